@@ -1,0 +1,56 @@
+// Files: what Penstock asks of a disk, as an interface, so that tests can make it fail.
+//
+// Thread safety: all methods may be called from any thread. Errors carry the path and the system's
+// reason: NotFound, PermissionDenied, ResourceExhausted (disk or quota full), AlreadyExists,
+// otherwise Internal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace penstock {
+
+class Files {
+ public:
+  virtual ~Files() = default;
+
+  // The whole file. Errors also: ResourceExhausted if it is larger than `size_bytes_max`.
+  virtual absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) = 0;
+
+  // Writes `pieces` one after the other to a new file and makes it durable (fsync) before returning.
+  // On error the file is removed.
+  virtual absl::Status WriteDurably(const std::string& path,
+                                    absl::Span<const absl::string_view> pieces) = 0;
+
+  // Renames, then makes the rename durable (fsync of the parent). Replaces an existing file;
+  // AlreadyExists if `to` is a directory.
+  virtual absl::Status RenameDurably(const std::string& from, const std::string& to) = 0;
+
+  // Makes the entries of a directory durable.
+  virtual absl::Status SyncDirectory(const std::string& path) = 0;
+
+  // Creates a directory and its parents; existing ones are fine.
+  virtual absl::Status CreateDirectories(const std::string& path) = 0;
+
+  // Names (not paths) of a directory's entries, sorted.
+  virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
+
+  // Removes a file or a whole directory; what does not exist is fine.
+  virtual absl::Status RemoveAll(const std::string& path) = 0;
+
+  virtual bool Exists(const std::string& path) = 0;
+};
+
+// The machine's own file system. Lives as long as the program.
+Files& RealFiles();
+
+// `a`/`b`, or `b` if it is absolute.
+std::string JoinPath(absl::string_view a, absl::string_view b);
+
+}  // namespace penstock

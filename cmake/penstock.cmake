@@ -1,0 +1,80 @@
+# How Penstock's folders become libraries.
+#
+# penstock_library(NAME SRCS ... DEPS ... [PRIVATE_DEPS ...]) makes the static library penstock_NAME
+# from the folder it is called in. Its headers are reached as "NAME/header.h", and only by targets
+# that link to it: each library publishes an include root that holds its own folder alone. So the
+# link list is the dependency rule, and an include that breaks it does not compile.
+
+option(PENSTOCK_BUILD_TESTS "Build the tests" ON)
+option(PENSTOCK_BUILD_BENCHMARKS "Build the benchmarks" ON)
+option(PENSTOCK_WERROR "Treat warnings as errors" ON)
+option(PENSTOCK_PRECOMPILED_HEADERS "Precompile the gRPC and GoogleTest headers" ON)
+set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
+set(PENSTOCK_CUDA "AUTO" CACHE STRING "CUDA back-end: AUTO (when the toolkit is found), ON or OFF")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  # Precompiled headers are cached only when ccache may ignore their time stamps.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    ${CCACHE_PROGRAM})
+endif()
+
+add_library(penstock_options INTERFACE)
+target_compile_features(penstock_options INTERFACE cxx_std_20)
+target_compile_options(penstock_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers -Wvla)
+if(PENSTOCK_WERROR)
+  target_compile_options(penstock_options INTERFACE -Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(penstock_options INTERFACE -Wthread-safety)
+else()
+  # GCC 12 reports uninitialised and dangling reads inside optimised standard headers.
+  target_compile_options(penstock_options INTERFACE
+    -fpch-preprocess -Wno-maybe-uninitialized -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+endif()
+if(PENSTOCK_SANITIZE)
+  target_compile_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(penstock_options INTERFACE -fsanitize=${PENSTOCK_SANITIZE})
+endif()
+
+function(penstock_publish_headers target folder)
+  set(root ${PROJECT_BINARY_DIR}/include-roots/${folder})
+  file(MAKE_DIRECTORY ${root})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/${folder} SYMBOLIC)
+  target_include_directories(${target} PUBLIC ${root})
+endfunction()
+
+function(penstock_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
+  add_library(penstock_${name} STATIC ${ARG_SRCS})
+  target_link_libraries(penstock_${name} PUBLIC penstock_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  penstock_publish_headers(penstock_${name} ${name})
+endfunction()
+
+# penstock_test(NAME SRCS ... DEPS ... [LABELS ...]): one GoogleTest program, one ctest entry.
+function(penstock_test name)
+  if(NOT PENSTOCK_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} penstock_test_support GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE PENSTOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+  if(ARG_TIMEOUT)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  endif()
+endfunction()
+
+# penstock_benchmark(NAME SRCS ... DEPS ...): one Google Benchmark program, run by `make bench`.
+function(penstock_benchmark name)
+  if(NOT PENSTOCK_BUILD_BENCHMARKS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} benchmark::benchmark)
+  set_property(GLOBAL APPEND PROPERTY PENSTOCK_BENCHMARKS ${name})
+endfunction()

@@ -1,0 +1,62 @@
+// Action: one thing a worker does. A schedule is lists of these and nothing else.
+//
+// The text form follows PyTorch's pipelining: <stage><op><microbatch>, for example 1F3 (forward of
+// microbatch 3 on stage 1), 0SEND_F3, 2RECV_B0, 2I0 (gradient of the input), 2W0 (gradient of the
+// weights), 1STEP; and 0REDUCE (of group 0), NORM, FLUSH.
+//
+// There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
+// An action holds no time (idle time is a result) and no weight version (versions follow from the
+// order; machine.h derives them).
+//
+// A plain value; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/ids.h"
+
+namespace penstock {
+
+enum class Op : uint8_t {
+  kRecvActivation,
+  kForward,
+  kSendActivation,
+  kRecvGradient,
+  kBackwardInput,
+  kBackwardWeight,
+  kSendGradient,
+  kReduce,  // of a group: combine gradients (or weights) of the stages that share parameters
+  kNorm,    // of all workers: the gradient norm that clipping needs
+  kStep,    // of a stage: apply the accumulated gradient; its weight version grows by one
+  kFlush,   // of a worker: nothing is in flight, stashed or accumulated; a consistent cut
+};
+
+struct Action {
+  Op op;
+  int32_t index = 0;       // the stage; for kReduce the group; 0 for kNorm and kFlush
+  int64_t microbatch = 0;  // 0 for kReduce, kNorm, kStep and kFlush
+
+  StageId stage() const { return StageId(index); }
+  GroupId group() const { return GroupId(index); }
+
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+// True for the operations that belong to one stage and one microbatch (all up to kSendGradient).
+constexpr bool HasMicrobatch(Op op) { return op <= Op::kSendGradient; }
+constexpr bool IsSend(Op op) { return op == Op::kSendActivation || op == Op::kSendGradient; }
+constexpr bool IsReceive(Op op) { return op == Op::kRecvActivation || op == Op::kRecvGradient; }
+
+// "F", "SEND_F", "STEP", ...
+absl::string_view OpName(Op op);
+
+// The text form; ParseAction is its inverse.
+std::string ToString(const Action& action);
+
+// Errors: InvalidArgument with the text and what was expected.
+absl::StatusOr<Action> ParseAction(absl::string_view text);
+
+}  // namespace penstock

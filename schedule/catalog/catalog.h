@@ -1,0 +1,55 @@
+// The catalog: every method a job can name, as one table.
+//
+// To add one: a file <name>.cc beside this one with a function that lists a stage's compute actions
+// (lowering adds messages, reductions and norms), its declaration in schedules.h, and a line in
+// catalog.cc. `UPDATE_GOLDEN=1 ctest -R schedule` then draws its golden picture.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// What a catalog schedule depends on besides the range.
+struct ScheduleOptions {
+  Topology topology;
+  int64_t microbatches_per_step = 1;
+  // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
+  // step accept it.
+  bool global_norm = false;
+};
+
+struct Method {
+  absl::string_view name;     // what the job says: "1f1b"
+  absl::string_view summary;  // one line for `penstock methods` and --help
+  absl::string_view paper;
+  WeightPolicy weight_policy;
+  // Every stage updates once per step with the mean gradient of the whole step, all weights the same
+  // version; otherwise a stage updates after every microbatch.
+  bool synchronous;
+  // The compute actions of stage `s` over `range` (F, I, W, STEP), without messages and FLUSH.
+  Program (*program)(const ScheduleOptions& options, StageId s, MicrobatchRange range);
+};
+
+absl::Span<const Method> Methods();
+
+// Errors: NotFound, listing the names there are.
+absl::StatusOr<const Method*> FindMethod(absl::string_view name);
+
+// The complete, lowered schedule of `method` over `range`. Every party (coordinator, workers,
+// reference, command line) calls this; catalog schedules do not travel, their digest does.
+//
+// Errors: InvalidArgument if the range is empty or not a multiple of microbatches_per_step, or if the
+// method cannot do what the options ask (with the reason).
+absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
+                                       MicrobatchRange range);
+
+// Forward only, over `range` (validation). Its microbatches are numbered by themselves.
+Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range);
+
+}  // namespace penstock

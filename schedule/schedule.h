@@ -1,0 +1,81 @@
+// Schedule: for every worker, the ordered list of actions it performs over one range.
+//
+// This is the value at the centre of Penstock. The verifier checks it, the simulator predicts its
+// timeline, the worker executes it, and all three apply the rules of machine.h.
+//
+// Plain values without threads, clock or I/O.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "schedule/program.h"
+
+namespace penstock {
+
+// Stages that hold the same parameters and so must combine their gradients before a step: the first
+// and last stage of a model with tied embeddings, or the replicas of one stage.
+struct ReduceGroup {
+  enum class Quantity : uint8_t { kGradient, kWeight };
+  enum class Operation : uint8_t { kSum, kMean };
+  std::vector<StageId> stages;  // ascending; the combination's order is the members' own affair
+  Quantity quantity = Quantity::kGradient;
+  Operation operation = Operation::kSum;
+
+  friend bool operator==(const ReduceGroup&, const ReduceGroup&) = default;
+};
+
+// Who holds which stage. Stage s feeds stage s + 1; the first stage reads data, the last has the loss.
+struct Topology {
+  std::vector<WorkerId> worker_of;  // by stage
+  int32_t workers = 0;
+  std::vector<ReduceGroup> groups;  // by GroupId
+
+  int32_t stages() const { return static_cast<int32_t>(worker_of.size()); }
+  WorkerId worker(StageId stage) const { return worker_of[stage.value]; }
+  bool IsFirst(StageId stage) const { return stage.value == 0; }
+  bool IsLast(StageId stage) const { return stage.value + 1 == stages(); }
+  // Stages of `worker`, ascending.
+  std::vector<StageId> StagesOf(WorkerId worker) const;
+
+  friend bool operator==(const Topology&, const Topology&) = default;
+};
+
+// One stage per worker, without groups: the plain pipeline.
+Topology StraightPipeline(int32_t stages);
+
+// Which version of a stage's weights forward and backward read, and which are kept
+// (weight_policy.h has the rules).
+enum class WeightPolicy : uint8_t {
+  kSingle,  // the current weights for both; synchronous schedules change them only when drained
+  kStash,   // backward reads the version its forward read (PipeDream, SOSP'19)
+};
+
+// What a complete range holds for every stage and microbatch.
+enum class Completeness : uint8_t {
+  kTrain,     // one F, one I, one W; every W is followed by a STEP of its stage
+  kEvaluate,  // one F alone: validation, nothing is stashed
+};
+
+// The microbatches [first, first + count).
+struct MicrobatchRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  int64_t end() const { return first + count; }
+  friend bool operator==(const MicrobatchRange&, const MicrobatchRange&) = default;
+};
+
+struct Schedule {
+  std::string name;
+  Topology topology;
+  WeightPolicy weight_policy = WeightPolicy::kSingle;
+  Completeness completeness = Completeness::kTrain;
+  MicrobatchRange range;
+  std::vector<Program> programs;  // by WorkerId
+
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+}  // namespace penstock
