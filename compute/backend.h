@@ -1,0 +1,66 @@
+// Backend: one kind of device (the CPU through oneDNN, later CUDA) behind one small interface.
+//
+// The layers, optimizers and norms of a stage come from here; everything above this line is
+// device-neutral. A back-end is chosen by file (compute/cpu/, compute/cuda/ or compute/no_cuda.cc),
+// never by macro, and tests/compute/ runs one conformance suite over all.
+//
+// Thread safety: a back-end and all it makes belong to one thread at a time, except BufferPools.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "compute/buffer_pool.h"
+#include "compute/layer.h"
+#include "compute/optimizer.h"
+#include "compute/tensor.h"
+#include "model/chain.h"
+
+namespace penstock {
+
+// How numbers are kept. In kBf16 matrix products read bf16 and sum in f32, with f32 master weights;
+// the residual stream, losses, gradients of weights and optimizer state stay f32.
+enum class Precision : uint8_t { kF32, kBf16 };
+
+struct BatchShape {
+  int64_t batch = 0;  // samples in a microbatch
+  int64_t time = 0;   // time steps in a sample
+  friend bool operator==(const BatchShape&, const BatchShape&) = default;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual absl::string_view name() const = 0;  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)"
+  virtual BufferPool& pool() = 0;
+
+  // The kernels of one layer for one microbatch shape.
+  virtual absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
+                                                           Precision precision) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config) = 0;
+
+  // Copies between host and device; both return when the copy is done.
+  virtual void CopyToDevice(void* device, const void* host, int64_t size_bytes) = 0;
+  virtual void CopyToHost(void* host, const void* device, int64_t size_bytes) = 0;
+
+  virtual void Fill(float* device, float value, int64_t count) = 0;
+  // a[i] = b[i] + a[i] (b first, so that a tied gradient sums the head's use before the embedding's).
+  virtual void AddInto(float* a, const float* b, int64_t count) = 0;
+  // Sum of squares, in double, in a fixed order.
+  virtual double SquaredNorm(const float* values, int64_t count) = 0;
+
+  // Waits until all kernels started so far are done.
+  virtual absl::Status Synchronize() = 0;
+};
+
+// The CPU back-end. `threads`: how many threads its kernels use, 1 or more; results are
+// deterministic for a given number. Call from the thread that will run the kernels.
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads);
+
+}  // namespace penstock

@@ -1,0 +1,53 @@
+// BufferPool: gives out device memory by size and takes it back, so that the steady state of training
+// allocates nothing.
+//
+// Blocks are kept by exact size. Training repeats the same few sizes, so after the first microbatches
+// every request is served from what came back.
+//
+// Thread safety: all methods, and the release of buffers, may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "compute/tensor.h"
+
+namespace penstock {
+
+// Where a pool's memory comes from: the heap, a GPU, pinned host memory.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  virtual void* Allocate(int64_t size_bytes) = 0;  // 64-byte aligned
+  virtual void Free(void* data, int64_t size_bytes) = 0;
+};
+MemorySource& HostMemory();
+
+class BufferPool {
+ public:
+  // REQUIRES: `source` outlives the pool. Buffers may outlive the pool: it lives on until they are
+  // back.
+  explicit BufferPool(MemorySource& source);
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  // A block of at least `size_bytes`, uninitialised.
+  Buffer Acquire(int64_t size_bytes);
+  Tensor AcquireTensor(DType dtype, const Shape& shape);
+
+  struct Stats {
+    int64_t allocations = 0;  // blocks taken from the source so far
+    int64_t bytes_in_use = 0;
+    int64_t bytes_peak = 0;  // of bytes_in_use
+    int64_t bytes_held = 0;  // in use or waiting for reuse
+  };
+  Stats stats() const;
+
+ private:
+  friend class Buffer;
+  struct State;
+  std::shared_ptr<State> state_;  // shared with the blocks that are out
+};
+
+}  // namespace penstock

@@ -1,0 +1,59 @@
+// Optimizer: how a gradient changes weights, over flat arrays.
+//
+// A step reads the weights of one version and writes the next, which may be the same memory (in
+// place) or another (when the replaced version is still to be read): no copy is ever made for a stash.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace penstock {
+
+// w -= rate * v;  v = momentum * v + g + weight_decay * w.
+struct SgdConfig {
+  double momentum = 0.0;
+  double weight_decay = 0.0;
+  friend bool operator==(const SgdConfig&, const SgdConfig&) = default;
+};
+
+// Decoupled weight decay: Loshchilov and Hutter, arXiv 1711.05101.
+struct AdamWConfig {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  friend bool operator==(const AdamWConfig&, const AdamWConfig&) = default;
+};
+
+using OptimizerConfig = std::variant<SgdConfig, AdamWConfig>;
+
+// One parameter tensor's place in the flat arrays.
+struct ParameterSlice {
+  int64_t offset = 0;  // floats
+  int64_t count = 0;
+  bool decays = true;
+};
+
+struct StepArguments {
+  const float* weights = nullptr;   // version read
+  float* next_weights = nullptr;    // version written; may be equal to `weights`
+  uint16_t* next_bf16 = nullptr;    // its bf16 mirror, or null
+  const float* gradients = nullptr;
+  std::vector<float*> state;        // by state slot, flat like the weights
+  float gradient_scale = 1.0f;      // multiplied into every gradient first (mean, clipping)
+  double learning_rate = 0.0;
+  int64_t update = 1;               // counts from 1; AdamW's bias correction
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  // Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
+  virtual const std::vector<absl::string_view>& state_names() const = 0;
+  virtual void Step(const StepArguments& arguments, const std::vector<ParameterSlice>& slices) = 0;
+};
+
+}  // namespace penstock

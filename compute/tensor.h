@@ -1,0 +1,71 @@
+// Tensor: a shape, a type and a counted reference to device memory from a pool.
+//
+// Copying a tensor copies the reference. The memory goes back to its pool when the last reference
+// goes, from whatever thread, so a tensor can be handed to the network and forgotten.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+namespace penstock {
+
+enum class DType : uint8_t { kF32 = 1, kBf16 = 2, kI32 = 3 };
+int64_t SizeOf(DType dtype);  // bytes of one element
+const char* Name(DType dtype);
+
+// Up to four dimensions, outermost first.
+struct Shape {
+  std::array<int64_t, 4> dims = {};
+  int rank = 0;
+
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> sizes);
+  int64_t elements() const;
+  std::string ToString() const;  // "[4, 128, 192]"
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+class BufferPool;
+
+// A block of device memory, 64-byte aligned, counted. Thread safety: distinct handles to one block
+// may be copied and dropped from different threads; the bytes are the holders' affair.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Buffer& other);
+  Buffer(Buffer&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+  Buffer& operator=(Buffer other) noexcept {
+    std::swap(block_, other.block_);
+    return *this;
+  }
+  ~Buffer();
+
+  explicit operator bool() const { return block_ != nullptr; }
+  void* data() const;
+  int64_t size_bytes() const;
+
+ private:
+  friend class BufferPool;
+  struct Block;
+  explicit Buffer(Block* block) : block_(block) {}
+  Block* block_ = nullptr;
+};
+
+struct Tensor {
+  Buffer buffer;
+  DType dtype = DType::kF32;
+  Shape shape;
+
+  explicit operator bool() const { return static_cast<bool>(buffer); }
+  int64_t size_bytes() const { return shape.elements() * SizeOf(dtype); }
+  template <typename T>
+  T* data() const {
+    return static_cast<T*>(buffer.data());
+  }
+};
+
+}  // namespace penstock
