@@ -1,0 +1,65 @@
+// ResolvedJob: a job's message turned into the values that the rest of Penstock computes with.
+//
+// Coordinator, workers, the serial reference and the command line all resolve the same JobSpec with
+// this one function, so they cannot disagree about what the job means.
+//
+// Plain values without I/O.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "compute/backend.h"
+#include "compute/clip.h"
+#include "compute/learning_rate.h"
+#include "compute/optimizer.h"
+#include "model/chain.h"
+#include "penstock/v1/job.pb.h"
+#include "schedule/catalog/catalog.h"
+
+namespace penstock {
+
+struct ResolvedJob {
+  Chain chain;
+  const Method* method = nullptr;
+  int64_t steps = 0;
+  int64_t batch = 0;          // samples per step
+  int64_t microbatches = 0;   // per step
+  BatchShape microbatch;      // samples and time steps of one microbatch
+  OptimizerConfig optimizer;
+  LearningRate learning_rate;  // by samples
+  Clip clip;
+  Precision precision = Precision::kF32;
+  uint64_t seed = 0;
+  int threads = 1;
+  int64_t validation_batches = 0;  // microbatch-sized batches of one validation
+
+  int64_t samples_of_update() const { return method->synchronous ? batch : microbatch.batch; }
+  int64_t microbatches_of_update() const { return method->synchronous ? microbatches : 1; }
+  int64_t tokens_per_step() const { return batch * microbatch.time; }
+};
+
+// REQUIRES: `spec` has its defaults filled in (job/defaults.h).
+// Errors: InvalidArgument naming the key ("training.microbatches"), what it is and what is allowed.
+absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
+
+// Where a run drains. Ascending; the last one is the end of the job.
+struct Cut {
+  int64_t step = 0;  // after so many steps
+  bool validate = false;
+  bool checkpoint = false;
+  friend bool operator==(const Cut&, const Cut&) = default;
+};
+
+// The cuts of `spec` after `first_step`, the drains of earlier runs (`extra_cuts`) among them.
+// They are constants of the job: part of the schedule digest and of the serial reference.
+std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
+                        absl::Span<const int64_t> extra_cuts);
+
+// The schedule's options for this job on `topology`. A tied head that lives on another stage than the
+// embedding makes a REDUCE group of the two.
+ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology);
+
+}  // namespace penstock

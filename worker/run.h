@@ -1,0 +1,75 @@
+// Run: one worker's part in one attempt at a job, from loading weights to the last cut.
+//
+// A run walks the job's ranges between cuts. For each range it derives the schedule like everybody
+// else, executes its own program through the executor, then does what the cut asks: validation
+// (forward only), a checkpoint (snapshot now, files written while training goes on), or the end.
+//
+// Time, disk, network and devices come from outside (RunEnvironment), so the same code runs in tests
+// with threads and a memory transport, and in a worker process over gRPC.
+//
+// Threads: Prepare and Execute on the executor's thread (the one that owns the back-end); everything
+// else from any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "compute/backend.h"
+#include "penstock/v1/cluster.pb.h"
+#include "schedule/timeline.h"
+#include "worker/limits.h"
+#include "worker/transport.h"
+
+namespace penstock {
+
+struct RunEnvironment {
+  Clock& clock;
+  Files& files;
+  Backend& backend;
+  Transport& transport;
+  std::string data_root;   // relative data paths are looked up here
+  RunLimits limits;
+  // Receives what happened, in order. Called from the executor's thread and the checkpoint writer's;
+  // must not block for long.
+  std::function<void(v1::RunEvent)> events;
+};
+
+class Run {
+ public:
+  // Builds the worker's stages, loads weights and data, derives and verifies the schedule and opens the
+  // edges. REQUIRES: what `environment` refers to outlives the run.
+  //
+  // Errors: InvalidArgument (job, plan or checkpoint do not fit), NotFound (data or checkpoint),
+  // FailedPrecondition (schedule digest differs from the plan's), DataLoss (tampered data or checkpoint).
+  static absl::StatusOr<std::unique_ptr<Run>> Prepare(const v1::PrepareRunRequest& request,
+                                                      RunEnvironment environment);
+  virtual ~Run() = default;
+
+  // Trains to the end. Emits RunDone or RunFailed as its last event. The status is that of the run:
+  // Aborted if it was stopped, Unavailable naming a peer that went away, FailedPrecondition if the loss or
+  // a gradient is not finite (names step and stage).
+  virtual absl::Status Execute() = 0;
+
+  // See WorkerControl in cluster.proto. Hold: idempotent, returns the same step again.
+  // Errors: FailedPrecondition (not executing, or CutAt without Hold or below the held step).
+  virtual absl::StatusOr<int64_t> Hold() = 0;
+  virtual absl::Status CutAt(int64_t step) = 0;
+  // Makes Execute return soon with Aborted.
+  virtual void Stop(const std::string& reason) = 0;
+
+  virtual std::string schedule_digest() const = 0;
+  virtual int64_t memory_bytes() const = 0;
+  virtual int64_t actions_done() const = 0;
+  // Of training so far.
+  virtual std::vector<v1::StageReport> Reports() const = 0;
+  // The most recent spans (RunLimits::timeline_spans_max at most) on this worker's monotonic clock.
+  virtual Timeline RecentTimeline() const = 0;
+};
+
+}  // namespace penstock
