@@ -33,6 +33,7 @@ enum class Op : uint8_t {
   kStep,    // of a stage: apply the accumulated gradient; its weight version grows by one
   kFlush,   // of a worker: nothing is in flight, stashed or accumulated; a consistent cut
 };
+inline constexpr int kOps = 11;
 
 struct Action {
   Op op;
@@ -47,8 +48,12 @@ struct Action {
 
 // True for the operations that belong to one stage and one microbatch (all up to kSendGradient).
 constexpr bool HasMicrobatch(Op op) { return op <= Op::kSendGradient; }
+constexpr bool HasIndex(Op op) { return op != Op::kNorm && op != Op::kFlush; }
+// Messages between stages of different workers.
 constexpr bool IsSend(Op op) { return op == Op::kSendActivation || op == Op::kSendGradient; }
 constexpr bool IsReceive(Op op) { return op == Op::kRecvActivation || op == Op::kRecvGradient; }
+// Barriers that several workers pass together.
+constexpr bool IsCollective(Op op) { return op == Op::kReduce || op == Op::kNorm; }
 
 // "F", "SEND_F", "STEP", ...
 absl::string_view OpName(Op op);

@@ -11,43 +11,57 @@
 //   I s m       stash(s,m); outgrad(s,m), or s is   both        weight_stash(s,m), ingrad(s,m)
 //               the last (the loss supplies it)
 //   SEND_B s m  ingrad(s,m)                         ingrad      message to stage s-1
-//   W s m       weight_stash(s,m); m above the      it          accumulated(s) + 1
+//   W s m       weight_stash(s,m); m follows the    it          accumulated(s) + 1
 //               last W of s since its step
 //   REDUCE g    every local member accumulated      -           reduced(g)
-//   NORM        every local stage accumulated       -           -
+//   NORM        every local stage accumulated,      -           normed
+//               and its groups reduced
 //   STEP s      accumulated(s) > 0, groups reduced  accumulated version(s) + 1
 //   FLUSH       nothing of all this is left         -           a consistent cut
 //
-// Where stages s and s+1 live on the same worker there is no message: output(s,m) serves as
-// input(s+1,m) and ingrad(s+1,m) as outgrad(s,m). The channels are the caller's (run.h, mailbox.h).
+// Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
+// normed takes no further W before its STEP. REDUCE of weights instead of gradients comes when the
+// local members have accumulated nothing.
+//
+// Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
+// input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
+// worker/mailbox.h).
 //
 // In an evaluate range F leaves only the output, and nothing but F, messages and FLUSH is allowed.
 //
-// Thread-compatible; performs no I/O. Memory is in proportion to what is in flight.
+// Thread-compatible; performs no I/O. Memory is in proportion to what is in flight; an action costs
+// tens of nanoseconds and, once the pipeline is full, allocates nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "schedule/action.h"
+#include "schedule/microbatch_table.h"
 #include "schedule/schedule.h"
+#include "schedule/weight_policy.h"
 
 namespace penstock {
 
-// Updates of one stage between a read and the update it belongs to (docs/glossary.md).
+// How many updates of one stage lie between a read and what it is compared with, over all
+// microbatches whose update is done (docs/glossary.md, "staleness" and "version drift").
 struct StalenessCount {
   int64_t updates = 0;
   int64_t max = 0;
-  int64_t sum = 0;    // over `microbatches`
+  int64_t sum = 0;  // over `microbatches`
   int64_t microbatches = 0;
-  double mean() const { return microbatches == 0 ? 0.0 : double(sum) / double(microbatches); }
+  double mean() const {
+    return microbatches == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(microbatches);
+  }
   friend bool operator==(const StalenessCount&, const StalenessCount&) = default;
 };
 
-// What one stage held and did since the machine was made. Verified before a run, measured in it: the
-// two must agree exactly.
+// What one stage held and did since the machine was made. Verified before a run, measured in it:
+// the two must agree exactly.
 struct StageCounts {
   StalenessCount staleness;      // version replaced by the update minus version the forward read
   StalenessCount version_drift;  // version backward read minus version forward read
@@ -57,6 +71,9 @@ struct StageCounts {
   int64_t activations_peak = 0;
   friend bool operator==(const StageCounts&, const StageCounts&) = default;
 };
+
+// Adds the counts of one range to those of the ranges before it.
+void AddRange(const StageCounts& range, StageCounts& total);
 
 // What performing an action means for the weights.
 struct Effect {
@@ -72,23 +89,100 @@ struct Effect {
 
 class Machine {
  public:
-  // Starts at weight version `initial_version` of every stage (0 for a new job, the number of updates
-  // so far after a restart). REQUIRES: `topology` outlives the machine.
+  // Starts at weight version 0 of every stage. REQUIRES: `topology` is valid (CheckTopology) and
+  // outlives the machine; `worker` is one of its workers.
   Machine(const Topology& topology, WorkerId worker, WeightPolicy policy);
+
+  // After a restart: the updates that the stage has seen so far. REQUIRES: nothing is in flight.
   void SetVersion(StageId stage, int64_t version);
 
   // Starts a range. REQUIRES: nothing is in flight (a new machine, or after FLUSH).
   void BeginRange(Completeness completeness);
 
   // Performs the bookkeeping of `action`.
-  // Errors: FailedPrecondition naming worker, action and what is missing; the machine is unchanged.
+  // Errors: FailedPrecondition naming worker, action and what is missing, for example
+  // "worker 1: 1I0: no output gradient"; the machine is unchanged.
   absl::StatusOr<Effect> Apply(const Action& action);
 
+  // REQUIRES: `stage` is on this worker.
   const StageCounts& counts(StageId stage) const;
   int64_t version(StageId stage) const;
 
+  // Appends everything that decides what the machine will do from here, microbatches counted from
+  // `origin` and versions from the current one: two moments with equal state differ only by a shift
+  // of microbatches and versions (verify.cc). Counts are not part of it.
+  void AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const;
+
  private:
-  // Filled in by machine.cc's author.
+  // What a stage holds of one microbatch: a set of the bits in machine.cc.
+  using Holdings = uint8_t;
+
+  struct Flight {
+    Holdings holds = 0;
+    int64_t forward_version = 0;  // from F on
+    int64_t drift = 0;            // from I on
+  };
+
+  // A row of the table above for one stage, its ends and neighbours taken into account.
+  struct Rule {
+    absl::string_view refusal;  // why this stage never does it, or empty
+    Holdings takes = 0;
+    Holdings leaves = 0;
+    int32_t receiver = -1;  // index of the local stage that is handed `hands` instead of a message
+    Holdings hands = 0;
+  };
+
+  // The accumulated gradient of a stage since its last STEP.
+  struct Gradient {
+    MicrobatchRange microbatches;
+    int64_t forward_version_min = 0;
+    int64_t forward_version_sum = 0;
+    int64_t drift_max = 0;
+    int64_t drift_sum = 0;
+    int32_t reductions = 0;  // groups it has been reduced over
+    bool normed = false;
+  };
+
+  struct Stage {
+    StageId id;
+    std::array<Rule, 7> rules;  // by Op up to kSendGradient
+    int32_t gradient_groups = 0;
+    MicrobatchTable<Flight> flights;
+    WeightVersions versions;
+    Gradient gradient;
+    StageCounts counts;
+  };
+
+  struct Group {
+    ReduceGroup::Quantity quantity;
+    std::vector<int32_t> members;  // indices of local stages
+    int32_t steps_due = 0;         // members that are reduced and have not made their STEP
+  };
+
+  Rule RuleOf(Op op, StageId stage) const;
+  // The index of a stage that is on this worker, or -1.
+  int32_t IndexOf(StageId stage) const;
+
+  // The operations with a microbatch; the others.
+  absl::StatusOr<Effect> Advance(const Action& action);
+  absl::StatusOr<Effect> Step(const Action& action);
+  absl::Status Reduce(const Action& action);
+  absl::Status Norm(const Action& action);
+  absl::Status Flush(const Action& action) const;
+
+  // Why `stage` cannot take W of `microbatch`, or empty.
+  static absl::string_view ObstacleToAccumulate(const Stage& stage, int64_t microbatch);
+  // The first thing that is left of a microbatch, or empty.
+  std::string Remainder() const;
+  Effect Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const;
+  absl::Status Refuse(const Action& action, absl::string_view reason) const;
+
+  const Topology* topology_;
+  WorkerId worker_;
+  Completeness completeness_ = Completeness::kTrain;
+  std::vector<int32_t> index_of_;  // by StageId
+  std::vector<Stage> stages_;      // ascending
+  std::vector<Group> groups_;      // by GroupId
 };
 
 }  // namespace penstock

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "schedule/program.h"
 
@@ -27,7 +29,8 @@ struct ReduceGroup {
   friend bool operator==(const ReduceGroup&, const ReduceGroup&) = default;
 };
 
-// Who holds which stage. Stage s feeds stage s + 1; the first stage reads data, the last has the loss.
+// Who holds which stage. Stage s feeds stage s + 1; the first stage reads data, the last has the
+// loss.
 struct Topology {
   std::vector<WorkerId> worker_of;  // by stage
   int32_t workers = 0;
@@ -39,12 +42,18 @@ struct Topology {
   bool IsLast(StageId stage) const { return stage.value + 1 == stages(); }
   // Stages of `worker`, ascending.
   std::vector<StageId> StagesOf(WorkerId worker) const;
+  // Workers that hold a stage of `group`, ascending: the members of its REDUCE.
+  std::vector<WorkerId> WorkersOf(GroupId group) const;
 
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
 // One stage per worker, without groups: the plain pipeline.
 Topology StraightPipeline(int32_t stages);
+
+// Errors: InvalidArgument if a stage has no worker, a worker no stage, or a group is not a set of
+// at least two stages.
+absl::Status CheckTopology(const Topology& topology);
 
 // Which version of a stage's weights forward and backward read, and which are kept
 // (weight_policy.h has the rules).
@@ -77,5 +86,9 @@ struct Schedule {
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
+
+// "single", "stash"; "train", "evaluate".
+absl::string_view WeightPolicyName(WeightPolicy policy);
+absl::string_view CompletenessName(Completeness completeness);
 
 }  // namespace penstock

@@ -1,8 +1,8 @@
 // The catalog: every method a job can name, as one table.
 //
-// To add one: a file <name>.cc beside this one with a function that lists a stage's compute actions
-// (lowering adds messages, reductions and norms), its declaration in schedules.h, and a line in
-// catalog.cc. `UPDATE_GOLDEN=1 ctest -R schedule` then draws its golden picture.
+// To add one: a file <name>.cc beside this one with a function that lists a worker's compute
+// actions (lowering adds messages, reductions and norms), its declaration in schedules.h, and a
+// line in catalog.cc. `UPDATE_GOLDEN=1 ctest -R schedule` then draws its golden picture.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ struct ScheduleOptions {
   // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
   // step accept it.
   bool global_norm = false;
+  // Gradients leave for the previous stage before W (lower.h).
+  bool send_gradient_early = false;
 };
 
 struct Method {
@@ -29,11 +31,11 @@ struct Method {
   absl::string_view summary;  // one line for `penstock methods` and --help
   absl::string_view paper;
   WeightPolicy weight_policy;
-  // Every stage updates once per step with the mean gradient of the whole step, all weights the same
-  // version; otherwise a stage updates after every microbatch.
+  // Every stage updates once per step with the mean gradient of the whole step, all weights the
+  // same version; otherwise a stage updates after every microbatch.
   bool synchronous;
-  // The compute actions of stage `s` over `range` (F, I, W, STEP), without messages and FLUSH.
-  Program (*program)(const ScheduleOptions& options, StageId s, MicrobatchRange range);
+  // The compute actions (F, I, W, STEP) of the worker that holds `stage` alone, over `range`.
+  Program (*program)(const ScheduleOptions& options, StageId stage, MicrobatchRange range);
 };
 
 absl::Span<const Method> Methods();
@@ -44,12 +46,13 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 // The complete, lowered schedule of `method` over `range`. Every party (coordinator, workers,
 // reference, command line) calls this; catalog schedules do not travel, their digest does.
 //
-// Errors: InvalidArgument if the range is empty or not a multiple of microbatches_per_step, or if the
-// method cannot do what the options ask (with the reason).
+// Errors: InvalidArgument if the range is empty or not a multiple of microbatches_per_step, the
+// topology is not valid, or the method cannot do what the options ask (with the reason).
 absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
                                        MicrobatchRange range);
 
 // Forward only, over `range` (validation). Its microbatches are numbered by themselves.
+// REQUIRES: `topology` is valid.
 Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range);
 
 }  // namespace penstock

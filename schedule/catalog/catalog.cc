@@ -1,0 +1,131 @@
+#include "schedule/catalog/catalog.h"
+
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "schedule/catalog/schedules.h"
+#include "schedule/lower.h"
+
+namespace penstock {
+namespace {
+
+constexpr Method kMethods[] = {
+    {.name = "gpipe",
+     .summary = "all forwards of a step, then all backwards; stashes every microbatch of the step",
+     .paper = "Huang et al., NeurIPS 2019, arXiv 1811.06965",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = Gpipe},
+    {.name = "1f1b",
+     .summary = "forward and backward in turn, an update at the end of the step; small stash",
+     .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = OneFOneB},
+    {.name = "pipedream",
+     .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
+     .paper = "Narayanan et al., SOSP 2019",
+     .weight_policy = WeightPolicy::kStash,
+     .synchronous = false,
+     .program = PipeDream},
+};
+
+absl::Status CheckRange(const Method& method, const ScheduleOptions& options,
+                        MicrobatchRange range) {
+  const int64_t per_step = options.microbatches_per_step;
+  if (per_step < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
+  }
+  if (range.first < 0 || range.count < 1 ||
+      range.count > std::numeric_limits<int64_t>::max() / 64 - range.first) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a range must hold at least one microbatch and its numbers must fit into 58 bits, got ",
+        range.count, " microbatches from ", range.first));
+  }
+  if (method.synchronous && range.count % per_step != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the range of ", range.count,
+                                                   " microbatches is not a whole number of steps "
+                                                   "of ",
+                                                   per_step));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const Method& method, const ScheduleOptions& options) {
+  const Topology& topology = options.topology;
+  PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  if (topology.stages() != topology.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " runs one stage on each worker, but the plan has ",
+                     topology.stages(), " stages on ", topology.workers, " workers"));
+  }
+  if (method.synchronous) return absl::OkStatus();
+  if (options.global_norm) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name,
+                     " updates each stage by itself after every microbatch, so there is no moment "
+                     "with a gradient of the whole model; clip per layer or not at all"));
+  }
+  if (!topology.groups.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, " updates each stage by itself, so stages ",
+        topology.groups[0].stages.front().value, " and ", topology.groups[0].stages.back().value,
+        " cannot share parameters; untie them or keep them on one stage"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Span<const Method> Methods() { return kMethods; }
+
+absl::StatusOr<const Method*> FindMethod(absl::string_view name) {
+  std::vector<absl::string_view> names;
+  for (const Method& method : kMethods) {
+    if (method.name == name) return &method;
+    names.push_back(method.name);
+  }
+  return absl::NotFoundError(absl::StrCat("there is no method \"", name, "\"; the methods are ",
+                                          absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
+                                       MicrobatchRange range) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRange(method, options, range));
+  PENSTOCK_RETURN_IF_ERROR(CheckOptions(method, options));
+  Schedule schedule{.name = std::string(method.name),
+                    .topology = options.topology,
+                    .weight_policy = method.weight_policy,
+                    .completeness = Completeness::kTrain,
+                    .range = range};
+  const LowerOptions lower{.global_norm = options.global_norm,
+                           .send_gradient_early = options.send_gradient_early};
+  for (int32_t worker = 0; worker < options.topology.workers; ++worker) {
+    const StageId stage = options.topology.StagesOf(WorkerId(worker)).front();
+    schedule.programs.push_back(
+        Lower(method.program(options, stage, range), options.topology, WorkerId(worker), lower));
+  }
+  return schedule;
+}
+
+Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
+  Schedule schedule{.name = "evaluate",
+                    .topology = topology,
+                    .weight_policy = WeightPolicy::kSingle,
+                    .completeness = Completeness::kEvaluate,
+                    .range = range};
+  for (int32_t worker = 0; worker < topology.workers; ++worker) {
+    Program program{.repeats = range.count, .shift = 1};
+    for (const StageId stage : topology.StagesOf(WorkerId(worker))) {
+      Forward(program.period, stage, range.first);
+    }
+    schedule.programs.push_back(Lower(program, topology, WorkerId(worker), LowerOptions()));
+  }
+  return schedule;
+}
+
+}  // namespace penstock

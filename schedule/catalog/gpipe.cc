@@ -1,0 +1,23 @@
+// GPipe: all forwards of a step, then all its backwards, then the update.
+//
+// With S stages, M microbatches in a step, and a backward as one piece:
+//   bubble            (S-1)/(M+S-1) of a step
+//   activation stash  M on every stage
+//   weight versions   1; staleness 0
+//
+// Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism",
+// NeurIPS 2019, arXiv 1811.06965.
+#include "schedule/catalog/schedules.h"
+
+namespace penstock {
+
+Program Gpipe(const ScheduleOptions& options, StageId stage, MicrobatchRange range) {
+  const int64_t microbatches = options.microbatches_per_step;
+  Program program{.repeats = range.count / microbatches, .shift = microbatches};
+  for (int64_t m = 0; m < microbatches; ++m) Forward(program.period, stage, range.first + m);
+  for (int64_t m = 0; m < microbatches; ++m) Backward(program.period, stage, range.first + m);
+  Step(program.period, stage);
+  return program;
+}
+
+}  // namespace penstock

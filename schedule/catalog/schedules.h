@@ -1,0 +1,26 @@
+// The functions behind the table of catalog.cc, one per file of this folder.
+//
+// Each lists the compute actions of the worker that holds `stage`, as a prologue, a period and an
+// epilogue. REQUIRES for all: range.count > 0 is a multiple of options.microbatches_per_step.
+#pragma once
+
+#include "schedule/catalog/catalog.h"
+
+namespace penstock {
+
+Program Gpipe(const ScheduleOptions& options, StageId stage, MicrobatchRange range);
+Program OneFOneB(const ScheduleOptions& options, StageId stage, MicrobatchRange range);
+Program PipeDream(const ScheduleOptions& options, StageId stage, MicrobatchRange range);
+
+// The words that catalog files write their lists in.
+inline void Forward(ActionList& list, StageId stage, int64_t microbatch) {
+  list.push_back({Op::kForward, stage.value, microbatch});
+}
+// A whole backward: I, then W.
+inline void Backward(ActionList& list, StageId stage, int64_t microbatch) {
+  list.push_back({Op::kBackwardInput, stage.value, microbatch});
+  list.push_back({Op::kBackwardWeight, stage.value, microbatch});
+}
+inline void Step(ActionList& list, StageId stage) { list.push_back({Op::kStep, stage.value}); }
+
+}  // namespace penstock

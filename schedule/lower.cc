@@ -1,0 +1,101 @@
+#include "schedule/lower.h"
+
+#include <algorithm>
+
+#include "absl/types/span.h"
+
+namespace penstock {
+namespace {
+
+using Actions = absl::Span<const Action>;
+
+class Lowering {
+ public:
+  Lowering(const Topology& topology, WorkerId worker, const LowerOptions& options)
+      : topology_(topology), worker_(worker), options_(options) {}
+
+  ActionList Lower(Actions compute) const {
+    ActionList result;
+    for (size_t i = 0; i < compute.size(); ++i) {
+      const Action& action = compute[i];
+      const StageId stage = action.stage();
+      const int64_t m = action.microbatch;
+      const auto add = [&](Op op) { result.push_back({op, stage.value, m}); };
+      switch (action.op) {
+        case Op::kForward:
+          if (RemoteBefore(stage)) add(Op::kRecvActivation);
+          add(Op::kForward);
+          if (RemoteAfter(stage)) add(Op::kSendActivation);
+          break;
+        case Op::kBackwardInput:
+          if (RemoteAfter(stage)) add(Op::kRecvGradient);
+          add(Op::kBackwardInput);
+          if (RemoteBefore(stage) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
+          break;
+        case Op::kBackwardWeight:
+          add(Op::kBackwardWeight);
+          if (RemoteBefore(stage) && i > 0 && SendsAfterWeight(compute, i - 1)) {
+            add(Op::kSendGradient);
+          }
+          break;
+        case Op::kStep:
+          if (i == 0 || compute[i - 1].op != Op::kStep) AddCollectives(compute.subspan(i), result);
+          result.push_back(action);
+          break;
+        default:
+          result.push_back(action);
+      }
+    }
+    return result;
+  }
+
+ private:
+  bool RemoteBefore(StageId stage) const {
+    return !topology_.IsFirst(stage) && topology_.worker(StageId(stage.value - 1)) != worker_;
+  }
+  bool RemoteAfter(StageId stage) const {
+    return !topology_.IsLast(stage) && topology_.worker(StageId(stage.value + 1)) != worker_;
+  }
+
+  // Whether compute[i] is an I whose gradient is sent only after the W that follows.
+  bool SendsAfterWeight(Actions compute, size_t i) const {
+    return !options_.send_gradient_early && compute[i].op == Op::kBackwardInput &&
+           i + 1 < compute.size() &&
+           compute[i + 1] == Action{Op::kBackwardWeight, compute[i].index, compute[i].microbatch};
+  }
+
+  // What comes before the STEPs at the front of `rest`.
+  void AddCollectives(Actions rest, ActionList& result) const {
+    const auto end = std::find_if(rest.begin(), rest.end(),
+                                  [](const Action& action) { return action.op != Op::kStep; });
+    for (size_t group = 0; group < topology_.groups.size(); ++group) {
+      const ReduceGroup& members = topology_.groups[group];
+      if (members.quantity != ReduceGroup::Quantity::kGradient) continue;
+      const bool steps = std::any_of(rest.begin(), end, [&members](const Action& step) {
+        return std::find(members.stages.begin(), members.stages.end(), step.stage()) !=
+               members.stages.end();
+      });
+      if (steps) result.push_back({Op::kReduce, static_cast<int32_t>(group)});
+    }
+    if (options_.global_norm) result.push_back({Op::kNorm});
+  }
+
+  const Topology& topology_;
+  const WorkerId worker_;
+  const LowerOptions& options_;
+};
+
+}  // namespace
+
+Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
+              const LowerOptions& options) {
+  const Lowering lowering(topology, worker, options);
+  Program program = compute;
+  program.prologue = lowering.Lower(compute.prologue);
+  program.period = lowering.Lower(compute.period);
+  program.epilogue = lowering.Lower(compute.epilogue);
+  program.epilogue.push_back({Op::kFlush});
+  return program;
+}
+
+}  // namespace penstock

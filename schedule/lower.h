@@ -1,0 +1,43 @@
+// Lowering: from the compute actions of a worker (F, I, W, STEP) to its complete program.
+//
+// Who writes a schedule only says in which order things are computed. Messages, reductions and
+// norms follow from the topology by fixed rules:
+//
+//   * a receive stands just before the action that needs it, a send just after the one that made
+//   it;
+//   * a whole backward is I W SEND_B, in this order, so that the previous stage waits for all of
+//   it;
+//     where W does not follow I at once (or with send_gradient_early), SEND_B follows I;
+//   * before consecutive STEPs stands one REDUCE of each group with a member among them, in
+//   ascending
+//     order of the groups (two workers that met in different orders would wait for each other for
+//     ever), and then a NORM if the gradient norm is global;
+//   * neighbours on the same worker exchange no messages;
+//   * FLUSH is the last action of the epilogue.
+//
+// Prologue, period and epilogue are lowered each by itself.
+#pragma once
+
+#include <cstdint>
+
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// Part of the digest: raise it whenever the rules above change, so that two builds with different
+// rules refuse to run together.
+inline constexpr int32_t kLoweringVersion = 1;
+
+struct LowerOptions {
+  // A NORM of all workers before the steps. Every worker must step the same number of times.
+  bool global_norm = false;
+  // SEND_B directly after I: shortens the bubble, but the backward is no longer one piece.
+  bool send_gradient_early = false;
+};
+
+// REQUIRES: `compute` holds only F, I, W and STEP of stages of `worker`.
+Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
+              const LowerOptions& options);
+
+}  // namespace penstock

@@ -1,0 +1,387 @@
+#include "schedule/machine.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+// What a stage can hold of a microbatch.
+constexpr uint8_t kInput = 1 << 0;
+constexpr uint8_t kOutput = 1 << 1;
+constexpr uint8_t kStash = 1 << 2;
+constexpr uint8_t kOutputGradient = 1 << 3;
+constexpr uint8_t kWeightStash = 1 << 4;
+constexpr uint8_t kInputGradient = 1 << 5;
+
+// The name of the lowest bit of `holdings`.
+absl::string_view NameOf(uint8_t holdings) {
+  if (holdings & kInput) return "input";
+  if (holdings & kOutput) return "output";
+  if (holdings & kStash) return "stash";
+  if (holdings & kOutputGradient) return "output gradient";
+  if (holdings & kWeightStash) return "weight stash";
+  return "input gradient";
+}
+
+void Count(int64_t microbatches, int64_t max, int64_t sum, StalenessCount& count) {
+  ++count.updates;
+  count.max = std::max(count.max, max);
+  count.sum += sum;
+  count.microbatches += microbatches;
+}
+
+void Add(const StalenessCount& range, StalenessCount& total) {
+  total.updates += range.updates;
+  total.max = std::max(total.max, range.max);
+  total.sum += range.sum;
+  total.microbatches += range.microbatches;
+}
+
+}  // namespace
+
+void AddRange(const StageCounts& range, StageCounts& total) {
+  Add(range.staleness, total.staleness);
+  Add(range.version_drift, total.version_drift);
+  total.versions_live = range.versions_live;
+  total.versions_peak = std::max(total.versions_peak, range.versions_peak);
+  total.activations_live = range.activations_live;
+  total.activations_peak = std::max(total.activations_peak, range.activations_peak);
+}
+
+Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
+    : topology_(&topology), worker_(worker), index_of_(topology.stages(), -1) {
+  for (const StageId stage : topology.StagesOf(worker)) {
+    index_of_[stage.value] = static_cast<int32_t>(stages_.size());
+    stages_.push_back(Stage{.id = stage, .versions = WeightVersions(policy)});
+  }
+  for (const ReduceGroup& group : topology.groups) {
+    Group& local = groups_.emplace_back(Group{.quantity = group.quantity});
+    for (const StageId stage : group.stages) {
+      const int32_t index = IndexOf(stage);
+      if (index < 0) continue;
+      local.members.push_back(index);
+      if (group.quantity == ReduceGroup::Quantity::kGradient) ++stages_[index].gradient_groups;
+    }
+  }
+  BeginRange(Completeness::kTrain);
+}
+
+void Machine::SetVersion(StageId stage, int64_t version) {
+  PENSTOCK_CHECK(Remainder().empty());
+  stages_[IndexOf(stage)].versions.Reset(version);
+}
+
+void Machine::BeginRange(Completeness completeness) {
+  PENSTOCK_CHECK(Remainder().empty());
+  completeness_ = completeness;
+  for (Stage& stage : stages_) {
+    for (size_t op = 0; op < stage.rules.size(); ++op) {
+      stage.rules[op] = RuleOf(static_cast<Op>(op), stage.id);
+    }
+  }
+}
+
+Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
+  const bool train = completeness_ == Completeness::kTrain;
+  const bool first = topology_->IsFirst(stage);
+  const bool last = topology_->IsLast(stage);
+  const int32_t previous = first ? -1 : IndexOf(StageId(stage.value - 1));
+  const int32_t next = last ? -1 : IndexOf(StageId(stage.value + 1));
+  const auto refuse_message = [](bool is_end, int32_t local_neighbour) -> absl::string_view {
+    if (is_end) return "there is no stage on that side";
+    if (local_neighbour >= 0) return "the neighbour is on the same worker, there is no message";
+    return "";
+  };
+  Rule rule;
+  switch (op) {
+    case Op::kRecvActivation:
+      rule.refusal = refuse_message(first, previous);
+      rule.leaves = kInput;
+      break;
+    case Op::kForward:
+      rule.takes = first ? 0 : kInput;
+      rule.leaves = train ? kStash : 0;
+      rule.receiver = next;
+      if (next >= 0) rule.hands = kInput;
+      if (next < 0 && !last) rule.leaves |= kOutput;
+      break;
+    case Op::kSendActivation:
+      rule.refusal = refuse_message(last, next);
+      rule.takes = kOutput;
+      break;
+    case Op::kRecvGradient:
+      rule.refusal = refuse_message(last, next);
+      rule.leaves = kOutputGradient;
+      break;
+    case Op::kBackwardInput:
+      rule.takes = last ? kStash : kStash | kOutputGradient;
+      rule.leaves = kWeightStash;
+      rule.receiver = previous;
+      if (previous >= 0) rule.hands = kOutputGradient;
+      if (previous < 0 && !first) rule.leaves |= kInputGradient;
+      break;
+    case Op::kBackwardWeight:
+      rule.takes = kWeightStash;
+      break;
+    case Op::kSendGradient:
+      rule.refusal = refuse_message(first, previous);
+      rule.takes = kInputGradient;
+      break;
+    default:
+      PENSTOCK_CHECK(false);
+  }
+  if (!train && op >= Op::kRecvGradient) rule.refusal = "not in an evaluate range";
+  return rule;
+}
+
+int32_t Machine::IndexOf(StageId stage) const {
+  if (stage.value < 0 || stage.value >= topology_->stages()) return -1;
+  return index_of_[stage.value];
+}
+
+absl::StatusOr<Effect> Machine::Apply(const Action& action) {
+  switch (action.op) {
+    case Op::kReduce:
+      PENSTOCK_RETURN_IF_ERROR(Reduce(action));
+      return Effect();
+    case Op::kNorm:
+      PENSTOCK_RETURN_IF_ERROR(Norm(action));
+      return Effect();
+    case Op::kFlush:
+      PENSTOCK_RETURN_IF_ERROR(Flush(action));
+      return Effect();
+    case Op::kStep:
+      return Step(action);
+    default:
+      return Advance(action);
+  }
+}
+
+absl::StatusOr<Effect> Machine::Advance(const Action& action) {
+  const int32_t index = IndexOf(action.stage());
+  if (index < 0) return Refuse(action, "the stage is not on this worker");
+  if (action.microbatch < 0) return Refuse(action, "the microbatch is negative");
+  Stage& stage = stages_[index];
+  const Rule& rule = stage.rules[static_cast<int>(action.op)];
+  if (!rule.refusal.empty()) return Refuse(action, rule.refusal);
+
+  Flight* flight = stage.flights.Find(action.microbatch);
+  const Holdings holds = flight == nullptr ? 0 : flight->holds;
+  if (const Holdings missing = rule.takes & ~holds; missing != 0) {
+    return Refuse(action, absl::StrCat("no ", NameOf(missing)));
+  }
+  if (const Holdings twice = rule.leaves & holds; twice != 0) {
+    return Refuse(action, absl::StrCat("the stage already holds its ", NameOf(twice)));
+  }
+  if (rule.receiver >= 0) {
+    const Flight* received = stages_[rule.receiver].flights.Find(action.microbatch);
+    if (received != nullptr && (received->holds & rule.hands) != 0) {
+      return Refuse(action,
+                    absl::StrCat("the stage it goes to already holds its ", NameOf(rule.hands)));
+    }
+  }
+  if (action.op == Op::kBackwardWeight) {
+    const absl::string_view obstacle = ObstacleToAccumulate(stage, action.microbatch);
+    if (!obstacle.empty()) return Refuse(action, obstacle);
+  }
+
+  if (flight == nullptr) flight = &stage.flights.Insert(action.microbatch);
+  flight->holds = static_cast<Holdings>((holds & ~rule.takes) | rule.leaves);
+  const Effect effect = Perform(action.op, action.microbatch, stage, *flight);
+  if (flight->holds == 0) stage.flights.Erase(action.microbatch);
+  if (rule.receiver >= 0) {
+    stages_[rule.receiver].flights.Insert(action.microbatch).holds |= rule.hands;
+  }
+  return effect;
+}
+
+absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t microbatch) {
+  const Gradient& gradient = stage.gradient;
+  if (gradient.reductions > 0) return "the gradient is already reduced, a STEP must come first";
+  if (gradient.normed) return "the gradient is already normed, a STEP must come first";
+  if (gradient.microbatches.count > 0 && gradient.microbatches.end() != microbatch) {
+    return "gradients must be accumulated in the order of the microbatches";
+  }
+  return "";
+}
+
+Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const {
+  WeightVersions& versions = stage.versions;
+  StageCounts& counts = stage.counts;
+  Effect effect;
+  switch (op) {
+    case Op::kForward:
+      if (completeness_ == Completeness::kEvaluate) {
+        effect.version = versions.current();
+        break;
+      }
+      effect.version = flight.forward_version = versions.BeginForward();
+      counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
+      break;
+    case Op::kBackwardInput:
+      effect.version = versions.BackwardVersion(flight.forward_version);
+      flight.drift = effect.version - flight.forward_version;
+      break;
+    case Op::kBackwardWeight: {
+      effect.version = versions.BackwardVersion(flight.forward_version);
+      versions.EndBackward(flight.forward_version);
+      --counts.activations_live;
+      counts.versions_live = versions.live();
+      Gradient& gradient = stage.gradient;
+      if (gradient.microbatches.count++ == 0) {
+        gradient.microbatches.first = microbatch;
+        gradient.forward_version_min = flight.forward_version;
+      }
+      gradient.forward_version_min = std::min(gradient.forward_version_min, flight.forward_version);
+      gradient.forward_version_sum += flight.forward_version;
+      gradient.drift_max = std::max(gradient.drift_max, flight.drift);
+      gradient.drift_sum += flight.drift;
+      break;
+    }
+    default:
+      break;
+  }
+  effect.oldest_live_version = versions.oldest_live();
+  return effect;
+}
+
+absl::StatusOr<Effect> Machine::Step(const Action& action) {
+  const int32_t index = IndexOf(action.stage());
+  if (index < 0) return Refuse(action, "the stage is not on this worker");
+  Stage& stage = stages_[index];
+  const Gradient gradient = stage.gradient;
+  if (gradient.microbatches.count == 0) return Refuse(action, "no accumulated gradient");
+  if (gradient.reductions < stage.gradient_groups) {
+    return Refuse(action, "the gradient is not reduced over its groups");
+  }
+
+  for (Group& group : groups_) {
+    const bool member =
+        std::find(group.members.begin(), group.members.end(), index) != group.members.end();
+    if (member && group.steps_due > 0) --group.steps_due;
+  }
+  const int64_t replaced = stage.versions.current();
+  const int64_t count = gradient.microbatches.count;
+  Count(count, replaced - gradient.forward_version_min,
+        replaced * count - gradient.forward_version_sum, stage.counts.staleness);
+  Count(count, gradient.drift_max, gradient.drift_sum, stage.counts.version_drift);
+  stage.gradient = Gradient();
+
+  Effect effect;
+  effect.keeps_replaced = stage.versions.Update();
+  effect.version = stage.versions.current();
+  effect.microbatches = gradient.microbatches;
+  effect.oldest_live_version = stage.versions.oldest_live();
+  stage.counts.versions_live = stage.versions.live();
+  stage.counts.versions_peak = std::max(stage.counts.versions_peak, stage.counts.versions_live);
+  return effect;
+}
+
+absl::Status Machine::Reduce(const Action& action) {
+  if (completeness_ == Completeness::kEvaluate) return Refuse(action, "not in an evaluate range");
+  const int32_t id = action.group().value;
+  if (id < 0 || id >= static_cast<int32_t>(groups_.size()) || groups_[id].members.empty()) {
+    return Refuse(action, "no stage of that group is on this worker");
+  }
+  Group& group = groups_[id];
+  const bool of_weights = group.quantity == ReduceGroup::Quantity::kWeight;
+  for (const int32_t member : group.members) {
+    const int64_t accumulated = stages_[member].gradient.microbatches.count;
+    if (of_weights && accumulated > 0) {
+      return Refuse(action, absl::StrCat("stage ", stages_[member].id.value,
+                                         " has accumulated gradients without a STEP"));
+    }
+    if (!of_weights && (accumulated == 0 || group.steps_due > 0)) {
+      return Refuse(action, absl::StrCat("stage ", stages_[member].id.value,
+                                         accumulated == 0 ? " has accumulated no gradient"
+                                                          : " is already reduced"));
+    }
+  }
+  if (of_weights) return absl::OkStatus();
+  for (const int32_t member : group.members) ++stages_[member].gradient.reductions;
+  group.steps_due = static_cast<int32_t>(group.members.size());
+  return absl::OkStatus();
+}
+
+absl::Status Machine::Norm(const Action& action) {
+  for (const Stage& stage : stages_) {
+    const Gradient& gradient = stage.gradient;
+    if (gradient.microbatches.count == 0) {
+      return Refuse(action, absl::StrCat("stage ", stage.id.value, " has accumulated no gradient"));
+    }
+    if (gradient.normed || gradient.reductions < stage.gradient_groups) {
+      return Refuse(action, absl::StrCat("the gradient of stage ", stage.id.value,
+                                         gradient.normed ? " is already normed"
+                                                         : " is not reduced over its groups"));
+    }
+  }
+  for (Stage& stage : stages_) stage.gradient.normed = true;
+  return absl::OkStatus();
+}
+
+absl::Status Machine::Flush(const Action& action) const {
+  const std::string remainder = Remainder();
+  return remainder.empty() ? absl::OkStatus() : Refuse(action, remainder);
+}
+
+std::string Machine::Remainder() const {
+  for (const Stage& stage : stages_) {
+    if (!stage.flights.empty()) {
+      int64_t oldest = INT64_MAX;
+      Holdings holds = 0;
+      stage.flights.ForEach([&](int64_t microbatch, const Flight& flight) {
+        if (microbatch < oldest) holds = flight.holds;
+        oldest = std::min(oldest, microbatch);
+      });
+      return absl::StrCat("stage ", stage.id.value, " still holds the ", NameOf(holds),
+                          " of microbatch ", oldest);
+    }
+    if (stage.gradient.microbatches.count > 0) {
+      return absl::StrCat("stage ", stage.id.value, " has accumulated gradients without a STEP");
+    }
+  }
+  return "";
+}
+
+absl::Status Machine::Refuse(const Action& action, absl::string_view reason) const {
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", worker_.value, ": ", ToString(action), ": ", reason));
+}
+
+const StageCounts& Machine::counts(StageId stage) const { return stages_[IndexOf(stage)].counts; }
+
+int64_t Machine::version(StageId stage) const { return stages_[IndexOf(stage)].versions.current(); }
+
+void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const {
+  for (const Stage& stage : stages_) {
+    const int64_t version = stage.versions.current();
+    std::vector<std::pair<int64_t, Flight>> flights;
+    stage.flights.ForEach([&](int64_t m, const Flight& flight) { flights.push_back({m, flight}); });
+    std::sort(flights.begin(), flights.end(),
+              [](const auto& a, const auto& b) { return a.first < b.first; });
+    state.push_back(static_cast<int64_t>(flights.size()));
+    for (const auto& [microbatch, flight] : flights) {
+      // Versions mean something between F and W only.
+      const bool in_use = (flight.holds & (kStash | kWeightStash)) != 0;
+      state.insert(state.end(), {microbatch - origin, flight.holds,
+                                 in_use ? version - flight.forward_version : 0,
+                                 (flight.holds & kWeightStash) != 0 ? flight.drift : 0});
+    }
+    stage.versions.AppendRelativeState(state);
+    const Gradient& gradient = stage.gradient;
+    const int64_t count = gradient.microbatches.count;
+    state.push_back(count);
+    if (count == 0) continue;
+    state.insert(state.end(),
+                 {gradient.microbatches.first - origin, version - gradient.forward_version_min,
+                  version * count - gradient.forward_version_sum, gradient.drift_max,
+                  gradient.drift_sum, gradient.reductions, gradient.normed});
+  }
+  for (const Group& group : groups_) state.push_back(group.steps_due);
+}
+
+}  // namespace penstock

@@ -1,0 +1,86 @@
+#include "schedule/schedule.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace penstock {
+
+std::vector<StageId> Topology::StagesOf(WorkerId worker) const {
+  std::vector<StageId> result;
+  for (int32_t stage = 0; stage < stages(); ++stage) {
+    if (worker_of[stage] == worker) result.emplace_back(stage);
+  }
+  return result;
+}
+
+std::vector<WorkerId> Topology::WorkersOf(GroupId group) const {
+  std::vector<WorkerId> result;
+  for (const StageId stage : groups[group.value].stages) result.push_back(worker(stage));
+  std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
+  return result;
+}
+
+Topology StraightPipeline(int32_t stages) {
+  Topology topology;
+  topology.workers = stages;
+  for (int32_t stage = 0; stage < stages; ++stage) topology.worker_of.emplace_back(stage);
+  return topology;
+}
+
+absl::Status CheckTopology(const Topology& topology) {
+  if (topology.worker_of.empty()) {
+    return absl::InvalidArgumentError("a pipeline needs at least one stage, but has none");
+  }
+  std::vector<bool> used(std::max(topology.workers, 0));
+  for (int32_t stage = 0; stage < topology.stages(); ++stage) {
+    const int32_t worker = topology.worker_of[stage].value;
+    if (worker < 0 || worker >= topology.workers) {
+      return absl::InvalidArgumentError(absl::StrCat("stage ", stage, " is on worker ", worker,
+                                                     ", but there are ", topology.workers,
+                                                     " workers"));
+    }
+    used[worker] = true;
+  }
+  const auto idle = std::find(used.begin(), used.end(), false);
+  if (idle != used.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", idle - used.begin(), " of ", topology.workers, " has no stage"));
+  }
+  for (size_t group = 0; group < topology.groups.size(); ++group) {
+    const std::vector<StageId>& stages = topology.groups[group].stages;
+    const bool ascending =
+        std::adjacent_find(stages.begin(), stages.end(), std::greater_equal<>()) == stages.end();
+    if (stages.size() < 2 || !ascending || stages.front().value < 0 ||
+        stages.back().value >= topology.stages()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("group ", group, " must list two or more of the ", topology.stages(),
+                       " stages in ascending order"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::string_view WeightPolicyName(WeightPolicy policy) {
+  switch (policy) {
+    case WeightPolicy::kSingle:
+      return "single";
+    case WeightPolicy::kStash:
+      return "stash";
+  }
+  PENSTOCK_CHECK(false);
+}
+
+absl::string_view CompletenessName(Completeness completeness) {
+  switch (completeness) {
+    case Completeness::kTrain:
+      return "train";
+    case Completeness::kEvaluate:
+      return "evaluate";
+  }
+  PENSTOCK_CHECK(false);
+}
+
+}  // namespace penstock

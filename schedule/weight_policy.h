@@ -1,0 +1,58 @@
+// Weight policies: which version of a stage's weights forward and backward read, and which versions
+// must be kept for that.
+//
+//   policy   forward reads   backward (I and W) reads    kept besides the current version
+//   single   the current     the current                 none
+//   stash    the current     what its forward read       those read by a forward whose W is to come
+//
+// A policy is a row of this table and a case in each of the functions of weight_policy.cc.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// The weight versions of one stage: the current one and, oldest first, those that are kept.
+// Kept versions are released in the order they were made, like the buffers that hold them.
+class WeightVersions {
+ public:
+  explicit WeightVersions(WeightPolicy policy) : policy_(policy) {}
+
+  // Starts again from `version`. REQUIRES: no forward waits for its backward.
+  void Reset(int64_t version);
+
+  int64_t current() const { return current_; }
+  // The oldest version still to be read, or the current one; older ones may be released.
+  int64_t oldest_live() const { return kept_.empty() ? current_ : kept_.front().version; }
+  int64_t live() const { return static_cast<int64_t>(kept_.size()) + 1; }
+
+  // F of a microbatch that will have a backward: the version it reads.
+  int64_t BeginForward();
+  // I and W: the version that they read now if their forward read `forward_version`.
+  int64_t BackwardVersion(int64_t forward_version) const;
+  // After W: this microbatch reads no more.
+  void EndBackward(int64_t forward_version);
+  // STEP: makes the next version. Returns whether the replaced one is still to be read.
+  bool Update();
+
+  // Appends what distinguishes this state from others, versions counted from the current one.
+  void AppendRelativeState(std::vector<int64_t>& state) const;
+
+ private:
+  struct Kept {
+    int64_t version;
+    int64_t readers;  // microbatches whose W is to come
+  };
+
+  WeightPolicy policy_;
+  int64_t current_ = 0;
+  int64_t current_readers_ = 0;
+  std::vector<Kept> kept_;  // ascending; short, so that a vector serves as the queue
+};
+
+}  // namespace penstock
