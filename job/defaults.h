@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// Fills every absent field that has a default (proto/penstock/v1/job.proto states them).
+// Fills every absent field that has a default (proto/penstock/v1/job.proto states them). Idempotent.
 void FillDefaults(v1::JobSpec& spec);
 
 // Checks everything that can be known without data or cluster: ranges, required keys, names, divisibility,

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compute/backend.h"
@@ -25,9 +26,9 @@ struct ResolvedJob {
   Chain chain;
   const Method* method = nullptr;
   int64_t steps = 0;
-  int64_t batch = 0;          // samples per step
-  int64_t microbatches = 0;   // per step
-  BatchShape microbatch;      // samples and time steps of one microbatch
+  int64_t batch = 0;         // samples per step
+  int64_t microbatches = 0;  // per step
+  BatchShape microbatch;     // samples and time steps of one microbatch
   OptimizerConfig optimizer;
   LearningRate learning_rate;  // by samples
   Clip clip;
@@ -41,9 +42,16 @@ struct ResolvedJob {
   int64_t tokens_per_step() const { return batch * microbatch.time; }
 };
 
+// Checks all of `spec` first, so whatever comes out of here is a job that can run somewhere.
+//
 // REQUIRES: `spec` has its defaults filled in (job/defaults.h).
 // Errors: InvalidArgument naming the key ("training.microbatches"), what it is and what is allowed.
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
+
+// Checks that the job can run as a pipeline of `stages` stages.
+// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, or what
+// the method refuses (tied weights on two workers, too few microbatches).
+absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // Where a run drains. Ascending; the last one is the end of the job.
 struct Cut {
@@ -53,8 +61,9 @@ struct Cut {
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
-// The cuts of `spec` after `first_step`, the drains of earlier runs (`extra_cuts`) among them.
-// They are constants of the job: part of the schedule digest and of the serial reference.
+// The cuts of `spec` after `first_step`, the drains of earlier runs (`extra_cuts`, in any order) among
+// them; none if the job is done by then. They are constants of the job: part of the schedule digest
+// and of the serial reference.
 std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts);
 

@@ -1,0 +1,226 @@
+#include "job/check_fields.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "job/limits.h"
+#include "job/suggest.h"
+
+namespace penstock {
+namespace {
+
+absl::Status CheckRange(absl::string_view key, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) {
+    return absl::OkStatus();
+  }
+  return InvalidKey(key, absl::StrCat("is ", value, value == 0 ? " or missing" : "",
+                                      "; expected a whole number from ", min, " to ", max));
+}
+
+// min <= value < max, or value <= max with `max_included`.
+struct RealRange {
+  double min = 0.0;
+  bool min_included = true;
+  double max = std::numeric_limits<double>::max();
+  bool max_included = true;
+};
+
+absl::Status CheckReal(absl::string_view key, double value, const RealRange& range) {
+  const bool above = range.min_included ? value >= range.min : value > range.min;
+  const bool below = range.max_included ? value <= range.max : value < range.max;
+  if (above && below) {
+    return absl::OkStatus();
+  }
+  std::string expected =
+      absl::StrCat("a number ", range.min_included ? "of at least " : "above ", range.min);
+  if (range.max < std::numeric_limits<double>::max()) {
+    absl::StrAppend(&expected, range.max_included ? " and at most " : " and below ", range.max);
+  }
+  const bool missing = value == 0.0 && !above;
+  return InvalidKey(
+      key, absl::StrCat("is ", value, missing ? " or missing" : "", "; expected ", expected));
+}
+
+absl::Status CheckName(absl::string_view key, const std::string& value,
+                       const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (value == name) {
+      return absl::OkStatus();
+    }
+  }
+  const std::string nearest = NearestName(value, names);
+  return InvalidKey(key, absl::StrCat("is \"", value, "\"; expected ", absl::StrJoin(names, " or "),
+                                      nearest.empty() ? "" : "; did you mean ", nearest,
+                                      nearest.empty() ? "" : "?"));
+}
+
+absl::Status CheckJobName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= kJobNameCharactersMax;
+  for (const char c : name) {
+    good = good && (absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-');
+  }
+  return good ? absl::OkStatus()
+              : InvalidKey("name", absl::StrCat("is \"", name.substr(0, kJobNameCharactersMax),
+                                                "\"; expected 1 to ", kJobNameCharactersMax,
+                                                " characters of a-z, 0-9 and -"));
+}
+
+absl::Status CheckModel(const v1::ModelSpec& model) {
+  if (!model.has_gpt()) {
+    return InvalidKey("model", "is missing; expected model: {gpt: {layers: ..., width: ...}}");
+  }
+  const v1::GptSpec& gpt = model.gpt();
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("model.gpt.layers", gpt.layers(), 1, kBlocksMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("model.gpt.width", gpt.width(), 1, kWidthMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("model.gpt.heads", gpt.heads(), 1, gpt.width()));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("model.gpt.context", gpt.context(), 1, kContextMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("model.gpt.vocabulary", gpt.vocabulary(), 2, kVocabularyMax));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckReal("model.gpt.dropout", gpt.dropout(), {.max = 1.0, .max_included = false}));
+  if (gpt.width() % gpt.heads() != 0) {
+    return InvalidKey("model.gpt.heads",
+                      absl::StrCat("is ", gpt.heads(), ", which does not divide ",
+                                   "model.gpt.width (", gpt.width(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckData(const v1::DataSpec& data, const v1::GptSpec& gpt) {
+  if (!data.has_text()) {
+    return InvalidKey("data", "is missing; expected data: {text: {path: FILE}}");
+  }
+  const v1::TextSpec& text = data.text();
+  if (text.path().empty()) {
+    return InvalidKey("data.text.path", "is missing; expected the name of a text file");
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckName("data.text.tokenizer", text.tokenizer(), {"bytes"}));
+  if (gpt.vocabulary() < kByteTokens) {
+    return InvalidKey("model.gpt.vocabulary",
+                      absl::StrCat("is ", gpt.vocabulary(), ", but the tokenizer \"bytes\" has ",
+                                   kByteTokens, " tokens"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckReal("data.text.validation_fraction", text.validation_fraction(),
+                                     {.max = 1.0, .max_included = false}));
+  bool hexadecimal = text.sha256().empty() || text.sha256().size() == 64;
+  for (const char c : text.sha256()) {
+    hexadecimal = hexadecimal && absl::ascii_isxdigit(c) && !absl::ascii_isupper(c);
+  }
+  return hexadecimal ? absl::OkStatus()
+                     : InvalidKey("data.text.sha256", "expected 64 digits of 0-9 and a-f");
+}
+
+absl::Status CheckOptimizer(const v1::OptimizerSpec& optimizer) {
+  constexpr RealRange kPositive{.min_included = false};
+  constexpr RealRange kFraction{.max = 1.0, .max_included = false};
+  if (optimizer.has_sgd()) {
+    const v1::SgdSpec& sgd = optimizer.sgd();
+    const std::string key = "training.optimizer.sgd.";
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "learning_rate", sgd.learning_rate(), kPositive));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "momentum", sgd.momentum(), kFraction));
+    return CheckReal(key + "weight_decay", sgd.weight_decay(), {});
+  }
+  if (optimizer.has_adamw()) {
+    const v1::AdamWSpec& adamw = optimizer.adamw();
+    const std::string key = "training.optimizer.adamw.";
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "learning_rate", adamw.learning_rate(), kPositive));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta1", adamw.beta1(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta2", adamw.beta2(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "epsilon", adamw.epsilon(), kPositive));
+    return CheckReal(key + "weight_decay", adamw.weight_decay(), {});
+  }
+  return InvalidKey("training.optimizer",
+                    "is missing; expected {adamw: {learning_rate: 1.0e-3}} or "
+                    "{sgd: {learning_rate: 0.1}}");
+}
+
+absl::Status CheckRateAndClip(const v1::TrainingSpec& training) {
+  const v1::LearningRateSpec& rate = training.learning_rate();
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckRange("training.learning_rate.warmup_steps", rate.warmup_steps(), 0, training.steps()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckName("training.learning_rate.decay", rate.decay(), {"constant", "linear", "cosine"}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckReal("training.learning_rate.final_fraction", rate.final_fraction(), {.max = 1.0}));
+  if (training.clip().has_global_norm()) {
+    return CheckReal("training.clip.global_norm", training.clip().global_norm(),
+                     {.min_included = false});
+  }
+  if (training.clip().has_layer_norm()) {
+    return CheckReal("training.clip.layer_norm", training.clip().layer_norm(),
+                     {.min_included = false});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTraining(const v1::TrainingSpec& training) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("training.steps", training.steps(), 1, kStepsMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("training.batch", training.batch(), 1, kBatchMax));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckRange("training.microbatches", training.microbatches(), 1, training.batch()));
+  if (training.batch() % training.microbatches() != 0) {
+    return InvalidKey(
+        "training.microbatches",
+        absl::StrCat("is ", training.microbatches(), ", which does not divide training.batch (",
+                     training.batch(), ")"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckOptimizer(training.optimizer()));
+  PENSTOCK_RETURN_IF_ERROR(CheckRateAndClip(training));
+  PENSTOCK_RETURN_IF_ERROR(CheckName("training.precision", training.precision(), {"f32", "bf16"}));
+  return CheckRange("training.threads", training.threads(), 1, kThreadsMax);
+}
+
+absl::Status CheckCuts(const v1::JobSpec& spec) {
+  const int64_t steps = spec.training().steps();
+  const v1::ValidationSpec& validation = spec.validation();
+  const v1::CheckpointSpec& checkpoint = spec.checkpoint();
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckRange("validation.every_steps", validation.every_steps(), 0, kStepsMax));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckRange("validation.batches", validation.batches(), 1, kValidationBatchesMax));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckRange("checkpoint.every_steps", checkpoint.every_steps(), 0, kStepsMax));
+  for (const auto& [key, every] : {std::pair("validation.every_steps", validation.every_steps()),
+                                   std::pair("checkpoint.every_steps", checkpoint.every_steps())}) {
+    if (every > 0 && steps / every > kCutsMax) {
+      return InvalidKey(key, absl::StrCat("is ", every, ", which makes ", steps / every,
+                                          " cuts; at most ", kCutsMax, " are allowed"));
+    }
+  }
+  if (validation.every_steps() > 0 && spec.data().text().validation_fraction() == 0.0) {
+    return InvalidKey("validation.every_steps",
+                      "asks for validation, but data.text.validation_fraction is 0");
+  }
+  if (checkpoint.directory().empty() &&
+      (checkpoint.every_steps() > 0 || checkpoint.resume() == "latest")) {
+    return InvalidKey(
+        "checkpoint.directory",
+        absl::StrCat("is missing, but checkpoint.",
+                     checkpoint.every_steps() > 0 ? "every_steps" : "resume", " needs it"));
+  }
+  return CheckRange("checkpoint.keep", checkpoint.keep(), 2, kCheckpointsKeptMax);
+}
+
+}  // namespace
+
+absl::Status InvalidKey(absl::string_view key, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(key, ": ", what));
+}
+
+absl::Status CheckFields(const v1::JobSpec& spec) {
+  PENSTOCK_RETURN_IF_ERROR(CheckJobName(spec.name()));
+  PENSTOCK_RETURN_IF_ERROR(CheckModel(spec.model()));
+  PENSTOCK_RETURN_IF_ERROR(CheckData(spec.data(), spec.model().gpt()));
+  PENSTOCK_RETURN_IF_ERROR(CheckTraining(spec.training()));
+  PENSTOCK_RETURN_IF_ERROR(CheckCuts(spec));
+  if (spec.pipeline().has_stages()) {
+    return CheckRange("pipeline.stages", spec.pipeline().stages(), 1, kStagesMax);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

@@ -1,0 +1,24 @@
+// The largest numbers a job may hold. They bound memory and keep products of sizes within 64 bits; they
+// are no statement about what is sensible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock {
+
+inline constexpr size_t kJobNameCharactersMax = 64;
+inline constexpr int64_t kBlocksMax = 4096;
+inline constexpr int64_t kWidthMax = 65536;
+inline constexpr int64_t kContextMax = 65536;
+inline constexpr int64_t kVocabularyMax = 1 << 24;
+inline constexpr int64_t kByteTokens = 256;  // of the tokenizer "bytes"
+inline constexpr int64_t kStepsMax = 100'000'000;
+inline constexpr int64_t kBatchMax = 1 << 20;
+inline constexpr int64_t kCutsMax = 100'000;
+inline constexpr int64_t kValidationBatchesMax = 1 << 20;
+inline constexpr int64_t kCheckpointsKeptMax = 10'000;
+inline constexpr int64_t kThreadsMax = 1024;
+inline constexpr int64_t kStagesMax = 1024;
+
+}  // namespace penstock

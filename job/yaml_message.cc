@@ -1,0 +1,419 @@
+#include "job/yaml_message.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "google/protobuf/descriptor.h"
+#include "job/suggest.h"
+
+namespace penstock {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
+using google::protobuf::Reflection;
+
+std::string Place(const std::string& file_name, const YAML::Mark& mark) {
+  return mark.is_null() ? file_name
+                        : absl::StrCat(file_name, ":", mark.line + 1, ":", mark.column + 1);
+}
+
+// Index of the first byte that is not part of well-formed UTF-8, or npos.
+size_t FindInvalidUtf8(absl::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t k) { return static_cast<uint8_t>(text[i + k]); };
+    const int length = byte(0) < 0x80   ? 1
+                       : byte(0) < 0xC2 ? 0
+                       : byte(0) < 0xE0 ? 2
+                       : byte(0) < 0xF0 ? 3
+                       : byte(0) < 0xF5 ? 4
+                                        : 0;
+    if (length == 0 || i + length > text.size() || byte(0) == 0) {
+      return i;
+    }
+    for (int k = 1; k < length; ++k) {
+      if ((byte(k) & 0xC0) != 0x80) {
+        return i;
+      }
+    }
+    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+    if ((byte(0) == 0xE0 && byte(1) < 0xA0) || (byte(0) == 0xED && byte(1) >= 0xA0) ||
+        (byte(0) == 0xF0 && byte(1) < 0x90) || (byte(0) == 0xF4 && byte(1) >= 0x90)) {
+      return i;
+    }
+    i += length;
+  }
+  return absl::string_view::npos;
+}
+
+// Looks at a document before a tree is made of it: counts levels, finds anchors and aliases.
+class LimitChecker final : public YAML::EventHandler {
+ public:
+  explicit LimitChecker(const std::string& file_name) : file_name_(file_name) {}
+
+  const absl::Status& status() const { return status_; }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { Visit(mark, anchor); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { RefuseAlias(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                const std::string&) override {
+    Visit(mark, anchor);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    Enter(mark, anchor);
+  }
+  void OnSequenceEnd() override { --depth_; }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    Enter(mark, anchor);
+  }
+  void OnMapEnd() override { --depth_; }
+
+ private:
+  void Fail(const YAML::Mark& mark, absl::string_view what) {
+    if (status_.ok()) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(Place(file_name_, mark), ": ", what));
+    }
+  }
+  void RefuseAlias(const YAML::Mark& mark) {
+    Fail(mark, "anchors (&) and aliases (*) are not allowed here; write the value out");
+  }
+  void Visit(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    if (anchor != 0) {
+      RefuseAlias(mark);
+    }
+  }
+  void Enter(const YAML::Mark& mark, YAML::anchor_t anchor) {
+    Visit(mark, anchor);
+    if (++depth_ > kYamlDepthMax) {
+      Fail(mark, absl::StrCat("more than ", kYamlDepthMax, " levels of nesting"));
+    }
+  }
+
+  const std::string& file_name_;
+  absl::Status status_;
+  int depth_ = 0;
+};
+
+// Walks a tree and a message's description side by side.
+class MessageReader {
+ public:
+  MessageReader(const std::string& file_name, YamlPositions& positions)
+      : file_name_(file_name), positions_(positions) {}
+
+  absl::Status ReadMessage(const YAML::Node& node, const std::string& path, Message& message);
+
+ private:
+  absl::Status Error(const YAML::Node& node, const std::string& path,
+                     absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Place(file_name_, node.Mark()), ": ", path.empty() ? "" : path + ": ", what));
+  }
+  absl::Status WrongType(const YAML::Node& node, const std::string& path,
+                         absl::string_view expected) const;
+  absl::Status UnknownKey(const YAML::Node& key, const std::string& path,
+                          const Descriptor& descriptor) const;
+  absl::Status CheckChoice(const YAML::Node& key, const std::string& parent,
+                           const FieldDescriptor& field, const Message& message) const;
+  absl::Status ReadField(const YAML::Node& node, const std::string& path,
+                         const FieldDescriptor& field, Message& message);
+  absl::Status ReadList(const YAML::Node& node, const std::string& path,
+                        const FieldDescriptor& field, Message& message);
+  absl::Status ReadScalar(const YAML::Node& node, const std::string& path,
+                          const FieldDescriptor& field, Message& message);
+  template <typename Integer>
+  absl::StatusOr<Integer> ReadInteger(const YAML::Node& node, const std::string& path) const;
+  absl::StatusOr<double> ReadDouble(const YAML::Node& node, const std::string& path) const;
+  absl::StatusOr<bool> ReadBool(const YAML::Node& node, const std::string& path) const;
+  absl::StatusOr<std::string> ReadString(const YAML::Node& node, const std::string& path) const;
+  absl::StatusOr<const EnumValueDescriptor*> ReadEnum(const YAML::Node& node,
+                                                      const std::string& path,
+                                                      const FieldDescriptor& field) const;
+
+  const std::string& file_name_;
+  YamlPositions& positions_;
+};
+
+// Whether the scalar stood in quotes, so that it is text whatever it looks like.
+bool Quoted(const YAML::Node& node) { return node.Tag() == "!"; }
+
+// What a node is, for messages.
+std::string Describe(const YAML::Node& node) {
+  constexpr size_t kCharactersMax = 40;
+  switch (node.Type()) {
+    case YAML::NodeType::Null:
+    case YAML::NodeType::Undefined:
+      return "nothing";
+    case YAML::NodeType::Sequence:
+      return "a list";
+    case YAML::NodeType::Map:
+      return "keys and values";
+    case YAML::NodeType::Scalar:
+      break;
+  }
+  std::string text = node.Scalar();
+  if (text.size() > kCharactersMax) {
+    text = text.substr(0, kCharactersMax) + "...";
+  }
+  return Quoted(node) ? absl::StrCat("the text \"", text, "\"") : text;
+}
+
+absl::Status MessageReader::WrongType(const YAML::Node& node, const std::string& path,
+                                      absl::string_view expected) const {
+  return Error(node, path, absl::StrCat("expected ", expected, ", got ", Describe(node)));
+}
+
+absl::Status MessageReader::UnknownKey(const YAML::Node& key, const std::string& path,
+                                       const Descriptor& descriptor) const {
+  std::vector<std::string> names;
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    names.push_back(descriptor.field(i)->name());
+  }
+  const std::string nearest = NearestName(key.Scalar(), names);
+  return Error(key, path,
+               nearest.empty() ? absl::StrCat("unknown key; known are ", absl::StrJoin(names, ", "))
+                               : absl::StrCat("unknown key; did you mean ", nearest, "?"));
+}
+
+// Refuses a second kind of a choice (a oneof), which would silently replace the first.
+absl::Status MessageReader::CheckChoice(const YAML::Node& key, const std::string& parent,
+                                        const FieldDescriptor& field,
+                                        const Message& message) const {
+  const OneofDescriptor* choice = field.real_containing_oneof();
+  if (choice == nullptr || !message.GetReflection()->HasOneof(message, choice)) {
+    return absl::OkStatus();
+  }
+  const FieldDescriptor* other = message.GetReflection()->GetOneofFieldDescriptor(message, choice);
+  return Error(key, parent,
+               absl::StrCat(other->name(), " and ", field.name(), " exclude each other; keep one"));
+}
+
+absl::Status MessageReader::ReadMessage(const YAML::Node& node, const std::string& path,
+                                        Message& message) {
+  if (!node.IsMap()) {
+    return WrongType(node, path, "keys and values");
+  }
+  const Descriptor& descriptor = *message.GetDescriptor();
+  for (const auto& entry : node) {
+    const YAML::Node& key = entry.first;
+    if (!key.IsScalar()) {
+      return WrongType(key, path, "a key");
+    }
+    const std::string key_path =
+        path.empty() ? key.Scalar() : absl::StrCat(path, ".", key.Scalar());
+    const FieldDescriptor* field = descriptor.FindFieldByName(key.Scalar());
+    if (field == nullptr) {
+      return UnknownKey(key, key_path, descriptor);
+    }
+    const auto [position, inserted] = positions_.emplace(key_path, Place(file_name_, key.Mark()));
+    if (!inserted) {
+      return Error(key, key_path, absl::StrCat("given twice, first at ", position->second));
+    }
+    PENSTOCK_RETURN_IF_ERROR(CheckChoice(key, path, *field, message));
+    PENSTOCK_RETURN_IF_ERROR(ReadField(entry.second, key_path, *field, message));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MessageReader::ReadField(const YAML::Node& node, const std::string& path,
+                                      const FieldDescriptor& field, Message& message) {
+  if (field.is_repeated()) {
+    return ReadList(node, path, field, message);
+  }
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (node.IsNull()) {
+      return Error(node, path,
+                   "expected keys and values, got nothing; write {} or leave the key out");
+    }
+    return ReadMessage(node, path, *message.GetReflection()->MutableMessage(&message, &field));
+  }
+  return ReadScalar(node, path, field, message);
+}
+
+absl::Status MessageReader::ReadList(const YAML::Node& node, const std::string& path,
+                                     const FieldDescriptor& field, Message& message) {
+  if (!node.IsSequence()) {
+    return WrongType(node, path, "a list");
+  }
+  for (size_t i = 0; i < node.size(); ++i) {
+    const std::string element_path = absl::StrCat(path, "[", i, "]");
+    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      PENSTOCK_RETURN_IF_ERROR(ReadMessage(node[i], element_path,
+                                           *message.GetReflection()->AddMessage(&message, &field)));
+    } else {
+      PENSTOCK_RETURN_IF_ERROR(ReadScalar(node[i], element_path, field, message));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Integer>
+absl::StatusOr<Integer> MessageReader::ReadInteger(const YAML::Node& node,
+                                                   const std::string& path) const {
+  const std::string text = node.IsScalar() && !Quoted(node) ? node.Scalar() : "";
+  Integer value = 0;
+  if (absl::SimpleAtoi(text, &value)) {
+    return value;
+  }
+  const size_t digits = text.find_first_not_of("+-");
+  if (digits != std::string::npos && digits <= 1 &&
+      text.find_first_not_of("0123456789", digits) == std::string::npos) {
+    return Error(node, path,
+                 absl::StrCat("is ", text, ", outside of ", std::numeric_limits<Integer>::min(),
+                              " to ", std::numeric_limits<Integer>::max()));
+  }
+  return WrongType(node, path, "a whole number");
+}
+
+absl::StatusOr<double> MessageReader::ReadDouble(const YAML::Node& node,
+                                                 const std::string& path) const {
+  double value = 0;
+  const std::string text = node.IsScalar() && !Quoted(node) ? node.Scalar() : "";
+  const bool plain =
+      !text.empty() && text.find_first_not_of("+-.0123456789eE") == std::string::npos;
+  if (!plain || !absl::SimpleAtod(text, &value)) {
+    return WrongType(node, path, "a number");
+  }
+  if (!std::isfinite(value)) {
+    return Error(node, path, absl::StrCat("is ", text, ", too large for a double"));
+  }
+  return value;
+}
+
+absl::StatusOr<bool> MessageReader::ReadBool(const YAML::Node& node,
+                                             const std::string& path) const {
+  if (node.IsScalar() && !Quoted(node)) {
+    const std::string text = absl::AsciiStrToLower(node.Scalar());
+    if (text == "true" || text == "false") {
+      return text == "true";
+    }
+  }
+  return WrongType(node, path, "true or false");
+}
+
+absl::StatusOr<std::string> MessageReader::ReadString(const YAML::Node& node,
+                                                      const std::string& path) const {
+  if (!node.IsScalar()) {
+    return WrongType(node, path, "text");
+  }
+  return node.Scalar();
+}
+
+absl::StatusOr<const EnumValueDescriptor*> MessageReader::ReadEnum(
+    const YAML::Node& node, const std::string& path, const FieldDescriptor& field) const {
+  const EnumValueDescriptor* value =
+      node.IsScalar() ? field.enum_type()->FindValueByName(node.Scalar()) : nullptr;
+  if (value != nullptr) {
+    return value;
+  }
+  std::vector<std::string> names;
+  for (int i = 0; i < field.enum_type()->value_count(); ++i) {
+    names.push_back(field.enum_type()->value(i)->name());
+  }
+  return WrongType(node, path, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+}
+
+absl::Status MessageReader::ReadScalar(const YAML::Node& node, const std::string& path,
+                                       const FieldDescriptor& field, Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  // Reads one type and sets or, in a list, appends it.
+#define PENSTOCK_READ_AS(Type, expression)                               \
+  {                                                                      \
+    PENSTOCK_ASSIGN_OR_RETURN(auto value, expression);                   \
+    field.is_repeated() ? reflection.Add##Type(&message, &field, value)  \
+                        : reflection.Set##Type(&message, &field, value); \
+    return absl::OkStatus();                                             \
+  }
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      PENSTOCK_READ_AS(Int32, ReadInteger<int32_t>(node, path));
+    case FieldDescriptor::CPPTYPE_INT64:
+      PENSTOCK_READ_AS(Int64, ReadInteger<int64_t>(node, path));
+    case FieldDescriptor::CPPTYPE_UINT32:
+      PENSTOCK_READ_AS(UInt32, ReadInteger<uint32_t>(node, path));
+    case FieldDescriptor::CPPTYPE_UINT64:
+      PENSTOCK_READ_AS(UInt64, ReadInteger<uint64_t>(node, path));
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      PENSTOCK_READ_AS(Double, ReadDouble(node, path));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      PENSTOCK_READ_AS(Float, ReadDouble(node, path));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      PENSTOCK_READ_AS(Bool, ReadBool(node, path));
+    case FieldDescriptor::CPPTYPE_STRING:
+      PENSTOCK_READ_AS(String, ReadString(node, path));
+    case FieldDescriptor::CPPTYPE_ENUM:
+      PENSTOCK_READ_AS(Enum, ReadEnum(node, path, field));
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return ReadMessage(node, path, *reflection.MutableMessage(&message, &field));
+  }
+#undef PENSTOCK_READ_AS
+  return absl::InternalError(absl::StrCat(path, ": unknown kind of field"));
+}
+
+absl::Status CheckText(absl::string_view text, const std::string& file_name) {
+  if (static_cast<int64_t>(text.size()) > kYamlBytesMax) {
+    return absl::InvalidArgumentError(absl::StrFormat("%s: has %d bytes; at most %d are read",
+                                                      file_name, text.size(), kYamlBytesMax));
+  }
+  const size_t bad = FindInvalidUtf8(text);
+  if (bad != absl::string_view::npos) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: byte %d (0x%02x) is not UTF-8 text", file_name, bad, static_cast<uint8_t>(text[bad])));
+  }
+  return absl::OkStatus();
+}
+
+// Loads the only document of `text` after checking its limits. May throw YAML::Exception.
+absl::StatusOr<YAML::Node> LoadDocument(absl::string_view text, const std::string& file_name) {
+  const std::string copy(text);
+  std::istringstream stream(copy);
+  YAML::Parser parser(stream);
+  LimitChecker checker(file_name);
+  if (!parser.HandleNextDocument(checker)) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ": is empty"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(checker.status());
+  if (parser.HandleNextDocument(checker)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file_name, ": holds more than one document (\"---\"); keep one"));
+  }
+  YAML::Node node = YAML::Load(copy);
+  if (node.IsNull()) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ": is empty"));
+  }
+  return node;
+}
+
+}  // namespace
+
+absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_name, Message& message,
+                             YamlPositions& positions) {
+  PENSTOCK_RETURN_IF_ERROR(CheckText(text, file_name));
+  try {
+    PENSTOCK_ASSIGN_OR_RETURN(const YAML::Node node, LoadDocument(text, file_name));
+    return MessageReader(file_name, positions).ReadMessage(node, "", message);
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Place(file_name, error.mark), ": not YAML: ", error.msg));
+  }
+}
+
+}  // namespace penstock
