@@ -4,11 +4,11 @@
 // else, executes its own program through the executor, then does what the cut asks: validation
 // (forward only), a checkpoint (snapshot now, files written while training goes on), or the end.
 //
-// Time, disk, network and devices come from outside (RunEnvironment), so the same code runs in tests
-// with threads and a memory transport, and in a worker process over gRPC.
+// Time, disk, network and devices come from outside (RunEnvironment), so the same code runs in
+// tests with threads and a memory transport, and in a worker process over gRPC.
 //
-// Threads: Prepare and Execute on the executor's thread (the one that owns the back-end); everything
-// else from any thread.
+// Threads: Prepare and Execute on the executor's thread (the one that owns the back-end);
+// everything else from any thread.
 #pragma once
 
 #include <functional>
@@ -33,27 +33,28 @@ struct RunEnvironment {
   Files& files;
   Backend& backend;
   Transport& transport;
-  std::string data_root;   // relative data paths are looked up here
+  std::string data_root;  // relative data paths are looked up here
   RunLimits limits;
-  // Receives what happened, in order. Called from the executor's thread and the checkpoint writer's;
-  // must not block for long.
+  // Receives what happened, in order. Called from the executor's thread and the checkpoint
+  // writer's; must not block for long.
   std::function<void(v1::RunEvent)> events;
 };
 
 class Run {
  public:
-  // Builds the worker's stages, loads weights and data, derives and verifies the schedule and opens the
-  // edges. REQUIRES: what `environment` refers to outlives the run.
+  // Builds the worker's stages, loads weights and data, derives and verifies the schedule and opens
+  // the edges. REQUIRES: what `environment` refers to outlives the run.
   //
   // Errors: InvalidArgument (job, plan or checkpoint do not fit), NotFound (data or checkpoint),
-  // FailedPrecondition (schedule digest differs from the plan's), DataLoss (tampered data or checkpoint).
+  // FailedPrecondition (schedule digest differs from the plan's), DataLoss (tampered data or
+  // checkpoint).
   static absl::StatusOr<std::unique_ptr<Run>> Prepare(const v1::PrepareRunRequest& request,
                                                       RunEnvironment environment);
   virtual ~Run() = default;
 
   // Trains to the end. Emits RunDone or RunFailed as its last event. The status is that of the run:
-  // Aborted if it was stopped, Unavailable naming a peer that went away, FailedPrecondition if the loss or
-  // a gradient is not finite (names step and stage).
+  // Aborted if it was stopped, Unavailable naming a peer that went away, FailedPrecondition if the
+  // loss or a gradient is not finite (names step and stage).
   virtual absl::Status Execute() = 0;
 
   // See WorkerControl in cluster.proto. Hold: idempotent, returns the same step again.

@@ -8,7 +8,7 @@
 // Implementations: memory_transport.h (threads of one process, for tests) and
 // services/transport/ (gRPC). tests/worker/transport_suite.h holds what all must do.
 //
-// Thread safety: Send and Receive are called by the executor's thread; Cancel by any.
+// Thread safety: Send and Receive are called by the executor's thread; everything else by any.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,19 @@ struct TensorExpectation {
   int64_t sequence = 0;  // microbatch; of a collective its running number
   DType dtype = DType::kF32;
   Shape shape;
+
+  std::string ToString() const;  // "message 7 of f32 [4, 128, 192]"
+  friend bool operator==(const TensorExpectation&, const TensorExpectation&) = default;
 };
+
+// What every implementation checks in the same words.
+// Errors: InvalidArgument.
+absl::Status CheckEdgeLimits(const EdgeId& edge, int capacity, int64_t tensor_bytes_max);
+absl::Status CheckMessageSize(const EdgeId& edge, int64_t sequence, const Tensor& tensor,
+                              int64_t tensor_bytes_max);
+// Errors: FailedPrecondition, naming both.
+absl::Status CheckExpectation(const EdgeId& edge, const TensorExpectation& expected,
+                              const TensorExpectation& got);
 
 // The sending end of an edge.
 class Sender {
@@ -54,9 +66,13 @@ class Sender {
 
   // Hands `tensor` over; its memory is read until the transport drops its reference, so the caller
   // must not write to it any more. Blocks while the window is full.
-  // Errors: DeadlineExceeded (no credit until `deadline`), Aborted (cancelled, or the peer ended the
-  // run), Unavailable (the peer is gone; names it).
+  // Errors: DeadlineExceeded (no credit until `deadline`), Aborted (the peer ended the run),
+  // Unavailable (the peer is gone; names it), InvalidArgument (empty, or larger than the edge
+  // allows), or the reason given to Cancel.
   virtual absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) = 0;
+
+  // Whether the window has room (then Send does not block).
+  virtual bool Ready() const = 0;
 
   virtual int64_t bytes_sent() const = 0;
   virtual int64_t messages_sent() const = 0;
@@ -71,7 +87,8 @@ class Receiver {
   // verified. Receiving gives the sender one credit back.
   // Errors: as Send; FailedPrecondition if the message is not what is expected (the sender follows
   // another plan; says both); DataLoss if its checksum was wrong.
-  virtual absl::StatusOr<Tensor> Receive(const TensorExpectation& expected, absl::Time deadline) = 0;
+  virtual absl::StatusOr<Tensor> Receive(const TensorExpectation& expected,
+                                         absl::Time deadline) = 0;
 
   // Whether a message waits (then Receive does not block).
   virtual bool Ready() const = 0;
@@ -83,14 +100,19 @@ class Transport {
   virtual ~Transport() = default;
 
   // `capacity`: messages in flight, at least 1. `tensor_bytes_max`: the largest message allowed.
-  // REQUIRES: each edge is opened once per end; `pool` outlives the transport.
+  // Does not wait for the other end; the first Send or Receive does.
+  // REQUIRES: `pool` outlives the transport.
+  // Errors: InvalidArgument (a limit is not positive), AlreadyExists (the end is open),
+  // FailedPrecondition (the edge does not touch this worker, or the other end has other limits).
   virtual absl::StatusOr<std::unique_ptr<Sender>> OpenSender(const EdgeId& edge, int capacity,
                                                              int64_t tensor_bytes_max) = 0;
   virtual absl::StatusOr<std::unique_ptr<Receiver>> OpenReceiver(const EdgeId& edge, int capacity,
                                                                  int64_t tensor_bytes_max,
                                                                  BufferPool& pool) = 0;
 
-  // Makes all blocked and later calls on all edges return `reason` (not OK).
+  // Makes all blocked and later calls on all edges return `reason` (not OK), and those of the peers
+  // Aborted with its message. The first reason counts. Destroying a transport ends its edges too,
+  // but lets peers receive what was sent before.
   virtual void Cancel(const absl::Status& reason) = 0;
 };
 

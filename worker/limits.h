@@ -1,0 +1,35 @@
+// RunLimits: every bound a run keeps, with its unit. main() may change them; tests make them small.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace penstock {
+
+struct RunLimits {
+  // Longest wait for a message or for credit. It must outlast the slowest cut of a neighbour
+  // (validation and snapshot), which the others wait for.
+  absl::Duration receive_timeout = absl::Minutes(5);
+  // Longest wait between Hold and CutAt.
+  absl::Duration hold_timeout = absl::Minutes(1);
+  // Longest wait at a cut for the files of the previous checkpoint.
+  absl::Duration checkpoint_timeout = absl::Minutes(10);
+
+  // Messages in flight per edge, where the plan does not say.
+  int edge_capacity = 4;
+  // Largest tensor that may cross an edge.
+  int64_t tensor_bytes_max = int64_t{1} << 30;
+
+  // Largest training text; it is held in memory.
+  int64_t data_bytes_max = int64_t{16} << 30;
+  // Largest single file of a checkpoint that is read.
+  int64_t checkpoint_file_bytes_max = int64_t{64} << 30;
+
+  // Spans kept for RecentTimeline.
+  int64_t timeline_spans_max = 1 << 16;
+  // Most recent durations of one kind of action that its median is taken from.
+  int64_t duration_samples_max = 1 << 10;
+};
+
+}  // namespace penstock

@@ -1,0 +1,112 @@
+#include "worker/mailbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace penstock {
+namespace {
+
+// Longer waits are cut to this, so that no deadline overflows the clock.
+constexpr absl::Duration kLongestWait = absl::Hours(24 * 365);
+
+CondVar::Clock::time_point Monotonic(absl::Time deadline) {
+  const absl::Duration left = std::min(deadline - absl::Now(), kLongestWait);
+  return CondVar::Clock::now() + absl::ToChronoNanoseconds(left);
+}
+
+}  // namespace
+
+Mailbox::Mailbox(int capacity) : capacity_(capacity) {
+  PENSTOCK_CHECK(capacity > 0);
+  ring_.resize(capacity);
+}
+
+absl::Status Mailbox::Push(Message message, absl::Time deadline) {
+  MutexLock lock(mutex_);
+  if (!CanPush()) {
+    const auto until = Monotonic(deadline);
+    while (!CanPush()) {
+      if (!room_.WaitUntil(mutex_, until) && !CanPush()) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("no credit in time: all ", capacity_,
+                         " messages of the window are still to be received"));
+      }
+    }
+  }
+  return Append(std::move(message));
+}
+
+absl::Status Mailbox::TryPush(Message message) {
+  MutexLock lock(mutex_);
+  if (!CanPush()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("message ", message.sequence, " exceeds the window of ", capacity_));
+  }
+  return Append(std::move(message));
+}
+
+absl::StatusOr<Message> Mailbox::Pop(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  if (!CanPop()) {
+    const auto until = Monotonic(deadline);
+    while (!CanPop()) {
+      if (!arrived_.WaitUntil(mutex_, until) && !CanPop()) {
+        return absl::DeadlineExceededError("no message in time");
+      }
+    }
+  }
+  if (!cancelled_.ok()) return cancelled_;
+  if (count_ == 0) return closed_;
+  Message message = std::exchange(ring_[head_], Message());
+  head_ = (head_ + 1) % capacity_;
+  --count_;
+  room_.NotifyOne();
+  return message;
+}
+
+bool Mailbox::Ready() const {
+  MutexLock lock(mutex_);
+  return CanPop();
+}
+
+bool Mailbox::HasRoom() const {
+  MutexLock lock(mutex_);
+  return CanPush();
+}
+
+void Mailbox::Close(const absl::Status& reason) {
+  PENSTOCK_CHECK(!reason.ok());
+  MutexLock lock(mutex_);
+  if (closed_.ok()) closed_ = reason;
+  room_.NotifyAll();
+  arrived_.NotifyAll();
+}
+
+void Mailbox::Cancel(const absl::Status& reason) {
+  PENSTOCK_CHECK(!reason.ok());
+  MutexLock lock(mutex_);
+  if (!cancelled_.ok()) return;
+  cancelled_ = reason;
+  for (Message& message : ring_) message = Message();
+  count_ = 0;
+  room_.NotifyAll();
+  arrived_.NotifyAll();
+}
+
+bool Mailbox::CanPop() const { return count_ > 0 || !closed_.ok() || !cancelled_.ok(); }
+
+bool Mailbox::CanPush() const { return count_ < capacity_ || !closed_.ok() || !cancelled_.ok(); }
+
+absl::Status Mailbox::Append(Message message) {
+  if (!cancelled_.ok()) return cancelled_;
+  if (!closed_.ok()) return closed_;
+  ring_[(head_ + count_) % capacity_] = std::move(message);
+  ++count_;
+  arrived_.NotifyOne();
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

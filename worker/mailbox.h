@@ -1,0 +1,74 @@
+// Mailbox: the bounded first-in-first-out queue between whoever delivers an edge's messages (a
+// neighbour's executor, or a network thread) and the executor that takes them.
+//
+// A full mailbox is the system's only back-pressure: in one process Push blocks, over a network the
+// sender has no credit left. The queue's memory is taken once, so a hand-over allocates nothing.
+//
+// Thread safety: all methods may be called from any thread. Deadlines are kept on the monotonic
+// clock, so a jump of the calendar clock ends no wait.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "compute/tensor.h"
+
+namespace penstock {
+
+struct Message {
+  int64_t sequence = 0;
+  Tensor tensor;
+};
+
+class Mailbox {
+ public:
+  // REQUIRES: `capacity` > 0.
+  explicit Mailbox(int capacity);
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  // Blocks while the mailbox is full.
+  // Errors: DeadlineExceeded, or the reason given to Close or Cancel.
+  absl::Status Push(Message message, absl::Time deadline);
+  // Never blocks. Errors: ResourceExhausted if the mailbox is full (the sender exceeded its credit),
+  // or the reason given to Close or Cancel.
+  absl::Status TryPush(Message message);
+
+  // Blocks until there is a message.
+  // Errors: DeadlineExceeded, or the reason given to Cancel, or to Close once the mailbox is empty.
+  absl::StatusOr<Message> Pop(absl::Time deadline);
+
+  // Whether Pop, or Push, would return at once.
+  bool Ready() const;
+  bool HasRoom() const;
+
+  // Nothing more is accepted; what is there can still be taken. REQUIRES: `reason` is not OK.
+  void Close(const absl::Status& reason);
+  // Drops what is there and ends all waits with `reason`. The first Cancel counts.
+  void Cancel(const absl::Status& reason);
+
+ private:
+  bool CanPop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CanPush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // REQUIRES: CanPush().
+  absl::Status Append(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int capacity_;
+  mutable Mutex mutex_;
+  CondVar room_;     // a message was taken, or the end
+  CondVar arrived_;  // a message was put, or the end
+
+  // A ring: `count_` messages from `head_` on.
+  std::vector<Message> ring_ ABSL_GUARDED_BY(mutex_);
+  int head_ ABSL_GUARDED_BY(mutex_) = 0;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock

@@ -1,0 +1,50 @@
+#include "worker/transport.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace penstock {
+
+std::string EdgeId::ToString() const {
+  const char* name = "collective";
+  if (kind == EdgeKind::kActivation) name = "activation";
+  if (kind == EdgeKind::kGradient) name = "gradient";
+  return absl::StrCat(name, " ", source, "->", destination);
+}
+
+absl::Status CheckEdgeLimits(const EdgeId& edge, int capacity, int64_t tensor_bytes_max) {
+  if (capacity < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("edge ", edge.ToString(), ": capacity is ",
+                                                   capacity, ", expected at least 1 message"));
+  }
+  if (tensor_bytes_max < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("edge ", edge.ToString(),
+                                                   ": tensor_bytes_max is ", tensor_bytes_max,
+                                                   ", expected at least 1 byte"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMessageSize(const EdgeId& edge, int64_t sequence, const Tensor& tensor,
+                              int64_t tensor_bytes_max) {
+  const int64_t size_bytes = tensor ? tensor.size_bytes() : 0;
+  if (size_bytes < 1 || size_bytes > tensor_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat("edge ", edge.ToString(), ": message ", sequence,
+                                                   " has ", size_bytes, " bytes, expected 1 to ",
+                                                   tensor_bytes_max));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckExpectation(const EdgeId& edge, const TensorExpectation& expected,
+                              const TensorExpectation& got) {
+  if (expected == got) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("edge ", edge.ToString(), ": expected ",
+                                                    expected.ToString(), ", got ", got.ToString(),
+                                                    "; the sender follows another plan"));
+}
+
+std::string TensorExpectation::ToString() const {
+  return absl::StrCat("message ", sequence, " of ", Name(dtype), " ", shape.ToString());
+}
+
+}  // namespace penstock
