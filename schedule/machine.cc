@@ -56,7 +56,7 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     : topology_(&topology), worker_(worker), index_of_(topology.stages(), -1) {
   for (const StageId stage : topology.StagesOf(worker)) {
     index_of_[stage.value] = static_cast<int32_t>(stages_.size());
-    stages_.push_back(Stage{.id = stage, .versions = WeightVersions(policy)});
+    stages_.push_back(Stage{.id = stage, .versions = VersionLedger(policy)});
   }
   for (const ReduceGroup& group : topology.groups) {
     Group& local = groups_.emplace_back(Group{.quantity = group.quantity});
@@ -210,7 +210,7 @@ absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t micr
 }
 
 Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const {
-  WeightVersions& versions = stage.versions;
+  VersionLedger& versions = stage.versions;
   StageCounts& counts = stage.counts;
   Effect effect;
   switch (op) {

@@ -148,7 +148,7 @@ class Machine {
     std::array<Rule, 7> rules;  // by Op up to kSendGradient
     int32_t gradient_groups = 0;
     MicrobatchTable<Flight> flights;
-    WeightVersions versions;
+    VersionLedger versions;
     Gradient gradient;
     StageCounts counts;
   };

@@ -20,21 +20,21 @@ bool BackwardReadsForwardVersion(WeightPolicy policy) {
 
 }  // namespace
 
-void WeightVersions::Reset(int64_t version) {
+void VersionLedger::Reset(int64_t version) {
   PENSTOCK_CHECK(kept_.empty() && current_readers_ == 0);
   current_ = version;
 }
 
-int64_t WeightVersions::BeginForward() {
+int64_t VersionLedger::BeginForward() {
   if (BackwardReadsForwardVersion(policy_)) ++current_readers_;
   return current_;
 }
 
-int64_t WeightVersions::BackwardVersion(int64_t forward_version) const {
+int64_t VersionLedger::BackwardVersion(int64_t forward_version) const {
   return BackwardReadsForwardVersion(policy_) ? forward_version : current_;
 }
 
-void WeightVersions::EndBackward(int64_t forward_version) {
+void VersionLedger::EndBackward(int64_t forward_version) {
   if (!BackwardReadsForwardVersion(policy_)) return;
   if (forward_version == current_) {
     --current_readers_;
@@ -49,7 +49,7 @@ void WeightVersions::EndBackward(int64_t forward_version) {
                                           [](const Kept& kept) { return kept.readers > 0; }));
 }
 
-bool WeightVersions::Update() {
+bool VersionLedger::Update() {
   const bool keeps = current_readers_ > 0;
   if (keeps) kept_.push_back({current_, current_readers_});
   current_readers_ = 0;
@@ -57,7 +57,7 @@ bool WeightVersions::Update() {
   return keeps;
 }
 
-void WeightVersions::AppendRelativeState(std::vector<int64_t>& state) const {
+void VersionLedger::AppendRelativeState(std::vector<int64_t>& state) const {
   state.push_back(current_readers_);
   state.push_back(static_cast<int64_t>(kept_.size()));
   for (const Kept& kept : kept_) {

@@ -19,9 +19,9 @@ namespace penstock {
 
 // The weight versions of one stage: the current one and, oldest first, those that are kept.
 // Kept versions are released in the order they were made, like the buffers that hold them.
-class WeightVersions {
+class VersionLedger {
  public:
-  explicit WeightVersions(WeightPolicy policy) : policy_(policy) {}
+  explicit VersionLedger(WeightPolicy policy) : policy_(policy) {}
 
   // Starts again from `version`. REQUIRES: no forward waits for its backward.
   void Reset(int64_t version);
