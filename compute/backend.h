@@ -23,8 +23,9 @@
 
 namespace penstock {
 
-// How numbers are kept. In kBf16 matrix products read bf16 and sum in f32, with f32 master weights;
-// the residual stream, losses, gradients of weights and optimizer state stay f32.
+// How numbers are kept. In kBf16 the products with weight matrices read bf16 and sum in f32, with f32
+// master weights; the residual stream, norms, softmax, losses, gradients of weights and optimizer state
+// stay f32. A device without fast bf16 products computes kBf16 as kF32.
 enum class Precision : uint8_t { kF32, kBf16 };
 
 struct BatchShape {
@@ -43,11 +44,14 @@ class Backend {
   // The kernels of one layer for one microbatch shape.
   virtual absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
                                                            Precision precision) = 0;
-  virtual absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
+      const OptimizerConfig& config) = 0;
 
   // Copies between host and device; both return when the copy is done.
   virtual void CopyToDevice(void* device, const void* host, int64_t size_bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, int64_t size_bytes) = 0;
+  // Rounds to nearest even, as the optimizers do for the mirror of the weights.
+  virtual void ConvertToBf16(uint16_t* to, const float* from, int64_t count) = 0;
 
   virtual void Fill(float* device, float value, int64_t count) = 0;
   // a[i] = b[i] + a[i] (b first, so that a tied gradient sums the head's use before the embedding's).
@@ -59,8 +63,11 @@ class Backend {
   virtual absl::Status Synchronize() = 0;
 };
 
-// The CPU back-end. `threads`: how many threads its kernels use, 1 or more; results are
-// deterministic for a given number. Call from the thread that will run the kernels.
+// The CPU back-end. `threads`: how many threads its kernels use; results are deterministic for a given
+// number. Errors: InvalidArgument (fewer than 1 thread, more than 1024).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads);
+
+// The CUDA back-end on GPU number `device`. Errors: Unavailable (this build has none, or no such GPU).
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device);
 
 }  // namespace penstock

@@ -1,8 +1,9 @@
 // BufferPool: gives out device memory by size and takes it back, so that the steady state of training
 // allocates nothing.
 //
-// Blocks are kept by exact size. Training repeats the same few sizes, so after the first microbatches
-// every request is served from what came back.
+// Blocks are kept by exact size, rounded up to 64 bytes. Training repeats the same few sizes, so after
+// the first microbatches every request is served from what came back, the most recent block first (it
+// is the one most likely still in cache).
 //
 // Thread safety: all methods, and the release of buffers, may be called from any thread.
 #pragma once
@@ -18,21 +19,23 @@ namespace penstock {
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  virtual void* Allocate(int64_t size_bytes) = 0;  // 64-byte aligned
+  // 64-byte aligned; null when there is no more.
+  virtual void* Allocate(int64_t size_bytes) = 0;
   virtual void Free(void* data, int64_t size_bytes) = 0;
 };
+// The heap. Large blocks ask the system for huge pages.
 MemorySource& HostMemory();
 
 class BufferPool {
  public:
-  // REQUIRES: `source` outlives the pool. Buffers may outlive the pool: it lives on until they are
-  // back.
+  // REQUIRES: `source` outlives the pool and its buffers. Buffers may outlive the pool: what it is made
+  // of lives on until they are back.
   explicit BufferPool(MemorySource& source);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // A block of at least `size_bytes`, uninitialised.
+  // A block of at least `size_bytes`, uninitialised. Empty when the source has no more memory.
   Buffer Acquire(int64_t size_bytes);
   Tensor AcquireTensor(DType dtype, const Shape& shape);
 
@@ -41,6 +44,7 @@ class BufferPool {
     int64_t bytes_in_use = 0;
     int64_t bytes_peak = 0;  // of bytes_in_use
     int64_t bytes_held = 0;  // in use or waiting for reuse
+    int64_t bytes_held_peak = 0;
   };
   Stats stats() const;
 

@@ -9,17 +9,20 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace penstock {
 
-// w -= rate * v;  v = momentum * v + g + weight_decay * w.
+// v = momentum * v + g + weight_decay * w;  w -= rate * v.
 struct SgdConfig {
   double momentum = 0.0;
   double weight_decay = 0.0;
   friend bool operator==(const SgdConfig&, const SgdConfig&) = default;
 };
 
-// Decoupled weight decay: Loshchilov and Hutter, arXiv 1711.05101.
+// Adam with bias correction and decoupled weight decay: Loshchilov and Hutter, arXiv 1711.05101.
+//   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+//   w = w (1 - rate weight_decay) - rate m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
 struct AdamWConfig {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -32,28 +35,30 @@ using OptimizerConfig = std::variant<SgdConfig, AdamWConfig>;
 
 // One parameter tensor's place in the flat arrays.
 struct ParameterSlice {
-  int64_t offset = 0;  // floats
+  int64_t offset = 0;  // floats, a multiple of 16
   int64_t count = 0;
   bool decays = true;
 };
 
 struct StepArguments {
-  const float* weights = nullptr;   // version read
-  float* next_weights = nullptr;    // version written; may be equal to `weights`
-  uint16_t* next_bf16 = nullptr;    // its bf16 mirror, or null
+  const float* weights = nullptr;  // version read
+  float* next_weights = nullptr;   // version written; may be equal to `weights`
+  uint16_t* next_bf16 = nullptr;   // its bf16 mirror, or null
   const float* gradients = nullptr;
-  std::vector<float*> state;        // by state slot, flat like the weights
-  float gradient_scale = 1.0f;      // multiplied into every gradient first (mean, clipping)
+  absl::Span<float* const> state;  // by state slot, flat like the weights
+  float gradient_scale = 1.0f;     // multiplied into every gradient first (clipping)
   double learning_rate = 0.0;
-  int64_t update = 1;               // counts from 1; AdamW's bias correction
+  int64_t update = 1;  // counts from 1; AdamW's bias correction
 };
 
+// Thread safety: the thread that owns the back-end.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
-  virtual const std::vector<absl::string_view>& state_names() const = 0;
-  virtual void Step(const StepArguments& arguments, const std::vector<ParameterSlice>& slices) = 0;
+  virtual absl::Span<const absl::string_view> state_names() const = 0;
+  // Steps the given slices; other parts of the arrays are neither read nor written.
+  virtual void Step(const StepArguments& arguments, absl::Span<const ParameterSlice> slices) = 0;
 };
 
 }  // namespace penstock

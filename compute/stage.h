@@ -1,11 +1,13 @@
 // Stage: consecutive layers of a chain on one device, with their weights in every live version.
 //
-// Weights, gradients and optimizer state are flat arenas. A version of the weights is one flat array;
-// Step writes the next version into the same array, or, when the replaced one is still to be read,
-// into another that is kept for this purpose (weight stashing without copies).
+// Weights, gradients and optimizer state are flat arenas (compute/parameter_arena.h). A version of the
+// weights is one flat array; Step writes the next version into the same array, or, when the replaced one
+// is still to be read, into another that is kept for this purpose (weight stashing without copies).
 //
-// Thread safety: one thread at a time. Memory of microbatches comes from the back-end's pool; after the
-// first few microbatches a stage allocates nothing.
+// A stage is device-neutral: it keeps the books, the back-end computes. Memory of microbatches comes from
+// the back-end's pool; after the first few microbatches a stage allocates nothing.
+//
+// Thread safety: the thread that owns the back-end. The tensors it returns may be dropped anywhere.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,8 @@
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "compute/backend.h"
+#include "compute/parameter_arena.h"
+#include "compute/weight_versions.h"
 #include "model/chain.h"
 
 namespace penstock {
@@ -28,11 +32,11 @@ struct StageOptions {
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
   uint64_t seed = 0;
-  int64_t versions_max = 1;          // live weight versions at the most (the verifier's number)
+  int64_t versions_max = 1;  // live weight versions at the most (the verifier's number)
   int64_t microbatches_in_flight_max = 1;  // between F and W (the verifier's number)
 };
 
-// A host copy of named tensors in f32, as checkpoints hold them.
+// A host copy of a named tensor in f32, as checkpoints hold it.
 struct NamedArray {
   std::string name;
   std::vector<int64_t> shape;
@@ -41,88 +45,180 @@ struct NamedArray {
 
 class Stage {
  public:
-  // REQUIRES: `backend` and `chain` outlive the stage.
-  // Errors: InvalidArgument (layers outside the chain), Unimplemented (the back-end lacks a kernel),
-  // ResourceExhausted (out of memory).
+  // Version 0 is live and all zeros: InitializeWeights or LoadLayerWeights comes next.
+  //
+  // REQUIRES: `backend` outlives the stage.
+  // Errors: InvalidArgument (layers outside the chain, sizes below 1), Unimplemented (the back-end lacks
+  // a kernel), ResourceExhausted (out of memory).
   static absl::StatusOr<std::unique_ptr<Stage>> Create(Backend& backend, const Chain& chain,
                                                        const StageOptions& options);
-  virtual ~Stage() = default;
+  ~Stage();
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
 
   bool has_embedding() const { return has_embedding_; }  // reads token ids
   bool has_head() const { return has_head_; }            // reads targets, computes the loss
   // Of a tensor that crosses into or out of this stage: [batch, time, width] f32.
   Shape boundary_shape() const { return boundary_shape_; }
 
-  // Fills version 0 with the initial weights of the job's seed (the same for every partition).
-  virtual void InitializeWeights() = 0;
+  // Fills the current version with the initial weights of the job's seed, the same for every partition,
+  // and clears the optimizer's state.
+  void InitializeWeights();
 
   // `input`: from the previous stage, or token ids [batch, time] i32. `targets`: for the head.
   // Returns the output; for the head an empty tensor, its loss is read with TakeLoss.
-  // `first_sample`: global index of the microbatch's row 0. REQUIRES: `version` is live.
-  virtual absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample,
-                                         int64_t version, const Tensor& input,
-                                         const Tensor& targets) = 0;
+  // `first_sample`: global index of the microbatch's row 0.
+  //
+  // Errors: InvalidArgument (shape or type of a tensor, a token outside the vocabulary),
+  // FailedPrecondition (version not live, microbatch already in flight, too many in flight).
+  absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, int64_t version,
+                                 const Tensor& input, const Tensor& targets);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
-  virtual absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input,
-                                          const Tensor& targets) = 0;
-  // The mean loss over the time steps and samples of the last Forward or Evaluate. REQUIRES: has_head().
-  virtual double TakeLoss() = 0;
+  absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input, const Tensor& targets);
+  // The mean loss over the time steps and samples of the last Forward or Evaluate.
+  // REQUIRES: has_head().
+  double TakeLoss();
 
   // Returns the gradient for the previous stage (empty for the embedding). `grad_output` is empty for
   // the head. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
   // (1 / microbatches of the update), applied where the gradient starts.
-  virtual absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, int64_t version,
-                                               const Tensor& grad_output, float loss_scale) = 0;
-  virtual absl::Status BackwardWeight(MicrobatchId microbatch, int64_t version) = 0;
+  //
+  // Errors: InvalidArgument (shape or type), FailedPrecondition (version not live, no F before, I again).
+  absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, int64_t version,
+                                       const Tensor& grad_output, float loss_scale);
+  // Adds the microbatch's gradients and forgets the microbatch. The gradients come from what F and I
+  // left behind, so no version is read.
+  //
+  // Errors: FailedPrecondition (no I before).
+  absl::Status BackwardWeight(MicrobatchId microbatch, int64_t version);
 
-  // Squared gradient norm of each layer, by layer of the stage. A tied weight counts with the
+  // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the
   // embedding's layer only (after its gradients were combined).
-  virtual void LayerSquaredNorms(absl::Span<double> norms) = 0;
+  void LayerSquaredNorms(absl::Span<double> norms);
 
-  // Tied weights. The gradient of "wte.weight" of the given use, as a flat f32 tensor that refers to
-  // the arena (no copy), and the sum head + embedding put in its place before the step.
-  virtual Tensor TiedGradient() = 0;
-  virtual void SetTiedGradient(const Tensor& head, const Tensor& embedding) = 0;
-  // Both uses on this stage: adds the head's gradient to the embedding's.
-  virtual void CombineLocalTiedGradients() = 0;
+  // Tied weights. The gradient of "wte.weight" of this stage's use, [vocabulary, width] f32, a tensor
+  // that refers to the arena (no copy). REQUIRES: the chain is tied and one of the uses is here.
+  Tensor TiedGradient();
+  // Makes it the sum head + embedding. The argument of this stage's own use is what TiedGradient
+  // returned and is in place already; the other one came from the other stage.
+  void SetTiedGradient(const Tensor& head, const Tensor& embedding);
+  // Both uses on this stage: adds the head's gradient to the embedding's. Does nothing when the chain is
+  // not tied or a use is elsewhere.
+  void CombineLocalTiedGradients();
 
   struct StepOptions {
     double learning_rate = 0.0;
-    // By layer of the stage: the factor clipping puts on its gradients (all equal for global clipping).
+    // By layer of the stage: the factor clipping puts on its gradients (all equal for global clipping;
+    // a tied head's is the embedding's).
     absl::Span<const float> gradient_scales;
     bool keep_replaced = false;  // the replaced version is still to be read
     int64_t oldest_live_version = 0;
   };
   // Makes version `version` from version - 1, then clears the gradients.
-  virtual absl::Status Step(int64_t version, const StepOptions& options) = 0;
+  //
+  // Errors: FailedPrecondition (version - 1 is not the current one, more than versions_max live).
+  absl::Status Step(int64_t version, const StepOptions& options);
+  int64_t version() const;  // the current one
 
-  // Host copies by layer of the stage, at the current version. REQUIRES: nothing is in flight.
-  virtual std::vector<NamedArray> LayerWeights(int layer) = 0;
-  virtual std::vector<NamedArray> LayerOptimizerState(int layer) = 0;  // "<parameter>.<slot>"
-  // Errors: InvalidArgument naming a tensor that is missing, unexpected or has another shape.
-  virtual absl::Status LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays) = 0;
-  virtual absl::Status LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays) = 0;
+  // Host copies by layer of the stage, at the current version. A tied head has "wte.weight" too, whether
+  // it shares the embedding's array (same stage) or keeps a copy of its own.
+  // REQUIRES: nothing is in flight.
+  std::vector<NamedArray> LayerWeights(int layer);
+  std::vector<NamedArray> LayerOptimizerState(int layer);  // "<parameter>.<slot>"
+  // Errors: InvalidArgument naming a tensor that is missing, unexpected or has another shape. On error
+  // nothing has changed.
+  absl::Status LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays);
+  absl::Status LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays);
+  // The gradients accumulated so far, for tests and the parity check.
+  std::vector<NamedArray> LayerGradients(int layer);
   // The number the current weights and their bias corrections count as: updates so far.
-  virtual void SetVersion(int64_t version) = 0;
+  // REQUIRES: one live version.
+  void SetVersion(int64_t version);
   // SHA-256 (hex) of each layer's parameters at the current version.
-  virtual std::vector<std::string> LayerDigests() = 0;
+  std::vector<std::string> LayerDigests();
 
-  // Tied head on another stage than the embedding keeps its own copy of "wte.weight" under that name.
   struct MemoryStats {
     int64_t weight_bytes = 0;  // all versions now allocated
     int64_t versions_allocated = 0;
     int64_t gradient_bytes = 0;
     int64_t optimizer_bytes = 0;
   };
-  virtual MemoryStats memory() const = 0;
+  MemoryStats memory() const;
 
-  // Logits of the last time step for sampling: [batch, vocabulary] on the host. REQUIRES: has_head().
-  virtual absl::StatusOr<std::vector<float>> NextTokenLogits(int64_t version, const Tensor& input) = 0;
+  // Logits for the token after time step `position` of each sample: [batch, vocabulary] on the host.
+  // Time steps after `position` do not matter. `input` as in Evaluate. REQUIRES: has_head().
+  absl::StatusOr<std::vector<float>> NextTokenLogits(int64_t version, const Tensor& input,
+                                                     int64_t position);
 
- protected:
-  bool has_embedding_ = false;
-  bool has_head_ = false;
-  Shape boundary_shape_;
+ private:
+  // A microbatch between F and W.
+  struct InFlight {
+    bool used = false;
+    bool backward_input_done = false;
+    MicrobatchId microbatch;
+    int64_t first_sample = 0;
+    std::vector<Tape> tapes;  // by layer of the stage
+  };
+
+  Stage(Backend& backend, const Chain& chain, const StageOptions& options);
+  absl::Status Build();
+  absl::Status AllocateArrays();
+
+  int layer_count() const { return static_cast<int>(specs_.size()); }
+  absl::StatusOr<Buffer> Acquire(int64_t size_bytes);
+  absl::StatusOr<Tensor> AcquireTensor(const Shape& shape);
+  PassContext Context(int layer, int64_t first_sample, bool training) const;
+  WeightView Weights(const WeightVersions::Version& version, int layer) const;
+  GradientView Gradients(int layer) const;
+  float* gradients() const { return static_cast<float*>(gradients_.data()); }
+  absl::StatusOr<const WeightVersions::Version*> LiveVersion(int64_t number) const;
+
+  absl::StatusOr<InFlight*> Begin(MicrobatchId microbatch, int64_t first_sample);
+  absl::StatusOr<InFlight*> Find(MicrobatchId microbatch);
+  static void Forget(InFlight& slot);
+  absl::Status CheckTensor(absl::string_view what, const Tensor& tensor, DType dtype,
+                           const Shape& shape) const;
+  absl::Status CheckInput(const Tensor& input) const;
+
+  // One layer's forward pass, into blocks that `tape` gets here. Returns the layer's output.
+  absl::StatusOr<Tensor> ForwardLayer(int layer, const PassContext& context,
+                                      const WeightVersions::Version& weights, const Tensor& input,
+                                      const Tensor& targets, Tape& tape);
+  // The evaluation of the first `layers` layers, nothing kept.
+  absl::StatusOr<Tensor> EvaluateLayers(int layers, const WeightVersions::Version& weights,
+                                        const Tensor& input, const Tensor& targets);
+  absl::StatusOr<Tensor> BackwardLayer(int layer, const PassContext& context,
+                                       const WeightVersions::Version& weights,
+                                       const Tensor& grad_output, float loss_scale, Tape& tape);
+
+  // Copies `layer`'s parameters between the host and a flat array laid out by `offsets`.
+  std::vector<NamedArray> CopyOut(int layer, const float* array, absl::Span<const int64_t> offsets,
+                                  absl::string_view suffix);
+  absl::Status CheckArrays(int layer, absl::Span<const absl::string_view> suffixes,
+                           absl::Span<const NamedArray> arrays) const;
+  void CopyIn(int layer, float* array, absl::string_view suffix,
+              absl::Span<const NamedArray> arrays);
+  void RefreshMirror();
+
+  // Constant after Create.
+  Backend& backend_;
+  const StageOptions options_;
+  const std::vector<LayerSpec> specs_;
+  const ParameterArena arena_;
+  const bool has_embedding_;
+  const bool has_head_;
+  const Shape boundary_shape_;
+  const Shape token_shape_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<TapeNeeds> needs_;  // by layer
+  std::unique_ptr<Optimizer> optimizer_;
+
+  WeightVersions versions_;
+  Buffer gradients_;
+  std::vector<Buffer> optimizer_state_;  // by slot
+  std::vector<float*> optimizer_arrays_;
+  std::vector<InFlight> in_flight_;
+  Tensor loss_;  // one f32
 };
 
 }  // namespace penstock

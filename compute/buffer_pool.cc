@@ -1,0 +1,137 @@
+#include "compute/buffer_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kGranularityBytes = 64;
+
+int64_t RoundUp(int64_t size_bytes) {
+  const int64_t at_least_one = std::max<int64_t>(size_bytes, 1);
+  return (at_least_one + kGranularityBytes - 1) / kGranularityBytes * kGranularityBytes;
+}
+
+}  // namespace
+
+struct Buffer::Block {
+  void* data = nullptr;
+  int64_t size_bytes = 0;
+  std::atomic<int64_t> references{0};
+  std::shared_ptr<BufferPool::State> owner;  // set while the block is out
+  Block* next = nullptr;                     // in the list of idle blocks
+};
+
+struct BufferPool::State {
+  explicit State(MemorySource& memory) : source(memory) {}
+  ~State() {
+    for (const auto& [size_bytes, first] : idle) {
+      for (Buffer::Block* block = first; block != nullptr;) {
+        Buffer::Block* next = block->next;
+        source.Free(block->data, size_bytes);
+        delete block;
+        block = next;
+      }
+    }
+  }
+
+  Buffer::Block* TakeIdle(int64_t size_bytes) {
+    absl::MutexLock lock(&mutex);
+    const auto list = idle.find(size_bytes);
+    if (list == idle.end() || list->second == nullptr) {
+      return nullptr;
+    }
+    Buffer::Block* block = list->second;
+    list->second = block->next;
+    CountOut(size_bytes);
+    return block;
+  }
+
+  Buffer::Block* MakeBlock(int64_t size_bytes) {
+    void* data = source.Allocate(size_bytes);
+    if (data == nullptr) {
+      return nullptr;
+    }
+    auto* block = new Buffer::Block;
+    block->data = data;
+    block->size_bytes = size_bytes;
+    absl::MutexLock lock(&mutex);
+    idle.emplace(size_bytes, nullptr);  // so that giving it back allocates nothing
+    ++stats.allocations;
+    stats.bytes_held += size_bytes;
+    stats.bytes_held_peak = std::max(stats.bytes_held_peak, stats.bytes_held);
+    CountOut(size_bytes);
+    return block;
+  }
+
+  void GiveBack(Buffer::Block* block) {
+    absl::MutexLock lock(&mutex);
+    Buffer::Block*& first = idle[block->size_bytes];
+    block->next = first;
+    first = block;
+    stats.bytes_in_use -= block->size_bytes;
+  }
+
+  void CountOut(int64_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    stats.bytes_in_use += size_bytes;
+    stats.bytes_peak = std::max(stats.bytes_peak, stats.bytes_in_use);
+  }
+
+  MemorySource& source;
+  mutable absl::Mutex mutex;
+  std::map<int64_t, Buffer::Block*> idle ABSL_GUARDED_BY(mutex);  // by size, most recent first
+  Stats stats ABSL_GUARDED_BY(mutex);
+};
+
+BufferPool::BufferPool(MemorySource& source) : state_(std::make_shared<State>(source)) {}
+BufferPool::~BufferPool() = default;
+
+Buffer BufferPool::Acquire(int64_t size_bytes) {
+  const int64_t rounded = RoundUp(size_bytes);
+  Buffer::Block* block = state_->TakeIdle(rounded);
+  if (block == nullptr) {
+    block = state_->MakeBlock(rounded);
+  }
+  if (block == nullptr) {
+    return Buffer();
+  }
+  block->references.store(1, std::memory_order_relaxed);
+  block->owner = state_;
+  return Buffer(block);
+}
+
+Tensor BufferPool::AcquireTensor(DType dtype, const Shape& shape) {
+  return {Acquire(shape.elements() * SizeOf(dtype)), dtype, shape};
+}
+
+BufferPool::Stats BufferPool::stats() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->stats;
+}
+
+Buffer::Buffer(const Buffer& other) : block_(other.block_) {
+  if (block_ != nullptr) {
+    block_->references.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+Buffer::~Buffer() {
+  if (block_ == nullptr || block_->references.fetch_sub(1, std::memory_order_acq_rel) != 1) {
+    return;
+  }
+  // Moved out first: the block may be the last that keeps the pool's state alive, and a block waiting
+  // for reuse must not keep it alive.
+  const std::shared_ptr<BufferPool::State> owner = std::move(block_->owner);
+  owner->GiveBack(block_);
+}
+
+void* Buffer::data() const { return block_ == nullptr ? nullptr : block_->data; }
+int64_t Buffer::size_bytes() const { return block_ == nullptr ? 0 : block_->size_bytes; }
+
+}  // namespace penstock

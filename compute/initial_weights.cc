@@ -1,0 +1,56 @@
+#include "compute/initial_weights.h"
+
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include "base/random.h"
+#include "base/sha256.h"
+
+namespace penstock {
+namespace {
+
+// The first 64 bits of the name's digest: a purpose that no other stream of the seed has.
+uint64_t PurposeOf(const std::string& name) {
+  return std::stoull(Sha256Hex("initial weights " + name).substr(0, 16), nullptr, 16);
+}
+
+// Two independent normal numbers from two uniform words (Box-Muller).
+std::array<double, 2> Normals(uint32_t a, uint32_t b) {
+  const double radius = std::sqrt(-2.0 * std::log((a + 1.0) * 0x1p-32));
+  const double angle = 2.0 * std::numbers::pi * (b * 0x1p-32);
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+std::vector<float> NormalWeights(int64_t size, double deviation, uint64_t seed, uint64_t purpose) {
+  std::vector<float> values(size);
+  for (int64_t first = 0; first < size; first += 4) {
+    const auto block = static_cast<uint64_t>(first / 4);
+    const std::array<uint32_t, 4> words =
+        Philox(seed, {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                      static_cast<uint32_t>(purpose), static_cast<uint32_t>(purpose >> 32)});
+    const std::array<double, 2> front = Normals(words[0], words[1]);
+    const std::array<double, 2> back = Normals(words[2], words[3]);
+    const std::array<double, 4> normals = {front[0], front[1], back[0], back[1]};
+    for (int64_t i = 0; i < 4 && first + i < size; ++i) {
+      values[first + i] = static_cast<float>(deviation * normals[i]);
+    }
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<float> InitialWeights(const ParameterSpec& parameter, uint64_t seed) {
+  switch (parameter.init) {
+    case ParameterSpec::Init::kZeros:
+      return std::vector<float>(parameter.size(), 0.0f);
+    case ParameterSpec::Init::kOnes:
+      return std::vector<float>(parameter.size(), 1.0f);
+    case ParameterSpec::Init::kNormal:
+      break;
+  }
+  return NormalWeights(parameter.size(), parameter.init_deviation, seed, PurposeOf(parameter.name));
+}
+
+}  // namespace penstock

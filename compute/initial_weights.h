@@ -1,0 +1,16 @@
+// Initial weights: the numbers a parameter starts with, named by seed and parameter.
+//
+// Two partitions of one model, and the two copies of a tied weight, start equal, because a number
+// depends on the job's seed, the parameter's name and the element's place in it, on nothing else.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/chain.h"
+
+namespace penstock {
+
+std::vector<float> InitialWeights(const ParameterSpec& parameter, uint64_t seed);
+
+}  // namespace penstock

@@ -1,0 +1,27 @@
+// LearningRate: warm-up, then constant, linear or cosine decay, as a function of the samples seen.
+//
+// It runs in samples, not in updates, so that methods with more updates per step follow the same
+// curve. Cosine: Loshchilov and Hutter, arXiv 1608.03983 (without restarts).
+#pragma once
+
+#include <cstdint>
+
+namespace penstock {
+
+struct LearningRate {
+  enum class Decay : uint8_t { kConstant, kLinear, kCosine };
+
+  double peak = 0.0;           // after warm-up
+  int64_t warmup_samples = 0;  // linear from 0
+  int64_t total_samples = 0;   // where decay ends; later samples keep the final rate
+  Decay decay = Decay::kConstant;
+  double final_fraction = 0.1;  // of `peak`, at `total_samples`; not used by kConstant
+
+  // The rate of the update after which `samples` samples have been seen in all, those of the update
+  // included: the first update of a warm-up is not wasted, and the last one has the final rate.
+  double At(int64_t samples) const;
+
+  friend bool operator==(const LearningRate&, const LearningRate&) = default;
+};
+
+}  // namespace penstock

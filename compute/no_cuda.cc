@@ -1,0 +1,12 @@
+// Stands in for compute/cuda/ in builds without the CUDA toolkit; chosen in compute/CMakeLists.txt.
+#include "absl/status/status.h"
+#include "compute/backend.h"
+
+namespace penstock {
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int /*device*/) {
+  return absl::UnavailableError(
+      "this build of Penstock computes on the CPU only; use the CPU back-end");
+}
+
+}  // namespace penstock

@@ -1,0 +1,358 @@
+#include "compute/stage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+std::vector<LayerSpec> SpecsOf(const Chain& chain, LayerRange range) {
+  return {chain.layers.begin() + range.first, chain.layers.begin() + range.end()};
+}
+
+absl::Status CheckOptions(const Chain& chain, const StageOptions& options) {
+  const LayerRange& layers = options.layers;
+  if (layers.first < 0 || layers.count < 1 || layers.end() > chain.size()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a stage of layers %d to %d does not fit a chain of %d layers; expected at least one layer "
+        "inside it",
+        layers.first, layers.end() - 1, chain.size()));
+  }
+  if (options.batch.batch < 1 || options.batch.time < 1 || options.batch.time > chain.context) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("microbatches of %d samples of %d time steps; expected at least one sample "
+                        "and 1 to %d time "
+                        "steps",
+                        options.batch.batch, options.batch.time, chain.context));
+  }
+  if (options.versions_max < 1 || options.microbatches_in_flight_max < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("versions_max is %d and microbatches_in_flight_max %d; expected at least 1",
+                        options.versions_max, options.microbatches_in_flight_max));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Stage>> Stage::Create(Backend& backend, const Chain& chain,
+                                                     const StageOptions& options) {
+  PENSTOCK_RETURN_IF_ERROR(CheckOptions(chain, options));
+  std::unique_ptr<Stage> stage(new Stage(backend, chain, options));
+  PENSTOCK_RETURN_IF_ERROR(stage->Build());
+  PENSTOCK_RETURN_IF_ERROR(stage->AllocateArrays());
+  return stage;
+}
+
+Stage::Stage(Backend& backend, const Chain& chain, const StageOptions& options)
+    : backend_(backend),
+      options_(options),
+      specs_(SpecsOf(chain, options.layers)),
+      arena_(specs_),
+      has_embedding_(std::holds_alternative<EmbeddingLayer>(specs_.front().config)),
+      has_head_(std::holds_alternative<HeadLayer>(specs_.back().config)),
+      boundary_shape_{options.batch.batch, options.batch.time, chain.width},
+      token_shape_{options.batch.batch, options.batch.time} {}
+
+Stage::~Stage() = default;
+
+absl::Status Stage::Build() {
+  for (const LayerSpec& spec : specs_) {
+    absl::StatusOr<std::unique_ptr<Layer>> layer =
+        backend_.MakeLayer(spec, options_.batch, options_.precision);
+    if (!layer.ok()) {
+      return Annotate(layer.status(), spec.name);
+    }
+    needs_.push_back((*layer)->tape_needs());
+    layers_.push_back(*std::move(layer));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, backend_.MakeOptimizer(options_.optimizer));
+  return absl::OkStatus();
+}
+
+absl::Status Stage::AllocateArrays() {
+  const bool with_mirror = options_.precision == Precision::kBf16;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      versions_, WeightVersions::Create(backend_.pool(), arena_.weight_count(), with_mirror,
+                                        options_.versions_max));
+  backend_.Fill(versions_.current().weights(), 0.0f, arena_.weight_count());
+  RefreshMirror();
+  PENSTOCK_ASSIGN_OR_RETURN(gradients_, Acquire(arena_.gradient_count() * SizeOf(DType::kF32)));
+  backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  for (size_t slot = 0; slot < optimizer_->state_names().size(); ++slot) {
+    PENSTOCK_ASSIGN_OR_RETURN(Buffer state, Acquire(arena_.weight_count() * SizeOf(DType::kF32)));
+    auto* array = static_cast<float*>(state.data());
+    backend_.Fill(array, 0.0f, arena_.weight_count());
+    optimizer_arrays_.push_back(array);
+    optimizer_state_.push_back(std::move(state));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(loss_, AcquireTensor({1}));
+  in_flight_.resize(options_.microbatches_in_flight_max);
+  for (InFlight& slot : in_flight_) {
+    slot.tapes.resize(layer_count());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Buffer> Stage::Acquire(int64_t size_bytes) {
+  if (size_bytes == 0) {
+    return Buffer();
+  }
+  Buffer buffer = backend_.pool().Acquire(size_bytes);
+  if (!buffer) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s has no memory for %d more bytes (%d in use); use more stages, smaller microbatches or "
+        "fewer in flight",
+        std::string(backend_.name()), size_bytes, backend_.pool().stats().bytes_in_use));
+  }
+  return buffer;
+}
+
+absl::StatusOr<Tensor> Stage::AcquireTensor(const Shape& shape) {
+  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(shape.elements() * SizeOf(DType::kF32)));
+  return Tensor{std::move(buffer), DType::kF32, shape};
+}
+
+PassContext Stage::Context(int layer, int64_t first_sample, bool training) const {
+  return {options_.seed, options_.layers.first + layer, first_sample, training};
+}
+
+WeightView Stage::Weights(const WeightVersions::Version& version, int layer) const {
+  return {version.weights(), version.mirror(), arena_.weight_offsets(layer).data()};
+}
+
+GradientView Stage::Gradients(int layer) const {
+  return {gradients(), arena_.gradient_offsets(layer).data()};
+}
+
+absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number) const {
+  const WeightVersions::Version* version = versions_.Find(number);
+  if (version == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("weight version %d is not live; the current one is %d and %d are live",
+                        number, versions_.current().number, versions_.live()));
+  }
+  return version;
+}
+
+absl::StatusOr<Stage::InFlight*> Stage::Begin(MicrobatchId microbatch, int64_t first_sample) {
+  InFlight* free_slot = nullptr;
+  for (InFlight& slot : in_flight_) {
+    if (!slot.used) {
+      free_slot = &slot;
+    } else if (slot.microbatch == microbatch) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("microbatch %d is in flight already", microbatch.value));
+    }
+  }
+  if (free_slot == nullptr) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "microbatch %d would be in flight with %d others; at most that many were announced "
+        "(microbatches_in_flight_max)",
+        microbatch.value, in_flight_.size()));
+  }
+  free_slot->used = true;
+  free_slot->backward_input_done = false;
+  free_slot->microbatch = microbatch;
+  free_slot->first_sample = first_sample;
+  return free_slot;
+}
+
+absl::StatusOr<Stage::InFlight*> Stage::Find(MicrobatchId microbatch) {
+  for (InFlight& slot : in_flight_) {
+    if (slot.used && slot.microbatch == microbatch) {
+      return &slot;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("backward of microbatch %d without its forward", microbatch.value));
+}
+
+void Stage::Forget(InFlight& slot) {
+  for (Tape& tape : slot.tapes) {
+    tape = Tape();
+  }
+  slot.used = false;
+}
+
+absl::Status Stage::CheckTensor(absl::string_view what, const Tensor& tensor, DType dtype,
+                                const Shape& shape) const {
+  if (tensor && tensor.dtype == dtype && tensor.shape == shape) {
+    return absl::OkStatus();
+  }
+  const std::string got =
+      tensor ? absl::StrCat(Name(tensor.dtype), " ", tensor.shape.ToString()) : "nothing";
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s of layers %d to %d: expected %s %s, got %s", what, options_.layers.first,
+                      options_.layers.end() - 1, Name(dtype), shape.ToString(), got));
+}
+
+absl::Status Stage::CheckInput(const Tensor& input) const {
+  return has_embedding_ ? CheckTensor("input", input, DType::kI32, token_shape_)
+                        : CheckTensor("input", input, DType::kF32, boundary_shape_);
+}
+
+absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context,
+                                           const WeightVersions::Version& weights,
+                                           const Tensor& input, const Tensor& targets, Tape& tape) {
+  const bool is_head = has_head_ && layer == layer_count() - 1;
+  tape.input = input;
+  PENSTOCK_ASSIGN_OR_RETURN(tape.stash, Acquire(needs_[layer].stash_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[layer].kept_bytes));
+  Tensor output = loss_;
+  if (is_head) {
+    tape.targets = targets;
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(output, AcquireTensor(boundary_shape_));
+  }
+  const absl::Status done = layers_[layer]->Forward(context, Weights(weights, layer), tape, output);
+  tape.targets = Tensor();
+  if (!done.ok()) {
+    return Annotate(done, specs_[layer].name);
+  }
+  return is_head ? Tensor() : output;
+}
+
+absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sample,
+                                      int64_t version, const Tensor& input, const Tensor& targets) {
+  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
+  if (has_head_) {
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
+  Tensor activation = input;
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    absl::StatusOr<Tensor> output =
+        ForwardLayer(layer, Context(layer, first_sample, /*training=*/true), *weights, activation,
+                     targets, slot->tapes[layer]);
+    if (!output.ok()) {
+      Forget(*slot);
+      return output.status();
+    }
+    activation = *std::move(output);
+  }
+  return activation;
+}
+
+absl::StatusOr<Tensor> Stage::EvaluateLayers(int layers, const WeightVersions::Version& weights,
+                                             const Tensor& input, const Tensor& targets) {
+  Tensor activation = input;
+  for (int layer = 0; layer < layers; ++layer) {
+    Tape tape;  // dropped after each layer
+    PENSTOCK_ASSIGN_OR_RETURN(activation, ForwardLayer(layer, Context(layer, 0, /*training=*/false),
+                                                       weights, activation, targets, tape));
+  }
+  return activation;
+}
+
+absl::StatusOr<Tensor> Stage::Evaluate(int64_t version, const Tensor& input,
+                                       const Tensor& targets) {
+  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
+  if (has_head_) {
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  return EvaluateLayers(layer_count(), *weights, input, targets);
+}
+
+double Stage::TakeLoss() {
+  PENSTOCK_CHECK(has_head_);
+  float loss = 0.0f;
+  backend_.CopyToHost(&loss, loss_.buffer.data(), sizeof(loss));
+  return loss;
+}
+
+absl::StatusOr<std::vector<float>> Stage::NextTokenLogits(int64_t version, const Tensor& input,
+                                                          int64_t position) {
+  PENSTOCK_CHECK(has_head_);
+  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
+  if (position < 0 || position >= options_.batch.time) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("logits at time step %d of %d; expected 0 to %d", position,
+                        options_.batch.time, options_.batch.time - 1));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  const int head = layer_count() - 1;
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, EvaluateLayers(head, *weights, input, Tensor()));
+  Tape tape;
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor none, ForwardLayer(head, Context(head, 0, /*training=*/false),
+                                                      *weights, activation, Tensor(), tape));
+  const int64_t vocabulary = std::get<HeadLayer>(specs_[head].config).vocabulary;
+  std::vector<float> logits(options_.batch.batch * vocabulary);
+  const auto* all = static_cast<const float*>(tape.kept.data());
+  for (int64_t sample = 0; sample < options_.batch.batch; ++sample) {
+    const int64_t row = sample * options_.batch.time + position;
+    backend_.CopyToHost(&logits[sample * vocabulary], all + row * vocabulary,
+                        vocabulary * SizeOf(DType::kF32));
+  }
+  return logits;
+}
+
+absl::StatusOr<Tensor> Stage::BackwardLayer(int layer, const PassContext& context,
+                                            const WeightVersions::Version& weights,
+                                            const Tensor& grad_output, float loss_scale,
+                                            Tape& tape) {
+  const TapeNeeds& needs = needs_[layer];
+  PENSTOCK_ASSIGN_OR_RETURN(tape.weight_stash, Acquire(needs.weight_stash_bytes));
+  tape.grad_output = grad_output;
+  Tensor grad_input;
+  if (!(has_embedding_ && layer == 0)) {
+    PENSTOCK_ASSIGN_OR_RETURN(grad_input, AcquireTensor(boundary_shape_));
+  }
+  PENSTOCK_RETURN_IF_ERROR(layers_[layer]->BackwardInput(context, Weights(weights, layer), tape,
+                                                         loss_scale, grad_input));
+  tape.stash = Buffer();
+  if (!needs.input_for_weight) {
+    tape.input = Tensor();
+  }
+  if (!needs.grad_output_for_weight) {
+    tape.grad_output = Tensor();
+  }
+  return grad_input;
+}
+
+absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, int64_t version,
+                                            const Tensor& grad_output, float loss_scale) {
+  if (!has_head_) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckTensor("gradient of the output", grad_output, DType::kF32, boundary_shape_));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
+  if (slot->backward_input_done) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("second backward of the input for microbatch %d", microbatch.value));
+  }
+  Tensor gradient = grad_output;
+  for (int layer = layer_count() - 1; layer >= 0; --layer) {
+    const PassContext context = Context(layer, slot->first_sample, /*training=*/true);
+    PENSTOCK_ASSIGN_OR_RETURN(gradient, BackwardLayer(layer, context, *weights, gradient,
+                                                      loss_scale, slot->tapes[layer]));
+  }
+  slot->backward_input_done = true;
+  return gradient;
+}
+
+absl::Status Stage::BackwardWeight(MicrobatchId microbatch, int64_t /*version*/) {
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
+  if (!slot->backward_input_done) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "backward of the weights for microbatch %d before that of its input", microbatch.value));
+  }
+  for (int layer = layer_count() - 1; layer >= 0; --layer) {
+    const PassContext context = Context(layer, slot->first_sample, /*training=*/true);
+    PENSTOCK_RETURN_IF_ERROR(
+        layers_[layer]->BackwardWeight(context, Gradients(layer), slot->tapes[layer]));
+    slot->tapes[layer] = Tape();
+  }
+  slot->used = false;
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

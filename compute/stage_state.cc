@@ -1,0 +1,178 @@
+// Stage: weights and optimizer state to and from the host.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "compute/initial_weights.h"
+#include "compute/stage.h"
+
+namespace penstock {
+namespace {
+
+std::string StateName(const ParameterSpec& parameter, absl::string_view suffix) {
+  return suffix.empty() ? parameter.name : absl::StrCat(parameter.name, ".", suffix);
+}
+
+const NamedArray* FindArray(absl::Span<const NamedArray> arrays, const std::string& name) {
+  const auto found = std::find_if(arrays.begin(), arrays.end(),
+                                  [&](const NamedArray& array) { return array.name == name; });
+  return found == arrays.end() ? nullptr : &*found;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status CheckArray(const NamedArray* array, const std::string& name,
+                        const ParameterSpec& parameter) {
+  if (array == nullptr) {
+    return absl::InvalidArgumentError(absl::StrFormat("tensor %s is missing", name));
+  }
+  if (array->shape != parameter.shape ||
+      static_cast<int64_t>(array->values.size()) != parameter.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor %s has shape %s with %d values, but the model expects %s", name,
+                        ShapeText(array->shape), array->values.size(), ShapeText(parameter.shape)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Stage::InitializeWeights() {
+  float* weights = versions_.current().weights();
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    const std::vector<ParameterSpec>& parameters = specs_[layer].parameters;
+    for (size_t p = 0; p < parameters.size(); ++p) {
+      const std::vector<float> values = InitialWeights(parameters[p], options_.seed);
+      backend_.CopyToDevice(weights + arena_.weight_offsets(layer)[p], values.data(),
+                            parameters[p].size() * SizeOf(DType::kF32));
+    }
+  }
+  RefreshMirror();
+  for (float* array : optimizer_arrays_) {
+    backend_.Fill(array, 0.0f, arena_.weight_count());
+  }
+}
+
+void Stage::RefreshMirror() {
+  const WeightVersions::Version& version = versions_.current();
+  if (version.mirror() != nullptr) {
+    backend_.ConvertToBf16(version.mirror(), version.weights(), arena_.weight_count());
+  }
+}
+
+std::vector<NamedArray> Stage::CopyOut(int layer, const float* array,
+                                       absl::Span<const int64_t> offsets,
+                                       absl::string_view suffix) {
+  std::vector<NamedArray> arrays;
+  const std::vector<ParameterSpec>& parameters = specs_[layer].parameters;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    NamedArray copy{StateName(parameters[p], suffix), parameters[p].shape,
+                    std::vector<float>(parameters[p].size())};
+    backend_.CopyToHost(copy.values.data(), array + offsets[p],
+                        parameters[p].size() * SizeOf(DType::kF32));
+    arrays.push_back(std::move(copy));
+  }
+  return arrays;
+}
+
+std::vector<NamedArray> Stage::LayerWeights(int layer) {
+  return CopyOut(layer, versions_.current().weights(), arena_.weight_offsets(layer), "");
+}
+
+std::vector<NamedArray> Stage::LayerGradients(int layer) {
+  return CopyOut(layer, gradients(), arena_.gradient_offsets(layer), "");
+}
+
+std::vector<NamedArray> Stage::LayerOptimizerState(int layer) {
+  std::vector<NamedArray> all;
+  for (size_t slot = 0; slot < optimizer_arrays_.size(); ++slot) {
+    std::vector<NamedArray> arrays =
+        CopyOut(layer, optimizer_arrays_[slot], arena_.weight_offsets(layer),
+                optimizer_->state_names()[slot]);
+    std::move(arrays.begin(), arrays.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> suffixes,
+                                absl::Span<const NamedArray> arrays) const {
+  std::vector<std::string> expected;
+  for (const absl::string_view suffix : suffixes) {
+    for (const ParameterSpec& parameter : specs_[layer].parameters) {
+      expected.push_back(StateName(parameter, suffix));
+      PENSTOCK_RETURN_IF_ERROR(
+          Annotate(CheckArray(FindArray(arrays, expected.back()), expected.back(), parameter),
+                   specs_[layer].name));
+    }
+  }
+  for (const NamedArray& array : arrays) {
+    if (std::find(expected.begin(), expected.end(), array.name) == expected.end()) {
+      return absl::InvalidArgumentError(absl::StrFormat("%s: unexpected tensor %s; expected %s",
+                                                        specs_[layer].name, array.name,
+                                                        absl::StrJoin(expected, ", ")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Stage::CopyIn(int layer, float* array, absl::string_view suffix,
+                   absl::Span<const NamedArray> arrays) {
+  const std::vector<ParameterSpec>& parameters = specs_[layer].parameters;
+  for (size_t p = 0; p < parameters.size(); ++p) {
+    const NamedArray* source = FindArray(arrays, StateName(parameters[p], suffix));
+    backend_.CopyToDevice(array + arena_.weight_offsets(layer)[p], source->values.data(),
+                          parameters[p].size() * SizeOf(DType::kF32));
+  }
+}
+
+absl::Status Stage::LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays) {
+  PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, {""}, arrays));
+  CopyIn(layer, versions_.current().weights(), "", arrays);
+  RefreshMirror();
+  return absl::OkStatus();
+}
+
+absl::Status Stage::LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays) {
+  PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, optimizer_->state_names(), arrays));
+  for (size_t slot = 0; slot < optimizer_arrays_.size(); ++slot) {
+    CopyIn(layer, optimizer_arrays_[slot], optimizer_->state_names()[slot], arrays);
+  }
+  return absl::OkStatus();
+}
+
+int64_t Stage::version() const { return versions_.current().number; }
+void Stage::SetVersion(int64_t version) { versions_.Renumber(version); }
+
+std::vector<std::string> Stage::LayerDigests() {
+  std::vector<std::string> digests;
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    Sha256 digest;
+    for (const NamedArray& array : LayerWeights(layer)) {
+      digest.Update(array.values.data(), array.values.size() * sizeof(float));
+    }
+    digests.push_back(digest.HexDigest());
+  }
+  return digests;
+}
+
+Stage::MemoryStats Stage::memory() const {
+  MemoryStats stats;
+  const WeightVersions::Version& version = versions_.current();
+  stats.versions_allocated = versions_.allocated();
+  stats.weight_bytes =
+      stats.versions_allocated * (version.f32.size_bytes() + version.bf16.size_bytes());
+  stats.gradient_bytes = gradients_.size_bytes();
+  for (const Buffer& state : optimizer_state_) {
+    stats.optimizer_bytes += state.size_bytes();
+  }
+  return stats;
+}
+
+}  // namespace penstock

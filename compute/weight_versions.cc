@@ -1,0 +1,84 @@
+#include "compute/weight_versions.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace penstock {
+
+absl::StatusOr<WeightVersions> WeightVersions::Create(BufferPool& pool, int64_t count,
+                                                      bool with_mirror, int64_t versions_max) {
+  WeightVersions versions;
+  versions.pool_ = &pool;
+  versions.count_ = count;
+  versions.with_mirror_ = with_mirror;
+  versions.versions_max_ = versions_max;
+  versions.live_.reserve(versions_max);
+  versions.idle_.reserve(versions_max);
+  PENSTOCK_ASSIGN_OR_RETURN(Version first, versions.TakeArray());
+  versions.live_.push_back(std::move(first));
+  return versions;
+}
+
+const WeightVersions::Version* WeightVersions::Find(int64_t number) const {
+  for (const Version& version : live_) {
+    if (version.number == number) {
+      return &version;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<WeightVersions::Version> WeightVersions::TakeArray() {
+  if (!idle_.empty()) {
+    Version version = std::move(idle_.back());
+    idle_.pop_back();
+    return version;
+  }
+  Version version;
+  version.f32 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(float)));
+  if (with_mirror_) {
+    version.bf16 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(uint16_t)));
+  }
+  if (!version.f32 || (with_mirror_ && !version.bf16)) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "no memory for weight version %d of %d floats; use more stages or fewer versions",
+        allocated() + 1, count_));
+  }
+  return version;
+}
+
+absl::StatusOr<WeightVersions::Transition> WeightVersions::Advance(int64_t number,
+                                                                   bool keep_replaced,
+                                                                   int64_t oldest_live) {
+  if (number != current().number + 1) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "step to weight version %d, but the current one is %d", number, current().number));
+  }
+  while (live_.size() > 1 && live_.front().number < oldest_live) {
+    idle_.push_back(std::move(live_.front()));
+    live_.erase(live_.begin());
+  }
+  if (!keep_replaced) {
+    live_.back().number = number;
+    return Transition{&live_.back(), &live_.back()};
+  }
+  if (live() >= versions_max_) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "weight version %d would make %d live ones; at most %d were announced (versions_max)",
+        number, live() + 1, versions_max_));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(Version next, TakeArray());
+  next.number = number;
+  live_.push_back(std::move(next));
+  return Transition{&live_[live_.size() - 2], &live_.back()};
+}
+
+void WeightVersions::Renumber(int64_t number) {
+  PENSTOCK_CHECK(live() == 1);
+  live_.back().number = number;
+}
+
+}  // namespace penstock
