@@ -1,0 +1,78 @@
+#include "services/rpc/address.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace penstock {
+namespace {
+
+absl::Status CannotListen(const HostPort& address, absl::string_view reason) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot listen on ", address.ToString(), ": ", reason,
+                   "; choose another address or port, or stop the program that uses it"));
+}
+
+// Binds and listens once, without SO_REUSEPORT, as the server will.
+absl::Status TryListen(const HostPort& address, const addrinfo& info) {
+  const int fd = socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, info.ai_protocol);
+  if (fd < 0) return CannotListen(address, std::strerror(errno));
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  int error = 0;
+  if (bind(fd, info.ai_addr, info.ai_addrlen) != 0 || listen(fd, 1) != 0) error = errno;
+  close(fd);
+  return error == 0 ? absl::OkStatus() : CannotListen(address, std::strerror(error));
+}
+
+}  // namespace
+
+std::string HostPort::ToString() const {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+bool HostPort::IsWildcard() const { return host == "0.0.0.0" || host == "::"; }
+
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
+  const absl::Status bad = absl::InvalidArgumentError(
+      absl::StrCat("address '", text,
+                   "': expected HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:7070"));
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos) return bad;
+  absl::string_view host = text.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != absl::string_view::npos) {
+    return bad;  // an IPv6 address needs its brackets
+  }
+  HostPort result;
+  result.host = std::string(host);
+  const absl::string_view port = text.substr(colon + 1);
+  if (host.empty() || port.find_first_not_of("0123456789") != absl::string_view::npos ||
+      !absl::SimpleAtoi(port, &result.port) || result.port > 65535) {
+    return bad;
+  }
+  return result;
+}
+
+absl::Status CheckCanListen(const HostPort& address) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code =
+      getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+  if (code != 0) return CannotListen(address, gai_strerror(code));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  return TryListen(address, *found);
+}
+
+}  // namespace penstock

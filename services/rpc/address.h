@@ -1,0 +1,28 @@
+// HostPort: where a server listens or is reached, as people write it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace penstock {
+
+struct HostPort {
+  std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
+  int port = 0;      // 0: any free one
+
+  std::string ToString() const;  // "127.0.0.1:7070", "[::1]:7070"
+  // Whether the host means "all interfaces", which nobody can connect to.
+  bool IsWildcard() const;
+  friend bool operator==(const HostPort&, const HostPort&) = default;
+};
+
+// Errors: InvalidArgument for anything but HOST:PORT with a port of 0 to 65535.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+
+// Whether a server could listen there now, which gRPC's own error does not explain.
+// Errors: FailedPrecondition with the system's reason ("Address already in use") and what to do.
+absl::Status CheckCanListen(const HostPort& address);
+
+}  // namespace penstock

@@ -1,0 +1,46 @@
+// Every limit of remote calls, in one place. Both ends use the same numbers: a channel that pings
+// more often than its server allows is thrown out.
+#pragma once
+
+#include "absl/time/time.h"
+
+namespace penstock::rpc_limits {
+
+// Of a control message; job and plan are far below it.
+inline constexpr int kControlMessageBytesMax = 1 << 20;
+// Of one chunk of a tensor on its stream: payload, header and slack.
+inline constexpr int kTensorMessageBytesMax = 4 << 20;
+// Of all headers of one call.
+inline constexpr int kMetadataBytesMax = 8 << 10;
+// Of an error's text. It travels percent-encoded, three bytes for one at worst, inside the metadata.
+inline constexpr int kStatusMessageBytesMax = 2000;
+// Calls in progress on one connection.
+inline constexpr int kConcurrentStreamsMax = 64;
+// Of the buffers that one server holds for its calls.
+inline constexpr int kServerMemoryBytesMax = 512 << 20;
+
+// A peer that is frozen or cut off is noticed after interval + timeout; a dead process at once.
+inline constexpr int kKeepaliveIntervalMs = 1000;
+inline constexpr int kKeepaliveTimeoutMs = 1000;
+// The server lets clients ping this often; below the interval, so that a late ping is no offence.
+inline constexpr int kPingIntervalMinMs = 500;
+
+// Between attempts to reach an address that does not answer.
+inline constexpr int kReconnectBackoffMinMs = 100;
+inline constexpr int kReconnectBackoffMaxMs = 2000;
+
+// For calls whose answer needs no work.
+inline constexpr absl::Duration kQuickCallTimeout = absl::Seconds(5);
+// How long a stopping server lets calls in progress end by themselves.
+inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
+
+inline constexpr int kHandlerThreads = 4;
+// Calls that wait for a handler thread; beyond it RESOURCE_EXHAUSTED.
+inline constexpr int kHandlerQueueMax = 256;
+
+// How tensor streams are tuned (measured; see services/transport/README.md). HTTP/2 frames as large
+// as the protocol allows, no bandwidth probing, and a fixed window instead.
+inline constexpr int kTensorFrameBytesMax = (1 << 24) - 1;
+inline constexpr int kTensorWindowBytes = 4 << 20;
+
+}  // namespace penstock::rpc_limits

@@ -1,0 +1,111 @@
+#include "services/rpc/server.h"
+
+#include <grpc/compression.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/server_builder_option.h>
+#include <grpcpp/impl/server_builder_plugin.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+// Threads of gRPC's own: the reflection service is a synchronous one.
+constexpr int kGrpcThreadsMax = 16;
+
+// gRPC's reflection library switches itself on for every server of a program that links it; this
+// takes it out again.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return dynamic_cast<grpc::reflection::ProtoServerReflectionPlugin*>(plugin.get()) != nullptr;
+    });
+  }
+};
+
+}  // namespace
+
+RpcServer::RpcServer(RpcServerOptions options) : options_(std::move(options)) {}
+
+RpcServer::~RpcServer() { Shutdown(); }
+
+void RpcServer::AddExtension(ServerExtension& extension) { extensions_.push_back(&extension); }
+
+void RpcServer::Configure(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(options_.message_bytes_max);
+  builder.SetMaxSendMessageSize(options_.message_bytes_max);
+  for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP}) {
+    builder.SetCompressionAlgorithmSupportStatus(algorithm, false);
+  }
+  grpc::ResourceQuota quota("penstock server");
+  quota.Resize(rpc_limits::kServerMemoryBytesMax);
+  quota.SetMaxThreads(kGrpcThreadsMax);
+  builder.SetResourceQuota(quota);
+  if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, rpc_limits::kConcurrentStreamsMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, rpc_limits::kMetadataBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, rpc_limits::kKeepaliveIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc_limits::kKeepaliveTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             rpc_limits::kPingIntervalMinMs);
+  builder.AddChannelArgument(GRPC_ARG_TCP_TX_ZEROCOPY_ENABLED, 0);
+}
+
+absl::Status RpcServer::Start() {
+  PENSTOCK_CHECK(server_ == nullptr);
+  PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options_.listen));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+
+  grpc::ServerBuilder builder;
+  Configure(builder);
+  int port = 0;
+  builder.AddListeningPort(options_.listen.ToString(), grpc::InsecureServerCredentials(), &port);
+  for (const auto& service : services_) builder.RegisterService(service.get());
+  for (ServerExtension* extension : extensions_) extension->Register(builder);
+  std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
+  grpc::ServerCompletionQueue* const call_queue = queue.get();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "cannot listen on ", options_.listen.ToString(), ": another program took the address"));
+  }
+  address_ = {options_.listen.host, port};
+  SetServing(false);
+  tasks_ = std::make_unique<TaskPool>(options_.handler_threads, options_.handler_queue_max,
+                                      "rpc-handler");
+  calls_ = std::make_unique<CallHost>(call_queue, *tasks_);
+  poller_ = std::make_unique<CompletionPoller>(std::move(queue), 1, "rpc-poll");
+  for (const auto& post : methods_) post(*calls_);
+  for (ServerExtension* extension : extensions_) extension->Start();
+  return absl::OkStatus();
+}
+
+void RpcServer::SetServing(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(serving);
+}
+
+void RpcServer::Shutdown(absl::Duration grace) {
+  if (poller_ == nullptr) return;
+  server_->GetHealthCheckService()->Shutdown();
+  calls_->Close();
+  for (ServerExtension* extension : extensions_) extension->Close();
+  server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
+  for (ServerExtension* extension : extensions_) extension->Stop();
+  calls_->AwaitEmpty();
+  tasks_.reset();
+  poller_.reset();
+}
+
+}  // namespace penstock

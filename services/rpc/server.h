@@ -1,0 +1,164 @@
+// RpcServer: a gRPC server whose services are tables of method -> handler.
+//
+//   RpcServer server(options);
+//   auto& registry = server.AddService<v1::WorkerRegistry::AsyncService>();
+//   using Service = v1::WorkerRegistry::AsyncService;
+//   server.Unary(registry, &Service::RequestHeartbeat, [&](const v1::HeartbeatRequest& request,
+//                                                          const CallInfo&) { return ...; });
+//   PENSTOCK_RETURN_IF_ERROR(server.Start());
+//
+// Handlers run on a bounded task pool, never on polling threads. All limits of limits.h are set, and
+// compression is refused (a compressed message is inflated before its size is checked). The standard
+// health service answers; reflection only if asked for.
+//
+// Thread safety: register and Start from one thread; the rest from any.
+#pragma once
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/rpc/address.h"
+#include "services/rpc/completion_poller.h"
+#include "services/rpc/limits.h"
+#include "services/rpc/server_call.h"
+#include "services/rpc/task_pool.h"
+
+namespace penstock {
+
+struct RpcServerOptions {
+  HostPort listen;  // port 0: any free one
+  int message_bytes_max = rpc_limits::kControlMessageBytesMax;
+  int handler_threads = rpc_limits::kHandlerThreads;
+  int handler_queue_max = rpc_limits::kHandlerQueueMax;
+  // Lists the services for tools such as grpcurl.
+  bool reflection = false;
+};
+
+// Something that lives in the same server, on its own queue: the tensor stream.
+class ServerExtension {
+ public:
+  virtual ~ServerExtension() = default;
+  // Adds its queue, service and arguments.
+  virtual void Register(grpc::ServerBuilder& builder) = 0;
+  virtual void Start() = 0;
+  // The server begins to shut down: end what would go on for ever.
+  virtual void Close() = 0;
+  // The server is shut down: stop polling.
+  virtual void Stop() = 0;
+};
+
+class RpcServer {
+ public:
+  explicit RpcServer(RpcServerOptions options);
+  // Shuts down, if that is not done yet.
+  ~RpcServer();
+  RpcServer(const RpcServer&) = delete;
+  RpcServer& operator=(const RpcServer&) = delete;
+
+  // ---- Before Start. What handlers and extensions refer to must outlive the server.
+
+  template <typename Service>
+  Service& AddService();
+
+  // `accept`: the generated Request method, such as &v1::JobService::AsyncService::RequestGetJob.
+  template <typename Service, typename Base, typename Request, typename Response>
+  void Unary(Service& service,
+             void (Base::*accept)(grpc::ServerContext*, Request*,
+                                  grpc::ServerAsyncResponseWriter<Response>*,
+                                  grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+             UnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler);
+
+  // A method that answers with a stream: see StreamPull.
+  template <typename Service, typename Base, typename Request, typename Response>
+  void Stream(Service& service,
+              void (Base::*accept)(grpc::ServerContext*, Request*,
+                                   grpc::ServerAsyncWriter<Response>*, grpc::CompletionQueue*,
+                                   grpc::ServerCompletionQueue*, void*),
+              StreamHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler);
+
+  void AddExtension(ServerExtension& extension);
+
+  // Listens and serves; health says NOT_SERVING until SetServing(true). Once.
+  // Errors: FailedPrecondition if the address is taken or not ours.
+  absl::Status Start();
+
+  // ---- After Start.
+
+  // Where it listens, with the port that was found.
+  HostPort address() const { return address_; }
+
+  void SetServing(bool serving);
+
+  // Takes no new calls, ends streams, lets other calls end by themselves for `grace`, then cancels
+  // them, and returns when all handlers have returned. Idempotent.
+  void Shutdown(absl::Duration grace = rpc_limits::kServerShutdownGrace);
+
+ private:
+  void Configure(grpc::ServerBuilder& builder);
+
+  const RpcServerOptions options_;
+  HostPort address_;
+  std::vector<std::unique_ptr<grpc::Service>> services_;
+  std::vector<ServerExtension*> extensions_;
+  // Posts the first call of each method; filled by Unary and Stream.
+  std::vector<std::function<void(CallHost&)>> methods_;
+
+  // In the order they are made; Shutdown ends them the other way round.
+  std::unique_ptr<TaskPool> tasks_;
+  std::unique_ptr<CallHost> calls_;
+  std::unique_ptr<CompletionPoller> poller_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+template <typename Service>
+Service& RpcServer::AddService() {
+  auto service = std::make_unique<Service>();
+  Service& result = *service;
+  services_.push_back(std::move(service));
+  return result;
+}
+
+template <typename Service, typename Base, typename Request, typename Response>
+void RpcServer::Unary(
+    Service& service,
+    void (Base::*accept)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
+                         grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+    UnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler) {
+  using Method = UnaryMethod<Service, Request, Response>;
+  auto post = [accept](Service& s, grpc::ServerContext* context, Request* request,
+                       grpc::ServerAsyncResponseWriter<Response>* responder,
+                       grpc::ServerCompletionQueue* queue,
+                       void* tag) { (s.*accept)(context, request, responder, queue, queue, tag); };
+  auto method = std::make_shared<const Method>(Method{service, post, std::move(handler)});
+  // The closure lives as long as the server and keeps the method for all calls of it.
+  methods_.push_back([method](CallHost& host) {
+    host.Adopt(std::make_unique<UnaryCall<Service, Request, Response>>(host, *method));
+  });
+}
+
+template <typename Service, typename Base, typename Request, typename Response>
+void RpcServer::Stream(
+    Service& service,
+    void (Base::*accept)(grpc::ServerContext*, Request*, grpc::ServerAsyncWriter<Response>*,
+                         grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+    StreamHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler) {
+  using Method = StreamMethod<Service, Request, Response>;
+  auto post = [accept](Service& s, grpc::ServerContext* context, Request* request,
+                       grpc::ServerAsyncWriter<Response>* writer,
+                       grpc::ServerCompletionQueue* queue,
+                       void* tag) { (s.*accept)(context, request, writer, queue, queue, tag); };
+  auto method = std::make_shared<const Method>(Method{service, post, std::move(handler)});
+  methods_.push_back([method](CallHost& host) {
+    host.Adopt(std::make_unique<StreamCall<Service, Request, Response>>(host, *method));
+  });
+}
+
+}  // namespace penstock

@@ -1,0 +1,74 @@
+#include "services/rpc/server_call.h"
+
+#include "base/check.h"
+
+namespace penstock {
+
+void StreamWaker::Wake() const {
+  if (const std::shared_ptr<WakeTarget> target = target_.lock()) target->Wake();
+}
+
+void WakeTarget::Wake() {
+  MutexLock lock(mutex_);
+  if (wake_ != nullptr) wake_();
+}
+
+void WakeTarget::Detach() {
+  MutexLock lock(mutex_);
+  wake_ = nullptr;
+}
+
+void CallHost::Adopt(std::unique_ptr<ServerCall> call) {
+  ServerCall* const adopted = call.get();
+  {
+    MutexLock lock(mutex_);
+    if (closed_) return;
+    calls_.emplace(adopted, std::move(call));
+    ++alive_;
+  }
+  adopted->Accept();
+}
+
+void CallHost::Remove(ServerCall* call) {
+  std::unique_ptr<ServerCall> removed;
+  {
+    MutexLock lock(mutex_);
+    const auto found = calls_.find(call);
+    PENSTOCK_CHECK(found != calls_.end());
+    removed = std::move(found->second);
+    calls_.erase(found);
+  }
+  removed.reset();  // not under the lock: it gives memory back to gRPC
+  MutexLock lock(mutex_);
+  if (--alive_ == 0) empty_.NotifyAll();
+}
+
+void CallHost::Close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  // Under the lock, for a call may only be touched while it cannot be removed. EndEarly does not
+  // call back into the host.
+  for (auto& [call, owner] : calls_) call->EndEarly();
+}
+
+void CallHost::AwaitEmpty() {
+  MutexLock lock(mutex_);
+  while (alive_ > 0) empty_.Wait(mutex_);
+}
+
+CallInfo MakeCallInfo(const grpc::ServerContext& context) {
+  return {context.peer(), absl::FromChrono(context.deadline())};
+}
+
+absl::Status CheckStillWanted(const CallInfo& info) {
+  if (absl::Now() < info.deadline) return absl::OkStatus();
+  return absl::DeadlineExceededError("the call's deadline passed before a handler was free");
+}
+
+absl::Status ServerBusyError() {
+  return absl::ResourceExhaustedError("the server has too many calls waiting; try again later");
+}
+
+absl::Status ServerStoppingError() { return absl::UnavailableError("the server is shutting down"); }
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+#include "services/rpc/status.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "services/rpc/limits.h"
+
+namespace penstock {
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  std::string message(status.message());
+  if (message.size() > rpc_limits::kStatusMessageBytesMax) {
+    message.resize(rpc_limits::kStatusMessageBytesMax - 3);
+    message += "...";
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message);
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) {
+  if (status.ok()) return absl::OkStatus();
+  // What gRPC 1.51 says when a connection breaks during a stream; it means the peer is gone.
+  const bool broken = status.error_code() == grpc::StatusCode::UNKNOWN &&
+                      status.error_message() == "Stream removed";
+  const auto code =
+      broken ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(status.error_code());
+  return absl::Status(code, absl::StrCat(peer, ": ", status.error_message()));
+}
+
+}  // namespace penstock

@@ -1,0 +1,17 @@
+// The one place where absl::Status meets grpc::Status. Codes have the same numbers on both sides.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace penstock {
+
+// Text beyond rpc_limits::kStatusMessageBytesMax is cut off, for it travels in the metadata.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+// `peer` names who was called ("coordinator 127.0.0.1:7070") and goes in front of the message.
+absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer);
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+#include "services/rpc/address.h"
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ParseHostPort, NamesAndBothKindsOfAddress_Parse) {
+  EXPECT_THAT(ParseHostPort("127.0.0.1:7070"), IsOkAndHolds(HostPort{"127.0.0.1", 7070}));
+  EXPECT_THAT(ParseHostPort("worker-3.cluster:0"), IsOkAndHolds(HostPort{"worker-3.cluster", 0}));
+  EXPECT_THAT(ParseHostPort("[::1]:65535"), IsOkAndHolds(HostPort{"::1", 65535}));
+}
+
+TEST(ParseHostPort, WhatItPrints_ParsesBack) {
+  for (const HostPort& address : {HostPort{"localhost", 1}, HostPort{"fe80::1", 22}}) {
+    EXPECT_THAT(ParseHostPort(address.ToString()), IsOkAndHolds(address));
+  }
+}
+
+TEST(ParseHostPort, AnythingElse_IsRefusedByName) {
+  for (const char* text : {"", ":", "host", "host:", ":80", "host:-1", "host:65536", "host:8o",
+                           "::1:80", "host: 80", "host:99999999999", "[]:80"}) {
+    EXPECT_THAT(ParseHostPort(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected HOST:PORT")))
+        << text;
+  }
+}
+
+TEST(CheckCanListen, AddressOfAnotherMachine_SaysWhy) {
+  EXPECT_THAT(CheckCanListen({"192.0.2.1", 7070}),  // reserved for documentation
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("192.0.2.1:7070")));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,395 @@
+// RpcServer and the client calls over loopback, with two of the real services.
+#include "services/rpc/server.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "base/mutex.h"
+#include "penstock/v1/cluster.grpc.pb.h"
+#include "services/rpc/channel.h"
+#include "services/rpc/client.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::_;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+
+// A server with one unary method (GetJob) and one stream (WatchJob), whose handlers a test chooses.
+class ServerTest : public ::testing::Test {
+ protected:
+  using Service = v1::JobService::AsyncService;
+
+  void StartServer(RpcServerOptions options = {}) {
+    options.listen = {"127.0.0.1", 0};
+    server_ = std::make_unique<RpcServer>(options);
+    auto& service = server_->AddService<Service>();
+    server_->Unary(service, &Service::RequestGetJob,
+                   [this](const v1::GetJobRequest& r, const CallInfo& c) { return get_(r, c); });
+    server_->Stream(service, &Service::RequestWatchJob,
+                    [this](const v1::WatchJobRequest& r, const CallInfo& c, StreamWaker w) {
+                      return watch_(r, c, w);
+                    });
+    ASSERT_THAT(server_->Start(), IsOk());
+    peer_ = server_->address().ToString();
+    stub_ = v1::JobService::NewStub(MakeControlChannel(peer_));
+  }
+
+  absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& id,
+                                            absl::Duration timeout = kTimeout) {
+    v1::GetJobRequest request;
+    request.set_job_id(id);
+    return Call(peer_, *stub_, &v1::JobService::Stub::GetJob, request, timeout);
+  }
+  absl::Status Watch(std::function<bool(const v1::JobEvent&)> on_event,
+                     absl::Duration timeout = kTimeout) {
+    return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, v1::WatchJobRequest(),
+                      timeout, canceller_, on_event);
+  }
+
+  UnaryHandler<v1::GetJobRequest, v1::GetJobResponse> get_ = [](const v1::GetJobRequest& request,
+                                                                const CallInfo&) {
+    v1::GetJobResponse response;
+    response.mutable_summary()->set_job_id(request.job_id());
+    return response;
+  };
+  StreamHandler<v1::WatchJobRequest, v1::JobEvent> watch_ = [](const v1::WatchJobRequest&,
+                                                               const CallInfo&, StreamWaker) {
+    return absl::UnimplementedError("not in this test");
+  };
+  std::unique_ptr<RpcServer> server_;
+  std::string peer_;
+  std::unique_ptr<v1::JobService::Stub> stub_;
+  StreamCanceller canceller_;
+};
+
+v1::JobEvent Event(int64_t sequence) {
+  v1::JobEvent event;
+  event.set_sequence(sequence);
+  return event;
+}
+
+TEST_F(ServerTest, Unary_ManyClientsAtOnce_EachGetsItsOwnAnswer) {
+  StartServer();
+  std::vector<std::thread> clients;
+  std::atomic<int> right = 0;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&, i] {
+      for (int j = 0; j < 50; ++j) {
+        const std::string id = absl::StrCat(i, "-", j);
+        const auto response = GetJob(id);
+        if (response.ok() && response->summary().job_id() == id) ++right;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(right, 400);
+}
+
+TEST_F(ServerTest, Unary_HandlerError_ArrivesWithCodeAndText) {
+  get_ = [](const v1::GetJobRequest& request, const CallInfo&) {
+    return absl::NotFoundError(absl::StrCat("no job ", request.job_id()));
+  };
+  StartServer();
+  EXPECT_THAT(GetJob("j7"), StatusIs(absl::StatusCode::kNotFound, peer_ + ": no job j7"));
+}
+
+TEST_F(ServerTest, Unary_SlowHandler_ClientStopsAtItsDeadline) {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  get_ = [open](const v1::GetJobRequest&, const CallInfo&) {
+    open.wait();
+    return v1::GetJobResponse();
+  };
+  StartServer();
+  EXPECT_THAT(GetJob("j", absl::Milliseconds(100)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(peer_)));
+  gate.set_value();
+}
+
+TEST_F(ServerTest, Unary_FullQueue_IsRefusedAtOnce) {
+  std::promise<void> gate;
+  std::shared_future<void> open = gate.get_future().share();
+  std::promise<void> first;
+  std::atomic<bool> entered = false;
+  get_ = [&](const v1::GetJobRequest&, const CallInfo&) {
+    if (!entered.exchange(true)) first.set_value();
+    open.wait();
+    return v1::GetJobResponse();
+  };
+  StartServer({.handler_threads = 1, .handler_queue_max = 2});
+  std::atomic<int> busy = 0;
+  std::atomic<int> served = 0;
+  const auto client = [&] {
+    const auto response = GetJob("j");
+    if (response.ok()) ++served;
+    if (response.status().code() == absl::StatusCode::kResourceExhausted && ++busy == 2) {
+      gate.set_value();
+    }
+  };
+  std::vector<std::thread> clients;
+  clients.emplace_back(client);  // runs
+  first.get_future().wait();
+  for (int i = 0; i < 4; ++i) clients.emplace_back(client);  // two wait, two are too many
+  for (std::thread& thread : clients) thread.join();
+  EXPECT_EQ(served, 3);
+  EXPECT_EQ(busy, 2);
+}
+
+TEST_F(ServerTest, Unary_RequestOverTheLimit_IsRefused) {
+  StartServer();
+  EXPECT_THAT(GetJob(std::string(rpc_limits::kControlMessageBytesMax + 1, 'x')),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("larger than max")));
+}
+
+TEST_F(ServerTest, Unary_CompressedRequest_IsRefused) {
+  StartServer();
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::GetJobRequest request;
+  request.set_job_id(std::string(100'000, 'x'));
+  v1::GetJobResponse response;
+  EXPECT_EQ(stub_->GetJob(&context, request, &response).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(ServerTest, Unary_BytesThatAreNoMessage_AreRefusedAndTheServerGoesOn) {
+  StartServer();
+  grpc::GenericStub stub(MakeControlChannel(peer_));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
+  const grpc::Slice garbage("\xff\xff\xff\xff\xff");
+  const grpc::ByteBuffer request(&garbage, 1);
+  grpc::ByteBuffer response;
+  grpc::CompletionQueue queue;
+  auto reader = stub.PrepareUnaryCall(&context, "/penstock.v1.JobService/GetJob", request, &queue);
+  reader->StartCall();
+  grpc::Status status;
+  reader->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL) << status.error_message();
+  EXPECT_THAT(GetJob("j"), IsOk());
+}
+
+TEST_F(ServerTest, CallAsync_Answer_ArrivesOnce) {
+  StartServer();
+  std::promise<absl::StatusOr<v1::GetJobResponse>> answer;
+  CompletionPoller poller(std::make_unique<grpc::CompletionQueue>(), 1, "test");
+  v1::GetJobRequest request;
+  request.set_job_id("j9");
+  CallAsync(
+      peer_, *stub_, &v1::JobService::Stub::AsyncGetJob, request, kTimeout, poller,
+      [&](absl::StatusOr<v1::GetJobResponse> response) { answer.set_value(std::move(response)); });
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetJobResponse response, answer.get_future().get());
+  EXPECT_EQ(response.summary().job_id(), "j9");
+}
+
+TEST_F(ServerTest, Call_NobodyListens_IsUnavailableWithTheAddress) {
+  StartServer();
+  server_->Shutdown();
+  EXPECT_THAT(GetJob("j"), StatusIs(absl::StatusCode::kUnavailable, HasSubstr(peer_)));
+}
+
+TEST_F(ServerTest, Stream_SourceEnds_ClientHasAllMessagesInOrderAndTheStatus) {
+  watch_ = [](const v1::WatchJobRequest&, const CallInfo&, StreamWaker) {
+    return [next = int64_t{0}]() mutable {
+      if (++next > 1000) return StreamStep<v1::JobEvent>::End(absl::DataLossError("torn"));
+      return StreamStep<v1::JobEvent>::Message(Event(next));
+    };
+  };
+  StartServer();
+  int64_t last = 0;
+  EXPECT_THAT(Watch([&](const v1::JobEvent& event) {
+                EXPECT_EQ(event.sequence(), last + 1);
+                last = event.sequence();
+                return true;
+              }),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("torn")));
+  EXPECT_EQ(last, 1000);
+}
+
+TEST_F(ServerTest, Stream_HandlerRefuses_ClientGetsTheError) {
+  StartServer();
+  EXPECT_THAT(Watch([](const v1::JobEvent&) { return true; }),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("not in this test")));
+}
+
+// What a coordinator does: events appear, watchers are woken.
+struct Journal {
+  Mutex mutex;
+  int64_t events ABSL_GUARDED_BY(mutex) = 0;
+  std::vector<StreamWaker> wakers ABSL_GUARDED_BY(mutex);
+
+  void Append() {
+    MutexLock lock(mutex);
+    ++events;
+    for (const StreamWaker& waker : wakers) waker.Wake();
+  }
+  StreamHandler<v1::WatchJobRequest, v1::JobEvent> Handler() {
+    return [this](const v1::WatchJobRequest&, const CallInfo&, StreamWaker waker) {
+      MutexLock lock(mutex);
+      wakers.push_back(waker);
+      return [this, sent = int64_t{0}]() mutable {
+        MutexLock inner(mutex);
+        if (sent == events) return StreamStep<v1::JobEvent>::Wait();
+        return StreamStep<v1::JobEvent>::Message(Event(++sent));
+      };
+    };
+  }
+};
+
+TEST_F(ServerTest, Stream_WokenByAnotherThread_NoEventIsMissed) {
+  Journal journal;
+  watch_ = journal.Handler();
+  StartServer();
+  std::thread writer([&] {
+    for (int i = 0; i < 2000; ++i) journal.Append();
+  });
+  int64_t last = 0;
+  EXPECT_THAT(Watch([&](const v1::JobEvent& event) {
+                EXPECT_EQ(event.sequence(), last + 1);
+                last = event.sequence();
+                return last < 2000;
+              }),
+              StatusIs(absl::StatusCode::kCancelled, _));
+  writer.join();
+  EXPECT_EQ(last, 2000);
+  server_->Shutdown();
+}
+
+TEST_F(ServerTest, Stream_ClientGoesAway_WakerDies) {
+  Journal journal;
+  watch_ = journal.Handler();
+  StartServer();
+  journal.Append();
+  EXPECT_FALSE(Watch([&](const v1::JobEvent&) { return false; }).ok());
+  const absl::Time limit = absl::Now() + kTimeout;
+  const auto alive = [&] {
+    MutexLock lock(journal.mutex);
+    return journal.wakers.at(0).alive();
+  };
+  while (alive() && absl::Now() < limit) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_FALSE(alive());
+  journal.Append();  // wakes nobody
+  server_->Shutdown();
+}
+
+TEST_F(ServerTest, Stream_Cancelled_ReadStreamReturns) {
+  Journal journal;
+  watch_ = journal.Handler();
+  StartServer();
+  std::thread canceller([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    canceller_.Cancel();
+  });
+  EXPECT_THAT(Watch([](const v1::JobEvent&) { return true; }),
+              StatusIs(absl::StatusCode::kCancelled, _));
+  canceller.join();
+  server_->Shutdown();
+}
+
+TEST_F(ServerTest, Shutdown_WaitingStream_EndsAsUnavailable) {
+  Journal journal;
+  watch_ = journal.Handler();
+  StartServer();
+  journal.Append();
+  absl::Status status;
+  std::promise<void> first;
+  std::thread client([&] {
+    status = Watch([&](const v1::JobEvent&) {
+      first.set_value();
+      return true;
+    });
+  });
+  first.get_future().wait();
+  server_->Shutdown();
+  client.join();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
+}
+
+TEST_F(ServerTest, Shutdown_HandlerInProgress_MayFinish) {
+  std::promise<void> entered;
+  get_ = [&](const v1::GetJobRequest&, const CallInfo&) {
+    entered.set_value();
+    absl::SleepFor(absl::Milliseconds(50));
+    return v1::GetJobResponse();
+  };
+  StartServer();
+  std::promise<absl::Status> result;
+  std::thread client([&] { result.set_value(GetJob("j").status()); });
+  entered.get_future().wait();
+  server_->Shutdown();
+  EXPECT_THAT(result.get_future().get(), IsOk());
+  client.join();
+}
+
+TEST_F(ServerTest, Start_OccupiedPort_SaysSoAndNothingIsLeft) {
+  StartServer();
+  RpcServer second({.listen = server_->address()});
+  EXPECT_THAT(second.Start(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr(peer_), HasSubstr("Address already in use"))));
+  EXPECT_THAT(GetJob("j"), IsOk());
+}
+
+// The two standard services speak plain protobuf; a few bytes of it suffice here.
+absl::StatusOr<std::string> CallRaw(const std::string& address, const std::string& method,
+                                    const std::string& request) {
+  grpc::GenericStub stub(MakeControlChannel(address));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareCall(&context, method, &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  const grpc::Slice slice(request);
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  if (ok) {
+    call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+    queue.Next(&tag, &ok);
+    call->Read(&response, nullptr);
+    queue.Next(&tag, &ok);
+  }
+  call->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+  if (!status.ok()) return FromGrpcStatus(status, address);
+  grpc::Slice bytes;
+  if (!response.DumpToSingleSlice(&bytes).ok()) return absl::DataLossError("no answer");
+  return std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
+}
+
+TEST_F(ServerTest, Health_FollowsSetServing) {
+  StartServer();
+  const std::string method = "/grpc.health.v1.Health/Check";
+  EXPECT_THAT(CallRaw(peer_, method, ""), IsOkAndHolds(std::string("\x08\x02")));  // NOT_SERVING
+  server_->SetServing(true);
+  EXPECT_THAT(CallRaw(peer_, method, ""), IsOkAndHolds(std::string("\x08\x01")));  // SERVING
+}
+
+TEST_F(ServerTest, Reflection_OnlyWithTheOption_ListsTheServices) {
+  const std::string method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+  const std::string list_services("\x3a\x00", 2);
+  StartServer();
+  EXPECT_THAT(CallRaw(peer_, method, list_services), StatusIs(absl::StatusCode::kUnimplemented, _));
+  server_->Shutdown();
+  StartServer({.reflection = true});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string answer, CallRaw(peer_, method, list_services));
+  EXPECT_THAT(answer,
+              AllOf(HasSubstr("penstock.v1.JobService"), HasSubstr("grpc.health.v1.Health")));
+}
+
+}  // namespace
+}  // namespace penstock

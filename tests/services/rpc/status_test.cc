@@ -1,0 +1,30 @@
+#include "services/rpc/status.h"
+
+#include "services/rpc/limits.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+TEST(GrpcStatus, EveryCode_SurvivesTheRoundTrip) {
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
+  EXPECT_THAT(FromGrpcStatus(grpc::Status::OK, "peer"), IsOk());
+  for (int code = 1; code <= 16; ++code) {
+    const absl::Status status(static_cast<absl::StatusCode>(code), "what happened");
+    EXPECT_THAT(FromGrpcStatus(ToGrpcStatus(status), "worker a"),
+                StatusIs(status.code(), "worker a: what happened"));
+  }
+}
+
+TEST(GrpcStatus, LongMessage_IsCutToTheLimit) {
+  const grpc::Status status = ToGrpcStatus(absl::InternalError(std::string(1 << 20, 'x')));
+  EXPECT_EQ(status.error_message().size(), size_t{rpc_limits::kStatusMessageBytesMax});
+}
+
+TEST(GrpcStatus, BrokenStream_IsUnavailable) {
+  EXPECT_THAT(FromGrpcStatus(grpc::Status(grpc::StatusCode::UNKNOWN, "Stream removed"), "worker a"),
+              StatusIs(absl::StatusCode::kUnavailable, "worker a: Stream removed"));
+}
+
+}  // namespace
+}  // namespace penstock
