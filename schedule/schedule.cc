@@ -4,8 +4,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 
 namespace penstock {
+namespace {
+
+absl::Status CheckProgram(const Program& program, int32_t worker) {
+  const auto error = [worker](absl::string_view problem) {
+    return absl::InvalidArgumentError(absl::StrCat("the program of worker ", worker, " ", problem));
+  };
+  const auto period_size = static_cast<int64_t>(program.period.size());
+  if (program.repeats < 0 || program.shift < 0) return error("has a negative repeat or shift");
+  if (program.repeats >
+      kMicrobatchMax / std::max<int64_t>(1, std::max(period_size, program.shift))) {
+    return error(absl::StrCat("repeats too often: ", program.repeats, " times"));
+  }
+  if (program.size() == 0 || program.At(program.size() - 1).op != Op::kFlush) {
+    return error("does not end with FLUSH");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 std::vector<StageId> Topology::StagesOf(WorkerId worker) const {
   std::vector<StageId> result;
@@ -81,6 +101,27 @@ absl::string_view CompletenessName(Completeness completeness) {
       return "evaluate";
   }
   PENSTOCK_CHECK(false);
+}
+
+absl::Status CheckSchedule(const Schedule& schedule) {
+  PENSTOCK_RETURN_IF_ERROR(CheckTopology(schedule.topology));
+  const MicrobatchRange& range = schedule.range;
+  if (range.first < 0 || range.count < 1 || range.first > kMicrobatchMax ||
+      range.count > kMicrobatchMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a schedule needs a range of at least one "
+                     "microbatch, got ",
+                     range.count, " from ", range.first));
+  }
+  if (static_cast<int32_t>(schedule.programs.size()) != schedule.topology.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("there are ", schedule.programs.size(),
+                                                   " programs for ", schedule.topology.workers,
+                                                   " workers"));
+  }
+  for (int32_t worker = 0; worker < schedule.topology.workers; ++worker) {
+    PENSTOCK_RETURN_IF_ERROR(CheckProgram(schedule.programs[worker], worker));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace penstock

@@ -87,6 +87,14 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
+// Microbatches are numbered below this (and a program is shorter), so that sums cannot overflow.
+inline constexpr int64_t kMicrobatchMax = int64_t{1} << 48;
+
+// Checks the form alone: a valid topology, a range that is not empty, one program for each worker
+// that ends with FLUSH, numbers that fit. Whether the schedule is right is for verify.h.
+// Errors: InvalidArgument.
+absl::Status CheckSchedule(const Schedule& schedule);
+
 // "single", "stash"; "train", "evaluate".
 absl::string_view WeightPolicyName(WeightPolicy policy);
 absl::string_view CompletenessName(Completeness completeness);

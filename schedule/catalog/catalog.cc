@@ -1,6 +1,5 @@
 #include "schedule/catalog/catalog.h"
 
-#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,11 +39,11 @@ absl::Status CheckRange(const Method& method, const ScheduleOptions& options,
     return absl::InvalidArgumentError(
         absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
   }
-  if (range.first < 0 || range.count < 1 ||
-      range.count > std::numeric_limits<int64_t>::max() / 64 - range.first) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a range must hold at least one microbatch and its numbers must fit into 58 bits, got ",
-        range.count, " microbatches from ", range.first));
+  if (range.first < 0 || range.count < 1 || range.first > kMicrobatchMax ||
+      range.count > kMicrobatchMax - range.first) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a range must hold at least one microbatch, numbered below ", kMicrobatchMax,
+                     ", got ", range.count, " from ", range.first));
   }
   if (method.synchronous && range.count % per_step != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the range of ", range.count,

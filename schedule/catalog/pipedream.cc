@@ -9,7 +9,7 @@
 // each:
 //   length            2N + 2(S-1)
 //   activation stash  min(N, S-s) on stage s
-//   weight versions   min(N, S-s) on stage s
+//   weight versions   S-s on stage s, if N >= 2(S-1-s)
 //   version read      max(0, k - (S-1-s)) by forward and backward of microbatch k
 //   staleness         S-1-s, once the pipeline is full
 //   block delay       at most floor(S^2 - S/2), mean (S^2-1)/2 (block_delay.h)

@@ -1,0 +1,140 @@
+#include "schedule/block_delay.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+namespace {
+
+// A forward, or the update that takes in a microbatch, at its place in the history.
+struct Event {
+  int64_t time;
+  int32_t stage;
+  bool is_update;
+  int64_t microbatch;  // for an update, that of the W that led to it
+
+  std::tuple<int64_t, int32_t, bool> Order() const { return {time, stage, is_update}; }
+};
+
+MicrobatchRange SteadyState(MicrobatchRange range, int64_t stages) {
+  const int64_t first = range.first + range.count / 2;
+  return {first, range.end() - 2 * stages - first};
+}
+
+// Replays the history. An update that holds several microbatches is one entry with an event for each.
+BlockDelay Replay(std::vector<Event> events, int32_t stages, MicrobatchRange counted) {
+  std::stable_sort(events.begin(), events.end(),
+                   [](const Event& a, const Event& b) { return a.Order() < b.Order(); });
+  // By microbatch and stage: the length of the history that its forward saw, or -1.
+  std::map<int64_t, std::vector<int64_t>> read;
+  int64_t updates = 0;
+  int64_t sum = 0;
+  BlockDelay delay;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const Event& event = events[i];
+    std::vector<int64_t>& seen =
+        read.try_emplace(event.microbatch, std::vector<int64_t>(stages, -1)).first->second;
+    if (!event.is_update) {
+      seen[event.stage] = updates;
+      continue;
+    }
+    const bool complete = std::find(seen.begin(), seen.end(), -1) == seen.end();
+    if (complete && event.microbatch >= counted.first && event.microbatch < counted.end()) {
+      for (const int64_t length : seen) {
+        delay.max = std::max(delay.max, updates - length);
+        sum += updates - length;
+      }
+      delay.count += stages;
+    }
+    const bool same_update_goes_on =
+        i + 1 < events.size() && events[i + 1].Order() == event.Order();
+    if (!same_update_goes_on) ++updates;
+  }
+  if (delay.count > 0) delay.mean = static_cast<double>(sum) / static_cast<double>(delay.count);
+  return delay;
+}
+
+// The forwards and updates of a timeline, each at the time that `time_of` gives its span. (For an
+// update in slots that is the time of the last W before it.)
+template <typename TimeOf>
+std::vector<Event> EventsOf(const Timeline& timeline, int32_t stages, TimeOf time_of) {
+  std::vector<Span> spans;
+  for (const Span& span : timeline.spans) {
+    if (span.lane == Lane::kCompute && span.action.index < stages) spans.push_back(span);
+  }
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
+  std::vector<Event> events;
+  std::vector<std::vector<Span>> accumulated(stages);  // W since the last STEP
+  for (const Span& span : spans) {
+    const int32_t stage = span.action.index;
+    if (span.action.op == Op::kForward) {
+      events.push_back({time_of(span, nullptr), stage, false, span.action.microbatch});
+    } else if (span.action.op == Op::kBackwardWeight) {
+      accumulated[stage].push_back(span);
+    } else if (span.action.op == Op::kStep && !accumulated[stage].empty()) {
+      for (const Span& weight : accumulated[stage]) {
+        const int64_t time = time_of(span, &accumulated[stage].back());
+        events.push_back({time, stage, true, weight.action.microbatch});
+      }
+      accumulated[stage].clear();
+    }
+  }
+  return events;
+}
+
+}  // namespace
+
+absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
+  const int32_t stages = schedule.topology.stages();
+  PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result,
+                            Simulate(schedule, SimulationCosts(),
+                                     {.timeline_spans_max = std::numeric_limits<int64_t>::max()}));
+  const bool synchronous =
+      std::all_of(result.stages.begin(), result.stages.end(),
+                  [](const StageCounts& counts) { return counts.staleness.max == 0; });
+  if (synchronous) return BlockDelay();
+  const MicrobatchRange counted = SteadyState(schedule.range, stages);
+  if (counted.count < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the block delay of ", stages, " stages needs a range of more than ",
+                     4 * stages, " microbatches, got ", schedule.range.count));
+  }
+  constexpr int64_t kSlotNs = 1'000'000'000;
+  const auto slot_of = [](const Span& span, const Span* last_weight) {
+    return (last_weight == nullptr ? span : *last_weight).start_ns / kSlotNs;
+  };
+  return Replay(EventsOf(result.timeline, stages, slot_of), stages, counted);
+}
+
+absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options) {
+  const int64_t per_step = std::max<int64_t>(1, options.microbatches_per_step);
+  const int64_t steps = 8 * int64_t{options.topology.stages()} / per_step + 2;
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                            BuildSchedule(method, options, {0, steps * per_step}));
+  return PredictBlockDelay(schedule);
+}
+
+BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages) {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  int64_t last = -1;
+  for (const Span& span : timeline.spans) {
+    if (span.lane != Lane::kCompute || span.action.op != Op::kForward) continue;
+    first = std::min(first, span.action.microbatch);
+    last = std::max(last, span.action.microbatch);
+  }
+  if (last < 0) return BlockDelay();
+  const auto time_of = [](const Span& span, const Span* last_weight) {
+    return last_weight == nullptr ? span.start_ns : span.end_ns;
+  };
+  return Replay(EventsOf(timeline, stages, time_of), stages,
+                SteadyState({first, last + 1 - first}, stages));
+}
+
+}  // namespace penstock

@@ -1,0 +1,82 @@
+// Simulate: how long a schedule takes if every action takes a given time.
+//
+// The model: a worker performs its actions one after the other; each costs `overhead_s` of the
+// worker's time and, for computing, the time of its stage. A send hands the message to the channel,
+// waiting for a free place; the link then carries the messages of one direction one after the other
+// (bytes / bytes_per_second each) and delivers them `latency_s` later, beside the worker's own work. A
+// receive waits for its message and frees its place. A collective starts when the last member is
+// there. Times are counted in whole nanoseconds, so results are exact and repeatable.
+//
+// Staleness, versions and stash are not modelled but derived: the machines of run.h run underneath.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schedule/machine.h"
+#include "schedule/schedule.h"
+#include "schedule/timeline.h"
+
+namespace penstock {
+
+struct StageCosts {
+  double forward_s = 1.0;
+  double backward_input_s = 0.5;
+  double backward_weight_s = 0.5;
+  double step_s = 0.0;
+};
+
+// Between stages s and s + 1, the same in both directions.
+struct LinkCosts {
+  double bytes = 0.0;  // of one message
+  double bytes_per_second = std::numeric_limits<double>::infinity();
+  double latency_s = 0.0;
+};
+
+struct SimulationCosts {
+  std::vector<StageCosts> stages;  // by stage; empty: the defaults for all
+  std::vector<LinkCosts> links;    // link s joins stages s and s + 1; empty: the defaults for all
+  double overhead_s = 0.0;         // of the worker, for every action
+  double collective_s = 0.0;       // of a REDUCE or NORM once all members are there
+};
+
+struct SimulationOptions {
+  int32_t channel_capacity = 4;    // messages
+  int64_t timeline_spans_max = 0;  // kept; every worker has an equal share and keeps its first ones
+  int64_t actions_max = 200'000'000;
+};
+
+// Where one worker's time goes; the parts add up to the makespan.
+struct WorkerTimes {
+  double busy_s = 0.0;      // F, I, W, STEP
+  double overhead_s = 0.0;  // the per-action overhead and the collectives themselves
+  double wait_input_s = 0.0;
+  double wait_credit_s = 0.0;
+  double wait_collective_s = 0.0;
+  double done_early_s = 0.0;  // after its last action
+  // Idle time (all waiting) over the makespan.
+  double bubble_ratio = 0.0;
+
+  double idle_s() const { return wait_input_s + wait_credit_s + wait_collective_s + done_early_s; }
+};
+
+struct SimulationResult {
+  double makespan_s = 0.0;
+  // Time for one more microbatch in a long run: the second half of worker 0's copies of the period,
+  // divided by their microbatches. The whole makespan counts if the period does not repeat.
+  double steady_state_period_s = 0.0;
+  double bubble_ratio = 0.0;         // the mean over workers
+  std::vector<WorkerTimes> workers;  // by worker
+  std::vector<StageCounts> stages;   // by stage
+  Timeline timeline;                 // empty if timeline_spans_max is 0
+};
+
+// Errors: InvalidArgument (CheckSchedule; costs that are negative, not finite, or not one for each
+// stage or link), FailedPrecondition (a rule is broken, or a deadlock), ResourceExhausted (more than
+// actions_max actions).
+absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const SimulationCosts& costs,
+                                          const SimulationOptions& options = {});
+
+}  // namespace penstock

@@ -1,0 +1,44 @@
+#include "schedule/timeline.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace penstock {
+
+absl::string_view LaneName(Lane lane) {
+  constexpr std::array<absl::string_view, kLanes> kNames = {"compute", "collective", "send",
+                                                            "receive", "wait",       "transfer"};
+  return kNames[static_cast<int>(lane)];
+}
+
+absl::string_view WaitName(Wait wait) {
+  constexpr std::array<absl::string_view, kWaits> kNames = {"none", "input", "credit", "collective",
+                                                            "data"};
+  return kNames[static_cast<int>(wait)];
+}
+
+int64_t Timeline::start_ns() const {
+  if (spans.empty()) return 0;
+  return std::min_element(spans.begin(), spans.end(),
+                          [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; })
+      ->start_ns;
+}
+
+int64_t Timeline::end_ns() const {
+  if (spans.empty()) return 0;
+  return std::max_element(spans.begin(), spans.end(),
+                          [](const Span& a, const Span& b) { return a.end_ns < b.end_ns; })
+      ->end_ns;
+}
+
+int64_t TimeShares::waiting_ns() const {
+  return std::accumulate(waiting_ns_.begin(), waiting_ns_.end(), int64_t{0});
+}
+
+std::vector<TimeShares> SharesOf(const Timeline& timeline) {
+  std::vector<TimeShares> shares(timeline.workers);
+  for (const Span& span : timeline.spans) shares[span.worker.value].Add(span);
+  return shares;
+}
+
+}  // namespace penstock

@@ -1,0 +1,56 @@
+// Verify: whether a schedule is right, and what it needs.
+//
+// The coordinator verifies a schedule before it publishes it and every worker before it starts; where
+// a schedule came from (catalog, file, search) makes no difference. Because a schedule is determinate
+// (run.h), the counts of the report are those that every run of it measures, exactly.
+//
+// The cost does not grow with the length of the range if the programs have a steady state; verify.cc
+// has the argument.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schedule/machine.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct VerifyLimits {
+  static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+  // What each channel can hold; the worker's mailboxes have this size.
+  int32_t channel_capacity = 64;
+  // Of every stage.
+  int64_t activations_max = kUnlimited;
+  int64_t versions_max = kUnlimited;
+  int64_t staleness_max = kUnlimited;
+  // Actions that are run one by one, where no steady state shortens the run.
+  int64_t actions_max = 200'000'000;
+};
+
+struct VerifyReport {
+  std::vector<StageCounts> stages;   // by stage, over the whole range
+  int32_t channel_capacity_min = 1;  // the smallest with which no run blocks for ever
+  int64_t actions = 0;               // of all workers
+  int64_t actions_run = 0;           // of them, run one by one to find this out
+};
+
+// Checks that
+//   * every stage has exactly one F, I and W of every microbatch of the range (F alone in an evaluate
+//     range), its W in ascending order, and a STEP after its last W;
+//   * every action finds what it needs, and FLUSH finds nothing left (machine.h);
+//   * no run blocks for ever, with the channels there are;
+//   * the limits hold.
+//
+// Errors: InvalidArgument (CheckSchedule), FailedPrecondition (a rule is broken, or a deadlock, which names
+// every blocked worker and draws the place), ResourceExhausted (a limit, naming what it would have to be).
+absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits = {});
+
+// The same answer by running every action: what the tests compare Verify with.
+absl::StatusOr<VerifyReport> VerifyWithoutShortcut(const Schedule& schedule,
+                                                   const VerifyLimits& limits = {});
+
+}  // namespace penstock
