@@ -60,7 +60,10 @@ absl::Status CheckName(absl::string_view key, const std::string& value,
 }
 
 absl::Status CheckJobName(const std::string& name) {
-  bool good = !name.empty() && name.size() <= kJobNameCharactersMax;
+  if (name.empty()) {
+    return InvalidKey("name", "is missing");
+  }
+  bool good = name.size() <= kJobNameCharactersMax;
   for (const char c : name) {
     good = good && (absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-');
   }

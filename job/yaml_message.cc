@@ -178,7 +178,13 @@ std::string Describe(const YAML::Node& node) {
 
 absl::Status MessageReader::WrongType(const YAML::Node& node, const std::string& path,
                                       absl::string_view expected) const {
-  return Error(node, path, absl::StrCat("expected ", expected, ", got ", Describe(node)));
+  const std::string what = absl::StrCat("expected ", expected, ", got ", Describe(node));
+  // An absent value has the place of whatever comes next; its key says more.
+  const auto key = positions_.find(path);
+  if (node.IsNull() && key != positions_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(key->second, ": ", path, ": ", what));
+  }
+  return Error(node, path, what);
 }
 
 absl::Status MessageReader::UnknownKey(const YAML::Node& key, const std::string& path,
@@ -239,10 +245,6 @@ absl::Status MessageReader::ReadField(const YAML::Node& node, const std::string&
     return ReadList(node, path, field, message);
   }
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-    if (node.IsNull()) {
-      return Error(node, path,
-                   "expected keys and values, got nothing; write {} or leave the key out");
-    }
     return ReadMessage(node, path, *message.GetReflection()->MutableMessage(&message, &field));
   }
   return ReadScalar(node, path, field, message);

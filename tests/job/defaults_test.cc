@@ -1,0 +1,78 @@
+#include "job/defaults.h"
+
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include "job/yaml_message.h"
+#include "tests/job/jobs.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+// The least a user must write.
+v1::JobSpec MinimalJob() {
+  v1::JobSpec spec;
+  YamlPositions positions;
+  EXPECT_THAT(ReadYamlMessage("name: small\n"
+                              "model: {gpt: {layers: 2, width: 8, heads: 2, context: 16}}\n"
+                              "data: {text: {path: a.txt}}\n"
+                              "training: {steps: 10, batch: 4, microbatches: 2, "
+                              "optimizer: {adamw: {learning_rate: 0.01}}}\n",
+                              "minimal.yaml", spec, positions),
+              IsOk());
+  return spec;
+}
+
+TEST(FillDefaults, MinimalJob_GetsTheDocumentedDefaults) {
+  v1::JobSpec spec = MinimalJob();
+  FillDefaults(spec);
+  EXPECT_EQ(spec.model().gpt().vocabulary(), 256);
+  EXPECT_EQ(spec.model().gpt().dropout(), 0.0);
+  EXPECT_TRUE(spec.model().gpt().tied_head());
+  EXPECT_EQ(spec.data().text().tokenizer(), "bytes");
+  EXPECT_EQ(spec.data().text().validation_fraction(), 0.1);
+  EXPECT_EQ(spec.training().optimizer().adamw().beta1(), 0.9);
+  EXPECT_EQ(spec.training().optimizer().adamw().beta2(), 0.95);
+  EXPECT_EQ(spec.training().optimizer().adamw().epsilon(), 1e-8);
+  EXPECT_EQ(spec.training().optimizer().adamw().weight_decay(), 0.1);
+  EXPECT_EQ(spec.training().learning_rate().warmup_steps(), 0);
+  EXPECT_EQ(spec.training().learning_rate().decay(), "constant");
+  EXPECT_EQ(spec.training().learning_rate().final_fraction(), 0.1);
+  EXPECT_EQ(spec.training().precision(), "f32");
+  EXPECT_EQ(spec.training().threads(), 1);
+  EXPECT_EQ(spec.validation().every_steps(), 0);
+  EXPECT_EQ(spec.validation().batches(), 8);
+  EXPECT_EQ(spec.pipeline().method(), "1f1b");
+  EXPECT_FALSE(spec.pipeline().has_stages());
+  EXPECT_EQ(spec.checkpoint().keep(), 2);
+  EXPECT_THAT(ValidateJob(spec), IsOk());
+}
+
+TEST(FillDefaults, ExplicitZeroAndFalse_AreKept) {
+  v1::JobSpec spec = MinimalJob();
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_training()->mutable_optimizer()->mutable_adamw()->set_weight_decay(0.0);
+  spec.mutable_data()->mutable_text()->set_validation_fraction(0.0);
+  FillDefaults(spec);
+  EXPECT_FALSE(spec.model().gpt().tied_head());
+  EXPECT_EQ(spec.training().optimizer().adamw().weight_decay(), 0.0);
+  EXPECT_EQ(spec.data().text().validation_fraction(), 0.0);
+}
+
+TEST(FillDefaults, Twice_ChangesNothing) {
+  v1::JobSpec once = MinimalJob();
+  FillDefaults(once);
+  v1::JobSpec twice = once;
+  FillDefaults(twice);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(once, twice));
+}
+
+TEST(FillDefaults, EmptyJob_IsRefusedNotCrashed) {
+  v1::JobSpec spec;
+  FillDefaults(spec);
+  EXPECT_THAT(ValidateJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, "name: is missing"));
+}
+
+}  // namespace
+}  // namespace penstock

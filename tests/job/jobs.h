@@ -1,0 +1,38 @@
+// Jobs that the tests start from.
+#pragma once
+
+#include <string>
+
+#include "penstock/v1/job.pb.h"
+
+namespace penstock {
+
+// A complete, valid job file: 6 blocks, so 15 layers; batch 32 in 8 microbatches.
+inline constexpr char kGoodJobYaml[] = R"(name: shakespeare
+model:
+  gpt: {layers: 6, width: 192, heads: 6, context: 128}
+data:
+  text: {path: input.txt, tokenizer: bytes, validation_fraction: 0.1}
+training:
+  steps: 400
+  batch: 32                # sequences per step, all microbatches together
+  microbatches: 8
+  optimizer: {adamw: {learning_rate: 1.0e-3, weight_decay: 0.1}}
+  learning_rate: {warmup_steps: 20, decay: cosine}
+  clip: {global_norm: 1.0}
+  precision: f32
+  seed: 1
+validation: {every_steps: 100, batches: 20}
+pipeline:
+  method: 1f1b
+  stages: 4
+checkpoint: {every_steps: 150, directory: checkpoints/}
+)";
+
+// kGoodJobYaml with `from`, which must occur in it, replaced by `to`.
+std::string GoodJobWith(const std::string& from, const std::string& to);
+
+// kGoodJobYaml, parsed.
+v1::JobSpec GoodJob();
+
+}  // namespace penstock

@@ -1,0 +1,41 @@
+#include "job/suggest.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+TEST(EditDistance, KnownPairs_HaveKnownDistances) {
+  EXPECT_EQ(EditDistance("", ""), 0);
+  EXPECT_EQ(EditDistance("steps", "steps"), 0);
+  EXPECT_EQ(EditDistance("stepz", "steps"), 1);
+  EXPECT_EQ(EditDistance("step", "steps"), 1);
+  EXPECT_EQ(EditDistance("setps", "steps"), 1);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+  EXPECT_EQ(EditDistance("abc", ""), 3);
+}
+
+TEST(EditDistance, AnyPair_IsSymmetric) {
+  for (const char* a : {"", "a", "ab", "ba", "batch", "bacth", "microbatches"}) {
+    for (const char* b : {"", "b", "ca", "abc", "batches", "learning_rate"}) {
+      EXPECT_EQ(EditDistance(a, b), EditDistance(b, a)) << a << " " << b;
+    }
+  }
+}
+
+TEST(NearestName, SlipOfTheFinger_FindsTheName) {
+  const std::vector<std::string> names = {"steps", "batch", "microbatches", "seed"};
+  EXPECT_EQ(NearestName("stepz", names), "steps");
+  EXPECT_EQ(NearestName("micro_batches", names), "microbatches");
+  EXPECT_EQ(NearestName("sede", names), "seed");
+}
+
+TEST(NearestName, NothingAlike_IsEmpty) {
+  EXPECT_EQ(NearestName("momentum", {"steps", "batch"}), "");
+  EXPECT_EQ(NearestName("x", {"steps"}), "");
+  EXPECT_EQ(NearestName("steps", {}), "");
+  EXPECT_EQ(NearestName(std::string(1'000'000, 'a'), {"steps"}), "");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,134 @@
+#include "job/yaml.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "job/yaml_message.h"
+#include "tests/job/jobs.h"
+#include "tests/support/golden.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ParseJobYaml, GoodJob_HasTheValuesOfTheFile) {
+  const v1::JobSpec job = GoodJob();
+  EXPECT_EQ(job.name(), "shakespeare");
+  EXPECT_EQ(job.model().gpt().width(), 192);
+  EXPECT_EQ(job.training().optimizer().adamw().learning_rate(), 1e-3);
+  EXPECT_EQ(job.validation().batches(), 20);
+  EXPECT_EQ(job.checkpoint().directory(), "checkpoints/");
+  EXPECT_EQ(job.checkpoint().keep(), 2);
+}
+
+// One change to the good job, and what is said about it. The golden file is the list of everything a
+// user can read after a mistake.
+TEST(ParseJobYaml, Mistakes_GetTheMessagesOfTheGoldenFile) {
+  const std::vector<std::pair<std::string, std::string>> mistakes = {
+      {"steps: 400", "stepz: 400"},
+      {"steps: 400", "momentum: 400"},
+      {"steps: 400", "steps: many"},
+      {"steps: 400", "steps: 4.5"},
+      {"steps: 400", "steps: 1e3"},
+      {"steps: 400", "steps: \"400\""},
+      {"steps: 400", "steps:"},
+      {"steps: 400", "steps: [400]"},
+      {"steps: 400", "steps: 99999999999999999999"},
+      {"steps: 400", "steps: 0"},
+      {"steps: 400", "steps: -1"},
+      {"  steps: 400\n", ""},
+      {"  steps: 400\n", "  steps: 400\n  steps: 500\n"},
+      {"name: shakespeare", "name: Shake Speare"},
+      {"name: shakespeare\n", ""},
+      {"name: shakespeare", "name: [a]"},
+      {"layers: 6", "layers: 0"},
+      {"heads: 6", "heads: 5"},
+      {"width: 192", "width: wide"},
+      {"context: 128", "context: 128, dropout: 1.0"},
+      {"context: 128", "context: 128, tied_head: yes"},
+      {"context: 128", "context: 128, vocabulary: 100"},
+      {"gpt: {layers: 6, width: 192, heads: 6, context: 128}", "gpt:"},
+      {"  gpt: {layers: 6, width: 192, heads: 6, context: 128}", "  {}"},
+      {"  gpt: {layers: 6, width: 192, heads: 6, context: 128}", "  bert: {layers: 6}"},
+      {"path: input.txt, ", ""},
+      {"tokenizer: bytes", "tokenizer: byte"},
+      {"validation_fraction: 0.1", "validation_fraction: 0"},
+      {"validation_fraction: 0.1", "validation_fraction: 1e400"},
+      {"validation_fraction: 0.1", "validation_fraction: .nan"},
+      {"microbatches: 8", "microbatches: 5"},
+      {"microbatches: 8", "microbatches: 64"},
+      {"  microbatches: 8\n", ""},
+      {"adamw: {", "sgd: {learning_rate: 0.1}, adamw: {"},
+      {"adamw: {learning_rate: 1.0e-3", "adamw: {learning_rate: -1.0e-3"},
+      {"{adamw: {learning_rate: 1.0e-3, weight_decay: 0.1}}", "{}"},
+      {"decay: cosine", "decay: cosin"},
+      {"warmup_steps: 20", "warmup_steps: 500"},
+      {"clip: {global_norm: 1.0}", "clip: {global_norm: 1.0, layer_norm: 1.0}"},
+      {"clip: {global_norm: 1.0}", "clip: {global_norm: 0}"},
+      {"precision: f32", "precision: fp32"},
+      {"seed: 1", "seed: -1"},
+      {"seed: 1", "threads: 0"},
+      {"seed: 1", "threads: 3000000000"},
+      {"batches: 20", "batches: 0"},
+      {"method: 1f1b", "method: 1f1"},
+      {"method: 1f1b", "method: auto"},
+      {"method: 1f1b", "method: pipedream"},
+      {"  clip: {global_norm: 1.0}\n  precision: f32\n  seed: 1\nvalidation: {every_steps: 100, "
+       "batches: "
+       "20}\npipeline:\n  method: 1f1b",
+       "  seed: 1\npipeline:\n  method: pipedream"},
+      {"stages: 4", "stages: 16"},
+      {"stages: 4", "stages: 0"},
+      {", directory: checkpoints/", ""},
+      {"every_steps: 150, directory: checkpoints/", "resume: latest"},
+      {"directory: checkpoints/", "directory: checkpoints/, keep: 1"},
+      {"pipeline:\n", "pipeline: &p\n"},
+      {"seed: 1", "seed: *p"},
+      {"seed: 1", "seed: {"},
+      {"seed: 1", "\tseed: 1"},
+      {"seed: 1", "[seed]: 1"},
+      {"pipeline:\n", "---\npipeline:\n"},
+      {"name: shakespeare", "name: \"\xff\""},
+  };
+  std::string messages;
+  for (const auto& [from, to] : mistakes) {
+    const absl::StatusOr<v1::JobSpec> job = ParseJobYaml(GoodJobWith(from, to), "job.yaml");
+    ASSERT_FALSE(job.ok()) << from << " -> " << to;
+    EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+    absl::StrAppend(&messages, job.status().message(), "\n");
+  }
+  ExpectEqualsGolden("job/mistakes.txt", messages);
+}
+
+TEST(ParseJobYaml, NoMapping_IsRefused) {
+  for (const char* text : {"", "# only a comment\n", "---\n", "~", "[]", "text", "{", "\"",
+                           "- a\n- b", "a: b: c", "%YAML 9.9\n---\n"}) {
+    EXPECT_THAT(ParseJobYaml(text, "job.yaml"),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("job.yaml")))
+        << text;
+  }
+}
+
+TEST(ReadJobFile, MissingFile_IsNotFound) {
+  EXPECT_THAT(ReadJobFile("/nonexistent/job.yaml"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nonexistent/job.yaml")));
+}
+
+TEST(ReadJobFile, Examples_AreValid) {
+  for (const char* name : {"shakespeare.yaml"}) {
+    const std::string path = absl::StrCat(PENSTOCK_SOURCE_DIR, "/examples/", name);
+    if (std::ifstream(path).good()) {
+      EXPECT_THAT(ReadJobFile(path), IsOk());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
