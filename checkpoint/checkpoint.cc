@@ -1,0 +1,225 @@
+#include "checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "checkpoint/layout.h"
+#include "checkpoint/limits.h"
+#include "checkpoint/safetensors.h"
+
+namespace penstock {
+namespace {
+
+constexpr int32_t kKeepMin = 2;
+constexpr absl::string_view kWeightsPrefix = "layer-";
+constexpr absl::string_view kOptimizerPrefix = "optim-";
+
+absl::StatusOr<CheckpointFile> WriteArrays(Files& files, const std::string& directory,
+                                           const std::string& name, int32_t layer,
+                                           const std::vector<NamedArray>& arrays) {
+  const std::string header = SafetensorsHeader(arrays, {{"format", "pt"}});
+  const std::vector<absl::string_view> pieces = SafetensorsPieces(header, arrays);
+  PENSTOCK_RETURN_IF_ERROR(files.WriteDurably(JoinPath(directory, name), pieces));
+  CheckpointFile file = {.name = name, .layer = layer};
+  Sha256 digest;
+  for (absl::string_view piece : pieces) {
+    digest.Update(piece);
+    file.size_bytes += static_cast<int64_t>(piece.size());
+  }
+  file.sha256 = digest.HexDigest();
+  return file;
+}
+
+// The content of `file`, which is what its entry says.
+absl::StatusOr<std::string> ReadVerified(Files& files, const std::string& directory,
+                                         const CheckpointFile& file) {
+  const std::string path = JoinPath(directory, file.name);
+  absl::StatusOr<std::string> content = files.Read(path, file.size_bytes);
+  if (absl::IsResourceExhausted(content.status())) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": is longer than the ", file.size_bytes, " bytes it was written with"));
+  }
+  if (!content.ok()) return content.status();
+  if (static_cast<int64_t>(content->size()) != file.size_bytes) {
+    return absl::DataLossError(absl::StrCat(path, ": is truncated: has ", content->size(),
+                                            " bytes, expected ", file.size_bytes));
+  }
+  const std::string sha256 = Sha256Hex(absl::string_view(*content));
+  if (sha256 != file.sha256) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": was changed: its SHA-256 is ", sha256, ", expected ", file.sha256));
+  }
+  return content;
+}
+
+absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory) {
+  const std::string path = JoinPath(directory, kManifestName);
+  PENSTOCK_ASSIGN_OR_RETURN(std::string text, files.Read(path, kManifestBytesMax));
+  absl::StatusOr<Manifest> manifest = ParseManifest(absl::string_view(text));
+  if (!manifest.ok()) return Annotate(manifest.status(), absl::string_view(path));
+  return manifest;
+}
+
+// Every layer has exactly its two files.
+absl::Status CheckComplete(const std::vector<CheckpointFile>& files, int32_t layers) {
+  std::map<std::pair<int32_t, bool>, int> count;
+  for (const CheckpointFile& file : files) {
+    ++count[{file.layer, absl::StartsWith(file.name, kWeightsPrefix)}];
+  }
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    for (const bool weights : {true, false}) {
+      const int found = count[{layer, weights}];
+      if (found == 1) continue;
+      return absl::FailedPreconditionError(absl::StrCat("checkpoint: layer ", layer, " has ", found,
+                                                        weights ? " weights" : " optimizer",
+                                                        " files, expected 1"));
+    }
+  }
+  if (static_cast<int64_t>(files.size()) != 2 * int64_t{layers}) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint: has ", files.size(), " files, expected ", 2 * int64_t{layers}));
+  }
+  return absl::OkStatus();
+}
+
+// Steps that have a directory under `root`, newest first.
+absl::StatusOr<std::vector<int64_t>> StepsIn(Files& files, const std::string& root) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<std::string> names, files.List(root));
+  std::vector<int64_t> steps;
+  for (const std::string& name : names) {
+    if (const auto step = ParseStepDirectoryName(absl::string_view(name))) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+// Renames before removing, so that no half-removed directory has a checkpoint's name.
+absl::Status RemoveCheckpoint(Files& files, const std::string& root, int64_t step) {
+  const std::string grave = StagingPath(root, step, "removed");
+  PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(grave));
+  PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(JoinPath(root, StepDirectoryName(step)), grave));
+  return files.RemoveAll(grave);
+}
+
+// Removes all but the newest `keep` of the checkpoints up to `step`. Later ones come from another life
+// of the job (it started again from an older checkpoint) and are its owner's to remove.
+absl::Status Prune(Files& files, const std::string& root, int64_t step, int32_t keep) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<int64_t> steps, StepsIn(files, root));
+  steps.erase(std::remove_if(steps.begin(), steps.end(), [&](int64_t s) { return s > step; }),
+              steps.end());
+  for (size_t i = std::max(keep, kKeepMin); i < steps.size(); ++i) {
+    PENSTOCK_RETURN_IF_ERROR(RemoveCheckpoint(files, root, steps[i]));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string StagingPath(const std::string& root, int64_t step, absl::string_view tag) {
+  return JoinPath(root, StagingDirectoryName(step, tag));
+}
+
+absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::string& staging,
+                                                       const LayerState& state) {
+  PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(staging));
+  PENSTOCK_ASSIGN_OR_RETURN(CheckpointFile weights,
+                            WriteArrays(files, staging, WeightsFileName(state.layer, state.name),
+                                        state.layer, state.weights));
+  PENSTOCK_ASSIGN_OR_RETURN(CheckpointFile optimizer,
+                            WriteArrays(files, staging, OptimizerFileName(state.layer, state.name),
+                                        state.layer, state.optimizer_state));
+  return std::vector<CheckpointFile>{std::move(weights), std::move(optimizer)};
+}
+
+absl::StatusOr<std::string> CommitCheckpoint(Files& files, const CommitOptions& options,
+                                             const Manifest& manifest) {
+  PENSTOCK_RETURN_IF_ERROR(CheckComplete(manifest.files, options.layers));
+  const std::string staging = StagingPath(options.root, manifest.step, options.tag);
+  const std::string directory = JoinPath(options.root, StepDirectoryName(manifest.step));
+  if (files.Exists(directory)) {
+    const absl::StatusOr<Manifest> there = VerifyCheckpoint(files, directory);
+    if (there.ok() && *there == manifest) return directory;
+    // An older attempt's, or damaged; the new files are complete, so they take its place.
+    PENSTOCK_RETURN_IF_ERROR(RemoveCheckpoint(files, options.root, manifest.step));
+  }
+  const std::string text = SerializeManifest(manifest);
+  PENSTOCK_RETURN_IF_ERROR(
+      files.WriteDurably(JoinPath(staging, kManifestName), {absl::string_view(text)}));
+  PENSTOCK_RETURN_IF_ERROR(files.SyncDirectory(staging));
+  PENSTOCK_RETURN_IF_ERROR(VerifyCheckpoint(files, staging).status());
+  PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(staging, directory));
+  PENSTOCK_RETURN_IF_ERROR(Prune(files, options.root, manifest.step, options.keep));
+  return directory;
+}
+
+absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory) {
+  PENSTOCK_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(files, directory));
+  for (const CheckpointFile& file : manifest.files) {
+    PENSTOCK_RETURN_IF_ERROR(ReadVerified(files, directory, file).status());
+  }
+  return manifest;
+}
+
+absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::string& root) {
+  const absl::StatusOr<std::vector<int64_t>> steps = StepsIn(files, root);
+  if (!steps.ok() && !absl::IsNotFound(steps.status())) return steps.status();
+  if (!steps.ok() || steps->empty()) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", root));
+  }
+  FoundCheckpoint found;
+  for (int64_t step : *steps) {
+    found.directory = JoinPath(root, StepDirectoryName(step));
+    absl::StatusOr<Manifest> manifest = VerifyCheckpoint(files, found.directory);
+    if (manifest.ok()) {
+      found.manifest = *std::move(manifest);
+      return found;
+    }
+    found.passed_over.push_back(std::string(manifest.status().message()));
+  }
+  return absl::DataLossError(absl::StrCat("every checkpoint in ", root,
+                                          " is bad: ", absl::StrJoin(found.passed_over, "; ")));
+}
+
+absl::StatusOr<LayerState> LoadLayer(Files& files, const std::string& directory,
+                                     const Manifest& manifest, int32_t layer) {
+  LayerState state = {.layer = layer};
+  bool has_weights = false;
+  bool has_optimizer = false;
+  for (const CheckpointFile& file : manifest.files) {
+    if (file.layer != layer) continue;
+    const bool weights = absl::StartsWith(file.name, kWeightsPrefix);
+    if (!weights && !absl::StartsWith(file.name, kOptimizerPrefix)) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(std::string content, ReadVerified(files, directory, file));
+    absl::StatusOr<std::vector<NamedArray>> arrays = ReadSafetensors(absl::string_view(content));
+    if (!arrays.ok()) {
+      return Annotate(arrays.status(), absl::string_view(JoinPath(directory, file.name)));
+    }
+    (weights ? state.weights : state.optimizer_state) = *std::move(arrays);
+    (weights ? has_weights : has_optimizer) = true;
+  }
+  if (!has_weights || !has_optimizer) {
+    return absl::DataLossError(absl::StrCat(
+        directory, ": has no ", has_weights ? "optimizer" : "weights", " file of layer ", layer));
+  }
+  return state;
+}
+
+absl::Status SweepStaging(Files& files, const std::string& root) {
+  const absl::StatusOr<std::vector<std::string>> names = files.List(root);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) {
+    if (!IsStagingDirectoryName(absl::string_view(name))) continue;
+    PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

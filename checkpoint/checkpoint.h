@@ -1,0 +1,81 @@
+// Checkpoints: writing the layers of a cut, committing them as one, finding and loading the best.
+//
+// Workers write the files of their layers into a staging directory and report them. When all have
+// come, the coordinator commits: manifest last, then a rename. So at every instant a directory that is
+// called step-... is complete, whatever crashes when, and the one before it is kept until the new one
+// was read back.
+//
+// Files are per layer, not per stage: a checkpoint loads into any number of stages.
+//
+// Thread safety: the functions keep no state. One commit per root at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/files.h"
+#include "checkpoint/manifest.h"
+#include "compute/stage.h"
+
+namespace penstock {
+
+// What a checkpoint keeps of one layer. A tied head has nothing of its own: its weight is stored once,
+// with the embedding.
+struct LayerState {
+  int32_t layer = 0;  // in the chain
+  std::string name;   // of the LayerSpec
+  std::vector<NamedArray> weights;
+  std::vector<NamedArray> optimizer_state;
+};
+
+// Where the attempt `tag` stages the checkpoint of `step`; the same for all its workers.
+std::string StagingPath(const std::string& root, int64_t step, absl::string_view tag);
+
+// Writes a layer's two files into `staging` (created if need be), durably. Returns them.
+// Errors: those of Files.
+absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::string& staging,
+                                                       const LayerState& state);
+
+struct CommitOptions {
+  std::string root;
+  std::string tag;     // of the attempt, as in StagingPath
+  int32_t layers = 0;  // of the chain: each must have its two files
+  int32_t keep = 2;    // newest checkpoints that stay; fewer than 2 counts as 2
+};
+// Makes a checkpoint of the staged files: writes the manifest, reads everything back, renames, and only
+// then removes older checkpoints. Doing it again after it succeeded changes nothing. Returns the
+// directory.
+//
+// Errors: FailedPrecondition (files missing or reported twice), DataLoss (what was read back is not
+// what was reported), those of Files. The checkpoints before stay as they were.
+absl::StatusOr<std::string> CommitCheckpoint(Files& files, const CommitOptions& options,
+                                             const Manifest& manifest);
+
+// Reads the manifest of `directory` and checks every file's size and SHA-256.
+// Errors: NotFound (no such directory, or no manifest), DataLoss naming the bad file, Unimplemented (a
+// later format), PermissionDenied.
+absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory);
+
+struct FoundCheckpoint {
+  std::string directory;
+  Manifest manifest;
+  // Newer checkpoints that were passed over, each with the reason.
+  std::vector<std::string> passed_over;
+};
+// The newest checkpoint under `root` that is whole.
+// Errors: NotFound (there is none at all), DataLoss (there are some, but every one is bad: says why).
+absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::string& root);
+
+// One layer of a verified checkpoint. The files are checked once more, before any value is used.
+// Errors: DataLoss or NotFound naming the file.
+absl::StatusOr<LayerState> LoadLayer(Files& files, const std::string& directory,
+                                     const Manifest& manifest, int32_t layer);
+
+// Removes what dead attempts left under `root`. REQUIRES: no attempt is writing there.
+absl::Status SweepStaging(Files& files, const std::string& root);
+
+}  // namespace penstock

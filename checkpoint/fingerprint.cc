@@ -1,0 +1,83 @@
+#include "checkpoint/fingerprint.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace penstock {
+namespace {
+
+std::string Describe(const LayerConfig& config) {
+  struct Visitor {
+    std::string operator()(const EmbeddingLayer& layer) const {
+      return absl::StrFormat("embedding(vocabulary %d, context %d, width %d, dropout %g)",
+                             layer.vocabulary, layer.context, layer.width, layer.dropout);
+    }
+    std::string operator()(const AttentionLayer& layer) const {
+      return absl::StrFormat("attention(width %d, heads %d, dropout %g)", layer.width, layer.heads,
+                             layer.dropout);
+    }
+    std::string operator()(const MlpLayer& layer) const {
+      return absl::StrFormat("mlp(width %d, hidden %d, dropout %g)", layer.width, layer.hidden,
+                             layer.dropout);
+    }
+    std::string operator()(const NormLayer& layer) const {
+      return absl::StrFormat("norm(width %d)", layer.width);
+    }
+    std::string operator()(const HeadLayer& layer) const {
+      return absl::StrFormat("head(vocabulary %d, width %d, %s)", layer.vocabulary, layer.width,
+                             layer.tied ? "tied" : "untied");
+    }
+  };
+  return std::visit(Visitor(), config);
+}
+
+std::string OptimizerName(const OptimizerConfig& config) {
+  if (std::holds_alternative<AdamWConfig>(config)) return "adamw";
+  return std::get<SgdConfig>(config).momentum != 0.0 ? "sgd with momentum" : "sgd";
+}
+
+const std::string* Find(const Fingerprint& fingerprint, const std::string& field) {
+  const auto it = std::find_if(fingerprint.begin(), fingerprint.end(),
+                               [&](const auto& entry) { return entry.first == field; });
+  return it == fingerprint.end() ? nullptr : &it->second;
+}
+
+}  // namespace
+
+Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
+  const Chain& chain = inputs.chain;
+  Fingerprint fingerprint = {{"model.architecture", chain.architecture},
+                             {"model.vocabulary", absl::StrCat(chain.vocabulary)},
+                             {"model.context", absl::StrCat(chain.context)},
+                             {"model.width", absl::StrCat(chain.width)},
+                             {"model layers", absl::StrCat(chain.size())}};
+  for (const LayerSpec& layer : chain.layers) {
+    fingerprint.emplace_back(absl::StrCat("model layer ", layer.name), Describe(layer.config));
+  }
+  fingerprint.emplace_back("training.optimizer", OptimizerName(inputs.optimizer));
+  fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
+  fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));
+  fingerprint.emplace_back("data.text.sha256", inputs.data_sha256);
+  return fingerprint;
+}
+
+absl::Status CompareFingerprints(const Fingerprint& checkpoint, const Fingerprint& job) {
+  for (const auto& [field, value] : job) {
+    const std::string* stored = Find(checkpoint, field);
+    if (stored != nullptr && *stored == value) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the checkpoint is of another job: ", field, " is ", stored == nullptr ? "absent" : *stored,
+        " in the checkpoint and ", value, " in the job"));
+  }
+  if (checkpoint.size() != job.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint is of another job: it has ", checkpoint.size(),
+                     " fields that must match, the job has ", job.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

@@ -1,0 +1,35 @@
+// Fingerprint: the parts of a job that must match between a checkpoint and the job that loads it.
+//
+// These are what gives stored numbers their meaning: the model, the kind of optimizer, and what says
+// which samples a step sees. Rates, clipping, the method and the number of stages may change.
+//
+// Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "compute/optimizer.h"
+#include "model/chain.h"
+
+namespace penstock {
+
+// (field, value), most telling fields first.
+using Fingerprint = std::vector<std::pair<std::string, std::string>>;
+
+struct FingerprintInputs {
+  const Chain& chain;
+  const OptimizerConfig& optimizer;
+  int64_t batch = 0;  // samples per step
+  uint64_t seed = 0;
+  std::string data_sha256;
+};
+Fingerprint MakeFingerprint(const FingerprintInputs& inputs);
+
+// Errors: InvalidArgument naming the first field that differs, its value there and here.
+absl::Status CompareFingerprints(const Fingerprint& checkpoint, const Fingerprint& job);
+
+}  // namespace penstock

@@ -1,0 +1,153 @@
+#include "checkpoint/manifest.h"
+
+#include <algorithm>
+#include <exception>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/sha256.h"
+#include "base/status.h"
+#include "checkpoint/limits.h"
+#include "checkpoint/strict_json.h"
+#include "nlohmann/json.hpp"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kOwnDigest[] = "manifest_sha256";
+constexpr char kFormatVersion[] = "format_version";
+
+absl::Status Bad(const std::string& message) { return absl::DataLossError(message); }
+
+// nlohmann::json keeps keys in alphabetical order, which makes this canonical.
+std::string DigestOf(const Json& json_without_digest) {
+  const std::string text = json_without_digest.dump();
+  return Sha256Hex(absl::string_view(text));
+}
+
+Json FilesToJson(const std::vector<CheckpointFile>& files) {
+  Json list = Json::array();
+  for (const CheckpointFile& file : files) {
+    list.push_back({{"name", file.name},
+                    {"size_bytes", file.size_bytes},
+                    {"sha256", file.sha256},
+                    {"layer", file.layer}});
+  }
+  return list;
+}
+
+// A file's name must not lead out of the directory.
+bool IsPlainName(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
+}
+
+absl::StatusOr<std::vector<CheckpointFile>> FilesFromJson(const Json& list) {
+  if (static_cast<int64_t>(list.size()) > kManifestFilesMax) {
+    return Bad(absl::StrCat("lists ", list.size(), " files, more than ", kManifestFilesMax));
+  }
+  std::vector<CheckpointFile> files;
+  std::set<std::string> names;
+  for (const Json& entry : list) {
+    CheckpointFile file = {.name = entry.at("name").get<std::string>(),
+                           .size_bytes = entry.at("size_bytes").get<int64_t>(),
+                           .sha256 = entry.at("sha256").get<std::string>(),
+                           .layer = entry.at("layer").get<int32_t>()};
+    if (!IsPlainName(file.name) || !names.insert(file.name).second) {
+      return Bad(absl::StrCat("file name \"", file.name, "\" is not allowed or there twice"));
+    }
+    if (file.size_bytes < 0 || file.size_bytes > kCheckpointFileBytesMax || file.layer < 0) {
+      return Bad(absl::StrCat("file ", file.name, " has size ", file.size_bytes, " and layer ",
+                              file.layer));
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Fingerprint FingerprintFromJson(const Json& list) {
+  Fingerprint fingerprint;
+  for (const Json& entry : list) {
+    fingerprint.emplace_back(entry.at(0).get<std::string>(), entry.at(1).get<std::string>());
+  }
+  return fingerprint;
+}
+
+// Throws what the JSON library throws for a missing key or another type.
+absl::StatusOr<Manifest> FromJson(const Json& json) {
+  Manifest manifest = {.job_id = json.at("job_id").get<std::string>(),
+                       .method = json.at("method").get<std::string>(),
+                       .epoch = json.at("epoch").get<int64_t>(),
+                       .step = json.at("step").get<int64_t>(),
+                       .updates = json.at("updates").get<int64_t>(),
+                       .extra_cuts = json.at("extra_cuts").get<std::vector<int64_t>>(),
+                       .fingerprint = FingerprintFromJson(json.at("fingerprint")),
+                       .weights_sha256 = json.at("weights_sha256").get<std::string>()};
+  PENSTOCK_ASSIGN_OR_RETURN(manifest.files, FilesFromJson(json.at("files")));
+  if (manifest.step < 0 || manifest.updates < 0) {
+    return Bad(
+        absl::StrCat("step ", manifest.step, " or updates ", manifest.updates, " is negative"));
+  }
+  return manifest;
+}
+
+// Before anything else is believed.
+absl::Status CheckVersionAndDigest(Json& json) {
+  if (!json.is_object()) return Bad("is not a JSON object");
+  if (!json.contains(kFormatVersion) || !json[kFormatVersion].is_number_unsigned()) {
+    return Bad("has no format_version");
+  }
+  if (json[kFormatVersion] != kCheckpointFormatVersion) {
+    return absl::UnimplementedError(absl::StrCat("has format version ", json[kFormatVersion].dump(),
+                                                 "; this build reads ", kCheckpointFormatVersion,
+                                                 ": use a newer Penstock"));
+  }
+  if (!json.contains(kOwnDigest) || !json[kOwnDigest].is_string()) {
+    return Bad("lacks its own digest");
+  }
+  const std::string expected = json[kOwnDigest].get<std::string>();
+  json.erase(kOwnDigest);
+  const std::string actual = DigestOf(json);
+  if (expected != actual) {
+    return Bad(absl::StrCat("was changed: its SHA-256 is ", actual, ", expected ", expected));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string SerializeManifest(const Manifest& manifest) {
+  Json fingerprint = Json::array();
+  for (const auto& [field, value] : manifest.fingerprint) {
+    fingerprint.push_back(Json::array({field, value}));
+  }
+  Json json = {{kFormatVersion, kCheckpointFormatVersion},
+               {"job_id", manifest.job_id},
+               {"method", manifest.method},
+               {"epoch", manifest.epoch},
+               {"step", manifest.step},
+               {"updates", manifest.updates},
+               {"extra_cuts", manifest.extra_cuts},
+               {"fingerprint", fingerprint},
+               {"weights_sha256", manifest.weights_sha256},
+               {"files", FilesToJson(manifest.files)}};
+  json[kOwnDigest] = DigestOf(json);
+  return json.dump(2) + "\n";
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
+  const JsonLimits limits = {.depth_max = 4, .values_max = kManifestFilesMax * 8};
+  absl::StatusOr<Json> json = ParseStrictJson(text, limits);
+  if (!json.ok()) return Bad(std::string(json.status().message()));
+  PENSTOCK_RETURN_IF_ERROR(CheckVersionAndDigest(*json));
+  try {
+    return FromJson(*json);
+  } catch (const std::exception& error) {
+    return Bad(absl::StrCat("is not a manifest: ", error.what()));
+  }
+}
+
+}  // namespace penstock

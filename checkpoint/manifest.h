@@ -1,0 +1,50 @@
+// Manifest: what makes a directory of files a checkpoint.
+//
+// MANIFEST.json is written last and names every file with its size and SHA-256, so its content alone
+// decides whether a checkpoint is complete: a copied or moved directory stays valid, and one without a
+// valid manifest does not exist. It carries a digest of itself ("manifest_sha256": SHA-256 over its
+// other keys as compact JSON in alphabetical order).
+//
+// Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "checkpoint/fingerprint.h"
+
+namespace penstock {
+
+inline constexpr int64_t kCheckpointFormatVersion = 1;
+
+struct CheckpointFile {
+  std::string name;  // in the checkpoint's directory
+  int64_t size_bytes = 0;
+  std::string sha256;
+  int32_t layer = 0;
+  friend bool operator==(const CheckpointFile&, const CheckpointFile&) = default;
+};
+
+struct Manifest {
+  std::string job_id;
+  std::string method;
+  int64_t epoch = 0;                // attempt of the job that wrote it
+  int64_t step = 0;                 // steps done
+  int64_t updates = 0;              // of every stage; at a cut all stages have the same
+  std::vector<int64_t> extra_cuts;  // steps after which a drain added a cut, this one included
+  Fingerprint fingerprint;
+  std::string weights_sha256;  // weights_digest.h
+  std::vector<CheckpointFile> files;
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+std::string SerializeManifest(const Manifest& manifest);
+
+// Errors: DataLoss (not a manifest, or changed since it was written), Unimplemented (a later format,
+// named).
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
+
+}  // namespace penstock

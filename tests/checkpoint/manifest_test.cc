@@ -1,0 +1,81 @@
+#include "checkpoint/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+Manifest Example() {
+  return {.job_id = "job-1",
+          .method = "1f1b",
+          .epoch = 2,
+          .step = 100,
+          .updates = 100,
+          .extra_cuts = {7, 100},
+          .fingerprint = {{"model.width", "16"}, {"training.seed", "1"}},
+          .weights_sha256 = "0123",
+          .files = {{"layer-000-a.safetensors", 10, "aa", 0},
+                    {"optim-000-a.safetensors", 20, "bb", 0}}};
+}
+
+TEST(Manifest, Parse_WhatWasSerialized_IsEqual) {
+  EXPECT_THAT(ParseManifest(SerializeManifest(Example())), IsOkAndHolds(Example()));
+}
+
+TEST(Manifest, Parse_AnyFlippedBit_IsDetected) {
+  const std::string text = SerializeManifest(Example());
+  for (size_t i = 0; i < text.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[i] = static_cast<char>(damaged[i] ^ (1 << bit));
+      EXPECT_FALSE(ParseManifest(damaged).ok()) << "bit " << bit << " of byte " << i;
+    }
+  }
+}
+
+TEST(Manifest, Parse_EveryTruncation_IsDetected) {
+  const std::string text = SerializeManifest(Example());
+  for (size_t size = 0; size + 1 < text.size(); ++size) {
+    EXPECT_FALSE(ParseManifest(text.substr(0, size)).ok()) << size;
+  }
+}
+
+TEST(Manifest, Parse_ChangedValue_SaysItWasChanged) {
+  const std::string text =
+      absl::StrReplaceAll(SerializeManifest(Example()), {{"\"step\": 100", "\"step\": 101"}});
+  EXPECT_THAT(ParseManifest(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("was changed")));
+}
+
+TEST(Manifest, Parse_LaterFormat_IsRefusedByName) {
+  const std::string text = absl::StrReplaceAll(
+      SerializeManifest(Example()), {{"\"format_version\": 1", "\"format_version\": 2"}});
+  EXPECT_THAT(ParseManifest(text),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format version 2")));
+}
+
+TEST(Manifest, Parse_FileNameThatLeavesTheDirectory_IsRefused) {
+  for (const char* name : {"../x", "/etc/passwd", "", ".hidden"}) {
+    Manifest manifest = Example();
+    manifest.files[0].name = name;
+    EXPECT_THAT(ParseManifest(SerializeManifest(manifest)),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not allowed")))
+        << name;
+  }
+}
+
+TEST(Manifest, Parse_FileTwice_IsRefused) {
+  Manifest manifest = Example();
+  manifest.files[1].name = manifest.files[0].name;
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("twice")));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,157 @@
+// MemoryFiles: a disk in memory that can be made to fail, for tests of what survives.
+//
+// Every call that changes something is counted; FailFrom(n, ...) makes the n-th and all later ones
+// fail, as if the process had died there: what was done before stays.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/files.h"
+#include "base/mutex.h"
+
+namespace penstock {
+
+class MemoryFiles : public Files {
+ public:
+  // The `n`-th change from now on (0: the next) and all after it return `error`. A write that fails
+  // leaves the first half of its file if `tears_writes`.
+  void FailFrom(int64_t n, absl::Status error, bool tears_writes = false) {
+    MutexLock lock(mutex_);
+    fail_from_ = changes_ + n;
+    error_ = std::move(error);
+    tears_writes_ = tears_writes;
+  }
+  void Heal() {
+    MutexLock lock(mutex_);
+    fail_from_ = std::numeric_limits<int64_t>::max();
+  }
+  int64_t changes() {
+    MutexLock lock(mutex_);
+    return changes_;
+  }
+  // The bytes of a file, to be tampered with. REQUIRES: it exists; one thread.
+  std::string& Content(const std::string& path) { return files_.at(path); }
+  std::vector<std::string> Paths() {
+    MutexLock lock(mutex_);
+    std::vector<std::string> paths;
+    for (const auto& [path, content] : files_) paths.push_back(path);
+    return paths;
+  }
+
+  absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) override {
+    MutexLock lock(mutex_);
+    if (directories_.count(path) > 0) {
+      return absl::FailedPreconditionError(absl::StrCat("cannot read ", path, ": is a directory"));
+    }
+    const auto file = files_.find(path);
+    if (file == files_.end()) return absl::NotFoundError(absl::StrCat("cannot open ", path));
+    if (static_cast<int64_t>(file->second.size()) > size_bytes_max) {
+      return absl::ResourceExhaustedError(absl::StrCat(path, " is too large"));
+    }
+    return file->second;
+  }
+
+  absl::Status WriteDurably(const std::string& path,
+                            absl::Span<const absl::string_view> pieces) override {
+    MutexLock lock(mutex_);
+    std::string content;
+    for (absl::string_view piece : pieces) absl::StrAppend(&content, piece);
+    const absl::Status status = Change();
+    if (!status.ok()) {
+      if (tears_writes_) files_[path] = content.substr(0, content.size() / 2);
+      return status;
+    }
+    files_[path] = std::move(content);
+    return absl::OkStatus();
+  }
+
+  absl::Status RenameDurably(const std::string& from, const std::string& to) override {
+    MutexLock lock(mutex_);
+    absl::Status status = Change();
+    if (!status.ok()) return status;
+    if (directories_.count(to) > 0) return absl::AlreadyExistsError(absl::StrCat(to, " exists"));
+    std::map<std::string, std::string> files;
+    for (auto& [path, content] : files_) files[Moved(path, from, to)] = std::move(content);
+    files_ = std::move(files);
+    std::set<std::string> directories;
+    for (const std::string& path : directories_) directories.insert(Moved(path, from, to));
+    directories_ = std::move(directories);
+    return absl::OkStatus();
+  }
+
+  absl::Status SyncDirectory(const std::string&) override {
+    MutexLock lock(mutex_);
+    return Change();
+  }
+
+  absl::Status CreateDirectories(const std::string& path) override {
+    MutexLock lock(mutex_);
+    absl::Status status = Change();
+    if (!status.ok()) return status;
+    for (size_t slash = path.find('/', 1); slash != std::string::npos;
+         slash = path.find('/', slash + 1)) {
+      directories_.insert(path.substr(0, slash));
+    }
+    directories_.insert(path);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override {
+    MutexLock lock(mutex_);
+    if (directories_.count(path) == 0) {
+      return absl::NotFoundError(absl::StrCat("cannot list ", path));
+    }
+    std::set<std::string> names;
+    const auto add = [&](const std::string& entry) {
+      if (!absl::StartsWith(entry, path + "/")) return;
+      const std::string rest = entry.substr(path.size() + 1);
+      names.insert(rest.substr(0, rest.find('/')));
+    };
+    for (const auto& [file, content] : files_) add(file);
+    for (const std::string& directory : directories_) add(directory);
+    return std::vector<std::string>(names.begin(), names.end());
+  }
+
+  absl::Status RemoveAll(const std::string& path) override {
+    MutexLock lock(mutex_);
+    absl::Status status = Change();
+    if (!status.ok()) return status;
+    const auto inside = [&](const std::string& entry) {
+      return entry == path || absl::StartsWith(entry, path + "/");
+    };
+    std::erase_if(files_, [&](const auto& file) { return inside(file.first); });
+    std::erase_if(directories_, inside);
+    return absl::OkStatus();
+  }
+
+  bool Exists(const std::string& path) override {
+    MutexLock lock(mutex_);
+    return files_.count(path) > 0 || directories_.count(path) > 0;
+  }
+
+ private:
+  absl::Status Change() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return changes_++ >= fail_from_ ? error_ : absl::OkStatus();
+  }
+  static std::string Moved(const std::string& path, const std::string& from,
+                           const std::string& to) {
+    if (path == from) return to;
+    return absl::StartsWith(path, from + "/") ? to + path.substr(from.size()) : path;
+  }
+
+  Mutex mutex_;
+  std::map<std::string, std::string> files_;
+  std::set<std::string> directories_;
+  int64_t changes_ = 0;
+  int64_t fail_from_ = std::numeric_limits<int64_t>::max();
+  absl::Status error_;
+  bool tears_writes_ = false;
+};
+
+}  // namespace penstock
