@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/status.h"
 
 namespace penstock {
 namespace {
@@ -85,6 +87,21 @@ class Lowering {
   const LowerOptions& options_;
 };
 
+bool IsCompute(Op op) {
+  return op == Op::kForward || op == Op::kBackwardInput || op == Op::kBackwardWeight ||
+         op == Op::kStep;
+}
+
+// The first action that `predicate` holds for, or null.
+template <typename Predicate>
+const Action* FindAction(const Program& program, Predicate predicate) {
+  for (const ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
+    const auto found = std::find_if(list->begin(), list->end(), predicate);
+    if (found != list->end()) return &*found;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
@@ -96,6 +113,39 @@ Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
   program.epilogue = lowering.Lower(compute.epilogue);
   program.epilogue.push_back({Op::kFlush});
   return program;
+}
+
+absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& options) {
+  const Topology& topology = compute.topology;
+  PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  for (size_t id = 0; id < compute.programs.size(); ++id) {
+    const WorkerId worker(static_cast<int32_t>(id));
+    Program& program = compute.programs[id];
+    const Action* other = FindAction(program, [&](const Action& action) {
+      return !IsCompute(action.op) || action.index < 0 || action.index >= topology.stages() ||
+             topology.worker(action.stage()) != worker;
+    });
+    if (other != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", id, ": ", ToString(*other), ": expected only F, I, W and STEP of its stages"));
+    }
+    const bool steps =
+        FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;
+    if (!steps && compute.completeness == Completeness::kTrain) {
+      for (const StageId stage : topology.StagesOf(worker)) {
+        program.epilogue.push_back({Op::kStep, stage.value});
+      }
+    }
+    program = Lower(program, topology, worker, options);
+  }
+  return compute;
+}
+
+bool IsComputeOnly(const Schedule& schedule) {
+  return std::all_of(
+      schedule.programs.begin(), schedule.programs.end(), [](const Program& program) {
+        return FindAction(program, [](const Action& a) { return !IsCompute(a.op); }) == nullptr;
+      });
 }
 
 }  // namespace penstock

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+
 namespace penstock {
 
 absl::string_view LaneName(Lane lane) {
@@ -29,6 +31,26 @@ int64_t Timeline::end_ns() const {
   return std::max_element(spans.begin(), spans.end(),
                           [](const Span& a, const Span& b) { return a.end_ns < b.end_ns; })
       ->end_ns;
+}
+
+absl::Status CheckTimeline(const Timeline& timeline) {
+  for (size_t i = 0; i < timeline.spans.size(); ++i) {
+    const Span& span = timeline.spans[i];
+    const bool known = span.worker.value >= 0 && span.worker.value < timeline.workers &&
+                       static_cast<int>(span.lane) < kLanes &&
+                       static_cast<int>(span.wait) < kWaits &&
+                       static_cast<int>(span.action.op) < kOps && span.action.index >= 0 &&
+                       span.action.microbatch >= 0;
+    const bool has_cause = span.wait != Wait::kNone;
+    if (known && has_cause == (span.lane == Lane::kWait) && span.end_ns >= span.start_ns) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("span ", i, " of a timeline of ", timeline.workers,
+                     " workers is not valid: worker ", span.worker.value, ", lane ",
+                     static_cast<int>(span.lane), ", wait ", static_cast<int>(span.wait),
+                     ", operation ", static_cast<int>(span.action.op), ", from ", span.start_ns,
+                     " to ", span.end_ns, " ns"));
+  }
+  return absl::OkStatus();
 }
 
 int64_t TimeShares::waiting_ns() const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "schedule/action.h"
@@ -63,6 +64,10 @@ struct Timeline {
   int64_t start_ns() const;
   int64_t end_ns() const;
 };
+
+// For timelines that come from outside. Errors: InvalidArgument if a span's worker, lane, cause or
+// operation does not exist, or it ends before it starts.
+absl::Status CheckTimeline(const Timeline& timeline);
 
 // Where one worker's time went. Fed span by span, so that a long run need not be kept.
 class TimeShares {

@@ -1,0 +1,21 @@
+#include "schedule/digest.h"
+
+#include "absl/strings/str_cat.h"
+#include "schedule/lower.h"
+#include "schedule/text.h"
+
+namespace penstock {
+
+ScheduleDigest::ScheduleDigest() {
+  sha256_.Update(absl::StrCat("lowering ", kLoweringVersion, "\n"));
+}
+
+void ScheduleDigest::Add(const Schedule& schedule) { sha256_.Update(PrintSchedule(schedule)); }
+
+std::string DigestOf(const Schedule& schedule) {
+  ScheduleDigest digest;
+  digest.Add(schedule);
+  return digest.Hex();
+}
+
+}  // namespace penstock

@@ -1,0 +1,33 @@
+// The digest by which coordinator and workers make sure that they will run the same schedule.
+//
+// SHA-256 over the version of lowering and, for each range between two cuts, the compressed text form
+// (text.h): actions, topology, weight policy and the range, whose ends are the cuts. The cost follows
+// the size of the programs, not the length of the ranges.
+#pragma once
+
+#include <string>
+
+#include "base/sha256.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// Thread-compatible.
+class ScheduleDigest {
+ public:
+  ScheduleDigest();
+
+  // Adds the next range, in the order in which they are run.
+  void Add(const Schedule& schedule);
+
+  // 64 hexadecimal digits. REQUIRES: called once.
+  std::string Hex() { return sha256_.HexDigest(); }
+
+ private:
+  Sha256 sha256_;
+};
+
+// Of one range alone.
+std::string DigestOf(const Schedule& schedule);
+
+}  // namespace penstock

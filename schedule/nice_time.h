@@ -1,0 +1,16 @@
+// Times for people: "1.25 ms" instead of 1250000, and round numbers for the ticks of an axis.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace penstock {
+
+// Up to four digits with the fitting unit: ns, µs, ms or s.
+std::string NiceTime(int64_t ns);
+
+// The largest distance of 1, 2 or 5 times a power of ten nanoseconds with at least `ticks` ticks in
+// `length_ns`, but at least 1.
+int64_t NiceTickNs(int64_t length_ns, int64_t ticks);
+
+}  // namespace penstock

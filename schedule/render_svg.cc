@@ -1,0 +1,257 @@
+#include "schedule/render_svg.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "schedule/nice_time.h"
+
+namespace penstock {
+namespace {
+
+// What the picture tells apart. `css` is the class of the shapes.
+struct Kind {
+  absl::string_view css;
+  absl::string_view label;
+  absl::string_view light, dark;  // fill colours
+};
+constexpr int kKinds = 10;
+constexpr std::array<Kind, kKinds> kKindTable = {{
+    {"f", "forward", "#4f83cc", "#5b93e0"},
+    {"i", "backward, input", "#2f9e78", "#37b389"},
+    {"w", "backward, weights", "#86cfb0", "#7fd0ae"},
+    {"s", "step", "#f2a73b", "#f5b452"},
+    {"c", "collective", "#9673c9", "#a98ade"},
+    {"m", "send, receive", "#6b7785", "#8b97a5"},
+    {"wi", "wait: input", "#e3e7ec", "#343b46"},
+    {"wc", "wait: credit", "#f3d9c9", "#5a4234"},
+    {"wg", "wait: collective", "#e4dbf1", "#463a5c"},
+    {"wd", "wait: data", "#f6efc4", "#57512a"},
+}};
+constexpr int kFirstWait = 6;
+
+constexpr size_t kTooltipSpansMax = 2000;
+constexpr double kMargin = 24;
+constexpr double kLabelWidth = 84;
+constexpr double kShareWidth = 58;
+constexpr double kTop = 70;
+constexpr double kRowHeight = 28;
+constexpr double kRowGap = 7;
+constexpr double kLegendHeight = 62;
+constexpr double kNumberWidth = 6.2;  // of a digit
+
+// An index into kKindTable, or -1 for what is not drawn.
+int KindOf(const Span& span) {
+  switch (span.lane) {
+    case Lane::kCompute:
+      if (span.action.op == Op::kForward) return 0;
+      if (span.action.op == Op::kBackwardInput) return 1;
+      return span.action.op == Op::kBackwardWeight ? 2 : 3;
+    case Lane::kCollective:
+      return 4;
+    case Lane::kSend:
+    case Lane::kReceive:
+      return 5;
+    case Lane::kWait:
+      return kFirstWait + static_cast<int>(span.wait) - 1;
+    case Lane::kTransfer:
+      break;
+  }
+  return -1;
+}
+
+std::string Escape(absl::string_view text) {
+  return absl::StrReplaceAll(text,
+                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
+}
+
+// Without trailing zeros, so that files stay small.
+std::string Px(double value) {
+  std::string text = absl::StrFormat("%.2f", value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text == "-0" ? "0" : text;
+}
+
+class Picture {
+ public:
+  Picture(const Timeline& timeline, const SvgOptions& options)
+      : timeline_(timeline),
+        options_(options),
+        origin_ns_(timeline.start_ns()),
+        length_ns_(std::max<int64_t>(1, timeline.end_ns() - origin_ns_)),
+        plot_left_(kMargin + kLabelWidth),
+        plot_width_(std::max(200.0, options.width - 2 * kMargin - kLabelWidth - kShareWidth)),
+        plot_bottom_(kTop + timeline.workers * (kRowHeight + kRowGap)) {}
+
+  std::string Render() {
+    Begin();
+    Axis();
+    Rows();
+    if (timeline_.spans.size() <= kTooltipSpansMax) {
+      for (const Span& span : timeline_.spans) DrawOne(span);
+    } else {
+      DrawMany();
+    }
+    Legend();
+    svg_ += "</svg>\n";
+    return std::move(svg_);
+  }
+
+ private:
+  double X(int64_t ns) const {
+    return plot_left_ +
+           plot_width_ * static_cast<double>(ns - origin_ns_) / static_cast<double>(length_ns_);
+  }
+  static double Y(int32_t worker) { return kTop + worker * (kRowHeight + kRowGap); }
+
+  template <typename... Args>
+  void Add(const absl::FormatSpec<Args...>& format, const Args&... args) {
+    absl::StrAppendFormat(&svg_, format, args...);
+  }
+
+  void Begin() {
+    const double height = plot_bottom_ + kLegendHeight + kMargin;
+    Add("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %s\" width=\"%d\" "
+        "height=\"%s\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\">\n",
+        options_.width, Px(height), options_.width, Px(height));
+    svg_ +=
+        "<style>\n.bg{fill:#ffffff}.row{fill:#f4f6f8}.grid{stroke:#d5dae0}"
+        "text{fill:#3d4651;font-size:12px}.title{fill:#1b222b;font-size:18px;font-weight:600}"
+        ".dim{fill:#77818d}.n{fill:#ffffff;font-size:10.5px;text-anchor:middle;"
+        "pointer-events:none}.nd{fill:#174a38}\n";
+    for (const Kind& kind : kKindTable) Add(".%s{fill:%s}", kind.css, kind.light);
+    svg_ +=
+        "\n@media (prefers-color-scheme:dark){.bg{fill:#161b22}.row{fill:#1d232c}"
+        ".grid{stroke:#39424e}text{fill:#c5ced8}.title{fill:#f0f4f8}.dim{fill:#8b96a3}"
+        ".n{fill:#0d1117}.nd{fill:#0d1117}\n";
+    for (const Kind& kind : kKindTable) Add(".%s{fill:%s}", kind.css, kind.dark);
+    svg_ += "}\n</style>\n";
+    Add("<rect class=\"bg\" width=\"%d\" height=\"%s\" rx=\"8\"/>\n", options_.width, Px(height));
+    Add("<text class=\"title\" x=\"%s\" y=\"34\">%s</text>\n", Px(kMargin), Escape(options_.title));
+    Add("<text class=\"dim\" x=\"%s\" y=\"53\">%s</text>\n", Px(kMargin), Escape(Subtitle()));
+  }
+
+  std::string Subtitle() const {
+    if (!options_.subtitle.empty()) return options_.subtitle;
+    double busy = 0;
+    for (const TimeShares& shares : SharesOf(timeline_)) busy += BusyShare(shares);
+    return absl::StrFormat("%s, %d workers, busy %.1f %% of the time", NiceTime(length_ns_),
+                           timeline_.workers, 100 * busy / std::max(1, timeline_.workers));
+  }
+  double BusyShare(const TimeShares& shares) const {
+    return static_cast<double>(shares.busy_ns()) / static_cast<double>(length_ns_);
+  }
+
+  void Axis() {
+    constexpr int64_t kTicks = 8;
+    const int64_t tick_ns = NiceTickNs(length_ns_, kTicks);
+    for (int64_t ns = 0; ns <= length_ns_; ns += tick_ns) {
+      const std::string x = Px(X(origin_ns_ + ns));
+      Add("<line class=\"grid\" x1=\"%s\" x2=\"%s\" y1=\"%s\" y2=\"%s\"/>"
+          "<text class=\"dim\" text-anchor=\"middle\" x=\"%s\" y=\"%s\">%s</text>\n",
+          x, x, Px(kTop - 6), Px(plot_bottom_), x, Px(plot_bottom_ + 14),
+          ns == 0 ? "0" : NiceTime(ns));
+    }
+  }
+
+  void Rows() {
+    const std::vector<TimeShares> shares = SharesOf(timeline_);
+    for (int32_t worker = 0; worker < timeline_.workers; ++worker) {
+      const double middle = Y(worker) + kRowHeight / 2 + 4;
+      Add("<rect class=\"row\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"3\"/>"
+          "<text x=\"%s\" y=\"%s\">worker %d</text>"
+          "<text class=\"dim\" x=\"%s\" y=\"%s\">%.1f %%</text>\n",
+          Px(plot_left_), Px(Y(worker)), Px(plot_width_), Px(kRowHeight), Px(kMargin), Px(middle),
+          worker, Px(plot_left_ + plot_width_ + 10), Px(middle), 100 * BusyShare(shares[worker]));
+    }
+  }
+
+  // Waiting fills the height of the row only in part: it is the absence of work.
+  static double Inset(int kind) { return kind >= kFirstWait ? 9 : 0; }
+
+  void DrawOne(const Span& span) {
+    const int kind = KindOf(span);
+    if (kind < 0) return;
+    const double x = X(span.start_ns);
+    // A hair of the row shows between neighbours, and what takes no time is still a line.
+    const double width = std::max(0.8, X(span.end_ns) - x - 0.6);
+    const double inset = Inset(kind);
+    const std::string what =
+        span.lane == Lane::kWait
+            ? absl::StrCat(ToString(span.action), " waits for ", WaitName(span.wait))
+            : ToString(span.action);
+    Add("<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"%s\">"
+        "<title>%s: %s</title></rect>",
+        kKindTable[kind].css, Px(x), Px(Y(span.worker.value) + inset), Px(width),
+        Px(kRowHeight - 2 * inset), Px(std::min(2.5, width / 3)), what,
+        NiceTime(span.duration_ns()));
+    const std::string number = absl::StrCat(span.action.microbatch);
+    if (kind <= 2 && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
+      Add("<text class=\"n%s\" x=\"%s\" y=\"%s\">%s</text>", kind == 2 ? " nd" : "",
+          Px(x + width / 2), Px(Y(span.worker.value) + kRowHeight / 2 + 4), number);
+    }
+    svg_ += '\n';
+  }
+
+  void DrawMany() {
+    std::vector<std::array<std::string, kKinds>> paths(timeline_.workers);
+    for (const Span& span : timeline_.spans) {
+      const int kind = KindOf(span);
+      if (kind < 0) continue;
+      const double x = X(span.start_ns);
+      const double width = std::max(0.15, X(span.end_ns) - x);
+      const double inset = Inset(kind);
+      absl::StrAppendFormat(&paths[span.worker.value][kind], "M%s %sh%sv%sh-%sz", Px(x),
+                            Px(Y(span.worker.value) + inset), Px(width), Px(kRowHeight - 2 * inset),
+                            Px(width));
+    }
+    // Waiting first: work must never hide behind it.
+    for (const auto& row : paths) {
+      for (int kind = kKinds - 1; kind >= 0; --kind) {
+        if (!row[kind].empty())
+          Add("<path class=\"%s\" d=\"%s\"/>\n", kKindTable[kind].css, row[kind]);
+      }
+    }
+  }
+
+  // Only the kinds that occur.
+  void Legend() {
+    std::array<bool, kKinds> used{};
+    for (const Span& span : timeline_.spans) {
+      if (const int kind = KindOf(span); kind >= 0) used[kind] = true;
+    }
+    double x = plot_left_;
+    const double y = plot_bottom_ + 42;
+    for (int kind = 0; kind < kKinds; ++kind) {
+      if (!used[kind]) continue;
+      const Kind& entry = kKindTable[kind];
+      Add("<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"14\" height=\"14\" rx=\"2.5\"/>"
+          "<text x=\"%s\" y=\"%s\">%s</text>\n",
+          entry.css, Px(x), Px(y - 11), Px(x + 20), Px(y), entry.label);
+      x += 20 + kNumberWidth * static_cast<double>(entry.label.size()) + 26;
+    }
+    Add("<text class=\"dim\" x=\"%s\" y=\"%s\">busy</text>\n", Px(plot_left_ + plot_width_ + 10),
+        Px(kTop - 8));
+  }
+
+  const Timeline& timeline_;
+  const SvgOptions& options_;
+  const int64_t origin_ns_;
+  const int64_t length_ns_;
+  const double plot_left_;
+  const double plot_width_;
+  const double plot_bottom_;
+  std::string svg_;
+};
+
+}  // namespace
+
+std::string RenderSvg(const Timeline& timeline, const SvgOptions& options) {
+  return Picture(timeline, options).Render();
+}
+
+}  // namespace penstock

@@ -1,0 +1,143 @@
+#include "schedule/render_text.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "schedule/nice_time.h"
+
+namespace penstock {
+namespace {
+
+enum Kind : int { kForward, kBackwardInput, kBackwardWeight, kStep, kCollective, kWaiting, kKinds };
+
+// ANSI colours by kind: blue, green, light green, orange and violet backgrounds, grey text.
+constexpr std::array<absl::string_view, kKinds> kColors = {"\x1b[48;5;68;97m",  "\x1b[48;5;35;30m",
+                                                           "\x1b[48;5;115;30m", "\x1b[48;5;214;30m",
+                                                           "\x1b[48;5;141;30m", "\x1b[38;5;245m"};
+constexpr absl::string_view kPlain = "\x1b[0m";
+
+// The kind of a span, or kKinds for what the picture leaves out.
+Kind KindOf(const Span& span) {
+  if (span.lane == Lane::kWait) return kWaiting;
+  if (span.lane == Lane::kCollective) return kCollective;
+  if (span.lane != Lane::kCompute) return kKinds;
+  switch (span.action.op) {
+    case Op::kForward:
+      return kForward;
+    case Op::kBackwardInput:
+      return kBackwardInput;
+    case Op::kBackwardWeight:
+      return kBackwardWeight;
+    default:
+      return kStep;
+  }
+}
+
+char SymbolOf(Kind kind, const Action& action) {
+  const auto digit = static_cast<char>(action.microbatch % 10);
+  switch (kind) {
+    case kForward:
+      return static_cast<char>('0' + digit);
+    case kBackwardInput:
+      return static_cast<char>('a' + digit);
+    case kBackwardWeight:
+      return static_cast<char>('A' + digit);
+    case kStep:
+      return '*';
+    case kCollective:
+      return '+';
+    default:
+      return '.';
+  }
+}
+
+// What happens in one slot of one worker: the kind that takes most of it wins.
+class Cell {
+ public:
+  void Cover(Kind kind, int64_t duration_ns, char symbol) {
+    covered_ns_[kind] += duration_ns;
+    if (duration_ns >= longest_ns_[kind]) {
+      longest_ns_[kind] = duration_ns;
+      symbols_[kind] = symbol;
+    }
+  }
+  Kind Winner() const {
+    const auto most = std::max_element(covered_ns_.begin(), covered_ns_.end());
+    return *most == 0 ? kKinds : static_cast<Kind>(most - covered_ns_.begin());
+  }
+  char Symbol() const {
+    const Kind kind = Winner();
+    return kind == kKinds ? ' ' : symbols_[kind];
+  }
+
+ private:
+  std::array<int64_t, kKinds> covered_ns_{};
+  std::array<int64_t, kKinds> longest_ns_{};
+  std::array<char, kKinds> symbols_{};
+};
+
+using Row = std::vector<Cell>;
+
+void Draw(const Span& span, int64_t origin_ns, int64_t slot_ns, Row& row) {
+  const Kind kind = KindOf(span);
+  if (kind == kKinds || span.duration_ns() <= 0) return;
+  const char symbol = SymbolOf(kind, span.action);
+  const auto columns = static_cast<int64_t>(row.size());
+  const int64_t first = (span.start_ns - origin_ns) / slot_ns;
+  const int64_t last = std::min(columns - 1, (span.end_ns - 1 - origin_ns) / slot_ns);
+  for (int64_t column = first; column <= last; ++column) {
+    const int64_t slot_start_ns = origin_ns + column * slot_ns;
+    const int64_t covered_ns =
+        std::min(span.end_ns, slot_start_ns + slot_ns) - std::max(span.start_ns, slot_start_ns);
+    row[column].Cover(kind, covered_ns, symbol);
+  }
+}
+
+std::string Print(const Row& row, bool color) {
+  std::string line;
+  Kind previous = kKinds;
+  for (const Cell& cell : row) {
+    const Kind kind = cell.Winner();
+    if (color && kind != previous)
+      absl::StrAppend(&line, kPlain, kind < kKinds ? kColors[kind] : "");
+    previous = kind;
+    line += cell.Symbol();
+  }
+  if (color && previous != kKinds) line += std::string(kPlain);
+  if (!color) line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+}  // namespace
+
+std::string RenderText(const Timeline& timeline, const TextPictureOptions& options) {
+  const int64_t origin_ns = timeline.start_ns();
+  const int64_t length_ns = timeline.end_ns() - origin_ns;
+  const int64_t columns_max = std::max(1, options.columns);
+  const int64_t slot_ns = std::max<int64_t>(
+      1, options.slot_ns > 0 ? options.slot_ns : (length_ns + columns_max - 1) / columns_max);
+  const int64_t columns = std::min(columns_max, (length_ns + slot_ns - 1) / slot_ns);
+
+  std::vector<Row> rows(timeline.workers, Row(columns));
+  for (const Span& span : timeline.spans) Draw(span, origin_ns, slot_ns, rows[span.worker.value]);
+
+  const size_t name_width = absl::StrCat("worker ", timeline.workers - 1).size();
+  std::string picture;
+  for (int32_t worker = 0; worker < timeline.workers; ++worker) {
+    absl::StrAppendFormat(&picture, "%-*s |%s\n", name_width, absl::StrCat("worker ", worker),
+                          Print(rows[worker], options.color));
+  }
+  if (options.legend) {
+    const std::string indent(name_width + 2, ' ');
+    absl::StrAppend(&picture, indent, "a column is ", NiceTime(slot_ns), ", the whole ",
+                    NiceTime(length_ns), "\n", indent,
+                    "0-9 forward, a-j backward (input), A-J backward (weights), * step, "
+                    "+ collective, . waiting\n");
+  }
+  return picture;
+}
+
+}  // namespace penstock

@@ -1,0 +1,26 @@
+// A timeline as a grid of characters for the terminal: a row for each worker, a column for each slot
+// of time.
+//
+//   worker 0 |0123...aAbBcCdD*
+//
+// 0-9 is a forward, a-j the gradient of the input and A-J the gradient of the weights of the
+// microbatch with that last digit; * a step, + a collective, . waiting, a blank nothing at all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "schedule/timeline.h"
+
+namespace penstock {
+
+struct TextPictureOptions {
+  int64_t slot_ns = 0;    // 0: so that the whole timeline fits into `columns`
+  int32_t columns = 100;  // without the names of the workers; longer timelines are cut
+  bool color = false;     // with the terminal's escape sequences
+  bool legend = true;
+};
+
+std::string RenderText(const Timeline& timeline, const TextPictureOptions& options = {});
+
+}  // namespace penstock

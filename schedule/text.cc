@@ -1,0 +1,350 @@
+#include "schedule/text.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+constexpr absl::string_view kHeader = "# penstock schedule 1";
+constexpr int32_t kStagesMax = 1 << 16;
+
+bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; }
+
+absl::string_view QuantityName(ReduceGroup::Quantity quantity) {
+  return quantity == ReduceGroup::Quantity::kGradient ? "gradient" : "weight";
+}
+absl::string_view OperationName(ReduceGroup::Operation operation) {
+  return operation == ReduceGroup::Operation::kSum ? "sum" : "mean";
+}
+
+// ---- printing ------------------------------------------------------------------------------------
+
+template <typename TypedId>
+std::string JoinIds(const std::vector<TypedId>& ids) {
+  return absl::StrJoin(ids, ",",
+                       [](std::string* out, TypedId id) { absl::StrAppend(out, id.value); });
+}
+
+std::string PrintHeader(const Schedule& schedule) {
+  std::string name = schedule.name.empty() ? "-" : schedule.name;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !IsNameCharacter(c); }, '-');
+  std::string header = absl::StrCat(
+      kHeader, " name=", name, " weights=", WeightPolicyName(schedule.weight_policy),
+      " complete=", CompletenessName(schedule.completeness), " range=", schedule.range.first, "+",
+      schedule.range.count, " stages=", JoinIds(schedule.topology.worker_of));
+  for (const ReduceGroup& group : schedule.topology.groups) {
+    absl::StrAppend(&header, " group=", QuantityName(group.quantity), ":",
+                    OperationName(group.operation), ":", JoinIds(group.stages));
+  }
+  return header;
+}
+
+// Appends the actions, with commas between them.
+void PrintList(const ActionList& list, const ScheduleTextOptions& options, std::string& text) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Action& action = list[i];
+    if (i > 0) text += ',';
+    if (options.merge_backward && action.op == Op::kBackwardInput && i + 1 < list.size() &&
+        list[i + 1] == Action{Op::kBackwardWeight, action.index, action.microbatch}) {
+      absl::StrAppend(&text, action.index, "B", action.microbatch);
+      ++i;
+    } else {
+      text += ToString(action);
+    }
+  }
+}
+
+void PrintProgram(const Program& program, const ScheduleTextOptions& options, std::string& text) {
+  if (options.expand) {
+    PrintList(Expand(program), options, text);
+    return;
+  }
+  PrintList(program.prologue, options, text);
+  if (program.repeats > 0 && !program.period.empty()) {
+    if (!program.prologue.empty()) text += ',';
+    text += '[';
+    PrintList(program.period, options, text);
+    absl::StrAppend(&text, "]*", program.repeats, "+", program.shift);
+    if (!program.epilogue.empty()) text += ',';
+  } else if (!program.prologue.empty() && !program.epilogue.empty()) {
+    text += ',';
+  }
+  PrintList(program.epilogue, options, text);
+}
+
+// ---- parsing -------------------------------------------------------------------------------------
+
+class Parser {
+ public:
+  explicit Parser(absl::string_view text) : text_(text) {}
+
+  absl::StatusOr<Schedule> Parse() {
+    for (const absl::string_view line : absl::StrSplit(text_, '\n')) {
+      ++line_number_;
+      line_ = absl::StripSuffix(line, "\r");
+      at_ = 0;
+      if (absl::StartsWith(line_, kHeader)) {
+        PENSTOCK_RETURN_IF_ERROR(ParseHeader());
+      } else if (!absl::StripAsciiWhitespace(line_).empty() && line_[0] != '#') {
+        PENSTOCK_RETURN_IF_ERROR(ParseProgram());
+      }
+    }
+    PENSTOCK_RETURN_IF_ERROR(InferTopology());
+    InferRange();
+    return std::move(schedule_);
+  }
+
+ private:
+  absl::Status Error(size_t at, absl::string_view token, absl::string_view expected) const {
+    return absl::InvalidArgumentError(absl::StrCat("line ", line_number_, ", column ", at + 1,
+                                                   ": \"", token, "\": expected ", expected));
+  }
+
+  // Takes the text from here to the next of `ends`.
+  absl::string_view Take(absl::string_view ends) {
+    const size_t end = std::min(line_.find_first_of(ends, at_), line_.size());
+    const absl::string_view token = line_.substr(at_, end - at_);
+    at_ = end;
+    return token;
+  }
+  void SkipSpaces() {
+    while (at_ < line_.size() && absl::ascii_isspace(line_[at_])) ++at_;
+  }
+
+  // Two numbers with a '+' between them.
+  static bool ParsePair(absl::string_view text, int64_t& first, int64_t& second) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(text, absl::MaxSplits('+', 1));
+    return absl::SimpleAtoi(parts.first, &first) && absl::SimpleAtoi(parts.second, &second) &&
+           first >= 0 && second >= 0;
+  }
+
+  template <typename TypedId>
+  static bool ParseIds(absl::string_view text, std::vector<TypedId>& ids) {
+    for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      if (!absl::SimpleAtoi(part, &ids.emplace_back().value) || ids.back().value < 0 ||
+          ids.back().value >= kStagesMax || ids.size() > kStagesMax) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  absl::Status ParseHeader() {
+    if (has_header_ || !schedule_.programs.empty()) {
+      return Error(0, kHeader, "one header, before the actions");
+    }
+    has_header_ = true;
+    at_ = kHeader.size();
+    for (SkipSpaces(); at_ < line_.size(); SkipSpaces()) {
+      const size_t start = at_;
+      const absl::string_view field = Take(" \t");
+      const std::pair<absl::string_view, absl::string_view> parts =
+          absl::StrSplit(field, absl::MaxSplits('=', 1));
+      const absl::string_view expected = ParseField(parts.first, parts.second);
+      if (!expected.empty()) return Error(start, field, expected);
+    }
+    return absl::OkStatus();
+  }
+
+  // Returns what was expected instead, or nothing.
+  absl::string_view ParseField(absl::string_view key, absl::string_view value) {
+    if (key == "name") {
+      schedule_.name = std::string(value);
+      const bool valid = !value.empty() && std::all_of(value.begin(), value.end(), IsNameCharacter);
+      return valid ? "" : "a name of letters, digits, '.', '_' and '-'";
+    }
+    if (key == "weights") {
+      for (const WeightPolicy policy : {WeightPolicy::kSingle, WeightPolicy::kStash}) {
+        schedule_.weight_policy = policy;
+        if (WeightPolicyName(policy) == value) return "";
+      }
+      return "weights=single or weights=stash";
+    }
+    if (key == "complete") {
+      has_completeness_ = true;
+      for (const Completeness each : {Completeness::kTrain, Completeness::kEvaluate}) {
+        schedule_.completeness = each;
+        if (CompletenessName(each) == value) return "";
+      }
+      return "complete=train or complete=evaluate";
+    }
+    if (key == "range") {
+      MicrobatchRange& range = schedule_.range;
+      return ParsePair(value, range.first, range.count) && range.count > 0
+                 ? ""
+                 : "range=<first microbatch>+<count>, for example range=0+8";
+    }
+    if (key == "stages") {
+      schedule_.topology.worker_of.clear();
+      return ParseIds(value, schedule_.topology.worker_of)
+                 ? ""
+                 : "the worker of each stage, for example stages=0,1,2";
+    }
+    if (key == "group") return ParseGroup(value);
+    return "one of name=, weights=, complete=, range=, stages=, group=";
+  }
+
+  absl::string_view ParseGroup(absl::string_view value) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(value, ':');
+    ReduceGroup group;
+    const bool of_weights = parts[0] == QuantityName(ReduceGroup::Quantity::kWeight);
+    const bool valid = parts.size() == 3 &&
+                       (of_weights || parts[0] == QuantityName(ReduceGroup::Quantity::kGradient)) &&
+                       (parts[1] == "sum" || parts[1] == "mean") &&
+                       ParseIds(parts[2], group.stages);
+    if (!valid)
+      return "group=<gradient|weight>:<sum|mean>:<stages>, for example group=gradient:sum:0,3";
+    if (of_weights) group.quantity = ReduceGroup::Quantity::kWeight;
+    if (parts[1] == "mean") group.operation = ReduceGroup::Operation::kMean;
+    schedule_.topology.groups.push_back(std::move(group));
+    return "";
+  }
+
+  absl::Status ParseProgram() {
+    Program& program = schedule_.programs.emplace_back();
+    ActionList* list = &program.prologue;
+    for (SkipSpaces(); at_ < line_.size(); SkipSpaces()) {
+      const char next = line_[at_];
+      if (next == ',') {
+        ++at_;
+      } else if (next == '[') {
+        if (list != &program.prologue) return Error(at_, "[", "one period [...] in a line at most");
+        list = &program.period;
+        ++at_;
+      } else if (next == ']') {
+        const size_t start = at_++;
+        const absl::string_view end = Take(", \t");
+        const bool valid =
+            absl::StartsWith(end, "*") && ParsePair(end.substr(1), program.repeats, program.shift);
+        if (list != &program.period || !valid) {
+          return Error(start, absl::StrCat("]", end), "a period [...]*<copies>+<microbatches>");
+        }
+        list = &program.epilogue;
+      } else {
+        PENSTOCK_RETURN_IF_ERROR(ParseCell(*list));
+      }
+    }
+    if (list == &program.period) return Error(line_.size(), "", "]*<copies>+<microbatches>");
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseCell(ActionList& list) {
+    const size_t start = at_;
+    const absl::string_view token = Take(",[] \t");
+    if (++actions_ > kScheduleTextActionsMax) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("line ", line_number_, ": more than ", kScheduleTextActionsMax, " actions"));
+    }
+    // B is not an action; it reads like I, and W follows.
+    const bool whole_backward =
+        token.find('B') != absl::string_view::npos && token.find('_') == absl::string_view::npos;
+    std::string text(token);
+    if (whole_backward) std::replace(text.begin(), text.end(), 'B', 'I');
+    const absl::StatusOr<Action> action = ParseAction(text);
+    if (!action.ok() || action->index >= kStagesMax) {
+      return Error(
+          start, token,
+          action.ok() ? absl::StrCat("a stage below ", kStagesMax) : ExpectedBy(action.status()));
+    }
+    list.push_back(*action);
+    if (whole_backward) list.push_back({Op::kBackwardWeight, action->index, action->microbatch});
+    return absl::OkStatus();
+  }
+
+  // The end of a message of ParseAction.
+  static std::string ExpectedBy(const absl::Status& status) {
+    constexpr absl::string_view kMark = "expected ";
+    const absl::string_view message = status.message();
+    return std::string(message.substr(message.find(kMark) + kMark.size()));
+  }
+
+  template <typename Function>
+  void ForEachAction(Function f) const {
+    for (size_t worker = 0; worker < schedule_.programs.size(); ++worker) {
+      const Program& program = schedule_.programs[worker];
+      for (const ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
+        const bool repeated = list == &program.period;
+        for (const Action& action : *list) f(static_cast<int32_t>(worker), action, repeated);
+      }
+    }
+  }
+
+  absl::Status InferTopology() {
+    Topology& topology = schedule_.topology;
+    topology.workers = static_cast<int32_t>(schedule_.programs.size());
+    if (topology.workers == 0) return absl::InvalidArgumentError("the schedule has no actions");
+    if (!topology.worker_of.empty()) return absl::OkStatus();
+    ForEachAction([&topology](int32_t worker, const Action& action, bool) {
+      if (!HasMicrobatch(action.op)) return;
+      if (action.index >= topology.stages())
+        topology.worker_of.resize(action.index + 1, WorkerId(-1));
+      WorkerId& holder = topology.worker_of[action.index];
+      if (holder.value < 0) holder = WorkerId(worker);
+    });
+    const auto absent =
+        std::find(topology.worker_of.begin(), topology.worker_of.end(), WorkerId(-1));
+    if (absent == topology.worker_of.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("no worker has an action of stage ",
+                                                   absent - topology.worker_of.begin(), " of ",
+                                                   topology.stages()));
+  }
+
+  void InferRange() {
+    int64_t first = std::numeric_limits<int64_t>::max();
+    int64_t last = -1;
+    bool has_backward = false;
+    ForEachAction([&](int32_t worker, const Action& action, bool repeated) {
+      has_backward |= action.op == Op::kBackwardInput;
+      if (action.op != Op::kForward) return;
+      const Program& program = schedule_.programs[worker];
+      const int64_t copies_after = repeated ? std::max<int64_t>(program.repeats - 1, 0) : 0;
+      first = std::min(first, action.microbatch);
+      // Nonsense numbers may overflow here; Verify refuses them.
+      last = std::max<int64_t>(
+          last, static_cast<uint64_t>(action.microbatch) +
+                    static_cast<uint64_t>(copies_after) * static_cast<uint64_t>(program.shift));
+    });
+    if (!has_completeness_ && !has_backward) schedule_.completeness = Completeness::kEvaluate;
+    if (schedule_.range.count == 0 && last >= first) schedule_.range = {first, last - first + 1};
+    if (schedule_.name.empty()) schedule_.name = "text";
+  }
+
+  absl::string_view text_;
+  Schedule schedule_;
+  bool has_header_ = false;
+  bool has_completeness_ = false;
+  int64_t actions_ = 0;
+  int line_number_ = 0;
+  absl::string_view line_;
+  size_t at_ = 0;  // in line_
+};
+
+}  // namespace
+
+std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& options) {
+  std::string text = PrintHeader(schedule);
+  text += '\n';
+  for (const Program& program : schedule.programs) {
+    PrintProgram(program, options, text);
+    text += '\n';
+  }
+  return text;
+}
+
+absl::StatusOr<Schedule> ParseSchedule(absl::string_view text) { return Parser(text).Parse(); }
+
+}  // namespace penstock

@@ -1,0 +1,42 @@
+// The text form of a whole schedule: a header line, then one line for each worker, in the manner of
+// the CSV files of PyTorch's pipelining.
+//
+//   # penstock schedule 1 name=pipedream weights=stash complete=train range=0+100 stages=0,1
+//   0F0,0SEND_F0,[0F1,0SEND_F1,0RECV_B0,0I0,0W0,0STEP]*99+1,0RECV_B99,0I99,0W99,0STEP,FLUSH
+//   [1RECV_F0,1F0,1I0,1W0,1SEND_B0,1STEP]*100+1,FLUSH
+//
+// [...]*R+D is a period: R copies, the microbatches of each D more than of the one before. `stages`
+// lists the worker of each stage, `range` is first microbatch + count, and a group of stages that
+// share parameters is group=gradient:sum:0,3. 0B3 stands for 0I3,0W3. Empty cells, empty lines, and
+// further lines that start with # are skipped.
+//
+// What the header does not say, or a file without one (PyTorch's), follows from the actions: a stage
+// is on the worker whose line has it, the range is that of the forwards.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct ScheduleTextOptions {
+  bool merge_backward = false;  // 0B3 for adjacent 0I3 and 0W3
+  bool expand = false;          // every action of every copy instead of [...]*R+D
+};
+
+// Characters of the name that a header cannot hold become '-'.
+std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& options = {});
+
+// The inverse. Nothing is checked beyond the form: call Verify, and CompleteSchedule (lower.h) if the
+// lists hold compute actions only.
+//
+// Errors: InvalidArgument with line, column and the text in question; ResourceExhausted if there are
+// more than kScheduleTextActionsMax actions in the lists.
+inline constexpr int64_t kScheduleTextActionsMax = 10'000'000;
+absl::StatusOr<Schedule> ParseSchedule(absl::string_view text);
+
+}  // namespace penstock
