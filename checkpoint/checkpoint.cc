@@ -120,6 +120,27 @@ absl::Status Prune(Files& files, const std::string& root, int64_t step, int32_t 
   return absl::OkStatus();
 }
 
+bool IsCommitted(Files& files, const std::string& directory, const Manifest& manifest) {
+  if (!files.Exists(directory)) return false;
+  const absl::StatusOr<Manifest> there = VerifyCheckpoint(files, directory);
+  return there.ok() && *there == manifest;
+}
+
+// Turns the staging directory into `directory`.
+absl::Status Publish(Files& files, const std::string& staging, const Manifest& manifest,
+                     const std::string& root, const std::string& directory) {
+  const std::string text = SerializeManifest(manifest);
+  PENSTOCK_RETURN_IF_ERROR(
+      files.WriteDurably(JoinPath(staging, kManifestName), {absl::string_view(text)}));
+  PENSTOCK_RETURN_IF_ERROR(files.SyncDirectory(staging));
+  PENSTOCK_RETURN_IF_ERROR(VerifyCheckpoint(files, staging).status());
+  if (files.Exists(directory)) {
+    // Damaged, or of an earlier life of the job; what takes its place is whole.
+    PENSTOCK_RETURN_IF_ERROR(RemoveCheckpoint(files, root, manifest.step));
+  }
+  return files.RenameDurably(staging, directory);
+}
+
 }  // namespace
 
 std::string StagingPath(const std::string& root, int64_t step, absl::string_view tag) {
@@ -141,20 +162,13 @@ absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::
 absl::StatusOr<std::string> CommitCheckpoint(Files& files, const CommitOptions& options,
                                              const Manifest& manifest) {
   PENSTOCK_RETURN_IF_ERROR(CheckComplete(manifest.files, options.layers));
-  const std::string staging = StagingPath(options.root, manifest.step, options.tag);
   const std::string directory = JoinPath(options.root, StepDirectoryName(manifest.step));
-  if (files.Exists(directory)) {
-    const absl::StatusOr<Manifest> there = VerifyCheckpoint(files, directory);
-    if (there.ok() && *there == manifest) return directory;
-    // An older attempt's, or damaged; the new files are complete, so they take its place.
-    PENSTOCK_RETURN_IF_ERROR(RemoveCheckpoint(files, options.root, manifest.step));
+  const std::string staging = StagingPath(options.root, manifest.step, options.tag);
+  if (!IsCommitted(files, directory, manifest)) {
+    PENSTOCK_RETURN_IF_ERROR(Publish(files, staging, manifest, options.root, directory));
+  } else if (files.Exists(staging)) {
+    PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(staging));
   }
-  const std::string text = SerializeManifest(manifest);
-  PENSTOCK_RETURN_IF_ERROR(
-      files.WriteDurably(JoinPath(staging, kManifestName), {absl::string_view(text)}));
-  PENSTOCK_RETURN_IF_ERROR(files.SyncDirectory(staging));
-  PENSTOCK_RETURN_IF_ERROR(VerifyCheckpoint(files, staging).status());
-  PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(staging, directory));
   PENSTOCK_RETURN_IF_ERROR(Prune(files, options.root, manifest.step, options.keep));
   return directory;
 }

@@ -47,10 +47,16 @@ TEST(Safetensors, Header_OfTwoArrays_IsTheFormatsText) {
   const std::string header = SafetensorsHeader(TwoArrays(), {{"format", "pt"}});
   EXPECT_EQ(header.substr(8), R"({"__metadata__":{"format":"pt"},)"
                               R"("wte.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-                              R"("ln_f.bias":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})"
-                              "  ");
-  EXPECT_EQ(header.size() % 8, 0u);
+                              R"("ln_f.bias":{"dtype":"F32","shape":[2],"data_offsets":[24,32]}})");
   EXPECT_EQ(static_cast<unsigned char>(header[0]), header.size() - 8);
+}
+
+TEST(Safetensors, Header_OfAnyLength_IsPaddedToEightBytes) {
+  for (size_t length = 1; length < 20; ++length) {
+    const std::string header = SafetensorsHeader({{std::string(length, 'n'), {1}, {0}}}, {});
+    EXPECT_EQ(header.size() % 8, 0u);
+    EXPECT_THAT(ParseSafetensors(header + "1234"), IsOk());
+  }
 }
 
 TEST(Safetensors, Read_WhatWasWritten_IsBitEqual) {
