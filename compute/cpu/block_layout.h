@@ -1,0 +1,36 @@
+// BlockLayout: places arrays one after the other in a block of memory, each at 64 bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace penstock {
+
+// Where an array begins in a block: the block's base is added when it is used.
+template <typename T>
+class Place {
+ public:
+  Place() = default;
+  explicit Place(int64_t offset_bytes) : offset_bytes_(offset_bytes) {}
+  T* in(void* block) const {
+    return reinterpret_cast<T*>(static_cast<char*>(block) + offset_bytes_);
+  }
+
+ private:
+  int64_t offset_bytes_ = 0;
+};
+
+class BlockLayout {
+ public:
+  template <typename T>
+  Place<T> Add(int64_t count) {
+    const Place<T> place(size_bytes_);
+    size_bytes_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    return place;
+  }
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  int64_t size_bytes_ = 0;
+};
+
+}  // namespace penstock

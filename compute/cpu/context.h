@@ -1,0 +1,45 @@
+// CpuContext: what the layers of a CPU back-end share: threads, kernels, the oneDNN engine and scratch
+// memory.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <dnnl.hpp>
+
+#include "compute/buffer_pool.h"
+#include "compute/cpu/kernels/kernels.h"
+#include "compute/cpu/threads.h"
+
+namespace penstock {
+
+// Memory whose content lives no longer than one pass of one layer, so that all layers share it. It
+// grows while layers are made and never afterwards.
+class Scratch {
+ public:
+  Scratch() = default;
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // Makes data() at least `size_bytes` large. REQUIRES: no pass is running.
+  void Reserve(int64_t size_bytes);
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+};
+
+struct CpuContext {
+  explicit CpuContext(int thread_count);
+
+  Threads threads;
+  const Kernels& kernels;
+  dnnl::engine engine;
+  dnnl::stream stream;
+  bool has_bf16_products;   // in hardware
+  Scratch layer_scratch;    // of the pass that runs
+  Scratch product_scratch;  // of the oneDNN primitive that runs inside it
+};
+
+}  // namespace penstock

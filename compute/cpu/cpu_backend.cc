@@ -1,0 +1,114 @@
+// The CPU back-end: the parts of this folder put together.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "compute/backend.h"
+#include "compute/cpu/context.h"
+#include "compute/cpu/flat_blocks.h"
+#include "compute/cpu/layers.h"
+#include "compute/cpu/optimizers.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kThreadsMax = 1024;
+
+class CpuBackend : public Backend {
+ public:
+  explicit CpuBackend(int threads) : cpu_(threads), pool_(HostMemory()), name_(Describe(cpu_)) {}
+
+  absl::string_view name() const override { return name_; }
+  BufferPool& pool() override { return pool_; }
+
+  absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
+                                                   Precision precision) override {
+    const bool bf16 = precision == Precision::kBf16 && cpu_.has_bf16_products;
+    return std::visit(Maker{cpu_, shape, bf16}, spec.config);
+  }
+
+  absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config) override {
+    if (const auto* sgd = std::get_if<SgdConfig>(&config)) {
+      return MakeCpuSgd(cpu_, *sgd);
+    }
+    return MakeCpuAdamW(cpu_, std::get<AdamWConfig>(config));
+  }
+
+  void CopyToDevice(void* device, const void* host, int64_t size_bytes) override {
+    std::memcpy(device, host, size_bytes);
+  }
+  void CopyToHost(void* host, const void* device, int64_t size_bytes) override {
+    std::memcpy(host, device, size_bytes);
+  }
+
+  void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      cpu_.kernels.to_bf16(size, from + first, to + first);
+    });
+  }
+  void Fill(float* device, float value, int64_t count) override {
+    ForFlat(cpu_, count,
+            [&](int64_t first, int64_t size) { cpu_.kernels.fill(size, value, device + first); });
+  }
+  void AddInto(float* a, const float* b, int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      cpu_.kernels.add_into(size, b + first, a + first);
+    });
+  }
+  // Blocks one after the other, so that the sum does not depend on the number of threads.
+  double SquaredNorm(const float* values, int64_t count) override {
+    double sum = 0.0;
+    for (int64_t first = 0; first < count; first += kFlatBlock) {
+      sum += cpu_.kernels.squared_norm(std::min(kFlatBlock, count - first), values + first);
+    }
+    return sum;
+  }
+
+  absl::Status Synchronize() override { return absl::OkStatus(); }  // kernels return when done
+
+ private:
+  struct Maker {
+    CpuContext& cpu;
+    BatchShape shape;
+    bool bf16;
+
+    using Result = absl::StatusOr<std::unique_ptr<Layer>>;
+    Result operator()(const EmbeddingLayer& c) const { return MakeCpuEmbedding(cpu, c, shape); }
+    Result operator()(const AttentionLayer& c) const {
+      return MakeCpuAttention(cpu, c, shape, bf16);
+    }
+    Result operator()(const MlpLayer& c) const { return MakeCpuMlp(cpu, c, shape, bf16); }
+    Result operator()(const NormLayer& c) const { return MakeCpuNorm(cpu, c, shape); }
+    Result operator()(const HeadLayer& c) const { return MakeCpuHead(cpu, c, shape, bf16); }
+  };
+
+  static std::string Describe(const CpuContext& cpu) {
+    const dnnl_version_t* version = dnnl::version();
+    return absl::StrFormat("cpu (oneDNN %d.%d.%d, %s%s, %d thread%s)", version->major,
+                           version->minor, version->patch, cpu.kernels.instruction_set,
+                           cpu.has_bf16_products ? " with bf16" : "", cpu.threads.count(),
+                           cpu.threads.count() == 1 ? "" : "s");
+  }
+
+  CpuContext cpu_;
+  BufferPool pool_;
+  std::string name_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads) {
+  if (threads < 1 || threads > kThreadsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%d threads for the CPU; expected 1 to %d", threads, kThreadsMax));
+  }
+  try {
+    return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(threads));
+  } catch (const dnnl::error& error) {
+    return absl::InternalError(absl::StrFormat("oneDNN does not start: %s", error.message));
+  }
+}
+
+}  // namespace penstock

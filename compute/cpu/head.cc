@@ -1,0 +1,163 @@
+// The head: logits = input W^T and their mean cross-entropy against the targets.
+//
+// F keeps the logits and each row's log-sum; I turns them into their gradient, in place for float.
+//
+// Parameter: weight [vocabulary, width], the token embedding's when tied.
+#include <cstring>
+#include <type_traits>
+
+#include "base/status.h"
+#include "compute/cpu/block_layout.h"
+#include "compute/cpu/layers.h"
+#include "compute/cpu/linear.h"
+#include "compute/cpu/row_blocks.h"
+#include "compute/cpu/tokens.h"
+
+namespace penstock {
+namespace {
+
+template <typename Number>
+class CpuHead : public Layer {
+ public:
+  static absl::StatusOr<std::unique_ptr<Layer>> Create(CpuContext& context, const HeadLayer& config,
+                                                       BatchShape shape) {
+    std::unique_ptr<CpuHead> head(new CpuHead(context, config, shape));
+    const LinearShape linear{head->rows_, head->chunk_, config.width, config.vocabulary,
+                             /*outputs_first=*/true};
+    PENSTOCK_ASSIGN_OR_RETURN(head->linear_, Linear<Number>::Create(context, linear, 0));
+    return std::unique_ptr<Layer>(std::move(head));
+  }
+
+  TapeNeeds tape_needs() const override { return needs_; }
+
+  absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape,
+                       const Tensor& output) override {
+    const int32_t* targets = tape.targets ? tape.targets.data<int32_t>() : nullptr;
+    if (targets != nullptr) {
+      PENSTOCK_RETURN_IF_ERROR(CheckTokens("target", targets, rows_, time_, config_.vocabulary));
+    }
+    Logits(weights, tape);
+    if (targets != nullptr) {
+      std::memcpy(targets_.in(tape.stash.data()), targets, rows_ * sizeof(int32_t));
+      *output.data<float>() = static_cast<float>(MeanLoss(targets, tape));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
+                             float loss_scale, const Tensor& grad_input) override {
+    const float scale = loss_scale / static_cast<float>(rows_);
+    const float* logits = logits_.in(tape.kept.data());
+    Number* gradient = LogitsGradient(tape);
+    cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
+      const int64_t at = first * config_.vocabulary;
+      cpu_.kernels.of<Number>().cross_entropy_gradient(
+          count, config_.vocabulary, logits + at, targets_.in(tape.stash.data()) + first,
+          log_sums_.in(tape.stash.data()) + first, scale, gradient + at);
+    });
+    for (int64_t first = 0; first < rows_; first += chunk_) {
+      linear_.BackwardInput(weights, gradient + first * config_.vocabulary,
+                            grad_input.data<float>() + first * config_.width);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
+                              const Tape& tape) override {
+    linear_.BackwardWeight(gradients, Input(tape), LogitsGradient(tape));
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr bool kFloat = std::is_same_v<Number, float>;
+
+  CpuHead(CpuContext& context, const HeadLayer& config, BatchShape shape)
+      : cpu_(context),
+        config_(config),
+        rows_(shape.batch * shape.time),
+        time_(shape.time),
+        chunk_(ChunkOf(rows_)) {
+    BlockLayout stash;
+    targets_ = stash.Add<int32_t>(rows_);
+    log_sums_ = stash.Add<float>(rows_);
+    needs_.stash_bytes = stash.size_bytes();
+
+    BlockLayout kept;
+    logits_ = kept.Add<float>(rows_ * config.vocabulary);
+    input_ = kept.Add<Number>(kFloat ? 0 : rows_ * config.width);
+    needs_.kept_bytes = kept.size_bytes();
+
+    BlockLayout weight_stash;
+    gradient_ = weight_stash.Add<Number>(kFloat ? 0 : rows_ * config.vocabulary);
+    needs_.weight_stash_bytes = weight_stash.size_bytes();
+    needs_.input_for_weight = kFloat;
+
+    BlockLayout scratch;
+    block_losses_ = scratch.Add<double>(BlocksOf(rows_));
+    cpu_.layer_scratch.Reserve(scratch.size_bytes());
+  }
+
+  // The input as the products read it.
+  const Number* Input(const Tape& tape) const {
+    if constexpr (kFloat) {
+      return tape.input.data<float>();
+    } else {
+      return input_.in(tape.kept.data());
+    }
+  }
+
+  Number* LogitsGradient(const Tape& tape) const {
+    if constexpr (kFloat) {
+      return logits_.in(tape.kept.data());
+    } else {
+      return gradient_.in(tape.weight_stash.data());
+    }
+  }
+
+  void Logits(const WeightView& weights, const Tape& tape) const {
+    if constexpr (!kFloat) {
+      cpu_.kernels.to_bf16(rows_ * config_.width, tape.input.data<float>(),
+                           input_.in(tape.kept.data()));
+    }
+    for (int64_t first = 0; first < rows_; first += chunk_) {
+      linear_.Forward(weights, Input(tape) + first * config_.width,
+                      logits_.in(tape.kept.data()) + first * config_.vocabulary);
+    }
+  }
+
+  double MeanLoss(const int32_t* targets, const Tape& tape) const {
+    double* losses = block_losses_.in(cpu_.layer_scratch.data());
+    cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t block) {
+      losses[block] = cpu_.kernels.cross_entropy(
+          count, config_.vocabulary, logits_.in(tape.kept.data()) + first * config_.vocabulary,
+          targets + first, log_sums_.in(tape.stash.data()) + first);
+    });
+    double sum = 0.0;
+    for (int64_t block = 0; block < BlocksOf(rows_); ++block) {
+      sum += losses[block];
+    }
+    return sum / static_cast<double>(rows_);
+  }
+
+  CpuContext& cpu_;
+  const HeadLayer config_;
+  const int64_t rows_, time_, chunk_;
+  Linear<Number> linear_;
+  TapeNeeds needs_;
+  Place<int32_t> targets_;      // stash
+  Place<float> log_sums_;       // stash
+  Place<float> logits_;         // kept, first: see Layer::Forward
+  Place<Number> input_;         // kept, unless float
+  Place<Number> gradient_;      // weight stash, unless float
+  Place<double> block_losses_;  // scratch
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeCpuHead(CpuContext& context, const HeadLayer& config,
+                                                   BatchShape shape, bool bf16) {
+  return bf16 ? CpuHead<Bf16>::Create(context, config, shape)
+              : CpuHead<float>::Create(context, config, shape);
+}
+
+}  // namespace penstock

@@ -1,0 +1,37 @@
+// The kernels of the instruction set this file is compiled for, in the namespace that the build names.
+#pragma once
+
+#include "compute/cpu/kernels/kernels.h"
+
+namespace penstock::PENSTOCK_ISA {
+
+kernel::LayerNorm<float> LayerNorm;
+kernel::LayerNorm<Bf16> LayerNorm;
+kernel::LayerNormGradient LayerNormGradient;
+kernel::BiasGelu<float> BiasGelu;
+kernel::BiasGelu<Bf16> BiasGelu;
+kernel::GeluGradient<float> GeluGradient;
+kernel::GeluGradient<Bf16> GeluGradient;
+kernel::AddBias AddBias;
+kernel::Residual Residual;
+kernel::ColumnSums ColumnSums;
+kernel::MaskColumnSums<float> MaskColumnSums;
+kernel::MaskColumnSums<Bf16> MaskColumnSums;
+kernel::AddRow AddRow;
+kernel::AddRowGradient AddRowGradient;
+kernel::CausalSoftmax CausalSoftmax;
+kernel::ScaleRows ScaleRows;
+kernel::CausalSoftmaxGradient CausalSoftmaxGradient;
+kernel::CrossEntropy CrossEntropy;
+kernel::CrossEntropyGradient<float> CrossEntropyGradient;
+kernel::CrossEntropyGradient<Bf16> CrossEntropyGradient;
+kernel::AdamW AdamW;
+kernel::Sgd Sgd;
+kernel::Fill Fill;
+kernel::AddInto AddInto;
+kernel::SquaredNorm SquaredNorm;
+kernel::ToBf16 ToBf16;
+
+extern const Kernels kKernels;
+
+}  // namespace penstock::PENSTOCK_ISA

@@ -1,0 +1,204 @@
+// Kernels: the loops of the CPU back-end that are not matrix products, one table for each instruction
+// set.
+//
+// The files of this folder are compiled once for every instruction set (CMakeLists.txt), each time
+// into a namespace of its own; BestKernels picks the table this machine can run. So one binary runs
+// everywhere and uses wide registers where they exist.
+//
+// Matrices are row-major. A kernel works on a block of rows on one thread, and its sums run in a fixed
+// order, so results do not depend on how blocks are spread over threads. Column sums are written, not
+// added: the caller adds the blocks' sums in order.
+#pragma once
+
+#include <cstdint>
+
+namespace penstock {
+
+// Bits of a bfloat16 number: the upper half of a float.
+using Bf16 = uint16_t;
+
+// Dropout of a block of rows of [batch, time, width]. Whether an element is kept is a pure function
+// (Philox) of key, layer, sample, time step and column.
+struct DropoutRows {
+  uint64_t key = 0;
+  uint32_t layer = 0;
+  int64_t first_sample = 0;  // global index of row 0 of the microbatch
+  int64_t time = 0;          // rows in a sample
+  int64_t first_row = 0;     // of the block
+  uint32_t drop_below = 0;  // an element is dropped if its random word is below: probability * 2^32
+  float scale = 1.0f;       // of what is kept: 1 / (1 - probability)
+};
+
+struct LayerNormRows {
+  int64_t rows, width;
+  const float* input;
+  const float* gain;
+  const float* bias;
+  float* mean;               // by row
+  float* inverse_deviation;  // by row
+};
+
+struct LayerNormGradientRows {
+  int64_t rows, width;
+  const float* input;
+  const float* gain;
+  const float* mean;
+  const float* inverse_deviation;
+  const float* grad_output;
+  const float* residual;  // added to grad_input, or null
+  float* grad_input;
+  float* gain_sums;  // [width]
+  float* bias_sums;  // [width]
+};
+
+// y = residual + dropout(product + bias).
+struct ResidualRows {
+  int64_t rows, width;
+  const float* residual;
+  const float* product;
+  const float* bias;
+  const DropoutRows* dropout;  // or null
+  float* output;
+};
+
+// One head's block of query rows against the keys before and at each row. Row r is time step
+// first_row + r and sees columns 0 .. first_row + r.
+struct CausalRows {
+  int64_t rows, columns;
+  int64_t stride;  // floats between rows of scores
+  int64_t first_row;
+};
+
+struct AdamWConstants {
+  float gradient_scale;
+  float beta1, beta2;
+  float rest1, rest2;  // 1 - beta, rounded once
+  float keep;          // 1 - rate * weight decay
+  float rate;          // of the update, first bias correction included
+  float root_scale;    // 1 / sqrt(second bias correction)
+  float epsilon;
+};
+
+struct SgdConstants {
+  float gradient_scale;
+  float momentum;
+  float weight_decay;
+  float rate;
+};
+
+// Function types, so that each kernel's parameters are written once. Number is float or Bf16: what the
+// matrix products read.
+namespace kernel {
+
+// out = (x - mean) / deviation * gain + bias, of each row.
+template <typename Number>
+using LayerNorm = void(const LayerNormRows&, Number* output);
+using LayerNormGradient = void(const LayerNormGradientRows&);
+
+// z = product + bias; output = gelu(z), derivative = gelu'(z). `derivative` may be `product`.
+template <typename Number>
+using BiasGelu = void(int64_t rows, int64_t width, const float* product, const float* bias,
+                      Number* derivative, Number* output);
+// gradient = incoming * derivative, sums = its column sums. `gradient` may be `incoming`.
+template <typename Number>
+using GeluGradient = void(int64_t rows, int64_t width, const float* incoming,
+                          const Number* derivative, Number* gradient, float* sums);
+
+using AddBias = void(int64_t rows, int64_t width, float* values, const float* bias);
+using Residual = void(const ResidualRows&);
+using ColumnSums = void(int64_t rows, int64_t width, const float* values, float* sums);
+// masked = dropout(values) (a plain copy when `dropout` is null), sums = its column sums.
+template <typename Number>
+using MaskColumnSums = void(int64_t rows, int64_t width, const float* values,
+                            const DropoutRows* dropout, Number* masked, float* sums);
+
+// output[row] = dropout(a[row] + b[row]), row by row.
+using AddRow = void(int64_t width, const float* a, const float* b, const DropoutRows* dropout,
+                    float* output);
+// a[row] += dropout(values[row]), b[row] += the same.
+using AddRowGradient = void(int64_t width, const float* values, const DropoutRows* dropout,
+                            float* a, float* b);
+
+// scores -> exp(scores - maximum), zero above the diagonal; log_sums = log of the sum of exponentials;
+// inverse_sums = 1 / sum of what was left in scores.
+using CausalSoftmax = void(const CausalRows&, float* scores, float* log_sums, float* inverse_sums);
+// values[row] *= factors[row].
+using ScaleRows = void(int64_t rows, int64_t width, int64_t stride, const float* factors,
+                       float* values);
+// scores -> probabilities p = exp(scores - log_sums); gradients g -> p (g - sum of p g) scale; both zero
+// above the diagonal.
+using CausalSoftmaxGradient = void(const CausalRows&, float scale, const float* log_sums,
+                                   float* scores, float* gradients);
+
+// log_sums[row] = log of the sum of exponentials of the row.
+// Returns the sum over the rows of log_sums[row] - logits[row][targets[row]].
+using CrossEntropy = double(int64_t rows, int64_t vocabulary, const float* logits,
+                            const int32_t* targets, float* log_sums);
+// gradient = scale * (softmax(logits) - one at the target). `gradient` may be `logits`.
+template <typename Number>
+using CrossEntropyGradient = void(int64_t rows, int64_t vocabulary, const float* logits,
+                                  const int32_t* targets, const float* log_sums, float scale,
+                                  Number* gradient);
+
+// One pass over a parameter. `next` may be `weights`; `mirror` may be null.
+using AdamW = void(const AdamWConstants&, int64_t count, const float* weights,
+                   const float* gradients, float* mean, float* square, float* next, Bf16* mirror);
+// `velocity` is null when there is no momentum.
+using Sgd = void(const SgdConstants&, int64_t count, const float* weights, const float* gradients,
+                 float* velocity, float* next, Bf16* mirror);
+
+using Fill = void(int64_t count, float value, float* values);
+using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values
+using SquaredNorm = double(int64_t count, const float* values);
+using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
+
+}  // namespace kernel
+
+template <typename Number>
+struct NumberKernels {
+  kernel::LayerNorm<Number>* layer_norm;
+  kernel::BiasGelu<Number>* bias_gelu;
+  kernel::GeluGradient<Number>* gelu_gradient;
+  kernel::MaskColumnSums<Number>* mask_column_sums;
+  kernel::CrossEntropyGradient<Number>* cross_entropy_gradient;
+};
+
+struct Kernels {
+  const char* instruction_set;
+
+  NumberKernels<float> f32;
+  NumberKernels<Bf16> bf16;
+
+  kernel::LayerNormGradient* layer_norm_gradient;
+  kernel::AddBias* add_bias;
+  kernel::Residual* residual;
+  kernel::ColumnSums* column_sums;
+  kernel::AddRow* add_row;
+  kernel::AddRowGradient* add_row_gradient;
+  kernel::CausalSoftmax* causal_softmax;
+  kernel::ScaleRows* scale_rows;
+  kernel::CausalSoftmaxGradient* causal_softmax_gradient;
+  kernel::CrossEntropy* cross_entropy;
+  kernel::AdamW* adamw;
+  kernel::Sgd* sgd;
+  kernel::Fill* fill;
+  kernel::AddInto* add_into;
+  kernel::SquaredNorm* squared_norm;
+  kernel::ToBf16* to_bf16;
+
+  template <typename Number>
+  const NumberKernels<Number>& of() const;
+};
+template <>
+inline const NumberKernels<float>& Kernels::of() const {
+  return f32;
+}
+template <>
+inline const NumberKernels<Bf16>& Kernels::of() const {
+  return bf16;
+}
+
+// The fastest table this machine can run.
+const Kernels& BestKernels();
+
+}  // namespace penstock

@@ -1,0 +1,148 @@
+// Vectors of floats as wide as the instruction set this file is compiled for, through the compiler's
+// vector types: arithmetic is written once and becomes SSE, AVX2 or AVX-512 instructions.
+//
+// Everything here has internal linkage on purpose. The same source is compiled for several instruction
+// sets; were these functions shared, the linker would keep one copy, and a machine without AVX-512 might
+// run the AVX-512 one. For the same reason nothing inline of the standard library is used here.
+#pragma once
+
+#include <cstdint>
+
+#include "compute/cpu/kernels/kernels.h"
+
+namespace penstock {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+using Floats = float __attribute__((vector_size(4 * kLanes)));
+using Ints = int32_t __attribute__((vector_size(4 * kLanes)));
+using Words = uint32_t __attribute__((vector_size(4 * kLanes)));
+using HalfWords = uint16_t __attribute__((vector_size(2 * kLanes)));
+using Doubles = double __attribute__((vector_size(8 * kLanes)));
+using LongWords = uint64_t __attribute__((vector_size(8 * kLanes)));
+
+#define PENSTOCK_INLINE inline __attribute__((always_inline))
+
+// How many lanes of a vector take part: all, or the first few at the end of a row.
+struct All {};
+struct First {
+  int64_t count;
+};
+
+// body(column, lanes) over columns 0 .. count in steps of a vector.
+template <typename Body>
+PENSTOCK_INLINE void ForVectors(int64_t count, Body body) {
+  int64_t column = 0;
+  for (; column + kLanes <= count; column += kLanes) {
+    body(column, All());
+  }
+  if (column < count) {
+    body(column, First{count - column});
+  }
+}
+
+PENSTOCK_INLINE Floats Broadcast(float value) { return value - Floats{}; }
+
+PENSTOCK_INLINE Floats Load(const float* from, All) {
+  Floats values;
+  __builtin_memcpy(&values, from, sizeof(values));
+  return values;
+}
+// Lanes that do not take part are zero.
+PENSTOCK_INLINE Floats Load(const float* from, First lanes) {
+  Floats values = {};
+  __builtin_memcpy(&values, from, lanes.count * sizeof(float));
+  return values;
+}
+PENSTOCK_INLINE void Store(Floats values, float* to, All) {
+  __builtin_memcpy(to, &values, sizeof(values));
+}
+PENSTOCK_INLINE void Store(Floats values, float* to, First lanes) {
+  __builtin_memcpy(to, &values, lanes.count * sizeof(float));
+}
+
+PENSTOCK_INLINE Floats FromBf16(HalfWords halves) {
+  return reinterpret_cast<Floats>(__builtin_convertvector(halves, Words) << 16);
+}
+// Rounds to nearest even; a NaN stays one.
+PENSTOCK_INLINE HalfWords ToBf16(Floats values) {
+  const Words bits = reinterpret_cast<Words>(values);
+  const Words rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  const Words quiet = (bits >> 16) | 0x40u;
+  return __builtin_convertvector(values == values ? rounded : quiet, HalfWords);
+}
+PENSTOCK_INLINE Floats Load(const Bf16* from, All) {
+  HalfWords halves;
+  __builtin_memcpy(&halves, from, sizeof(halves));
+  return FromBf16(halves);
+}
+PENSTOCK_INLINE Floats Load(const Bf16* from, First lanes) {
+  HalfWords halves = {};
+  __builtin_memcpy(&halves, from, lanes.count * sizeof(Bf16));
+  return FromBf16(halves);
+}
+PENSTOCK_INLINE void Store(Floats values, Bf16* to, All) {
+  const HalfWords halves = ToBf16(values);
+  __builtin_memcpy(to, &halves, sizeof(halves));
+}
+PENSTOCK_INLINE void Store(Floats values, Bf16* to, First lanes) {
+  const HalfWords halves = ToBf16(values);
+  __builtin_memcpy(to, &halves, lanes.count * sizeof(Bf16));
+}
+
+PENSTOCK_INLINE Floats Max(Floats a, Floats b) { return a > b ? a : b; }
+PENSTOCK_INLINE Floats Min(Floats a, Floats b) { return a < b ? a : b; }
+PENSTOCK_INLINE Floats Sqrt(Floats values) {
+  Floats roots;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    roots[lane] = __builtin_sqrtf(values[lane]);
+  }
+  return roots;
+}
+
+// Lanes added as a balanced tree.
+template <typename Vector>
+PENSTOCK_INLINE auto SumLanes(Vector values) {
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int lane = 0; lane < half; ++lane) {
+      values[lane] += values[lane + half];
+    }
+  }
+  return values[0];
+}
+PENSTOCK_INLINE float MaxLane(Floats values) {
+  float largest = values[0];
+  for (int lane = 1; lane < kLanes; ++lane) {
+    largest = values[lane] > largest ? values[lane] : largest;
+  }
+  return largest;
+}
+
+// e^x with a relative error below 2e-7 for x in [-87, 88]; outside, the value at the end of the range.
+// x = n ln 2 + r with |r| <= ln 2 / 2, e^x = 2^n e^r, and e^r by a polynomial of degree 6 (minimax, as
+// in Cephes' expf).
+PENSTOCK_INLINE Floats Exp(Floats x) {
+  x = Min(Max(x, Broadcast(-87.0f)), Broadcast(88.0f));
+  const Floats shifter = Broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const Floats n = (x * 1.44269504f + shifter) - shifter;
+  const Floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  Floats p = Broadcast(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const Ints exponent = __builtin_convertvector(n, Ints) << 23;
+  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + exponent);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,30 @@
+#include "compute/cpu/kernels/isa.h"
+
+#define PENSTOCK_TEXT_INNER(name) #name
+#define PENSTOCK_TEXT(name) PENSTOCK_TEXT_INNER(name)
+
+namespace penstock::PENSTOCK_ISA {
+
+const Kernels kKernels = {
+    .instruction_set = PENSTOCK_TEXT(PENSTOCK_ISA),
+    .f32 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient},
+    .bf16 = {LayerNorm, BiasGelu, GeluGradient, MaskColumnSums, CrossEntropyGradient},
+    .layer_norm_gradient = LayerNormGradient,
+    .add_bias = AddBias,
+    .residual = Residual,
+    .column_sums = ColumnSums,
+    .add_row = AddRow,
+    .add_row_gradient = AddRowGradient,
+    .causal_softmax = CausalSoftmax,
+    .scale_rows = ScaleRows,
+    .causal_softmax_gradient = CausalSoftmaxGradient,
+    .cross_entropy = CrossEntropy,
+    .adamw = AdamW,
+    .sgd = Sgd,
+    .fill = Fill,
+    .add_into = AddInto,
+    .squared_norm = SquaredNorm,
+    .to_bf16 = ToBf16,
+};
+
+}  // namespace penstock::PENSTOCK_ISA

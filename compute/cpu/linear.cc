@@ -1,0 +1,83 @@
+#include "compute/cpu/linear.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kChunkMin =
+    128;  // fewer rows cost more for unpacking weights than the cache gains
+constexpr int64_t kChunkMax = 512;
+
+}  // namespace
+
+int64_t ChunkOf(int64_t rows) {
+  for (int64_t chunk = std::min(rows, kChunkMax); chunk >= kChunkMin; --chunk) {
+    if (rows % chunk == 0) {
+      return chunk;
+    }
+  }
+  return rows;
+}
+
+template <typename Number>
+absl::StatusOr<Linear<Number>> Linear<Number>::Create(CpuContext& context, const LinearShape& shape,
+                                                      int parameter) {
+  const auto type =
+      std::is_same_v<Number, float> ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+  ProductShape forward{shape.chunk, shape.outputs, shape.inputs};
+  forward.transposed_right = shape.outputs_first;
+  ProductShape backward_input{shape.chunk, shape.inputs, shape.outputs};
+  backward_input.transposed_right = !shape.outputs_first;
+  ProductShape backward_weight{shape.inputs, shape.outputs, shape.rows};
+  if (shape.outputs_first) {
+    std::swap(backward_weight.rows, backward_weight.columns);
+  }
+  backward_weight.transposed_left = true;
+  backward_weight.accumulate = true;
+
+  Linear linear;
+  linear.parameter_ = parameter;
+  linear.outputs_first_ = shape.outputs_first;
+  PENSTOCK_ASSIGN_OR_RETURN(linear.forward_, MatrixProduct::Create(context, forward, type));
+  PENSTOCK_ASSIGN_OR_RETURN(linear.backward_input_,
+                            MatrixProduct::Create(context, backward_input, type));
+  PENSTOCK_ASSIGN_OR_RETURN(linear.backward_weight_,
+                            MatrixProduct::Create(context, backward_weight, type));
+  return linear;
+}
+
+template <typename Number>
+const void* Linear<Number>::Weight(const WeightView& weights) const {
+  if constexpr (std::is_same_v<Number, float>) {
+    return weights.parameter(parameter_);
+  } else {
+    return weights.bf16_parameter(parameter_);
+  }
+}
+
+template <typename Number>
+void Linear<Number>::Forward(const WeightView& weights, const Number* x, float* y) const {
+  forward_.Run(x, Weight(weights), y);
+}
+
+template <typename Number>
+void Linear<Number>::BackwardInput(const WeightView& weights, const Number* dy, float* dx) const {
+  backward_input_.Run(dy, Weight(weights), dx);
+}
+
+template <typename Number>
+void Linear<Number>::BackwardWeight(const GradientView& gradients, const Number* x,
+                                    const Number* dy) const {
+  const void* left = outputs_first_ ? dy : x;
+  const void* right = outputs_first_ ? x : dy;
+  backward_weight_.Run(left, right, gradients.parameter(parameter_));
+}
+
+template class Linear<float>;
+template class Linear<Bf16>;
+
+}  // namespace penstock

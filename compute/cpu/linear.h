@@ -1,0 +1,55 @@
+// Linear: the three matrix products of a linear map y = x W over the rows of a microbatch.
+//
+// x and y's gradient are float or bf16 (Number), as is the weight that is read; results are float. Rows
+// are taken in equal chunks that fit the cache, so that what surrounds a product works on data that is
+// still there.
+#pragma once
+
+#include <type_traits>
+
+#include "absl/status/statusor.h"
+#include "compute/cpu/product.h"
+#include "compute/layer.h"
+
+namespace penstock {
+
+struct LinearShape {
+  int64_t rows = 0;   // of the microbatch: batch * time
+  int64_t chunk = 0;  // rows of one call of Forward or BackwardInput; see ChunkOf
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
+};
+
+// Rows of a chunk: the largest divisor of `rows` that fits the cache.
+int64_t ChunkOf(int64_t rows);
+
+template <typename Number>
+class Linear {
+  static_assert(std::is_same_v<Number, float> || std::is_same_v<Number, Bf16>);
+
+ public:
+  Linear() = default;
+  // `parameter`: number of the weight in the layer. Errors: as MatrixProduct::Create.
+  static absl::StatusOr<Linear> Create(CpuContext& context, const LinearShape& shape,
+                                       int parameter);
+
+  // y [chunk, outputs] = x [chunk, inputs] W.
+  void Forward(const WeightView& weights, const Number* x, float* y) const;
+  // dx [chunk, inputs] = dy [chunk, outputs] W^T.
+  void BackwardInput(const WeightView& weights, const Number* dy, float* dx) const;
+  // dW += x^T dy, over all rows.
+  void BackwardWeight(const GradientView& gradients, const Number* x, const Number* dy) const;
+
+ private:
+  const void* Weight(const WeightView& weights) const;
+
+  int parameter_ = 0;
+  bool outputs_first_ = false;
+  MatrixProduct forward_, backward_input_, backward_weight_;
+};
+
+extern template class Linear<float>;
+extern template class Linear<Bf16>;
+
+}  // namespace penstock

@@ -1,0 +1,94 @@
+// The MLP of a block: GELU between the two linear maps.
+//
+// F computes GELU and its derivative together, because they share their exponential; I then only
+// multiplies.
+#include <type_traits>
+#include <utility>
+
+#include "compute/cpu/layers.h"
+#include "compute/cpu/residual_branch.h"
+
+namespace penstock {
+namespace {
+
+template <typename Number>
+class GeluMiddle : public Middle<Number> {
+ public:
+  GeluMiddle(CpuContext& context, const BranchShape& shape) : cpu_(context), shape_(shape) {}
+
+  // The derivative, one number for each hidden unit.
+  int64_t stash_bytes() const override {
+    return shape_.rows * shape_.expanded * static_cast<int64_t>(sizeof(Number));
+  }
+  int64_t scratch_bytes() const override {
+    return kInPlace ? 0 : shape_.chunk * shape_.expanded * static_cast<int64_t>(sizeof(float));
+  }
+
+  float* ExpansionTarget(RowRange range, void* stash, void* scratch) override {
+    return InPlaceOr(Derivative(range, stash), scratch);
+  }
+
+  void Forward(RowRange range, float* expansion, const float* bias, Number* output, void* stash,
+               void* /*scratch*/) override {
+    const int64_t width = shape_.expanded;
+    Number* derivative = Derivative(range, stash);
+    cpu_.threads.ForBlocks(range.count, kBlockRows, [&](int64_t row, int64_t count, int64_t) {
+      const int64_t at = row * width;
+      cpu_.kernels.of<Number>().bias_gelu(count, width, expansion + at, bias, derivative + at,
+                                          output + at);
+    });
+  }
+
+  float* IncomingTarget(Number* gradient, void* scratch) override {
+    return InPlaceOr(gradient, scratch);
+  }
+
+  void Backward(RowRange range, float* incoming, Number* gradient, float* block_sums, void* stash,
+                void* /*scratch*/) override {
+    const int64_t width = shape_.expanded;
+    const Number* derivative = Derivative(range, stash);
+    cpu_.threads.ForBlocks(range.count, kBlockRows, [&](int64_t row, int64_t count, int64_t block) {
+      const int64_t at = row * width;
+      cpu_.kernels.of<Number>().gelu_gradient(count, width, incoming + at, derivative + at,
+                                              gradient + at, block_sums + block * width);
+    });
+  }
+
+ private:
+  // Float products can be overwritten where they are; bf16 results need another place than their float
+  // inputs.
+  static constexpr bool kInPlace = std::is_same_v<Number, float>;
+
+  static float* InPlaceOr(Number* place, void* scratch) {
+    if constexpr (kInPlace) {
+      return place;
+    } else {
+      return static_cast<float*>(scratch);
+    }
+  }
+
+  Number* Derivative(RowRange range, void* stash) const {
+    return static_cast<Number*>(stash) + range.first * shape_.expanded;
+  }
+
+  CpuContext& cpu_;
+  const BranchShape shape_;
+};
+
+template <typename Number>
+absl::StatusOr<std::unique_ptr<Layer>> Make(CpuContext& context, const MlpLayer& config,
+                                            BatchShape shape) {
+  const int64_t rows = shape.batch * shape.time;
+  const BranchShape branch{rows, ChunkOf(rows), config.width, config.hidden, config.hidden};
+  return ResidualBranch<Number>::Create(context, branch, Dropout(config.dropout, shape.time),
+                                        std::make_unique<GeluMiddle<Number>>(context, branch));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeCpuMlp(CpuContext& context, const MlpLayer& config,
+                                                  BatchShape shape, bool bf16) {
+  return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);
+}
+
+}  // namespace penstock

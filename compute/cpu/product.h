@@ -1,0 +1,40 @@
+// MatrixProduct: C = A B, or C += A B, of fixed shapes, as one oneDNN matmul primitive made once.
+//
+// A and B are float or bf16, dense and row-major, either may be stored transposed; C is float and sums
+// run in float.
+#pragma once
+
+#include <dnnl.hpp>
+
+#include "absl/status/statusor.h"
+#include "compute/cpu/context.h"
+
+namespace penstock {
+
+struct ProductShape {
+  int64_t rows = 0;     // of C and A
+  int64_t columns = 0;  // of C and B
+  int64_t inner = 0;
+  bool transposed_left = false;   // A is stored as [inner, rows]
+  bool transposed_right = false;  // B is stored as [columns, inner]
+  bool accumulate = false;        // C += instead of C =
+};
+
+class MatrixProduct {
+ public:
+  MatrixProduct() = default;
+
+  // REQUIRES: `context` outlives the product; no pass is running. `type`: f32 or bf16.
+  // Errors: Unimplemented (oneDNN has no such primitive on this machine), Internal (it failed).
+  static absl::StatusOr<MatrixProduct> Create(CpuContext& context, const ProductShape& shape,
+                                              dnnl::memory::data_type type);
+
+  void Run(const void* left, const void* right, float* result) const;
+
+ private:
+  CpuContext* context_ = nullptr;
+  dnnl::matmul primitive_;
+  dnnl::memory left_, right_, result_, scratch_;  // handles, pointed at the operands of each run
+};
+
+}  // namespace penstock
