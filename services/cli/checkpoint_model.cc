@@ -1,0 +1,100 @@
+#include "services/cli/checkpoint_model.h"
+
+#include <cstdio>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
+#include "services/cli/coordinator_client.h"
+
+namespace penstock {
+namespace {
+
+using Fields = std::map<std::string, std::string>;
+
+// The fingerprint's fields about the model; the rest is about training.
+Fields ModelFields(const Fingerprint& fingerprint) {
+  Fields fields;
+  for (const auto& [field, value] : fingerprint) {
+    if (absl::StartsWith(field, "model")) fields[field] = value;
+  }
+  return fields;
+}
+
+int64_t IntegerOrZero(const Fields& fields, const std::string& name) {
+  const auto it = fields.find(name);
+  int64_t value = 0;
+  return it != fields.end() && absl::SimpleAtoi(it->second, &value) ? value : 0;
+}
+
+// What the path or the coordinator says about where the checkpoint is.
+absl::StatusOr<std::string> FindDirectory(Files& files, const std::string& source,
+                                          const std::string& coordinator) {
+  if (files.Exists(source)) return source;
+  if (absl::StrContains(source, '/')) {
+    return absl::NotFoundError(absl::StrCat("there is no checkpoint directory ", source));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client, CoordinatorClient::Connect(coordinator));
+  const absl::StatusOr<v1::GetJobResponse> job = client.GetJob(source);
+  if (!job.ok()) {
+    return Annotate(job.status(),
+                    absl::StrCat("there is no directory ", source, ", and no such job either"));
+  }
+  if (job->result().checkpoint().empty()) {
+    return absl::NotFoundError(absl::StrCat("job ", source, " has no checkpoint yet"));
+  }
+  return job->result().checkpoint();
+}
+
+}  // namespace
+
+absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest) {
+  const Fields fields = ModelFields(manifest.fingerprint);
+  GptConfig config;
+  config.vocabulary = IntegerOrZero(fields, "model.vocabulary");
+  config.context = IntegerOrZero(fields, "model.context");
+  config.width = IntegerOrZero(fields, "model.width");
+  config.layers = (IntegerOrZero(fields, "model layers") - 3) / 2;
+  const auto attention = fields.find("model layer h.0.attention");
+  if (attention != fields.end()) {
+    long long heads = 0;
+    (void)std::sscanf(attention->second.c_str(), "attention(width %*d, heads %lld, dropout %lf)",
+                      &heads, &config.dropout);
+    config.heads = heads;
+  }
+  const auto head = fields.find("model layer head");
+  config.tied_head = head == fields.end() || !absl::StrContains(head->second, "untied");
+  // The proof that nothing was misread: this configuration has that very fingerprint.
+  const absl::StatusOr<Chain> chain = BuildGpt(config);
+  if (!chain.ok() ||
+      ModelFields(MakeFingerprint({.chain = *chain, .optimizer = AdamWConfig()})) != fields) {
+    return absl::UnimplementedError(
+        "the checkpoint holds a model that this version of Penstock cannot build");
+  }
+  return config;
+}
+
+absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& source,
+                                                    const std::string& coordinator) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string path, FindDirectory(files, source, coordinator));
+  CheckpointModel model;
+  if (files.Exists(JoinPath(path, kManifestName))) {
+    model.directory = path;
+    PENSTOCK_ASSIGN_OR_RETURN(model.manifest, VerifyCheckpoint(files, path));
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(FoundCheckpoint found, FindLatestCheckpoint(files, path));
+    model.directory = found.directory;
+    model.manifest = std::move(found.manifest);
+  }
+  const absl::StatusOr<GptConfig> config = GptConfigOf(model.manifest);
+  if (!config.ok()) return Annotate(config.status(), model.directory);
+  model.config = *config;
+  PENSTOCK_ASSIGN_OR_RETURN(model.chain, BuildGpt(model.config));
+  return model;
+}
+
+}  // namespace penstock

@@ -1,0 +1,59 @@
+// penstock export: a checkpoint for Hugging Face.
+#include <memory>
+
+#include "base/status.h"
+#include "services/cli/checkpoint_model.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/hugging_face.h"
+#include "services/cli/json_output.h"
+
+namespace penstock {
+namespace {
+
+struct Options {
+  std::string source;
+  std::string output;
+  std::string coordinator;
+  bool json = false;
+};
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
+                            OpenCheckpointModel(RealFiles(), options.source, options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const ExportedFiles exported,
+                            ExportHuggingFace(RealFiles(), model, options.output));
+  if (options.json) {
+    PrintJson({{"checkpoint", model.directory},
+               {"step", model.manifest.step},
+               {"weights_sha256", model.manifest.weights_sha256},
+               {"parameters", model.chain.parameter_count()},
+               {"model", exported.weights},
+               {"config", exported.config}},
+              console);
+  } else {
+    console.out << "wrote " << exported.weights << " and " << exported.config << " ("
+                << model.chain.parameter_count() << " parameters after step " << model.manifest.step
+                << ")\n";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner DeclareExport(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("source", options->source,
+                 "A checkpoint, a directory of checkpoints (the newest counts), or a job's ID")
+      ->required()
+      ->type_name("ID|CHECKPOINT");
+  app.add_option("-o,--output", options->output,
+                 "A directory for model.safetensors and config.json, or the path of the former")
+      ->required()
+      ->type_name("DIR|FILE.safetensors");
+  AddCoordinatorOption(app, options->coordinator);
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+// penstock list: the coordinator's jobs.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/json_output.h"
+#include "services/cli/result_json.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+struct Options {
+  std::string coordinator;
+  bool json = false;
+};
+
+// How long the job has run, or ran; "-" before it started.
+std::string DurationText(const v1::JobSummary& job) {
+  if (job.started_unix_ms() == 0) return "-";
+  const int64_t end_ms =
+      job.ended_unix_ms() != 0 ? job.ended_unix_ms() : absl::ToUnixMillis(absl::Now());
+  return FormatDuration(static_cast<double>(end_ms - job.started_unix_ms()) * 1e-3);
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ListJobsResponse list, client.ListJobs());
+  if (options.json) {
+    nlohmann::ordered_json jobs = nlohmann::ordered_json::array();
+    for (const v1::JobSummary& job : list.jobs()) jobs.push_back(JobJson(job));
+    PrintJson(jobs, console);
+    return absl::OkStatus();
+  }
+  if (list.jobs_size() == 0) {
+    console.out << "no jobs yet; `penstock submit JOB.yaml` starts one\n";
+    return absl::OkStatus();
+  }
+  Table table({{"ID"},
+               {"NAME"},
+               {"METHOD"},
+               {"STATE"},
+               {"STEP", Table::Align::kRight},
+               {"SUBMITTED"},
+               {"DURATION", Table::Align::kRight},
+               {"NOTE"}});
+  for (const v1::JobSummary& job : list.jobs()) {
+    table.AddRow({job.job_id(), job.name(), job.method(), StateName(job.state()),
+                  absl::StrCat(job.step(), "/", job.steps()), FormatUnixMs(job.submitted_unix_ms()),
+                  DurationText(job), job.error().empty() ? job.reason() : job.error()});
+  }
+  console.out << table.Render();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner DeclareList(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  AddCoordinatorOption(app, options->coordinator);
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,141 @@
+// penstock schedule show | verify: a schedule as text or picture, and whether it is right.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "schedule/digest.h"
+#include "schedule/simulate.h"
+#include "schedule/text.h"
+#include "schedule/verify.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/drawings.h"
+#include "services/cli/json_output.h"
+#include "services/cli/schedule_source.h"
+#include "services/cli/table.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kSpansMax = 200'000;
+
+struct ShowOptions {
+  ScheduleSource source;
+  ScheduleTextOptions text;
+  std::string output;
+  DrawingOptions drawing;
+};
+
+struct VerifyOptions {
+  ScheduleSource source;
+  int32_t capacity = 64;
+  bool json = false;
+};
+
+absl::Status Show(const ShowOptions& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
+  if (options.drawing.any()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
+                              Simulate(schedule, {}, {.timeline_spans_max = kSpansMax}));
+    PENSTOCK_RETURN_IF_ERROR(Draw(result.timeline, schedule.name, options.drawing, console));
+  }
+  const std::string text = PrintSchedule(schedule, options.text);
+  if (!options.output.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.output, text));
+    console.err << "wrote " << options.output << "\n";
+  } else if (!options.drawing.any()) {
+    console.out << text;
+  }
+  return absl::OkStatus();
+}
+
+nlohmann::ordered_json VerifyJson(const Schedule& schedule, const VerifyReport& report) {
+  nlohmann::ordered_json per_stage = nlohmann::ordered_json::array();
+  for (size_t stage = 0; stage < report.stages.size(); ++stage) {
+    const StageCounts& counts = report.stages[stage];
+    per_stage.push_back(
+        {{"stage", stage},
+         {"worker", schedule.topology.worker_of[stage].value},
+         {"staleness", {{"max", counts.staleness.max}, {"mean", counts.staleness.mean()}}},
+         {"version_drift",
+          {{"max", counts.version_drift.max}, {"mean", counts.version_drift.mean()}}},
+         {"versions_peak", counts.versions_peak},
+         {"activations_peak", counts.activations_peak}});
+  }
+  return {{"schedule", schedule.name},
+          {"stages", schedule.topology.stages()},
+          {"microbatches", schedule.range.count},
+          {"actions", report.actions},
+          {"channel_capacity_min", report.channel_capacity_min},
+          {"digest", DigestOf(schedule)},
+          {"per_stage", per_stage}};
+}
+
+std::string VerifyText(const Schedule& schedule, const VerifyReport& report) {
+  Table table({{"STAGE", Table::Align::kRight},
+               {"WORKER", Table::Align::kRight},
+               {"STALENESS", Table::Align::kRight},
+               {"DRIFT", Table::Align::kRight},
+               {"VERSIONS", Table::Align::kRight},
+               {"ACTIVATIONS", Table::Align::kRight}});
+  for (size_t stage = 0; stage < report.stages.size(); ++stage) {
+    const StageCounts& counts = report.stages[stage];
+    table.AddRow(
+        {absl::StrCat(stage), absl::StrCat(schedule.topology.worker_of[stage].value),
+         absl::StrFormat("%d / %.2f", counts.staleness.max, counts.staleness.mean()),
+         absl::StrFormat("%d / %.2f", counts.version_drift.max, counts.version_drift.mean()),
+         absl::StrCat(counts.versions_peak), absl::StrCat(counts.activations_peak)});
+  }
+  return absl::StrCat(schedule.name, " is right: ", report.actions, " actions, ",
+                      schedule.range.count, " microbatches, smallest channel capacity ",
+                      report.channel_capacity_min, "\n\n", table.Render());
+}
+
+absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
+  const absl::StatusOr<VerifyReport> report =
+      Verify(schedule, {.channel_capacity = options.capacity});
+  if (!report.ok()) return Annotate(report.status(), options.source.name);
+  if (options.json) {
+    PrintJson(VerifyJson(schedule, *report), console);
+  } else {
+    console.out << VerifyText(schedule, *report);
+  }
+  return absl::OkStatus();
+}
+
+void AddSource(CLI::App& app, ScheduleSource& source) {
+  app.add_option("schedule", source.name, "A method of the catalog, or a schedule file")
+      ->required()
+      ->type_name("METHOD|FILE");
+  AddScheduleOptions(app, source);
+}
+
+}  // namespace
+
+CommandRunner DeclareSchedule(CLI::App& app) {
+  const auto show = std::make_shared<ShowOptions>();
+  CLI::App* show_app = app.add_subcommand("show", "Print or draw a schedule");
+  AddSource(*show_app, show->source);
+  show_app->add_flag("--merge", show->text.merge_backward, "Write 0B3 for 0I3,0W3");
+  show_app->add_flag("--expand", show->text.expand, "Write every copy of a repeated period");
+  show_app->add_option("-o,--output", show->output, "Write the text to this file")
+      ->type_name("FILE");
+  AddDrawingOptions(*show_app, "--trace", show->drawing);
+
+  const auto verify = std::make_shared<VerifyOptions>();
+  CLI::App* verify_app = app.add_subcommand("verify", "Check a schedule: rules, deadlock, memory");
+  AddSource(*verify_app, verify->source);
+  verify_app->add_option("--capacity", verify->capacity, "Messages a channel holds")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  verify_app->add_flag("--json", verify->json, "Print JSON");
+
+  app.require_subcommand(1);
+  return [show_app, show, verify](Console& console) {
+    return show_app->parsed() ? Show(*show, console) : VerifyOne(*verify, console);
+  };
+}
+
+}  // namespace penstock

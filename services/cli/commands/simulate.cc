@@ -1,0 +1,244 @@
+// penstock simulate: what a method costs, without training.
+#include "schedule/simulate.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "schedule/block_delay.h"
+#include "schedule/verify.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/drawings.h"
+#include "services/cli/json_output.h"
+#include "services/cli/schedule_source.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kSpansMax = 200'000;
+
+// A cost as a flag: one number for all stages, or one for each.
+struct PerStage {
+  const char* flag;
+  std::vector<double> values;
+
+  absl::StatusOr<double> At(int32_t stage, int32_t stages) const {
+    if (values.size() == 1) return values[0];
+    if (values.size() == static_cast<size_t>(stages)) return values[stage];
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": has ", values.size(),
+                                                   " numbers; expected one, or one for each of ",
+                                                   stages, " stages"));
+  }
+};
+
+struct Options {
+  ScheduleSource source;
+  PerStage forward = {"--forward", {1.0}};
+  PerStage backward_input = {"--backward-input", {0.5}};
+  PerStage backward_weight = {"--backward-weight", {0.5}};
+  PerStage update = {"--update", {0.0}};
+  double message_bytes = 0.0;
+  double bytes_per_second = 0.0;
+  double latency = 0.0;
+  double overhead = 0.0;
+  int32_t capacity = 4;
+  DrawingOptions drawing;
+  bool json = false;
+};
+
+// What a simulation tells; without `result` when the schedule blocks for ever.
+struct Report {
+  int32_t channel_capacity_min = 0;
+  std::string deadlock;  // empty: none
+  std::optional<SimulationResult> result;
+  std::optional<BlockDelay> block_delay;  // unknown where the schedule is too short
+};
+
+absl::StatusOr<SimulationCosts> CostsOf(const Options& options, int32_t stages) {
+  SimulationCosts costs;
+  costs.overhead_s = options.overhead;
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    StageCosts cost;
+    PENSTOCK_ASSIGN_OR_RETURN(cost.forward_s, options.forward.At(stage, stages));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_input_s, options.backward_input.At(stage, stages));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_weight_s, options.backward_weight.At(stage, stages));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, options.update.At(stage, stages));
+    costs.stages.push_back(cost);
+  }
+  LinkCosts link = {.bytes = options.message_bytes, .latency_s = options.latency};
+  if (options.bytes_per_second > 0) link.bytes_per_second = options.bytes_per_second;
+  costs.links.assign(stages - 1, link);
+  return costs;
+}
+
+absl::StatusOr<BlockDelay> BlockDelayOf(const Options& options, const Schedule& schedule) {
+  const absl::StatusOr<const Method*> method = FindMethod(options.source.name);
+  if (method.ok()) return PredictBlockDelay(**method, CatalogOptions(options.source));
+  return PredictBlockDelay(schedule);
+}
+
+absl::StatusOr<Report> MakeReport(const Options& options, const Schedule& schedule) {
+  Report report;
+  const absl::StatusOr<VerifyReport> verified = Verify(schedule);
+  PENSTOCK_RETURN_IF_ERROR(verified.status());
+  report.channel_capacity_min = verified->channel_capacity_min;
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
+                            CostsOf(options, schedule.topology.stages()));
+  const absl::StatusOr<SimulationResult> result =
+      Simulate(schedule, costs,
+               {.channel_capacity = options.capacity,
+                .timeline_spans_max = options.drawing.any() ? kSpansMax : 0});
+  if (options.capacity < report.channel_capacity_min &&
+      absl::IsFailedPrecondition(result.status())) {
+    report.deadlock = std::string(result.status().message());
+    return report;
+  }
+  PENSTOCK_RETURN_IF_ERROR(result.status());
+  report.result = *result;
+  const absl::StatusOr<BlockDelay> delay = BlockDelayOf(options, schedule);
+  if (delay.ok()) report.block_delay = *delay;
+  return report;
+}
+
+nlohmann::ordered_json CountJson(const StalenessCount& count) {
+  return {{"max", count.max}, {"mean", count.mean()}};
+}
+
+nlohmann::ordered_json StageJson(int32_t stage, const Schedule& schedule,
+                                 const SimulationResult& result) {
+  const int32_t worker = schedule.topology.worker_of[stage].value;
+  const WorkerTimes& times = result.workers[worker];
+  const StageCounts& counts = result.stages[stage];
+  return {{"stage", stage},
+          {"worker", worker},
+          {"busy_seconds", times.busy_s},
+          {"idle_seconds", times.idle_s()},
+          {"bubble_ratio", times.bubble_ratio},
+          {"staleness", CountJson(counts.staleness)},
+          {"version_drift", CountJson(counts.version_drift)},
+          {"versions_peak", counts.versions_peak},
+          {"activations_peak", counts.activations_peak},
+          {"overhead_seconds", times.overhead_s},
+          {"idle_causes",
+           {{"input", times.wait_input_s},
+            {"credit", times.wait_credit_s},
+            {"collective", times.wait_collective_s},
+            {"done_early", times.done_early_s}}}};
+}
+
+nlohmann::ordered_json ReportJson(const Options& options, const Schedule& schedule,
+                                  const Report& report) {
+  using Json = nlohmann::ordered_json;
+  Json per_stage = Json::array();
+  for (int32_t stage = 0; report.result && stage < schedule.topology.stages(); ++stage) {
+    per_stage.push_back(StageJson(stage, schedule, *report.result));
+  }
+  const auto number = [&](double SimulationResult::*field) {
+    return report.result ? Json((*report.result).*field) : Json();
+  };
+  return {{"method", options.source.name},
+          {"stages", schedule.topology.stages()},
+          {"microbatches", schedule.range.count},
+          {"makespan", number(&SimulationResult::makespan_s)},
+          {"steady_state_period", number(&SimulationResult::steady_state_period_s)},
+          {"bubble_ratio", number(&SimulationResult::bubble_ratio)},
+          {"block_delay", report.block_delay ? Json{{"max", report.block_delay->max},
+                                                    {"mean", report.block_delay->mean}}
+                                             : Json()},
+          {"deadlock", report.deadlock.empty() ? Json(false) : Json(report.deadlock)},
+          {"channel_capacity_min", report.channel_capacity_min},
+          {"per_stage", per_stage}};
+}
+
+std::string ReportText(const Options& options, const Schedule& schedule, const Report& report) {
+  const SimulationResult& result = *report.result;
+  std::string text = absl::StrFormat(
+      "%s, %d stages, %d microbatches: length %g, %g for each further microbatch, bubble %s\n",
+      options.source.name, schedule.topology.stages(), schedule.range.count, result.makespan_s,
+      result.steady_state_period_s, FormatPercent(result.bubble_ratio));
+  if (report.block_delay) {
+    absl::StrAppendFormat(&text, "block delay max %d, mean %.2f; ", report.block_delay->max,
+                          report.block_delay->mean);
+  }
+  absl::StrAppend(&text, "smallest channel capacity ", report.channel_capacity_min, "\n\n");
+  using Align = Table::Align;
+  Table table({{"STAGE", Align::kRight},
+               {"BUSY", Align::kRight},
+               {"IDLE", Align::kRight},
+               {"BUBBLE", Align::kRight},
+               {"STALENESS", Align::kRight},
+               {"DRIFT", Align::kRight},
+               {"VERSIONS", Align::kRight},
+               {"ACTIVATIONS", Align::kRight}});
+  for (int32_t stage = 0; stage < schedule.topology.stages(); ++stage) {
+    const WorkerTimes& times = result.workers[schedule.topology.worker_of[stage].value];
+    const StageCounts& counts = result.stages[stage];
+    table.AddRow(
+        {absl::StrCat(stage), absl::StrFormat("%g", times.busy_s),
+         absl::StrFormat("%g", times.idle_s()), FormatPercent(times.bubble_ratio),
+         absl::StrFormat("%d / %.2f", counts.staleness.max, counts.staleness.mean()),
+         absl::StrFormat("%d / %.2f", counts.version_drift.max, counts.version_drift.mean()),
+         absl::StrCat(counts.versions_peak), absl::StrCat(counts.activations_peak)});
+  }
+  return absl::StrCat(text, table.Render());
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
+  PENSTOCK_ASSIGN_OR_RETURN(const Report report, MakeReport(options, schedule));
+  if (options.json) PrintJson(ReportJson(options, schedule, report), console);
+  if (!report.result) return FailedError(report.deadlock);
+  if (!options.json) console.out << ReportText(options, schedule, report);
+  return Draw(report.result->timeline, schedule.name, options.drawing, console);
+}
+
+void AddCost(CLI::App& app, PerStage& cost, const char* what) {
+  app.add_option(cost.flag, cost.values, what)
+      ->type_name("T[,T...]")
+      ->delimiter(',')
+      ->capture_default_str();
+}
+
+}  // namespace
+
+CommandRunner DeclareSimulate(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("--method", options->source.name,
+                 "A method of the catalog, or a schedule file (`penstock schedule show -o`)")
+      ->required()
+      ->type_name("NAME|FILE");
+  AddScheduleOptions(app, options->source);
+  AddCost(app, options->forward, "Time of a forward, for all stages or one for each");
+  AddCost(app, options->backward_input, "Time of the gradient of the input");
+  AddCost(app, options->backward_weight, "Time of the gradient of the weights");
+  AddCost(app, options->update, "Time of an update");
+  app.add_option("--message-bytes", options->message_bytes, "Size of a message between stages")
+      ->type_name("BYTES")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--bytes-per-second", options->bytes_per_second,
+                 "Speed of a link; default unlimited")
+      ->type_name("BYTES")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--latency", options->latency, "Time of a message on its way")
+      ->type_name("T")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--overhead", options->overhead, "Time lost with every action")
+      ->type_name("T")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--capacity", options->capacity, "Messages a channel holds")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  AddDrawingOptions(app, "--trace", options->drawing);
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,83 @@
+// penstock status: one job, its plan and its result so far.
+#include "base/status.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/json_output.h"
+#include "services/cli/result_json.h"
+#include "services/cli/result_table.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+struct Options {
+  std::string coordinator;
+  std::string job_id;
+  bool json = false;
+};
+
+nlohmann::ordered_json StatusJson(const v1::GetJobResponse& job) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const v1::StageAssignment& stage : job.plan().stages()) {
+    stages.push_back({{"stage", stage.stage()},
+                      {"worker", stage.worker()},
+                      {"address", stage.address()},
+                      {"first_layer", stage.first_layer()},
+                      {"layers", stage.layers()}});
+  }
+  nlohmann::ordered_json json = JobJson(job.summary());
+  json["plan"] = {{"method", job.plan().method()},
+                  {"channel_capacity", job.plan().channel_capacity()},
+                  {"schedule_digest", job.plan().schedule_digest()},
+                  {"stages", stages}};
+  json["result"] = ResultJson(job, {.losses = true});
+  return json;
+}
+
+std::string PlanText(const v1::Plan& plan) {
+  Table table({{"STAGE", Table::Align::kRight}, {"WORKER"}, {"ADDRESS"}, {"LAYERS"}});
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    table.AddRow({absl::StrCat(stage.stage()), stage.worker(), stage.address(),
+                  LayersText(stage.first_layer(), stage.layers())});
+  }
+  return table.Render();
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job, client.GetJob(options.job_id));
+  if (options.json) {
+    PrintJson(StatusJson(job), console);
+    return absl::OkStatus();
+  }
+  const v1::JobSummary& summary = job.summary();
+  console.out << summary.job_id() << " (" << summary.name() << ") is " << StateName(summary.state())
+              << ", step " << summary.step() << " of " << summary.steps() << "\n"
+              << "submitted " << FormatUnixMs(summary.submitted_unix_ms()) << ", started "
+              << FormatUnixMs(summary.started_unix_ms()) << ", ended "
+              << FormatUnixMs(summary.ended_unix_ms()) << "\n";
+  for (const std::string& line : {summary.error(), summary.reason()}) {
+    if (!line.empty()) console.out << line << "\n";
+  }
+  if (job.plan().stages_size() > 0) console.out << "\n" << PlanText(job.plan());
+  if (job.result().steps() > 0) console.out << "\n" << ResultText(job);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner DeclareStatus(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("id", options->job_id, "The job")->required()->type_name("ID");
+  AddCoordinatorOption(app, options->coordinator);
+  app.add_flag("--json", options->json, "Print JSON, the loss of every step included");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,78 @@
+// penstock submit: hands a job to a coordinator and, normally, watches it to its end.
+#include <filesystem>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/data_file.h"
+#include "services/cli/follow.h"
+#include "services/cli/interrupt.h"
+#include "services/cli/job_file.h"
+#include "services/cli/json_output.h"
+#include "services/cli/result_json.h"
+#include "services/cli/result_table.h"
+
+namespace penstock {
+namespace {
+
+struct Options {
+  JobFileOptions job;
+  std::string coordinator;
+  bool no_wait = false;
+  bool json = false;
+};
+
+// Where the text is on this machine, if it is: then its digest goes along, and workers with another
+// file of that name refuse the job.
+absl::Status AddDigestOfLocalData(const std::string& job_path, v1::JobSpec& spec) {
+  const std::string path = DataPath(std::filesystem::path(job_path).parent_path().string(), spec);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path));
+  spec.mutable_data()->mutable_text()->set_sha256(file.sha256);
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJob(options.job));
+  PENSTOCK_RETURN_IF_ERROR(AddDigestOfLocalData(options.job.path, spec));
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
+  if (options.no_wait) {
+    if (options.json) {
+      PrintJson({{"job_id", job_id}}, console);
+    } else {
+      console.out << job_id << "\n";
+    }
+  }
+  console.err << "submitted " << job_id << "; next:\n  penstock logs " << job_id
+              << " -f\n  penstock status " << job_id << "\n  penstock cancel " << job_id << "\n";
+  if (options.no_wait) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
+                            FollowJob(client, job_id, interrupt, console, RealClock(),
+                                      {.on_interrupt = FollowOptions::OnInterrupt::kDetach}));
+  if (options.json) {
+    PrintJson(ResultJson(job, {}), console);
+  } else if (job.result().steps() > 0) {
+    console.out << ResultText(job);
+  }
+  return StatusOfEnd(job);
+}
+
+}  // namespace
+
+CommandRunner DeclareSubmit(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  AddJobFileOptions(app, options->job);
+  AddCoordinatorOption(app, options->coordinator);
+  app.add_flag("--no-wait", options->no_wait, "Print the job's ID and return");
+  app.add_flag("--json", options->json, "Print JSON: the result, or with --no-wait the ID");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,89 @@
+// penstock timeline: the measured timeline of a job's last steps.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/drawings.h"
+#include "services/cli/json_output.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kSecondsPerNs = 1e-9;
+
+struct Options {
+  std::string coordinator;
+  std::string job_id;
+  DrawingOptions drawing;
+  bool json = false;
+};
+
+nlohmann::ordered_json SharesJson(const Timeline& timeline) {
+  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  int32_t worker = 0;
+  for (const TimeShares& shares : SharesOf(timeline)) {
+    nlohmann::ordered_json waits = nlohmann::ordered_json::object();
+    for (int cause = 1; cause < kWaits; ++cause) {
+      const absl::string_view name = WaitName(static_cast<Wait>(cause));
+      waits[std::string(name)] =
+          static_cast<double>(shares.waiting_ns(static_cast<Wait>(cause))) * kSecondsPerNs;
+    }
+    workers.push_back({{"worker", worker++},
+                       {"busy_seconds", static_cast<double>(shares.busy_ns()) * kSecondsPerNs},
+                       {"idle_causes", waits}});
+  }
+  return {{"seconds", static_cast<double>(timeline.end_ns() - timeline.start_ns()) * kSecondsPerNs},
+          {"spans", timeline.spans.size()},
+          {"workers", workers}};
+}
+
+std::string SharesText(const Timeline& timeline) {
+  const double window_ns = static_cast<double>(timeline.end_ns() - timeline.start_ns());
+  Table table({{"WORKER", Table::Align::kRight},
+               {"BUSY", Table::Align::kRight},
+               {"WAITING", Table::Align::kRight}});
+  int32_t worker = 0;
+  for (const TimeShares& shares : SharesOf(timeline)) {
+    table.AddRow({absl::StrCat(worker++),
+                  FormatPercent(static_cast<double>(shares.busy_ns()) / window_ns),
+                  FormatPercent(static_cast<double>(shares.waiting_ns()) / window_ns)});
+  }
+  return absl::StrCat("the last ", FormatDuration(window_ns * kSecondsPerNs), ", ",
+                      timeline.spans.size(), " spans\n", table.Render());
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response,
+                            client.GetTimeline(options.job_id));
+  PENSTOCK_ASSIGN_OR_RETURN(const Timeline timeline, TimelineOf(response));
+  if (timeline.spans.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        "job ", options.job_id, " has no timeline yet; it is there once steps are done"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(Draw(timeline, options.job_id, options.drawing, console));
+  if (options.json) {
+    PrintJson(SharesJson(timeline), console);
+  } else {
+    console.out << SharesText(timeline);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner DeclareTimeline(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("id", options->job_id, "The job")->required()->type_name("ID");
+  AddDrawingOptions(app, "-o,--trace", options->drawing);
+  AddCoordinatorOption(app, options->coordinator);
+  app.add_flag("--json", options->json, "Print where the time went as JSON");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,131 @@
+#include "services/cli/coordinator_client.h"
+
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "job/suggest.h"
+#include "services/rpc/address.h"
+#include "services/rpc/channel.h"
+
+namespace penstock {
+namespace {
+
+// Distinguishes this submission from every other, so that repeating it makes no second job.
+std::string RandomKey() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x%08x%08x", device(), device(), device(), device());
+}
+
+}  // namespace
+
+void AddCoordinatorOption(CLI::App& app, std::string& address) {
+  address = kDefaultCoordinator;
+  app.add_option("--coordinator", address, "Address of the coordinator")
+      ->envname("PENSTOCK_COORDINATOR")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+}
+
+absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const std::string& address) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!parsed.ok()) return Annotate(parsed.status(), "--coordinator");
+  return CoordinatorClient(address, v1::JobService::NewStub(MakeControlChannel(address)));
+}
+
+absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec) {
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = spec;
+  request.set_idempotency_key(RandomKey());
+  const auto response =
+      Call(peer_, *stub_, &v1::JobService::Stub::SubmitJob, request, kClientCallTimeout);
+  if (!response.ok()) return Explain(response.status());
+  return response->job_id();
+}
+
+absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs() {
+  return Explained(Call(peer_, *stub_, &v1::JobService::Stub::ListJobs, {}, kClientCallTimeout));
+}
+
+absl::StatusOr<v1::ListWorkersResponse> CoordinatorClient::ListWorkers() {
+  return Explained(Call(peer_, *stub_, &v1::JobService::Stub::ListWorkers, {}, kClientCallTimeout));
+}
+
+absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const std::string& job_id) {
+  v1::GetJobRequest request;
+  request.set_job_id(job_id);
+  return ExplainedForJob(
+      Call(peer_, *stub_, &v1::JobService::Stub::GetJob, request, kClientCallTimeout), job_id);
+}
+
+absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const std::string& job_id) {
+  v1::CancelJobRequest request;
+  request.set_job_id(job_id);
+  return ExplainedForJob(
+      Call(peer_, *stub_, &v1::JobService::Stub::CancelJob, request, kClientCallTimeout), job_id);
+}
+
+absl::StatusOr<v1::GetTimelineResponse> CoordinatorClient::GetTimeline(const std::string& job_id) {
+  v1::GetTimelineRequest request;
+  request.set_job_id(job_id);
+  return ExplainedForJob(
+      Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, request, kTimelineCallTimeout),
+      job_id);
+}
+
+absl::Status CoordinatorClient::WatchJob(const std::string& job_id, int64_t after_sequence,
+                                         StreamCanceller& canceller,
+                                         const std::function<bool(const v1::JobEvent&)>& on_event) {
+  v1::WatchJobRequest request;
+  request.set_job_id(job_id);
+  request.set_after_sequence(after_sequence);
+  return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, request, kWatchTimeout,
+                    canceller, on_event);
+}
+
+absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
+  const std::string said(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return absl::UnavailableError(
+          absl::StrCat(said, "; is it running? Start it with `penstock-coordinator --listen ",
+                       address_, "`, or name another with --coordinator or PENSTOCK_COORDINATOR"));
+    case absl::StatusCode::kDeadlineExceeded:
+      return absl::DeadlineExceededError(
+          absl::StrCat(said, "; is it a Penstock coordinator, and not overloaded?"));
+    case absl::StatusCode::kUnimplemented:
+      return absl::UnimplementedError(
+          absl::StrCat(said, "; what answers there is not a Penstock coordinator of this version"));
+    default:
+      return status;
+  }
+}
+
+absl::Status CoordinatorClient::ExplainUnknownJob(const std::string& job_id) {
+  const absl::StatusOr<v1::ListJobsResponse> list = ListJobs();
+  std::vector<std::string> ids;
+  if (list.ok()) {
+    for (const v1::JobSummary& job : list->jobs()) ids.push_back(job.job_id());
+  }
+  const std::string nearest = NearestName(job_id, ids);
+  return absl::NotFoundError(absl::StrCat(peer_, ": no job '", job_id, "'; ",
+                                          nearest.empty()
+                                              ? "`penstock list` shows the jobs"
+                                              : absl::StrCat("did you mean ", nearest, "?")));
+}
+
+bool HasEnded(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+std::string StateName(v1::JobState state) {
+  const std::string name = v1::JobState_Name(state);
+  return absl::AsciiStrToLower(name.substr(std::string("JOB_STATE_").size()));
+}
+
+}  // namespace penstock

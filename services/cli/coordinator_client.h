@@ -1,0 +1,78 @@
+// CoordinatorClient: the calls a user makes, with deadlines and errors that say what to do.
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "penstock/v1/cluster.grpc.pb.h"
+#include "services/rpc/client.h"
+
+namespace penstock {
+
+inline constexpr char kDefaultCoordinator[] = "127.0.0.1:7070";
+inline constexpr absl::Duration kClientCallTimeout = absl::Seconds(10);
+// A timeline is gathered from all workers first.
+inline constexpr absl::Duration kTimelineCallTimeout = absl::Seconds(30);
+inline constexpr absl::Duration kWatchTimeout = absl::Minutes(10);
+
+// Declares --coordinator, which PENSTOCK_COORDINATOR replaces; `address` gets its value.
+void AddCoordinatorOption(CLI::App& app, std::string& address);
+
+// Errors of all calls: Unavailable (nobody answers, with the address and what to do), Unimplemented
+// (what answers is not a coordinator). Of those with a job id: NotFound, with the nearest id there is.
+class CoordinatorClient {
+ public:
+  // Errors: InvalidArgument if `address` is not HOST:PORT.
+  static absl::StatusOr<CoordinatorClient> Connect(const std::string& address);
+
+  // Returns the job's id. Errors: InvalidArgument, FailedPrecondition (the job does not fit).
+  absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec);
+  absl::StatusOr<v1::ListJobsResponse> ListJobs();
+  absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& job_id);
+  absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id);
+  absl::StatusOr<v1::ListWorkersResponse> ListWorkers();
+  absl::StatusOr<v1::GetTimelineResponse> GetTimeline(const std::string& job_id);
+
+  // Hands each event after `after_sequence` to `on_event`, which returns false to stop. Returns when the
+  // job has ended, and with DeadlineExceeded after kWatchTimeout (watch again from the last event).
+  absl::Status WatchJob(const std::string& job_id, int64_t after_sequence,
+                        StreamCanceller& canceller,
+                        const std::function<bool(const v1::JobEvent&)>& on_event);
+
+ private:
+  CoordinatorClient(std::string address, std::unique_ptr<v1::JobService::Stub> stub)
+      : address_(std::move(address)), peer_("coordinator " + address_), stub_(std::move(stub)) {}
+
+  // Adds to an error what the user can do about it.
+  absl::Status Explain(const absl::Status& status) const;
+  absl::Status ExplainUnknownJob(const std::string& job_id);
+  template <typename Response>
+  absl::StatusOr<Response> Explained(absl::StatusOr<Response> response) {
+    return response.ok() ? std::move(response) : Explain(response.status());
+  }
+  template <typename Response>
+  absl::StatusOr<Response> ExplainedForJob(absl::StatusOr<Response> response,
+                                           const std::string& job_id) {
+    if (absl::IsNotFound(response.status())) return ExplainUnknownJob(job_id);
+    return Explained(std::move(response));
+  }
+
+  std::string address_;
+  std::string peer_;
+  std::unique_ptr<v1::JobService::Stub> stub_;
+};
+
+// Whether the job has ended, for better or worse.
+bool HasEnded(v1::JobState state);
+// "running", "succeeded", ...
+std::string StateName(v1::JobState state);
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+#include "services/cli/drawings.h"
+
+#include <cerrno>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "schedule/render_svg.h"
+#include "schedule/render_text.h"
+#include "schedule/render_trace.h"
+
+namespace penstock {
+
+void AddDrawingOptions(CLI::App& app, const std::string& trace_flags, DrawingOptions& options) {
+  app.add_option("--svg", options.svg_path, "Draw the timeline into this file")->type_name("FILE");
+  app.add_option(trace_flags, options.trace_path,
+                 "Write the timeline for ui.perfetto.dev or chrome://tracing")
+      ->type_name("FILE.json");
+  app.add_flag("--text", options.text, "Draw the timeline with characters");
+}
+
+absl::Status WriteTextFile(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
+}
+
+absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
+                  Console& console) {
+  if (!options.svg_path.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(
+        WriteTextFile(options.svg_path, RenderSvg(timeline, {.title = title})));
+    console.err << "wrote " << options.svg_path << "\n";
+  }
+  if (!options.trace_path.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.trace_path, RenderTrace(timeline)));
+    console.err << "wrote " << options.trace_path << " (open it in ui.perfetto.dev)\n";
+  }
+  if (options.text) console.out << RenderText(timeline, {.columns = console.columns - 12});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response) {
+  Timeline timeline;
+  timeline.workers = response.workers();
+  for (const v1::TimelineSpan& span : response.spans()) {
+    const bool known = span.worker() >= 0 && span.worker() < response.workers() &&
+                       span.lane() >= 0 && span.lane() < kLanes && span.wait() >= 0 &&
+                       span.wait() < kWaits && span.op() >= 0 &&
+                       span.op() <= static_cast<int>(Op::kFlush);
+    if (!known) {
+      return absl::UnimplementedError(
+          "the timeline holds a kind of span that this version does not know");
+    }
+    timeline.spans.push_back(
+        {.worker = WorkerId(span.worker()),
+         .lane = static_cast<Lane>(span.lane()),
+         .wait = static_cast<Wait>(span.wait()),
+         .action = {static_cast<Op>(span.op()), span.index(), span.microbatch()},
+         .start_ns = span.start_ns(),
+         .end_ns = span.end_ns()});
+  }
+  return timeline;
+}
+
+}  // namespace penstock

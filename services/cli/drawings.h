@@ -1,0 +1,38 @@
+// Drawings: a timeline as the files and pictures a user asks for; --svg, --trace, --text of `simulate`,
+// `timeline` and `schedule show`.
+#pragma once
+
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "penstock/v1/cluster.pb.h"
+#include "schedule/timeline.h"
+#include "services/cli/console.h"
+
+namespace penstock {
+
+struct DrawingOptions {
+  std::string svg_path;    // empty: none
+  std::string trace_path;  // empty: none
+  bool text = false;       // on the terminal
+
+  bool any() const { return text || !svg_path.empty() || !trace_path.empty(); }
+};
+
+// Declares --svg, --text, and the trace under the names `trace_flags` ("-o,--trace").
+void AddDrawingOptions(CLI::App& app, const std::string& trace_flags, DrawingOptions& options);
+
+// Writes what is asked for; `title` stands above the SVG. Notes the paths on `console.err`.
+// Errors: those of the file system, naming the path.
+absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
+                  Console& console);
+
+// Writes a file anew, replacing an old one. Errors: PermissionDenied, NotFound and the like, with path.
+absl::Status WriteTextFile(const std::string& path, const std::string& text);
+
+// Errors: Unimplemented if a span is of a kind that this version does not know.
+absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response);
+
+}  // namespace penstock

@@ -1,0 +1,112 @@
+#include "services/cli/event_text.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/result_json.h"
+#include "services/cli/result_table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+std::string StepText(const v1::StepDone& done) {
+  std::string text = absl::StrFormat("step %d  loss %.4f  rate %.3g", done.step(), done.loss(),
+                                     done.learning_rate());
+  if (done.gradient_norm() > 0) {
+    absl::StrAppendFormat(&text, "  gradient norm %.3g", done.gradient_norm());
+  }
+  return text;
+}
+
+std::string PlanText(const v1::Plan& plan) {
+  std::vector<std::string> stages;
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    stages.push_back(absl::StrCat("stage ", stage.stage(), " (layers ",
+                                  LayersText(stage.first_layer(), stage.layers()), ") on ",
+                                  stage.worker()));
+  }
+  return absl::StrCat("plan: ", plan.method(), ", ", absl::StrJoin(stages, ", "));
+}
+
+std::string StateText(const v1::JobSummary& job) {
+  std::string text = StateName(job.state());
+  for (const std::string& cause : {job.error(), job.reason()}) {
+    if (!cause.empty()) absl::StrAppend(&text, ": ", cause);
+  }
+  return text;
+}
+
+std::string BodyText(const v1::JobEvent& event) {
+  switch (event.kind_case()) {
+    case v1::JobEvent::kStateChanged:
+      return StateText(event.state_changed());
+    case v1::JobEvent::kPlanned:
+      return PlanText(event.planned());
+    case v1::JobEvent::kStepDone:
+      return StepText(event.step_done());
+    case v1::JobEvent::kValidationDone:
+      return absl::StrFormat("step %d  validation loss %.4f", event.validation_done().step(),
+                             event.validation_done().loss());
+    case v1::JobEvent::kCheckpointDone:
+      return absl::StrCat("step ", event.checkpoint_done().step(), "  checkpoint ",
+                          event.checkpoint_done().directory());
+    case v1::JobEvent::kLog:
+      return event.log();
+    case v1::JobEvent::KIND_NOT_SET:
+      break;
+  }
+  return "an event of a newer version";
+}
+
+}  // namespace
+
+std::string EventText(const v1::JobEvent& event) {
+  return absl::StrCat(FormatUnixMs(event.unix_ms()), "  ", BodyText(event));
+}
+
+nlohmann::ordered_json EventJson(const v1::JobEvent& event) {
+  nlohmann::ordered_json json = {{"sequence", event.sequence()}, {"unix_ms", event.unix_ms()}};
+  switch (event.kind_case()) {
+    case v1::JobEvent::kStateChanged:
+      json["event"] = "state_changed";
+      json["job"] = JobJson(event.state_changed());
+      break;
+    case v1::JobEvent::kPlanned:
+      json["event"] = "planned";
+      json["method"] = event.planned().method();
+      json["schedule_digest"] = event.planned().schedule_digest();
+      break;
+    case v1::JobEvent::kStepDone:
+      json["event"] = "step_done";
+      json["step"] = event.step_done().step();
+      json["loss"] = event.step_done().loss();
+      json["learning_rate"] = event.step_done().learning_rate();
+      json["gradient_norm"] = event.step_done().gradient_norm();
+      json["tokens"] = event.step_done().tokens();
+      break;
+    case v1::JobEvent::kValidationDone:
+      json["event"] = "validation_done";
+      json["step"] = event.validation_done().step();
+      json["loss"] = event.validation_done().loss();
+      break;
+    case v1::JobEvent::kCheckpointDone:
+      json["event"] = "checkpoint_done";
+      json["step"] = event.checkpoint_done().step();
+      json["directory"] = event.checkpoint_done().directory();
+      break;
+    case v1::JobEvent::kLog:
+      json["event"] = "log";
+      json["message"] = event.log();
+      break;
+    case v1::JobEvent::KIND_NOT_SET:
+      json["event"] = nullptr;
+      break;
+  }
+  return json;
+}
+
+}  // namespace penstock

@@ -1,0 +1,106 @@
+#include "services/cli/job_file.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+#include "google/protobuf/util/field_mask_util.h"
+#include "job/defaults.h"
+#include "job/yaml.h"
+#include "job/yaml_message.h"
+
+namespace penstock {
+namespace {
+
+// "a.b.c" and "v" as a YAML document of nested mappings.
+std::string NestedYaml(absl::string_view key, absl::string_view value) {
+  std::string text;
+  std::string indent;
+  for (const absl::string_view part : absl::StrSplit(key, '.')) {
+    absl::StrAppend(&text, text.empty() ? "" : "\n", indent, part, ":");
+    indent += "  ";
+  }
+  absl::StrAppend(&text, " ", value, "\n");
+  return text;
+}
+
+// `error` of a document named `name`, without the line and column that nobody wrote.
+absl::Status WithoutPlace(const absl::Status& error, const std::string& name) {
+  absl::string_view message = error.message();
+  if (absl::ConsumePrefix(&message, name)) {
+    message.remove_prefix(std::min(message.find(' '), message.size()));
+  }
+  return absl::Status(error.code(), absl::StrCat(name, ":", message));
+}
+
+}  // namespace
+
+void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
+  app.add_option("job", options.path, "The job file (YAML)")->required()->type_name("JOB.yaml");
+  app.add_option("--set", options.overrides,
+                 "Change a key of the job, as in --set training.seed=2; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  app.add_option("--method", options.method, "Train with this method (`penstock methods`)")
+      ->type_name("NAME");
+  app.add_option("--steps", options.steps, "Train so many steps")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--data", options.data, "Train on this text file")->type_name("FILE");
+  app.add_option(
+         "--resume", options.resume,
+         "Continue from a checkpoint: `latest` of the job's checkpoint directory, or a path")
+      ->type_name("latest|DIR");
+}
+
+absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec) {
+  const std::string name = absl::StrCat("--set ", override_text);
+  const std::pair<std::string, std::string> pair =
+      absl::StrSplit(override_text, absl::MaxSplits('=', 1));
+  if (pair.first.empty() || !absl::StrContains(override_text, '=') ||
+      absl::StrContains(override_text, '\n')) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": expected KEY=VALUE"));
+  }
+  v1::JobSpec changed;
+  YamlPositions positions;
+  const absl::Status read =
+      ReadYamlMessage(NestedYaml(pair.first, pair.second), name, changed, positions);
+  if (!read.ok()) return WithoutPlace(read, name);
+  google::protobuf::FieldMask mask;
+  mask.add_paths(pair.first);
+  google::protobuf::util::FieldMaskUtil::MergeOptions merge;
+  merge.set_replace_message_fields(true);
+  merge.set_replace_repeated_fields(true);
+  google::protobuf::util::FieldMaskUtil::MergeMessageTo(changed, mask, merge, &spec);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
+  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, ReadJobFile(options.path));
+  for (const std::string& override_text : options.overrides) {
+    PENSTOCK_RETURN_IF_ERROR(ApplyOverride(override_text, spec));
+  }
+  if (!options.method.empty()) spec.mutable_pipeline()->set_method(options.method);
+  if (options.steps > 0) spec.mutable_training()->set_steps(options.steps);
+  if (!options.data.empty()) {
+    std::error_code error;
+    spec.mutable_data()->mutable_text()->set_path(
+        std::filesystem::absolute(options.data, error).lexically_normal().string());
+  }
+  if (!options.resume.empty()) {
+    const bool latest = options.resume == "latest";
+    std::error_code error;
+    spec.mutable_checkpoint()->set_resume(
+        latest ? options.resume : std::filesystem::absolute(options.resume, error).string());
+  }
+  FillDefaults(spec);
+  PENSTOCK_RETURN_IF_ERROR(Annotate(ValidateJob(spec), options.path));
+  return spec;
+}
+
+}  // namespace penstock

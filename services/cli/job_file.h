@@ -1,0 +1,38 @@
+// JobFile: a job as named on the command line: a YAML file and what the options change in it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "penstock/v1/job.pb.h"
+
+namespace penstock {
+
+struct JobFileOptions {
+  std::string path;
+  std::vector<std::string> overrides;  // "training.steps=100"
+  std::string method;                  // empty: the file's
+  int64_t steps = 0;                   // 0: the file's
+  std::string data;                    // a text file instead of the job's; empty: the job's
+  std::string resume;                  // empty: the file's
+};
+
+// Declares JOB.yaml, --set, --method, --steps, --data and --resume.
+void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
+
+// Reads the file, applies the options, and validates the outcome. A path given by --data is made
+// absolute.
+// Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
+absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options);
+
+// Sets one key: "training.steps=100", the value written as in YAML. A key of another kind of a choice
+// (training.optimizer.sgd.momentum where the job has adamw) replaces the kind.
+// Errors: InvalidArgument with the override in front.
+absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec);
+
+}  // namespace penstock

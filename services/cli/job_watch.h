@@ -1,0 +1,61 @@
+// JobWatch: a job's events as they come, read by a thread of its own.
+//
+// A broken stream is taken up again after the last event that came, so nothing is missed and nothing
+// comes twice.
+//
+// Thread-compatible.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "services/cli/coordinator_client.h"
+
+namespace penstock {
+
+class JobWatch {
+ public:
+  // How long a coordinator may be away before the watch gives up.
+  static constexpr absl::Duration kReconnectTimeout = absl::Seconds(30);
+  // Events read ahead of the user; beyond it the stream waits.
+  static constexpr size_t kEventsMax = 4096;
+
+  // REQUIRES: `client` outlives the watch.
+  JobWatch(CoordinatorClient& client, std::string job_id);
+  ~JobWatch();
+  JobWatch(const JobWatch&) = delete;
+  JobWatch& operator=(const JobWatch&) = delete;
+
+  // The next event, or nothing if none came within `timeout` or the stream has ended.
+  std::optional<v1::JobEvent> Next(absl::Duration timeout);
+
+  // Whether there will be no more events, all of them taken. `status` then says why: OK when the job
+  // has ended.
+  bool Done();
+  absl::Status status();
+
+ private:
+  void Read();
+  // False when the watch is ending.
+  bool Push(const v1::JobEvent& event);
+
+  CoordinatorClient& client_;
+  const std::string job_id_;
+  StreamCanceller canceller_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<v1::JobEvent> events_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread thread_;  // last, so that it starts with all of the above in place
+};
+
+}  // namespace penstock

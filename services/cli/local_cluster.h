@@ -1,0 +1,71 @@
+// LocalCluster: a coordinator in this process and worker processes beside it, on loopback, for the
+// length of one `penstock train`.
+//
+// Ports are chosen by the system and known to nobody else. Whatever happens to this process, the
+// supervisor (supervisor.h) ends the workers and clears up after them.
+//
+// Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "services/cli/supervisor.h"
+#include "services/coordinator/coordinator_server.h"
+
+namespace penstock {
+
+struct LocalClusterOptions {
+  int workers = 1;
+  int threads = 1;                   // of each worker's kernels
+  std::string data_root;             // for relative data paths
+  std::string checkpoint_directory;  // swept of unfinished checkpoints at the end; empty: none
+};
+
+class LocalCluster {
+ public:
+  static constexpr absl::Duration kStartTimeout = absl::Seconds(20);
+  static constexpr absl::Duration kStopGrace = absl::Seconds(5);
+
+  // Forks the supervisor. REQUIRES: the process has one thread.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Fork(LocalClusterOptions options);
+  // Stop() without grace.
+  ~LocalCluster();
+
+  // Starts the coordinator and the workers, and waits until all have registered.
+  // Errors: NotFound (no penstock-worker beside this program), Unavailable (a worker ended, with its
+  // last words), DeadlineExceeded.
+  absl::Status Start(Clock& clock);
+
+  // HOST:PORT of the coordinator. REQUIRES: started.
+  std::string address() const;
+
+  // OK while all workers live. Errors: Unavailable naming the worker, how it ended, and its last words.
+  absl::Status Health();
+
+  // Ends everything; with SIGTERM first if `grace` is positive.
+  void Stop(absl::Duration grace);
+
+ private:
+  LocalCluster(LocalClusterOptions options, std::unique_ptr<Supervisor> supervisor)
+      : options_(std::move(options)), supervisor_(std::move(supervisor)) {}
+
+  absl::Status SpawnWorker(const std::string& program, int worker);
+  absl::Status AwaitRegistration(Clock& clock);
+
+  const LocalClusterOptions options_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<CoordinatorServer> coordinator_;
+};
+
+// The path of penstock-worker: beside the running program. Errors: NotFound, saying where it was sought.
+absl::StatusOr<std::string> FindWorkerProgram();
+
+// "worker-0", ...
+std::string LocalWorkerName(int worker);
+
+}  // namespace penstock

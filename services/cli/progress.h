@@ -1,0 +1,58 @@
+// Progress: what is known of a running job, gathered from its events, and how it reads as one line.
+//
+// Thread-compatible; performs no I/O.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+class Progress {
+ public:
+  explicit Progress(int64_t steps) : steps_(steps) {}
+
+  // Takes an event. Returns a note worth a line of its own (a validation, a checkpoint, a log line), or
+  // an empty string.
+  std::string Add(const v1::JobEvent& event);
+  // The stages' reports so far, for their bubbles.
+  void SetStages(const v1::JobResult& result);
+
+  int64_t step() const { return step_; }
+  int64_t steps() const { return steps_; }
+  // Over the last seconds; 0 before the second step.
+  double tokens_per_second() const;
+  // Seconds to the end at the speed so far; nothing before the second step.
+  std::optional<double> remaining_seconds() const;
+
+  // "step 120/400 [=======>      ]  loss 2.341  validation 2.402  12.3 k tokens/s  bubble 8 | 12 %
+  // 1m 20s left", at most `columns` wide: what does not fit is left out from the right.
+  std::string Line(int columns) const;
+  // The same without a bar, for files.
+  std::string PlainLine() const;
+
+ private:
+  struct Mark {
+    int64_t monotonic_ns;  // on the worker's clock
+    int64_t tokens;        // since the start
+  };
+  std::vector<std::string> Facts() const;
+
+  const int64_t steps_;
+  int64_t step_ = 0;
+  int64_t first_step_ = 0;  // of those this run makes
+  int64_t first_ns_ = 0;
+  int64_t tokens_ = 0;
+  double loss_ = 0;
+  std::optional<double> validation_loss_;
+  v1::JobState state_ = v1::JOB_STATE_QUEUED;
+  std::deque<Mark> recent_;
+  std::vector<double> bubbles_;  // by stage
+};
+
+}  // namespace penstock

@@ -1,0 +1,118 @@
+#include "services/cli/result_json.h"
+
+#include <string>
+
+#include "services/cli/coordinator_client.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json StatisticJson(const v1::Statistic& statistic) {
+  return {{"max", statistic.max()}, {"mean", statistic.mean()}};
+}
+
+Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+Json MomentOrNull(int64_t unix_ms) { return unix_ms == 0 ? Json() : Json(unix_ms); }
+
+Json StageJson(const v1::StageReport& stage) {
+  Json idle_causes = Json::object();
+  for (const v1::IdleCause& cause : stage.idle_causes()) {
+    idle_causes[cause.cause()] = cause.seconds();
+  }
+  Json actions = Json::array();
+  for (const v1::ActionTime& action : stage.actions()) {
+    actions.push_back({{"action", action.action()},
+                       {"count", action.count()},
+                       {"seconds", action.seconds()},
+                       {"median_seconds", action.median_seconds()}});
+  }
+  return {{"stage", stage.stage()},
+          {"worker", stage.worker()},
+          {"layers", stage.layers()},
+          {"busy_seconds", stage.busy_seconds()},
+          {"idle_seconds", stage.idle_seconds()},
+          {"bubble_ratio", stage.bubble_ratio()},
+          {"staleness", StatisticJson(stage.staleness())},
+          {"version_drift", StatisticJson(stage.version_drift())},
+          {"versions_peak", stage.versions_peak()},
+          {"activations_peak", stage.activations_peak()},
+          {"bytes_sent", stage.bytes_sent()},
+          {"peak_memory_bytes", stage.peak_memory_bytes()},
+          {"first_layer", stage.first_layer()},
+          {"window_seconds", stage.window_seconds()},
+          {"idle_causes", idle_causes},
+          {"messages_sent", stage.messages_sent()},
+          {"updates", stage.updates()},
+          {"allocations_steady", stage.allocations_steady()},
+          {"actions", actions}};
+}
+
+}  // namespace
+
+Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options) {
+  const v1::JobResult& result = job.result();
+  Json per_stage = Json::array();
+  for (const v1::StageReport& stage : result.per_stage()) per_stage.push_back(StageJson(stage));
+  Json validations = Json::array();
+  for (const v1::LossPoint& point : result.validations()) {
+    validations.push_back({{"step", point.step()}, {"loss", point.loss()}});
+  }
+  Json json = {
+      {"job", job.summary().name()},
+      {"method", job.summary().method()},
+      {"stages", result.stages()},
+      {"microbatches", result.microbatches()},
+      {"steps", result.steps()},
+      {"tokens", result.tokens()},
+      {"wall_seconds", result.wall_seconds()},
+      {"tokens_per_second", result.tokens_per_second()},
+      {"train_loss", result.steps() > 0 ? Json(result.train_loss()) : Json()},
+      {"validation_loss", result.has_validation_loss() ? Json(result.validation_loss()) : Json()},
+      {"weights_sha256", TextOrNull(result.weights_sha256())},
+      {"bubble_ratio", result.bubble_ratio()},
+      {"block_delay", StatisticJson(result.block_delay())},
+      {"per_stage", per_stage},
+      {"job_id", TextOrNull(job.summary().job_id())},
+      {"state", StateName(job.summary().state())},
+      {"error", TextOrNull(job.summary().error())},
+      {"checkpoint", TextOrNull(result.checkpoint())},
+      {"validations", validations},
+      {"extra_cuts", std::vector<int64_t>(result.extra_cuts().begin(), result.extra_cuts().end())}};
+  if (options.losses) {
+    Json losses = Json::array();
+    for (const v1::LossPoint& point : result.losses()) {
+      losses.push_back({{"step", point.step()}, {"loss", point.loss()}});
+    }
+    json["losses"] = losses;
+  }
+  return json;
+}
+
+Json JobJson(const v1::JobSummary& job) {
+  return {{"job_id", job.job_id()},
+          {"name", job.name()},
+          {"method", job.method()},
+          {"state", StateName(job.state())},
+          {"step", job.step()},
+          {"steps", job.steps()},
+          {"submitted_unix_ms", MomentOrNull(job.submitted_unix_ms())},
+          {"started_unix_ms", MomentOrNull(job.started_unix_ms())},
+          {"ended_unix_ms", MomentOrNull(job.ended_unix_ms())},
+          {"error", TextOrNull(job.error())},
+          {"reason", TextOrNull(job.reason())}};
+}
+
+Json WorkerJson(const v1::WorkerSummary& worker) {
+  return {{"name", worker.name()},
+          {"address", worker.address()},
+          {"alive", worker.alive()},
+          {"device", worker.device()},
+          {"memory_bytes", worker.memory_bytes()},
+          {"job_id", TextOrNull(worker.job_id())},
+          {"last_heartbeat_ms_ago", worker.last_heartbeat_ms_ago()},
+          {"metrics_address", TextOrNull(worker.metrics_address())}};
+}
+
+}  // namespace penstock

@@ -1,0 +1,21 @@
+// A job's messages as JSON, with the keys docs/cli.md documents.
+//
+// Keys keep their order and are always there; what is not known is null.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+// A result as `train --json` prints it. `losses`: adds the loss of every step.
+struct ResultJsonOptions {
+  bool losses = false;
+};
+nlohmann::ordered_json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options);
+
+nlohmann::ordered_json JobJson(const v1::JobSummary& job);
+nlohmann::ordered_json WorkerJson(const v1::WorkerSummary& worker);
+
+}  // namespace penstock

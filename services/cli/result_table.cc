@@ -1,0 +1,82 @@
+#include "services/cli/result_table.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+// "input 12 %, credit 3 %": where a stage's time went besides work, the largest shares.
+std::string IdleText(const v1::StageReport& stage) {
+  std::vector<std::string> parts;
+  for (const v1::IdleCause& cause : stage.idle_causes()) {
+    const double share = stage.window_seconds() > 0 ? cause.seconds() / stage.window_seconds() : 0;
+    if (share >= 0.005) parts.push_back(absl::StrFormat("%s %.0f %%", cause.cause(), share * 100));
+  }
+  return parts.empty() ? "-" : absl::StrJoin(parts, ", ");
+}
+
+std::string StatisticText(const v1::Statistic& statistic) {
+  return absl::StrFormat("%g / %.2f", statistic.max(), statistic.mean());
+}
+
+std::string StageTable(const v1::JobResult& result) {
+  using Align = Table::Align;
+  Table table({{"STAGE", Align::kRight},
+               {"WORKER"},
+               {"LAYERS"},
+               {"BUSY", Align::kRight},
+               {"BUBBLE", Align::kRight},
+               {"WAITS FOR"},
+               {"STALENESS", Align::kRight},
+               {"VERSIONS", Align::kRight},
+               {"ACTIVATIONS", Align::kRight},
+               {"SENT", Align::kRight},
+               {"MEMORY", Align::kRight}});
+  for (const v1::StageReport& stage : result.per_stage()) {
+    table.AddRow({absl::StrCat(stage.stage()), stage.worker(),
+                  LayersText(stage.first_layer(), stage.layers()),
+                  FormatDuration(stage.busy_seconds()), FormatPercent(stage.bubble_ratio()),
+                  IdleText(stage), StatisticText(stage.staleness()),
+                  absl::StrCat(stage.versions_peak()), absl::StrCat(stage.activations_peak()),
+                  FormatBytes(stage.bytes_sent()), FormatBytes(stage.peak_memory_bytes())});
+  }
+  return table.Render();
+}
+
+}  // namespace
+
+std::string LayersText(int first, int count) {
+  return count <= 1 ? absl::StrCat(first) : absl::StrCat(first, "-", first + count - 1);
+}
+
+std::string ResultText(const v1::GetJobResponse& job) {
+  const v1::JobResult& result = job.result();
+  std::string text = absl::StrFormat(
+      "%s: %s on %d stage%s, %d steps, %s tokens in %s (%s tokens/s)\n", job.summary().name(),
+      job.summary().method(), result.stages(), result.stages() == 1 ? "" : "s", result.steps(),
+      FormatCount(static_cast<double>(result.tokens())), FormatDuration(result.wall_seconds()),
+      FormatCount(result.tokens_per_second()));
+  absl::StrAppendFormat(&text, "loss %.4f", result.train_loss());
+  if (result.has_validation_loss()) {
+    absl::StrAppendFormat(&text, ", validation %.4f", result.validation_loss());
+  }
+  absl::StrAppendFormat(&text, ", bubble %s, block delay max %g, mean %.2f\n",
+                        FormatPercent(result.bubble_ratio()), result.block_delay().max(),
+                        result.block_delay().mean());
+  if (!result.weights_sha256().empty()) {
+    absl::StrAppend(&text, "weights ", result.weights_sha256(), "\n");
+  }
+  if (!result.checkpoint().empty()) {
+    absl::StrAppend(&text, "checkpoint ", result.checkpoint(), "\n");
+  }
+  if (result.per_stage_size() > 0) absl::StrAppend(&text, "\n", StageTable(result));
+  return text;
+}
+
+}  // namespace penstock

@@ -1,0 +1,31 @@
+// Sampler: draws the next token from logits.
+//
+// Thread-compatible; the same seed gives the same text on every machine with the same logits.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "base/random.h"
+
+namespace penstock {
+
+struct SamplerOptions {
+  double temperature = 1.0;  // 0: always the likeliest token
+  int64_t top_k = 0;         // only so many of the likeliest; 0: all
+  uint64_t seed = 1;
+};
+
+class Sampler {
+ public:
+  explicit Sampler(const SamplerOptions& options);
+
+  // The index of the drawn token. REQUIRES: `logits` is not empty.
+  int32_t Draw(absl::Span<const float> logits);
+
+ private:
+  const SamplerOptions options_;
+  RandomStream random_;
+};
+
+}  // namespace penstock

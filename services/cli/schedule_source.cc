@@ -1,0 +1,72 @@
+#include "services/cli/schedule_source.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/files.h"
+#include "base/status.h"
+#include "job/suggest.h"
+#include "schedule/lower.h"
+#include "schedule/text.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kFileBytesMax = int64_t{256} << 20;
+constexpr int32_t kStagesMax = 1024;
+
+absl::Status NeitherMethodNorFile(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Method& method : Methods()) {
+    names.emplace_back(method.name.data(), method.name.size());
+  }
+  const std::string nearest = NearestName(name, names);
+  return absl::NotFoundError(absl::StrCat("'", name, "' is neither a method nor a file; ",
+                                          nearest.empty()
+                                              ? "`penstock methods` lists the methods"
+                                              : absl::StrCat("did you mean ", nearest, "?")));
+}
+
+absl::StatusOr<Schedule> LoadFile(const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kFileBytesMax));
+  absl::StatusOr<Schedule> schedule = ParseSchedule(text);
+  if (schedule.ok() && IsComputeOnly(*schedule)) {
+    schedule = CompleteSchedule(*std::move(schedule), {});
+  }
+  if (!schedule.ok()) return Annotate(schedule.status(), path);
+  return schedule;
+}
+
+}  // namespace
+
+void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
+  app.add_option("--stages", source.stages, "Stages, one on each worker (of a method)")
+      ->type_name("S")
+      ->check(CLI::Range(1, kStagesMax))
+      ->capture_default_str();
+  app.add_option("--microbatches", source.microbatches, "Microbatches in a step (of a method)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
+      ->capture_default_str();
+  app.add_option("--steps", source.steps, "Steps without a cut between them (of a method)")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
+      ->capture_default_str();
+}
+
+ScheduleOptions CatalogOptions(const ScheduleSource& source) {
+  return {.topology = StraightPipeline(source.stages),
+          .microbatches_per_step = source.microbatches};
+}
+
+absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source) {
+  const absl::StatusOr<const Method*> method = FindMethod(source.name);
+  if (method.ok()) {
+    return BuildSchedule(**method, CatalogOptions(source),
+                         {.first = 0, .count = source.steps * source.microbatches});
+  }
+  if (RealFiles().Exists(source.name)) return LoadFile(source.name);
+  return NeitherMethodNorFile(source.name);
+}
+
+}  // namespace penstock

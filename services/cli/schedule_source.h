@@ -1,0 +1,33 @@
+// ScheduleSource: a schedule as named on the command line: a method with its parameters, or a file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "schedule/catalog/catalog.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+struct ScheduleSource {
+  std::string name;  // of a method, or the path of a file
+  int32_t stages = 4;
+  int64_t microbatches = 8;  // per step
+  int64_t steps = 1;
+};
+
+// Declares --stages, --microbatches and --steps.
+void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
+
+// The options of a catalog schedule: a plain pipeline, no global norm.
+ScheduleOptions CatalogOptions(const ScheduleSource& source);
+
+// A catalog name comes first; anything else is a file in the form of schedule/text.h, whose lists may
+// hold compute actions only (then the messages are added).
+// Errors: InvalidArgument (what the method refuses; line and column of a file), NotFound (neither a
+// method nor a file, with the nearest method).
+absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source);
+
+}  // namespace penstock

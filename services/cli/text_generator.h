@@ -1,0 +1,41 @@
+// TextGenerator: continues a text with a trained byte-level model, in this process.
+//
+// The model sees the last `context` bytes. Every new byte costs one forward pass over them: simple, and
+// quick enough for samples.
+//
+// Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/files.h"
+#include "compute/backend.h"
+#include "compute/stage.h"
+#include "services/cli/checkpoint_model.h"
+#include "services/cli/sampler.h"
+
+namespace penstock {
+
+class TextGenerator {
+ public:
+  // Loads the weights. Errors: DataLoss (a damaged file), Unimplemented (not a byte-level model),
+  // ResourceExhausted.
+  static absl::StatusOr<TextGenerator> Create(Files& files, const CheckpointModel& model);
+
+  // The byte that follows `text`, drawn by `sampler`. REQUIRES: `text` is not empty.
+  absl::StatusOr<char> Next(const std::string& text, Sampler& sampler);
+
+ private:
+  TextGenerator(std::unique_ptr<Backend> backend, int64_t context)
+      : backend_(std::move(backend)), context_(context) {}
+
+  std::unique_ptr<Backend> backend_;
+  int64_t context_;
+  std::unique_ptr<Stage> stage_;  // after the back-end it lives on
+  Tensor input_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,95 @@
+#include "services/cli/job_file.h"
+
+#include "job/yaml.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kJob[] = R"(
+name: test
+model: {gpt: {layers: 2, width: 32, heads: 2, context: 16}}
+data: {text: {path: input.txt, tokenizer: bytes}}
+training:
+  steps: 10
+  batch: 8
+  microbatches: 4
+  optimizer: {adamw: {learning_rate: 1.0e-3, weight_decay: 0.2}}
+validation: {every_steps: 5}
+)";
+
+class OverrideTest : public ::testing::Test {
+ protected:
+  void SetUp() override { PENSTOCK_ASSERT_OK_AND_ASSIGN(spec_, ParseJobYaml(kJob, "job.yaml")); }
+  v1::JobSpec spec_;
+};
+
+TEST_F(OverrideTest, Number_ReplacesTheValueAndNothingElse) {
+  ASSERT_THAT(ApplyOverride("training.steps=25", spec_), IsOk());
+  EXPECT_EQ(spec_.training().steps(), 25);
+  EXPECT_EQ(spec_.training().batch(), 8);
+  EXPECT_EQ(spec_.training().optimizer().adamw().weight_decay(), 0.2);
+}
+
+TEST_F(OverrideTest, Zero_CountsAsAValue) {
+  ASSERT_THAT(ApplyOverride("validation.every_steps=0", spec_), IsOk());
+  EXPECT_EQ(spec_.validation().every_steps(), 0);
+  ASSERT_THAT(ApplyOverride("training.optimizer.adamw.weight_decay=0", spec_), IsOk());
+  EXPECT_TRUE(spec_.training().optimizer().adamw().has_weight_decay());
+  EXPECT_EQ(spec_.training().optimizer().adamw().weight_decay(), 0);
+}
+
+TEST_F(OverrideTest, OtherKindOfAChoice_ReplacesTheKind) {
+  ASSERT_THAT(ApplyOverride("training.optimizer.sgd.learning_rate=0.1", spec_), IsOk());
+  EXPECT_FALSE(spec_.training().optimizer().has_adamw());
+  EXPECT_EQ(spec_.training().optimizer().sgd().learning_rate(), 0.1);
+}
+
+TEST_F(OverrideTest, WholeMessage_ReplacesIt) {
+  ASSERT_THAT(ApplyOverride("training.optimizer={sgd: {learning_rate: 0.5, momentum: 0.9}}", spec_),
+              IsOk());
+  EXPECT_EQ(spec_.training().optimizer().sgd().momentum(), 0.9);
+}
+
+TEST_F(OverrideTest, TextWithSlashesAndEquals_IsTakenAsItIs) {
+  ASSERT_THAT(ApplyOverride("data.text.path=/a b/c=d.txt", spec_), IsOk());
+  EXPECT_EQ(spec_.data().text().path(), "/a b/c=d.txt");
+}
+
+TEST_F(OverrideTest, UnknownKey_NamesTheNearest) {
+  EXPECT_THAT(ApplyOverride("training.stepz=3", spec_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("--set training.stepz=3: "), HasSubstr("steps"))));
+}
+
+TEST_F(OverrideTest, WrongType_SaysExpectedAndGot) {
+  EXPECT_THAT(ApplyOverride("training.steps=many", spec_),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("--set training.steps=many: "), HasSubstr("whole number"),
+                             Not(HasSubstr("many:2:")))));
+}
+
+TEST_F(OverrideTest, NotKeyAndValue_IsRefused) {
+  for (const char* text : {"training.steps", "=3", "a=1\nb=2"}) {
+    EXPECT_THAT(ApplyOverride(text, spec_),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected KEY=VALUE")))
+        << text;
+  }
+}
+
+TEST_F(OverrideTest, BrokenYaml_IsRefused) {
+  for (const char* text : {"training..steps=3", "training.steps={", ".=1", "a b.c=1", "training=3",
+                           "training.=3", "training.steps=[1, 2]"}) {
+    EXPECT_THAT(ApplyOverride(text, spec_),
+                StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("--set ")))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,141 @@
+#include "services/cli/progress.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "services/cli/progress_display.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+
+v1::JobEvent Step(int64_t step, int64_t at_ns, double loss = 2.5, int64_t tokens = 1000) {
+  v1::JobEvent event;
+  event.mutable_step_done()->set_step(step);
+  event.mutable_step_done()->set_loss(loss);
+  event.mutable_step_done()->set_tokens(tokens);
+  event.mutable_step_done()->set_monotonic_ns(at_ns);
+  return event;
+}
+
+v1::JobEvent Validation(int64_t step, double loss) {
+  v1::JobEvent event;
+  event.mutable_validation_done()->set_step(step);
+  event.mutable_validation_done()->set_loss(loss);
+  return event;
+}
+
+class FakeClock final : public Clock {
+ public:
+  int64_t MonotonicNs() override { return now_ns; }
+  absl::Time WallTime() override { return absl::FromUnixNanos(now_ns); }
+  int64_t now_ns = 0;
+};
+
+TEST(ProgressTest, Line_BeforeTheFirstStep_SaysTheState) {
+  Progress progress(100);
+  v1::JobEvent event;
+  event.mutable_state_changed()->set_state(v1::JOB_STATE_PREPARING);
+  progress.Add(event);
+  EXPECT_EQ(progress.PlainLine(), "step 0/100  preparing");
+}
+
+TEST(ProgressTest, Line_WhileRunning_HasLossSpeedAndRemainingTime) {
+  Progress progress(100);
+  for (int64_t step = 1; step <= 10; ++step) progress.Add(Step(step, step * kSecondNs / 2));
+  EXPECT_DOUBLE_EQ(progress.tokens_per_second(), 2000);
+  ASSERT_TRUE(progress.remaining_seconds().has_value());
+  EXPECT_DOUBLE_EQ(*progress.remaining_seconds(), 45);
+  EXPECT_EQ(progress.PlainLine(), "step 10/100  loss 2.5000  2.00 k tokens/s  45.0 s left");
+}
+
+TEST(ProgressTest, Speed_CountsTheLastSecondsOnly) {
+  Progress progress(1000);
+  for (int64_t step = 1; step <= 5; ++step) progress.Add(Step(step, step * 100 * kSecondNs));
+  for (int64_t i = 1; i <= 100; ++i)
+    progress.Add(Step(5 + i, 500 * kSecondNs + i * kSecondNs / 10));
+  EXPECT_NEAR(progress.tokens_per_second(), 10'000, 1);
+}
+
+TEST(ProgressTest, RemainingTime_AfterResume_CountsOwnStepsOnly) {
+  Progress progress(100);
+  progress.Add(Step(91, 0));
+  progress.Add(Step(92, kSecondNs));
+  EXPECT_DOUBLE_EQ(*progress.remaining_seconds(), 8);
+}
+
+TEST(ProgressTest, Line_NarrowTerminal_LeavesOutWhatDoesNotFit) {
+  Progress progress(100);
+  for (int64_t step = 1; step <= 50; ++step) progress.Add(Step(step, step * kSecondNs));
+  v1::JobResult result;
+  result.add_per_stage()->set_bubble_ratio(0.08);
+  result.add_per_stage()->set_bubble_ratio(0.12);
+  progress.SetStages(result);
+  EXPECT_THAT(progress.Line(120), HasSubstr("bubble 8 | 12 %"));
+  for (int columns = 20; columns < 120; ++columns) {
+    const std::string line = progress.Line(columns);
+    if (columns >= 30) EXPECT_LE(line.size(), static_cast<size_t>(columns));
+    EXPECT_THAT(line, HasSubstr("step 50/100 [==="));
+  }
+  EXPECT_THAT(progress.Line(40), Not(HasSubstr("bubble")));
+}
+
+TEST(ProgressTest, Add_Validation_IsANoteAndStaysOnTheLine) {
+  Progress progress(100);
+  progress.Add(Step(1, 0));
+  EXPECT_EQ(progress.Add(Validation(1, 2.25)), "step 1: validation loss 2.2500");
+  EXPECT_THAT(progress.PlainLine(), HasSubstr("validation 2.2500"));
+}
+
+TEST(ProgressDisplayTest, Update_Terminal_RedrawsOneLine) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Console console{out, err, /*err_is_terminal=*/true, 80};
+  FakeClock clock;
+  Progress progress(100);
+  {
+    ProgressDisplay display(console, clock);
+    for (int64_t step = 1; step <= 100; ++step) {
+      clock.now_ns += kSecondNs / 100;
+      progress.Add(Step(step, clock.now_ns));
+      display.Update(progress);
+    }
+    display.Note("a note");
+  }
+  EXPECT_EQ(out.str(), "");
+  const std::string shown = err.str();
+  EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 2);  // the note, and the end
+  EXPECT_LE(std::count(shown.begin(), shown.end(), '\r'), 12);
+}
+
+TEST(ProgressDisplayTest, Update_File_WritesALineNowAndThen) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Console console{out, err, /*err_is_terminal=*/false, 80};
+  FakeClock clock;
+  Progress progress(1000);
+  {
+    ProgressDisplay display(console, clock);
+    for (int64_t step = 1; step <= 1000; ++step) {
+      clock.now_ns += kSecondNs / 20;
+      progress.Add(Step(step, clock.now_ns));
+      display.Update(progress);
+    }
+    display.Finish(progress);
+  }
+  const std::string shown = err.str();
+  EXPECT_THAT(shown, Not(HasSubstr("\r")));
+  EXPECT_THAT(shown, Not(HasSubstr("\x1b")));
+  const auto lines = std::count(shown.begin(), shown.end(), '\n');
+  EXPECT_GE(lines, 5);
+  EXPECT_LE(lines, 6);
+  EXPECT_THAT(shown, HasSubstr("step 1000/1000"));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,115 @@
+#include "services/cli/result_json.h"
+
+#include <sstream>
+
+#include "services/cli/json_output.h"
+#include "services/cli/result_table.h"
+#include "tests/support/golden.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+void SetStatistic(v1::Statistic& statistic, double max, double mean) {
+  statistic.set_max(max);
+  statistic.set_mean(mean);
+}
+
+v1::StageReport Stage(int stage) {
+  v1::StageReport report;
+  report.set_stage(stage);
+  report.set_worker("worker-" + std::to_string(stage));
+  report.set_first_layer(stage * 6);
+  report.set_layers(stage == 0 ? 6 : 1);
+  report.set_busy_seconds(18.25);
+  report.set_idle_seconds(1.75);
+  report.set_window_seconds(20);
+  report.set_bubble_ratio(0.0875);
+  v1::IdleCause& input = *report.add_idle_causes();
+  input.set_cause("input");
+  input.set_seconds(1.5);
+  v1::IdleCause& credit = *report.add_idle_causes();
+  credit.set_cause("credit");
+  credit.set_seconds(0.05);
+  SetStatistic(*report.mutable_staleness(), 1 - stage, 0.5 * (1 - stage));
+  report.mutable_version_drift();
+  report.set_versions_peak(2);
+  report.set_activations_peak(2);
+  report.set_bytes_sent(123'456'789);
+  report.set_messages_sent(400);
+  report.set_peak_memory_bytes(98'765'432);
+  report.set_updates(400);
+  v1::ActionTime& forward = *report.add_actions();
+  forward.set_action("F");
+  forward.set_count(400);
+  forward.set_seconds(6.5);
+  forward.set_median_seconds(0.016);
+  return report;
+}
+
+v1::GetJobResponse Job() {
+  v1::GetJobResponse job;
+  job.mutable_summary()->set_job_id("job-1");
+  job.mutable_summary()->set_name("shakespeare");
+  job.mutable_summary()->set_method("pipedream");
+  job.mutable_summary()->set_state(v1::JOB_STATE_SUCCEEDED);
+  v1::JobResult& result = *job.mutable_result();
+  result.set_stages(2);
+  result.set_microbatches(8);
+  result.set_steps(50);
+  result.set_tokens(204'800);
+  result.set_wall_seconds(20.5);
+  result.set_tokens_per_second(9990.2);
+  result.set_train_loss(2.3412);
+  result.set_validation_loss(2.4021);
+  result.set_weights_sha256(std::string(64, 'a'));
+  result.set_bubble_ratio(0.0875);
+  SetStatistic(*result.mutable_block_delay(), 3, 1.5);
+  *result.add_per_stage() = Stage(0);
+  *result.add_per_stage() = Stage(1);
+  result.set_checkpoint("checkpoints/step-000000000050");
+  result.add_extra_cuts(17);
+  v1::LossPoint& validation = *result.add_validations();
+  validation.set_step(50);
+  validation.set_loss(2.4021);
+  v1::LossPoint& loss = *result.add_losses();
+  loss.set_step(1);
+  loss.set_loss(5.5);
+  return job;
+}
+
+TEST(ResultJsonTest, FinishedJob_MatchesGolden) {
+  ExpectEqualsGolden("cli/result.json", ResultJson(Job(), {.losses = true}).dump(2) + "\n");
+}
+
+TEST(ResultJsonTest, JobWithoutSteps_HasAllKeysAndNulls) {
+  const nlohmann::ordered_json full = ResultJson(Job(), {});
+  const nlohmann::ordered_json empty = ResultJson(v1::GetJobResponse(), {});
+  std::vector<std::string> full_keys;
+  std::vector<std::string> empty_keys;
+  for (const auto& [key, value] : full.items()) full_keys.push_back(key);
+  for (const auto& [key, value] : empty.items()) empty_keys.push_back(key);
+  EXPECT_EQ(full_keys, empty_keys);
+  EXPECT_TRUE(empty["train_loss"].is_null());
+  EXPECT_TRUE(empty["validation_loss"].is_null());
+  EXPECT_TRUE(empty["weights_sha256"].is_null());
+}
+
+TEST(ResultJsonTest, Losses_OnlyWhenAskedFor) {
+  EXPECT_FALSE(ResultJson(Job(), {}).contains("losses"));
+}
+
+TEST(ResultTableTest, FinishedJob_MatchesGolden) {
+  ExpectEqualsGolden("cli/result.txt", ResultText(Job()));
+}
+
+TEST(JsonOutputTest, BytesThatAreNotUtf8_AreReplaced) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Console console{out, err};
+  PrintJson({{"text", "a\xff\xfe"}}, console);
+  EXPECT_EQ(out.str(), "{\n  \"text\": \"a\xEF\xBF\xBD\xEF\xBF\xBD\"\n}\n");
+}
+
+}  // namespace
+}  // namespace penstock
