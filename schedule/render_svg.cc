@@ -114,7 +114,7 @@ class Picture {
   }
 
   void Begin() {
-    const double height = plot_bottom_ + kLegendHeight + kMargin;
+    const double height = plot_bottom_ + kLegendHeight;
     Add("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %s\" width=\"%d\" "
         "height=\"%s\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\">\n",
         options_.width, Px(height), options_.width, Px(height));
@@ -122,12 +122,12 @@ class Picture {
         "<style>\n.bg{fill:#ffffff}.row{fill:#f4f6f8}.grid{stroke:#d5dae0}"
         "text{fill:#3d4651;font-size:12px}.title{fill:#1b222b;font-size:18px;font-weight:600}"
         ".dim{fill:#77818d}.n{fill:#ffffff;font-size:10.5px;text-anchor:middle;"
-        "pointer-events:none}.nd{fill:#174a38}\n";
+        "pointer-events:none}\n";
     for (const Kind& kind : kKindTable) Add(".%s{fill:%s}", kind.css, kind.light);
     svg_ +=
         "\n@media (prefers-color-scheme:dark){.bg{fill:#161b22}.row{fill:#1d232c}"
         ".grid{stroke:#39424e}text{fill:#c5ced8}.title{fill:#f0f4f8}.dim{fill:#8b96a3}"
-        ".n{fill:#0d1117}.nd{fill:#0d1117}\n";
+        ".n{fill:#0d1117}\n";
     for (const Kind& kind : kKindTable) Add(".%s{fill:%s}", kind.css, kind.dark);
     svg_ += "}\n</style>\n";
     Add("<rect class=\"bg\" width=\"%d\" height=\"%s\" rx=\"8\"/>\n", options_.width, Px(height));
@@ -190,9 +190,9 @@ class Picture {
         Px(kRowHeight - 2 * inset), Px(std::min(2.5, width / 3)), what,
         NiceTime(span.duration_ns()));
     const std::string number = absl::StrCat(span.action.microbatch);
-    if (kind <= 2 && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
-      Add("<text class=\"n%s\" x=\"%s\" y=\"%s\">%s</text>", kind == 2 ? " nd" : "",
-          Px(x + width / 2), Px(Y(span.worker.value) + kRowHeight / 2 + 4), number);
+    if (kind <= 1 && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
+      Add("<text class=\"n\" x=\"%s\" y=\"%s\">%s</text>", Px(x + width / 2),
+          Px(Y(span.worker.value) + kRowHeight / 2 + 4), number);
     }
     svg_ += '\n';
   }

@@ -43,12 +43,11 @@ absl::Status CheckTimeline(const Timeline& timeline) {
                        span.action.microbatch >= 0;
     const bool has_cause = span.wait != Wait::kNone;
     if (known && has_cause == (span.lane == Lane::kWait) && span.end_ns >= span.start_ns) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("span ", i, " of a timeline of ", timeline.workers,
-                     " workers is not valid: worker ", span.worker.value, ", lane ",
-                     static_cast<int>(span.lane), ", wait ", static_cast<int>(span.wait),
-                     ", operation ", static_cast<int>(span.action.op), ", from ", span.start_ns,
-                     " to ", span.end_ns, " ns"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "span ", i, " of a timeline of ", timeline.workers, " workers is not valid: worker ",
+        span.worker.value, ", lane ", static_cast<int>(span.lane), ", wait ",
+        static_cast<int>(span.wait), ", operation ", static_cast<int>(span.action.op), ", from ",
+        span.start_ns, " to ", span.end_ns, " ns"));
   }
   return absl::OkStatus();
 }

@@ -3,22 +3,19 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "schedule/block_delay.h"
+#include "schedule/render_text.h"
 #include "schedule/simulate.h"
 #include "schedule/verify.h"
+#include "tests/schedule/schedules.h"
+#include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
 
 using ::testing::HasSubstr;
-
-Schedule Build(absl::string_view method, int32_t stages, int64_t microbatches_per_step,
-               MicrobatchRange range) {
-  const ScheduleOptions options{.topology = StraightPipeline(stages),
-                                .microbatches_per_step = microbatches_per_step};
-  return BuildSchedule(**FindMethod(method), options, range).value();
-}
 
 constexpr int32_t kStagesMax = 32;
 constexpr int64_t kMicrobatches[] = {1, 2, 3, 5, 8, 31, 32, 33, 70};
@@ -27,7 +24,7 @@ TEST(Gpipe, AnySize_MatchesItsClosedForms) {
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
     for (const int64_t m : kMicrobatches) {
       SCOPED_TRACE(testing::Message() << stages << " stages, " << m << " microbatches");
-      const Schedule schedule = Build("gpipe", stages, m, {0, m});
+      const Schedule schedule = CatalogSchedule("gpipe", stages, m, {0, m});
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
                                     Simulate(schedule, {}, {.channel_capacity = 1}));
       EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(m + stages - 1));
@@ -49,7 +46,7 @@ TEST(OneFOneB, AnySize_MatchesItsClosedForms) {
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
     for (const int64_t m : kMicrobatches) {
       SCOPED_TRACE(testing::Message() << stages << " stages, " << m << " microbatches");
-      const Schedule schedule = Build("1f1b", stages, m, {0, m});
+      const Schedule schedule = CatalogSchedule("1f1b", stages, m, {0, m});
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
                                     Simulate(schedule, {}, {.channel_capacity = 1}));
       EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(m + stages - 1));
@@ -71,7 +68,7 @@ TEST(PipeDream, AnySize_MatchesItsClosedForms) {
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
     for (const int64_t n : kMicrobatches) {
       SCOPED_TRACE(testing::Message() << stages << " stages, " << n << " microbatches");
-      const Schedule schedule = Build("pipedream", stages, 1, {7, n});
+      const Schedule schedule = CatalogSchedule("pipedream", stages, 1, {7, n});
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
                                     Simulate(schedule, {}, {.channel_capacity = 1}));
       EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(n) + 2.0 * double(stages - 1));
@@ -97,7 +94,7 @@ TEST(PipeDream, AnySize_MatchesItsClosedForms) {
 
 TEST(PipeDream, ManyMicrobatches_TakesTwoSlotsForEach) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
-                                Simulate(Build("pipedream", 8, 1, {0, 1000}), {}));
+                                Simulate(CatalogSchedule("pipedream", 8, 1, {0, 1000}), {}));
   EXPECT_DOUBLE_EQ(result.steady_state_period_s, 2.0);
 }
 
@@ -110,6 +107,90 @@ TEST(PipeDream, BlockDelay_IsThatOfTheTheory) {
                                   PredictBlockDelay(**FindMethod("pipedream"), options));
     EXPECT_EQ(delay.max, (2 * stages * stages - stages) / 2);
     EXPECT_DOUBLE_EQ(delay.mean, (stages * stages - 1) / 2.0);
+  }
+}
+
+TEST(SendGradientEarly, ShortensTheBubbleOfOneFOneB) {
+  // 4 stages, 8 microbatches: (S-1)/(M+S-1) = 3/11 with a whole backward, 1/5 with the early send.
+  ScheduleOptions options{.topology = StraightPipeline(4), .microbatches_per_step = 8};
+  const SimulationCosts equal{.stages = std::vector<StageCosts>(4, {1, 1, 1, 0})};
+  const Method& method = **FindMethod("1f1b");
+  EXPECT_DOUBLE_EQ(Simulate(*BuildSchedule(method, options, {0, 8}), equal)->bubble_ratio,
+                   3.0 / 11);
+  options.send_gradient_early = true;
+  EXPECT_DOUBLE_EQ(Simulate(*BuildSchedule(method, options, {0, 8}), equal)->bubble_ratio, 0.2);
+}
+
+TEST(Catalog, EveryMethod_HasItsGoldenPicture) {
+  for (const Method& method : Methods()) {
+    const Schedule schedule = CatalogSchedule(method.name, 4, 8, {0, 16});
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const SimulationResult result,
+        Simulate(schedule, {}, {.channel_capacity = 1, .timeline_spans_max = 10'000}));
+    const std::string picture =
+        absl::StrCat(method.name, ": ", method.summary, "\n\n",
+                     RenderText(result.timeline, {.slot_ns = 500'000'000, .columns = 120}), "\n",
+                     PrintSchedule(schedule, {.merge_backward = true}));
+    ExpectEqualsGolden(absl::StrCat("schedule/", method.name, ".txt"), picture);
+  }
+}
+
+TEST(Catalog, EveryMethodAndOption_IsVerified) {
+  for (const Method& method : Methods()) {
+    for (int32_t stages = 1; stages <= 6; ++stages) {
+      for (const bool early : {false, true}) {
+        ScheduleOptions options = method.synchronous && stages > 1
+                                      ? TiedOptions(stages, 3)
+                                      : ScheduleOptions{StraightPipeline(stages), 3};
+        options.global_norm = method.synchronous;
+        options.send_gradient_early = early;
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                      BuildSchedule(method, options, {6, 12}));
+        EXPECT_THAT(Verify(schedule), IsOk()) << PrintSchedule(schedule);
+      }
+    }
+  }
+}
+
+TEST(Evaluation, AnyTopology_ForwardsEverythingAndKeepsNothing) {
+  const Topology looped{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0), WorkerId(1)},
+                        .workers = 2};
+  for (const Topology& topology : {StraightPipeline(1), StraightPipeline(5), looped}) {
+    const Schedule schedule = BuildEvaluation(topology, {10, 7});
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+    EXPECT_EQ(report.channel_capacity_min, 1);
+    for (const StageCounts& counts : report.stages) EXPECT_EQ(counts, StageCounts());
+    EXPECT_THAT(Simulate(schedule, {}), IsOk());
+  }
+}
+
+TEST(FindMethod, UnknownName_ListsTheMethods) {
+  EXPECT_THAT(FindMethod("1f1c"), StatusIs(absl::StatusCode::kNotFound,
+                                           HasSubstr("\"1f1c\"; the methods are gpipe, 1f1b")));
+}
+
+struct BadOptions {
+  absl::string_view method;
+  ScheduleOptions options;
+  MicrobatchRange range;
+  absl::string_view expected;
+};
+
+TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
+  const Topology looped{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)}, .workers = 2};
+  ScheduleOptions norm{.topology = StraightPipeline(2)};
+  norm.global_norm = true;
+  for (const BadOptions& bad :
+       {BadOptions{"1f1b", {StraightPipeline(2), 4}, {0, 6}, "not a whole number of steps of 4"},
+        {"1f1b", {StraightPipeline(2), 4}, {0, 0}, "at least one microbatch"},
+        {"1f1b", {StraightPipeline(2), 4}, {-4, 4}, "at least one microbatch"},
+        {"1f1b", {StraightPipeline(2), 0}, {0, 4}, "at least 1 microbatch"},
+        {"1f1b", {Topology(), 4}, {0, 4}, "at least one stage"},
+        {"gpipe", {looped, 4}, {0, 4}, "3 stages on 2 workers"},
+        {"pipedream", norm, {0, 4}, "no moment with a gradient of the whole model"},
+        {"pipedream", TiedOptions(3, 1), {0, 4}, "stages 0 and 2 cannot share parameters"}}) {
+    EXPECT_THAT(BuildSchedule(**FindMethod(bad.method), bad.options, bad.range),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(std::string(bad.expected))));
   }
 }
 

@@ -1,0 +1,23 @@
+// Partition: where to cut a chain of layers into stages.
+//
+// A pipeline is as fast as its slowest stage, so the largest stage cost comes first. Among the cuts
+// that reach its minimum the sum of the squared stage costs decides (the rest of the work is spread
+// evenly), then the earlier cuts. Exact, by dynamic programming over prefixes of the chain.
+//
+// Pure functions.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace penstock {
+
+// The first layer of each of `stages` contiguous, non-empty stages; the first entry is 0.
+// `layer_costs` are times of one microbatch in any unit. Takes O(stages * layers^2) time.
+//
+// Errors: InvalidArgument if stages < 1, stages > layers, or a cost is negative or not finite.
+absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs, int stages);
+
+}  // namespace penstock

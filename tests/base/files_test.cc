@@ -1,0 +1,96 @@
+#include "base/files.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kSizeMax = 1 << 20;
+
+class FilesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = JoinPath(::testing::TempDir(), std::string("penstock-") + test->name());
+    ASSERT_THAT(files_.RemoveAll(directory_), IsOk());
+    ASSERT_THAT(files_.CreateDirectories(directory_), IsOk());
+  }
+  void TearDown() override { EXPECT_THAT(files_.RemoveAll(directory_), IsOk()); }
+
+  std::string Path(absl::string_view name) const { return JoinPath(directory_, name); }
+
+  Files& files_ = RealFiles();
+  std::string directory_;
+};
+
+TEST_F(FilesTest, WriteDurably_PiecesComeBackAsOneFile) {
+  const std::string large(100'000, 'x');
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"one ", "", large, " two"}), IsOk());
+  EXPECT_THAT(files_.Read(Path("a"), kSizeMax), IsOkAndHolds("one " + large + " two"));
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"short"}), IsOk());
+  EXPECT_THAT(files_.Read(Path("a"), kSizeMax), IsOkAndHolds("short"));
+}
+
+TEST_F(FilesTest, WriteDurably_NoDirectory_NamesThePath) {
+  EXPECT_THAT(files_.WriteDurably(Path("none/a"), {"x"}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none/a"))));
+}
+
+TEST_F(FilesTest, Read_TooLarge_SaysHowMuch) {
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"12345"}), IsOk());
+  EXPECT_THAT(files_.Read(Path("a"), 4),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       AllOf(HasSubstr("5 bytes"), HasSubstr("limit of 4"))));
+  EXPECT_THAT(files_.Read(Path("a"), 5), IsOkAndHolds("12345"));
+}
+
+TEST_F(FilesTest, Read_MissingFileOrDirectory_Fails) {
+  EXPECT_THAT(files_.Read(Path("none"), kSizeMax),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none"))));
+  EXPECT_THAT(files_.Read(directory_, kSizeMax),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("directory")));
+}
+
+TEST_F(FilesTest, RenameDurably_ReplacesAFileButNotADirectory) {
+  ASSERT_THAT(files_.WriteDurably(Path("new"), {"new"}), IsOk());
+  ASSERT_THAT(files_.WriteDurably(Path("old"), {"old"}), IsOk());
+  ASSERT_THAT(files_.RenameDurably(Path("new"), Path("old")), IsOk());
+  EXPECT_FALSE(files_.Exists(Path("new")));
+  EXPECT_THAT(files_.Read(Path("old"), kSizeMax), IsOkAndHolds("new"));
+
+  ASSERT_THAT(files_.CreateDirectories(Path("directory")), IsOk());
+  EXPECT_THAT(files_.RenameDurably(Path("old"), Path("directory")),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("directory")));
+}
+
+TEST_F(FilesTest, RenameDurably_DirectoryWithFiles_MovesThem) {
+  ASSERT_THAT(files_.CreateDirectories(Path("a/b")), IsOk());
+  ASSERT_THAT(files_.WriteDurably(Path("a/b/c"), {"x"}), IsOk());
+  ASSERT_THAT(files_.RenameDurably(Path("a"), Path("z")), IsOk());
+  EXPECT_THAT(files_.Read(Path("z/b/c"), kSizeMax), IsOkAndHolds("x"));
+}
+
+TEST_F(FilesTest, List_IsSortedAndRemoveAllForgives) {
+  ASSERT_THAT(files_.WriteDurably(Path("b"), {""}), IsOk());
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {""}), IsOk());
+  ASSERT_THAT(files_.CreateDirectories(Path("c")), IsOk());
+  EXPECT_THAT(files_.List(directory_), IsOkAndHolds(ElementsAre("a", "b", "c")));
+  EXPECT_THAT(files_.RemoveAll(Path("none")), IsOk());
+  EXPECT_THAT(files_.List(Path("none")), StatusIs(absl::StatusCode::kNotFound, HasSubstr("none")));
+}
+
+TEST(JoinPath, AbsoluteOrEmptyParts_AreRespected) {
+  EXPECT_EQ(JoinPath("a", "b"), "a/b");
+  EXPECT_EQ(JoinPath("a/", "b"), "a/b");
+  EXPECT_EQ(JoinPath("", "b"), "b");
+  EXPECT_EQ(JoinPath("a", "/b"), "/b");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,72 @@
+#include "schedule/action.h"
+
+#include <string>
+
+#include "base/random.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Action, EveryOperation_PrintsAndParses) {
+  for (int op = 0; op < kOps; ++op) {
+    Action action{static_cast<Op>(op)};
+    if (HasIndex(action.op)) action.index = 12;
+    if (HasMicrobatch(action.op)) action.microbatch = 3'456'789'012;
+    EXPECT_THAT(ParseAction(ToString(action)), IsOkAndHolds(action)) << ToString(action);
+  }
+}
+
+TEST(Action, KnownTexts_Print) {
+  EXPECT_EQ(ToString({Op::kForward, 1, 3}), "1F3");
+  EXPECT_EQ(ToString({Op::kSendActivation, 0, 3}), "0SEND_F3");
+  EXPECT_EQ(ToString({Op::kRecvGradient, 2, 0}), "2RECV_B0");
+  EXPECT_EQ(ToString({Op::kBackwardInput, 2, 0}), "2I0");
+  EXPECT_EQ(ToString({Op::kReduce, 4}), "4REDUCE");
+  EXPECT_EQ(ToString({Op::kStep, 1}), "1STEP");
+  EXPECT_EQ(ToString({Op::kNorm}), "NORM");
+  EXPECT_EQ(ToString({Op::kFlush}), "FLUSH");
+}
+
+struct BadText {
+  absl::string_view text, expected;
+};
+
+TEST(ParseAction, BadText_SaysWhatWasExpected) {
+  for (const BadText& bad : {BadText{"", "operation"},
+                             {"1X3", "operation"},
+                             {"1f3", "operation"},
+                             {"F3", "the stage in front of F"},
+                             {"REDUCE", "the group in front of REDUCE"},
+                             {"1F", "the microbatch after F"},
+                             {"1F-3", "the microbatch after F"},
+                             {"1F3x", "the microbatch after F"},
+                             {"1F99999999999999999999", "the microbatch after F"},
+                             {"99999999999F1", "the stage in front of F"},
+                             {"1STEP2", "nothing after STEP"},
+                             {"0FLUSH", "FLUSH without a stage"},
+                             {"1F 3", "the microbatch after F"}}) {
+    EXPECT_THAT(ParseAction(bad.text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(std::string(bad.expected))))
+        << bad.text;
+  }
+}
+
+TEST(ParseAction, RandomText_NeverCrashesAndRoundTrips) {
+  constexpr absl::string_view kAlphabet = "0123456789FIWSENDRCVB_TPLUHOM ,-";
+  RandomStream random(1, 0);
+  for (int round = 0; round < 200'000; ++round) {
+    std::string text;
+    for (uint64_t i = random.Below(9); i > 0; --i) {
+      text += kAlphabet[random.Below(kAlphabet.size())];
+    }
+    const absl::StatusOr<Action> action = ParseAction(text);
+    if (!action.ok()) continue;
+    EXPECT_THAT(ParseAction(ToString(*action)), IsOkAndHolds(*action)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,89 @@
+#include "schedule/lower.h"
+
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tests/schedule/schedules.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Text(const Program& program) {
+  return absl::StrJoin(Expand(program), " ", [](std::string* out, const Action& action) {
+    out->append(ToString(action));
+  });
+}
+
+std::string LowerText(const Topology& topology, int32_t worker, absl::string_view actions,
+                      const LowerOptions& options = {}) {
+  Program compute;
+  for (const absl::string_view action : absl::StrSplit(actions, ' ')) {
+    compute.prologue.push_back(ParseAction(action).value());
+  }
+  return Text(Lower(compute, topology, WorkerId(worker), options));
+}
+
+TEST(Lower, WholeBackward_SendsItsGradientAfterW) {
+  EXPECT_EQ(LowerText(StraightPipeline(3), 1, "1F0 1I0 1W0 1STEP"),
+            "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1I0 1W0 1SEND_B0 1STEP FLUSH");
+}
+
+TEST(Lower, EarlyOrSplitBackward_SendsItsGradientAfterI) {
+  EXPECT_EQ(LowerText(StraightPipeline(2), 1, "1F0 1I0 1W0 1STEP", {.send_gradient_early = true}),
+            "1RECV_F0 1F0 1I0 1SEND_B0 1W0 1STEP FLUSH");
+  EXPECT_EQ(LowerText(StraightPipeline(2), 1, "1F0 1F1 1I0 1I1 1W0 1W1 1STEP"),
+            "1RECV_F0 1F0 1RECV_F1 1F1 1I0 1SEND_B0 1I1 1SEND_B1 1W0 1W1 1STEP FLUSH");
+}
+
+TEST(Lower, EndsOfThePipeline_HaveNoMessagesOutwards) {
+  EXPECT_EQ(LowerText(StraightPipeline(2), 0, "0F0 0I0 0W0 0STEP"),
+            "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP FLUSH");
+  EXPECT_EQ(LowerText(StraightPipeline(1), 0, "0F0 0I0 0W0 0STEP"), "0F0 0I0 0W0 0STEP FLUSH");
+}
+
+TEST(Lower, NeighboursOnOneWorker_ExchangeNoMessages) {
+  const Topology topology{.worker_of = {WorkerId(0), WorkerId(0), WorkerId(1)}, .workers = 2};
+  EXPECT_EQ(LowerText(topology, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP"),
+            "0F0 1F0 1SEND_F0 1RECV_B0 1I0 1W0 0I0 0W0 0STEP 1STEP FLUSH");
+}
+
+TEST(Lower, Groups_AreReducedOnceInAscendingOrderBeforeNormAndSteps) {
+  Topology topology{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)}, .workers = 2};
+  topology.groups = {
+      {.stages = {StageId(1), StageId(2)}},
+      {.stages = {StageId(0), StageId(2)}},
+      {.stages = {StageId(0), StageId(1)}, .quantity = ReduceGroup::Quantity::kWeight}};
+  EXPECT_EQ(LowerText(topology, 0, "2STEP 0STEP 2STEP", {.global_norm = true}),
+            "0REDUCE 1REDUCE NORM 2STEP 0STEP 2STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 1, "1STEP"), "0REDUCE 1STEP FLUSH");
+}
+
+TEST(Lower, PrologueAndPeriod_AreLoweredByThemselves) {
+  const Schedule schedule = CatalogSchedule("pipedream", 2, 1, {0, 3});
+  EXPECT_EQ(schedule.programs[0].period.size(), 6u);
+  EXPECT_EQ(schedule.programs[0].repeats, 2);
+  EXPECT_EQ(Text(schedule.programs[0]),
+            "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0W0 0STEP 0F2 0SEND_F2 0RECV_B1 0I1 0W1 0STEP "
+            "0RECV_B2 0I2 0W2 0STEP FLUSH");
+}
+
+TEST(CompleteSchedule, ListsWithoutStep_GetOneForEachStage) {
+  const Schedule schedule = ScheduleFromText("0F0,,1F0,1B0,0B0\n");
+  EXPECT_EQ(Text(schedule.programs[0]), "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP FLUSH");
+  EXPECT_FALSE(IsComputeOnly(schedule));
+}
+
+TEST(CompleteSchedule, WrongActions_AreNamed) {
+  const Schedule foreign =
+      ParseSchedule("# penstock schedule 1 stages=0,1\n0F0,1F0\n1F0\n").value();
+  EXPECT_THAT(CompleteSchedule(foreign, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("worker 0: 1F0")));
+  const Schedule complete = CatalogSchedule("1f1b", 2, 2, {0, 2});
+  EXPECT_THAT(CompleteSchedule(complete, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("worker 0: 0SEND_F0")));
+}
+
+}  // namespace
+}  // namespace penstock

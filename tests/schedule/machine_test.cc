@@ -1,0 +1,280 @@
+#include "schedule/machine.h"
+
+#include <cstdlib>
+#include <new>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/schedule/schedules.h"
+#include "tests/support/status_matchers.h"
+
+// Counts every allocation of the program.
+namespace {
+int64_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+// One machine and the text of what is done to it.
+class MachineTest : public ::testing::Test {
+ protected:
+  void Make(Topology topology, int32_t worker, WeightPolicy policy = WeightPolicy::kSingle) {
+    topology_ = std::move(topology);
+    machine_.emplace(topology_, WorkerId(worker), policy);
+  }
+  absl::StatusOr<Effect> Apply(absl::string_view action) {
+    return machine_->Apply(ParseAction(action).value());
+  }
+  Effect Do(absl::string_view actions) {
+    Effect effect;
+    for (const absl::string_view action : absl::StrSplit(actions, ' ')) {
+      const absl::StatusOr<Effect> result = Apply(action);
+      EXPECT_THAT(result, IsOk()) << action;
+      if (result.ok()) effect = *result;
+    }
+    return effect;
+  }
+  void ExpectRefused(absl::string_view action, absl::string_view reason) {
+    const std::vector<int64_t> before = State();
+    EXPECT_THAT(Apply(action), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        HasSubstr(absl::StrCat(action, ": ", reason))));
+    EXPECT_EQ(State(), before) << "a refused action must change nothing";
+  }
+  std::vector<int64_t> State(int64_t origin = 0) const {
+    std::vector<int64_t> state;
+    machine_->AppendRelativeState(origin, state);
+    return state;
+  }
+  const StageCounts& counts(int32_t stage) const { return machine_->counts(StageId(stage)); }
+
+  Topology topology_;
+  std::optional<Machine> machine_;
+};
+
+TEST_F(MachineTest, MiddleStage_NeedsWhatTheTableSays) {
+  Make(StraightPipeline(3), 1);
+  ExpectRefused("1F0", "no input");
+  ExpectRefused("1SEND_F0", "no output");
+  Do("1RECV_F0");
+  ExpectRefused("1RECV_F0", "the stage already holds its input");
+  Do("1F0 1SEND_F0");
+  ExpectRefused("1SEND_F0", "no output");
+  ExpectRefused("1I0", "no output gradient");
+  Do("1RECV_B0");
+  ExpectRefused("1W0", "no weight stash");
+  ExpectRefused("1SEND_B0", "no input gradient");
+  Do("1I0");
+  ExpectRefused("1I0", "no stash");
+  ExpectRefused("1STEP", "no accumulated gradient");
+  Do("1SEND_B0 1W0");
+  ExpectRefused("FLUSH", "stage 1 has accumulated gradients without a STEP");
+  Do("1STEP FLUSH");
+}
+
+TEST_F(MachineTest, Error_NamesWorkerActionAndReason) {
+  Make(StraightPipeline(3), 1);
+  Do("1RECV_F0 1F0");
+  EXPECT_EQ(Apply("1I0").status().message(), "worker 1: 1I0: no output gradient");
+}
+
+TEST_F(MachineTest, EndsOfThePipeline_HaveNoMessagesOutwards) {
+  Make(StraightPipeline(2), 0);
+  Do("0F0");
+  ExpectRefused("0RECV_F0", "there is no stage on that side");
+  ExpectRefused("0SEND_B0", "there is no stage on that side");
+  Make(StraightPipeline(2), 1);
+  Do("1RECV_F0 1F0");
+  ExpectRefused("1SEND_F0", "there is no stage on that side");
+  Do("1I0 1W0 1SEND_B0 1STEP FLUSH");
+}
+
+TEST_F(MachineTest, UnknownStageGroupOrMicrobatch_IsRefused) {
+  Make(StraightPipeline(2), 0);
+  ExpectRefused("1F0", "the stage is not on this worker");
+  ExpectRefused("7STEP", "the stage is not on this worker");
+  ExpectRefused("0REDUCE", "no stage of that group is on this worker");
+  EXPECT_THAT(machine_->Apply({Op::kForward, 0, -1}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("negative")));
+  EXPECT_THAT(machine_->Apply({Op::kForward, -1, 0}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not on this worker")));
+}
+
+TEST_F(MachineTest, Flush_NamesTheOldestRemainder) {
+  Make(StraightPipeline(2), 0);
+  Do("0F5 0F4 0SEND_F4");
+  ExpectRefused("FLUSH", "stage 0 still holds the stash of microbatch 4");
+}
+
+TEST_F(MachineTest, Gradients_AreAccumulatedInAscendingOrder) {
+  Make(StraightPipeline(1), 0);
+  Do("0F0 0F1 0F2 0I0 0I1 0I2 0W1");
+  ExpectRefused("0W0", "gradients must be accumulated in the order of the microbatches");
+  const Effect step = Do("0W2 0STEP");
+  EXPECT_EQ(step.microbatches, (MicrobatchRange{1, 2}));
+  EXPECT_EQ(step.version, 1);
+  Do("0W0 0STEP FLUSH");
+}
+
+TEST_F(MachineTest, NeighboursOnOneWorker_HandOverWithoutMessages) {
+  Make({.worker_of = {WorkerId(0), WorkerId(0), WorkerId(1)}, .workers = 2}, 0);
+  ExpectRefused("1F0", "no input");
+  Do("0F0");
+  ExpectRefused("0SEND_F0", "the neighbour is on the same worker, there is no message");
+  ExpectRefused("1RECV_F0", "the neighbour is on the same worker, there is no message");
+  Do("1F0 1SEND_F0");
+  ExpectRefused("0I0", "no output gradient");
+  Do("1RECV_B0 1I0 0I0 1W0 0W0 0STEP 1STEP FLUSH");
+}
+
+TEST_F(MachineTest, HandingOverTwice_IsRefused) {
+  Make({.worker_of = {WorkerId(0), WorkerId(0)}, .workers = 1}, 0);
+  Do("0F0 1F0 1I0 0I0 0W0 0STEP 0F0");
+  ExpectRefused("0F0", "the stage already holds its stash");
+  Do("1W0 1STEP");
+}
+
+TEST_F(MachineTest, Evaluation_AllowsForwardAndItsMessagesOnly) {
+  Make(StraightPipeline(2), 0);
+  machine_->BeginRange(Completeness::kEvaluate);
+  EXPECT_EQ(Do("0F0 0SEND_F0").version, 0);
+  Do("FLUSH");
+  for (const char* action : {"0RECV_B0", "0I0", "0W0", "0STEP", "NORM"}) {
+    EXPECT_THAT(Apply(action), StatusIs(absl::StatusCode::kFailedPrecondition, testing::_));
+  }
+  EXPECT_EQ(counts(0).activations_peak, 0);
+  machine_->BeginRange(Completeness::kTrain);
+  Do("0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP FLUSH");
+}
+
+TEST_F(MachineTest, SinglePolicy_ReadsTheCurrentVersionAndCountsDrift) {
+  Make(StraightPipeline(2), 0);
+  Do("0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0W0");
+  const Effect step = Do("0STEP");
+  EXPECT_FALSE(step.keeps_replaced);
+  EXPECT_EQ(Do("0RECV_B1 0I1").version, 1);
+  EXPECT_EQ(Do("0W1").version, 1);
+  Do("0STEP");
+  EXPECT_EQ(counts(0).version_drift, (StalenessCount{2, 1, 1, 2}));
+  EXPECT_EQ(counts(0).staleness, (StalenessCount{2, 1, 1, 2}));
+  EXPECT_EQ(counts(0).versions_peak, 1);
+}
+
+TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
+  Make(StraightPipeline(2), 0, WeightPolicy::kStash);
+  machine_->SetVersion(StageId(0), 100);
+  EXPECT_EQ(Do("0F0 0SEND_F0").version, 100);
+  EXPECT_EQ(Do("0F1 0SEND_F1 0RECV_B0 0I0").version, 100);
+  EXPECT_EQ(Do("0W0").oldest_live_version, 100);
+  const Effect step = Do("0STEP");
+  EXPECT_TRUE(step.keeps_replaced) << "microbatch 1 still reads version 100";
+  EXPECT_EQ(step.version, 101);
+  EXPECT_EQ(step.oldest_live_version, 100);
+  EXPECT_EQ(counts(0).versions_live, 2);
+  EXPECT_EQ(Do("0F2 0SEND_F2").version, 101);
+  EXPECT_EQ(Do("0RECV_B1 0I1").version, 100);
+  EXPECT_EQ(Do("0W1").oldest_live_version, 101);
+  EXPECT_EQ(counts(0).versions_live, 1);
+  EXPECT_TRUE(Do("0STEP").keeps_replaced);
+  EXPECT_FALSE(Do("0RECV_B2 0I2 0W2 0STEP FLUSH").keeps_replaced);
+  EXPECT_EQ(machine_->version(StageId(0)), 103);
+  EXPECT_EQ(counts(0).versions_peak, 2);
+  EXPECT_EQ(counts(0).staleness, (StalenessCount{3, 1, 2, 3}));
+  EXPECT_EQ(counts(0).version_drift, (StalenessCount{3, 0, 0, 3}));
+}
+
+TEST_F(MachineTest, StashPolicy_ReleasesVersionsInTheOrderTheyWereMade) {
+  Make(StraightPipeline(1), 0, WeightPolicy::kStash);
+  Do("0F0 0F1 0I0 0W0 0STEP 0F2 0F3 0I2 0W2 0STEP");
+  EXPECT_EQ(counts(0).versions_live, 3) << "versions 0 (of 1), 1 (of 3), 2";
+  Do("0I3 0W3 0STEP");
+  EXPECT_EQ(counts(0).versions_live, 3) << "version 1 stays until version 0 goes";
+  EXPECT_EQ(Do("0I1 0W1").oldest_live_version, 3);
+  EXPECT_EQ(counts(0).versions_live, 1);
+}
+
+TEST_F(MachineTest, GroupOfStages_MustReduceBeforeItsSteps) {
+  Make(TiedOptions(2, 1).topology, 0);
+  Do("0F0 0SEND_F0 0RECV_B0 0I0");
+  ExpectRefused("0REDUCE", "stage 0 has accumulated no gradient");
+  Do("0W0");
+  ExpectRefused("0STEP", "the gradient is not reduced over its groups");
+  ExpectRefused("NORM", "the gradient of stage 0 is not reduced over its groups");
+  Do("0REDUCE");
+  ExpectRefused("0REDUCE", "stage 0 is already reduced");
+  Do("0F1 0SEND_F1 0RECV_B1 0I1");
+  ExpectRefused("0W1", "the gradient is already reduced, a STEP must come first");
+  Do("NORM");
+  ExpectRefused("NORM", "the gradient of stage 0 is already normed");
+  Do("0STEP 0W1 0REDUCE 0STEP FLUSH");
+}
+
+TEST_F(MachineTest, GroupWithinAWorker_ReducesOnceForAllItsStages) {
+  Topology topology{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)}, .workers = 2};
+  topology.groups = {{.stages = {StageId(0), StageId(2)}}};
+  Make(topology, 0);
+  Do("0F0 0SEND_F0 2RECV_F0 2F0 2I0 2W0 2SEND_B0");
+  ExpectRefused("0REDUCE", "stage 0 has accumulated no gradient");
+  Do("0RECV_B0 0I0 0W0 0REDUCE 2STEP");
+  ExpectRefused("0REDUCE", "stage 2 has accumulated no gradient");
+  Do("0STEP FLUSH");
+}
+
+TEST_F(MachineTest, ReduceOfWeights_ComesWithoutAccumulatedGradients) {
+  Topology topology = TiedOptions(2, 1).topology;
+  topology.groups[0].quantity = ReduceGroup::Quantity::kWeight;
+  Make(topology, 0);
+  Do("0F0 0SEND_F0 0RECV_B0 0I0 0W0");
+  ExpectRefused("0REDUCE", "stage 0 has accumulated gradients without a STEP");
+  Do("0STEP 0REDUCE FLUSH");
+}
+
+TEST_F(MachineTest, RelativeState_IsTheSameAfterAShiftOfMicrobatchesAndVersions) {
+  Make(StraightPipeline(3), 0, WeightPolicy::kStash);
+  Do("0F0 0SEND_F0 0F1 0SEND_F1");
+  const auto period = [](int64_t k) {
+    return absl::StrCat("0F", k + 2, " 0SEND_F", k + 2, " 0RECV_B", k, " 0I", k, " 0W", k,
+                        " 0STEP");
+  };
+  for (int64_t k = 0; k < 2; ++k) Do(period(k));
+  const std::vector<int64_t> before = State(1);
+  Do(period(2));
+  const std::vector<int64_t> after = State(2);
+  EXPECT_NE(before, after) << "microbatch 1 still reads the initial weights";
+  Do(period(3));
+  EXPECT_EQ(State(3), after);
+}
+
+TEST_F(MachineTest, SteadyState_AllocatesNothing) {
+  const Schedule schedule = CatalogSchedule("pipedream", 8, 1, {0, 3000});
+  Make(schedule.topology, 0, schedule.weight_policy);
+  int64_t allocations_warm = 0;
+  for (ProgramCursor cursor(schedule.programs[0]); !cursor.Done(); cursor.Advance()) {
+    ASSERT_THAT(machine_->Apply(cursor.Current()), IsOk());
+    if (cursor.position() == 1000) allocations_warm = allocations;
+    if (cursor.position() == 15'000) break;
+  }
+  EXPECT_EQ(allocations, allocations_warm);
+}
+
+TEST(AddRange, Counts_AddUpAndPeaksStay) {
+  StageCounts total{.staleness = {2, 3, 4, 5}, .versions_peak = 3, .activations_peak = 1};
+  AddRange({.staleness = {1, 1, 1, 1}, .versions_peak = 2, .activations_peak = 4}, total);
+  EXPECT_EQ(total.staleness, (StalenessCount{3, 3, 5, 6}));
+  EXPECT_EQ(total.versions_peak, 3);
+  EXPECT_EQ(total.activations_peak, 4);
+}
+
+}  // namespace
+}  // namespace penstock

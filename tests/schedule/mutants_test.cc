@@ -1,0 +1,355 @@
+// The verifier against an independent execution, over thousands of broken schedules.
+//
+// The execution here shares nothing with the machine, the interpreter or the verifier: it keeps what
+// exists as a set of named things, picks the next worker at random, and judges at the end. What the
+// verifier accepts must run through in every order, with the counts it promised; what it rejects must
+// not.
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "base/random.h"
+#include "schedule/verify.h"
+#include "tests/schedule/schedules.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+class RandomExecution {
+ public:
+  RandomExecution(const Schedule& schedule, size_t channel_capacity, uint64_t seed)
+      : schedule_(schedule), capacity_(channel_capacity), random_(seed, 1) {
+    for (const Program& program : schedule.programs) lists_.push_back(Expand(program));
+    next_.resize(lists_.size());
+  }
+
+  // Whether all lists are performed and nothing is missing or left.
+  bool RunsThrough() {
+    while (ok_) {
+      std::vector<size_t> ready;
+      for (size_t worker = 0; worker < lists_.size(); ++worker) {
+        if (next_[worker] < lists_[worker].size() && CanGo(worker)) ready.push_back(worker);
+      }
+      if (ready.empty()) break;
+      Go(ready[random_.Below(ready.size())]);
+    }
+    for (size_t worker = 0; worker < lists_.size(); ++worker) {
+      if (next_[worker] < lists_[worker].size()) return false;
+    }
+    for (const auto& [key, messages] : channels_) {
+      if (!messages.empty()) return false;
+    }
+    return ok_ && things_.empty() && accumulated_.empty() && Complete();
+  }
+
+  StalenessCount staleness(int32_t stage) const {
+    const auto found = staleness_.find(stage);
+    return found == staleness_.end() ? StalenessCount() : found->second;
+  }
+
+ private:
+  // ("input", stage, microbatch) and the like.
+  using Thing = std::tuple<std::string, int32_t, int64_t>;
+  using ChannelKey = std::pair<bool, int32_t>;
+
+  const Action& Current(size_t worker) const { return lists_[worker][next_[worker]]; }
+  bool OnWorker(int32_t stage, size_t worker) const {
+    return stage >= 0 && stage < schedule_.topology.stages() &&
+           schedule_.topology.worker_of[stage].value == static_cast<int32_t>(worker);
+  }
+  int32_t last() const { return schedule_.topology.stages() - 1; }
+
+  std::set<size_t> Members(const Action& action) const {
+    std::set<size_t> members;
+    if (action.op == Op::kNorm) {
+      for (size_t worker = 0; worker < lists_.size(); ++worker) members.insert(worker);
+    } else if (action.index < static_cast<int32_t>(schedule_.topology.groups.size())) {
+      for (const StageId stage : schedule_.topology.groups[action.index].stages) {
+        members.insert(schedule_.topology.worker(stage).value);
+      }
+    }
+    return members;
+  }
+
+  bool CanGo(size_t worker) {
+    const Action& a = Current(worker);
+    switch (a.op) {
+      case Op::kSendActivation:
+        return channels_[{false, a.index + 1}].size() < capacity_;
+      case Op::kSendGradient:
+        return channels_[{true, a.index - 1}].size() < capacity_;
+      case Op::kRecvActivation:
+        return !channels_[{false, a.index}].empty();
+      case Op::kRecvGradient:
+        return !channels_[{true, a.index}].empty();
+      case Op::kReduce:
+      case Op::kNorm:
+        for (const size_t member : Members(a)) {
+          if (next_[member] == lists_[member].size() || !(Current(member) == a)) return false;
+        }
+        return true;
+      default:
+        return true;
+    }
+  }
+
+  void Take(const Thing& thing) { ok_ = ok_ && things_.erase(thing) == 1; }
+  void Leave(const Thing& thing) { ok_ = ok_ && things_.insert(thing).second; }
+
+  void Receive(const ChannelKey& channel, const Action& a, const char* what) {
+    ok_ = ok_ && channels_[channel].front() == a.microbatch;
+    channels_[channel].pop_front();
+    Leave({what, a.index, a.microbatch});
+  }
+
+  void Go(size_t worker) {
+    const Action a = Current(worker);
+    if (a.op == Op::kReduce || a.op == Op::kNorm) {
+      const std::set<size_t> members = Members(a);
+      ok_ = ok_ && members.count(worker) == 1;
+      for (const size_t member : members) ++next_[member];
+      for (const size_t member : members) Collective(a, member);
+      return;
+    }
+    ++next_[worker];
+    if (a.op == Op::kFlush) {
+      Flush(worker);
+      return;
+    }
+    ok_ = ok_ && OnWorker(a.index, worker);
+    if (ok_) Perform(a, worker);
+  }
+
+  void Perform(const Action& a, size_t worker) {
+    const int32_t s = a.index;
+    const int64_t m = a.microbatch;
+    const bool local_before = OnWorker(s - 1, worker);
+    const bool local_after = OnWorker(s + 1, worker);
+    switch (a.op) {
+      case Op::kRecvActivation:
+        ok_ = ok_ && s > 0 && !local_before;
+        Receive({false, s}, a, "input");
+        break;
+      case Op::kForward:
+        ++done_[a];
+        if (s > 0) Take({"input", s, m});
+        Leave({"stash", s, m});
+        if (s < last()) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
+        read_[{s, m}] = version_[s];
+        break;
+      case Op::kSendActivation:
+        ok_ = ok_ && s < last() && !local_after;
+        Take({"output", s, m});
+        channels_[{false, s + 1}].push_back(m);
+        break;
+      case Op::kRecvGradient:
+        ok_ = ok_ && s < last() && !local_after;
+        Receive({true, s}, a, "output gradient");
+        break;
+      case Op::kBackwardInput:
+        ++done_[a];
+        Take({"stash", s, m});
+        if (s < last()) Take({"output gradient", s, m});
+        Leave({"weight stash", s, m});
+        if (s > 0) {
+          Leave(local_before ? Thing{"output gradient", s - 1, m} : Thing{"input gradient", s, m});
+        }
+        break;
+      case Op::kSendGradient:
+        ok_ = ok_ && s > 0 && !local_before;
+        Take({"input gradient", s, m});
+        channels_[{true, s - 1}].push_back(m);
+        break;
+      case Op::kBackwardWeight:
+        ++done_[a];
+        Take({"weight stash", s, m});
+        // Ascending without gaps, and not after the gradient was exchanged.
+        ok_ = ok_ && m == next_weight_.try_emplace(s, schedule_.range.first).first->second++;
+        ok_ = ok_ && reduced_[s].empty() && normed_.count(s) == 0;
+        accumulated_[s].push_back(m);
+        break;
+      case Op::kStep:
+        Step(s);
+        break;
+      default:
+        break;
+    }
+  }
+
+  void Step(int32_t s) {
+    ok_ = ok_ && accumulated_.count(s) == 1;
+    for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
+      for (const StageId stage : schedule_.topology.groups[g].stages) {
+        if (stage.value == s) ok_ = ok_ && reduced_[s].count(g) == 1;
+      }
+    }
+    if (!ok_) return;
+    StalenessCount& count = staleness_[s];
+    ++count.updates;
+    for (const int64_t m : accumulated_[s]) {
+      const int64_t staleness = version_[s] - read_[{s, m}];
+      count.max = std::max(count.max, staleness);
+      count.sum += staleness;
+      ++count.microbatches;
+    }
+    accumulated_.erase(s);
+    reduced_[s].clear();
+    normed_.erase(s);
+    ++version_[s];
+  }
+
+  void Collective(const Action& a, size_t member) {
+    for (int32_t s = 0; s <= last(); ++s) {
+      if (!OnWorker(s, member)) continue;
+      size_t groups = 0;
+      bool in_group = a.op == Op::kNorm;
+      for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
+        for (const StageId stage : schedule_.topology.groups[g].stages) {
+          if (stage.value != s) continue;
+          ++groups;
+          in_group |= a.op == Op::kReduce && static_cast<int32_t>(g) == a.index;
+        }
+      }
+      if (!in_group) continue;
+      ok_ = ok_ && accumulated_.count(s) == 1;
+      if (a.op == Op::kNorm) {
+        ok_ = ok_ && reduced_[s].size() == groups && normed_.insert(s).second;
+      } else {
+        ok_ = ok_ && reduced_[s].insert(static_cast<size_t>(a.index)).second;
+      }
+    }
+  }
+
+  void Flush(size_t worker) {
+    for (const Thing& thing : things_) ok_ = ok_ && !OnWorker(std::get<1>(thing), worker);
+    for (const auto& [stage, gradients] : accumulated_) ok_ = ok_ && !OnWorker(stage, worker);
+  }
+
+  bool Complete() const {
+    for (int32_t s = 0; s <= last(); ++s) {
+      for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
+        for (const Op op : {Op::kForward, Op::kBackwardInput, Op::kBackwardWeight}) {
+          const auto found = done_.find({op, s, m});
+          if (found == done_.end() || found->second != 1) return false;
+        }
+      }
+    }
+    return done_.size() == static_cast<size_t>(3 * (last() + 1) * schedule_.range.count);
+  }
+
+  struct Less {
+    bool operator()(const Action& a, const Action& b) const {
+      return std::tuple(a.op, a.index, a.microbatch) < std::tuple(b.op, b.index, b.microbatch);
+    }
+  };
+
+  const Schedule& schedule_;
+  const size_t capacity_;
+  RandomStream random_;
+  std::vector<ActionList> lists_;
+  std::vector<size_t> next_;
+  bool ok_ = true;
+  std::set<Thing> things_;
+  std::map<ChannelKey, std::deque<int64_t>> channels_;
+  std::map<Action, int, Less> done_;
+  std::map<int32_t, int64_t> version_;
+  std::map<std::pair<int32_t, int64_t>, int64_t> read_;  // version by stage and microbatch
+  std::map<int32_t, int64_t> next_weight_;
+  std::map<int32_t, std::vector<int64_t>> accumulated_;
+  std::map<int32_t, std::set<size_t>> reduced_;
+  std::set<int32_t> normed_;
+  std::map<int32_t, StalenessCount> staleness_;
+};
+
+std::vector<Schedule> Originals() {
+  std::vector<Schedule> originals;
+  for (const Method& method : Methods()) {
+    for (const int32_t stages : {2, 3}) {
+      originals.push_back(CatalogSchedule(method.name, stages, 2, {4, 4}));
+    }
+  }
+  ScheduleOptions tied = TiedOptions(3, 2);
+  tied.global_norm = true;
+  originals.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 4}).value());
+  originals.push_back(InterleavedOneFOneB(2, 2, 4));
+  // Two neighbouring stages on one worker, and W apart from I.
+  originals.push_back(ScheduleFromText(
+      "# penstock schedule 1 stages=0,0,1 range=0+3\n"
+      "0F0,1F0,0F1,1F1,1I0,0I0,0F2,1F2,1W0,0W0,1I1,0I1,1W1,0W1,1B2,0B2,0STEP,1STEP\n"
+      "2F0,2I0,2F1,2I1,2W0,2F2,2W1,2B2,2STEP\n"));
+  return originals;
+}
+
+void Mutate(RandomStream& random, Schedule& schedule) {
+  Program& program = schedule.programs[random.Below(schedule.programs.size())];
+  ActionList& list = program.prologue;
+  const size_t i = random.Below(list.size());
+  const size_t j = random.Below(list.size());
+  switch (random.Below(6)) {
+    case 0:
+    case 1:
+      if (i + 1 < list.size()) std::swap(list[i], list[i + 1]);
+      break;
+    case 2:
+      std::swap(list[i], list[j]);
+      break;
+    case 3:
+      if (list.size() > 1) list.erase(list.begin() + static_cast<long>(i));
+      break;
+    case 4: {
+      const Action copy = list[i];
+      list.insert(list.begin() + static_cast<long>(j), copy);
+      break;
+    }
+    case 5: {
+      // Drops a microbatch on every worker; sometimes the range knows.
+      const int64_t dropped = schedule.range.end() - 1;
+      for (Program& each : schedule.programs) {
+        std::erase_if(each.prologue, [&](const Action& action) {
+          return HasMicrobatch(action.op) && action.microbatch == dropped;
+        });
+      }
+      if (random.Below(2) == 0 && schedule.range.count > 1) --schedule.range.count;
+      break;
+    }
+  }
+}
+
+TEST(Verify, ThousandsOfMutants_AreJudgedLikeByAnIndependentExecution) {
+  const std::vector<Schedule> originals = Originals();
+  RandomStream random(17, 0);
+  int accepted = 0;
+  constexpr int kMutants = 20'000;
+  for (int round = 0; round < kMutants; ++round) {
+    Schedule schedule = originals[random.Below(originals.size())];
+    for (Program& program : schedule.programs) program = {.prologue = Expand(program)};
+    for (uint64_t mutations = random.Below(4); mutations > 0; --mutations) Mutate(random, schedule);
+    const auto capacity = static_cast<int32_t>(1 + random.Below(3));
+
+    const absl::StatusOr<VerifyReport> report = Verify(schedule, {.channel_capacity = capacity});
+    // A form that cannot run at all (no FLUSH at the end) is not judged further.
+    if (absl::IsInvalidArgument(report.status())) continue;
+    const int orders = report.ok() ? 3 : 1;
+    for (int order = 0; order < orders; ++order) {
+      RandomExecution execution(schedule, static_cast<size_t>(capacity), random.Next());
+      ASSERT_EQ(execution.RunsThrough(), report.ok())
+          << report.status() << "\ncapacity " << capacity << "\n"
+          << PrintSchedule(schedule);
+      if (!report.ok()) continue;
+      for (int32_t stage = 0; stage < schedule.topology.stages(); ++stage) {
+        ASSERT_EQ(execution.staleness(stage), report->stages[stage].staleness);
+      }
+    }
+    accepted += report.ok();
+  }
+  // Neither everything nor nothing: the comparison means something.
+  EXPECT_GT(accepted, kMutants / 5);
+  EXPECT_LT(accepted, 4 * kMutants / 5);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,159 @@
+#include "schedule/text.h"
+
+#include <string>
+
+#include "base/random.h"
+#include "schedule/digest.h"
+#include "schedule/verify.h"
+#include "tests/schedule/schedules.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<Schedule> Samples() {
+  std::vector<Schedule> samples;
+  for (const Method& method : Methods()) {
+    for (const int32_t stages : {1, 2, 5}) {
+      for (const int64_t steps : {1, 2, 30}) {
+        samples.push_back(CatalogSchedule(method.name, stages, 3, {9, 3 * steps}));
+      }
+    }
+  }
+  ScheduleOptions tied = TiedOptions(4, 2);
+  tied.global_norm = true;
+  tied.topology.groups.push_back({.stages = {StageId(1), StageId(2)},
+                                  .quantity = ReduceGroup::Quantity::kWeight,
+                                  .operation = ReduceGroup::Operation::kMean});
+  samples.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 20}).value());
+  samples.push_back(BuildEvaluation(StraightPipeline(3), {0, 12}));
+  samples.push_back(InterleavedOneFOneB(2, 3, 4));
+  return samples;
+}
+
+TEST(ScheduleText, EverySchedule_ParsesToItself) {
+  for (const Schedule& schedule : Samples()) {
+    EXPECT_THAT(ParseSchedule(PrintSchedule(schedule)), IsOkAndHolds(schedule));
+    EXPECT_THAT(ParseSchedule(PrintSchedule(schedule, {.merge_backward = true})),
+                IsOkAndHolds(schedule));
+  }
+}
+
+TEST(ScheduleText, Expanded_ParsesToTheSameActions) {
+  for (const Schedule& schedule : Samples()) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule parsed,
+                                  ParseSchedule(PrintSchedule(schedule, {.expand = true})));
+    EXPECT_EQ(parsed.topology, schedule.topology);
+    for (size_t i = 0; i < schedule.programs.size(); ++i) {
+      EXPECT_EQ(parsed.programs[i].repeats, 0);
+      EXPECT_EQ(Expand(parsed.programs[i]), Expand(schedule.programs[i]));
+    }
+  }
+}
+
+TEST(ScheduleText, HeaderlessFile_TakesTopologyAndRangeFromTheActions) {
+  // As PyTorch writes it: idle cells are empty, B is a whole backward.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                ParseSchedule("0F4,0F5,,,0B4,,0B5\r\n\n,1F4,1B4,1F5,1B5\n"));
+  EXPECT_EQ(schedule.topology, StraightPipeline(2));
+  EXPECT_EQ(schedule.range, (MicrobatchRange{4, 2}));
+  EXPECT_EQ(schedule.completeness, Completeness::kTrain);
+  EXPECT_EQ(schedule.name, "text");
+  ASSERT_TRUE(IsComputeOnly(schedule));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule complete, CompleteSchedule(schedule, {}));
+  EXPECT_THAT(Verify(complete), IsOk());
+}
+
+TEST(ScheduleText, PeriodInAHeaderlessFile_CountsTowardsTheRange) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule, ParseSchedule("[0F2,FLUSH]*10+3\n"));
+  EXPECT_EQ(schedule.range, (MicrobatchRange{2, 28}));
+  EXPECT_EQ(schedule.completeness, Completeness::kEvaluate);
+}
+
+struct BadText {
+  absl::string_view text, expected;
+};
+
+TEST(ScheduleText, BadText_NamesLineColumnAndToken) {
+  for (const BadText& bad :
+       {BadText{"", "no actions"},
+        {"# a comment alone\n", "no actions"},
+        {"0F0\n1F0,1X1\n", "line 2, column 5: \"1X1\": expected <stage>"},
+        {"0F0,0BB1", "line 1, column 5: \"0BB1\""},
+        {"0F0,0B", "line 1, column 5: \"0B\": expected the microbatch after I"},
+        {"70000F0", "a stage below 65536"},
+        {"0F0,[0F1", "line 1, column 9: \"\": expected ]*<copies>+<microbatches>"},
+        {"0F0,[0F1]", "column 9: \"]\": expected a period"},
+        {"0F0,[0F1]*3", "column 9: \"]*3\": expected a period"},
+        {"[0F1]*3+-1", "expected a period"},
+        {"0F1]*3+1", "expected a period"},
+        {"[0F1]*3+1,[0F9]*2+1", "column 11: \"[\": expected one period"},
+        {"0F0\n2F0\n", "no worker has an action of stage 1 of 3"},
+        {"# penstock schedule 1 color=red\n0F0",
+         "line 1, column 23: \"color=red\": expected one of"},
+        {"# penstock schedule 1 weights=double\n0F0", "expected weights=single or weights=stash"},
+        {"# penstock schedule 1 range=0+0\n0F0", "expected range="},
+        {"# penstock schedule 1 range=5\n0F0", "expected range="},
+        {"# penstock schedule 1 stages=0,x\n0F0", "expected the worker of each stage"},
+        {"# penstock schedule 1 group=gradient:sum\n0F0", "expected group="},
+        {"# penstock schedule 1 name=a/b\n0F0", "expected a name of letters"},
+        {"0F0\n# penstock schedule 1 name=a\n", "line 2, column 1"}}) {
+    EXPECT_THAT(ParseSchedule(bad.text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(std::string(bad.expected))))
+        << bad.text;
+  }
+}
+
+TEST(ScheduleText, RandomDamage_NeverCrashes) {
+  RandomStream random(4, 0);
+  const std::string good = PrintSchedule(CatalogSchedule("pipedream", 3, 1, {0, 20}));
+  constexpr absl::string_view kAlphabet = "0123456789FIWB[]*+,=# \n_SENDRCV";
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = good;
+    for (uint64_t i = 1 + random.Below(4); i > 0; --i) {
+      text[random.Below(text.size())] = kAlphabet[random.Below(kAlphabet.size())];
+    }
+    const absl::StatusOr<Schedule> parsed = ParseSchedule(text);
+    // Whatever parses prints to something that parses to the same, and the verifier survives it.
+    if (!parsed.ok()) continue;
+    EXPECT_THAT(ParseSchedule(PrintSchedule(*parsed)), IsOkAndHolds(*parsed)) << text;
+    (void)Verify(*parsed, {.channel_capacity = 4, .actions_max = 10'000});
+  }
+}
+
+TEST(Digest, AnyChange_ChangesIt) {
+  const Schedule schedule = CatalogSchedule("pipedream", 3, 1, {0, 1'000'000'000});
+  const std::string digest = DigestOf(schedule);
+  EXPECT_EQ(digest.size(), 64u);
+  EXPECT_EQ(DigestOf(schedule), digest);
+
+  Schedule changed = schedule;
+  changed.weight_policy = WeightPolicy::kSingle;
+  EXPECT_NE(DigestOf(changed), digest);
+  changed = schedule;
+  changed.topology.groups = TiedOptions(3, 1).topology.groups;
+  EXPECT_NE(DigestOf(changed), digest);
+  changed = schedule;
+  std::swap(changed.programs[1].period[0], changed.programs[1].period[1]);
+  EXPECT_NE(DigestOf(changed), digest);
+  changed = schedule;
+  ++changed.programs[2].repeats;
+  EXPECT_NE(DigestOf(changed), digest);
+  EXPECT_NE(DigestOf(CatalogSchedule("pipedream", 3, 1, {0, 999'999'999})), digest);
+}
+
+TEST(Digest, Cuts_AreAPartOfIt) {
+  const auto digest = [](std::vector<MicrobatchRange> ranges) {
+    ScheduleDigest all;
+    for (const MicrobatchRange range : ranges) all.Add(CatalogSchedule("1f1b", 2, 2, range));
+    return all.Hex();
+  };
+  EXPECT_NE(digest({{0, 8}}), digest({{0, 4}, {4, 4}}));
+  EXPECT_NE(digest({{0, 2}, {2, 6}}), digest({{0, 4}, {4, 4}}));
+  EXPECT_EQ(digest({{0, 4}, {4, 4}}), digest({{0, 4}, {4, 4}}));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,197 @@
+// Timelines and their three pictures.
+#include "schedule/timeline.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "schedule/nice_time.h"
+#include "schedule/render_svg.h"
+#include "schedule/render_text.h"
+#include "schedule/render_trace.h"
+#include "schedule/simulate.h"
+#include "tests/schedule/schedules.h"
+#include "tests/support/golden.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+// With everything a timeline can show: links, credit, collectives, overhead.
+Timeline Sample(int64_t steps) {
+  ScheduleOptions options = TiedOptions(3, 4);
+  SimulationCosts costs{.overhead_s = 0.05, .collective_s = 0.5};
+  costs.stages = {{1, 0.5, 0.5, 0.4}, {1.5, 1, 0.5, 0.4}, {1, 0.5, 0.5, 0.4}};
+  costs.links.assign(2, {.bytes = 1, .bytes_per_second = 5, .latency_s = 0.1});
+  const Schedule schedule = BuildSchedule(**FindMethod("gpipe"), options, {0, 4 * steps}).value();
+  return Simulate(schedule, costs, {.channel_capacity = 1, .timeline_spans_max = 1'000'000})
+      ->timeline;
+}
+
+Timeline Hand(std::vector<Span> spans) {
+  Timeline timeline{.workers = 2, .spans = std::move(spans)};
+  return timeline;
+}
+
+Span Compute(int32_t worker, Op op, int64_t microbatch, int64_t start_ns, int64_t end_ns) {
+  return {WorkerId(worker),         Lane::kCompute, Wait::kNone,
+          {op, worker, microbatch}, start_ns,       end_ns};
+}
+
+TEST(Timeline, Shares_AddUpByLaneAndCause) {
+  const Timeline timeline =
+      Hand({Compute(0, Op::kForward, 0, 5, 15),
+            Compute(0, Op::kStep, 0, 20, 21),
+            {WorkerId(1), Lane::kWait, Wait::kInput, {Op::kRecvActivation, 1, 0}, 5, 15},
+            {WorkerId(1), Lane::kWait, Wait::kCredit, {Op::kSendGradient, 1, 0}, 15, 18},
+            {WorkerId(0), Lane::kTransfer, Wait::kNone, {Op::kSendActivation, 0, 0}, 15, 19}});
+  EXPECT_EQ(timeline.start_ns(), 5);
+  EXPECT_EQ(timeline.end_ns(), 21);
+  const std::vector<TimeShares> shares = SharesOf(timeline);
+  EXPECT_EQ(shares[0].busy_ns(), 11);
+  EXPECT_EQ(shares[0].lane_ns(Lane::kTransfer), 4);
+  EXPECT_EQ(shares[1].busy_ns(), 0);
+  EXPECT_EQ(shares[1].waiting_ns(Wait::kInput), 10);
+  EXPECT_EQ(shares[1].waiting_ns(), 13);
+}
+
+TEST(CheckTimeline, ImpossibleSpans_AreRefused) {
+  const Span good = Compute(0, Op::kForward, 0, 5, 15);
+  EXPECT_THAT(CheckTimeline(Hand({good})), IsOk());
+  const auto expect_refused = [&](void (*damage)(Span&)) {
+    Span bad = good;
+    damage(bad);
+    EXPECT_THAT(CheckTimeline(Hand({good, bad})),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("span 1")));
+  };
+  expect_refused([](Span& span) { span.worker = WorkerId(2); });
+  expect_refused([](Span& span) { span.worker = WorkerId(-1); });
+  expect_refused([](Span& span) { span.lane = static_cast<Lane>(77); });
+  expect_refused([](Span& span) { span.lane = Lane::kWait; });
+  expect_refused([](Span& span) { span.wait = Wait::kInput; });
+  expect_refused([](Span& span) { span.action.op = static_cast<Op>(kOps); });
+  expect_refused([](Span& span) { span.end_ns = 4; });
+}
+
+TEST(RenderText, EveryKindOfSpan_HasItsSymbol) {
+  ExpectEqualsGolden("schedule/timeline.txt",
+                     RenderText(Sample(1), {.slot_ns = 250'000'000, .columns = 200}));
+}
+
+TEST(RenderText, LongTimeline_FitsTheColumnsAndShowsWhatDominates) {
+  const std::string picture = RenderText(
+      Hand({Compute(0, Op::kForward, 3, 0, 90), Compute(0, Op::kBackwardInput, 3, 90, 100),
+            Compute(1, Op::kBackwardWeight, 12, 50, 100)}),
+      {.columns = 4, .legend = false});
+  EXPECT_EQ(picture, "worker 0 |3333\nworker 1 |  CC\n");
+}
+
+TEST(RenderText, Color_SurroundsTheSameCharacters) {
+  const Timeline timeline = Sample(1);
+  std::string colored = RenderText(timeline, {.columns = 60, .color = true, .legend = false});
+  EXPECT_THAT(colored, HasSubstr("\x1b[0m\n"));
+  std::string plain;
+  for (size_t i = 0; i < colored.size(); ++i) {
+    if (colored[i] == '\x1b')
+      i = colored.find('m', i);
+    else
+      plain += colored[i];
+  }
+  std::string expected = RenderText(timeline, {.columns = 60, .legend = false});
+  // Without colour, blanks at the end of a row are left out.
+  for (const auto& line : absl::StrSplit(expected, '\n')) {
+    EXPECT_THAT(plain, HasSubstr(std::string(line)));
+  }
+}
+
+TEST(Renderers, EmptyTimeline_IsDrawnToo) {
+  for (const int32_t workers : {0, 2}) {
+    const Timeline empty{.workers = workers};
+    EXPECT_NO_FATAL_FAILURE(RenderText(empty));
+    EXPECT_THAT(RenderSvg(empty), HasSubstr("</svg>"));
+    EXPECT_TRUE(nlohmann::json::accept(RenderTrace(empty)));
+  }
+}
+
+TEST(RenderTrace, Sample_IsValidJsonWithAllSpansAndPairedArrows) {
+  const Timeline timeline = Sample(2);
+  const nlohmann::json trace = nlohmann::json::parse(RenderTrace(timeline));
+  size_t spans = 0;
+  std::map<int64_t, std::string> arrows;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    const std::string phase = event["ph"];
+    if (phase == "X") {
+      ++spans;
+      EXPECT_GE(event["dur"].get<double>(), 0.0);
+      EXPECT_EQ(event["cat"] == "wait", event.contains("args"));
+    } else if (phase == "s" || phase == "f") {
+      arrows[event["id"]] += phase;
+    } else {
+      EXPECT_EQ(phase, "M");
+    }
+  }
+  EXPECT_EQ(spans, timeline.spans.size());
+  // 8 microbatches over 2 edges, there and back.
+  EXPECT_EQ(arrows.size(), 8u * 2 * 2);
+  for (const auto& [id, phases] : arrows) EXPECT_EQ(phases, "sf");
+}
+
+TEST(RenderTrace, SpansOfOneThread_NeverOverlap) {
+  const nlohmann::json trace = nlohmann::json::parse(RenderTrace(Sample(3)));
+  std::map<std::pair<int, int>, std::map<double, double>> threads;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    threads[{event["pid"], event["tid"]}][event["ts"]] =
+        event["ts"].get<double>() + event["dur"].get<double>();
+  }
+  for (const auto& [thread, spans] : threads) {
+    double end = 0;
+    for (const auto& [from, to] : spans) {
+      EXPECT_GE(from, end - 1e-6);
+      end = to;
+    }
+  }
+}
+
+TEST(RenderSvg, FewSpans_MatchTheGoldenPicture) {
+  ExpectEqualsGolden("schedule/timeline.svg",
+                     RenderSvg(Sample(1), {.title = "gpipe, <3> workers & \"tied\" stages"}));
+}
+
+TEST(RenderSvg, ManySpans_StaySmall) {
+  const Timeline timeline = Sample(500);
+  ASSERT_GT(timeline.spans.size(), 20'000u);
+  const std::string svg = RenderSvg(timeline);
+  EXPECT_LT(svg.size(), 40 * timeline.spans.size());
+  EXPECT_THAT(svg, HasSubstr("worker 2"));
+  EXPECT_FALSE(absl::StrContains(svg, "nan"));
+}
+
+TEST(NiceTime, AnyLength_HasTheFittingUnit) {
+  EXPECT_EQ(NiceTime(0), "0 ns");
+  EXPECT_EQ(NiceTime(999), "999 ns");
+  EXPECT_EQ(NiceTime(1500), "1.5 µs");
+  EXPECT_EQ(NiceTime(1'250'000), "1.25 ms");
+  EXPECT_EQ(NiceTime(22'000'000'000), "22 s");
+  EXPECT_EQ(NiceTime(123'456'000'000'000), "123456 s");
+}
+
+TEST(NiceTick, AnyLength_GivesEnoughRoundTicks) {
+  for (int64_t length = 1; length < int64_t{1} << 50; length = length * 3 + 1) {
+    const int64_t tick = NiceTickNs(length, 8);
+    EXPECT_GE(tick, 1);
+    if (length < 8) continue;
+    EXPECT_GE(length / tick, 8);
+    EXPECT_LE(length / tick, 24);
+    int64_t digits = tick;
+    while (digits % 10 == 0) digits /= 10;
+    EXPECT_TRUE(digits == 1 || digits == 2 || digits == 5);
+  }
+}
+
+}  // namespace
+}  // namespace penstock
