@@ -15,7 +15,8 @@ grpc::ChannelArguments CommonArguments(int message_bytes_max) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, rpc_limits::kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, rpc_limits::kReconnectBackoffMinMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, rpc_limits::kReconnectBackoffMinMs);
+  // Despite its name it bounds how long an attempt may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, rpc_limits::kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, rpc_limits::kReconnectBackoffMaxMs);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, rpc_limits::kMetadataBytesMax);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // http_proxy is not meant for cluster traffic

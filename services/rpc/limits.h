@@ -28,6 +28,8 @@ inline constexpr int kPingIntervalMinMs = 500;
 // Between attempts to reach an address that does not answer.
 inline constexpr int kReconnectBackoffMinMs = 100;
 inline constexpr int kReconnectBackoffMaxMs = 2000;
+// For one attempt, from the first packet until the other side has shown that it speaks HTTP/2.
+inline constexpr int kConnectTimeoutMs = 5000;
 
 // For calls whose answer needs no work.
 inline constexpr absl::Duration kQuickCallTimeout = absl::Seconds(5);

@@ -1,0 +1,48 @@
+// From tensor memory to gRPC and back: slices that refer to a tensor on the way out, one copy into the
+// tensor on the way in.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "compute/tensor.h"
+#include "services/transport/frame.h"
+
+namespace penstock {
+
+// A frame whose payload is text. Sets payload_bytes and payload_crc.
+grpc::ByteBuffer MakeTextFrame(FrameHeader header, const std::string& payload);
+
+// The frame of `payload_bytes` of `tensor` from `chunk_offset` on. The payload is not copied: gRPC
+// reads the tensor's memory, whose reference it holds until the bytes are sent. Sets payload_crc.
+grpc::ByteBuffer MakeChunkFrame(FrameHeader header, const Tensor& tensor);
+
+// Reads one received frame front to back.
+class FrameReader {
+ public:
+  // REQUIRES: `frame` outlives the reader.
+  explicit FrameReader(grpc::ByteBuffer& frame)
+      : frame_bytes_(static_cast<int64_t>(frame.Length())), reader_(&frame) {}
+
+  // The header; checks also that the frame is as long as it says. First, and once.
+  absl::StatusOr<FrameHeader> ReadHeader();
+
+  // The payload, copied to `to`, which has room for it; its checksum is taken piece by piece while
+  // the bytes are in the cache. Once.
+  // Errors: DataLoss if the checksum is wrong.
+  absl::Status ReadPayload(const FrameHeader& header, char* to);
+
+ private:
+  // Calls `take` with successive pieces of the next `size_bytes`. False if there are fewer.
+  template <typename Take>
+  bool ReadPieces(int64_t size_bytes, Take take);
+
+  const int64_t frame_bytes_;
+  grpc::ProtoBufferReader reader_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,74 @@
+// InboundEdge: what the receiving executor and the network share of one edge.
+//
+// The network (a ReceivingStream) puts complete messages in; the executor takes them out and owes one
+// credit for each.
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "compute/buffer_pool.h"
+#include "services/transport/frame.h"
+#include "worker/mailbox.h"
+
+namespace penstock {
+
+class StreamEnd;
+
+struct InboundEdgeOptions {
+  StreamKey key;
+  int capacity = 0;
+  int64_t tensor_bytes_max = 0;
+  Hello hello;       // what the right sender says
+  std::string peer;  // for messages: "worker left (127.0.0.1:4000)"
+};
+
+class InboundEdge {
+ public:
+  InboundEdge(InboundEdgeOptions options, BufferPool& pool)
+      : options_(std::move(options)), mailbox_(options_.capacity), pool_(&pool) {}
+
+  const InboundEdgeOptions& options() const { return options_; }
+  const Mailbox& mailbox() const { return mailbox_; }
+
+  // ---- The network's side.
+
+  // The stream that will deliver. Errors: AlreadyExists if there is or was one.
+  absl::Status Attach(std::shared_ptr<StreamEnd> stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Memory for a message. Errors: Aborted once the run is over.
+  absl::StatusOr<Tensor> Acquire(DType dtype, const Shape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Errors: ResourceExhausted if the sender exceeded its window.
+  absl::Status Deliver(Message message) { return mailbox_.TryPush(std::move(message)); }
+  int32_t TakeCredits() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The sender ended the run in good order: what came can still be received.
+  void CloseByPeer(const absl::Status& reason) { mailbox_.Close(reason); }
+  // Ends all waits.
+  void Fail(const absl::Status& reason) { mailbox_.Cancel(reason); }
+
+  // ---- The executor's side.
+
+  absl::StatusOr<Message> Pop(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The run is over: takes no memory any more, and tells the stream. What is still in the mailbox is
+  // dropped. OK means in good order.
+  void End(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Why the run is over here; nullopt as long as it is not.
+  std::optional<absl::Status> ended() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  const InboundEdgeOptions options_;
+  Mailbox mailbox_;
+
+  mutable Mutex mutex_;
+  BufferPool* pool_ ABSL_GUARDED_BY(mutex_);  // null once the run is over
+  std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<StreamEnd> stream_ ABSL_GUARDED_BY(mutex_);
+  int32_t credits_owed_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,43 @@
+// MessageAssembler: puts the chunks of one edge together into tensors, and trusts none of them.
+//
+// Every chunk is checked against the edge's limit and window and against the chunks before it, before
+// memory is taken or written. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "services/transport/frame.h"
+#include "services/transport/gather.h"
+#include "worker/mailbox.h"
+
+namespace penstock {
+
+class MessageAssembler {
+ public:
+  // Memory for one tensor; an error ends the edge.
+  using Acquire = std::function<absl::StatusOr<Tensor>(DType, const Shape&)>;
+
+  MessageAssembler(const StreamKey& key, int64_t tensor_bytes_max, Acquire acquire)
+      : key_(key), tensor_bytes_max_(tensor_bytes_max), acquire_(std::move(acquire)) {}
+
+  // Takes one chunk; gives the message when it is complete.
+  // Errors: FailedPrecondition (another job, epoch or edge), InvalidArgument (over the limit, or not
+  // the chunk that follows), DataLoss (checksum), or Acquire's.
+  absl::StatusOr<std::optional<Message>> Take(const FrameHeader& header, FrameReader& frame);
+
+ private:
+  absl::Status CheckFirst(const FrameHeader& header) const;
+  absl::Status CheckNext(const FrameHeader& header) const;
+
+  const StreamKey key_;
+  const int64_t tensor_bytes_max_;
+  const Acquire acquire_;
+  // What the chunks so far belong to; between messages the tensor is empty.
+  Message message_;
+  int64_t received_bytes_ = 0;
+};
+
+}  // namespace penstock

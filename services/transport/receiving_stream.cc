@@ -1,0 +1,195 @@
+#include "services/transport/receiving_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "services/rpc/status.h"
+
+namespace penstock {
+
+ReceivingStream::ReceivingStream(grpc::AsyncGenericService& service, StreamDirectory& directory,
+                                 grpc::ServerCompletionQueue& queue, StreamSet& set)
+    : StreamEnd(queue, set), service_(service), directory_(directory), server_queue_(queue) {}
+
+void ReceivingStream::Attach(absl::StatusOr<std::shared_ptr<InboundEdge>> edge) {
+  {
+    MutexLock lock(mutex_);
+    attached_ = std::move(edge);
+  }
+  Wake();
+}
+
+void ReceivingStream::OnWake(bool broken) {
+  if (state_ == State::kNew) {
+    state_ = State::kPosted;
+    context_.AsyncNotifyWhenDone(&done_tag_);  // begins when the call does
+    service_.RequestCall(&context_, &stream_, &server_queue_, &server_queue_, Begin(accepted_tag_));
+    return;
+  }
+  if (state_ == State::kPosted) return;
+  if (broken) context_.TryCancel();
+  if (state_ == State::kParked) Open();
+  if (state_ != State::kOpen) return;
+  if (const auto ended = edge_->ended(); ended.has_value()) {
+    return Finish(ended->ok()
+                      ? *ended
+                      : absl::AbortedError(absl::StrCat("ended the run: ", ended->message())));
+  }
+  WriteCredits();
+}
+
+void ReceivingStream::OnAccepted(bool ok) {
+  if (!ok) return SetOver();  // the server shuts down
+  Begin(done_tag_);
+  directory_.OnAccepted(server_queue_);
+  state_ = State::kGreeting;
+  if (context_.method() != kTensorStreamMethod) {
+    return Finish(absl::UnimplementedError(
+        absl::StrCat("this Penstock worker has no method ", context_.method())));
+  }
+  open_alarm_.Set(&queue(), absl::ToChronoTime(absl::Now() + kOpenTimeout),
+                  Begin(open_timeout_tag_));
+  StartRead();
+}
+
+void ReceivingStream::OnOpenTimeout(bool expired) {
+  if (!expired || state_ == State::kOpen) return;
+  if (state_ == State::kGreeting) {
+    return Finish(absl::DeadlineExceededError(
+        absl::StrCat("no hello within ", absl::FormatDuration(kOpenTimeout))));
+  }
+  Finish(absl::NotFoundError(absl::StrCat(key_.ToString(), ": no run opened this edge within ",
+                                          absl::FormatDuration(kOpenTimeout))));
+}
+
+void ReceivingStream::StartRead() { stream_.Read(&incoming_, Begin(read_tag_)); }
+
+void ReceivingStream::OnRead(bool ok) {
+  if (state_ == State::kFinishing) return;
+  if (!ok) {
+    if (ended_by_peer_) return Finish(absl::OkStatus());
+    return Reject(absl::UnavailableError(
+        "closed the tensor stream in mid-run; its process or the connection is gone"));
+  }
+  const absl::Status handled = HandleFrame();
+  incoming_.Clear();  // gives the network's memory back before it reads on
+  if (!handled.ok()) return Reject(handled);
+  StartRead();
+}
+
+absl::Status ReceivingStream::HandleFrame() {
+  FrameReader frame(incoming_);
+  PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header, frame.ReadHeader());
+  if (state_ == State::kGreeting) return HandleHello(header, frame);
+  if (header.kind == FrameKind::kEnd) return HandleEnd(header, frame);
+  if (header.kind == FrameKind::kChunk && state_ == State::kOpen && !ended_by_peer_) {
+    return HandleChunk(header, frame);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("frame: kind ", static_cast<int>(header.kind), " is not expected ",
+                   state_ == State::kOpen ? "after the welcome" : "before the welcome"));
+}
+
+absl::Status ReceivingStream::HandleHello(const FrameHeader& header, FrameReader& frame) {
+  if (header.kind != FrameKind::kHello) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame: expected hello, got kind ", static_cast<int>(header.kind)));
+  }
+  std::string payload(header.payload_bytes, '\0');
+  PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, payload.data()));
+  PENSTOCK_ASSIGN_OR_RETURN(const Hello hello, DecodeHello(payload));
+  key_ = header.key;
+  state_ = State::kParked;
+  PENSTOCK_RETURN_IF_ERROR(directory_.OnHello(header, hello, shared_from_this()));
+  Open();
+  return absl::OkStatus();
+}
+
+void ReceivingStream::Open() {
+  std::optional<absl::StatusOr<std::shared_ptr<InboundEdge>>> attached;
+  {
+    MutexLock lock(mutex_);
+    attached = std::exchange(attached_, std::nullopt);
+  }
+  if (!attached.has_value()) return;
+  if (!attached->ok()) return Finish(attached->status());
+  edge_ = **std::move(attached);
+  state_ = State::kOpen;
+  open_alarm_.Cancel();
+  assembler_.emplace(
+      key_, edge_->options().tensor_bytes_max,
+      [edge = edge_](DType dtype, const Shape& shape) { return edge->Acquire(dtype, shape); });
+  WriteCredits();
+}
+
+absl::Status ReceivingStream::HandleChunk(const FrameHeader& header, FrameReader& frame) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::optional<Message> message, assembler_->Take(header, frame));
+  if (!message.has_value()) return absl::OkStatus();
+  return edge_->Deliver(*std::move(message));
+}
+
+absl::Status ReceivingStream::HandleEnd(const FrameHeader& header, FrameReader& frame) {
+  std::string text(header.payload_bytes, '\0');
+  PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, text.data()));
+  ended_by_peer_ = true;
+  if (edge_ == nullptr) return absl::OkStatus();
+  const std::string& peer = edge_->options().peer;
+  if (header.value == 0) {
+    edge_->CloseByPeer(absl::AbortedError(absl::StrCat(peer, " ended the run")));
+  } else {
+    edge_->Fail(absl::AbortedError(absl::StrCat(peer, " ended the run: ", text)));
+  }
+  return absl::OkStatus();
+}
+
+void ReceivingStream::WriteCredits() {
+  if (writing_ || finish_.has_value()) return;
+  const int32_t credits = edge_->TakeCredits();
+  if (credits == 0) return;
+  FrameHeader header;
+  header.kind = welcomed_ ? FrameKind::kCredit : FrameKind::kWelcome;
+  header.key = key_;
+  header.value = credits;
+  welcomed_ = true;
+  writing_ = true;
+  stream_.Write(MakeTextFrame(header, ""), Begin(written_tag_));
+}
+
+void ReceivingStream::OnWritten(bool) {
+  writing_ = false;
+  if (state_ == State::kOpen) WriteCredits();
+  FinishIfPossible();
+}
+
+void ReceivingStream::Reject(const absl::Status& violation) {
+  const absl::Status named =
+      state_ == State::kGreeting ? violation : Annotate(violation, key_.ToString());
+  if (edge_ != nullptr) edge_->Fail(Annotate(violation, edge_->options().peer));
+  Finish(named);
+}
+
+void ReceivingStream::Finish(const absl::Status& status) {
+  if (state_ == State::kFinishing) return;
+  if (state_ == State::kParked) directory_.OnLeft(this);
+  state_ = State::kFinishing;
+  open_alarm_.Cancel();
+  finish_ = status;
+  FinishIfPossible();
+}
+
+void ReceivingStream::FinishIfPossible() {
+  if (writing_ || !finish_.has_value()) return;
+  const absl::Status status = *std::exchange(finish_, std::nullopt);
+  stream_.Finish(ToGrpcStatus(status), Begin(finished_tag_));
+}
+
+void ReceivingStream::OnDone(bool) {}
+
+void ReceivingStream::OnFinished(bool) {
+  SetOver();
+  edge_.reset();
+  assembler_.reset();
+}
+
+}  // namespace penstock

@@ -1,0 +1,108 @@
+// ReceivingStream: the receiver's end of one edge, a call on this worker's server.
+//
+// A life: it is posted and waits for any client (kPosted); the client must say hello (kGreeting); it
+// waits until the run opens that edge (kParked), which is often later, since workers prepare at
+// different speeds; then chunks come in and credits go out (kOpen). A stream that is not open after
+// kOpenTimeout is ended.
+//
+// Trusts nothing it reads. A message that breaks a rule ends the stream with an error that names job,
+// epoch and edge, and fails the run's receive with the same.
+#pragma once
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "services/transport/frame.h"
+#include "services/transport/gather.h"
+#include "services/transport/inbound_edge.h"
+#include "services/transport/message_assembler.h"
+#include "services/transport/stream_end.h"
+
+namespace penstock {
+
+class ReceivingStream;
+
+// What a receiving stream asks of whoever knows the runs. Called on polling threads; must not block.
+class StreamDirectory {
+ public:
+  virtual ~StreamDirectory() = default;
+  // The posted stream got its client: post another.
+  virtual void OnAccepted(grpc::ServerCompletionQueue& queue) = 0;
+  // A client said hello. Calls Attach on the stream now or later. Errors: why it never will.
+  virtual absl::Status OnHello(const FrameHeader& header, const Hello& hello,
+                               const std::shared_ptr<ReceivingStream>& stream) = 0;
+  // The stream ended before it was attached.
+  virtual void OnLeft(ReceivingStream* stream) = 0;
+};
+
+class ReceivingStream final : public StreamEnd,
+                              public std::enable_shared_from_this<ReceivingStream> {
+ public:
+  static constexpr absl::Duration kOpenTimeout = absl::Seconds(60);
+
+  ReceivingStream(grpc::AsyncGenericService& service, StreamDirectory& directory,
+                  grpc::ServerCompletionQueue& queue, StreamSet& set);
+
+  // Any thread. The run has opened the edge, or (an error) will not.
+  void Attach(absl::StatusOr<std::shared_ptr<InboundEdge>> edge) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  enum class State { kNew, kPosted, kGreeting, kParked, kOpen, kFinishing };
+
+  void OnWake(bool broken) override;
+  void OnAccepted(bool ok);
+  void OnRead(bool ok);
+  void OnWritten(bool ok);
+  void OnOpenTimeout(bool ok);
+  void OnDone(bool ok);
+  void OnFinished(bool ok);
+
+  void StartRead();
+  absl::Status HandleFrame();
+  absl::Status HandleHello(const FrameHeader& header, FrameReader& frame);
+  absl::Status HandleChunk(const FrameHeader& header, FrameReader& frame);
+  absl::Status HandleEnd(const FrameHeader& header, FrameReader& frame);
+  // Takes the edge once Attach has left it.
+  void Open() ABSL_LOCKS_EXCLUDED(mutex_);
+  void WriteCredits();
+  // Ends the stream with `status`, after the frame that is being written.
+  void Finish(const absl::Status& status);
+  // Ends it because of what the peer did, and fails the edge.
+  void Reject(const absl::Status& violation);
+  void FinishIfPossible();
+
+  grpc::AsyncGenericService& service_;
+  StreamDirectory& directory_;
+  grpc::ServerCompletionQueue& server_queue_;
+
+  // Of the polling thread.
+  State state_ = State::kNew;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_{&context_};
+  grpc::ByteBuffer incoming_;
+  grpc::Alarm open_alarm_;
+  StreamKey key_;  // from the hello on
+  std::shared_ptr<InboundEdge> edge_;
+  std::optional<MessageAssembler> assembler_;
+  bool writing_ = false;
+  bool welcomed_ = false;
+  bool ended_by_peer_ = false;
+  std::optional<absl::Status> finish_;  // to be sent when nothing is being written
+  OperationTag<ReceivingStream, &ReceivingStream::OnAccepted> accepted_tag_{this};
+  OperationTag<ReceivingStream, &ReceivingStream::OnRead> read_tag_{this};
+  OperationTag<ReceivingStream, &ReceivingStream::OnWritten> written_tag_{this};
+  OperationTag<ReceivingStream, &ReceivingStream::OnOpenTimeout> open_timeout_tag_{this};
+  OperationTag<ReceivingStream, &ReceivingStream::OnDone> done_tag_{this};
+  OperationTag<ReceivingStream, &ReceivingStream::OnFinished> finished_tag_{this};
+
+  Mutex mutex_;
+  std::optional<absl::StatusOr<std::shared_ptr<InboundEdge>>> attached_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock

@@ -1,0 +1,220 @@
+#include "services/transport/sending_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "services/rpc/channel.h"
+#include "services/rpc/status.h"
+
+namespace penstock {
+namespace {
+
+// Longer waits are cut to this, so that no deadline overflows the clock.
+constexpr absl::Duration kLongestWait = absl::Hours(24 * 365);
+
+CondVar::Clock::time_point Monotonic(absl::Time deadline) {
+  return CondVar::Clock::now() +
+         absl::ToChronoNanoseconds(std::min(deadline - absl::Now(), kLongestWait));
+}
+
+}  // namespace
+
+SendingStream::SendingStream(SendingStreamOptions options, grpc::CompletionQueue& queue,
+                             StreamSet& set)
+    : StreamEnd(queue, set),
+      options_(std::move(options)),
+      stub_(MakeTensorChannel(options_.address)),
+      ring_(options_.capacity) {}
+
+absl::Status SendingStream::Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) {
+  {
+    MutexLock lock(mutex_);
+    if (credits_ == 0 && failed_.ok()) {
+      const auto until = Monotonic(deadline);
+      while (credits_ == 0 && failed_.ok()) {
+        if (!changed_.WaitUntil(mutex_, until) && credits_ == 0 && failed_.ok()) {
+          return absl::DeadlineExceededError(
+              absl::StrCat(options_.peer, " gave no credit in time for message ", sequence,
+                           " (window of ", options_.capacity, " messages)"));
+        }
+      }
+    }
+    if (!failed_.ok()) return failed_;
+    --credits_;
+    ring_[(head_ + count_) % ring_.size()] = {sequence, tensor};
+    ++count_;
+  }
+  Wake();
+  return absl::OkStatus();
+}
+
+bool SendingStream::Ready() const {
+  MutexLock lock(mutex_);
+  return credits_ > 0 || !failed_.ok();
+}
+
+void SendingStream::End(const absl::Status& reason) {
+  {
+    MutexLock lock(mutex_);
+    if (!end_.has_value() || end_->ok()) end_ = reason;
+    if (failed_.ok()) failed_ = reason.ok() ? absl::AbortedError("the edge is closed") : reason;
+  }
+  changed_.NotifyAll();
+  Wake();
+}
+
+void SendingStream::Fail(const absl::Status& reason) {
+  {
+    MutexLock lock(mutex_);
+    if (failed_.ok()) failed_ = reason;
+  }
+  changed_.NotifyAll();
+}
+
+absl::Status SendingStream::AddCredit(int32_t credits) {
+  {
+    MutexLock lock(mutex_);
+    if (credits > options_.capacity - credits_) {
+      return absl::InvalidArgumentError(absl::StrCat("frame: ", credits, " credits on top of ",
+                                                     credits_, " exceed the window of ",
+                                                     options_.capacity, " messages"));
+    }
+    credits_ += credits;
+  }
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void SendingStream::OnWake(bool broken) {
+  if (broken) context_.TryCancel();
+  if (stream_ == nullptr) Connect();
+  Pump();
+}
+
+void SendingStream::Connect() {
+  stream_ = stub_.PrepareCall(&context_, kTensorStreamMethod, &queue());
+  stream_->StartCall(Begin(started_tag_));
+}
+
+void SendingStream::OnStarted(bool ok) {
+  if (ok) {
+    can_write_ = true;
+    FrameHeader header;
+    header.kind = FrameKind::kHello;
+    header.key = options_.key;
+    header.value = options_.capacity;
+    header.tensor_bytes = options_.tensor_bytes_max;
+    Write(MakeTextFrame(header, EncodeHello(options_.hello)));
+  }
+  StartRead();  // if it was not started, this ends at once and the status says why
+}
+
+void SendingStream::StartRead() { stream_->Read(&incoming_, Begin(read_tag_)); }
+
+void SendingStream::Write(const grpc::ByteBuffer& frame) {
+  writing_ = true;
+  stream_->Write(frame, Begin(written_tag_));
+}
+
+void SendingStream::OnWritten(bool ok) {
+  writing_ = false;
+  can_write_ = can_write_ && ok;
+  Pump();
+}
+
+void SendingStream::Pump() {
+  if (writing_ || !can_write_ || finishing_) return;
+  if (current_.tensor || TakeNext()) WriteChunk();
+}
+
+bool SendingStream::TakeNext() {
+  std::optional<absl::Status> end;
+  {
+    MutexLock lock(mutex_);
+    if (end_.has_value() && (count_ == 0 || !end_->ok())) {
+      end = end_;
+    } else if (count_ > 0) {
+      current_ = std::exchange(ring_[head_], Message());
+      head_ = (head_ + 1) % static_cast<int>(ring_.size());
+      --count_;
+      sent_bytes_ = 0;
+    }
+  }
+  if (end.has_value()) WriteEnd(*end);
+  return static_cast<bool>(current_.tensor);
+}
+
+void SendingStream::WriteChunk() {
+  const int64_t size = current_.tensor.size_bytes();
+  FrameHeader header;
+  header.kind = FrameKind::kChunk;
+  header.key = options_.key;
+  header.sequence = current_.sequence;
+  header.dtype = current_.tensor.dtype;
+  header.shape = current_.tensor.shape;
+  header.tensor_bytes = size;
+  header.chunk_offset = sent_bytes_;
+  header.payload_bytes =
+      static_cast<int32_t>(std::min<int64_t>(size - sent_bytes_, kChunkBytesMax));
+  const grpc::ByteBuffer frame = MakeChunkFrame(header, current_.tensor);
+  sent_bytes_ += header.payload_bytes;
+  if (sent_bytes_ == size) current_ = Message();
+  Write(frame);
+}
+
+void SendingStream::WriteEnd(const absl::Status& reason) {
+  FrameHeader header;
+  header.kind = FrameKind::kEnd;
+  header.key = options_.key;
+  header.value = reason.raw_code();
+  const std::string text(reason.message().substr(0, kTextBytesMax));
+  can_write_ = false;
+  writing_ = true;
+  stream_->WriteLast(MakeTextFrame(header, text), grpc::WriteOptions(), Begin(written_tag_));
+}
+
+void SendingStream::OnRead(bool ok) {
+  if (ok) violation_ = HandleFrame();
+  if (ok && violation_.ok()) return StartRead();
+  if (!violation_.ok()) context_.TryCancel();
+  finishing_ = true;
+  stream_->Finish(&status_, Begin(finished_tag_));
+}
+
+absl::Status SendingStream::HandleFrame() {
+  FrameReader frame(incoming_);
+  PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header, frame.ReadHeader());
+  const FrameKind expected = welcomed_ ? FrameKind::kCredit : FrameKind::kWelcome;
+  if (header.kind != expected || header.key != options_.key) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "frame: expected ", welcomed_ ? "credit" : "welcome", " for ", options_.key.ToString(),
+        ", got kind ", static_cast<int>(header.kind), " for ", header.key.ToString()));
+  }
+  welcomed_ = true;
+  return AddCredit(header.value);
+}
+
+void SendingStream::DropMessages() {
+  current_ = Message();
+  MutexLock lock(mutex_);
+  for (Message& message : ring_) message = Message();
+  count_ = 0;
+}
+
+void SendingStream::OnFinished(bool) {
+  SetOver();
+  DropMessages();
+  if (!violation_.ok()) return Fail(Annotate(violation_, options_.peer));
+  if (status_.ok()) {
+    return Fail(absl::AbortedError(absl::StrCat(options_.peer, " ended the run")));
+  }
+  if (status_.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return Fail(absl::FailedPreconditionError(
+        absl::StrCat(options_.peer, " has no tensor stream: it is not a Penstock worker")));
+  }
+  Fail(FromGrpcStatus(status_, options_.peer));
+}
+
+}  // namespace penstock

@@ -1,0 +1,117 @@
+// TensorHub: a worker process's place in the network of tensor streams.
+//
+// It lives in the worker's gRPC server, takes in the streams of neighbours, and brings them together
+// with the run that expects them. A run gets its edges as a Transport (Join); the hub outlives runs,
+// so that a stream's last messages leave after its run has ended.
+//
+// Thread safety: Join from any thread; the ServerExtension methods are the server's.
+#pragma once
+
+#include <grpcpp/generic/async_generic_service.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "services/rpc/completion_poller.h"
+#include "services/rpc/server.h"
+#include "services/transport/receiving_stream.h"
+#include "services/transport/sending_stream.h"
+#include "services/transport/stream_end.h"
+#include "worker/transport.h"
+
+namespace penstock {
+
+// A worker as the others reach it.
+struct TensorPeer {
+  std::string name;
+  std::string address;  // host:port
+  uint64_t incarnation = 0;
+
+  std::string ToString() const;  // "worker right (127.0.0.1:4000)"
+};
+
+// Who takes part in one attempt at a job.
+struct RunPeers {
+  std::string job_id;
+  int64_t epoch = 1;
+  int self = 0;  // index in `workers`
+  std::vector<TensorPeer> workers;
+  std::vector<int> worker_of_stage;
+};
+
+class GrpcTransport;
+
+class TensorHub final : public ServerExtension, private StreamDirectory {
+ public:
+  // Streams that wait for a run to open their edge; more are refused.
+  static constexpr size_t kParkedStreamsMax = 64;
+  // Jobs whose last epoch is remembered, so that late streams of an older one are refused.
+  static constexpr size_t kRememberedJobsMax = 64;
+
+  // `polling_threads`: streams are spread over them. `on_refused` hears of streams of others that
+  // were refused, for the log; must not block, nor call the hub.
+  TensorHub(int polling_threads, std::function<void(const absl::Status&)> on_refused);
+  ~TensorHub() override;
+
+  // The edges of one run.
+  // REQUIRES: the server has started; the transport is destroyed before the hub.
+  // Errors: InvalidArgument (peers do not fit together); Aborted (the epoch is over);
+  // AlreadyExists (it has joined).
+  absl::StatusOr<std::unique_ptr<Transport>> Join(RunPeers peers) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void Register(grpc::ServerBuilder& builder) override;
+  void Start() override;
+  void Close() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void Stop() override;
+
+ private:
+  friend class GrpcTransport;
+
+  struct ParkedStream {
+    FrameHeader header;
+    Hello hello;
+    std::shared_ptr<ReceivingStream> stream;
+  };
+
+  // ---- StreamDirectory
+  void OnAccepted(grpc::ServerCompletionQueue& queue) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status OnHello(const FrameHeader& header, const Hello& hello,
+                       const std::shared_ptr<ReceivingStream>& stream) override
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnLeft(ReceivingStream* stream) override ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // ---- For GrpcTransport
+  std::shared_ptr<SendingStream> Connect(SendingStreamOptions options) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The run expects a stream for `edge`; takes it if it has come already.
+  void Expect(const std::shared_ptr<InboundEdge>& edge) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Leave(GrpcTransport& run) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::Status Greet(const FrameHeader& header, const Hello& hello,
+                     const std::shared_ptr<ReceivingStream>& stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckEpoch(uint64_t job, int64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // From now on, epochs of the job below `epoch` are over.
+  void SetFirstEpoch(uint64_t job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int polling_threads_;
+  const std::function<void(const absl::Status&)> on_refused_;
+  grpc::AsyncGenericService service_;
+  StreamSet streams_;
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;  // from Register to Start
+  std::vector<std::unique_ptr<CompletionPoller>> pollers_;            // from Start to Stop
+
+  Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t next_poller_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<GrpcTransport*> runs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ParkedStream> parked_ ABSL_GUARDED_BY(mutex_);
+  // The first epoch of a job that is not over, by job, the least recently used job first.
+  std::vector<std::pair<uint64_t, int64_t>> first_epochs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock

@@ -1,0 +1,67 @@
+// Two workers with servers and hubs in one process, reached through proxies.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "compute/buffer_pool.h"
+#include "services/rpc/server.h"
+#include "services/transport/tensor_hub.h"
+#include "tests/services/transport/tcp_proxy.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+
+struct TestWorker {
+  TestWorker() {
+    server.AddExtension(hub);
+    const absl::Status started = server.Start();
+    EXPECT_THAT(started, IsOk());
+    proxy = std::make_unique<TcpProxy>(server.address().port);
+  }
+  ~TestWorker() {
+    transport.reset();
+    server.Shutdown(absl::Milliseconds(100));
+  }
+
+  Mutex mutex;
+  absl::Status refused ABSL_GUARDED_BY(mutex);  // the last stream that was
+  BufferPool pool{HostMemory()};
+  TensorHub hub{1, [this](const absl::Status& status) {
+                  MutexLock lock(mutex);
+                  refused = status;
+                }};
+  RpcServer server{{.listen = {"127.0.0.1", 0}}};
+  std::unique_ptr<TcpProxy> proxy;
+  std::unique_ptr<Transport> transport;
+};
+
+inline constexpr char kTestJob[] = "test-job";
+
+struct TestCluster {
+  // The two workers join `epoch`; worker 0, "left", has stage 0, and worker 1, "right", stage 1.
+  explicit TestCluster(int64_t epoch = 1) {
+    for (int worker : {0, 1}) Join(worker, epoch);
+  }
+
+  RunPeers Peers(int worker, int64_t epoch) {
+    return {.job_id = kTestJob,
+            .epoch = epoch,
+            .self = worker,
+            .workers = {{"left", workers[0].proxy->address(), 11},
+                        {"right", workers[1].proxy->address(), 22}},
+            .worker_of_stage = {0, 1}};
+  }
+  void Join(int worker, int64_t epoch) {
+    workers[worker].transport.reset();
+    auto transport = workers[worker].hub.Join(Peers(worker, epoch));
+    ASSERT_THAT(transport, IsOk());
+    workers[worker].transport = *std::move(transport);
+  }
+  Transport& left() { return *workers[0].transport; }
+  Transport& right() { return *workers[1].transport; }
+
+  TestWorker workers[2];
+};
+
+}  // namespace penstock

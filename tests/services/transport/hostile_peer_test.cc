@@ -1,0 +1,454 @@
+// Peers that do not keep to the protocol, by mistake or on purpose: each gets an error that says what
+// was wrong, the run fails cleanly, and the worker goes on.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/random.h"
+#include "services/rpc/channel.h"
+#include "services/rpc/status.h"
+#include "services/transport/gather.h"
+#include "services/transport/grpc_transport.h"
+#include "tests/services/transport/cluster.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::_;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr EdgeId kEdge = {EdgeKind::kActivation, 0, 1};
+constexpr int kWindow = 2;
+constexpr int64_t kLimit = 4096;
+
+absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+
+// A client that writes any bytes it likes.
+class RawSender {
+ public:
+  explicit RawSender(const std::string& address) : stub_(MakeTensorChannel(address)) {
+    context_.set_deadline(absl::ToChronoTime(Later()));
+    call_ = stub_.PrepareCall(&context_, kTensorStreamMethod, &queue_);
+    call_->StartCall(nullptr);
+    Next();
+  }
+  ~RawSender() {
+    queue_.Shutdown();
+    while (Next()) {
+    }
+  }
+
+  bool Write(const grpc::ByteBuffer& frame) {
+    call_->Write(frame, nullptr);
+    return Next();
+  }
+  bool Write(const std::string& bytes) {
+    const grpc::Slice slice(bytes);
+    return Write(grpc::ByteBuffer(&slice, 1));
+  }
+  bool Read() {
+    call_->Read(&incoming_, nullptr);
+    return Next();
+  }
+  // Reads to the end; the server's verdict.
+  absl::Status Finish() {
+    while (Read()) {
+    }
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Next();
+    return FromGrpcStatus(status, "server");
+  }
+
+ private:
+  bool Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::CompletionQueue queue_;
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  grpc::ByteBuffer incoming_;
+};
+
+class HostilePeerTest : public ::testing::Test {
+ protected:
+  HostilePeerTest() {
+    auto receiver = cluster_.right().OpenReceiver(kEdge, kWindow, kLimit, cluster_.workers[1].pool);
+    EXPECT_THAT(receiver, IsOk());
+    receiver_ = *std::move(receiver);
+  }
+
+  static FrameHeader HelloHeader() {
+    FrameHeader header;
+    header.kind = FrameKind::kHello;
+    header.key = {JobHash(kTestJob), 1, kEdge};
+    header.value = kWindow;
+    header.tensor_bytes = kLimit;
+    return header;
+  }
+  static std::string HelloPayload() { return EncodeHello({11, 22, "left"}); }
+
+  FrameHeader ChunkHeader(int64_t sequence, int64_t elements) {
+    FrameHeader header;
+    header.kind = FrameKind::kChunk;
+    header.key = HelloHeader().key;
+    header.sequence = sequence;
+    header.shape = {elements};
+    header.tensor_bytes = 4 * elements;
+    header.payload_bytes = static_cast<int32_t>(4 * elements);
+    return header;
+  }
+  grpc::ByteBuffer ChunkFrame(const FrameHeader& header) {
+    return MakeChunkFrame(header, pool_.AcquireTensor(DType::kF32, header.shape));
+  }
+
+  std::string address() { return cluster_.workers[1].server.address().ToString(); }
+
+  // A sender that was welcomed.
+  std::unique_ptr<RawSender> Welcomed() {
+    auto sender = std::make_unique<RawSender>(address());
+    EXPECT_TRUE(sender->Write(MakeTextFrame(HelloHeader(), HelloPayload())));
+    EXPECT_TRUE(sender->Read());
+    return sender;
+  }
+
+  // What the run at the receiving worker sees.
+  absl::Status Received() { return receiver_->Receive({0, DType::kF32, {4}}, Later()).status(); }
+
+  // The worker still takes a right stream, for another edge.
+  void ExpectWorkerGoesOn() {
+    const EdgeId edge = {EdgeKind::kCollective, 0, 1};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        auto receiver, cluster_.right().OpenReceiver(edge, 1, kLimit, cluster_.workers[1].pool));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster_.left().OpenSender(edge, 1, kLimit));
+    ASSERT_THAT(sender->Send(0, pool_.AcquireTensor(DType::kF32, {4}), Later()), IsOk());
+    EXPECT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
+  }
+
+  TestCluster cluster_;
+  BufferPool pool_{HostMemory()};
+  std::unique_ptr<Receiver> receiver_;
+};
+
+TEST_F(HostilePeerTest, GarbageInsteadOfHello_IsRefused) {
+  RawSender sender(address());
+  sender.Write(std::string(500, 'x'));
+  EXPECT_THAT(sender.Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not speak Penstock")));
+  ExpectWorkerGoesOn();
+}
+
+TEST_F(HostilePeerTest, EmptyMessage_IsRefused) {
+  RawSender sender(address());
+  sender.Write("");
+  EXPECT_THAT(sender.Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least 112 bytes")));
+  ExpectWorkerGoesOn();
+}
+
+TEST_F(HostilePeerTest, ChunkBeforeHello_IsRefused) {
+  RawSender sender(address());
+  sender.Write(ChunkFrame(ChunkHeader(0, 4)));
+  EXPECT_THAT(sender.Finish(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected hello")));
+}
+
+TEST_F(HostilePeerTest, UnknownMethod_IsUnimplemented) {
+  grpc::GenericStub stub(MakeControlChannel(address()));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(Later()));
+  grpc::CompletionQueue queue;
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  auto call = stub.PrepareUnaryCall(&context, "/penstock.v1.JobService/ListJobs",
+                                    grpc::ByteBuffer(), &queue);
+  call->StartCall();
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_THAT(FromGrpcStatus(status, "server"),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("ListJobs")));
+}
+
+TEST_F(HostilePeerTest, EdgeThatEndsElsewhere_IsRefusedByName) {
+  FrameHeader header = HelloHeader();
+  header.key.edge = {EdgeKind::kGradient, 1, 0};
+  RawSender sender(address());
+  sender.Write(MakeTextFrame(header, HelloPayload()));
+  EXPECT_THAT(sender.Finish(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                        AllOf(HasSubstr("gradient 1->0"), HasSubstr("right"))));
+}
+
+TEST_F(HostilePeerTest, AnotherWorkersName_IsRefused) {
+  RawSender sender(address());
+  sender.Write(MakeTextFrame(HelloHeader(), EncodeHello({11, 22, "middle"})));
+  EXPECT_THAT(sender.Finish(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("expected worker left"), HasSubstr("got worker middle"))));
+}
+
+TEST_F(HostilePeerTest, SecondStreamForAnEdge_IsRefusedAndTheFirstGoesOn) {
+  const auto first = Welcomed();
+  RawSender second(address());
+  second.Write(MakeTextFrame(HelloHeader(), HelloPayload()));
+  EXPECT_THAT(second.Finish(),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("activation 0->1")));
+  EXPECT_TRUE(first->Write(ChunkFrame(ChunkHeader(0, 4))));
+  EXPECT_THAT(Received(), IsOk());
+}
+
+TEST_F(HostilePeerTest, TensorOverTheEdgesLimit_FailsBothEndsAndTakesNoMemory) {
+  const auto sender = Welcomed();
+  sender->Write(ChunkFrame(ChunkHeader(0, kLimit / 4 + 1)));
+  const auto refused =
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("0->1"), HasSubstr("at most 4096 bytes, got 4100")));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Received(), refused);
+  EXPECT_EQ(cluster_.workers[1].pool.stats().allocations, 0);
+  ExpectWorkerGoesOn();
+}
+
+TEST_F(HostilePeerTest, ChunkOfAnotherEpoch_FailsBothEnds) {
+  const auto sender = Welcomed();
+  FrameHeader header = ChunkHeader(0, 4);
+  header.key.epoch = 2;
+  sender->Write(ChunkFrame(header));
+  const auto refused = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                AllOf(HasSubstr("epoch 1"), HasSubstr("epoch 2")));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Received(), refused);
+}
+
+TEST_F(HostilePeerTest, PayloadThatDoesNotMatchItsChecksum_FailsBothEnds) {
+  const auto sender = Welcomed();
+  grpc::Slice slice;
+  ASSERT_TRUE(ChunkFrame(ChunkHeader(0, 4)).DumpToSingleSlice(&slice).ok());
+  std::string bytes(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  bytes.back() ^= 1;
+  sender->Write(bytes);
+  const auto refused = StatusIs(absl::StatusCode::kDataLoss, HasSubstr("checksum"));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Received(), refused);
+}
+
+TEST_F(HostilePeerTest, MoreMessagesThanTheWindow_FailBothEnds) {
+  const auto sender = Welcomed();
+  for (int i = 0; i <= kWindow; ++i) sender->Write(ChunkFrame(ChunkHeader(i, 4)));
+  const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("window of 2"));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Received(), refused);
+}
+
+TEST_F(HostilePeerTest, GrpcMessageOverTheLimit_FailsBothEnds) {
+  const auto sender = Welcomed();
+  sender->Write(std::string(rpc_limits::kTensorMessageBytesMax + 1, 'x'));
+  EXPECT_FALSE(sender->Finish().ok());
+  EXPECT_THAT(Received(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker left")));
+  ExpectWorkerGoesOn();
+}
+
+TEST_F(HostilePeerTest, SecondHelloOrCredit_IsRefused) {
+  for (const FrameKind kind : {FrameKind::kHello, FrameKind::kCredit, FrameKind::kWelcome}) {
+    TestCluster cluster;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        auto receiver,
+        cluster.right().OpenReceiver(kEdge, kWindow, kLimit, cluster.workers[1].pool));
+    RawSender sender(cluster.workers[1].server.address().ToString());
+    ASSERT_TRUE(sender.Write(MakeTextFrame(HelloHeader(), HelloPayload())));
+    ASSERT_TRUE(sender.Read());
+    FrameHeader header = HelloHeader();
+    header.kind = kind;
+    sender.Write(MakeTextFrame(header, ""));
+    EXPECT_THAT(sender.Finish(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not expected")));
+  }
+}
+
+TEST_F(HostilePeerTest, SenderThatDiesInMidMessage_FailsTheRun) {
+  {
+    const auto sender = Welcomed();
+    FrameHeader header = ChunkHeader(0, 4);
+    header.payload_bytes = 8;
+    sender->Write(ChunkFrame(header));
+  }
+  EXPECT_THAT(Received(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker left")));
+}
+
+TEST_F(HostilePeerTest, ManyStreamsForRunsThatNeverCome_AreBounded) {
+  std::vector<std::unique_ptr<RawSender>> senders;
+  FrameHeader header = HelloHeader();
+  header.key.job = 99;
+  for (size_t i = 0; i < TensorHub::kParkedStreamsMax; ++i) {
+    header.key.epoch = static_cast<int64_t>(i) + 1;
+    senders.push_back(std::make_unique<RawSender>(address()));
+    ASSERT_TRUE(senders.back()->Write(MakeTextFrame(header, HelloPayload())));
+  }
+  RawSender last(address());
+  last.Write(MakeTextFrame(header, HelloPayload()));
+  EXPECT_THAT(last.Finish(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("64")));
+  ExpectWorkerGoesOn();
+}
+
+TEST_F(HostilePeerTest, RandomFrames_NeverCrashTheWorker) {
+  RandomStream random(3, 1);
+  for (int round = 0; round < 60; ++round) {
+    RawSender sender(address());
+    bool open = true;
+    for (int i = 0; open && i < 4; ++i) {
+      FrameHeader header = i == 0 ? HelloHeader() : ChunkHeader(i - 1, 4);
+      header.key.job = 1000 + round;
+      grpc::ByteBuffer frame = i == 0 ? MakeTextFrame(header, HelloPayload()) : ChunkFrame(header);
+      grpc::Slice slice;
+      ASSERT_TRUE(frame.DumpToSingleSlice(&slice).ok());
+      std::string bytes(reinterpret_cast<const char*>(slice.begin()), slice.size());
+      for (uint64_t n = random.Below(3); n > 0; --n) {
+        bytes[random.Below(bytes.size())] = static_cast<char>(random.Next());
+      }
+      open = sender.Write(bytes.substr(0, random.Below(8) == 0 ? random.Below(bytes.size()) : ~0));
+    }
+  }
+  ExpectWorkerGoesOn();
+}
+
+// ------------------------------------------------------------------- the other way: a wrong receiver
+
+class WrongReceiverTest : public ::testing::Test {
+ protected:
+  // Sends to `address` instead of the worker named right.
+  absl::Status SendTo(const std::string& address) {
+    RunPeers peers = cluster_.Peers(0, 2);
+    peers.workers[1].address = address;
+    cluster_.workers[0].transport.reset();
+    auto transport = cluster_.workers[0].hub.Join(peers);
+    if (!transport.ok()) return transport.status();
+    cluster_.workers[0].transport = *std::move(transport);
+    auto sender = cluster_.left().OpenSender(kEdge, 1, kLimit);
+    if (!sender.ok()) return sender.status();
+    return (*sender)->Send(0, cluster_.workers[0].pool.AcquireTensor(DType::kF32, {4}), Later());
+  }
+  TestCluster cluster_;
+};
+
+TEST_F(WrongReceiverTest, GrpcServerThatIsNoWorker_IsNamedAsSuch) {
+  RpcServer server({.listen = {"127.0.0.1", 0}});
+  ASSERT_THAT(server.Start(), IsOk());
+  EXPECT_THAT(SendTo(server.address().ToString()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("worker right"), HasSubstr("not a Penstock worker"))));
+}
+
+TEST_F(WrongReceiverTest, ServerThatSpeaksNoHttp2_IsUnavailable) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  socklen_t size = sizeof(address);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::thread server([&] {
+    const int client = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    const std::string answer = "220 mail.example.com ESMTP ready\r\n";
+    EXPECT_GT(send(client, answer.data(), answer.size(), MSG_NOSIGNAL), 0);
+    char buffer[4096];
+    while (recv(client, buffer, sizeof(buffer), 0) > 0) {
+    }
+    close(client);
+    close(listener);
+  });
+  EXPECT_THAT(SendTo(absl::StrCat("127.0.0.1:", ntohs(address.sin_port))),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker right")));
+  server.join();
+}
+
+// A receiver that answers every hello with the frame it was given.
+class AnsweringReceiver {
+ public:
+  explicit AnsweringReceiver(grpc::ByteBuffer answer) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterAsyncGenericService(&service_);
+    queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    thread_ = std::thread([this, answer] {
+      service_.RequestCall(&context_, &stream_, queue_.get(), queue_.get(), nullptr);
+      if (!Next()) return;
+      stream_.Read(&hello_, nullptr);
+      Next();
+      stream_.Write(answer, nullptr);
+      Next();
+      stream_.Read(&hello_, nullptr);  // until the client gives up
+      Next();
+      stream_.Finish(grpc::Status::OK, nullptr);
+      Next();
+    });
+  }
+  ~AnsweringReceiver() {
+    thread_.join();
+    server_->Shutdown();
+    queue_->Shutdown();
+    while (Next()) {
+    }
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+ private:
+  bool Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_->Next(&tag, &ok) && ok;
+  }
+
+  int port_ = 0;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter stream_{&context_};
+  grpc::ByteBuffer hello_;
+  std::thread thread_;
+};
+
+FrameHeader WelcomeOf(int32_t credits) {
+  FrameHeader header;
+  header.kind = FrameKind::kWelcome;
+  header.key = {JobHash(kTestJob), 2, kEdge};
+  header.value = credits;
+  return header;
+}
+
+TEST_F(WrongReceiverTest, GarbageInsteadOfWelcome_IsRefused) {
+  const grpc::Slice garbage(std::string(300, 'y'));
+  AnsweringReceiver receiver(grpc::ByteBuffer(&garbage, 1));
+  EXPECT_THAT(SendTo(receiver.address()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("worker right"), HasSubstr("does not speak Penstock"))));
+}
+
+TEST_F(WrongReceiverTest, WelcomeWithMoreCreditThanTheWindow_IsRefused) {
+  AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(1000), ""));
+  EXPECT_THAT(SendTo(receiver.address()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("exceed the window of 1")));
+}
+
+TEST_F(WrongReceiverTest, WelcomeForAnotherEdge_IsRefused) {
+  FrameHeader header = WelcomeOf(1);
+  header.key.edge.destination = 5;
+  AnsweringReceiver receiver(MakeTextFrame(header, ""));
+  EXPECT_THAT(SendTo(receiver.address()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("expected welcome"), HasSubstr("0->5"))));
+}
+
+}  // namespace
+}  // namespace penstock
