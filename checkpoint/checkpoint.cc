@@ -59,14 +59,6 @@ absl::StatusOr<std::string> ReadVerified(Files& files, const std::string& direct
   return content;
 }
 
-absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory) {
-  const std::string path = JoinPath(directory, kManifestName);
-  PENSTOCK_ASSIGN_OR_RETURN(std::string text, files.Read(path, kManifestBytesMax));
-  absl::StatusOr<Manifest> manifest = ParseManifest(absl::string_view(text));
-  if (!manifest.ok()) return Annotate(manifest.status(), absl::string_view(path));
-  return manifest;
-}
-
 // Every layer has exactly its two files.
 absl::Status CheckComplete(const std::vector<CheckpointFile>& files, int32_t layers) {
   std::map<std::pair<int32_t, bool>, int> count;
@@ -171,6 +163,14 @@ absl::StatusOr<std::string> CommitCheckpoint(Files& files, const CommitOptions& 
   }
   PENSTOCK_RETURN_IF_ERROR(Prune(files, options.root, manifest.step, options.keep));
   return directory;
+}
+
+absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory) {
+  const std::string path = JoinPath(directory, kManifestName);
+  PENSTOCK_ASSIGN_OR_RETURN(std::string text, files.Read(path, kManifestBytesMax));
+  absl::StatusOr<Manifest> manifest = ParseManifest(absl::string_view(text));
+  if (!manifest.ok()) return Annotate(manifest.status(), absl::string_view(path));
+  return manifest;
 }
 
 absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory) {

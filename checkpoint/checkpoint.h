@@ -55,7 +55,11 @@ struct CommitOptions {
 absl::StatusOr<std::string> CommitCheckpoint(Files& files, const CommitOptions& options,
                                              const Manifest& manifest);
 
-// Reads the manifest of `directory` and checks every file's size and SHA-256.
+// The manifest of `directory`, itself checked, its files not: for those who load some layers only.
+// Errors: NotFound, DataLoss, Unimplemented (a later format).
+absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory);
+
+// The same, and every file's size and SHA-256 checked.
 // Errors: NotFound (no such directory, or no manifest), DataLoss naming the bad file, Unimplemented (a
 // later format), PermissionDenied.
 absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory);

@@ -23,13 +23,15 @@ struct RunLimits {
 
   // Largest training text; it is held in memory.
   int64_t data_bytes_max = int64_t{16} << 30;
-  // Largest single file of a checkpoint that is read.
-  int64_t checkpoint_file_bytes_max = int64_t{64} << 30;
 
   // Spans kept for RecentTimeline.
   int64_t timeline_spans_max = 1 << 16;
-  // Most recent durations of one kind of action that its median is taken from.
+  // Most recent durations of one kind of action of a stage that its median is taken from.
   int64_t duration_samples_max = 1 << 10;
 };
+
+// Messages in flight between two workers that reduce or combine norms. A worker can be one exchange
+// ahead of another, so with 2 nobody waits for credit.
+inline constexpr int kCollectiveCapacity = 2;
 
 }  // namespace penstock

@@ -1,0 +1,104 @@
+#include "worker/data_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "base/sha256.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+// The stream of random numbers that sample positions come from ("data" in ASCII).
+constexpr uint64_t kPurpose = 0x64617461;
+
+int64_t TrainingBytes(int64_t size_bytes, double validation_fraction) {
+  return size_bytes - static_cast<int64_t>(static_cast<double>(size_bytes) * validation_fraction);
+}
+
+absl::Status CheckPart(const std::string& path, const char* part, int64_t part_bytes,
+                       int64_t size_bytes, int64_t sample_bytes) {
+  if (part_bytes >= sample_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, " is too short: its ", part, " part has ", part_bytes, " of ", size_bytes,
+                   " bytes, but a sample needs context + 1 = ", sample_bytes,
+                   "; use a longer text, a shorter context or another validation_fraction"));
+}
+
+absl::Status CheckText(const std::string& text, const TextOptions& options) {
+  const auto size_bytes = static_cast<int64_t>(text.size());
+  const int64_t sample_bytes = options.context + 1;
+  if (text.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, " is empty; a sample needs ", sample_bytes, " bytes"));
+  }
+  const std::string sha256 = Sha256Hex(absl::string_view(text));
+  if (!options.sha256.empty() && sha256 != options.sha256) {
+    return absl::DataLossError(absl::StrCat(options.path, " is another file than the job's: its ",
+                                            "SHA-256 is ", sha256, ", expected ", options.sha256));
+  }
+  const int64_t training = TrainingBytes(size_bytes, options.validation_fraction);
+  PENSTOCK_RETURN_IF_ERROR(CheckPart(options.path, "training", training, size_bytes, sample_bytes));
+  if (!options.needs_validation) return absl::OkStatus();
+  return CheckPart(options.path, "validation", size_bytes - training, size_bytes, sample_bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DataSource>> DataSource::OpenText(Files& files,
+                                                                 const TextOptions& options) {
+  PENSTOCK_CHECK(options.context > 0);
+  absl::StatusOr<std::string> text = files.Read(options.path, options.size_bytes_max);
+  if (!text.ok()) return Annotate(text.status(), "training text");
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckText(*text, options), "training text"));
+  return std::unique_ptr<DataSource>(new DataSource(*std::move(text), options));
+}
+
+DataSource::DataSource(std::string text, const TextOptions& options)
+    : text_(std::move(text)),
+      options_(options),
+      training_bytes_(
+          TrainingBytes(static_cast<int64_t>(text_.size()), options.validation_fraction)) {}
+
+void DataSource::ReadTraining(int64_t first_sample, TokenRole role,
+                              absl::Span<int32_t> tokens) const {
+  const int64_t samples = static_cast<int64_t>(tokens.size()) / options_.context;
+  for (int64_t i = 0; i < samples; ++i) {
+    CopyTokens(TrainingOffset(first_sample + i), role, &tokens[i * options_.context]);
+  }
+}
+
+void DataSource::ReadValidation(int64_t first_window, TokenRole role,
+                                absl::Span<int32_t> tokens) const {
+  const int64_t windows = static_cast<int64_t>(tokens.size()) / options_.context;
+  for (int64_t i = 0; i < windows; ++i) {
+    CopyTokens(ValidationOffset(first_window + i), role, &tokens[i * options_.context]);
+  }
+}
+
+int64_t DataSource::TrainingOffset(int64_t sample) const {
+  const RandomStream stream(options_.seed, kPurpose);
+  const uint64_t high = stream.At(2 * static_cast<uint64_t>(sample));
+  const uint64_t word = high << 32 | stream.At(2 * static_cast<uint64_t>(sample) + 1);
+  const auto positions = static_cast<uint64_t>(training_bytes_ - options_.context);
+  return static_cast<int64_t>((static_cast<unsigned __int128>(word) * positions) >> 64);
+}
+
+int64_t DataSource::ValidationOffset(int64_t window) const {
+  PENSTOCK_CHECK(window >= 0 && window < options_.validation_windows);
+  const int64_t positions = static_cast<int64_t>(text_.size()) - training_bytes_ - options_.context;
+  const auto place = static_cast<unsigned __int128>(window) * static_cast<uint64_t>(positions) /
+                     static_cast<uint64_t>(options_.validation_windows);
+  return training_bytes_ + static_cast<int64_t>(place);
+}
+
+void DataSource::CopyTokens(int64_t offset, TokenRole role, int32_t* tokens) const {
+  const char* first = text_.data() + offset + static_cast<int>(role);
+  std::transform(first, first + options_.context, tokens,
+                 [](char byte) { return static_cast<int32_t>(static_cast<unsigned char>(byte)); });
+}
+
+}  // namespace penstock

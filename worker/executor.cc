@@ -1,0 +1,362 @@
+#include "worker/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "compute/clip.h"
+#include "worker/update_rule.h"
+
+namespace penstock {
+namespace {
+
+// Steps after which training takes no new memory.
+constexpr int64_t kWarmUpSteps = 2;
+
+bool BeginsMicrobatch(Op op) { return op == Op::kRecvActivation || op == Op::kForward; }
+
+}  // namespace
+
+Executor::Executor(const ExecutorParts& parts)
+    : parts_(parts),
+      machine_(parts.topology, parts.worker, parts.job.method->weight_policy),
+      timer_(parts.clock, parts.recorder),
+      local_index_(parts.topology.stages(), -1),
+      chain_norms_(parts.job.chain.size()),
+      tokens_(parts.job.microbatch.batch * parts.job.microbatch.time) {
+  for (size_t i = 0; i < parts_.stages.size(); ++i) {
+    LocalStage& local = parts_.stages[i];
+    local_index_[local.id.value] = static_cast<int32_t>(i);
+    local.squared_norms.assign(local.layers.count, 0.0);
+    local.gradient_scales.assign(local.layers.count, 1.0f);
+    machine_.SetVersion(local.id, local.first_version);
+  }
+}
+
+absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
+  PENSTOCK_ASSIGN_OR_RETURN(Program program, parts_.training_program(range));
+  ProgramCursor cursor(program);
+  machine_.BeginRange(Completeness::kTrain);
+  training_ = true;
+  BeginWindow();
+  while (!cursor.Done()) {
+    const Action action = cursor.Current();
+    if (BeginsMicrobatch(action.op)) {
+      PENSTOCK_ASSIGN_OR_RETURN(const bool goes_on, EnterGate(action.microbatch, range));
+      if (!goes_on) {
+        if (range.count == 0) break;
+        PENSTOCK_RETURN_IF_ERROR(SwapProgram(program, cursor, range));
+        continue;
+      }
+    }
+    PENSTOCK_RETURN_IF_ERROR(Perform(action));
+    cursor.Advance();
+  }
+  EndWindow();
+  return range;
+}
+
+absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) {
+  machine_.BeginRange(Completeness::kEvaluate);
+  training_ = false;
+  evaluated_step_ = step;
+  evaluation_loss_sum_ = 0.0;
+  int64_t microbatches = 0;
+  for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
+    const Action action = cursor.Current();
+    PENSTOCK_RETURN_IF_ERROR(Perform(action));
+    if (action.op == Op::kForward) ++microbatches;
+  }
+  return microbatches == 0 ? 0.0 : evaluation_loss_sum_ / static_cast<double>(microbatches);
+}
+
+absl::StatusOr<bool> Executor::EnterGate(int64_t microbatch, MicrobatchRange& range) {
+  const int64_t before_ns = parts_.clock.MonotonicNs();
+  PENSTOCK_ASSIGN_OR_RETURN(const HoldGate::Passage passage, parts_.gate.Enter(microbatch));
+  // Being held is not training: the window starts later by as much.
+  if (passage.waited) window_start_ns_.Add(parts_.clock.MonotonicNs() - before_ns);
+  if (!passage.cut) return true;
+  range.count = passage.cut_step * parts_.job.microbatches - range.first;
+  return false;
+}
+
+absl::Status Executor::SwapProgram(Program& program, ProgramCursor& cursor,
+                                   MicrobatchRange shorter) {
+  PENSTOCK_ASSIGN_OR_RETURN(Program replacement, parts_.training_program(shorter));
+  const int64_t done = cursor.position();
+  for (int64_t i = 0; i < done; ++i) {
+    if (i < replacement.size() && program.At(i) == replacement.At(i)) continue;
+    return absl::InternalError(absl::StrCat(
+        "cannot cut ", parts_.job.method->name, " short after ", done, " actions: action ", i,
+        " of the shorter program is another one than ", ToString(program.At(i))));
+  }
+  program = std::move(replacement);
+  cursor = ProgramCursor(program);
+  while (cursor.position() < done) cursor.Advance();
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Perform(const Action& action) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Effect effect, machine_.Apply(action));
+  timer_.Begin(action, training_ ? MeteredStage(action).meter.get() : nullptr);
+  PENSTOCK_RETURN_IF_ERROR(Dispatch(action, effect));
+  timer_.End();
+  actions_done_.Add(1);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
+  const StageId stage = action.stage();
+  const StageId previous(stage.value - 1);
+  const StageId next(stage.value + 1);
+  const int64_t microbatch = action.microbatch;
+  switch (action.op) {
+    case Op::kRecvActivation:
+      return Receive(action, *Local(stage).activations_in, Local(stage).inputs, previous);
+    case Op::kForward:
+      return Forward(Local(stage), microbatch, effect);
+    case Op::kSendActivation:
+      return Send(action, *Local(stage).activations_out, Local(stage).outputs, next);
+    case Op::kRecvGradient:
+      return Receive(action, *Local(stage).gradients_in, Local(stage).output_gradients, next);
+    case Op::kBackwardInput:
+      return BackwardInput(Local(stage), microbatch, effect);
+    case Op::kBackwardWeight:
+      return BackwardWeight(Local(stage), microbatch, effect);
+    case Op::kSendGradient:
+      return Send(action, *Local(stage).gradients_out, Local(stage).input_gradients, previous);
+    case Op::kReduce:
+      return Reduce(parts_.topology.groups[action.index]);
+    case Op::kNorm:
+      return Norm();
+    case Op::kStep:
+      return Step(Local(stage), effect);
+    case Op::kFlush:
+      return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat("unknown action ", ToString(action)));
+}
+
+absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorTable& table,
+                               StageId sender) {
+  const bool waits = !receiver.Ready();
+  const Shape shape = Local(action.stage()).stage->boundary_shape();
+  absl::StatusOr<Tensor> tensor =
+      receiver.Receive({action.microbatch, DType::kF32, shape}, Deadline());
+  if (!tensor.ok()) {
+    failed_peer_ = parts_.topology.worker(sender);
+    return Annotate(tensor.status(), absl::string_view(ToString(action)));
+  }
+  table.Put(action.microbatch, *std::move(tensor));
+  if (waits) {
+    timer_.Lap(Lane::kWait, Wait::kInput);
+  } else {
+    timer_.Lap(Lane::kReceive);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& table,
+                            StageId receiver) {
+  const bool waits = !sender.Ready();
+  const absl::Status status =
+      sender.Send(action.microbatch, table.Take(action.microbatch), Deadline());
+  if (!status.ok()) {
+    failed_peer_ = parts_.topology.worker(receiver);
+    return Annotate(status, absl::string_view(ToString(action)));
+  }
+  if (waits) {
+    timer_.Lap(Lane::kWait, Wait::kCredit);
+  } else {
+    timer_.Lap(Lane::kSend);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  Stage& stage = *local.stage;
+  const Tensor input = stage.has_embedding() ? ReadTokens(TokenRole::kInput, microbatch)
+                                             : local.inputs.Take(microbatch);
+  const Tensor targets = stage.has_head() ? ReadTokens(TokenRole::kTarget, microbatch) : Tensor();
+  if (stage.has_embedding() || stage.has_head()) timer_.Lap(Lane::kWait, Wait::kData);
+
+  absl::StatusOr<Tensor> output =
+      training_ ? stage.Forward(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch),
+                                effect.version, input, targets)
+                : stage.Evaluate(effect.version, input, targets);
+  if (!output.ok()) return output.status();
+  if (stage.has_head()) {
+    PENSTOCK_RETURN_IF_ERROR(TakeLoss(local, microbatch));
+  } else if (LocalStage* next = FindLocal(StageId(local.id.value + 1))) {
+    next->inputs.Put(microbatch, *std::move(output));
+  } else {
+    local.outputs.Put(microbatch, *std::move(output));
+  }
+  timer_.Lap(Lane::kCompute);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  Stage& stage = *local.stage;
+  const Tensor output_gradient =
+      stage.has_head() ? Tensor() : local.output_gradients.Take(microbatch);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor input_gradient,
+                            stage.BackwardInput(MicrobatchId(microbatch), effect.version,
+                                                output_gradient, LossScale(parts_.job)));
+  if (!stage.has_embedding()) {
+    LocalStage* previous = FindLocal(StageId(local.id.value - 1));
+    TensorTable& table = previous != nullptr ? previous->output_gradients : local.input_gradients;
+    table.Put(microbatch, std::move(input_gradient));
+  }
+  timer_.Lap(Lane::kCompute);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  PENSTOCK_RETURN_IF_ERROR(local.stage->BackwardWeight(MicrobatchId(microbatch), effect.version));
+  last_microbatch_ = microbatch;
+  timer_.Lap(Lane::kCompute);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Reduce(const ReduceGroup& group) {
+  LocalStage* embedding = FindLocal(group.stages.front());
+  LocalStage* head = FindLocal(group.stages.back());
+  return parts_.collectives.ReduceTied(embedding == nullptr ? nullptr : embedding->stage.get(),
+                                       head == nullptr ? nullptr : head->stage.get(), timer_);
+}
+
+absl::Status Executor::Norm() {
+  for (LocalStage& local : parts_.stages) {
+    local.stage->CombineLocalTiedGradients();
+    local.stage->LayerSquaredNorms(
+        absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count));
+  }
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), timer_));
+  // All workers see the same numbers, so all name the same culprit.
+  for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
+    const LayerRange layers = parts_.layers[stage];
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckNorms(parts_.job.chain, layers,
+                   absl::MakeConstSpan(chain_norms_).subspan(layers.first, layers.count),
+                   StepOf(last_microbatch_), static_cast<int32_t>(stage)));
+  }
+  gradient_norm_ = CombinedNorm(chain_norms_);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
+  const int64_t step = StepOf(effect.microbatches.end() - 1);
+  PENSTOCK_RETURN_IF_ERROR(ClipFactorsOf(local, step));
+  const double learning_rate = RateOfUpdate(parts_.job, effect.microbatches);
+  PENSTOCK_RETURN_IF_ERROR(
+      local.stage->Step(effect.version, {.learning_rate = learning_rate,
+                                         .gradient_scales = local.gradient_scales,
+                                         .keep_replaced = effect.keeps_replaced,
+                                         .oldest_live_version = effect.oldest_live_version}));
+  timer_.Lap(Lane::kCompute);
+  local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
+  const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
+  if (ends_step && local.stage->has_head()) ReportStep(effect, learning_rate);
+  if (ends_step && &local == &parts_.stages.front()) CountStep();
+  return absl::OkStatus();
+}
+
+absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
+  const Clip& clip = parts_.job.clip;
+  const absl::Span<double> norms = absl::MakeSpan(local.squared_norms);
+  if (clip.kind != Clip::Kind::kGlobalNorm) local.stage->CombineLocalTiedGradients();
+  if (clip.kind == Clip::Kind::kLayerNorm) {
+    local.stage->LayerSquaredNorms(norms);
+    ShareTiedNorm(
+        parts_.job.chain, local.layers,
+        local.stage->has_embedding() ? norms.front() : parts_.collectives.embedding_squared_norm(),
+        norms);
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckNorms(parts_.job.chain, local.layers, norms, step, local.id.value));
+  }
+  ClipFactors(clip, norms, gradient_norm_, absl::MakeSpan(local.gradient_scales));
+  return absl::OkStatus();
+}
+
+absl::Status Executor::TakeLoss(LocalStage& local, int64_t microbatch) {
+  const double loss = local.stage->TakeLoss();
+  if (!training_) {
+    evaluation_loss_sum_ += loss;
+    return CheckLoss(loss, evaluated_step_, local.id.value);
+  }
+  const int64_t step = StepOf(microbatch);
+  loss_sums_.Insert(step) += loss;
+  return CheckLoss(loss, step, local.id.value);
+}
+
+void Executor::ReportStep(const Effect& effect, double learning_rate) {
+  const int64_t step = StepOf(effect.microbatches.end() - 1);
+  const double sum = *loss_sums_.Find(step);
+  loss_sums_.Erase(step);
+  parts_.on_step({.step = step,
+                  .loss = sum / static_cast<double>(parts_.job.microbatches),
+                  .learning_rate = learning_rate,
+                  .gradient_norm = gradient_norm_});
+}
+
+Tensor Executor::ReadTokens(TokenRole role, int64_t microbatch) {
+  const BatchShape& shape = parts_.job.microbatch;
+  const int64_t first = FirstSample(parts_.job, microbatch);
+  if (training_) {
+    parts_.data->ReadTraining(first, role, absl::MakeSpan(tokens_));
+  } else {
+    parts_.data->ReadValidation(first, role, absl::MakeSpan(tokens_));
+  }
+  Tensor tensor = parts_.backend.pool().AcquireTensor(DType::kI32, {shape.batch, shape.time});
+  parts_.backend.CopyToDevice(tensor.data<void>(), tokens_.data(), tensor.size_bytes());
+  return tensor;
+}
+
+LocalStage* Executor::FindLocal(StageId stage) {
+  if (stage.value < 0 || stage.value >= parts_.topology.stages()) return nullptr;
+  const int32_t index = local_index_[stage.value];
+  return index < 0 ? nullptr : &parts_.stages[index];
+}
+
+LocalStage& Executor::MeteredStage(const Action& action) {
+  const bool has_stage = HasMicrobatch(action.op) || action.op == Op::kStep;
+  return has_stage ? Local(action.stage()) : parts_.stages.front();
+}
+
+absl::Time Executor::Deadline() const {
+  return parts_.clock.WallTime() + parts_.limits.receive_timeout;
+}
+
+std::optional<WorkerId> Executor::failed_peer() const {
+  return failed_peer_.has_value() ? failed_peer_ : parts_.collectives.failed_peer();
+}
+
+void Executor::CountStep() {
+  if (++steps_done_ == kWarmUpSteps) {
+    allocations_at_start_ = parts_.backend.pool().stats().allocations;
+  }
+}
+
+void Executor::BeginWindow() {
+  window_start_ns_.Set(parts_.clock.MonotonicNs());
+  allocations_at_start_ = parts_.backend.pool().stats().allocations;
+}
+
+void Executor::EndWindow() {
+  window_done_ns_.Add(parts_.clock.MonotonicNs() - window_start_ns_.value());
+  window_start_ns_.Set(0);
+  if (steps_done_ >= kWarmUpSteps) {
+    allocations_steady_.Add(parts_.backend.pool().stats().allocations - allocations_at_start_);
+  }
+}
+
+int64_t Executor::window_ns() const {
+  const int64_t start_ns = window_start_ns_.value();
+  const int64_t open_ns = start_ns == 0 ? 0 : parts_.clock.MonotonicNs() - start_ns;
+  return window_done_ns_.value() + open_ns;
+}
+
+}  // namespace penstock

@@ -1,0 +1,141 @@
+// Executor: performs a worker's program, action by action, in list order and never otherwise.
+//
+// For each action it asks the machine, which holds the rules (schedule/machine.h), and then does the
+// real work: take a tensor from a mailbox, run a stage, hand a tensor over. It makes no choice of its
+// own, so what it computes does not depend on timing.
+//
+// A range can be cut short while it runs (hold_gate.h). The program of the shorter range has the same
+// actions up to the first that begins a microbatch beyond the cut: catalog schedules place a
+// microbatch's actions by its distance from those before it, and a shorter range only leaves out
+// microbatches at the end. So the executor swaps the program under its cursor at that action. The swap
+// checks this for the actions already performed.
+//
+// Thread safety: the thread that owns the back-end, except where stated.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "compute/backend.h"
+#include "job/resolve.h"
+#include "schedule/machine.h"
+#include "schedule/program.h"
+#include "worker/action_timer.h"
+#include "worker/collectives.h"
+#include "worker/counter.h"
+#include "worker/data_source.h"
+#include "worker/hold_gate.h"
+#include "worker/limits.h"
+#include "worker/local_stage.h"
+#include "worker/update_rule.h"
+
+namespace penstock {
+
+// What an executor works with. Everything referred to outlives it.
+struct ExecutorParts {
+  const ResolvedJob& job;
+  const Topology& topology;
+  const std::vector<LayerRange>& layers;  // by stage, all workers'
+  WorkerId worker;
+  const RunLimits& limits;
+  Clock& clock;
+  Backend& backend;
+  const DataSource* data;  // null if no stage of this worker reads tokens
+  HoldGate& gate;
+  TimelineRecorder& recorder;
+  Collectives& collectives;
+  std::vector<LocalStage>& stages;  // this worker's, ascending
+  // This worker's program over a training range.
+  std::function<absl::StatusOr<Program>(MicrobatchRange)> training_program;
+  // Called on the worker with the last stage.
+  std::function<void(const StepResult&)> on_step;
+};
+
+class Executor {
+ public:
+  explicit Executor(const ExecutorParts& parts);
+
+  // Trains over `range`, or until it is cut short. Returns the range that was done; its count may be 0.
+  //
+  // Errors: those of the transport; FailedPrecondition (the loss or a gradient is not finite, or the
+  // program breaks a rule); DeadlineExceeded (a wait took too long).
+  absl::StatusOr<MicrobatchRange> Train(MicrobatchRange range);
+
+  // Runs an evaluation program. Returns the mean loss over its microbatches where the last stage is on
+  // this worker, else 0. `step`: steps done, for messages. Errors: as Train.
+  absl::StatusOr<double> Evaluate(const Program& program, int64_t step);
+
+  // What the machine has counted for a stage of this worker.
+  const StageCounts& counts(StageId stage) const { return machine_.counts(stage); }
+  // The worker at the other end of the message that failed.
+  std::optional<WorkerId> failed_peer() const;
+
+  // From any thread: actions performed; time spent training so far, waits at a held gate left out;
+  // blocks taken from the system by training after its second step.
+  int64_t actions_done() const { return actions_done_.value(); }
+  int64_t window_ns() const;
+  int64_t allocations_steady() const { return allocations_steady_.value(); }
+
+ private:
+  absl::Status Perform(const Action& action);
+  absl::Status Dispatch(const Action& action, const Effect& effect);
+
+  absl::Status Receive(const Action& action, Receiver& receiver, TensorTable& table,
+                       StageId sender);
+  absl::Status Send(const Action& action, Sender& sender, TensorTable& table, StageId receiver);
+  absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
+  absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
+  absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
+  absl::Status Reduce(const ReduceGroup& group);
+  absl::Status Norm();
+  absl::Status Step(LocalStage& local, const Effect& effect);
+
+  // Waits at the gate before the first action of a microbatch. Returns false if the range ends here.
+  absl::StatusOr<bool> EnterGate(int64_t microbatch, MicrobatchRange& range);
+  absl::Status SwapProgram(Program& program, ProgramCursor& cursor, MicrobatchRange shorter);
+
+  Tensor ReadTokens(TokenRole role, int64_t microbatch);
+  absl::Status TakeLoss(LocalStage& local, int64_t microbatch);
+  absl::Status ClipFactorsOf(LocalStage& local, int64_t step);
+  void ReportStep(const Effect& effect, double learning_rate);
+
+  LocalStage* FindLocal(StageId stage);
+  LocalStage& Local(StageId stage) { return *FindLocal(stage); }
+  // The stage whose meter an action's time goes to.
+  LocalStage& MeteredStage(const Action& action);
+  int64_t StepOf(int64_t microbatch) const { return microbatch / parts_.job.microbatches + 1; }
+  absl::Time Deadline() const;
+
+  void CountStep();
+  void BeginWindow();
+  void EndWindow();
+
+  ExecutorParts parts_;
+  Machine machine_;
+  ActionTimer timer_;
+  std::vector<int32_t> local_index_;  // by stage; -1 on another worker
+
+  bool training_ = false;
+  int64_t evaluated_step_ = 0;
+  double evaluation_loss_sum_ = 0.0;
+  MicrobatchTable<double> loss_sums_;  // by step, over the microbatches so far
+  std::vector<double> chain_norms_;    // squared, by layer of the chain
+  double gradient_norm_ = 0.0;
+  int64_t last_microbatch_ = 0;  // whose W was the last
+  std::vector<int32_t> tokens_;  // room for one microbatch
+  std::optional<WorkerId> failed_peer_;
+
+  Counter actions_done_;
+  Counter window_done_ns_;
+  Counter window_start_ns_;  // 0 outside a window
+  int64_t steps_done_ = 0;   // in this run, by this worker's first stage
+  int64_t allocations_at_start_ = 0;
+  Counter allocations_steady_;
+};
+
+}  // namespace penstock

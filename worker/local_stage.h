@@ -1,0 +1,57 @@
+// LocalStage: one of a worker's stages with its edges and the tensors that wait between its actions.
+//
+// Thread safety: the executor's thread; the meter and the senders' counters may be read by any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "compute/stage.h"
+#include "schedule/microbatch_table.h"
+#include "worker/stage_meter.h"
+#include "worker/transport.h"
+
+namespace penstock {
+
+// Tensors by microbatch. What the machine allowed is there, so a missing one is our own mistake.
+class TensorTable {
+ public:
+  void Put(int64_t microbatch, Tensor tensor) { table_.Insert(microbatch) = std::move(tensor); }
+  Tensor Take(int64_t microbatch) {
+    Tensor* tensor = table_.Find(microbatch);
+    PENSTOCK_CHECK(tensor != nullptr);
+    Tensor taken = std::exchange(*tensor, Tensor());
+    table_.Erase(microbatch);
+    return taken;
+  }
+
+ private:
+  MicrobatchTable<Tensor> table_;
+};
+
+struct LocalStage {
+  StageId id;
+  LayerRange layers;  // of the chain
+  std::unique_ptr<Stage> stage;
+  std::unique_ptr<StageMeter> meter;
+  int64_t first_version = 0;  // updates before this run
+
+  // Null where there is no neighbour, or it is on the same worker.
+  std::unique_ptr<Receiver> activations_in;
+  std::unique_ptr<Sender> activations_out;
+  std::unique_ptr<Receiver> gradients_in;
+  std::unique_ptr<Sender> gradients_out;
+
+  TensorTable inputs;            // until F
+  TensorTable outputs;           // from F to SEND_F
+  TensorTable output_gradients;  // until I
+  TensorTable input_gradients;   // from I to SEND_B
+
+  // Room for one update's clipping, by layer.
+  std::vector<double> squared_norms;
+  std::vector<float> gradient_scales;
+};
+
+}  // namespace penstock

@@ -1,0 +1,277 @@
+#include "worker/reference.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "checkpoint/weights_digest.h"
+#include "compute/clip.h"
+#include "compute/stage.h"
+#include "job/resolve.h"
+#include "worker/data_source.h"
+
+namespace penstock {
+namespace {
+
+// A stage and how many microbatches old the weights are that it reads once the pipeline is full.
+struct SerialStage {
+  std::unique_ptr<Stage> stage;
+  LayerRange layers;
+  int64_t lag = 0;
+};
+
+class Reference {
+ public:
+  Reference(const ReferenceOptions& options, ResolvedJob job, Files& files, Backend& backend)
+      : options_(options), job_(std::move(job)), files_(files), backend_(backend) {}
+
+  absl::Status Prepare();
+  absl::StatusOr<ReferenceResult> Train();
+
+ private:
+  absl::Status OpenData();
+  absl::Status MakeStages(const std::vector<LayerRange>& ranges);
+
+  // The steps up to the cut, from microbatch `first` on, where every stage has seen `base` updates.
+  absl::Status TrainSteps(int64_t first, int64_t end);
+  absl::Status TrainContinuously(int64_t first, int64_t end);
+
+  absl::Status ForwardAndBackward(int64_t microbatch);
+  absl::Status Update(SerialStage& serial, int64_t microbatches_end, int64_t oldest_live_version);
+  absl::StatusOr<std::vector<float>> ClipFactorsOf(SerialStage& serial, int64_t step);
+  absl::StatusOr<double> Validate(int64_t step);
+  void FinishStep(int64_t microbatches_end);
+  absl::Status Finish();
+
+  Tensor Upload(const std::vector<int32_t>& tokens);
+  int64_t StepOf(int64_t microbatch) const { return microbatch / job_.microbatches + 1; }
+
+  const ReferenceOptions& options_;
+  const ResolvedJob job_;
+  Files& files_;
+  Backend& backend_;
+  std::unique_ptr<DataSource> data_;
+  std::vector<SerialStage> stages_;
+  std::vector<int64_t> versions_;  // by stage, that the next microbatch reads
+  double loss_sum_ = 0.0;          // of the step in progress
+  double gradient_norm_ = 0.0;
+  ReferenceResult result_;
+};
+
+absl::Status Reference::Prepare() {
+  PENSTOCK_RETURN_IF_ERROR(OpenData());
+  if (job_.method->synchronous) return MakeStages({{0, job_.chain.size()}});
+  if (job_.method->name != "pipedream") {
+    return absl::UnimplementedError(
+        absl::StrCat("the serial reference has no rule for ", job_.method->name));
+  }
+  return MakeStages(options_.stages);
+}
+
+absl::Status Reference::OpenData() {
+  const v1::TextSpec& text = options_.spec.data().text();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      data_, DataSource::OpenText(
+                 files_, {.path = JoinPath(options_.data_root, text.path()),
+                          .sha256 = text.sha256(),
+                          .validation_fraction = text.validation_fraction(),
+                          .context = job_.chain.context,
+                          .needs_validation = options_.spec.validation().every_steps() > 0,
+                          .validation_windows = job_.validation_batches * job_.microbatch.batch,
+                          .seed = job_.seed,
+                          .size_bytes_max = options_.limits.data_bytes_max}));
+  return absl::OkStatus();
+}
+
+absl::Status Reference::MakeStages(const std::vector<LayerRange>& ranges) {
+  int next_layer = 0;
+  for (size_t s = 0; s < ranges.size(); ++s) {
+    if (ranges[s].first != next_layer || ranges[s].count < 1) {
+      return absl::InvalidArgumentError(absl::StrCat("stage ", s, " starts at layer ",
+                                                     ranges[s].first, " with ", ranges[s].count,
+                                                     " layers; the next layer is ", next_layer));
+    }
+    next_layer = ranges[s].end();
+    SerialStage serial = {.layers = ranges[s], .lag = static_cast<int64_t>(ranges.size() - 1 - s)};
+    PENSTOCK_ASSIGN_OR_RETURN(serial.stage, Stage::Create(backend_, job_.chain,
+                                                          {.layers = ranges[s],
+                                                           .batch = job_.microbatch,
+                                                           .precision = job_.precision,
+                                                           .optimizer = job_.optimizer,
+                                                           .seed = job_.seed,
+                                                           .versions_max = serial.lag + 1,
+                                                           .microbatches_in_flight_max = 1}));
+    serial.stage->InitializeWeights();
+    stages_.push_back(std::move(serial));
+  }
+  versions_.resize(stages_.size());
+  if (next_layer == job_.chain.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the stages have ", next_layer, " layers, the model ", job_.chain.size()));
+}
+
+absl::StatusOr<ReferenceResult> Reference::Train() {
+  int64_t step = 0;
+  for (const Cut& cut : CutsOf(options_.spec, 0, options_.extra_cuts)) {
+    const int64_t first = step * job_.microbatches;
+    const int64_t end = cut.step * job_.microbatches;
+    PENSTOCK_RETURN_IF_ERROR(job_.method->synchronous ? TrainSteps(first, end)
+                                                      : TrainContinuously(first, end));
+    step = cut.step;
+    if (!cut.validate) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(const double loss, Validate(step));
+    result_.validations.push_back({step, loss});
+  }
+  PENSTOCK_RETURN_IF_ERROR(Finish());
+  return std::move(result_);
+}
+
+absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
+  SerialStage& whole = stages_.front();
+  for (int64_t microbatch = first; microbatch < end; ++microbatch) {
+    versions_[0] = whole.stage->version();
+    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(microbatch));
+    const int64_t done = microbatch + 1;
+    if (done % job_.microbatches != 0) continue;
+    PENSTOCK_RETURN_IF_ERROR(Update(whole, done, whole.stage->version() + 1));
+    FinishStep(done);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
+  const int64_t base = stages_.front().stage->version();
+  const auto version_read = [&](const SerialStage& serial, int64_t k) {
+    return base + std::max<int64_t>(0, k - serial.lag);
+  };
+  for (int64_t k = 0; k < end - first; ++k) {
+    for (size_t s = 0; s < stages_.size(); ++s) versions_[s] = version_read(stages_[s], k);
+    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(first + k));
+    const bool last = first + k + 1 == end;
+    for (SerialStage& serial : stages_) {
+      const int64_t oldest_live = last ? base + k + 1 : version_read(serial, k + 1);
+      PENSTOCK_RETURN_IF_ERROR(Update(serial, first + k + 1, oldest_live));
+    }
+    if ((first + k + 1) % job_.microbatches == 0) FinishStep(first + k + 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
+  std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
+  const int64_t first_sample = FirstSample(job_, microbatch);
+  data_->ReadTraining(first_sample, TokenRole::kInput, absl::MakeSpan(tokens));
+  Tensor activation = Upload(tokens);
+  data_->ReadTraining(first_sample, TokenRole::kTarget, absl::MakeSpan(tokens));
+  const Tensor targets = Upload(tokens);
+
+  const MicrobatchId id(microbatch);
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    Stage& stage = *stages_[s].stage;
+    PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Forward(id, first_sample, versions_[s], activation,
+                                                        stage.has_head() ? targets : Tensor()));
+  }
+  const double loss = stages_.back().stage->TakeLoss();
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckLoss(loss, StepOf(microbatch), static_cast<int32_t>(stages_.size() - 1)));
+  loss_sum_ += loss;
+
+  Tensor gradient;
+  for (size_t s = stages_.size(); s-- > 0;) {
+    Stage& stage = *stages_[s].stage;
+    PENSTOCK_ASSIGN_OR_RETURN(gradient,
+                              stage.BackwardInput(id, versions_[s], gradient, LossScale(job_)));
+    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, versions_[s]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reference::Update(SerialStage& serial, int64_t microbatches_end,
+                               int64_t oldest_live_version) {
+  Stage& stage = *serial.stage;
+  stage.CombineLocalTiedGradients();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> scales,
+                            ClipFactorsOf(serial, StepOf(microbatches_end - 1)));
+  const int64_t replaced = stage.version();
+  return stage.Step(replaced + 1, {.learning_rate = RateOfUpdate(job_, {0, microbatches_end}),
+                                   .gradient_scales = scales,
+                                   .keep_replaced = oldest_live_version <= replaced,
+                                   .oldest_live_version = oldest_live_version});
+}
+
+absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(SerialStage& serial, int64_t step) {
+  std::vector<float> factors(serial.layers.count, 1.0f);
+  if (job_.clip.kind == Clip::Kind::kNone) return factors;
+  std::vector<double> norms(serial.layers.count);
+  serial.stage->LayerSquaredNorms(absl::MakeSpan(norms));
+  PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.chain, serial.layers, norms, step,
+                                      static_cast<int32_t>(&serial - stages_.data())));
+  if (job_.clip.kind == Clip::Kind::kGlobalNorm) gradient_norm_ = CombinedNorm(norms);
+  if (job_.clip.kind == Clip::Kind::kLayerNorm && serial.stage->has_embedding()) {
+    ShareTiedNorm(job_.chain, serial.layers, norms.front(), absl::MakeSpan(norms));
+  }
+  ClipFactors(job_.clip, norms, gradient_norm_, absl::MakeSpan(factors));
+  return factors;
+}
+
+void Reference::FinishStep(int64_t microbatches_end) {
+  const StepResult step = {.step = StepOf(microbatches_end - 1),
+                           .loss = loss_sum_ / static_cast<double>(job_.microbatches),
+                           .learning_rate = RateOfUpdate(job_, {0, microbatches_end}),
+                           .gradient_norm = gradient_norm_};
+  loss_sum_ = 0.0;
+  result_.steps.push_back(step);
+  if (options_.on_step) options_.on_step(step);
+}
+
+absl::StatusOr<double> Reference::Validate(int64_t step) {
+  double sum = 0.0;
+  std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
+  for (int64_t batch = 0; batch < job_.validation_batches; ++batch) {
+    const int64_t first_window = FirstSample(job_, batch);
+    data_->ReadValidation(first_window, TokenRole::kInput, absl::MakeSpan(tokens));
+    Tensor activation = Upload(tokens);
+    data_->ReadValidation(first_window, TokenRole::kTarget, absl::MakeSpan(tokens));
+    const Tensor targets = Upload(tokens);
+    for (SerialStage& serial : stages_) {
+      Stage& stage = *serial.stage;
+      PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Evaluate(stage.version(), activation,
+                                                           stage.has_head() ? targets : Tensor()));
+    }
+    const double loss = stages_.back().stage->TakeLoss();
+    PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(stages_.size() - 1)));
+    sum += loss;
+  }
+  return sum / static_cast<double>(job_.validation_batches);
+}
+
+absl::Status Reference::Finish() {
+  for (SerialStage& serial : stages_) {
+    for (std::string& sha256 : serial.stage->LayerDigests()) {
+      result_.layer_sha256.push_back(std::move(sha256));
+    }
+  }
+  result_.weights_sha256 = CombineLayerDigests(result_.layer_sha256);
+  return absl::OkStatus();
+}
+
+Tensor Reference::Upload(const std::vector<int32_t>& tokens) {
+  Tensor tensor =
+      backend_.pool().AcquireTensor(DType::kI32, {job_.microbatch.batch, job_.microbatch.time});
+  backend_.CopyToDevice(tensor.data<void>(), tokens.data(), tensor.size_bytes());
+  return tensor;
+}
+
+}  // namespace
+
+absl::StatusOr<ReferenceResult> TrainReference(const ReferenceOptions& options, Files& files,
+                                               Backend& backend) {
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(options.spec));
+  Reference reference(options, std::move(job), files, backend);
+  PENSTOCK_RETURN_IF_ERROR(reference.Prepare());
+  return reference.Train();
+}
+
+}  // namespace penstock

@@ -1,0 +1,59 @@
+// The serial reference: the same training in one process, one microbatch at a time, without any
+// schedule code. It is the judge: on the CPU a cluster must give the same bits, whatever its timing.
+//
+//   synchronous methods   plain minibatch training: for each step forward and backward of its
+//                         microbatches in order, then one update; the whole model is one stage
+//   pipedream             stage s of S (from 0) keeps its own versions: between two cuts, microbatch k,
+//                         counted from the cut, reads version base + max(0, k - (S-1-s)) in forward and
+//                         backward, and makes version base + k + 1; base: the updates at the cut
+//
+// Cuts, clipping, rates, dropout and validation are those of the job.
+//
+// Thread safety: the thread that owns the back-end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/files.h"
+#include "compute/backend.h"
+#include "model/chain.h"
+#include "penstock/v1/job.pb.h"
+#include "worker/limits.h"
+#include "worker/update_rule.h"
+
+namespace penstock {
+
+struct ReferenceOptions {
+  v1::JobSpec spec;  // complete, defaults filled in
+  // The layers of each stage; only asynchronous methods depend on them.
+  std::vector<LayerRange> stages;
+  std::vector<int64_t> extra_cuts;
+  std::string data_root;
+  RunLimits limits;
+  // Called after each step; may be empty.
+  std::function<void(const StepResult&)> on_step;
+};
+
+struct ReferenceResult {
+  struct Validation {
+    int64_t step = 0;
+    double loss = 0.0;
+    friend bool operator==(const Validation&, const Validation&) = default;
+  };
+  std::vector<StepResult> steps;
+  std::vector<Validation> validations;
+  std::vector<std::string> layer_sha256;  // by layer of the chain
+  std::string weights_sha256;
+};
+
+// Trains the job from its initial weights to its end.
+// Errors: InvalidArgument (job or stages), Unimplemented (a method without a serial rule here), those of
+// DataSource, FailedPrecondition (the loss or a gradient is not finite).
+absl::StatusOr<ReferenceResult> TrainReference(const ReferenceOptions& options, Files& files,
+                                               Backend& backend);
+
+}  // namespace penstock

@@ -1,0 +1,23 @@
+#include "worker/run.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "worker/run_plan.h"
+#include "worker/training_run.h"
+
+namespace penstock {
+
+absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const v1::PrepareRunRequest& request,
+                                                  RunEnvironment environment) {
+  PENSTOCK_ASSIGN_OR_RETURN(RunPlan plan, MakeRunPlan(request, environment.limits));
+  auto run = std::make_unique<TrainingRun>(request, std::move(plan), std::move(environment));
+  PENSTOCK_RETURN_IF_ERROR(run->OpenData());
+  PENSTOCK_RETURN_IF_ERROR(run->MakeStages());
+  PENSTOCK_RETURN_IF_ERROR(run->LoadCheckpoint());
+  PENSTOCK_RETURN_IF_ERROR(run->OpenEdges());
+  run->MakeExecutor();
+  return run;
+}
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+#include "worker/run_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "job/run_schedule.h"
+#include "schedule/verify.h"
+
+namespace penstock {
+namespace {
+
+absl::Status BadPlan(const std::string& message) {
+  return absl::InvalidArgumentError(absl::StrCat("plan: ", message));
+}
+
+// Stages in order, their layers one after the other over the whole chain.
+absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
+  const auto& stages = request.plan().stages();
+  plan.workers.resize(stages.size());
+  int next_layer = 0;
+  for (int s = 0; s < stages.size(); ++s) {
+    const v1::StageAssignment& stage = stages[s];
+    if (stage.stage() != s) return BadPlan(absl::StrCat("entry ", s, " is stage ", stage.stage()));
+    if (stage.worker_index() < 0 || stage.worker_index() >= stages.size()) {
+      return BadPlan(absl::StrCat("stage ", s, " is on worker ", stage.worker_index(),
+                                  ", expected 0 to ", stages.size() - 1));
+    }
+    if (stage.first_layer() != next_layer || stage.layers() < 1 ||
+        stage.layers() > plan.job.chain.size() - next_layer) {
+      return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
+                                  stage.first_layer(), ", but the next of the model's ",
+                                  plan.job.chain.size(), " layers is ", next_layer));
+    }
+    plan.layers.push_back({stage.first_layer(), stage.layers()});
+    plan.schedule.topology.worker_of.push_back(WorkerId(stage.worker_index()));
+    plan.workers[stage.worker_index()] = stage.worker();
+    next_layer += stage.layers();
+  }
+  if (next_layer != plan.job.chain.size()) {
+    return BadPlan(absl::StrCat("its stages have ", next_layer, " layers, the model has ",
+                                plan.job.chain.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
+  PENSTOCK_RETURN_IF_ERROR(ReadStages(request, plan));
+  Topology topology = std::move(plan.schedule.topology);
+  const auto last = std::max_element(topology.worker_of.begin(), topology.worker_of.end());
+  topology.workers = last->value + 1;
+  plan.workers.resize(topology.workers);
+  plan.worker = WorkerId(request.worker_index());
+  PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  if (topology.StagesOf(plan.worker).empty()) {
+    return BadPlan(absl::StrCat("worker ", request.worker_index(), " has no stage"));
+  }
+  plan.schedule = ScheduleOptionsOf(plan.job, std::move(topology));
+  return absl::OkStatus();
+}
+
+absl::Status CheckDigest(const v1::PrepareRunRequest& request, RunPlan& plan) {
+  PENSTOCK_ASSIGN_OR_RETURN(plan.digest,
+                            DigestOfRun(plan.job, plan.schedule, plan.first_step, plan.cuts));
+  if (plan.digest == request.plan().schedule_digest()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this worker derives the schedule ", plan.digest, ", the coordinator's plan has ",
+      request.plan().schedule_digest(), "; run the same build of Penstock everywhere"));
+}
+
+// Ranges of one length differ by a shift only, so one of them is verified for all.
+absl::Status VerifyRanges(RunPlan& plan) {
+  const VerifyLimits limits = {.channel_capacity = plan.edge_capacity};
+  std::map<int64_t, VerifyReport> reports;
+  plan.counts.resize(plan.layers.size());
+  int64_t from_step = plan.first_step;
+  for (const Cut& cut : plan.cuts) {
+    const MicrobatchRange range = RangeOfSteps(plan.job, from_step, cut.step);
+    from_step = cut.step;
+    if (reports.count(range.count) == 0) {
+      PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,
+                                BuildSchedule(*plan.job.method, plan.schedule, range));
+      PENSTOCK_ASSIGN_OR_RETURN(reports[range.count], Verify(schedule, limits));
+    }
+    const VerifyReport& report = reports[range.count];
+    for (size_t s = 0; s < plan.counts.size(); ++s) AddRange(report.stages[s], plan.counts[s]);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const RunLimits& limits) {
+  RunPlan plan;
+  PENSTOCK_ASSIGN_OR_RETURN(plan.job, ResolveJob(request.spec()));
+  plan.first_step = request.first_step();
+  if (plan.first_step < 0 || plan.first_step >= plan.job.steps) {
+    return BadPlan(
+        absl::StrCat("the run would start after step ", plan.first_step, " of ", plan.job.steps));
+  }
+  plan.edge_capacity = request.plan().channel_capacity() == 0
+                           ? limits.edge_capacity
+                           : static_cast<int>(request.plan().channel_capacity());
+  if (request.plan().stages().empty()) return BadPlan("has no stages");
+  if (plan.edge_capacity < 1) return BadPlan("channel_capacity is negative");
+  PENSTOCK_RETURN_IF_ERROR(ReadTopology(request, plan));
+  const std::vector<int64_t> extra_cuts(request.extra_cuts().begin(), request.extra_cuts().end());
+  plan.cuts = CutsOf(request.spec(), plan.first_step, extra_cuts);
+  PENSTOCK_RETURN_IF_ERROR(CheckDigest(request, plan));
+  PENSTOCK_RETURN_IF_ERROR(VerifyRanges(plan));
+  return plan;
+}
+
+}  // namespace penstock

@@ -1,0 +1,42 @@
+// RunPlan: everything a worker derives from a PrepareRunRequest before it touches data or devices.
+//
+// The coordinator derived the same and compares digests; nothing here is taken on trust.
+//
+// Plain values without I/O.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "job/resolve.h"
+#include "penstock/v1/cluster.pb.h"
+#include "schedule/machine.h"
+#include "schedule/schedule.h"
+#include "worker/limits.h"
+
+namespace penstock {
+
+struct RunPlan {
+  ResolvedJob job;
+  ScheduleOptions schedule;          // its topology is the plan's
+  std::vector<LayerRange> layers;    // by stage
+  std::vector<std::string> workers;  // names by worker index
+  WorkerId worker;                   // this one
+  int64_t first_step = 0;            // steps done before the run
+  std::vector<Cut> cuts;
+  int edge_capacity = 1;
+  std::string digest;
+  // What the verifier found, by stage: over the whole run if it is not cut short. Peaks are what a stage
+  // must have room for.
+  std::vector<StageCounts> counts;
+
+  const Topology& topology() const { return schedule.topology; }
+};
+
+// Errors: InvalidArgument (the job or the plan makes no sense: names the field), FailedPrecondition (the
+// digest differs from the plan's, or the schedule does not verify).
+absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const RunLimits& limits);
+
+}  // namespace penstock

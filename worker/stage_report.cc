@@ -1,0 +1,87 @@
+#include "worker/stage_report.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+void AddCause(absl::string_view cause, int64_t ns, v1::StageReport& report) {
+  v1::IdleCause& entry = *report.add_idle_causes();
+  entry.set_cause(std::string(cause));
+  entry.set_seconds(Seconds(ns));
+}
+
+void SetStatistic(const StalenessCount& count, v1::Statistic& statistic) {
+  statistic.set_max(static_cast<double>(count.max));
+  statistic.set_mean(count.mean());
+}
+
+void AddTimes(const LocalStage& local, const WorkerMeasures& worker, v1::StageReport& report) {
+  const StageMeter& meter = *local.meter;
+  const int64_t window_ns = worker.window_ns + worker.checkpoint_wait_ns;
+  const int64_t busy_ns = meter.lane_ns(Lane::kCompute);
+  report.set_window_seconds(Seconds(window_ns));
+  report.set_busy_seconds(Seconds(busy_ns));
+  report.set_idle_seconds(Seconds(std::max<int64_t>(0, window_ns - busy_ns)));
+  if (window_ns > 0) {
+    report.set_bubble_ratio(1.0 - static_cast<double>(busy_ns) / static_cast<double>(window_ns));
+  }
+  for (const Wait cause : {Wait::kInput, Wait::kCredit, Wait::kCollective, Wait::kData}) {
+    AddCause(WaitName(cause), meter.waiting_ns(cause), report);
+  }
+  AddCause("checkpoint", worker.checkpoint_wait_ns, report);
+}
+
+void AddActions(const StageMeter& meter, v1::StageReport& report) {
+  for (int op = 0; op < kOps; ++op) {
+    const DurationMeter& durations = meter.durations(static_cast<Op>(op));
+    if (durations.count() == 0) continue;
+    v1::ActionTime& time = *report.add_actions();
+    time.set_action(std::string(OpName(static_cast<Op>(op))));
+    time.set_count(durations.count());
+    time.set_seconds(Seconds(durations.total_ns()));
+    time.set_median_seconds(Seconds(durations.MedianNs()));
+  }
+}
+
+void AddTraffic(const LocalStage& local, const WorkerMeasures& worker, bool first_of_worker,
+                v1::StageReport& report) {
+  int64_t bytes = first_of_worker ? worker.collective_bytes_sent : 0;
+  int64_t messages = first_of_worker ? worker.collective_messages_sent : 0;
+  for (const Sender* sender : {local.activations_out.get(), local.gradients_out.get()}) {
+    if (sender == nullptr) continue;
+    bytes += sender->bytes_sent();
+    messages += sender->messages_sent();
+  }
+  report.set_bytes_sent(bytes);
+  report.set_messages_sent(messages);
+}
+
+}  // namespace
+
+v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& worker,
+                                bool first_of_worker) {
+  v1::StageReport report;
+  report.set_stage(local.id.value);
+  report.set_worker(worker.worker);
+  report.set_first_layer(local.layers.first);
+  report.set_layers(local.layers.count);
+  AddTimes(local, worker, report);
+  AddActions(*local.meter, report);
+  AddTraffic(local, worker, first_of_worker, report);
+  const StageCounts counts = local.meter->counts();
+  SetStatistic(counts.staleness, *report.mutable_staleness());
+  SetStatistic(counts.version_drift, *report.mutable_version_drift());
+  report.set_versions_peak(counts.versions_peak);
+  report.set_activations_peak(counts.activations_peak);
+  report.set_updates(local.meter->updates());
+  report.set_peak_memory_bytes(worker.peak_memory_bytes);
+  report.set_allocations_steady(worker.allocations_steady);
+  return report;
+}
+
+}  // namespace penstock

@@ -1,0 +1,30 @@
+// StageReport: what a stage measured, as the message that users see.
+//
+// Plain function; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "penstock/v1/cluster.pb.h"
+#include "worker/local_stage.h"
+
+namespace penstock {
+
+// What the stages of one worker have in common.
+struct WorkerMeasures {
+  std::string worker;
+  int64_t window_ns = 0;           // training, cuts and validation left out
+  int64_t checkpoint_wait_ns = 0;  // for the previous checkpoint, at cuts
+  int64_t peak_memory_bytes = 0;
+  int64_t allocations_steady = 0;
+  int64_t collective_bytes_sent = 0;  // counted with the worker's first stage
+  int64_t collective_messages_sent = 0;
+};
+
+// Busy is the time in F, I, W and STEP. The rest of the window is idle: its causes, and what remains of
+// it (handing over, exchanging, the executor's own work), the overhead.
+v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& worker,
+                                bool first_of_worker);
+
+}  // namespace penstock

@@ -1,0 +1,335 @@
+#include "worker/training_run.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "checkpoint/fingerprint.h"
+#include "job/run_schedule.h"
+#include "worker/layer_state.h"
+#include "worker/stage_report.h"
+
+namespace penstock {
+namespace {
+
+// The largest tensor that crosses a stage boundary.
+int64_t BoundaryBytes(const ResolvedJob& job) {
+  return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnvironment environment)
+    : request_(std::move(request)),
+      plan_(std::move(plan)),
+      environment_(std::move(environment)),
+      gate_(plan_.first_step, plan_.job.microbatches, environment_.limits.hold_timeout),
+      recorder_(plan_.worker, environment_.limits.timeline_spans_max),
+      writer_(environment_.files) {}
+
+absl::Status TrainingRun::OpenData() {
+  const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
+  const bool reads_tokens =
+      plan_.topology().IsFirst(stages.front()) || plan_.topology().IsLast(stages.back());
+  if (!reads_tokens) return absl::OkStatus();
+  const v1::TextSpec& text = request_.spec().data().text();
+  const bool validates = request_.spec().validation().every_steps() > 0;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      data_, DataSource::OpenText(
+                 environment_.files,
+                 {.path = JoinPath(environment_.data_root, text.path()),
+                  .sha256 = text.sha256(),
+                  .validation_fraction = text.validation_fraction(),
+                  .context = plan_.job.chain.context,
+                  .needs_validation = validates,
+                  .validation_windows = plan_.job.validation_batches * plan_.job.microbatch.batch,
+                  .seed = plan_.job.seed,
+                  .size_bytes_max = environment_.limits.data_bytes_max}));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::MakeStages() {
+  for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
+    const StageCounts& counts = plan_.counts[id.value];
+    LocalStage local = {.id = id, .layers = plan_.layers[id.value]};
+    PENSTOCK_ASSIGN_OR_RETURN(
+        local.stage, Stage::Create(environment_.backend, plan_.job.chain,
+                                   {.layers = local.layers,
+                                    .batch = plan_.job.microbatch,
+                                    .precision = plan_.job.precision,
+                                    .optimizer = plan_.job.optimizer,
+                                    .seed = plan_.job.seed,
+                                    .versions_max = counts.versions_peak,
+                                    .microbatches_in_flight_max = counts.activations_peak}));
+    local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
+    stages_.push_back(std::move(local));
+  }
+  memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::LoadCheckpoint() {
+  const std::string& directory = request_.checkpoint();
+  if (directory.empty()) {
+    for (LocalStage& local : stages_) local.stage->InitializeWeights();
+    return absl::OkStatus();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(environment_.files, directory));
+  const Fingerprint fingerprint =
+      MakeFingerprint({.chain = plan_.job.chain,
+                       .optimizer = plan_.job.optimizer,
+                       .batch = plan_.job.batch,
+                       .seed = plan_.job.seed,
+                       .data_sha256 = request_.spec().data().text().sha256()});
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CompareFingerprints(manifest.fingerprint, fingerprint),
+                                    absl::string_view(directory)));
+  if (manifest.step != plan_.first_step) {
+    return absl::InvalidArgumentError(absl::StrCat(directory, ": is of step ", manifest.step,
+                                                   ", but the run goes on after step ",
+                                                   plan_.first_step));
+  }
+  for (LocalStage& local : stages_) {
+    PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.chain,
+                                        local.layers, *local.stage));
+    local.first_version = manifest.updates;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::OpenEdges() {
+  for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(OpenEdgesOf(local));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      collectives_,
+      Collectives::Open({.job = plan_.job,
+                         .topology = plan_.topology(),
+                         .layers = plan_.layers,
+                         .worker = plan_.worker,
+                         .receive_timeout = environment_.limits.receive_timeout},
+                        environment_.transport, environment_.backend, environment_.clock));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
+  const Topology& topology = plan_.topology();
+  const int64_t bytes_max = BoundaryBytes(plan_.job);
+  const int capacity = plan_.edge_capacity;
+  BufferPool& pool = environment_.backend.pool();
+  Transport& transport = environment_.transport;
+  const int32_t stage = local.id.value;
+  const auto remote = [&](int32_t other) {
+    return other >= 0 && other < topology.stages() &&
+           topology.worker(StageId(other)) != plan_.worker;
+  };
+  if (remote(stage - 1)) {
+    PENSTOCK_ASSIGN_OR_RETURN(local.activations_in,
+                              transport.OpenReceiver({EdgeKind::kActivation, stage - 1, stage},
+                                                     capacity, bytes_max, pool));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        local.gradients_out,
+        transport.OpenSender({EdgeKind::kGradient, stage, stage - 1}, capacity, bytes_max));
+  }
+  if (remote(stage + 1)) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        local.activations_out,
+        transport.OpenSender({EdgeKind::kActivation, stage, stage + 1}, capacity, bytes_max));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        local.gradients_in,
+        transport.OpenReceiver({EdgeKind::kGradient, stage + 1, stage}, capacity, bytes_max, pool));
+  }
+  return absl::OkStatus();
+}
+
+void TrainingRun::MakeExecutor() {
+  const auto training_program = [this](MicrobatchRange range) -> absl::StatusOr<Program> {
+    PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,
+                              BuildSchedule(*plan_.job.method, plan_.schedule, range));
+    return std::move(schedule.programs[plan_.worker.value]);
+  };
+  executor_ = std::make_unique<Executor>(
+      ExecutorParts{.job = plan_.job,
+                    .topology = plan_.topology(),
+                    .layers = plan_.layers,
+                    .worker = plan_.worker,
+                    .limits = environment_.limits,
+                    .clock = environment_.clock,
+                    .backend = environment_.backend,
+                    .data = data_.get(),
+                    .gate = gate_,
+                    .recorder = recorder_,
+                    .collectives = *collectives_,
+                    .stages = stages_,
+                    .training_program = training_program,
+                    .on_step = [this](const StepResult& result) { ReportStep(result); }});
+}
+
+absl::Status TrainingRun::Execute() {
+  const absl::StatusOr<int64_t> step = TrainToTheEnd();
+  gate_.Close();
+  if (!step.ok()) environment_.transport.Cancel(step.status());
+  ReportEnd(step);
+  return step.status();
+}
+
+absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
+  int64_t step = plan_.first_step;
+  for (const Cut& cut : plan_.cuts) {
+    PENSTOCK_ASSIGN_OR_RETURN(step, TrainToCut(step, cut));
+    if (step < cut.step) break;
+  }
+  PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
+  return step;
+}
+
+absl::StatusOr<int64_t> TrainingRun::TrainToCut(int64_t from_step, const Cut& cut) {
+  PENSTOCK_ASSIGN_OR_RETURN(const MicrobatchRange done,
+                            executor_->Train(RangeOfSteps(plan_.job, from_step, cut.step)));
+  const int64_t step = done.end() / plan_.job.microbatches;
+  v1::RunEvent event;
+  event.mutable_cut_reached()->set_step(step);
+  FillReports(*event.mutable_cut_reached()->mutable_stages());
+  environment_.events(std::move(event));
+
+  const bool cut_short = step < cut.step;
+  if (cut.validate && !cut_short) PENSTOCK_RETURN_IF_ERROR(Validate(step));
+  const bool saves = cut_short ? SavesDrains() && step > plan_.first_step : cut.checkpoint;
+  if (saves && step != saved_step_) PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint(step));
+  return step;
+}
+
+absl::Status TrainingRun::Validate(int64_t step) {
+  const Schedule schedule =
+      BuildEvaluation(plan_.topology(), {.first = 0, .count = plan_.job.validation_batches});
+  PENSTOCK_ASSIGN_OR_RETURN(const double loss,
+                            executor_->Evaluate(schedule.programs[plan_.worker.value], step));
+  if (!stages_.back().stage->has_head()) return absl::OkStatus();
+  v1::RunEvent event;
+  event.mutable_validation_done()->set_step(step);
+  event.mutable_validation_done()->set_loss(loss);
+  environment_.events(std::move(event));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
+  PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
+  std::vector<LayerState> layers;
+  for (LocalStage& local : stages_) {
+    std::vector<LayerState> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
+    std::move(copies.begin(), copies.end(), std::back_inserter(layers));
+  }
+  saved_step_ = step;
+  const std::string staging =
+      StagingPath(request_.spec().checkpoint().directory(), step, request_.staging_tag());
+  writer_.Start(
+      staging, std::move(layers),
+      [this, step, digests = LayerDigests()](absl::StatusOr<std::vector<CheckpointFile>> files) {
+        ReportSave(step, digests, files);
+      });
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::WaitForCheckpoint() {
+  const int64_t before_ns = environment_.clock.MonotonicNs();
+  const absl::Status status = writer_.Wait(environment_.limits.checkpoint_timeout);
+  checkpoint_wait_ns_.Add(environment_.clock.MonotonicNs() - before_ns);
+  return status;
+}
+
+void TrainingRun::Stop(const std::string& reason) {
+  const absl::Status status = absl::AbortedError(absl::StrCat("stopped: ", reason));
+  gate_.Cancel(status);
+  environment_.transport.Cancel(status);
+}
+
+void TrainingRun::ReportStep(const StepResult& result) {
+  v1::RunEvent event;
+  v1::StepDone& done = *event.mutable_step_done();
+  done.set_step(result.step);
+  done.set_loss(result.loss);
+  done.set_learning_rate(result.learning_rate);
+  done.set_gradient_norm(result.gradient_norm);
+  done.set_tokens(plan_.job.tokens_per_step());
+  done.set_monotonic_ns(environment_.clock.MonotonicNs());
+  environment_.events(std::move(event));
+}
+
+void TrainingRun::ReportSave(int64_t step, const std::vector<v1::LayerDigest>& digests,
+                             const absl::StatusOr<std::vector<CheckpointFile>>& files) {
+  v1::RunEvent event;
+  if (!files.ok()) {
+    v1::SaveFailed& failed = *event.mutable_save_failed();
+    failed.set_step(step);
+    failed.set_code(files.status().raw_code());
+    failed.set_message(std::string(files.status().message()));
+    environment_.events(std::move(event));
+    return;
+  }
+  v1::LayersSaved& saved = *event.mutable_layers_saved();
+  saved.set_step(step);
+  for (const CheckpointFile& file : *files) {
+    v1::SavedFile& entry = *saved.add_files();
+    entry.set_name(file.name);
+    entry.set_size_bytes(file.size_bytes);
+    entry.set_sha256(file.sha256);
+    entry.set_layer(file.layer);
+  }
+  for (const v1::LayerDigest& digest : digests) *saved.add_layers() = digest;
+  environment_.events(std::move(event));
+}
+
+void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
+  v1::RunEvent event;
+  if (step.ok()) {
+    v1::RunDone& done = *event.mutable_run_done();
+    done.set_step(*step);
+    FillReports(*done.mutable_stages());
+    for (v1::LayerDigest& digest : LayerDigests()) *done.add_layers() = std::move(digest);
+  } else {
+    v1::RunFailed& failed = *event.mutable_run_failed();
+    failed.set_code(step.status().raw_code());
+    failed.set_message(std::string(step.status().message()));
+    if (const auto peer = executor_->failed_peer()) failed.set_peer(plan_.workers[peer->value]);
+  }
+  environment_.events(std::move(event));
+}
+
+std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
+  std::vector<v1::LayerDigest> digests;
+  for (LocalStage& local : stages_) {
+    int layer = local.layers.first;
+    for (std::string& sha256 : local.stage->LayerDigests()) {
+      v1::LayerDigest digest;
+      digest.set_layer(layer);
+      digest.set_name(plan_.job.chain.layers[layer].name);
+      digest.set_sha256(std::move(sha256));
+      digests.push_back(std::move(digest));
+      ++layer;
+    }
+  }
+  return digests;
+}
+
+void TrainingRun::FillReports(google::protobuf::RepeatedPtrField<v1::StageReport>& stages) const {
+  for (v1::StageReport& report : Reports()) *stages.Add() = std::move(report);
+}
+
+std::vector<v1::StageReport> TrainingRun::Reports() const {
+  const WorkerMeasures measures = {
+      .worker = plan_.workers[plan_.worker.value],
+      .window_ns = executor_->window_ns(),
+      .checkpoint_wait_ns = checkpoint_wait_ns_.value(),
+      .peak_memory_bytes = environment_.backend.pool().stats().bytes_peak,
+      .allocations_steady = executor_->allocations_steady(),
+      .collective_bytes_sent = collectives_->bytes_sent(),
+      .collective_messages_sent = collectives_->messages_sent()};
+  std::vector<v1::StageReport> reports;
+  for (const LocalStage& local : stages_) {
+    reports.push_back(MakeStageReport(local, measures, &local == &stages_.front()));
+  }
+  return reports;
+}
+
+Timeline TrainingRun::RecentTimeline() const {
+  return {.workers = plan_.topology().workers, .spans = recorder_.Recent()};
+}
+
+}  // namespace penstock

@@ -1,0 +1,81 @@
+// TrainingRun: the parts of a run put together, and the walk from cut to cut.
+//
+// Members stand in the order they are made; each may refer to those above it.
+//
+// Thread safety: as worker/run.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/checkpoint_writer.h"
+#include "worker/collectives.h"
+#include "worker/counter.h"
+#include "worker/data_source.h"
+#include "worker/executor.h"
+#include "worker/hold_gate.h"
+#include "worker/local_stage.h"
+#include "worker/run.h"
+#include "worker/run_plan.h"
+#include "worker/timeline_recorder.h"
+
+namespace penstock {
+
+class TrainingRun : public Run {
+ public:
+  TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnvironment environment);
+
+  // The steps of Run::Prepare, in this order; each may fail.
+  absl::Status OpenData();
+  absl::Status MakeStages();
+  absl::Status LoadCheckpoint();
+  absl::Status OpenEdges();
+  void MakeExecutor();
+
+  absl::Status Execute() override;
+  absl::StatusOr<int64_t> Hold() override { return gate_.Hold(); }
+  absl::Status CutAt(int64_t step) override { return gate_.CutAt(step); }
+  void Stop(const std::string& reason) override;
+
+  std::string schedule_digest() const override { return plan_.digest; }
+  int64_t memory_bytes() const override { return memory_bytes_; }
+  int64_t actions_done() const override { return executor_->actions_done(); }
+  std::vector<v1::StageReport> Reports() const override;
+  Timeline RecentTimeline() const override;
+
+ private:
+  absl::StatusOr<int64_t> TrainToTheEnd();
+  // Runs the range before `cut` and what the cut asks for. Returns the step it ended after, which is
+  // earlier than the cut's if the run was cut short.
+  absl::StatusOr<int64_t> TrainToCut(int64_t from_step, const Cut& cut);
+  absl::Status Validate(int64_t step);
+  absl::Status SaveCheckpoint(int64_t step);
+  absl::Status WaitForCheckpoint();
+  absl::Status OpenEdgesOf(LocalStage& local);
+  bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
+
+  void ReportStep(const StepResult& result);
+  void ReportSave(int64_t step, const std::vector<v1::LayerDigest>& digests,
+                  const absl::StatusOr<std::vector<CheckpointFile>>& files);
+  void ReportEnd(const absl::StatusOr<int64_t>& step);
+  std::vector<v1::LayerDigest> LayerDigests();
+  void FillReports(google::protobuf::RepeatedPtrField<v1::StageReport>& stages) const;
+
+  const v1::PrepareRunRequest request_;
+  const RunPlan plan_;
+  const RunEnvironment environment_;
+  HoldGate gate_;
+  TimelineRecorder recorder_;
+  std::unique_ptr<DataSource> data_;
+  std::vector<LocalStage> stages_;
+  std::unique_ptr<Collectives> collectives_;
+  std::unique_ptr<Executor> executor_;
+  CheckpointWriter writer_;
+  Counter checkpoint_wait_ns_;
+  int64_t memory_bytes_ = 0;
+  int64_t saved_step_ = -1;  // of the last checkpoint begun in this run
+};
+
+}  // namespace penstock

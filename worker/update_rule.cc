@@ -1,0 +1,45 @@
+#include "worker/update_rule.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace penstock {
+
+int64_t FirstSample(const ResolvedJob& job, int64_t microbatch) {
+  return microbatch * job.microbatch.batch;
+}
+
+double RateOfUpdate(const ResolvedJob& job, MicrobatchRange microbatches) {
+  return job.learning_rate.At(FirstSample(job, microbatches.end()));
+}
+
+float LossScale(const ResolvedJob& job) {
+  return 1.0f / static_cast<float>(job.microbatches_of_update());
+}
+
+void ShareTiedNorm(const Chain& chain, LayerRange layers, double embedding_squared_norm,
+                   absl::Span<double> norms) {
+  if (chain.tied() && layers.end() == chain.size()) norms.back() = embedding_squared_norm;
+}
+
+absl::Status CheckNorms(const Chain& chain, LayerRange layers, absl::Span<const double> norms,
+                        int64_t step, int32_t stage) {
+  for (int layer = 0; layer < layers.count; ++layer) {
+    if (std::isfinite(norms[layer])) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step, ", stage ", stage, ": the gradient of layer ",
+                     chain.layers[layers.first + layer].name, " is not finite (squared norm ",
+                     norms[layer], "); lower the learning rate, or lengthen the warm-up"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLoss(double loss, int64_t step, int32_t stage) {
+  if (std::isfinite(loss)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("step ", step, ", stage ", stage, ": the loss is ", loss,
+                   "; lower the learning rate, lengthen the warm-up or clip gradients"));
+}
+
+}  // namespace penstock

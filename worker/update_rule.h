@@ -1,0 +1,48 @@
+// What an update is made of, the same for the executor and for the serial reference.
+//
+// An update of a stage takes the gradients of consecutive microbatches [first, end). It uses the mean
+// over their samples, and the rate for the number of samples that the job has seen once this update is
+// made: end * microbatch size. So the first update of a warm-up is not wasted, the last update has the
+// final rate, and methods with more updates per step follow the same curve.
+//
+// Plain functions.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "compute/stage.h"
+#include "job/resolve.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// A step that the last stage has made its update for.
+struct StepResult {
+  int64_t step = 0;   // steps done
+  double loss = 0.0;  // mean of its microbatches' losses, as their forwards saw them
+  double learning_rate = 0.0;
+  double gradient_norm = 0.0;  // before clipping by it; 0 if there is no such clipping
+};
+
+// Global index of the first sample of a microbatch.
+int64_t FirstSample(const ResolvedJob& job, int64_t microbatch);
+
+double RateOfUpdate(const ResolvedJob& job, MicrobatchRange microbatches);
+
+// The factor of one microbatch's mean loss in its update.
+float LossScale(const ResolvedJob& job);
+
+// Gives a tied head the squared norm of the embedding's layer, whose factor its copy of the weight must
+// share. `norms`: by layer of a stage that holds `layers`.
+void ShareTiedNorm(const Chain& chain, LayerRange layers, double embedding_squared_norm,
+                   absl::Span<double> norms);
+
+// Errors: FailedPrecondition naming step, layer and stage if a squared norm is not finite.
+absl::Status CheckNorms(const Chain& chain, LayerRange layers, absl::Span<const double> norms,
+                        int64_t step, int32_t stage);
+// Errors: FailedPrecondition naming step and stage if `loss` is not finite.
+absl::Status CheckLoss(double loss, int64_t step, int32_t stage);
+
+}  // namespace penstock
