@@ -132,8 +132,9 @@ std::string RenderText(const Timeline& timeline, const TextPictureOptions& optio
   }
   if (options.legend) {
     const std::string indent(name_width + 2, ' ');
+    const bool cut = columns * slot_ns < length_ns;
     absl::StrAppend(&picture, indent, "a column is ", NiceTime(slot_ns), ", the whole ",
-                    NiceTime(length_ns), "\n", indent,
+                    NiceTime(length_ns), cut ? ", of which this is the beginning\n" : "\n", indent,
                     "0-9 forward, a-j backward (input), A-J backward (weights), * step, "
                     "+ collective, . waiting\n");
   }

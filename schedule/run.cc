@@ -10,6 +10,8 @@
 namespace penstock {
 namespace {
 
+void TrimEnd(std::string& text) { text.erase(text.find_last_not_of(' ') + 1); }
+
 // The lists around each blocked worker's position, one column for each worker. Long lists and wide
 // pipelines are cut; the sentence in front of the grid names everyone.
 std::string Grid(const Schedule& schedule, const std::vector<WorkerId>& workers,
@@ -24,6 +26,7 @@ std::string Grid(const Schedule& schedule, const std::vector<WorkerId>& workers,
   if (columns < workers.size()) {
     absl::StrAppend(&grid, " and ", workers.size() - columns, " more");
   }
+  TrimEnd(grid);
   for (int64_t row = -kRowsAround; row <= kRowsAround; ++row) {
     absl::StrAppend(&grid, row == 0 ? "\n --> " : "\n     ");
     for (size_t column = 0; column < columns; ++column) {
@@ -32,7 +35,7 @@ std::string Grid(const Schedule& schedule, const std::vector<WorkerId>& workers,
       const bool exists = position >= 0 && position < program.size();
       absl::StrAppendFormat(&grid, " %-12s", exists ? ToString(program.At(position)) : "");
     }
-    grid.erase(grid.find_last_not_of(' ') + 1);
+    TrimEnd(grid);
   }
   return grid;
 }

@@ -1,10 +1,10 @@
 #include "schedule/simulate.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "schedule/costs_ns.h"
 #include "schedule/run.h"
 
 namespace penstock {
@@ -12,112 +12,7 @@ namespace {
 
 constexpr double kNsPerSecond = 1e9;
 
-int64_t ToNs(double seconds) { return std::llround(seconds * kNsPerSecond); }
 double ToSeconds(int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
-
-absl::Status CheckTime(double seconds, absl::string_view what) {
-  constexpr double kSecondsMax = 1e6;
-  if (seconds >= 0 && seconds <= kSecondsMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " must lie between 0 and ", kSecondsMax, " seconds, got ", seconds));
-}
-
-absl::Status CheckStage(const StageCosts& stage) {
-  PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.forward_s, "forward time"));
-  PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.backward_input_s, "backward-input time"));
-  PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.backward_weight_s, "backward-weight time"));
-  return CheckTime(stage.step_s, "step time");
-}
-
-absl::Status CheckLink(const LinkCosts& link) {
-  if (!(link.bytes_per_second > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("bytes per second must be positive, got ", link.bytes_per_second));
-  }
-  PENSTOCK_RETURN_IF_ERROR(CheckTime(link.bytes / link.bytes_per_second, "transfer time"));
-  return CheckTime(link.latency_s, "latency");
-}
-
-// SimulationCosts in nanoseconds, the defaults filled in.
-class Costs {
- public:
-  static absl::StatusOr<Costs> From(const SimulationCosts& costs, int32_t stages);
-
-  int64_t compute_ns(const Action& action) const {
-    const Stage& stage = stages_[action.index];
-    switch (action.op) {
-      case Op::kForward:
-        return stage.forward_ns;
-      case Op::kBackwardInput:
-        return stage.backward_input_ns;
-      case Op::kBackwardWeight:
-        return stage.backward_weight_ns;
-      default:
-        return stage.step_ns;
-    }
-  }
-  // Of the link that a SEND uses.
-  int64_t transfer_ns(const Action& send) const { return links_[LinkOf(send)].transfer_ns; }
-  int64_t latency_ns(const Action& send) const { return links_[LinkOf(send)].latency_ns; }
-  int64_t overhead_ns() const { return overhead_ns_; }
-  int64_t collective_ns() const { return collective_ns_; }
-  // No action or message takes longer.
-  int64_t longest_ns() const;
-
- private:
-  struct Stage {
-    int64_t forward_ns, backward_input_ns, backward_weight_ns, step_ns;
-  };
-  struct Link {
-    int64_t transfer_ns, latency_ns;
-  };
-
-  static int32_t LinkOf(const Action& send) {
-    return send.op == Op::kSendActivation ? send.index : send.index - 1;
-  }
-
-  std::vector<Stage> stages_;
-  std::vector<Link> links_;
-  int64_t overhead_ns_ = 0;
-  int64_t collective_ns_ = 0;
-};
-
-absl::StatusOr<Costs> Costs::From(const SimulationCosts& costs, int32_t stages) {
-  const auto check_size = [](size_t size, int32_t expected, absl::string_view what) {
-    if (size == 0 || static_cast<int32_t>(size) == expected) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected costs of ", expected, " ", what, " (or none), got ", size));
-  };
-  PENSTOCK_RETURN_IF_ERROR(check_size(costs.stages.size(), stages, "stages"));
-  PENSTOCK_RETURN_IF_ERROR(check_size(costs.links.size(), stages - 1, "links"));
-  PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.overhead_s, "overhead"));
-  PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.collective_s, "collective time"));
-  Costs result;
-  for (int32_t s = 0; s < stages; ++s) {
-    const StageCosts stage = costs.stages.empty() ? StageCosts() : costs.stages[s];
-    PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStage(stage), absl::StrCat("stage ", s)));
-    result.stages_.push_back({ToNs(stage.forward_s), ToNs(stage.backward_input_s),
-                              ToNs(stage.backward_weight_s), ToNs(stage.step_s)});
-  }
-  for (int32_t s = 0; s + 1 < stages; ++s) {
-    const LinkCosts link = costs.links.empty() ? LinkCosts() : costs.links[s];
-    PENSTOCK_RETURN_IF_ERROR(Annotate(CheckLink(link), absl::StrCat("link ", s)));
-    result.links_.push_back({ToNs(link.bytes / link.bytes_per_second), ToNs(link.latency_s)});
-  }
-  result.overhead_ns_ = ToNs(costs.overhead_s);
-  result.collective_ns_ = ToNs(costs.collective_s);
-  return result;
-}
-
-int64_t Costs::longest_ns() const {
-  int64_t longest = std::max(overhead_ns_, collective_ns_);
-  for (const Stage& stage : stages_) {
-    longest = std::max({longest, stage.forward_ns, stage.backward_input_ns,
-                        stage.backward_weight_ns, stage.step_ns});
-  }
-  for (const Link& link : links_) longest = std::max({longest, link.transfer_ns, link.latency_ns});
-  return longest;
-}
 
 // Puts times to the actions of a run.
 //
@@ -127,7 +22,7 @@ int64_t Costs::longest_ns() const {
 // after the receive, since when it is free.
 class Timekeeper : public RunObserver {
  public:
-  Timekeeper(const Schedule& schedule, const Costs& costs, const SimulationOptions& options)
+  Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options)
       : costs_(costs),
         channel_capacity_(options.channel_capacity),
         spans_per_worker_max_(options.timeline_spans_max / schedule.topology.workers),
@@ -270,7 +165,7 @@ class Timekeeper : public RunObserver {
     return times;
   }
 
-  const Costs& costs_;
+  const CostsNs& costs_;
   const int64_t channel_capacity_;
   const int64_t spans_per_worker_max_;
   std::vector<Worker> workers_;
@@ -281,7 +176,7 @@ class Timekeeper : public RunObserver {
   Milestone end_;
 };
 
-absl::Status CheckSize(const Schedule& schedule, const Costs& costs,
+absl::Status CheckSize(const Schedule& schedule, const CostsNs& costs,
                        const SimulationOptions& options) {
   int64_t actions = 0;
   for (const Program& program : schedule.programs) actions += program.size();
@@ -310,7 +205,7 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
                                           const SimulationOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
   const Topology& topology = schedule.topology;
-  PENSTOCK_ASSIGN_OR_RETURN(const Costs costs_ns, Costs::From(costs, topology.stages()));
+  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology.stages()));
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
   Timekeeper timekeeper(schedule, costs_ns, options);
   Interpreter interpreter(schedule, options.channel_capacity, timekeeper);

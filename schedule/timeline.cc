@@ -34,6 +34,11 @@ int64_t Timeline::end_ns() const {
 }
 
 absl::Status CheckTimeline(const Timeline& timeline) {
+  constexpr int32_t kWorkersMax = 1 << 16;
+  if (timeline.workers < 0 || timeline.workers > kWorkersMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a timeline may have 0 to ", kWorkersMax, " workers, got ", timeline.workers));
+  }
   for (size_t i = 0; i < timeline.spans.size(); ++i) {
     const Span& span = timeline.spans[i];
     const bool known = span.worker.value >= 0 && span.worker.value < timeline.workers &&

@@ -122,11 +122,12 @@ TEST(SendGradientEarly, ShortensTheBubbleOfOneFOneB) {
 }
 
 TEST(Catalog, EveryMethod_HasItsGoldenPicture) {
+  const SimulationCosts with_step{.stages = std::vector<StageCosts>(4, {.step_s = 0.5})};
   for (const Method& method : Methods()) {
     const Schedule schedule = CatalogSchedule(method.name, 4, 8, {0, 16});
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const SimulationResult result,
-        Simulate(schedule, {}, {.channel_capacity = 1, .timeline_spans_max = 10'000}));
+        Simulate(schedule, with_step, {.channel_capacity = 1, .timeline_spans_max = 10'000}));
     const std::string picture =
         absl::StrCat(method.name, ": ", method.summary, "\n\n",
                      RenderText(result.timeline, {.slot_ns = 500'000'000, .columns = 120}), "\n",

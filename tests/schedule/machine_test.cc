@@ -1,26 +1,12 @@
 #include "schedule/machine.h"
 
-#include <cstdlib>
-#include <new>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/schedule/allocation_count.h"
 #include "tests/schedule/schedules.h"
 #include "tests/support/status_matchers.h"
-
-// Counts every allocation of the program.
-namespace {
-int64_t allocations = 0;
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace penstock {
 namespace {
@@ -148,8 +134,8 @@ TEST_F(MachineTest, HandingOverTwice_IsRefused) {
 TEST_F(MachineTest, Evaluation_AllowsForwardAndItsMessagesOnly) {
   Make(StraightPipeline(2), 0);
   machine_->BeginRange(Completeness::kEvaluate);
-  EXPECT_EQ(Do("0F0 0SEND_F0").version, 0);
-  Do("FLUSH");
+  EXPECT_EQ(Do("0F0").version, 0);
+  Do("0SEND_F0 FLUSH");
   for (const char* action : {"0RECV_B0", "0I0", "0W0", "0STEP", "NORM"}) {
     EXPECT_THAT(Apply(action), StatusIs(absl::StatusCode::kFailedPrecondition, testing::_));
   }
@@ -174,7 +160,8 @@ TEST_F(MachineTest, SinglePolicy_ReadsTheCurrentVersionAndCountsDrift) {
 TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
   Make(StraightPipeline(2), 0, WeightPolicy::kStash);
   machine_->SetVersion(StageId(0), 100);
-  EXPECT_EQ(Do("0F0 0SEND_F0").version, 100);
+  EXPECT_EQ(Do("0F0").version, 100);
+  Do("0SEND_F0");
   EXPECT_EQ(Do("0F1 0SEND_F1 0RECV_B0 0I0").version, 100);
   EXPECT_EQ(Do("0W0").oldest_live_version, 100);
   const Effect step = Do("0STEP");
@@ -182,7 +169,8 @@ TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
   EXPECT_EQ(step.version, 101);
   EXPECT_EQ(step.oldest_live_version, 100);
   EXPECT_EQ(counts(0).versions_live, 2);
-  EXPECT_EQ(Do("0F2 0SEND_F2").version, 101);
+  EXPECT_EQ(Do("0F2").version, 101);
+  Do("0SEND_F2");
   EXPECT_EQ(Do("0RECV_B1 0I1").version, 100);
   EXPECT_EQ(Do("0W1").oldest_live_version, 101);
   EXPECT_EQ(counts(0).versions_live, 1);
@@ -227,7 +215,7 @@ TEST_F(MachineTest, GroupWithinAWorker_ReducesOnceForAllItsStages) {
   Do("0F0 0SEND_F0 2RECV_F0 2F0 2I0 2W0 2SEND_B0");
   ExpectRefused("0REDUCE", "stage 0 has accumulated no gradient");
   Do("0RECV_B0 0I0 0W0 0REDUCE 2STEP");
-  ExpectRefused("0REDUCE", "stage 2 has accumulated no gradient");
+  ExpectRefused("0REDUCE", "stage 0 is already reduced");
   Do("0STEP FLUSH");
 }
 
@@ -247,13 +235,13 @@ TEST_F(MachineTest, RelativeState_IsTheSameAfterAShiftOfMicrobatchesAndVersions)
     return absl::StrCat("0F", k + 2, " 0SEND_F", k + 2, " 0RECV_B", k, " 0I", k, " 0W", k,
                         " 0STEP");
   };
-  for (int64_t k = 0; k < 2; ++k) Do(period(k));
-  const std::vector<int64_t> before = State(1);
-  Do(period(2));
-  const std::vector<int64_t> after = State(2);
+  Do(period(0));
+  const std::vector<int64_t> before = State(0);
+  Do(period(1));
+  const std::vector<int64_t> after = State(1);
   EXPECT_NE(before, after) << "microbatch 1 still reads the initial weights";
-  Do(period(3));
-  EXPECT_EQ(State(3), after);
+  Do(period(2));
+  EXPECT_EQ(State(2), after);
 }
 
 TEST_F(MachineTest, SteadyState_AllocatesNothing) {
@@ -261,11 +249,11 @@ TEST_F(MachineTest, SteadyState_AllocatesNothing) {
   Make(schedule.topology, 0, schedule.weight_policy);
   int64_t allocations_warm = 0;
   for (ProgramCursor cursor(schedule.programs[0]); !cursor.Done(); cursor.Advance()) {
-    ASSERT_THAT(machine_->Apply(cursor.Current()), IsOk());
-    if (cursor.position() == 1000) allocations_warm = allocations;
+    ASSERT_TRUE(machine_->Apply(cursor.Current()).ok());
+    if (cursor.position() == 1000) allocations_warm = AllocationCount();
     if (cursor.position() == 15'000) break;
   }
-  EXPECT_EQ(allocations, allocations_warm);
+  EXPECT_EQ(AllocationCount(), allocations_warm);
 }
 
 TEST(AddRange, Counts_AddUpAndPeaksStay) {

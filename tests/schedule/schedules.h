@@ -35,7 +35,8 @@ inline ScheduleOptions TiedOptions(int32_t stages, int64_t microbatches_per_step
 
 // Interleaved 1F1B (Narayanan et al., SC'21): `parts` stages on each of `workers` workers, stage s on
 // worker s mod workers. REQUIRES: microbatches is a multiple of workers.
-inline Schedule InterleavedOneFOneB(int32_t workers, int32_t parts, int64_t microbatches) {
+inline Schedule InterleavedOneFOneB(int32_t workers, int32_t parts, int64_t microbatches,
+                                    const LowerOptions& options = {}) {
   Schedule schedule{.name = "interleaved-1f1b", .range = {0, microbatches}};
   schedule.topology.workers = workers;
   for (int32_t stage = 0; stage < workers * parts; ++stage) {
@@ -64,7 +65,7 @@ inline Schedule InterleavedOneFOneB(int32_t workers, int32_t parts, int64_t micr
     }
     schedule.programs.push_back({.prologue = list});
   }
-  return CompleteSchedule(schedule, LowerOptions()).value();
+  return CompleteSchedule(schedule, options).value();
 }
 
 }  // namespace penstock

@@ -19,13 +19,15 @@ SimulationCosts EqualCosts(int32_t stages, double seconds) {
 }
 
 TEST(Simulate, ChannelCapacity_ShortensInterleavedOneFOneB) {
-  const Schedule schedule = InterleavedOneFOneB(4, 2, 8);
+  const Schedule schedule = InterleavedOneFOneB(4, 2, 8, {.send_gradient_early = true});
   ASSERT_THAT(Verify(schedule), IsOk());
   const SimulationCosts costs = EqualCosts(8, 1);
   EXPECT_DOUBLE_EQ(Simulate(schedule, costs, {.channel_capacity = 1})->makespan_s, 56);
   for (const int32_t capacity : {2, 3, 8}) {
     EXPECT_DOUBLE_EQ(Simulate(schedule, costs, {.channel_capacity = capacity})->makespan_s, 54);
   }
+  // A backward as one piece lengthens the way back through the 3 other workers by one W each.
+  EXPECT_DOUBLE_EQ(Simulate(InterleavedOneFOneB(4, 2, 8), costs)->makespan_s, 57);
 }
 
 TEST(Simulate, RandomCosts_PartsOfEveryWorkerAddUpToTheMakespan) {

@@ -33,10 +33,19 @@ std::vector<Schedule> Samples() {
   return samples;
 }
 
+// A program without repeats is one list; where its prologue ends is not written down.
+Schedule Normalized(Schedule schedule) {
+  for (Program& program : schedule.programs) {
+    if (program.repeats == 0) program = {.prologue = Expand(program)};
+  }
+  return schedule;
+}
+
 TEST(ScheduleText, EverySchedule_ParsesToItself) {
-  for (const Schedule& schedule : Samples()) {
-    EXPECT_THAT(ParseSchedule(PrintSchedule(schedule)), IsOkAndHolds(schedule));
-    EXPECT_THAT(ParseSchedule(PrintSchedule(schedule, {.merge_backward = true})),
+  for (const Schedule& sample : Samples()) {
+    const Schedule schedule = Normalized(sample);
+    EXPECT_THAT(ParseSchedule(PrintSchedule(sample)), IsOkAndHolds(schedule));
+    EXPECT_THAT(ParseSchedule(PrintSchedule(sample, {.merge_backward = true})),
                 IsOkAndHolds(schedule));
   }
 }
@@ -118,7 +127,7 @@ TEST(ScheduleText, RandomDamage_NeverCrashes) {
     const absl::StatusOr<Schedule> parsed = ParseSchedule(text);
     // Whatever parses prints to something that parses to the same, and the verifier survives it.
     if (!parsed.ok()) continue;
-    EXPECT_THAT(ParseSchedule(PrintSchedule(*parsed)), IsOkAndHolds(*parsed)) << text;
+    EXPECT_THAT(ParseSchedule(PrintSchedule(*parsed)), IsOkAndHolds(Normalized(*parsed))) << text;
     (void)Verify(*parsed, {.channel_capacity = 4, .actions_max = 10'000});
   }
 }

@@ -96,10 +96,11 @@ TEST(Verify, OneMistake_IsNamed) {
         {"1F1,1I1,", "1I1,1F1,", "worker 1: 1I1: no stash"},
         {"1RECV_F1", "1RECV_F0", "1RECV_F0: the next message is that of microbatch 1"},
         {"1STEP,FLUSH", "FLUSH", "stage 1 has accumulated gradients without a STEP"},
-        {"1SEND_B1,1STEP", "1STEP", "deadlock: worker 0 at 0RECV_B1 (no message comes)"},
-        {"0RECV_B0,0I0,0W0,0F1,0SEND_F1", "0F1,0SEND_F1,0RECV_B0,0I0,0W0", ""},
+        {"1SEND_B1,1STEP", "1STEP",
+         "worker 1: FLUSH: stage 1 still holds the input gradient of microbatch 1"},
+        {"0F1,0SEND_F1,0RECV_B0,0I0,0W0", "0RECV_B0,0I0,0W0,0F1,0SEND_F1", ""},
         {"1F1,", "", "worker 1: 1I1: no stash"},
-        {"0F0,0SEND_F0", "0F0,0F0,0SEND_F0", "0F0: the stage already holds its stash"},
+        {"0F0,0SEND_F0", "0F0,0F0,0SEND_F0", "0F0: the stage already holds its output"},
         {"0STEP,FLUSH", "0STEP,0F1,0SEND_F1,FLUSH", "0F1 comes twice"},
         {"0STEP,FLUSH", "FLUSH,0STEP", "the program of worker 0 does not end with FLUSH"}}) {
     const std::string text = absl::StrReplaceAll(good, {{mistake.from, mistake.to}});

@@ -1,5 +1,3 @@
-#include "schedule/text.h"
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -9,83 +7,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "schedule/text.h"
+#include "schedule/text_words.h"
 
 namespace penstock {
 namespace {
 
-constexpr absl::string_view kHeader = "# penstock schedule 1";
 constexpr int32_t kStagesMax = 1 << 16;
-
-bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; }
-
-absl::string_view QuantityName(ReduceGroup::Quantity quantity) {
-  return quantity == ReduceGroup::Quantity::kGradient ? "gradient" : "weight";
-}
-absl::string_view OperationName(ReduceGroup::Operation operation) {
-  return operation == ReduceGroup::Operation::kSum ? "sum" : "mean";
-}
-
-// ---- printing ------------------------------------------------------------------------------------
-
-template <typename TypedId>
-std::string JoinIds(const std::vector<TypedId>& ids) {
-  return absl::StrJoin(ids, ",",
-                       [](std::string* out, TypedId id) { absl::StrAppend(out, id.value); });
-}
-
-std::string PrintHeader(const Schedule& schedule) {
-  std::string name = schedule.name.empty() ? "-" : schedule.name;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !IsNameCharacter(c); }, '-');
-  std::string header = absl::StrCat(
-      kHeader, " name=", name, " weights=", WeightPolicyName(schedule.weight_policy),
-      " complete=", CompletenessName(schedule.completeness), " range=", schedule.range.first, "+",
-      schedule.range.count, " stages=", JoinIds(schedule.topology.worker_of));
-  for (const ReduceGroup& group : schedule.topology.groups) {
-    absl::StrAppend(&header, " group=", QuantityName(group.quantity), ":",
-                    OperationName(group.operation), ":", JoinIds(group.stages));
-  }
-  return header;
-}
-
-// Appends the actions, with commas between them.
-void PrintList(const ActionList& list, const ScheduleTextOptions& options, std::string& text) {
-  for (size_t i = 0; i < list.size(); ++i) {
-    const Action& action = list[i];
-    if (i > 0) text += ',';
-    if (options.merge_backward && action.op == Op::kBackwardInput && i + 1 < list.size() &&
-        list[i + 1] == Action{Op::kBackwardWeight, action.index, action.microbatch}) {
-      absl::StrAppend(&text, action.index, "B", action.microbatch);
-      ++i;
-    } else {
-      text += ToString(action);
-    }
-  }
-}
-
-void PrintProgram(const Program& program, const ScheduleTextOptions& options, std::string& text) {
-  if (options.expand) {
-    PrintList(Expand(program), options, text);
-    return;
-  }
-  PrintList(program.prologue, options, text);
-  if (program.repeats > 0 && !program.period.empty()) {
-    if (!program.prologue.empty()) text += ',';
-    text += '[';
-    PrintList(program.period, options, text);
-    absl::StrAppend(&text, "]*", program.repeats, "+", program.shift);
-    if (!program.epilogue.empty()) text += ',';
-  } else if (!program.prologue.empty() && !program.epilogue.empty()) {
-    text += ',';
-  }
-  PrintList(program.epilogue, options, text);
-}
-
-// ---- parsing -------------------------------------------------------------------------------------
 
 class Parser {
  public:
@@ -96,7 +27,7 @@ class Parser {
       ++line_number_;
       line_ = absl::StripSuffix(line, "\r");
       at_ = 0;
-      if (absl::StartsWith(line_, kHeader)) {
+      if (absl::StartsWith(line_, kScheduleTextHeader)) {
         PENSTOCK_RETURN_IF_ERROR(ParseHeader());
       } else if (!absl::StripAsciiWhitespace(line_).empty() && line_[0] != '#') {
         PENSTOCK_RETURN_IF_ERROR(ParseProgram());
@@ -145,10 +76,10 @@ class Parser {
 
   absl::Status ParseHeader() {
     if (has_header_ || !schedule_.programs.empty()) {
-      return Error(0, kHeader, "one header, before the actions");
+      return Error(0, kScheduleTextHeader, "one header, before the actions");
     }
     has_header_ = true;
-    at_ = kHeader.size();
+    at_ = kScheduleTextHeader.size();
     for (SkipSpaces(); at_ < line_.size(); SkipSpaces()) {
       const size_t start = at_;
       const absl::string_view field = Take(" \t");
@@ -164,7 +95,8 @@ class Parser {
   absl::string_view ParseField(absl::string_view key, absl::string_view value) {
     if (key == "name") {
       schedule_.name = std::string(value);
-      const bool valid = !value.empty() && std::all_of(value.begin(), value.end(), IsNameCharacter);
+      const bool valid =
+          !value.empty() && std::all_of(value.begin(), value.end(), IsScheduleNameCharacter);
       return valid ? "" : "a name of letters, digits, '.', '_' and '-'";
     }
     if (key == "weights") {
@@ -334,16 +266,6 @@ class Parser {
 };
 
 }  // namespace
-
-std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& options) {
-  std::string text = PrintHeader(schedule);
-  text += '\n';
-  for (const Program& program : schedule.programs) {
-    PrintProgram(program, options, text);
-    text += '\n';
-  }
-  return text;
-}
 
 absl::StatusOr<Schedule> ParseSchedule(absl::string_view text) { return Parser(text).Parse(); }
 

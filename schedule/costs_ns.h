@@ -1,0 +1,57 @@
+// The simulator's costs in whole nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schedule/action.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+
+// SimulationCosts in nanoseconds, the defaults filled in.
+class CostsNs {
+ public:
+  static absl::StatusOr<CostsNs> From(const SimulationCosts& costs, int32_t stages);
+
+  int64_t compute_ns(const Action& action) const {
+    const Stage& stage = stages_[action.index];
+    switch (action.op) {
+      case Op::kForward:
+        return stage.forward_ns;
+      case Op::kBackwardInput:
+        return stage.backward_input_ns;
+      case Op::kBackwardWeight:
+        return stage.backward_weight_ns;
+      default:
+        return stage.step_ns;
+    }
+  }
+  // Of the link that a SEND uses.
+  int64_t transfer_ns(const Action& send) const { return links_[LinkOf(send)].transfer_ns; }
+  int64_t latency_ns(const Action& send) const { return links_[LinkOf(send)].latency_ns; }
+  int64_t overhead_ns() const { return overhead_ns_; }
+  int64_t collective_ns() const { return collective_ns_; }
+  // No action or message takes longer.
+  int64_t longest_ns() const;
+
+ private:
+  struct Stage {
+    int64_t forward_ns, backward_input_ns, backward_weight_ns, step_ns;
+  };
+  struct Link {
+    int64_t transfer_ns, latency_ns;
+  };
+
+  static int32_t LinkOf(const Action& send) {
+    return send.op == Op::kSendActivation ? send.index : send.index - 1;
+  }
+
+  std::vector<Stage> stages_;
+  std::vector<Link> links_;
+  int64_t overhead_ns_ = 0;
+  int64_t collective_ns_ = 0;
+};
+
+}  // namespace penstock

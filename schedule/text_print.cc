@@ -1,0 +1,78 @@
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "schedule/text.h"
+#include "schedule/text_words.h"
+
+namespace penstock {
+namespace {
+
+template <typename TypedId>
+std::string JoinIds(const std::vector<TypedId>& ids) {
+  return absl::StrJoin(ids, ",",
+                       [](std::string* out, TypedId id) { absl::StrAppend(out, id.value); });
+}
+
+std::string PrintHeader(const Schedule& schedule) {
+  std::string name = schedule.name.empty() ? "-" : schedule.name;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !IsScheduleNameCharacter(c); }, '-');
+  std::string header = absl::StrCat(
+      kScheduleTextHeader, " name=", name, " weights=", WeightPolicyName(schedule.weight_policy),
+      " complete=", CompletenessName(schedule.completeness), " range=", schedule.range.first, "+",
+      schedule.range.count, " stages=", JoinIds(schedule.topology.worker_of));
+  for (const ReduceGroup& group : schedule.topology.groups) {
+    absl::StrAppend(&header, " group=", QuantityName(group.quantity), ":",
+                    OperationName(group.operation), ":", JoinIds(group.stages));
+  }
+  return header;
+}
+
+// Appends the actions, with commas between them.
+void PrintList(const ActionList& list, const ScheduleTextOptions& options, std::string& text) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Action& action = list[i];
+    if (i > 0) text += ',';
+    if (options.merge_backward && action.op == Op::kBackwardInput && i + 1 < list.size() &&
+        list[i + 1] == Action{Op::kBackwardWeight, action.index, action.microbatch}) {
+      absl::StrAppend(&text, action.index, "B", action.microbatch);
+      ++i;
+    } else {
+      text += ToString(action);
+    }
+  }
+}
+
+void PrintProgram(const Program& program, const ScheduleTextOptions& options, std::string& text) {
+  if (options.expand) {
+    PrintList(Expand(program), options, text);
+    return;
+  }
+  PrintList(program.prologue, options, text);
+  if (program.repeats > 0 && !program.period.empty()) {
+    if (!program.prologue.empty()) text += ',';
+    text += '[';
+    PrintList(program.period, options, text);
+    absl::StrAppend(&text, "]*", program.repeats, "+", program.shift);
+    if (!program.epilogue.empty()) text += ',';
+  } else if (!program.prologue.empty() && !program.epilogue.empty()) {
+    text += ',';
+  }
+  PrintList(program.epilogue, options, text);
+}
+
+}  // namespace
+
+std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& options) {
+  std::string text = PrintHeader(schedule);
+  text += '\n';
+  for (const Program& program : schedule.programs) {
+    PrintProgram(program, options, text);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace penstock

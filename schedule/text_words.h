@@ -1,0 +1,23 @@
+// The words of the text form that printing and parsing share.
+#pragma once
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/string_view.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+inline constexpr absl::string_view kScheduleTextHeader = "# penstock schedule 1";
+
+inline bool IsScheduleNameCharacter(char c) {
+  return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+}
+
+inline absl::string_view QuantityName(ReduceGroup::Quantity quantity) {
+  return quantity == ReduceGroup::Quantity::kGradient ? "gradient" : "weight";
+}
+inline absl::string_view OperationName(ReduceGroup::Operation operation) {
+  return operation == ReduceGroup::Operation::kSum ? "sum" : "mean";
+}
+
+}  // namespace penstock
