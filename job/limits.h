@@ -8,7 +8,7 @@
 namespace penstock {
 
 inline constexpr size_t kJobNameCharactersMax = 64;
-inline constexpr int64_t kBlocksMax = 4096;
+inline constexpr int64_t kBlocksMax = 1024;
 inline constexpr int64_t kWidthMax = 65536;
 inline constexpr int64_t kContextMax = 65536;
 inline constexpr int64_t kVocabularyMax = 1 << 24;
@@ -19,6 +19,6 @@ inline constexpr int64_t kCutsMax = 10'000;
 inline constexpr int64_t kValidationBatchesMax = 1 << 20;
 inline constexpr int64_t kCheckpointsKeptMax = 10'000;
 inline constexpr int64_t kThreadsMax = 1024;
-inline constexpr int64_t kStagesMax = 1024;
+inline constexpr int64_t kStagesMax = 256;
 
 }  // namespace penstock

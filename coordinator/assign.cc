@@ -1,0 +1,96 @@
+#include "coordinator/assign.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "job/run_schedule.h"
+#include "planner/partition.h"
+#include "schedule/verify.h"
+
+namespace penstock {
+namespace {
+
+// Messages in flight per edge, where the schedule needs no more. More than the least that completes,
+// so that a worker that is a little ahead need not stop at once; an activation is small beside the
+// stash.
+constexpr int64_t kChannelCapacityMin = 4;
+
+std::vector<double> EstimatedCosts(const Chain& chain) {
+  std::vector<double> costs;
+  for (const LayerSpec& layer : chain.layers) {
+    const LayerCost cost = EstimateCost(chain, layer);
+    costs.push_back(cost.forward_flops + cost.backward_input_flops + cost.backward_weight_flops);
+  }
+  return costs;
+}
+
+// Verifies the schedules of all ranges, each length once: where a range begins makes no difference.
+// Returns the messages in flight that they need.
+absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions& options,
+                                  int64_t first_step, absl::Span<const Cut> cuts) {
+  int64_t capacity = kChannelCapacityMin;
+  std::set<int64_t> verified;
+  int64_t from_step = first_step;
+  bool validates = false;
+  for (const Cut& cut : cuts) {
+    if (verified.insert(cut.step - from_step).second) {
+      PENSTOCK_ASSIGN_OR_RETURN(
+          const Schedule schedule,
+          BuildSchedule(*job.method, options, RangeOfSteps(job, from_step, cut.step)));
+      PENSTOCK_ASSIGN_OR_RETURN(const VerifyReport report, Verify(schedule));
+      capacity = std::max<int64_t>(capacity, report.channel_capacity_min);
+    }
+    validates = validates || cut.validate;
+    from_step = cut.step;
+  }
+  if (validates) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const VerifyReport report,
+        Verify(BuildEvaluation(options.topology, {.first = 0, .count = job.validation_batches})));
+    capacity = std::max<int64_t>(capacity, report.channel_capacity_min);
+  }
+  return capacity;
+}
+
+}  // namespace
+
+int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free) {
+  if (spec.pipeline().has_stages()) {
+    return free >= spec.pipeline().stages() ? spec.pipeline().stages() : 0;
+  }
+  return std::min<int64_t>(free, job.chain.size());
+}
+
+absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,
+                                  absl::Span<const WorkerOffer> workers, int64_t first_step,
+                                  absl::Span<const int64_t> extra_cuts) {
+  const int32_t stages = static_cast<int32_t>(workers.size());
+  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
+  const ScheduleOptions options = ScheduleOptionsOf(job, StraightPipeline(stages));
+  const std::vector<Cut> cuts = CutsOf(spec, first_step, extra_cuts);
+
+  v1::Plan plan;
+  plan.set_method(std::string(job.method->name));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t capacity, VerifyRun(job, options, first_step, cuts));
+  plan.set_channel_capacity(capacity);
+  PENSTOCK_ASSIGN_OR_RETURN(*plan.mutable_schedule_digest(),
+                            DigestOfRun(job, options, first_step, cuts));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first_layers,
+                            PartitionChain(EstimatedCosts(job.chain), stages));
+  for (int32_t s = 0; s < stages; ++s) {
+    const int end = s + 1 < stages ? first_layers[s + 1] : job.chain.size();
+    v1::StageAssignment& stage = *plan.add_stages();
+    stage.set_stage(s);
+    stage.set_worker_index(s);
+    stage.set_worker(workers[s].name);
+    stage.set_address(workers[s].address);
+    stage.set_incarnation(workers[s].incarnation);
+    stage.set_first_layer(first_layers[s]);
+    stage.set_layers(end - first_layers[s]);
+  }
+  return plan;
+}
+
+}  // namespace penstock

@@ -1,0 +1,54 @@
+// Blame: which worker failed first.
+//
+// When one worker goes, its neighbours fail too, and their reports may come first. A failure of a
+// worker's own settles the question. A report that only points at a neighbour waits a short grace time
+// for that neighbour's own failure or loss; then whoever stands at the end of the chain of pointing is
+// to blame.
+//
+// A state machine without clock; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace penstock {
+
+class Blame {
+ public:
+  static constexpr int32_t kNobody = -1;
+
+  struct Verdict {
+    int32_t worker = kNobody;  // index in the plan, or kNobody: the job itself
+    std::string message;
+  };
+
+  explicit Blame(int64_t grace_ns) : grace_ns_(grace_ns) {}
+
+  // `worker` failed by itself, or was lost. Only the first counts.
+  void Own(int32_t worker, std::string message);
+  // `worker` failed because it lost `peer` (kNobody if it cannot tell). Only its first counts.
+  void Pointing(int32_t worker, int32_t peer, std::string message, int64_t now_ns);
+
+  // Whether anything failed.
+  bool any() const { return own_.has_value() || !pointing_.empty(); }
+  // When the verdict stands at the latest; nothing if nothing failed.
+  std::optional<int64_t> DecideAtNs() const;
+  // Who failed first, once that is settled or the grace time is over.
+  std::optional<Verdict> Decide(int64_t now_ns) const;
+
+ private:
+  struct Report {
+    int32_t peer = kNobody;
+    std::string message;
+  };
+
+  const int64_t grace_ns_;
+  std::optional<Verdict> own_;
+  std::map<int32_t, Report> pointing_;
+  int32_t first_pointing_ = kNobody;
+  int64_t first_pointing_ns_ = 0;
+};
+
+}  // namespace penstock

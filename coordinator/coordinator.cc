@@ -1,0 +1,435 @@
+#include "coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "job/defaults.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kIdempotencyKeyBytesMax = 256;
+
+absl::Status NoSuchJob(const std::string& job_id) {
+  return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
+}
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorLimits limits)
+    : limits_(limits), membership_(limits.membership) {}
+
+void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
+  for (StoredJob& job : jobs) {
+    const v1::JobSummary& summary = job.record.summary();
+    order_.push_back(summary.job_id());
+    if (!job.idempotency_key.empty()) {
+      job_of_key_[job.idempotency_key] = summary.job_id();
+    }
+    if (IsTerminal(summary.state())) {
+      ended_[summary.job_id()] = summary;
+    } else if (summary.state() != v1::JOB_STATE_QUEUED ||
+               !AddRun(job.record, job.last_sequence).ok()) {
+      FailAfterRestart(std::move(job), now);
+    }
+  }
+}
+
+void Coordinator::FailAfterRestart(StoredJob job, Now now) {
+  v1::JobSummary& summary = *job.record.mutable_summary();
+  summary.set_state(v1::JOB_STATE_FAILED);
+  summary.set_ended_unix_ms(now.unix_ms);
+  summary.clear_reason();
+  const std::string& directory = job.record.spec().checkpoint().directory();
+  summary.set_error(absl::StrCat(
+      "the coordinator was restarted while the job was under way",
+      directory.empty() ? "" : "; submit it again with checkpoint.resume: latest to go on"));
+  v1::JobEvent event;
+  event.set_sequence(job.last_sequence + 1);
+  event.set_unix_ms(now.unix_ms);
+  *event.mutable_state_changed() = summary;
+  ended_[summary.job_id()] = summary;
+  effects_.push_back(PublishEvent{summary.job_id(), std::move(event)});
+  effects_.push_back(SaveJob{std::move(job.record), std::move(job.idempotency_key)});
+}
+
+absl::Status Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence) {
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(record.spec()));
+  const std::string job_id = record.summary().job_id();
+  runs_[job_id] = std::make_unique<JobRun>(std::move(record), last_sequence, std::move(job),
+                                           limits_.run, effects_);
+  waiting_.push_back(job_id);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
+    const v1::RegisterWorkerRequest& request, Now now) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Departure> departure,
+                            membership_.Register(request, now.monotonic_ns));
+  if (departure.has_value()) {
+    OnDeparture(*departure, now);
+  }
+  Settle(now);
+  v1::RegisterWorkerResponse response;
+  response.set_heartbeat_interval_ms(limits_.membership.heartbeat_interval_ms);
+  response.set_heartbeat_timeout_ms(limits_.membership.heartbeat_timeout_ms);
+  return response;
+}
+
+absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now) {
+  PENSTOCK_RETURN_IF_ERROR(
+      membership_.Heartbeat(request.name(), request.incarnation(), now.monotonic_ns));
+  if (!request.job_id().empty()) {
+    JobRun* run = Find(request.job_id());
+    const std::optional<int32_t> index =
+        run == nullptr ? std::nullopt
+                       : run->IndexOf(request.name(), request.incarnation(), request.epoch());
+    if (index.has_value()) {
+      run->OnHeartbeat(*index, request.actions_done(), now);
+    } else {
+      StopOrphan(request, now);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Coordinator::StopOrphan(const v1::HeartbeatRequest& request, Now now) {
+  const auto [last, first_time] = orphan_stopped_ns_.emplace(request.name(), now.monotonic_ns);
+  if (!first_time) {
+    if (now.monotonic_ns - last->second < limits_.orphan_stop_ms * kNsPerMs) {
+      return;
+    }
+    last->second = now.monotonic_ns;
+  }
+  v1::StopRunRequest stop;
+  stop.set_job_id(request.job_id());
+  stop.set_epoch(request.epoch());
+  stop.set_reason("no job of the coordinator knows this run");
+  effects_.push_back(CallWorker{request.job_id(), request.epoch(), -1, request.name(),
+                                membership_.Find(request.name())->registration.address(),
+                                std::move(stop)});
+}
+
+absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRunRequest& request,
+                                                             Now now) {
+  JobRun* run = Find(request.job_id());
+  const std::optional<int32_t> index =
+      run == nullptr ? std::nullopt
+                     : run->IndexOf(request.worker(), request.incarnation(), request.epoch());
+  if (!index.has_value()) {
+    return absl::AbortedError(absl::StrCat("run ", request.job_id(), " epoch ", request.epoch(),
+                                           " of worker ", request.worker(), " is over"));
+  }
+  std::vector<const v1::RunEvent*> events;
+  for (const v1::RunEvent& event : request.events()) {
+    events.push_back(&event);
+  }
+  v1::ReportRunResponse response;
+  response.set_next_sequence(run->OnReport(*index, request.first_sequence(), events, now));
+  Settle(now);
+  return response;
+}
+
+v1::ListWorkersResponse Coordinator::ListWorkers(Now now) const {
+  v1::ListWorkersResponse response;
+  for (const auto& [name, member] : membership_.members()) {
+    v1::WorkerSummary& worker = *response.add_workers();
+    worker.set_name(name);
+    worker.set_address(member.registration.address());
+    worker.set_device(member.registration.device());
+    worker.set_memory_bytes(member.registration.memory_bytes());
+    worker.set_alive(member.alive);
+    worker.set_metrics_address(member.registration.metrics_address());
+    worker.set_last_heartbeat_ms_ago((now.monotonic_ns - member.heard_ns) / kNsPerMs);
+    if (const JobRun* run = UserOf(name); run != nullptr) {
+      worker.set_job_id(run->id());
+    }
+  }
+  return response;
+}
+
+absl::StatusOr<v1::SubmitJobResponse> Coordinator::SubmitJob(const v1::SubmitJobRequest& request,
+                                                             Now now) {
+  v1::SubmitJobResponse response;
+  const std::string& key = request.idempotency_key();
+  if (key.size() > kIdempotencyKeyBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("idempotency_key: has ", key.size(),
+                                                   " bytes; at most ", kIdempotencyKeyBytesMax));
+  }
+  if (const auto known = job_of_key_.find(key); !key.empty() && known != job_of_key_.end()) {
+    response.set_job_id(known->second);
+    return response;
+  }
+  if (draining_) {
+    return absl::UnavailableError("the coordinator is stopping and takes no new jobs");
+  }
+  if (waiting_.size() >= limits_.jobs_waiting_max) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(waiting_.size(), " jobs wait already, which is the limit; try again later"));
+  }
+
+  v1::GetJobResponse record;
+  *record.mutable_spec() = request.spec();
+  FillDefaults(*record.mutable_spec());
+  v1::JobSummary& summary = *record.mutable_summary();
+  summary.set_job_id(absl::StrCat(record.spec().name(), "-", order_.size() + 1));
+  summary.set_name(record.spec().name());
+  summary.set_method(record.spec().pipeline().method());
+  summary.set_state(v1::JOB_STATE_QUEUED);
+  summary.set_steps(record.spec().training().steps());
+  summary.set_submitted_unix_ms(now.unix_ms);
+  PENSTOCK_RETURN_IF_ERROR(AddRun(record, 0));
+
+  response.set_job_id(summary.job_id());
+  order_.push_back(summary.job_id());
+  if (!key.empty()) {
+    job_of_key_[key] = summary.job_id();
+  }
+  effects_.push_back(SaveJob{record, key});
+  Settle(now);
+  return response;
+}
+
+absl::StatusOr<v1::CancelJobResponse> Coordinator::CancelJob(const std::string& job_id, Now now) {
+  if (JobRun* run = Find(job_id); run != nullptr) {
+    run->Cancel("cancelled by the user", now);
+    Settle(now);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSummary summary, FindSummary(job_id));
+  v1::CancelJobResponse response;
+  response.set_state(summary.state());
+  return response;
+}
+
+v1::ListJobsResponse Coordinator::ListJobs() const {
+  v1::ListJobsResponse response;
+  int64_t bytes = 0;
+  for (auto job_id = order_.rbegin(); job_id != order_.rend(); ++job_id) {
+    const absl::StatusOr<v1::JobSummary> summary = FindSummary(*job_id);
+    if (!summary.ok()) {
+      continue;
+    }
+    constexpr int64_t kFramingBytes = 8;
+    bytes += static_cast<int64_t>(summary->ByteSizeLong()) + kFramingBytes;
+    if (bytes > limits_.list_bytes_max) {
+      break;
+    }
+    *response.add_jobs() = *summary;
+  }
+  return response;
+}
+
+JobRun* Coordinator::Find(const std::string& job_id) {
+  const auto run = runs_.find(job_id);
+  return run == runs_.end() ? nullptr : run->second.get();
+}
+
+const JobRun* Coordinator::FindRun(const std::string& job_id) const {
+  const auto run = runs_.find(job_id);
+  return run == runs_.end() ? nullptr : run->second.get();
+}
+
+absl::StatusOr<v1::JobSummary> Coordinator::FindSummary(const std::string& job_id) const {
+  if (const JobRun* run = FindRun(job_id); run != nullptr) {
+    return run->summary();
+  }
+  const auto ended = ended_.find(job_id);
+  if (ended == ended_.end()) {
+    return NoSuchJob(job_id);
+  }
+  return ended->second;
+}
+
+void Coordinator::OnAnswer(const CallAnswer& answer, Now now) {
+  if (JobRun* run = Find(answer.job_id); run != nullptr) {
+    run->OnAnswer(answer, now);
+    Settle(now);
+  }
+}
+
+void Coordinator::OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
+                               Now now) {
+  if (JobRun* run = Find(job_id); run != nullptr) {
+    run->OnStartFound(found, now);
+    Settle(now);
+  }
+}
+
+void Coordinator::OnCommitted(const std::string& job_id, int64_t step,
+                              const absl::StatusOr<std::string>& directory, Now now) {
+  if (JobRun* run = Find(job_id); run != nullptr) {
+    run->OnCommitted(step, directory, now);
+    Settle(now);
+  }
+}
+
+void Coordinator::OnTimelineGathered(const std::string& job_id, Now now) {
+  if (JobRun* run = Find(job_id); run != nullptr) {
+    run->OnTimelineGathered(now);
+    Settle(now);
+  }
+}
+
+void Coordinator::Tick(Now now) {
+  for (const Departure& departure : membership_.Expire(now.monotonic_ns)) {
+    OnDeparture(departure, now);
+  }
+  for (auto& [job_id, run] : runs_) {
+    run->Tick(now);
+  }
+  Settle(now);
+}
+
+std::optional<int64_t> Coordinator::NextDeadlineNs() const {
+  std::optional<int64_t> next = membership_.NextExpiryNs();
+  for (const auto& [job_id, run] : runs_) {
+    const std::optional<int64_t> deadline = run->NextDeadlineNs();
+    if (deadline.has_value()) {
+      next = std::min(next.value_or(*deadline), *deadline);
+    }
+  }
+  return next;
+}
+
+void Coordinator::Drain(Now now) {
+  draining_ = true;
+  for (auto& [job_id, run] : runs_) {
+    if (!run->queued()) {
+      run->Cancel("the coordinator was stopped", now);
+    }
+  }
+  Settle(now);
+}
+
+bool Coordinator::Drained() const { return draining_ && runs_.size() == waiting_.size(); }
+
+Effects Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
+
+void Coordinator::OnDeparture(const Departure& departure, Now now) {
+  for (auto& [job_id, run] : runs_) {
+    run->OnWorkerLost(departure.worker, departure.incarnation, departure.reason, now);
+  }
+}
+
+void Coordinator::Settle(Now now) {
+  ForgetOver();
+  if (draining_) {
+    return;
+  }
+  do {
+    StartWaiting(now);
+  } while (ForgetOver());  // a job that failed at once has left its workers to the next
+}
+
+bool Coordinator::ForgetOver() {
+  const size_t before = runs_.size();
+  for (auto run = runs_.begin(); run != runs_.end();) {
+    if (run->second->Over()) {
+      ended_[run->first] = run->second->summary();
+      run = runs_.erase(run);
+    } else {
+      ++run;
+    }
+  }
+  std::erase_if(waiting_, [this](const std::string& job_id) {
+    const JobRun* run = FindRun(job_id);
+    return run == nullptr || !run->queued();
+  });
+  return runs_.size() < before;
+}
+
+void Coordinator::StartWaiting(Now now) {
+  if (waiting_.empty()) {
+    return;
+  }
+  const size_t alive = membership_.Alive().size();
+  std::vector<WorkerOffer> free = FreeWorkers();
+  std::string held_back_by;
+  for (const std::string& job_id : waiting_) {
+    JobRun* run = Find(job_id);
+    if (!run->queued()) {
+      continue;  // started in this round
+    }
+    if (const JobRun* other = DirectoryUser(*run); other != nullptr) {
+      run->Wait(
+          absl::StrCat("waits for job ", other->id(), ", which uses the same checkpoint.directory"),
+          now);
+      continue;
+    }
+    if (!held_back_by.empty()) {
+      run->Wait(absl::StrCat("waits behind job ", held_back_by), now);
+      continue;
+    }
+    const auto count =
+        static_cast<size_t>(WorkersFor(run->spec(), run->job(), static_cast<int64_t>(free.size())));
+    if (count > 0) {
+      run->Begin(absl::MakeConstSpan(free).first(count), now);
+      free.erase(free.begin(), free.begin() + static_cast<int64_t>(count));
+      continue;
+    }
+    const size_t needed = std::max(1, run->spec().pipeline().stages());
+    run->Wait(needed > alive
+                  ? absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", alive)
+                  : absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ",
+                                 alive, " are free"),
+              now);
+    if (needed <= alive) {
+      held_back_by = job_id;
+    }
+  }
+}
+
+const JobRun* Coordinator::DirectoryUser(const JobRun& run) const {
+  const std::string& directory = run.spec().checkpoint().directory();
+  for (const auto& [job_id, other] : runs_) {
+    if (!directory.empty() && other.get() != &run && !other->queued() &&
+        other->spec().checkpoint().directory() == directory) {
+      return other.get();
+    }
+  }
+  return nullptr;
+}
+
+std::vector<WorkerOffer> Coordinator::FreeWorkers() const {
+  std::vector<WorkerOffer> free;
+  for (const Member* member : membership_.Alive()) {
+    const v1::RegisterWorkerRequest& worker = member->registration;
+    if (UserOf(worker.name()) == nullptr) {
+      free.push_back({worker.name(), worker.address(), worker.incarnation()});
+    }
+  }
+  // Names in the order people count them: w2 before w10.
+  std::sort(free.begin(), free.end(), [](const WorkerOffer& a, const WorkerOffer& b) {
+    return std::pair(a.name.size(), a.name) < std::pair(b.name.size(), b.name);
+  });
+  return free;
+}
+
+const JobRun* Coordinator::UserOf(const std::string& worker) const {
+  for (const auto& [job_id, run] : runs_) {
+    if (run->Uses(worker)) {
+      return run.get();
+    }
+  }
+  return nullptr;
+}
+
+absl::Status Coordinator::CheckInvariants() const {
+  PENSTOCK_RETURN_IF_ERROR(membership_.CheckInvariants());
+  for (const auto& [job_id, run] : runs_) {
+    PENSTOCK_RETURN_IF_ERROR(run->CheckInvariants());
+  }
+  for (const auto& [name, member] : membership_.members()) {
+    const auto users = std::count_if(runs_.begin(), runs_.end(), [&, name = name](const auto& run) {
+      return run.second->Uses(name);
+    });
+    if (users > 1) {
+      return absl::InternalError(absl::StrCat("worker ", name, " is taken by ", users, " runs"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

@@ -1,0 +1,125 @@
+// Coordinator: membership and jobs together; what the services of the coordinator process speak to.
+//
+// Jobs wait in the order of their submission until enough workers are free. A job that the cluster's
+// workers could serve if they were free holds back those behind it, so that small jobs cannot starve a
+// large one; a job that needs more workers than there are lets others pass. A worker works on one job
+// at a time, and so does a checkpoint directory.
+//
+// A state machine without clock or I/O (effects.h): each method may add effects, which the owner takes
+// and performs in order. Thread-compatible. Invariants (CheckInvariants): those of Membership and of
+// each JobRun, and no worker is taken by two runs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/effects.h"
+#include "coordinator/job_run.h"
+#include "coordinator/membership.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+struct CoordinatorLimits {
+  MembershipLimits membership;
+  JobRunLimits run;
+  size_t jobs_waiting_max = 256;
+  // Of one answer to ListJobs; older jobs are left out.
+  int64_t list_bytes_max = 900 << 10;
+  // Between attempts to stop a run that no job knows (of an earlier coordinator, say).
+  int64_t orphan_stop_ms = 2000;
+};
+
+// A job as it was kept before a restart.
+struct StoredJob {
+  v1::GetJobResponse record;
+  std::string idempotency_key;
+  int64_t last_sequence = 0;  // of its events
+};
+
+class Coordinator {
+ public:
+  explicit Coordinator(CoordinatorLimits limits);
+
+  // Takes back the jobs of an earlier process, in the order of their submission. Those that waited wait
+  // again; those that were under way have failed. REQUIRES: called once, before anything else.
+  void Restore(std::vector<StoredJob> jobs, Now now);
+
+  // ---- Workers (see the services in cluster.proto for the errors).
+  absl::StatusOr<v1::RegisterWorkerResponse> RegisterWorker(
+      const v1::RegisterWorkerRequest& request, Now now);
+  absl::Status Heartbeat(const v1::HeartbeatRequest& request, Now now);
+  absl::StatusOr<v1::ReportRunResponse> ReportRun(const v1::ReportRunRequest& request, Now now);
+  v1::ListWorkersResponse ListWorkers(Now now) const;
+
+  // ---- Jobs.
+  // Errors also: ResourceExhausted (too many jobs wait), Unavailable (draining).
+  absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request, Now now);
+  absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id, Now now);
+  v1::ListJobsResponse ListJobs() const;
+  // The run of a job that has not ended or whose workers still stop, or null.
+  const JobRun* FindRun(const std::string& job_id) const;
+  // Errors: NotFound.
+  absl::StatusOr<v1::JobSummary> FindSummary(const std::string& job_id) const;
+
+  // ---- What effects led to. Answers for jobs that are over are ignored.
+  void OnAnswer(const CallAnswer& answer, Now now);
+  void OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found, Now now);
+  void OnCommitted(const std::string& job_id, int64_t step,
+                   const absl::StatusOr<std::string>& directory, Now now);
+  void OnTimelineGathered(const std::string& job_id, Now now);
+
+  // ---- Time.
+  void Tick(Now now);
+  // When Tick has something to do at the earliest.
+  std::optional<int64_t> NextDeadlineNs() const;
+
+  // Takes no new jobs, starts none, and drains those under way. Jobs that wait stay in the store.
+  void Drain(Now now);
+  // Whether nothing is under way any more.
+  bool Drained() const;
+
+  // The effects since the last call.
+  Effects TakeEffects();
+
+  const Membership& membership() const { return membership_; }
+  // Errors: Internal naming the invariant that does not hold.
+  absl::Status CheckInvariants() const;
+
+ private:
+  JobRun* Find(const std::string& job_id);
+  // Adds a run; the record's job id is its key.
+  absl::Status AddRun(v1::GetJobResponse record, int64_t last_sequence);
+  // Fails a job that an earlier process was working on.
+  void FailAfterRestart(StoredJob job, Now now);
+  void OnDeparture(const Departure& departure, Now now);
+  // After every event: forgets runs that are over and gives free workers to jobs that wait.
+  void Settle(Now now);
+  // Returns whether there were any.
+  bool ForgetOver();
+  void StartWaiting(Now now);
+  // Another job under way that writes the same checkpoints, or null.
+  const JobRun* DirectoryUser(const JobRun& run) const;
+  std::vector<WorkerOffer> FreeWorkers() const;
+  const JobRun* UserOf(const std::string& worker) const;
+  void StopOrphan(const v1::HeartbeatRequest& request, Now now);
+
+  const CoordinatorLimits limits_;
+  Membership membership_;
+  Effects effects_;
+  std::vector<std::string> order_;                       // all job ids by submission
+  std::vector<std::string> waiting_;                     // those that are queued
+  std::map<std::string, std::unique_ptr<JobRun>> runs_;  // not over
+  std::map<std::string, v1::JobSummary> ended_;          // over
+  std::map<std::string, std::string> job_of_key_;        // by idempotency key
+  std::map<std::string, int64_t> orphan_stopped_ns_;     // by worker
+  bool draining_ = false;
+};
+
+}  // namespace penstock

@@ -1,0 +1,94 @@
+// What the state machines of this folder want done.
+//
+// They call nobody, write nothing and have no clock: an event and a time go in, effects come out, and
+// the owner (services/coordinator/event_loop.h, or a simulation) performs them in order. What an effect
+// leads to comes back as another event.
+//
+// Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "checkpoint/checkpoint.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+// A moment: for timeouts, and for records that people read.
+struct Now {
+  int64_t monotonic_ns = 0;
+  int64_t unix_ms = 0;
+};
+
+inline constexpr int64_t kNsPerMs = 1'000'000;
+
+using WorkerRequest = std::variant<v1::PrepareRunRequest, v1::StartRunRequest, v1::HoldRunRequest,
+                                   v1::CutRunRequest, v1::StopRunRequest>;
+
+// Call a worker. Exactly one CallAnswer comes back, after retries and at the latest at the deadline.
+struct CallWorker {
+  std::string job_id;
+  int64_t epoch = 0;
+  int32_t worker_index = 0;  // in the plan; -1 for a run that no job knows
+  std::string worker;
+  std::string address;
+  WorkerRequest request;
+};
+struct CallAnswer {
+  std::string job_id;
+  int64_t epoch = 0;
+  int32_t worker_index = 0;
+  size_t request = 0;  // the index of the WorkerRequest's alternative
+  absl::Status status;
+  std::string schedule_digest;  // of PrepareRun
+  int64_t step = 0;             // of HoldRun
+};
+
+// Find where a job goes on, after clearing up what dead attempts left in its checkpoint directory.
+// Answered with a FoundStart.
+struct FindCheckpoint {
+  std::string job_id;
+  std::string root;    // checkpoint.directory
+  std::string resume;  // checkpoint.resume
+};
+struct FoundStart {
+  std::string checkpoint;  // directory, or empty for fresh weights
+  int64_t step = 0;
+  std::vector<int64_t> extra_cuts;
+  std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
+};
+
+// Make a checkpoint of files that all workers have written. Answered with its directory.
+struct CommitStaged {
+  std::string job_id;
+  CommitOptions options;
+  Manifest manifest;
+};
+
+// Fetch the run's timeline from its workers and keep it with the job. Answered when done or given up.
+struct GatherTimeline {
+  std::string job_id;
+  v1::Plan plan;
+};
+
+// Append to the job's events and wake those who watch it. Events are numbered already.
+struct PublishEvent {
+  std::string job_id;
+  v1::JobEvent event;
+};
+
+// Keep the job's record so that it survives this process.
+struct SaveJob {
+  v1::GetJobResponse record;
+  std::string idempotency_key = {};  // of its submission; empty: as it was
+};
+
+using Effect =
+    std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, PublishEvent, SaveJob>;
+using Effects = std::vector<Effect>;
+
+}  // namespace penstock

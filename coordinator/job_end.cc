@@ -1,0 +1,177 @@
+// JobRun: drains and ends.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/job_run.h"
+
+namespace penstock {
+
+void JobRun::Cancel(const std::string& reason, Now now) {
+  if (IsTerminal(state()) || !cancel_reason_.empty()) {
+    return;
+  }
+  cancel_reason_ = reason;
+  switch (phase_) {
+    case Phase::kQueued:
+    case Phase::kFinding:
+    case Phase::kPreparing:
+      record_.mutable_summary()->set_reason(reason);
+      return EndStopped(v1::JOB_STATE_CANCELLED, now);
+    case Phase::kRunning:
+      return blame_.any() ? void() : StartDrain(now);
+    case Phase::kStarting:  // drains as soon as all workers have started
+    default:                // ends anyway
+      return;
+  }
+}
+
+void JobRun::StartDrain(Now now) {
+  phase_ = Phase::kHolding;
+  drain_deadline_ns_ = now.monotonic_ns + limits_.drain_timeout_ms * kNsPerMs;
+  record_.mutable_summary()->set_reason(cancel_reason_);
+  SetState(v1::JOB_STATE_DRAINING, now);
+  for (int32_t i = 0; i <= last_worker(); ++i) {
+    if (!parts_[i].done) {
+      v1::HoldRunRequest request;
+      request.set_job_id(id());
+      request.set_epoch(epoch_);
+      Call(i, std::move(request));
+    }
+  }
+  CutIfAllHeld(now);
+}
+
+void JobRun::OnHeld(int32_t worker_index, const CallAnswer& answer, Now now) {
+  if (phase_ != Phase::kHolding) {
+    return;
+  }
+  if (absl::IsFailedPrecondition(answer.status) || absl::IsNotFound(answer.status)) {
+    // It ran to its end meanwhile, and its RunDone is on the way.
+    parts_[worker_index].held_step = job_.steps;
+  } else if (!answer.status.ok()) {
+    return BlameCall(worker_index, "cannot be held", answer.status, now);
+  } else {
+    parts_[worker_index].held_step = std::min(answer.step, job_.steps);
+  }
+  CutIfAllHeld(now);
+}
+
+void JobRun::CutIfAllHeld(Now now) {
+  if (phase_ != Phase::kHolding) {
+    return;
+  }
+  int64_t step = 0;
+  for (const Part& part : parts_) {
+    if (!part.held_step.has_value()) {
+      return;
+    }
+    step = std::max(step, *part.held_step);
+  }
+  phase_ = Phase::kCutting;
+  drain_step_ = step;
+  Log(absl::StrCat("drains after step ", step), now);
+  for (int32_t i = 0; i <= last_worker(); ++i) {
+    if (!parts_[i].done) {
+      v1::CutRunRequest request;
+      request.set_job_id(id());
+      request.set_epoch(epoch_);
+      request.set_step(step);
+      Call(i, std::move(request));
+    }
+  }
+}
+
+void JobRun::EndIfAllDone(Now now) {
+  if (!Active() || phase_ == Phase::kGathering ||
+      !std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.done; })) {
+    return;
+  }
+  if (phase_ == Phase::kStarting) {
+    EnterRunning(now);  // all are done before the last answer to StartRun came
+  }
+  drain_deadline_ns_.reset();
+  if (ended_ns_ == 0) {
+    ended_ns_ = now.monotonic_ns;
+  }
+  if (checkpoints_.Committing()) {
+    phase_ = Phase::kCommitting;
+    return;
+  }
+  phase_ = Phase::kGathering;
+  effects_.push_back(GatherTimeline{id(), record_.plan()});
+}
+
+void JobRun::OnTimelineGathered(Now now) {
+  if (phase_ == Phase::kGathering) {
+    Finish(now);
+  }
+}
+
+void JobRun::Finish(Now now) {
+  v1::JobSummary& summary = *record_.mutable_summary();
+  phase_ = Phase::kOver;
+  v1::JobState state = v1::JOB_STATE_SUCCEEDED;
+  if (drain_step_.has_value() && *drain_step_ < job_.steps) {
+    state = v1::JOB_STATE_CANCELLED;
+    summary.set_reason(save_error_.empty() ? cancel_reason_
+                                           : absl::StrCat(cancel_reason_, "; ", save_error_));
+  } else if (!save_error_.empty()) {
+    state = v1::JOB_STATE_FAILED;
+    summary.set_error(absl::StrCat("training is complete, but ", save_error_));
+  } else {
+    summary.clear_reason();
+  }
+  for (Part& part : parts_) {
+    part.gone = true;
+  }
+  SetState(state, now);
+}
+
+void JobRun::Fail(const std::string& error, Now now) {
+  constexpr size_t kErrorBytesMax = 2000;  // it travels in lists
+  record_.mutable_summary()->set_error(error.substr(0, kErrorBytesMax));
+  record_.mutable_summary()->clear_reason();
+  EndStopped(v1::JOB_STATE_FAILED, now);
+}
+
+void JobRun::EndStopped(v1::JobState state, Now now) {
+  if (phase_ == Phase::kQueued || phase_ == Phase::kFinding || !record_.has_plan()) {
+    parts_.clear();  // they have not heard of the job
+  }
+  phase_ = Phase::kStopping;
+  drain_deadline_ns_.reset();
+  stop_deadline_ns_ = now.monotonic_ns + limits_.stop_timeout_ms * kNsPerMs;
+  StopRemaining(now);
+  SetState(state, now);
+  CheckAllGone();
+}
+
+void JobRun::StopRemaining(Now now) {
+  stop_retry_ns_ = now.monotonic_ns + limits_.stop_retry_ms * kNsPerMs;
+  for (int32_t i = 0; i <= last_worker(); ++i) {
+    if (!parts_[i].gone) {
+      parts_[i].stop_asked = true;
+      v1::StopRunRequest request;
+      request.set_job_id(id());
+      request.set_epoch(epoch_);
+      request.set_reason(summary().error().empty() ? cancel_reason_ : summary().error());
+      Call(i, std::move(request));
+    }
+  }
+}
+
+void JobRun::OnStopped(int32_t worker_index, const CallAnswer& answer) {
+  if (answer.status.ok()) {
+    parts_[worker_index].gone = true;
+    CheckAllGone();
+  }
+}
+
+void JobRun::CheckAllGone() {
+  if (phase_ == Phase::kStopping &&
+      std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.gone; })) {
+    phase_ = Phase::kOver;
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,179 @@
+// JobRun: what the workers report while they train.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/job_run.h"
+
+namespace penstock {
+
+int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
+                         absl::Span<const v1::RunEvent* const> events, Now now) {
+  for (size_t i = 0; i < events.size(); ++i) {
+    // Looked up anew each time: an event may end the run.
+    Part& part = parts_[worker_index];
+    if (first_sequence + static_cast<int64_t>(i) != part.next_sequence) {
+      continue;
+    }
+    ++part.next_sequence;
+    if (Active() && part.start_asked) {
+      progressed_ns_ = now.monotonic_ns;
+      OnEvent(worker_index, *events[i], now);
+    }
+  }
+  return parts_[worker_index].next_sequence;
+}
+
+void JobRun::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
+  switch (event.kind_case()) {
+    case v1::RunEvent::kStepDone:
+      return OnStepDone(worker_index, event.step_done(), now);
+    case v1::RunEvent::kValidationDone:
+      return OnValidationDone(worker_index, event.validation_done(), now);
+    case v1::RunEvent::kCutReached:
+      progress_.OnReports(event.cut_reached().stages());
+      return Save();
+    case v1::RunEvent::kLayersSaved:
+      return OnLayersSaved(worker_index, event.layers_saved());
+    case v1::RunEvent::kSaveFailed:
+      return OnSaveFailed(worker_index, event.save_failed(), now);
+    case v1::RunEvent::kRunDone:
+      return OnRunDone(worker_index, event.run_done(), now);
+    case v1::RunEvent::kRunFailed:
+      return OnRunFailed(worker_index, event.run_failed(), now);
+    case v1::RunEvent::KIND_NOT_SET:
+      return;  // of a newer version, and of no concern to this one
+  }
+}
+
+void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now) {
+  if (worker_index != last_worker() || done.step() > job_.steps || !progress_.OnStep(done)) {
+    return;
+  }
+  record_.mutable_summary()->set_step(done.step());
+  v1::JobEvent event;
+  *event.mutable_step_done() = done;
+  Publish(std::move(event), now);
+}
+
+void JobRun::OnValidationDone(int32_t worker_index, const v1::ValidationDone& done, Now now) {
+  if (worker_index != last_worker()) {
+    return;
+  }
+  progress_.OnValidation(done);
+  v1::JobEvent event;
+  *event.mutable_validation_done() = done;
+  Publish(std::move(event), now);
+}
+
+void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
+  const std::optional<CheckpointTracker::Complete> complete =
+      checkpoints_.Saved(worker_index, saved);
+  if (!complete.has_value()) {
+    return;
+  }
+  CommitStaged commit{.job_id = id()};
+  commit.options = {.root = spec().checkpoint().directory(),
+                    .tag = absl::StrCat(id(), "-", epoch_),
+                    .layers = job_.chain.size(),
+                    .keep = spec().checkpoint().keep()};
+  Manifest& manifest = commit.manifest;
+  manifest.job_id = id();
+  manifest.method = spec().pipeline().method();
+  manifest.epoch = epoch_;
+  manifest.step = complete->step;
+  manifest.updates = complete->step * (job_.method->synchronous ? 1 : job_.microbatches);
+  manifest.extra_cuts = ExtraCutsUpTo(complete->step);
+  manifest.fingerprint = MakeFingerprint({.chain = job_.chain,
+                                          .optimizer = job_.optimizer,
+                                          .batch = job_.batch,
+                                          .seed = job_.seed,
+                                          .data_sha256 = spec().data().text().sha256()});
+  RunProgress digests(0);
+  digests.OnLayers({complete->layers.begin(), complete->layers.end()});
+  manifest.weights_sha256 = digests.WeightsSha256(job_.chain.size());
+  for (const v1::SavedFile& file : complete->files) {
+    manifest.files.push_back({.name = file.name(),
+                              .size_bytes = file.size_bytes(),
+                              .sha256 = file.sha256(),
+                              .layer = file.layer()});
+  }
+  effects_.push_back(std::move(commit));
+}
+
+void JobRun::OnSaveFailed(int32_t worker_index, const v1::SaveFailed& failed, Now now) {
+  if (checkpoints_.Failed(failed.step())) {
+    NoteSaveError(failed.step(), absl::StrCat(NameOf(worker_index), ": ", failed.message()), now);
+  }
+}
+
+void JobRun::OnCommitted(int64_t step, const absl::StatusOr<std::string>& directory, Now now) {
+  if (!directory.ok()) {
+    checkpoints_.Failed(step);
+    NoteSaveError(step, std::string(directory.status().message()), now);
+  } else {
+    checkpoints_.Committed(step);
+    save_error_.clear();
+    record_.mutable_result()->set_checkpoint(*directory);
+    v1::JobEvent event;
+    event.mutable_checkpoint_done()->set_step(step);
+    event.mutable_checkpoint_done()->set_directory(*directory);
+    Publish(std::move(event), now);
+    Save();
+  }
+  EndIfAllDone(now);
+}
+
+void JobRun::NoteSaveError(int64_t step, const std::string& error, Now now) {
+  save_error_ = absl::StrCat("the checkpoint of step ", step, " could not be saved: ", error);
+  Log(absl::StrCat(save_error_, "; the older ones stay"), now);
+}
+
+void JobRun::OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now) {
+  const int64_t expected = drain_step_.value_or(job_.steps);
+  if (done.step() != expected) {
+    blame_.Own(worker_index,
+               absl::StrCat("ended after step ", done.step(), " instead of ", expected));
+    return DecideBlame(now);
+  }
+  progress_.OnReports(done.stages());
+  progress_.OnLayers(done.layers());
+  parts_[worker_index].done = true;
+  parts_[worker_index].held_step = done.step();
+  CutIfAllHeld(now);
+  EndIfAllDone(now);
+}
+
+void JobRun::OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now) {
+  if (failed.peer().empty()) {
+    blame_.Own(worker_index, failed.message());
+  } else {
+    int32_t peer = Blame::kNobody;
+    for (int32_t i = 0; i <= last_worker(); ++i) {
+      if (parts_[i].worker.name == failed.peer() || parts_[i].worker.address == failed.peer()) {
+        peer = i;
+      }
+    }
+    blame_.Pointing(worker_index, peer, failed.message(), now.monotonic_ns);
+  }
+  DecideBlame(now);
+}
+
+void JobRun::BlameCall(int32_t worker_index, const std::string& what, const absl::Status& status,
+                       Now now) {
+  const std::string message = absl::StrCat(what, ": ", status.message());
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+    blame_.Pointing(worker_index, Blame::kNobody, message, now.monotonic_ns);
+  } else {
+    blame_.Own(worker_index, message);
+  }
+  DecideBlame(now);
+}
+
+void JobRun::DecideBlame(Now now) {
+  const std::optional<Blame::Verdict> verdict = blame_.Decide(now.monotonic_ns);
+  if (verdict.has_value() && Active()) {
+    Fail(absl::StrCat(NameOf(verdict->worker), ": ", verdict->message), now);
+  }
+}
+
+}  // namespace penstock

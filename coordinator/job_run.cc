@@ -1,0 +1,247 @@
+#include "coordinator/job_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace penstock {
+
+bool IsTerminal(v1::JobState state) {
+  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
+         state == v1::JOB_STATE_CANCELLED;
+}
+
+JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job,
+               JobRunLimits limits, Effects& effects)
+    : record_(std::move(record)),
+      job_(std::move(job)),
+      limits_(limits),
+      effects_(effects),
+      last_sequence_(last_sequence),
+      blame_(limits.blame_grace_ms * kNsPerMs) {}
+
+v1::GetJobResponse JobRun::Record() const {
+  v1::GetJobResponse record = record_;
+  if (!record.has_plan()) {
+    return record;
+  }
+  v1::JobResult& result = *record.mutable_result();
+  progress_.WriteTo(result);
+  result.set_weights_sha256(progress_.WeightsSha256(job_.chain.size()));
+  const int64_t until_ns = ended_ns_ > 0 ? ended_ns_ : progressed_ns_;
+  if (started_ns_ > 0 && until_ns > started_ns_) {
+    result.set_wall_seconds(1e-9 * static_cast<double>(until_ns - started_ns_));
+  }
+  const std::vector<int64_t> extra = ExtraCutsUpTo(job_.steps);
+  result.mutable_extra_cuts()->Assign(extra.begin(), extra.end());
+  return record;
+}
+
+bool JobRun::Uses(const std::string& worker) const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [&](const Part& part) { return part.worker.name == worker && !part.gone; });
+}
+
+std::optional<int32_t> JobRun::IndexOf(const std::string& worker, uint64_t incarnation,
+                                       int64_t epoch) const {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].worker.name == worker && parts_[i].worker.incarnation == incarnation &&
+        epoch == epoch_) {
+      return static_cast<int32_t>(i);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> JobRun::NextDeadlineNs() const {
+  std::optional<int64_t> next;
+  const auto consider = [&](std::optional<int64_t> deadline) {
+    if (deadline.has_value()) {
+      next = std::min(next.value_or(*deadline), *deadline);
+    }
+  };
+  if (Active()) {
+    consider(blame_.DecideAtNs());
+    consider(drain_deadline_ns_);
+    if (phase_ == Phase::kRunning || phase_ == Phase::kHolding || phase_ == Phase::kCutting) {
+      consider(progressed_ns_ + limits_.stall_timeout_ms * kNsPerMs);
+    }
+  }
+  if (phase_ == Phase::kStopping) {
+    consider(stop_retry_ns_);
+    consider(stop_deadline_ns_);
+  }
+  return next;
+}
+
+void JobRun::Wait(const std::string& reason, Now now) {
+  if (record_.summary().reason() == reason) {
+    return;
+  }
+  record_.mutable_summary()->set_reason(reason);
+  SetState(v1::JOB_STATE_QUEUED, now);
+}
+
+void JobRun::OnAnswer(const CallAnswer& answer, Now now) {
+  if (answer.epoch != epoch_ || answer.worker_index < 0 || answer.worker_index > last_worker()) {
+    return;
+  }
+  // By alternative of WorkerRequest.
+  switch (answer.request) {
+    case 0:
+      return OnPrepared(answer.worker_index, answer, now);
+    case 1:
+      return OnStarted(answer.worker_index, answer, now);
+    case 2:
+      return OnHeld(answer.worker_index, answer, now);
+    case 3:
+      // A worker that ran to its end meanwhile refuses the cut, rightly.
+      if (phase_ == Phase::kCutting && !answer.status.ok() &&
+          answer.status.code() != absl::StatusCode::kFailedPrecondition) {
+        BlameCall(answer.worker_index, "cannot be told where to cut", answer.status, now);
+      }
+      return;
+    case 4:
+      return OnStopped(answer.worker_index, answer);
+  }
+}
+
+void JobRun::OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now) {
+  Part& part = parts_[worker_index];
+  if (part.actions_done != actions_done) {
+    part.actions_done = actions_done;
+    progressed_ns_ = now.monotonic_ns;
+  }
+}
+
+void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
+                          const std::string& reason, Now now) {
+  const std::optional<int32_t> index = IndexOf(worker, incarnation, epoch_);
+  if (!index.has_value() || parts_[*index].gone) {
+    return;
+  }
+  Part& part = parts_[*index];
+  if (Active() && !part.done) {
+    blame_.Own(*index, absl::StrCat("was lost: ", reason));
+    DecideBlame(now);
+  }
+  part.gone = true;
+  CheckAllGone();
+}
+
+void JobRun::Tick(Now now) {
+  if (Active()) {
+    DecideBlame(now);
+  }
+  if (Active() && drain_deadline_ns_.has_value() && now.monotonic_ns >= *drain_deadline_ns_) {
+    record_.mutable_summary()->set_reason(absl::StrCat(
+        cancel_reason_, "; stopped hard, for the workers did not drain within ",
+        limits_.drain_timeout_ms / 1000, " s, so the steps after the last checkpoint are lost"));
+    EndStopped(v1::JOB_STATE_CANCELLED, now);
+  }
+  if (Active() && phase_ >= Phase::kRunning && phase_ <= Phase::kCutting &&
+      now.monotonic_ns >= progressed_ns_ + limits_.stall_timeout_ms * kNsPerMs) {
+    Fail(absl::StrCat("no worker made any progress for ", limits_.stall_timeout_ms / 1000, " s"),
+         now);
+  }
+  if (phase_ == Phase::kStopping && stop_deadline_ns_.has_value() &&
+      now.monotonic_ns >= *stop_deadline_ns_) {
+    for (Part& part : parts_) {
+      part.gone = true;
+    }
+    CheckAllGone();
+  }
+  if (phase_ == Phase::kStopping && stop_retry_ns_.has_value() &&
+      now.monotonic_ns >= *stop_retry_ns_) {
+    StopRemaining(now);
+  }
+}
+
+absl::Status JobRun::CheckInvariants() const {
+  const auto broken = [this](absl::string_view what) {
+    return absl::InternalError(absl::StrCat("job ", id(), ": ", what));
+  };
+  if (IsTerminal(state()) != (record_.summary().ended_unix_ms() != 0)) {
+    return broken("has an end time exactly when it has ended");
+  }
+  if (IsTerminal(state()) != (phase_ == Phase::kStopping || phase_ == Phase::kOver)) {
+    return broken("its phase and its state differ");
+  }
+  const bool all_prepared =
+      std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.prepared; });
+  const bool all_done =
+      std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.done; });
+  for (const Part& part : parts_) {
+    if (part.start_asked && !all_prepared) {
+      return broken("a worker was started before all were prepared");
+    }
+    if (part.done && !part.start_asked) {
+      return broken("a worker is done that was never started");
+    }
+    if (IsTerminal(state()) && !all_done && !part.stop_asked && !part.gone) {
+      return broken("ended without asking every worker to stop");
+    }
+  }
+  if (progress_.step() < start_.step || progress_.step() > job_.steps) {
+    return broken(absl::StrCat("is at step ", progress_.step()));
+  }
+  return absl::OkStatus();
+}
+
+bool JobRun::Active() const { return phase_ != Phase::kQueued && !IsTerminal(state()); }
+
+std::string JobRun::NameOf(int32_t worker_index) const {
+  return absl::StrCat("worker ", parts_[worker_index].worker.name, " (stage ", worker_index, ")");
+}
+
+std::vector<int64_t> JobRun::ExtraCutsUpTo(int64_t step) const {
+  std::vector<int64_t> extra = start_.extra_cuts;
+  if (drain_step_.has_value() && *drain_step_ <= step &&
+      *drain_step_<job_.steps&& * drain_step_> start_.step) {
+    const std::vector<Cut> cuts = CutsOf(spec(), start_.step, start_.extra_cuts);
+    const bool regular = std::any_of(cuts.begin(), cuts.end(),
+                                     [&](const Cut& cut) { return cut.step == *drain_step_; });
+    if (!regular) {
+      extra.push_back(*drain_step_);
+    }
+  }
+  return extra;
+}
+
+void JobRun::SetState(v1::JobState state, Now now) {
+  v1::JobSummary& summary = *record_.mutable_summary();
+  summary.set_state(state);
+  if (IsTerminal(state)) {
+    summary.set_ended_unix_ms(now.unix_ms);
+    if (ended_ns_ == 0) {
+      ended_ns_ = now.monotonic_ns;
+    }
+  }
+  v1::JobEvent event;
+  *event.mutable_state_changed() = summary;
+  Publish(std::move(event), now);
+  Save();
+}
+
+void JobRun::Publish(v1::JobEvent event, Now now) {
+  event.set_sequence(++last_sequence_);
+  event.set_unix_ms(now.unix_ms);
+  effects_.push_back(PublishEvent{id(), std::move(event)});
+}
+
+void JobRun::Log(const std::string& text, Now now) {
+  v1::JobEvent event;
+  event.set_log(text);
+  Publish(std::move(event), now);
+}
+
+void JobRun::Save() { effects_.push_back(SaveJob{Record()}); }
+
+void JobRun::Call(int32_t worker_index, WorkerRequest request) {
+  const WorkerOffer& worker = parts_[worker_index].worker;
+  effects_.push_back(
+      CallWorker{id(), epoch_, worker_index, worker.name, worker.address, std::move(request)});
+}
+
+}  // namespace penstock

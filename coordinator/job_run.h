@@ -1,0 +1,204 @@
+// JobRun: one job from the queue to its end.
+//
+//   QUEUED -> PREPARING -> RUNNING -> SUCCEEDED
+//                 |           | cancel: DRAINING -> CANCELLED (or SUCCEEDED at the last step)
+//                 +-----------+--------> FAILED, CANCELLED: all workers are stopped
+//
+// PREPARING is three phases: find the checkpoint to start from, prepare all workers, start all workers.
+// A drain is two: all workers hold and name a step; all are told to cut at the largest. After the last
+// worker's RunDone the run ends with its commits and its timeline. Failure of any worker stops all
+// others; the job fails with the name of the worker that failed first (blame.h).
+//
+// The public state is final as soon as it is terminal; workers stay taken until each has confirmed to
+// have stopped, is lost, or the stop times out. What belongs to another epoch than the run's is refused.
+//
+// A state machine without clock or I/O (effects.h); thread-compatible. Invariants (CheckInvariants):
+//   1. a terminal state never changes, and a job in one has an end time;
+//   2. StartRun is asked for at most once of each worker, and only after all were prepared;
+//   3. a job that ended otherwise than by all workers' RunDone has asked all of them to stop;
+//   4. steps only grow and never exceed the job's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "coordinator/assign.h"
+#include "coordinator/blame.h"
+#include "coordinator/checkpoint_tracker.h"
+#include "coordinator/effects.h"
+#include "coordinator/run_progress.h"
+#include "job/resolve.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+struct JobRunLimits {
+  // How long a report that blames a neighbour waits for that neighbour's own.
+  int64_t blame_grace_ms = 1000;
+  // From the first HoldRun to the last RunDone; then the job is stopped hard.
+  int64_t drain_timeout_ms = 120'000;
+  // Without any sign of progress from any worker for so long, the job is stuck.
+  int64_t stall_timeout_ms = 900'000;
+  // Between attempts to stop a worker, and after how long it counts as stopped all the same.
+  int64_t stop_retry_ms = 1000;
+  int64_t stop_timeout_ms = 30'000;
+};
+
+// Whether the job has ended, for better or worse.
+bool IsTerminal(v1::JobState state);
+
+class JobRun {
+ public:
+  // Takes over a QUEUED record. `last_sequence`: of the events published for it so far. REQUIRES: `job`
+  // is the record's spec, resolved; `effects` outlives the run and receives what is to be done.
+  JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job, JobRunLimits limits,
+         Effects& effects);
+
+  // ---- Looking.
+  const std::string& id() const { return record_.summary().job_id(); }
+  const v1::JobSummary& summary() const { return record_.summary(); }
+  const v1::JobSpec& spec() const { return record_.spec(); }
+  const ResolvedJob& job() const { return job_; }
+  int64_t epoch() const { return epoch_; }
+  v1::JobState state() const { return record_.summary().state(); }
+  // The record with the result so far.
+  v1::GetJobResponse Record() const;
+  bool queued() const { return state() == v1::JOB_STATE_QUEUED; }
+  // Ended, and no worker is taken any more: the run can be dropped.
+  bool Over() const { return phase_ == Phase::kOver; }
+  // Whether `worker` is taken by this run.
+  bool Uses(const std::string& worker) const;
+  // The worker's index in the plan, if this incarnation of it takes part in epoch `epoch`.
+  std::optional<int32_t> IndexOf(const std::string& worker, uint64_t incarnation,
+                                 int64_t epoch) const;
+  // When Tick has something to do at the earliest.
+  std::optional<int64_t> NextDeadlineNs() const;
+
+  // ---- Events.
+  // Says why the job waits. REQUIRES: queued().
+  void Wait(const std::string& reason, Now now);
+  // Gives it workers. REQUIRES: queued(), WorkersFor(...) == workers.size().
+  void Begin(absl::Span<const WorkerOffer> workers, Now now);
+  void OnStartFound(const absl::StatusOr<FoundStart>& found, Now now);
+  void OnAnswer(const CallAnswer& answer, Now now);
+  // Takes the events from number `first_sequence` on that it does not have yet. Returns the number of
+  // the first one it lacks. REQUIRES: `worker_index` comes from IndexOf.
+  int64_t OnReport(int32_t worker_index, int64_t first_sequence,
+                   absl::Span<const v1::RunEvent* const> events, Now now);
+  void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
+  void OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
+                    Now now);
+  void OnCommitted(int64_t step, const absl::StatusOr<std::string>& directory, Now now);
+  void OnTimelineGathered(Now now);
+  // Ends the job as soon as it can be done without losing a step. Without effect once it is terminal or
+  // draining.
+  void Cancel(const std::string& reason, Now now);
+  void Tick(Now now);
+
+  // Errors: Internal naming the invariant that does not hold.
+  absl::Status CheckInvariants() const;
+
+ private:
+  enum class Phase {
+    kQueued,
+    kFinding,  // where to start from
+    kPreparing,
+    kStarting,
+    kRunning,
+    kHolding,     // a drain: workers name the step they can stop at
+    kCutting,     // a drain: workers run to the cut
+    kCommitting,  // all workers are done, a checkpoint is not
+    kGathering,   // the timeline
+    kStopping,    // terminal, workers are being stopped
+    kOver,
+  };
+  struct Part {
+    WorkerOffer worker;
+    bool prepared = false;
+    bool start_asked = false;
+    bool started = false;
+    std::optional<int64_t> held_step;
+    bool done = false;
+    bool stop_asked = false;
+    bool gone = false;  // stopped or lost
+    int64_t next_sequence = 0;
+    int64_t actions_done = -1;
+  };
+
+  // ---- Starting (job_start.cc).
+  absl::Status MakePlanAndRecordIt(Now now);
+  void PrepareAll();
+  void OnPrepared(int32_t worker_index, const CallAnswer& answer, Now now);
+  void OnStarted(int32_t worker_index, const CallAnswer& answer, Now now);
+  void EnterRunning(Now now);
+
+  // ---- Running (job_events.cc).
+  void OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now);
+  void OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now);
+  void OnValidationDone(int32_t worker_index, const v1::ValidationDone& done, Now now);
+  void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved);
+  void OnSaveFailed(int32_t worker_index, const v1::SaveFailed& failed, Now now);
+  void OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
+  void OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now);
+  void NoteSaveError(int64_t step, const std::string& error, Now now);
+  // A call failed: the worker may be to blame, or whoever made it unreachable.
+  void BlameCall(int32_t worker_index, const std::string& what, const absl::Status& status,
+                 Now now);
+  void DecideBlame(Now now);
+
+  // ---- Draining and ending (job_end.cc).
+  void StartDrain(Now now);
+  void OnHeld(int32_t worker_index, const CallAnswer& answer, Now now);
+  void CutIfAllHeld(Now now);
+  void EndIfAllDone(Now now);
+  void Finish(Now now);
+  void Fail(const std::string& error, Now now);
+  // Ends the job without its workers' consent and stops them.
+  void EndStopped(v1::JobState state, Now now);
+  void StopRemaining(Now now);
+  void OnStopped(int32_t worker_index, const CallAnswer& answer);
+  void CheckAllGone();
+
+  // ---- Helpers (job_run.cc).
+  bool Active() const;  // workers are taken and the state is not terminal
+  bool Draining() const { return state() == v1::JOB_STATE_DRAINING; }
+  int32_t last_worker() const { return static_cast<int32_t>(parts_.size()) - 1; }
+  std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)"
+  std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
+  void SetState(v1::JobState state, Now now);
+  void Publish(v1::JobEvent event, Now now);
+  void Log(const std::string& text, Now now);
+  void Save();
+  void Call(int32_t worker_index, WorkerRequest request);
+
+  v1::GetJobResponse record_;
+  const ResolvedJob job_;
+  const JobRunLimits limits_;
+  Effects& effects_;
+  int64_t last_sequence_;
+  Phase phase_ = Phase::kQueued;
+
+  int64_t epoch_ = 0;
+  std::vector<Part> parts_;  // by worker index
+  FoundStart start_;
+  Blame blame_;
+  CheckpointTracker checkpoints_{0};
+  RunProgress progress_{0};
+  std::string cancel_reason_;
+  std::optional<int64_t> drain_step_;  // the cut of a drain, once it is known
+  std::string save_error_;             // of the latest checkpoint, if it failed
+  int64_t started_ns_ = 0;
+  int64_t ended_ns_ = 0;  // of the training, before commits and the timeline
+  int64_t progressed_ns_ = 0;
+  std::optional<int64_t> drain_deadline_ns_;
+  std::optional<int64_t> stop_retry_ns_;
+  std::optional<int64_t> stop_deadline_ns_;
+};
+
+}  // namespace penstock

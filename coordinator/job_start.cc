@@ -1,0 +1,161 @@
+// JobRun: from the queue to training.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "coordinator/job_run.h"
+#include "schedule/block_delay.h"
+
+namespace penstock {
+namespace {
+
+// The replay keeps the block updates of every stage pair; beyond this many stages it is left out.
+constexpr int kBlockDelayStagesMax = 64;
+
+}  // namespace
+
+void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
+  epoch_ = 1;
+  parts_.clear();
+  for (const WorkerOffer& worker : workers) {
+    parts_.push_back({.worker = worker});
+  }
+  record_.mutable_summary()->clear_reason();
+  phase_ = Phase::kFinding;
+  SetState(v1::JOB_STATE_PREPARING, now);
+  const v1::CheckpointSpec& checkpoint = spec().checkpoint();
+  if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
+    return OnStartFound(FoundStart{}, now);
+  }
+  effects_.push_back(FindCheckpoint{id(), checkpoint.directory(), checkpoint.resume()});
+}
+
+void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, Now now) {
+  if (phase_ != Phase::kFinding) {
+    return;
+  }
+  if (!found.ok()) {
+    return Fail(absl::StrCat("cannot resume: ", found.status().message()), now);
+  }
+  start_ = *found;
+  for (const std::string& note : start_.notes) {
+    Log(note, now);
+  }
+  if (start_.step > job_.steps) {
+    return Fail(absl::StrCat("cannot resume: checkpoint ", start_.checkpoint, " is at step ",
+                             start_.step, ", beyond training.steps (", job_.steps, ")"),
+                now);
+  }
+  if (!start_.checkpoint.empty()) {
+    Log(absl::StrCat("continues after step ", start_.step, " from ", start_.checkpoint), now);
+  }
+  const absl::Status planned = MakePlanAndRecordIt(now);
+  if (!planned.ok()) {
+    return Fail(absl::StrCat("cannot be planned: ", planned.message()), now);
+  }
+  PrepareAll();
+}
+
+absl::Status JobRun::MakePlanAndRecordIt(Now now) {
+  std::vector<WorkerOffer> workers;
+  for (const Part& part : parts_) {
+    workers.push_back(part.worker);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(*record_.mutable_plan(),
+                            MakePlan(spec(), job_, workers, start_.step, start_.extra_cuts));
+  checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
+  progress_ = RunProgress(start_.step);
+  record_.mutable_summary()->set_step(start_.step);
+
+  v1::JobResult& result = *record_.mutable_result();
+  result.set_job(spec().name());
+  result.set_job_id(id());
+  result.set_method(spec().pipeline().method());
+  result.set_stages(static_cast<int32_t>(workers.size()));
+  result.set_microbatches(job_.microbatches);
+  result.set_checkpoint(start_.checkpoint);
+  if (workers.size() <= kBlockDelayStagesMax) {
+    const ScheduleOptions options =
+        ScheduleOptionsOf(job_, StraightPipeline(static_cast<int32_t>(workers.size())));
+    PENSTOCK_ASSIGN_OR_RETURN(const BlockDelay delay, PredictBlockDelay(*job_.method, options));
+    result.mutable_block_delay()->set_max(static_cast<double>(delay.max));
+    result.mutable_block_delay()->set_mean(delay.mean);
+  }
+
+  v1::JobEvent event;
+  *event.mutable_planned() = record_.plan();
+  Publish(std::move(event), now);
+  Save();
+  return absl::OkStatus();
+}
+
+void JobRun::PrepareAll() {
+  phase_ = Phase::kPreparing;
+  for (int32_t i = 0; i <= last_worker(); ++i) {
+    v1::PrepareRunRequest request;
+    request.set_job_id(id());
+    request.set_epoch(epoch_);
+    *request.mutable_spec() = spec();
+    *request.mutable_plan() = record_.plan();
+    request.set_worker_index(i);
+    request.set_first_step(start_.step);
+    request.set_checkpoint(start_.checkpoint);
+    request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
+    request.set_staging_tag(absl::StrCat(id(), "-", epoch_));
+    Call(i, std::move(request));
+  }
+}
+
+void JobRun::OnPrepared(int32_t worker_index, const CallAnswer& answer, Now now) {
+  if (phase_ != Phase::kPreparing) {
+    return;
+  }
+  if (!answer.status.ok()) {
+    return BlameCall(worker_index, "cannot prepare", answer.status, now);
+  }
+  if (answer.schedule_digest != record_.plan().schedule_digest()) {
+    blame_.Own(worker_index,
+               absl::StrCat("derives schedule ", answer.schedule_digest, ", the coordinator ",
+                            record_.plan().schedule_digest(), "; run the same build on both"));
+    return DecideBlame(now);
+  }
+  parts_[worker_index].prepared = true;
+  if (!std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.prepared; })) {
+    return;
+  }
+  phase_ = Phase::kStarting;
+  for (int32_t i = 0; i <= last_worker(); ++i) {
+    parts_[i].start_asked = true;
+    v1::StartRunRequest request;
+    request.set_job_id(id());
+    request.set_epoch(epoch_);
+    Call(i, std::move(request));
+  }
+}
+
+void JobRun::OnStarted(int32_t worker_index, const CallAnswer& answer, Now now) {
+  if (phase_ != Phase::kStarting) {
+    return;
+  }
+  if (!answer.status.ok()) {
+    return BlameCall(worker_index, "cannot start", answer.status, now);
+  }
+  parts_[worker_index].started = true;
+  if (std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.started; })) {
+    EnterRunning(now);
+  }
+}
+
+void JobRun::EnterRunning(Now now) {
+  phase_ = Phase::kRunning;
+  started_ns_ = now.monotonic_ns;
+  progressed_ns_ = now.monotonic_ns;
+  record_.mutable_summary()->set_started_unix_ms(now.unix_ms);
+  SetState(v1::JOB_STATE_RUNNING, now);
+  if (!cancel_reason_.empty()) {
+    StartDrain(now);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,159 @@
+#include "coordinator/membership.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "coordinator/effects.h"
+
+namespace penstock {
+
+absl::Status Membership::CheckRegistration(const v1::RegisterWorkerRequest& request) const {
+  constexpr size_t kNameCharactersMax = 128;
+  if (request.name().empty() || request.name().size() > kNameCharactersMax ||
+      request.address().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a worker needs a name of 1 to ", kNameCharactersMax, " characters and an address, got \"",
+        request.name().substr(0, kNameCharactersMax), "\" at \"", request.address(), "\""));
+  }
+  if (request.protocol_version() != v1::PROTOCOL_VERSION_CURRENT) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "worker %s (build %s) speaks protocol version %d, the coordinator %d; run the same build "
+        "on "
+        "both",
+        request.name(), request.build(), request.protocol_version(), v1::PROTOCOL_VERSION_CURRENT));
+  }
+  const Member* known = Find(request.name());
+  if (known != nullptr && known->alive && known->registration.address() != request.address()) {
+    return absl::AlreadyExistsError(absl::StrCat("a worker named ", request.name(), " is alive at ",
+                                                 known->registration.address(), "; give this one (",
+                                                 request.address(), ") another --name"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Membership::MakeRoom() {
+  if (members_.size() < limits_.workers_max) {
+    return absl::OkStatus();
+  }
+  auto oldest = members_.end();
+  for (auto member = members_.begin(); member != members_.end(); ++member) {
+    if (!member->second.alive &&
+        (oldest == members_.end() || member->second.heard_ns < oldest->second.heard_ns)) {
+      oldest = member;
+    }
+  }
+  if (oldest == members_.end()) {
+    return absl::ResourceExhaustedError(absl::StrCat("the coordinator has ", members_.size(),
+                                                     " workers alive, which is its limit"));
+  }
+  members_.erase(oldest);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Departure>> Membership::Register(
+    const v1::RegisterWorkerRequest& request, int64_t now_ns) {
+  latest_ns_ = std::max(latest_ns_, now_ns);
+  PENSTOCK_RETURN_IF_ERROR(CheckRegistration(request));
+  const auto known = members_.find(request.name());
+  if (known == members_.end()) {
+    PENSTOCK_RETURN_IF_ERROR(MakeRoom());
+    members_[request.name()] = {
+        .registration = request, .heard_ns = now_ns, .number = next_number_++};
+    return std::nullopt;
+  }
+  Member& member = known->second;
+  std::optional<Departure> departure;
+  if (member.alive && member.registration.incarnation() != request.incarnation()) {
+    departure = Departure{.worker = request.name(),
+                          .incarnation = member.registration.incarnation(),
+                          .reason = "its process was restarted"};
+  }
+  member.registration = request;
+  member.alive = true;
+  member.heard_ns = now_ns;
+  return departure;
+}
+
+absl::Status Membership::Heartbeat(const std::string& worker, uint64_t incarnation,
+                                   int64_t now_ns) {
+  latest_ns_ = std::max(latest_ns_, now_ns);
+  const auto known = members_.find(worker);
+  if (known == members_.end() || !known->second.alive ||
+      known->second.registration.incarnation() != incarnation) {
+    const absl::string_view why = known == members_.end() ? "unknown here"
+                                  : !known->second.alive  ? "counted as lost"
+                                                          : "known with another incarnation";
+    return absl::NotFoundError(absl::StrCat("worker ", worker, " is ", why, "; register again"));
+  }
+  known->second.heard_ns = std::max(known->second.heard_ns, now_ns);
+  return absl::OkStatus();
+}
+
+std::vector<Departure> Membership::Expire(int64_t now_ns) {
+  latest_ns_ = std::max(latest_ns_, now_ns);
+  expired_ns_ = now_ns;
+  const int64_t timeout_ns = limits_.heartbeat_timeout_ms * kNsPerMs;
+  std::vector<Departure> departures;
+  for (auto& [name, member] : members_) {
+    if (member.alive && now_ns - member.heard_ns >= timeout_ns) {
+      member.alive = false;
+      departures.push_back(
+          {.worker = name,
+           .incarnation = member.registration.incarnation(),
+           .reason = absl::StrFormat("no heartbeat for %.1f s",
+                                     1e-9 * static_cast<double>(now_ns - member.heard_ns))});
+    }
+  }
+  return departures;
+}
+
+std::optional<int64_t> Membership::NextExpiryNs() const {
+  std::optional<int64_t> next;
+  for (const auto& [name, member] : members_) {
+    if (member.alive) {
+      const int64_t expiry = member.heard_ns + limits_.heartbeat_timeout_ms * kNsPerMs;
+      next = std::min(next.value_or(expiry), expiry);
+    }
+  }
+  return next;
+}
+
+const Member* Membership::Find(const std::string& worker) const {
+  const auto known = members_.find(worker);
+  return known == members_.end() ? nullptr : &known->second;
+}
+
+std::vector<const Member*> Membership::Alive() const {
+  std::vector<const Member*> alive;
+  for (const auto& [name, member] : members_) {
+    if (member.alive) {
+      alive.push_back(&member);
+    }
+  }
+  std::sort(alive.begin(), alive.end(),
+            [](const Member* a, const Member* b) { return a->number < b->number; });
+  return alive;
+}
+
+absl::Status Membership::CheckInvariants() const {
+  const int64_t timeout_ns = limits_.heartbeat_timeout_ms * kNsPerMs;
+  for (const auto& [name, member] : members_) {
+    if (name != member.registration.name()) {
+      return absl::InternalError(absl::StrCat("member ", name, " has another name"));
+    }
+    if (member.alive && expired_ns_ - member.heard_ns >= timeout_ns) {
+      return absl::InternalError(absl::StrCat("worker ", name, " is alive after the timeout"));
+    }
+    if (member.heard_ns > latest_ns_) {
+      return absl::InternalError(absl::StrCat("worker ", name, " was heard of in the future"));
+    }
+  }
+  if (members_.size() > limits_.workers_max) {
+    return absl::InternalError(absl::StrCat(members_.size(), " workers are too many"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

@@ -1,0 +1,91 @@
+// Membership: which workers there are, told apart by incarnation, and which of them are alive.
+//
+// A worker registers, then says "still alive" all the time; silence beyond the timeout makes it lost.
+// A worker that registers with another incarnation is a restarted process: the old one has departed
+// and whatever it did is over.
+//
+// A state machine without clock or I/O; thread-compatible. Invariants (CheckInvariants):
+//   1. the key of a member is its name;
+//   2. an alive member was heard of within the timeout, as of the last Expire;
+//   3. no member was heard of in the future;
+//   4. there are at most `workers_max` members.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+struct MembershipLimits {
+  int64_t heartbeat_interval_ms = 500;
+  int64_t heartbeat_timeout_ms = 3000;
+  size_t workers_max = 1024;
+};
+
+struct Member {
+  v1::RegisterWorkerRequest registration;
+  bool alive = true;
+  int64_t heard_ns = 0;  // the last registration or heartbeat
+  int64_t number = 0;    // order of first registration
+};
+
+// The end of one incarnation of a worker.
+struct Departure {
+  std::string worker;
+  uint64_t incarnation = 0;
+  std::string reason;  // "no heartbeat for 3.0 s"
+  friend bool operator==(const Departure&, const Departure&) = default;
+};
+
+class Membership {
+ public:
+  explicit Membership(MembershipLimits limits) : limits_(limits) {}
+
+  // Adds a worker or brings it back. Returns the departure of its previous incarnation, if that was
+  // alive. Idempotent for one incarnation.
+  //
+  // Errors: InvalidArgument (no name or address), FailedPrecondition (protocol versions differ),
+  // AlreadyExists (an alive worker has this name and another address), ResourceExhausted (too many).
+  absl::StatusOr<std::optional<Departure>> Register(const v1::RegisterWorkerRequest& request,
+                                                    int64_t now_ns);
+
+  // Errors: NotFound (unknown, lost, or another incarnation: register again).
+  absl::Status Heartbeat(const std::string& worker, uint64_t incarnation, int64_t now_ns);
+
+  // Marks those as lost that were silent for too long, and returns them.
+  std::vector<Departure> Expire(int64_t now_ns);
+
+  // When Expire has something to do at the earliest; nothing if no worker is alive.
+  std::optional<int64_t> NextExpiryNs() const;
+
+  // The member, or null. Valid until the next Register.
+  const Member* Find(const std::string& worker) const;
+  // Alive ones in the order of their first registration.
+  std::vector<const Member*> Alive() const;
+  // By name, lost ones among them.
+  const std::map<std::string, Member>& members() const { return members_; }
+  const MembershipLimits& limits() const { return limits_; }
+
+  // Errors: Internal naming the invariant that does not hold.
+  absl::Status CheckInvariants() const;
+
+ private:
+  absl::Status CheckRegistration(const v1::RegisterWorkerRequest& request) const;
+  // Makes room by forgetting the worker that has been lost for longest.
+  absl::Status MakeRoom();
+
+  const MembershipLimits limits_;
+  std::map<std::string, Member> members_;
+  int64_t next_number_ = 0;
+  int64_t latest_ns_ = 0;   // the latest time that any call brought
+  int64_t expired_ns_ = 0;  // of the last Expire
+};
+
+}  // namespace penstock

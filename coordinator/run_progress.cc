@@ -1,0 +1,106 @@
+#include "coordinator/run_progress.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "checkpoint/weights_digest.h"
+
+namespace penstock {
+namespace {
+
+// What "train_loss" is the mean of.
+constexpr size_t kTrainLossSteps = 10;
+
+}  // namespace
+
+void RunProgress::Curve::Add(int64_t step, double value) {
+  if (++skipped < stride) {
+    return;
+  }
+  skipped = 0;
+  v1::LossPoint point;
+  point.set_step(step);
+  point.set_loss(value);
+  points.push_back(point);
+  if (points.size() > kLossPointsMax) {
+    for (size_t i = 1; 2 * i < points.size(); ++i) {
+      points[i] = points[2 * i];
+    }
+    points.resize((points.size() + 1) / 2);
+    stride *= 2;
+  }
+}
+
+bool RunProgress::OnStep(const v1::StepDone& done) {
+  if (done.step() <= step_) {
+    return false;
+  }
+  step_ = done.step();
+  tokens_ += done.tokens();
+  recent_losses_.push_back(done.loss());
+  if (recent_losses_.size() > kTrainLossSteps) {
+    recent_losses_.pop_front();
+  }
+  losses_.Add(done.step(), done.loss());
+  return true;
+}
+
+void RunProgress::OnValidation(const v1::ValidationDone& done) {
+  validation_loss_ = done.loss();
+  validations_.Add(done.step(), done.loss());
+}
+
+void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
+  for (const v1::StageReport& stage : stages) {
+    stages_[stage.stage()] = stage;
+  }
+}
+
+void RunProgress::OnLayers(const google::protobuf::RepeatedPtrField<v1::LayerDigest>& layers) {
+  for (const v1::LayerDigest& layer : layers) {
+    layer_digests_[layer.layer()] = layer.sha256();
+  }
+}
+
+std::string RunProgress::WeightsSha256(int32_t layers) const {
+  std::vector<std::string> digests;
+  for (int32_t layer = 0; layer < layers; ++layer) {
+    const auto digest = layer_digests_.find(layer);
+    if (digest == layer_digests_.end()) {
+      return "";
+    }
+    digests.push_back(digest->second);
+  }
+  return CombineLayerDigests(digests);
+}
+
+void RunProgress::WriteTo(v1::JobResult& result) const {
+  result.set_steps(step_);
+  result.set_tokens(tokens_);
+  if (!recent_losses_.empty()) {
+    result.set_train_loss(std::accumulate(recent_losses_.begin(), recent_losses_.end(), 0.0) /
+                          static_cast<double>(recent_losses_.size()));
+  }
+  if (validation_loss_.has_value()) {
+    result.set_validation_loss(*validation_loss_);
+  }
+  result.mutable_losses()->Assign(losses_.points.begin(), losses_.points.end());
+  result.mutable_validations()->Assign(validations_.points.begin(), validations_.points.end());
+
+  result.clear_per_stage();
+  double bubble_sum = 0.0;
+  double window_seconds = 0.0;
+  for (const auto& [stage, report] : stages_) {
+    *result.add_per_stage() = report;
+    bubble_sum += report.bubble_ratio();
+    window_seconds = std::max(window_seconds, report.window_seconds());
+  }
+  if (!stages_.empty()) {
+    result.set_bubble_ratio(bubble_sum / static_cast<double>(stages_.size()));
+  }
+  if (window_seconds > 0.0) {
+    result.set_tokens_per_second(static_cast<double>(tokens_) / window_seconds);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,58 @@
+// RunProgress: what a run has shown for itself so far, put together from the workers' reports.
+//
+// A state machine without I/O; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+class RunProgress {
+ public:
+  // Points of a curve kept; beyond it every second one is dropped, and so on. Two curves of this length
+  // fit into one control message.
+  static constexpr int kLossPointsMax = 8192;
+
+  explicit RunProgress(int64_t first_step) : step_(first_step) {}
+
+  // Returns false, and nothing changes, if the step is not later than the last one.
+  bool OnStep(const v1::StepDone& done);
+  void OnValidation(const v1::ValidationDone& done);
+  void OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
+  void OnLayers(const google::protobuf::RepeatedPtrField<v1::LayerDigest>& layers);
+
+  int64_t step() const { return step_; }
+  // weights_sha256, once all `layers` digests are there; else empty.
+  std::string WeightsSha256(int32_t layers) const;
+
+  // Writes what is known into `result`; leaves the rest of it.
+  void WriteTo(v1::JobResult& result) const;
+
+ private:
+  // A curve that thins itself out.
+  struct Curve {
+    void Add(int64_t step, double value);
+    std::vector<v1::LossPoint> points;
+    int64_t stride = 1;  // of every so many points one is kept
+    int64_t skipped = 0;
+  };
+
+  int64_t step_;
+  int64_t tokens_ = 0;
+  std::deque<double> recent_losses_;
+  Curve losses_;
+  Curve validations_;
+  std::optional<double> validation_loss_;
+  std::map<int32_t, v1::StageReport> stages_;     // the latest, by stage
+  std::map<int32_t, std::string> layer_digests_;  // by layer of the chain
+};
+
+}  // namespace penstock

@@ -1,0 +1,99 @@
+#include "coordinator/assign.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/coordinator/simulated_cluster.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<WorkerOffer> Offers(int count) {
+  std::vector<WorkerOffer> offers;
+  for (int i = 0; i < count; ++i) {
+    offers.push_back({"w" + std::to_string(i), "host:" + std::to_string(i), 7u + i});
+  }
+  return offers;
+}
+
+absl::StatusOr<v1::Plan> PlanOf(const v1::JobSpec& spec, int workers, int64_t first_step = 0,
+                                std::vector<int64_t> extra_cuts = {}) {
+  const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+  if (!job.ok()) {
+    return job.status();
+  }
+  return MakePlan(spec, *job, Offers(workers), first_step, extra_cuts);
+}
+
+TEST(MakePlan, AnyNumberOfWorkers_GivesEachItsLayersInOrder) {
+  for (int workers = 1; workers <= 7; ++workers) {  // two blocks make seven layers
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(SmallJob(10, 0), workers));
+    ASSERT_EQ(plan.stages_size(), workers);
+    int next_layer = 0;
+    for (int s = 0; s < workers; ++s) {
+      EXPECT_EQ(plan.stages(s).stage(), s);
+      EXPECT_EQ(plan.stages(s).worker_index(), s);
+      EXPECT_EQ(plan.stages(s).worker(), "w" + std::to_string(s));
+      EXPECT_EQ(plan.stages(s).incarnation(), 7u + s);
+      EXPECT_EQ(plan.stages(s).first_layer(), next_layer);
+      EXPECT_GE(plan.stages(s).layers(), 1);
+      next_layer += plan.stages(s).layers();
+    }
+    EXPECT_EQ(next_layer, 7);
+    EXPECT_GE(plan.channel_capacity(), 1);
+    EXPECT_EQ(plan.schedule_digest().size(), 64u);
+  }
+}
+
+TEST(MakePlan, MoreWorkersThanLayers_IsRefused) {
+  EXPECT_THAT(PlanOf(SmallJob(10, 0), 8),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("only 7 layers")));
+}
+
+TEST(MakePlan, TiedPipedream_IsRefusedOnTwoWorkers) {
+  v1::JobSpec spec = SmallJob(10, 0);
+  spec.mutable_pipeline()->set_method("pipedream");
+  EXPECT_THAT(PlanOf(spec, 1), IsOk());
+  EXPECT_THAT(PlanOf(spec, 2),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("model.gpt.tied_head")));
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  EXPECT_THAT(PlanOf(spec, 2), IsOk());
+}
+
+// Whatever changes what is run changes the digest: method, stages, cuts, where it starts.
+TEST(MakePlan, Digest_NamesWhatIsRun) {
+  v1::JobSpec base = SmallJob(10, 0);
+  v1::JobSpec validated = base;
+  validated.mutable_validation()->set_every_steps(5);
+  v1::JobSpec gpipe = base;
+  gpipe.mutable_pipeline()->set_method("gpipe");
+  v1::JobSpec rate = base;
+  rate.mutable_training()->mutable_optimizer()->mutable_adamw()->set_learning_rate(0.5);
+
+  std::set<std::string> digests;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(base, 2));
+  digests.insert(plan.schedule_digest());
+  for (const absl::StatusOr<v1::Plan>& other :
+       {PlanOf(base, 3), PlanOf(validated, 2), PlanOf(gpipe, 2), PlanOf(base, 2, 5),
+        PlanOf(base, 2, 0, {5})}) {
+    ASSERT_THAT(other, IsOk());
+    EXPECT_TRUE(digests.insert(other->schedule_digest()).second);
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan same, PlanOf(rate, 2));
+  EXPECT_EQ(same.schedule_digest(), plan.schedule_digest());
+}
+
+TEST(WorkersFor, SpecSaysOrAllFree) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(SmallJob(10, 0)));
+  EXPECT_EQ(WorkersFor(SmallJob(10, 3), job, 2), 0);
+  EXPECT_EQ(WorkersFor(SmallJob(10, 3), job, 5), 3);
+  EXPECT_EQ(WorkersFor(SmallJob(10, 0), job, 0), 0);
+  EXPECT_EQ(WorkersFor(SmallJob(10, 0), job, 5), 5);
+  EXPECT_EQ(WorkersFor(SmallJob(10, 0), job, 50), 7);
+}
+
+}  // namespace
+}  // namespace penstock

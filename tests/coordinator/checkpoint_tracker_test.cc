@@ -1,0 +1,60 @@
+#include "coordinator/checkpoint_tracker.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+v1::LayersSaved Saved(int64_t step, int layer) {
+  v1::LayersSaved saved;
+  saved.set_step(step);
+  saved.add_files()->set_layer(layer);
+  saved.add_layers()->set_layer(layer);
+  return saved;
+}
+
+TEST(CheckpointTracker, LastPart_CompletesItInLayerOrder) {
+  CheckpointTracker tracker(3);
+  EXPECT_FALSE(tracker.Saved(2, Saved(10, 2)).has_value());
+  EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_FALSE(tracker.Committing());
+  const auto complete = tracker.Saved(1, Saved(10, 1));
+  ASSERT_TRUE(complete.has_value());
+  EXPECT_EQ(complete->step, 10);
+  EXPECT_EQ(complete->files.size(), 3u);
+  for (int layer = 0; layer < 3; ++layer) {
+    EXPECT_EQ(complete->layers[layer].layer(), layer);
+  }
+  EXPECT_TRUE(tracker.Committing());
+  tracker.Committed(10);
+  EXPECT_FALSE(tracker.Committing());
+}
+
+TEST(CheckpointTracker, SameWorkerTwice_CountsOnce) {
+  CheckpointTracker tracker(2);
+  EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_TRUE(tracker.Saved(1, Saved(10, 1)).has_value());
+  EXPECT_FALSE(tracker.Saved(1, Saved(10, 1)).has_value()) << "committed once";
+}
+
+TEST(CheckpointTracker, TwoCuts_DoNotMix) {
+  CheckpointTracker tracker(2);
+  EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_FALSE(tracker.Saved(0, Saved(20, 0)).has_value());
+  EXPECT_EQ(tracker.Saved(1, Saved(20, 1))->step, 20);
+  EXPECT_EQ(tracker.Saved(1, Saved(10, 1))->step, 10);
+}
+
+TEST(CheckpointTracker, FailedPart_GivesTheCheckpointUpAndTheNextIsFine) {
+  CheckpointTracker tracker(2);
+  EXPECT_FALSE(tracker.Saved(0, Saved(10, 0)).has_value());
+  EXPECT_TRUE(tracker.Failed(10));
+  EXPECT_FALSE(tracker.Failed(10)) << "told once";
+  EXPECT_FALSE(tracker.Saved(1, Saved(10, 1)).has_value());
+  EXPECT_FALSE(tracker.Saved(0, Saved(20, 0)).has_value());
+  EXPECT_TRUE(tracker.Saved(1, Saved(20, 1)).has_value());
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,135 @@
+// Dialogues: what coordinator and workers say to each other in the cases that matter, as text. Each
+// golden file is meant to be read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/coordinator/simulated_cluster.h"
+#include "tests/support/golden.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kLimitMs = 600'000;
+
+void ExpectDialogue(SimulatedCluster& cluster, const std::string& name) {
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+  EXPECT_THAT(cluster.StillTraining(), IsEmpty());
+  ExpectEqualsGolden(absl::StrCat("coordinator/", name, ".txt"), cluster.transcript());
+}
+
+v1::JobSpec CheckpointedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_every_steps(2);
+  return spec;
+}
+
+TEST(Dialogue, Job_WithCheckpoints_Succeeds) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(CheckpointedJob(4, 2));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  const v1::JobResult& result = cluster.Saved(job).result();
+  EXPECT_EQ(result.steps(), 4);
+  EXPECT_EQ(result.tokens(), 4 * 128);
+  EXPECT_EQ(result.checkpoint(), "/ckpt/step-4");
+  EXPECT_EQ(result.weights_sha256().size(), 64u);
+  ASSERT_EQ(cluster.commits().size(), 2u);
+  EXPECT_EQ(cluster.commits()[1].weights_sha256, result.weights_sha256());
+  EXPECT_EQ(cluster.commits()[0].step, 2);
+  EXPECT_EQ(cluster.commits()[0].updates, 2);
+  ExpectDialogue(cluster, "succeeds");
+}
+
+TEST(Dialogue, WorkerKilled_JobFailsWithItsName) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(100, 3));
+  cluster.At(450, [&] { cluster.Kill(2); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(), HasSubstr("worker w2 (stage 2)"));
+  EXPECT_LT(cluster.now().monotonic_ns, 5'000 * kNsPerMs) << "fails within seconds";
+  ExpectDialogue(cluster, "worker_killed");
+}
+
+TEST(Dialogue, WorkerFrozen_IsLostByItsHeartbeat) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(100, 2));
+  cluster.At(450, [&] { cluster.Freeze(1); });
+  cluster.RunFor(30'000);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              HasSubstr("worker w1 (stage 1): was lost: no heartbeat"));
+}
+
+TEST(Dialogue, LossNotFinite_StopsAllOthers) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(100, 3));
+  cluster.At(450, [&] { cluster.FailRun(1, "the loss of step 3 is not finite"); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).error(), "worker w1 (stage 1): the loss of step 3 is not finite");
+  ExpectDialogue(cluster, "loss_not_finite");
+}
+
+TEST(Dialogue, Cancel_DrainsAtTheLargestHeldStep) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  v1::JobSpec spec = CheckpointedJob(100, 2);
+  spec.mutable_checkpoint()->set_every_steps(50);
+  const std::string job = cluster.Submit(spec);
+  cluster.At(450, [&] {
+    ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+    cluster.PerformEffects();
+  });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(cluster.Summary(job).reason(), "cancelled by the user");
+  const v1::JobResult& result = cluster.Saved(job).result();
+  ASSERT_EQ(result.extra_cuts_size(), 1);
+  EXPECT_EQ(result.extra_cuts(0), result.steps());
+  ASSERT_EQ(cluster.commits().size(), 1u);
+  EXPECT_EQ(cluster.commits()[0].extra_cuts, std::vector<int64_t>{result.steps()});
+  ExpectDialogue(cluster, "cancelled");
+}
+
+TEST(Dialogue, SecondJob_WaitsForWorkersAndThenRuns) {
+  SimulatedCluster cluster({.workers = 2});
+  const std::string early = cluster.Submit(SmallJob(2, 2));
+  EXPECT_EQ(cluster.Summary(early).reason(), "waits for workers: needs 2, the cluster has 0");
+  cluster.RunFor(10);
+  const std::string second = cluster.Submit(SmallJob(2, 1));
+  EXPECT_EQ(cluster.Summary(second).reason(), "waits for workers: needs 1, 0 of 2 are free");
+  const std::string too_large = cluster.Submit(SmallJob(2, 3));
+  const std::string third = cluster.Submit(SmallJob(2, 1));
+  EXPECT_EQ(cluster.Summary(third).reason(), absl::StrCat("waits behind job ", second));
+  cluster.RunFor(5000);
+  EXPECT_EQ(cluster.Summary(third).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Summary(too_large).reason(), "waits for workers: needs 3, the cluster has 2");
+  ExpectDialogue(cluster, "queue");
+}
+
+TEST(Dialogue, Resume_GoesOnAfterTheCheckpoint) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  cluster.found_start =
+      FoundStart{"/ckpt/step-2", 2, {1}, {"passed over /ckpt/step-3: layer 0 is damaged"}};
+  v1::JobSpec spec = CheckpointedJob(4, 2);
+  spec.mutable_checkpoint()->set_resume("latest");
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().tokens(), 2 * 128);
+  EXPECT_EQ(cluster.commits().back().extra_cuts, std::vector<int64_t>{1});
+  ExpectDialogue(cluster, "resumed");
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,127 @@
+#include "coordinator/membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/random.h"
+#include "coordinator/effects.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+v1::RegisterWorkerRequest Worker(const std::string& name, uint64_t incarnation,
+                                 const std::string& address = "host:1") {
+  v1::RegisterWorkerRequest request;
+  request.set_name(name);
+  request.set_address(address);
+  request.set_incarnation(incarnation);
+  request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
+  return request;
+}
+
+int64_t Ms(int64_t ms) { return ms * kNsPerMs; }
+
+TEST(Membership, Register_NewWorker_IsAlive) {
+  Membership membership({});
+  EXPECT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOkAndHolds(std::nullopt));
+  ASSERT_NE(membership.Find("a"), nullptr);
+  EXPECT_TRUE(membership.Find("a")->alive);
+  EXPECT_THAT(membership.Heartbeat("a", 1, Ms(100)), IsOk());
+}
+
+TEST(Membership, Register_Again_ChangesNothing) {
+  Membership membership({});
+  ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  EXPECT_THAT(membership.Register(Worker("a", 1), Ms(5)), IsOkAndHolds(std::nullopt));
+  EXPECT_EQ(membership.Alive().size(), 1u);
+}
+
+TEST(Membership, Register_NewIncarnation_EndsTheOld) {
+  Membership membership({});
+  ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto departure, membership.Register(Worker("a", 2), Ms(5)));
+  ASSERT_TRUE(departure.has_value());
+  EXPECT_EQ(departure->worker, "a");
+  EXPECT_EQ(departure->incarnation, 1u);
+  EXPECT_THAT(
+      membership.Heartbeat("a", 1, Ms(6)),
+      StatusIs(absl::StatusCode::kNotFound, HasSubstr("another incarnation; register again")));
+}
+
+TEST(Membership, Register_NameTakenElsewhere_IsRefusedUntilThatOneIsLost) {
+  Membership membership({});
+  ASSERT_THAT(membership.Register(Worker("a", 1, "x:1"), Ms(0)), IsOk());
+  EXPECT_THAT(membership.Register(Worker("a", 2, "y:1"), Ms(1)),
+              StatusIs(absl::StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr("x:1"), HasSubstr("y:1"), HasSubstr("--name"))));
+  EXPECT_EQ(membership.Expire(Ms(3000)).size(), 1u);
+  EXPECT_THAT(membership.Register(Worker("a", 2, "y:1"), Ms(3001)), IsOkAndHolds(std::nullopt));
+}
+
+TEST(Membership, Register_OtherProtocol_IsRefused) {
+  Membership membership({});
+  v1::RegisterWorkerRequest request = Worker("a", 1);
+  request.set_protocol_version(99);
+  EXPECT_THAT(membership.Register(request, 0),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("protocol version 99")));
+  EXPECT_THAT(membership.Register(v1::RegisterWorkerRequest(), 0),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a worker needs a name")));
+}
+
+TEST(Membership, Expire_ExactlyAtTheTimeout) {
+  Membership membership({.heartbeat_timeout_ms = 3000});
+  ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  ASSERT_THAT(membership.Heartbeat("a", 1, Ms(500)), IsOk());
+  EXPECT_EQ(membership.NextExpiryNs(), Ms(3500));
+  EXPECT_TRUE(membership.Expire(Ms(3500) - 1).empty());
+  const std::vector<Departure> departures = membership.Expire(Ms(3500));
+  ASSERT_EQ(departures.size(), 1u);
+  EXPECT_EQ(departures[0].reason, "no heartbeat for 3.0 s");
+  EXPECT_TRUE(membership.Expire(Ms(9000)).empty()) << "a loss is reported once";
+  EXPECT_EQ(membership.NextExpiryNs(), std::nullopt);
+  EXPECT_THAT(membership.Heartbeat("a", 1, Ms(9000)),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("counted as lost")));
+}
+
+TEST(Membership, TooMany_ForgetsTheLongestLost) {
+  Membership membership({.heartbeat_timeout_ms = 3000, .workers_max = 2});
+  ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  ASSERT_THAT(membership.Register(Worker("b", 1), Ms(1)), IsOk());
+  EXPECT_THAT(membership.Register(Worker("c", 1), Ms(2)),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("2 workers alive")));
+  membership.Expire(Ms(5000));
+  EXPECT_THAT(membership.Register(Worker("c", 1), Ms(5001)), IsOk());
+  EXPECT_EQ(membership.Find("a"), nullptr);
+  EXPECT_NE(membership.Find("b"), nullptr);
+}
+
+TEST(Membership, RandomEvents_KeepTheInvariants) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    RandomStream random(seed, 6);
+    Membership membership({.heartbeat_timeout_ms = 30, .workers_max = 4});
+    int64_t now_ms = 0;
+    for (int event = 0; event < 500; ++event) {
+      now_ms += static_cast<int64_t>(random.Below(8));
+      const std::string name(1, static_cast<char>('a' + random.Below(6)));
+      const uint64_t incarnation = random.Below(3);
+      switch (random.Below(3)) {
+        case 0:
+          (void)membership.Register(Worker(name, incarnation), Ms(now_ms));
+          break;
+        case 1:
+          membership.Heartbeat(name, incarnation, Ms(now_ms)).IgnoreError();
+          break;
+        default:
+          membership.Expire(Ms(now_ms));
+      }
+      ASSERT_THAT(membership.CheckInvariants(), IsOk()) << "seed " << seed << " event " << event;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

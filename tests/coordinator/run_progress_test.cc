@@ -1,0 +1,91 @@
+#include "coordinator/run_progress.h"
+
+#include <gtest/gtest.h>
+
+#include "base/sha256.h"
+
+namespace penstock {
+namespace {
+
+v1::StepDone Step(int64_t step, double loss) {
+  v1::StepDone done;
+  done.set_step(step);
+  done.set_loss(loss);
+  done.set_tokens(100);
+  return done;
+}
+
+TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
+  RunProgress progress(0);
+  for (int64_t step = 1; step <= 25; ++step) {
+    EXPECT_TRUE(progress.OnStep(Step(step, static_cast<double>(step))));
+  }
+  v1::JobResult result;
+  progress.WriteTo(result);
+  EXPECT_DOUBLE_EQ(result.train_loss(), 20.5);  // mean of 16 .. 25
+  EXPECT_EQ(result.steps(), 25);
+  EXPECT_EQ(result.tokens(), 2500);
+  EXPECT_EQ(result.losses_size(), 25);
+  EXPECT_FALSE(result.has_validation_loss());
+}
+
+TEST(RunProgress, OldStep_IsIgnored) {
+  RunProgress progress(10);
+  EXPECT_FALSE(progress.OnStep(Step(10, 1.0)));
+  EXPECT_TRUE(progress.OnStep(Step(11, 1.0)));
+  EXPECT_FALSE(progress.OnStep(Step(11, 5.0)));
+}
+
+TEST(RunProgress, LongRun_KeepsAnEvenlyThinnedCurve) {
+  RunProgress progress(0);
+  constexpr int64_t kSteps = 100'000;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    progress.OnStep(Step(step, 0.5));
+  }
+  v1::JobResult result;
+  progress.WriteTo(result);
+  EXPECT_LE(result.losses_size(), RunProgress::kLossPointsMax);
+  EXPECT_GE(result.losses_size(), RunProgress::kLossPointsMax / 2 - 1);
+  const int64_t stride = result.losses(result.losses_size() - 1).step() -
+                         result.losses(result.losses_size() - 2).step();
+  for (int i = 1; i < result.losses_size(); ++i) {
+    EXPECT_EQ(result.losses(i).step() - result.losses(i - 1).step(), stride);
+  }
+  EXPECT_LT(result.ByteSizeLong(), 1u << 19);
+}
+
+TEST(RunProgress, Reports_GiveSpeedAndBubble) {
+  RunProgress progress(0);
+  progress.OnStep(Step(1, 1.0));
+  v1::RunDone done;
+  for (int stage = 0; stage < 2; ++stage) {
+    v1::StageReport& report = *done.add_stages();
+    report.set_stage(stage);
+    report.set_window_seconds(stage == 0 ? 4.0 : 5.0);
+    report.set_bubble_ratio(stage == 0 ? 0.1 : 0.3);
+  }
+  progress.OnReports(done.stages());
+  v1::JobResult result;
+  progress.WriteTo(result);
+  EXPECT_DOUBLE_EQ(result.tokens_per_second(), 20.0);
+  EXPECT_DOUBLE_EQ(result.bubble_ratio(), 0.2);
+  EXPECT_EQ(result.per_stage_size(), 2);
+}
+
+TEST(RunProgress, WeightsDigest_NeedsAllLayersAndIgnoresWhoSentThem) {
+  RunProgress progress(0);
+  v1::RunDone one, other;
+  v1::LayerDigest& second = *one.add_layers();
+  second.set_layer(1);
+  second.set_sha256("bb");
+  progress.OnLayers(one.layers());
+  EXPECT_EQ(progress.WeightsSha256(2), "");
+  v1::LayerDigest& first = *other.add_layers();
+  first.set_layer(0);
+  first.set_sha256("aa");
+  progress.OnLayers(other.layers());
+  EXPECT_EQ(progress.WeightsSha256(2), Sha256Hex("aabb"));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,633 @@
+#include "tests/coordinator/simulated_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/sha256.h"
+#include "job/defaults.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kWallStartMs = 1'700'000'000'000;
+constexpr const char* kRequestNames[] = {"PrepareRun", "StartRun", "HoldRun", "CutRun", "StopRun"};
+
+std::string Describe(const v1::RunEvent& event) {
+  switch (event.kind_case()) {
+    case v1::RunEvent::kStepDone:
+      return absl::StrCat("StepDone ", event.step_done().step());
+    case v1::RunEvent::kValidationDone:
+      return absl::StrCat("ValidationDone ", event.validation_done().step());
+    case v1::RunEvent::kCutReached:
+      return absl::StrCat("CutReached ", event.cut_reached().step());
+    case v1::RunEvent::kLayersSaved:
+      return absl::StrCat("LayersSaved ", event.layers_saved().step());
+    case v1::RunEvent::kRunDone:
+      return absl::StrCat("RunDone ", event.run_done().step());
+    case v1::RunEvent::kRunFailed:
+      return absl::StrCat("RunFailed ", event.run_failed().message());
+    case v1::RunEvent::kSaveFailed:
+      return absl::StrCat("SaveFailed ", event.save_failed().step());
+    case v1::RunEvent::KIND_NOT_SET:
+      break;
+  }
+  return "?";
+}
+
+std::string Describe(const v1::JobSummary& summary) {
+  std::string text = v1::JobState_Name(summary.state()).substr(sizeof("JOB_STATE_") - 1);
+  for (const std::string& why : {summary.error(), summary.reason()}) {
+    absl::StrAppend(&text, why.empty() ? "" : ": ", why);
+  }
+  return text;
+}
+
+}  // namespace
+
+v1::JobSpec SmallJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec;
+  spec.set_name("small");
+  v1::GptSpec& gpt = *spec.mutable_model()->mutable_gpt();
+  gpt.set_layers(2);
+  gpt.set_width(8);
+  gpt.set_heads(2);
+  gpt.set_context(16);
+  spec.mutable_data()->mutable_text()->set_path("a.txt");
+  v1::TrainingSpec& training = *spec.mutable_training();
+  training.set_steps(steps);
+  training.set_batch(8);
+  training.set_microbatches(4);
+  training.mutable_optimizer()->mutable_adamw()->set_learning_rate(0.01);
+  if (stages > 0) {
+    spec.mutable_pipeline()->set_stages(stages);
+  }
+  FillDefaults(spec);
+  return spec;
+}
+
+SimulatedCluster::SimulatedCluster(SimulationOptions options)
+    : options_(options), random_(options.seed, 5), coordinator_(options.limits) {
+  for (int i = 0; i < options_.workers; ++i) {
+    workers_.push_back({.name = absl::StrCat("w", i), .incarnation = 100u + i});
+    Register(i);
+  }
+}
+
+Now SimulatedCluster::now() const {
+  return {.monotonic_ns = (now_ms_ + 1) * kNsPerMs, .unix_ms = kWallStartMs + now_ms_};
+}
+
+int64_t SimulatedCluster::Delay() {
+  return options_.delay_ms_min +
+         static_cast<int64_t>(random_.Below(options_.delay_ms_max - options_.delay_ms_min + 1));
+}
+
+void SimulatedCluster::At(int64_t ms, std::function<void()> what) {
+  queue_[{std::max(ms, now_ms_), next_event_++}] = std::move(what);
+}
+
+void SimulatedCluster::Say(const std::string& line) {
+  absl::StrAppend(&transcript_, absl::StrFormat("%8.3f  ", 1e-3 * now_ms_), line, "\n");
+}
+
+void SimulatedCluster::Tell(const std::function<void()>& event) {
+  event();
+  PerformEffects();
+  const absl::Status invariants = coordinator_.CheckInvariants();
+  if (!invariants.ok()) {
+    violations_.push_back(absl::StrCat(now_ms_, " ms: ", invariants.ToString()));
+  }
+}
+
+void SimulatedCluster::PerformEffects() {
+  for (const Effect& effect : coordinator_.TakeEffects()) {
+    std::visit([this](const auto& e) { Perform(e); }, effect);
+  }
+}
+
+std::string SimulatedCluster::Submit(const v1::JobSpec& spec) {
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = spec;
+  std::string job_id;
+  Tell([&] {
+    const absl::StatusOr<v1::SubmitJobResponse> response = coordinator_.SubmitJob(request, now());
+    PENSTOCK_CHECK(response.ok());
+    job_id = response->job_id();
+  });
+  jobs_.push_back(job_id);
+  return job_id;
+}
+
+bool SimulatedCluster::RunOneEvent(int64_t limit_ms) {
+  const std::optional<int64_t> deadline_ns = coordinator_.NextDeadlineNs();
+  const int64_t tick_ms = deadline_ns.has_value()
+                              ? std::max(now_ms_, (*deadline_ns + kNsPerMs - 1) / kNsPerMs - 1)
+                              : limit_ms;
+  if (queue_.empty() || tick_ms < queue_.begin()->first.first) {
+    if (tick_ms >= limit_ms) {
+      now_ms_ = limit_ms;
+      return false;
+    }
+    now_ms_ = tick_ms;
+    Tell([this] { coordinator_.Tick(now()); });
+    return true;
+  }
+  if (queue_.begin()->first.first >= limit_ms) {
+    now_ms_ = limit_ms;
+    return false;
+  }
+  auto event = queue_.extract(queue_.begin());
+  now_ms_ = event.key().first;
+  event.mapped()();
+  return true;
+}
+
+bool SimulatedCluster::RunUntilOver(int64_t limit_ms) {
+  const auto all_over = [this] {
+    return std::all_of(jobs_.begin(), jobs_.end(), [this](const std::string& job) {
+      return coordinator_.FindRun(job) == nullptr;
+    });
+  };
+  while (!all_over()) {
+    if (!RunOneEvent(limit_ms)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void SimulatedCluster::RunFor(int64_t ms) {
+  const int64_t until = now_ms_ + ms;
+  while (RunOneEvent(until)) {
+  }
+}
+
+v1::JobSummary SimulatedCluster::Summary(const std::string& job_id) const {
+  const absl::StatusOr<v1::JobSummary> summary = coordinator_.FindSummary(job_id);
+  PENSTOCK_CHECK(summary.ok());
+  return *summary;
+}
+
+std::vector<StoredJob> SimulatedCluster::Store() const {
+  std::vector<StoredJob> jobs;
+  for (const std::string& job_id : jobs_) {
+    jobs.push_back({.record = saved_.at(job_id),
+                    .last_sequence = static_cast<int64_t>(events_.at(job_id).size())});
+  }
+  return jobs;
+}
+
+std::vector<std::string> SimulatedCluster::StillTraining() const {
+  std::vector<std::string> training;
+  for (const Worker& worker : workers_) {
+    if (worker.alive && !worker.frozen && worker.state == Worker::State::kRunning) {
+      training.push_back(absl::StrCat(worker.name, " trains ", worker.run.job_id()));
+    }
+  }
+  return training;
+}
+
+// ------------------------------------------------------------------------------------ membership
+
+void SimulatedCluster::Register(int worker) {
+  Worker& w = workers_[worker];
+  After(Delay(), [this, worker, incarnation = w.incarnation] {
+    Worker& w = workers_[worker];
+    if (!w.alive || w.incarnation != incarnation) {
+      return;
+    }
+    v1::RegisterWorkerRequest request;
+    request.set_name(w.name);
+    request.set_address(absl::StrCat("10.0.0.", worker, ":7000"));
+    request.set_incarnation(w.incarnation);
+    request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
+    Tell([&] { PENSTOCK_CHECK(coordinator_.RegisterWorker(request, now()).ok()); });
+    HeartbeatLoop(worker, incarnation);
+  });
+}
+
+void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
+  After(options_.limits.membership.heartbeat_interval_ms, [this, worker, incarnation] {
+    Worker& w = workers_[worker];
+    if (!w.alive || w.incarnation != incarnation) {
+      return;
+    }
+    if (!w.frozen && !Lost()) {
+      v1::HeartbeatRequest request;
+      request.set_name(w.name);
+      request.set_incarnation(w.incarnation);
+      if (w.state != Worker::State::kIdle) {
+        request.set_job_id(w.run.job_id());
+        request.set_epoch(w.run.epoch());
+        request.set_actions_done(w.step);
+      }
+      absl::Status status;
+      Tell([&] { status = coordinator_.Heartbeat(request, now()); });
+      if (absl::IsNotFound(status)) {
+        return Register(worker);
+      }
+    }
+    HeartbeatLoop(worker, incarnation);
+  });
+}
+
+void SimulatedCluster::Kill(int worker) {
+  Say(absl::StrCat(workers_[worker].name, " is killed"));
+  workers_[worker].alive = false;
+  FailNeighbours(worker);
+  ++workers_[worker].generation;
+}
+
+void SimulatedCluster::Restart(int worker) {
+  Worker& w = workers_[worker];
+  w = {.name = w.name, .incarnation = w.incarnation + 1000, .generation = w.generation + 1};
+  Register(worker);
+}
+
+void SimulatedCluster::FailRun(int worker, const std::string& message) {
+  v1::RunEvent event;
+  event.mutable_run_failed()->set_message(message);
+  Emit(worker, event);
+  FailNeighbours(worker);
+  EndRun(worker);
+}
+
+void SimulatedCluster::FailRunIfTraining(int worker, const std::string& message) {
+  const Worker& w = workers_[worker];
+  if (w.alive && !w.frozen && w.state == Worker::State::kRunning) {
+    FailRun(worker, message);
+  }
+}
+
+// Whoever trains with `worker` loses its connection, each after a delay of its own; its own neighbours
+// lose it in turn, so who is named depends on who noticed what first.
+void SimulatedCluster::FailNeighbours(int worker) {
+  const Worker& failed = workers_[worker];
+  if (failed.state != Worker::State::kRunning) {
+    return;
+  }
+  const std::string job_id = failed.run.job_id();
+  const int index = failed.run.worker_index();
+  for (int other = 0; other < static_cast<int>(workers_.size()); ++other) {
+    const Worker& o = workers_[other];
+    if (other == worker || o.state != Worker::State::kRunning || o.run.job_id() != job_id ||
+        std::abs(o.run.worker_index() - index) != 1) {
+      continue;
+    }
+    After(5 + Delay(), [this, other, generation = o.generation, peer = failed.name] {
+      Worker& o = workers_[other];
+      if (o.generation != generation || !o.alive || o.state != Worker::State::kRunning) {
+        return;
+      }
+      v1::RunEvent event;
+      event.mutable_run_failed()->set_peer(peer);
+      event.mutable_run_failed()->set_message(absl::StrCat("lost ", peer));
+      Emit(other, event);
+      FailNeighbours(other);
+      EndRun(other);
+    });
+  }
+}
+
+int SimulatedCluster::IndexOfName(const std::string& name) const {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].name == name) {
+      return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+// --------------------------------------------------------------------------------------- effects
+
+void SimulatedCluster::Perform(const CallWorker& call) {
+  Say(absl::StrCat("        -> ", call.worker, " ", kRequestNames[call.request.index()]));
+  Deliver(call, 0);
+}
+
+void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
+  constexpr int kAttemptsMax = 5;
+  const int worker = IndexOfName(call.worker);
+  const bool request_lost = Lost();
+  const int copies = Percent(options_.duplicate_percent) ? 2 : 1;
+  for (int copy = 0; copy < copies && !request_lost; ++copy) {
+    After(Delay(), [this, call, worker, attempt, copy] {
+      if (!workers_[worker].alive || workers_[worker].frozen) {
+        CallAnswer answer{call.job_id,
+                          call.epoch,
+                          call.worker_index,
+                          call.request.index(),
+                          absl::DeadlineExceededError("no answer within 5 s"),
+                          "",
+                          0};
+        if (copy == 0) {
+          After(5000, [this, answer] { Tell([&] { coordinator_.OnAnswer(answer, now()); }); });
+        }
+        return;
+      }
+      const CallAnswer answer = Handle(worker, call);
+      if (copy == 0 && !Lost()) {
+        After(Delay(), [this, answer] { Tell([&] { coordinator_.OnAnswer(answer, now()); }); });
+      } else if (copy == 0 && attempt < kAttemptsMax) {
+        After(100, [this, call, attempt] { Deliver(call, attempt + 1); });
+      }
+    });
+  }
+  const bool dead = !workers_[worker].alive;
+  if (dead || (request_lost && attempt >= kAttemptsMax)) {
+    CallAnswer answer{call.job_id,
+                      call.epoch,
+                      call.worker_index,
+                      call.request.index(),
+                      absl::UnavailableError("connection refused"),
+                      "",
+                      0};
+    After(Delay(), [this, answer] { Tell([&] { coordinator_.OnAnswer(answer, now()); }); });
+  } else if (request_lost) {
+    After(100, [this, call, attempt] { Deliver(call, attempt + 1); });
+  }
+}
+
+CallAnswer SimulatedCluster::Handle(int worker, const CallWorker& call) {
+  Worker& w = workers_[worker];
+  CallAnswer answer{
+      call.job_id, call.epoch, call.worker_index, call.request.index(), absl::OkStatus(), "", 0};
+  const std::string run = absl::StrCat(call.job_id, "/", call.epoch);
+  const bool mine = w.state != Worker::State::kIdle && w.run.job_id() == call.job_id;
+  switch (call.request.index()) {
+    case 0:
+      return HandlePrepare(worker, std::get<v1::PrepareRunRequest>(call.request), answer);
+    case 1:
+      if (!mine) {
+        answer.status = absl::FailedPreconditionError("not prepared");
+      } else if (w.state == Worker::State::kPrepared) {
+        w.state = Worker::State::kRunning;
+        ++starts_[{worker, run}];
+        TrainLoop(worker, w.generation);
+      }
+      return answer;
+    case 2:
+      if (!mine || w.state != Worker::State::kRunning) {
+        answer.status = absl::FailedPreconditionError("not running");
+        return answer;
+      }
+      w.held_step = w.held_step.value_or(std::min(w.step + 1, w.run.spec().training().steps()));
+      answer.step = *w.held_step;
+      return answer;
+    case 3:
+      if (!mine || w.state != Worker::State::kRunning) {
+        answer.status = absl::FailedPreconditionError("not running");
+        return answer;
+      }
+      if (!w.held_step.has_value()) {
+        violations_.push_back("CutRun without HoldRun");
+      }
+      if (!w.cut_step.has_value()) {
+        w.cut_step = std::get<v1::CutRunRequest>(call.request).step();
+        ++w.generation;  // wakes it up if it held
+        TrainLoop(worker, w.generation);
+      }
+      return answer;
+    default:
+      w.ended_runs.insert(run);
+      if (mine) {
+        EndRun(worker);
+      }
+      return answer;
+  }
+}
+
+CallAnswer SimulatedCluster::HandlePrepare(int worker, const v1::PrepareRunRequest& request,
+                                           CallAnswer answer) {
+  Worker& w = workers_[worker];
+  if (w.ended_runs.count(absl::StrCat(request.job_id(), "/", request.epoch())) > 0) {
+    answer.status = absl::AbortedError("this run was stopped");
+    return answer;
+  }
+  answer.schedule_digest = request.plan().schedule_digest();
+  if (w.state != Worker::State::kIdle && w.run.job_id() == request.job_id()) {
+    return answer;  // again
+  }
+  if (w.state == Worker::State::kRunning) {
+    violations_.push_back(
+        absl::StrCat(w.name, " is given ", request.job_id(), " while it trains ", w.run.job_id()));
+  }
+  w.state = Worker::State::kPrepared;
+  w.run = request;
+  w.step = request.first_step();
+  w.cuts = CutsOf(request.spec(), request.first_step(), request.extra_cuts());
+  w.held_step.reset();
+  w.cut_step.reset();
+  w.outbox.clear();
+  w.outbox_first = 0;
+  ++w.generation;
+  return answer;
+}
+
+void SimulatedCluster::Perform(const FindCheckpoint& find) {
+  Say("        -> find checkpoint");
+  After(Delay(), [this, job_id = find.job_id] {
+    Tell([&] { coordinator_.OnStartFound(job_id, found_start, now()); });
+  });
+}
+
+void SimulatedCluster::Perform(const CommitStaged& commit) {
+  Say(absl::StrCat("        -> commit checkpoint of step ", commit.manifest.step));
+  After(options_.commit_ms, [this, commit, fails = Percent(options_.commit_failure_percent)] {
+    absl::StatusOr<std::string> result = absl::ResourceExhaustedError("disk full");
+    if (!fails) {
+      commits_.push_back(commit.manifest);
+      result = absl::StrCat(commit.options.root, "/step-", commit.manifest.step);
+    }
+    Tell([&] { coordinator_.OnCommitted(commit.job_id, commit.manifest.step, result, now()); });
+  });
+}
+
+void SimulatedCluster::Perform(const GatherTimeline& gather) {
+  After(Delay(), [this, job_id = gather.job_id] {
+    Tell([&] { coordinator_.OnTimelineGathered(job_id, now()); });
+  });
+}
+
+void SimulatedCluster::Perform(const PublishEvent& publish) {
+  std::vector<v1::JobEvent>& events = events_[publish.job_id];
+  if (publish.event.sequence() != static_cast<int64_t>(events.size()) + 1) {
+    violations_.push_back(absl::StrCat("event ", publish.event.sequence(), " of ", publish.job_id,
+                                       " after ", events.size()));
+  }
+  events.push_back(publish.event);
+  if (publish.event.has_state_changed()) {
+    Say(absl::StrCat("    ", publish.job_id, " is ", Describe(publish.event.state_changed())));
+  } else if (publish.event.has_log()) {
+    Say(absl::StrCat("    ", publish.job_id, " log: ", publish.event.log()));
+  } else if (publish.event.has_checkpoint_done()) {
+    Say(absl::StrCat("    ", publish.job_id, " has checkpoint ",
+                     publish.event.checkpoint_done().directory()));
+  }
+}
+
+void SimulatedCluster::Perform(const SaveJob& save) {
+  const std::string& job_id = save.record.summary().job_id();
+  const v1::JobState before = saved_[job_id].summary().state();
+  if (IsTerminal(before) && save.record.summary().state() != before) {
+    violations_.push_back(absl::StrCat(job_id, " changed its terminal state"));
+  }
+  saved_[job_id] = save.record;
+}
+
+// -------------------------------------------------------------------------------------- training
+
+void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
+  const int64_t jitter = static_cast<int64_t>(random_.Below(options_.step_ms / 4 + 1));
+  After(options_.step_ms + (options_.delay_ms_max > 1 ? jitter : 0), [this, worker, generation] {
+    Worker& w = workers_[worker];
+    if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
+      return;
+    }
+    if (w.frozen) {
+      return TrainLoop(worker, generation);
+    }
+    const int64_t end = w.cut_step.value_or(w.run.spec().training().steps());
+    if (w.step < end && w.held_step.has_value() && !w.cut_step.has_value() &&
+        w.step >= *w.held_step) {
+      return;  // waits for CutRun
+    }
+    if (w.step < end) {
+      ++w.step;
+      if (w.run.worker_index() + 1 == w.run.plan().stages_size()) {
+        v1::RunEvent event;
+        event.mutable_step_done()->set_step(w.step);
+        event.mutable_step_done()->set_loss(1.0 / static_cast<double>(w.step));
+        event.mutable_step_done()->set_tokens(128);
+        Emit(worker, event);
+      }
+    }
+    Cut cut{.step = w.step};
+    for (const Cut& regular : w.cuts) {
+      cut = regular.step == w.step ? regular : cut;
+    }
+    const bool last = w.step >= end;
+    cut.checkpoint = cut.checkpoint || (last && w.cut_step.has_value());
+    if (cut.checkpoint || cut.validate || last) {
+      AtCut(worker, cut);
+    }
+    if (!last) {
+      return TrainLoop(worker, generation);
+    }
+    After(2 * options_.save_ms, [this, worker, generation] {
+      Worker& w = workers_[worker];
+      if (w.generation != generation || !w.alive) {
+        return;
+      }
+      v1::RunEvent event;
+      event.mutable_run_done()->set_step(w.step);
+      const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+      for (int layer = stage.first_layer(); layer < stage.first_layer() + stage.layers(); ++layer) {
+        v1::LayerDigest& digest = *event.mutable_run_done()->add_layers();
+        digest.set_layer(layer);
+        digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", w.step)));
+      }
+      Emit(worker, event);
+      EndRun(worker);
+    });
+  });
+}
+
+void SimulatedCluster::AtCut(int worker, const Cut& cut) {
+  Worker& w = workers_[worker];
+  v1::RunEvent reached;
+  reached.mutable_cut_reached()->set_step(cut.step);
+  v1::StageReport& report = *reached.mutable_cut_reached()->add_stages();
+  report.set_stage(w.run.worker_index());
+  report.set_worker(w.name);
+  report.set_window_seconds(1e-3 * static_cast<double>(cut.step * options_.step_ms));
+  report.set_bubble_ratio(0.25);
+  Emit(worker, reached);
+  if (cut.checkpoint && !w.run.spec().checkpoint().directory().empty()) {
+    After(options_.save_ms, [this, worker, generation = w.generation, step = cut.step] {
+      Worker& w = workers_[worker];
+      if (w.generation != generation || !w.alive) {
+        return;
+      }
+      v1::RunEvent saved;
+      saved.mutable_layers_saved()->set_step(step);
+      const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+      for (int layer = stage.first_layer(); layer < stage.first_layer() + stage.layers(); ++layer) {
+        saved.mutable_layers_saved()->add_files()->set_layer(layer);
+        v1::LayerDigest& digest = *saved.mutable_layers_saved()->add_layers();
+        digest.set_layer(layer);
+        digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", step)));
+      }
+      Emit(worker, saved);
+    });
+  }
+}
+
+void SimulatedCluster::EndRun(int worker) {
+  Worker& w = workers_[worker];
+  w.state = Worker::State::kIdle;
+  ++w.generation;
+}
+
+void SimulatedCluster::Emit(int worker, v1::RunEvent event) {
+  Worker& w = workers_[worker];
+  w.outbox.push_back(std::move(event));
+  Flush(worker, w.generation);
+}
+
+// Sends everything that is not acknowledged yet; again if no acknowledgement comes.
+void SimulatedCluster::Flush(int worker, int64_t generation) {
+  Worker& w = workers_[worker];
+  const std::string job_id = w.run.job_id();
+  v1::ReportRunRequest request;
+  request.set_worker(w.name);
+  request.set_incarnation(w.incarnation);
+  request.set_job_id(job_id);
+  request.set_epoch(w.run.epoch());
+  request.set_first_sequence(w.outbox_first);
+  for (const v1::RunEvent& event : w.outbox) {
+    *request.add_events() = event;
+  }
+  const auto again = [this, worker, generation, job_id] {
+    Worker& w = workers_[worker];
+    if (w.alive && w.run.job_id() == job_id && !w.outbox.empty()) {
+      Flush(worker, generation);
+    }
+  };
+  const int copies = Percent(options_.duplicate_percent) ? 2 : 1;
+  if (Lost()) {
+    return After(100, again);
+  }
+  for (int copy = 0; copy < copies; ++copy) {
+    After(Delay(), [this, worker, request, again] {
+      absl::StatusOr<v1::ReportRunResponse> response = absl::InternalError("");
+      if (request.events_size() > 0) {
+        const v1::RunEvent& last = request.events(request.events_size() - 1);
+        if (!last.has_step_done()) {
+          Say(absl::StrCat(request.worker(), ": ", Describe(last)));
+        }
+      }
+      Tell([&] { response = coordinator_.ReportRun(request, now()); });
+      if (Lost()) {
+        return After(100, again);
+      }
+      Worker& w = workers_[worker];
+      if (w.run.job_id() != request.job_id()) {
+        return;
+      }
+      if (!response.ok()) {
+        w.outbox.clear();
+        return;
+      }
+      while (!w.outbox.empty() && w.outbox_first < response->next_sequence()) {
+        w.outbox.pop_front();
+        ++w.outbox_first;
+      }
+    });
+  }
+}
+
+}  // namespace penstock

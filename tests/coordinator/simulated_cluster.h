@@ -1,0 +1,148 @@
+// SimulatedCluster: a Coordinator with simulated workers, network, disk and time.
+//
+// Everything that happens is an event in a queue ordered by virtual time; delays, losses and
+// duplicates come from a seed, so a failure is (seed, commit). After every event the coordinator's
+// invariants are checked. What goes over the simulated wire can be kept as a transcript.
+//
+// Workers train without computing: after each step time they are one step further.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "coordinator/coordinator.h"
+#include "job/resolve.h"
+
+namespace penstock {
+
+struct SimulationOptions {
+  uint64_t seed = 0;
+  int workers = 2;
+  int64_t step_ms = 100;
+  int64_t delay_ms_min = 1;  // of one message
+  int64_t delay_ms_max = 1;
+  int loss_percent = 0;       // of requests and of responses; each is sent again
+  int duplicate_percent = 0;  // of requests
+  int commit_failure_percent = 0;
+  int64_t commit_ms = 20;
+  int64_t save_ms = 10;  // from a cut to the files of a worker
+  CoordinatorLimits limits;
+};
+
+class SimulatedCluster {
+ public:
+  explicit SimulatedCluster(SimulationOptions options);
+
+  // ---- Doing things, now or at a time.
+  std::string Submit(const v1::JobSpec& spec);
+  void At(int64_t ms, std::function<void()> what);
+  void Kill(int worker);
+  // A killed worker starts again as a new process.
+  void Restart(int worker);
+  // The worker stops doing anything but keeps its state, like SIGSTOP.
+  void Freeze(int worker) { workers_[worker].frozen = true; }
+  // The worker's own computation goes wrong.
+  void FailRun(int worker, const std::string& message);
+  void FailRunIfTraining(int worker, const std::string& message);
+  Coordinator& coordinator() { return coordinator_; }
+  Now now() const;
+  // Performs what the coordinator wants; call it after calling the coordinator.
+  void PerformEffects();
+
+  // What FindCheckpoint finds.
+  absl::StatusOr<FoundStart> found_start = FoundStart{};
+
+  // Runs until no job is under way or waits, or `limit_ms` of virtual time have passed. Returns whether
+  // all jobs are over.
+  bool RunUntilOver(int64_t limit_ms);
+  void RunFor(int64_t ms);
+
+  // ---- Looking.
+  v1::JobSummary Summary(const std::string& job_id) const;
+  const v1::GetJobResponse& Saved(const std::string& job_id) { return saved_[job_id]; }
+  const std::vector<v1::JobEvent>& Events(const std::string& job_id) { return events_[job_id]; }
+  std::vector<StoredJob> Store() const;
+  // What workers are still training, "worker-1 trains job-1".
+  std::vector<std::string> StillTraining() const;
+  const std::vector<Manifest>& commits() const { return commits_; }
+  // Starts of (worker, job): more than one would be a double start.
+  const std::map<std::pair<int, std::string>, int>& starts() const { return starts_; }
+  // Things that must never happen: a broken invariant, a request for a busy worker, ...
+  const std::vector<std::string>& violations() const { return violations_; }
+  const std::string& transcript() const { return transcript_; }
+
+ private:
+  struct Worker {
+    std::string name;
+    uint64_t incarnation = 0;
+    bool alive = true;
+    bool frozen = false;
+    int64_t generation = 0;  // of the run; what an older one scheduled is void
+    enum class State { kIdle, kPrepared, kRunning } state = State::kIdle;
+    v1::PrepareRunRequest run;
+    std::vector<Cut> cuts;
+    std::vector<int64_t> extra_cut;
+    int64_t step = 0;
+    std::optional<int64_t> held_step;
+    std::optional<int64_t> cut_step;
+    std::deque<v1::RunEvent> outbox;   // not yet acknowledged
+    int64_t outbox_first = 0;          // sequence of its front
+    std::set<std::string> ended_runs;  // fencing: what was stopped stays stopped
+  };
+
+  bool Lost() { return Percent(options_.loss_percent); }
+  bool Percent(int percent) { return static_cast<int>(random_.Below(100)) < percent; }
+  int64_t Delay();
+  void After(int64_t ms, std::function<void()> what) { At(now_ms_ + ms, std::move(what)); }
+  void Say(const std::string& line);
+  // Calls the coordinator, checks it, performs the effects.
+  void Tell(const std::function<void()>& event);
+  bool RunOneEvent(int64_t limit_ms);
+
+  void Register(int worker);
+  void HeartbeatLoop(int worker, uint64_t incarnation);
+  void Perform(const CallWorker& call);
+  void Perform(const FindCheckpoint& find);
+  void Perform(const CommitStaged& commit);
+  void Perform(const GatherTimeline& gather);
+  void Perform(const PublishEvent& publish);
+  void Perform(const SaveJob& save);
+  void Deliver(const CallWorker& call, int attempt);
+  CallAnswer Handle(int worker, const CallWorker& call);
+  CallAnswer HandlePrepare(int worker, const v1::PrepareRunRequest& request, CallAnswer answer);
+
+  void TrainLoop(int worker, int64_t generation);
+  void AtCut(int worker, const Cut& cut);
+  void EndRun(int worker);
+  void Emit(int worker, v1::RunEvent event);
+  void Flush(int worker, int64_t generation);
+  void FailNeighbours(int worker);
+  int IndexOfName(const std::string& name) const;
+
+  const SimulationOptions options_;
+  RandomStream random_;
+  Coordinator coordinator_;
+  int64_t now_ms_ = 0;
+  int64_t next_event_ = 0;
+  std::map<std::pair<int64_t, int64_t>, std::function<void()>> queue_;  // by (time, order)
+  std::vector<Worker> workers_;
+  std::map<std::string, v1::GetJobResponse> saved_;
+  std::map<std::string, std::vector<v1::JobEvent>> events_;
+  std::vector<std::string> jobs_;
+  std::vector<Manifest> commits_;
+  std::map<std::pair<int, std::string>, int> starts_;
+  std::vector<std::string> violations_;
+  std::string transcript_;
+};
+
+// A small job with two-layer-fine stages: `steps` steps, 4 microbatches.
+v1::JobSpec SmallJob(int64_t steps, int32_t stages);
+
+}  // namespace penstock

@@ -1,0 +1,116 @@
+// Random histories: losses, duplicates, delays, crashes, restarts, freezes and cancels, by seed. After
+// every event the invariants hold, and in the end every job is over and nobody trains any more.
+//
+// PENSTOCK_SEED=N runs one seed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/coordinator/simulated_cluster.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::IsEmpty;
+
+struct Outcome {
+  std::map<v1::JobState, int> states;
+  std::string transcript;
+};
+
+Outcome RunHistory(uint64_t seed) {
+  RandomStream random(seed, 7);
+  const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random.Below(bound)); };
+  SimulationOptions options{.seed = seed,
+                            .workers = static_cast<int>(1 + below(5)),
+                            .step_ms = 20 + below(100),
+                            .delay_ms_min = 1,
+                            .delay_ms_max = 1 + below(40),
+                            .loss_percent = static_cast<int>(below(15)),
+                            .duplicate_percent = static_cast<int>(below(20)),
+                            .commit_failure_percent = static_cast<int>(below(30))};
+  SimulatedCluster cluster(options);
+  std::vector<std::string> jobs;
+  const int64_t job_count = 1 + below(4);
+  for (int64_t i = 0; i < job_count; ++i) {
+    v1::JobSpec spec = SmallJob(1 + below(30), static_cast<int32_t>(1 + below(options.workers)));
+    if (below(2) == 0) {
+      spec.mutable_checkpoint()->set_directory(below(2) == 0 ? "/a" : "/b");
+      spec.mutable_checkpoint()->set_every_steps(below(6));
+    }
+    cluster.At(below(3000), [&cluster, &jobs, spec] { jobs.push_back(cluster.Submit(spec)); });
+  }
+  const int64_t faults = below(4);
+  for (int64_t i = 0; i < faults; ++i) {
+    const int worker = static_cast<int>(below(options.workers));
+    const int64_t at = below(8000);
+    switch (below(4)) {
+      case 0:
+        cluster.At(at, [&cluster, worker] { cluster.Kill(worker); });
+        cluster.At(at + 100 + below(6000), [&cluster, worker] { cluster.Restart(worker); });
+        break;
+      case 1:
+        cluster.At(at, [&cluster, worker] { cluster.Freeze(worker); });
+        cluster.At(at + 100 + below(20000), [&cluster, worker] { cluster.Restart(worker); });
+        break;
+      case 2:
+        cluster.At(at, [&cluster, worker] { cluster.FailRunIfTraining(worker, "went wrong"); });
+        break;
+      default:
+        cluster.At(at, [&cluster, &jobs] {
+          if (!jobs.empty()) {
+            (void)cluster.coordinator().CancelJob(jobs.back(), cluster.now());
+            cluster.PerformEffects();
+          }
+        });
+    }
+  }
+  cluster.RunFor(10'000);
+  EXPECT_TRUE(cluster.RunUntilOver(1'000'000)) << cluster.transcript();
+  cluster.RunFor(5'000);
+
+  Outcome outcome;
+  for (const std::string& job : jobs) {
+    ++outcome.states[cluster.Summary(job).state()];
+  }
+  EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
+  EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
+  for (const auto& [run, count] : cluster.starts()) {
+    EXPECT_EQ(count, 1) << "worker " << run.first << " started " << run.second << " twice";
+  }
+  outcome.transcript = cluster.transcript();
+  return outcome;
+}
+
+TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
+  uint64_t first = 0, count = 2000;
+  if (const char* seed = std::getenv("PENSTOCK_SEED"); seed != nullptr) {
+    first = std::strtoull(seed, nullptr, 10);
+    count = 1;
+  }
+  std::map<v1::JobState, int> states;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE(testing::Message() << "PENSTOCK_SEED=" << seed);
+    for (const auto& [state, jobs] : RunHistory(seed).states) {
+      states[state] += jobs;
+    }
+    if (HasFailure()) {
+      break;
+    }
+  }
+  if (count > 1) {  // the histories reach every way to end
+    EXPECT_GT(states[v1::JOB_STATE_SUCCEEDED], 500);
+    EXPECT_GT(states[v1::JOB_STATE_FAILED], 100);
+    EXPECT_GT(states[v1::JOB_STATE_CANCELLED], 50);
+  }
+}
+
+TEST(Simulation, SameSeed_HasTheSameHistory) {
+  for (const uint64_t seed : {1, 17, 99}) {
+    EXPECT_EQ(RunHistory(seed).transcript, RunHistory(seed).transcript);
+  }
+}
+
+}  // namespace
+}  // namespace penstock
