@@ -1,0 +1,79 @@
+// CoordinatorServer: a whole coordinator in one object, for penstock-coordinator and for the cluster that
+// `penstock train` keeps in its own process.
+//
+//   handlers (task pool) ── ask ──▶ EventLoop: Coordinator (pure), JobStore
+//                                       │ effects
+//                       WorkerCaller ◀──┼──▶ CheckpointKeeper, TimelineGatherer
+//                            │ answers come back as events
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "coordinator/coordinator.h"
+#include "services/rpc/address.h"
+
+namespace penstock {
+
+struct CoordinatorServerOptions {
+  HostPort listen = {.host = "127.0.0.1", .port = 0};  // port 0: any free one
+  // The SQLite file of the job records, created if it does not exist; empty: in memory.
+  std::string state_file;
+  bool reflection = false;
+  CoordinatorLimits limits;
+  // What an operator may want to read, a line each; from any thread. Null: nowhere.
+  std::function<void(const std::string&)> log;
+};
+
+// Numbers for metrics, of one moment.
+struct CoordinatorSnapshot {
+  v1::ListJobsResponse jobs;
+  v1::ListWorkersResponse workers;
+  // Of jobs that are under way, by job id.
+  std::map<std::string, v1::JobResult> results;
+};
+
+class CoordinatorServer {
+ public:
+  // Opens the store, takes back its jobs, listens and serves.
+  // REQUIRES: `clock` and `files` outlive the server.
+  // Errors: FailedPrecondition (the address is taken, or another coordinator uses the state file),
+  // DataLoss (the state file is damaged), Unimplemented (it is of a later version), those of opening a
+  // file.
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(CoordinatorServerOptions options,
+                                                                  Clock& clock, Files& files);
+  // Shutdown().
+  ~CoordinatorServer();
+  CoordinatorServer(const CoordinatorServer&) = delete;
+  CoordinatorServer& operator=(const CoordinatorServer&) = delete;
+
+  // Where it listens, with the port that was found.
+  HostPort address() const;
+
+  // Takes no new jobs and drains those under way: each is cut at its next step boundary, saved if it has
+  // a checkpoint directory, and ended. Jobs that wait stay in the store. Returns when nothing is under
+  // way any more. Errors: DeadlineExceeded after `timeout`; Drain may be called again.
+  absl::Status Drain(absl::Duration timeout);
+
+  // Stops serving at once. Runs under way are left to their workers, which notice. Idempotent.
+  void Shutdown();
+
+  // Errors: Unavailable (shut down).
+  absl::StatusOr<CoordinatorSnapshot> Snapshot();
+
+ private:
+  class Impl;
+  explicit CoordinatorServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace penstock
