@@ -1,6 +1,7 @@
 #include "compute/cpu/context.h"
 
 #include "base/check.h"
+#include "compute/cpu/kernels/best.h"
 
 namespace penstock {
 namespace {
@@ -37,7 +38,7 @@ void Scratch::Reserve(int64_t size_bytes) {
 
 CpuContext::CpuContext(int thread_count)
     : threads(thread_count),
-      kernels(BestKernels()),
+      kernels(*SupportedKernels().front()),
       engine(dnnl::engine::kind::cpu, 0),
       stream(engine),
       has_bf16_products(HasBf16Products()) {}

@@ -1,5 +1,5 @@
 // Compiled once, for the instruction set every machine has. The namespaces are those of CMakeLists.txt.
-#include "compute/cpu/kernels/kernels.h"
+#include "compute/cpu/kernels/best.h"
 
 namespace penstock {
 
@@ -15,18 +15,24 @@ namespace avx512 {
 extern const Kernels kKernels;
 }
 
-const Kernels& BestKernels() {
+std::vector<const Kernels*> SupportedKernels() {
+  std::vector<const Kernels*> tables = {&baseline::kKernels};
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                         __builtin_cpu_supports("bmi2");
-  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512cd")) {
-    return avx512::kKernels;
+  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") &&
+                          __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512cd") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (has_avx2) {
+    tables.insert(tables.begin(), &avx2::kKernels);
   }
-  return has_avx2 ? avx2::kKernels : baseline::kKernels;
+  if (has_avx512) {
+    tables.insert(tables.begin(), &avx512::kKernels);
+  }
+  return tables;
 }
 #else
-const Kernels& BestKernels() { return baseline::kKernels; }
+std::vector<const Kernels*> SupportedKernels() { return {&baseline::kKernels}; }
 #endif
 
 }  // namespace penstock

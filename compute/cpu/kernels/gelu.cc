@@ -10,7 +10,7 @@ constexpr float kCubic = 0.044715f;
 
 // With u = kRoot (z + kCubic z^3) and s the logistic function of 2u, (1 + tanh u) / 2 = s, so
 //   gelu(z) = z s,   gelu'(z) = s + z s (1 - s) 2 u'.
-// This needs one exponential and is accurate for large negative z, where 1 + tanh u cancels.
+// This needs one exponential e = exp(-2u), and nothing cancels: s = 1 / (1 + e), 1 - s = e s.
 template <typename Number>
 PENSTOCK_INLINE void Evaluate(int64_t rows, int64_t width, const float* product, const float* bias,
                               Number* derivative, Number* output) {
@@ -20,10 +20,11 @@ PENSTOCK_INLINE void Evaluate(int64_t rows, int64_t width, const float* product,
       const Floats z = Load(product + at, lanes) + Load(bias + c, lanes);
       const Floats square = z * z;
       const Floats twice_u = z * (square * (2 * kRoot * kCubic) + 2 * kRoot);
-      const Floats s = 1.0f / (Exp(-twice_u) + 1.0f);
+      const Floats e = Exp(-twice_u);
+      const Floats s = 1.0f / (e + 1.0f);
       const Floats gelu = z * s;
       const Floats twice_slope = square * (6 * kRoot * kCubic) + 2 * kRoot;
-      Store(s + gelu * (1.0f - s) * twice_slope, derivative + at, lanes);
+      Store(s + gelu * (e * s) * twice_slope, derivative + at, lanes);
       Store(gelu, output + at, lanes);
     });
   }

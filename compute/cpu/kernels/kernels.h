@@ -2,8 +2,8 @@
 // set.
 //
 // The files of this folder are compiled once for every instruction set (CMakeLists.txt), each time
-// into a namespace of its own; BestKernels picks the table this machine can run. So one binary runs
-// everywhere and uses wide registers where they exist.
+// into a namespace of its own; best.h picks the table this machine can run. So one binary runs everywhere
+// and uses wide registers where they exist.
 //
 // Matrices are row-major. A kernel works on a block of rows on one thread, and its sums run in a fixed
 // order, so results do not depend on how blocks are spread over threads. Column sums are written, not
@@ -197,8 +197,5 @@ template <>
 inline const NumberKernels<Bf16>& Kernels::of() const {
   return bf16;
 }
-
-// The fastest table this machine can run.
-const Kernels& BestKernels();
 
 }  // namespace penstock

@@ -1,0 +1,156 @@
+#include "compute/buffer_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace penstock {
+namespace {
+
+// The heap, with a limit and a count.
+class CountingMemory : public MemorySource {
+ public:
+  explicit CountingMemory(int64_t limit_bytes = int64_t{1} << 30) : limit_bytes_(limit_bytes) {}
+
+  void* Allocate(int64_t size_bytes) override {
+    if (bytes_ + size_bytes > limit_bytes_) {
+      return nullptr;
+    }
+    bytes_ += size_bytes;
+    return std::aligned_alloc(64, size_bytes);
+  }
+  void Free(void* data, int64_t size_bytes) override {
+    bytes_ -= size_bytes;
+    std::free(data);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const int64_t limit_bytes_;
+  std::atomic<int64_t> bytes_{0};
+};
+
+TEST(BufferPool, Acquire_IsAlignedAndLargeEnough) {
+  BufferPool pool(HostMemory());
+  for (const int64_t size : {1, 63, 64, 65, 4096, 3 << 20}) {
+    const Buffer buffer = pool.Acquire(size);
+    EXPECT_GE(buffer.size_bytes(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    static_cast<char*>(buffer.data())[size - 1] = 1;
+  }
+}
+
+TEST(BufferPool, Acquire_AfterRelease_ReusesTheMostRecentBlock) {
+  CountingMemory memory;
+  BufferPool pool(memory);
+  std::optional<Buffer> a = pool.Acquire(1000);
+  std::optional<Buffer> b = pool.Acquire(1000);
+  void* const last = b->data();
+  a.reset();
+  b.reset();
+  EXPECT_EQ(pool.Acquire(1000).data(), last);
+  EXPECT_EQ(pool.stats().allocations, 2);
+}
+
+TEST(BufferPool, Acquire_OtherSize_DoesNotReuse) {
+  CountingMemory memory;
+  BufferPool pool(memory);
+  pool.Acquire(1000);
+  pool.Acquire(2000);
+  EXPECT_EQ(pool.stats().allocations, 2);
+  pool.Acquire(1024);  // rounds to the same 1024 bytes as 1000
+  EXPECT_EQ(pool.stats().allocations, 2);
+}
+
+TEST(BufferPool, Buffer_Copied_GoesBackWithTheLastHandle) {
+  BufferPool pool(HostMemory());
+  Buffer first = pool.Acquire(64);
+  Buffer second = first;
+  Buffer third = std::move(first);
+  EXPECT_FALSE(first);  // NOLINT(bugprone-use-after-move): a moved-from buffer is empty
+  second = Buffer();
+  EXPECT_EQ(pool.stats().bytes_in_use, 64);
+  third = third;  // NOLINT: assigning a buffer to itself keeps it
+  EXPECT_EQ(pool.stats().bytes_in_use, 64);
+  third = Buffer();
+  EXPECT_EQ(pool.stats().bytes_in_use, 0);
+}
+
+TEST(BufferPool, Buffer_OutlivesThePool) {
+  CountingMemory memory;
+  Buffer kept;
+  {
+    BufferPool pool(memory);
+    kept = pool.Acquire(128);
+    pool.Acquire(256);
+  }
+  static_cast<char*>(kept.data())[127] = 1;
+  EXPECT_GT(memory.bytes(), 0);
+  kept = Buffer();
+  EXPECT_EQ(memory.bytes(), 0);
+}
+
+TEST(BufferPool, Acquire_SourceExhausted_IsEmptyAndThePoolGoesOn) {
+  CountingMemory memory(1024);
+  BufferPool pool(memory);
+  Buffer all = pool.Acquire(1024);
+  EXPECT_FALSE(pool.Acquire(64));
+  all = Buffer();
+  EXPECT_TRUE(pool.Acquire(1024));
+}
+
+TEST(BufferPool, Stats_FollowUse) {
+  CountingMemory memory;
+  BufferPool pool(memory);
+  Buffer a = pool.Acquire(128);
+  Buffer b = pool.Acquire(64);
+  a = Buffer();
+  const BufferPool::Stats stats = pool.stats();
+  EXPECT_EQ(stats.allocations, 2);
+  EXPECT_EQ(stats.bytes_in_use, 64);
+  EXPECT_EQ(stats.bytes_peak, 192);
+  EXPECT_EQ(stats.bytes_held, 192);
+}
+
+TEST(BufferPool, AcquireTensor_HasItsShapeAndSize) {
+  BufferPool pool(HostMemory());
+  const Tensor tensor = pool.AcquireTensor(DType::kBf16, {3, 5});
+  EXPECT_EQ(tensor.size_bytes(), 30);
+  EXPECT_EQ(tensor.shape.ToString(), "[3, 5]");
+  EXPECT_TRUE(tensor);
+  EXPECT_FALSE(Tensor());
+}
+
+TEST(BufferPool, ManyThreads_AcquireAndDrop_LoseNothing) {
+  CountingMemory memory;
+  {
+    BufferPool pool(memory);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&pool, t] {
+        std::vector<Buffer> held;
+        for (int i = 0; i < 2000; ++i) {
+          Buffer buffer = pool.Acquire(64 << (i % 3));
+          *static_cast<int*>(buffer.data()) = t;
+          held.push_back(buffer);
+          EXPECT_EQ(*static_cast<int*>(held.front().data()), t);
+          if (held.size() > 5) {
+            held.erase(held.begin());
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    EXPECT_EQ(pool.stats().bytes_in_use, 0);
+  }
+  EXPECT_EQ(memory.bytes(), 0);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,263 @@
+#include "tests/compute/conformance.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+
+void BackendConformance::SetUp() { PENSTOCK_ASSERT_OK_AND_ASSIGN(backend_, GetParam().make()); }
+
+Buffer BackendConformance::PoisonedBlock(int64_t size_bytes) {
+  if (size_bytes == 0) {
+    return Buffer();
+  }
+  Buffer block = backend().pool().Acquire(size_bytes);
+  const std::vector<uint8_t> poison(size_bytes, 0xFF);  // NaN as f32 and bf16, -1 as i32
+  backend().CopyToDevice(block.data(), poison.data(), size_bytes);
+  return block;
+}
+
+Tensor BackendConformance::Poisoned(DType dtype, const Shape& shape) {
+  return {PoisonedBlock(shape.elements() * SizeOf(dtype)), dtype, shape};
+}
+
+Tensor BackendConformance::ToDevice(const std::vector<float>& values, const Shape& shape) {
+  PENSTOCK_CHECK(shape.elements() == static_cast<int64_t>(values.size()));
+  Tensor tensor = Poisoned(DType::kF32, shape);
+  backend().CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
+  return tensor;
+}
+
+Tensor BackendConformance::ToDevice(const std::vector<int32_t>& values, const Shape& shape) {
+  PENSTOCK_CHECK(shape.elements() == static_cast<int64_t>(values.size()));
+  Tensor tensor = Poisoned(DType::kI32, shape);
+  backend().CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
+  return tensor;
+}
+
+std::vector<float> BackendConformance::ToHost(const float* device, int64_t count) {
+  std::vector<float> values(count);
+  backend().CopyToHost(values.data(), device, count * SizeOf(DType::kF32));
+  return values;
+}
+
+std::vector<float> BackendConformance::ToHost(const Tensor& tensor) {
+  return ToHost(tensor.data<float>(), tensor.shape.elements());
+}
+
+GptConfig TinyGpt() {
+  GptConfig config;
+  config.layers = 2;
+  config.width = 36;
+  config.heads = 3;
+  config.context = 20;
+  config.vocabulary = 29;
+  return config;
+}
+
+Tokens TokensOf(int64_t microbatch, BatchShape shape, int64_t vocabulary) {
+  RandomStream random(11, microbatch);
+  Tokens tokens;
+  auto token = static_cast<int32_t>(random.Below(vocabulary));
+  for (int64_t row = 0; row < shape.batch * shape.time; ++row) {
+    tokens.ids.push_back(token);
+    // Mostly predictable, so that training has something to learn.
+    token = static_cast<int32_t>((3 * token + 1 + random.Below(3)) % vocabulary);
+    tokens.targets.push_back(token);
+  }
+  return tokens;
+}
+
+Pipeline::Pipeline(Backend& backend, const Chain& chain, Options options)
+    : backend_(backend), chain_(chain), options_(std::move(options)) {
+  int first = 0;
+  for (const int count : options_.layers_per_stage) {
+    StageOptions stage;
+    stage.layers = {first, count};
+    stage.batch = options_.batch;
+    stage.precision = options_.precision;
+    stage.optimizer = options_.optimizer;
+    stage.seed = options_.seed;
+    stage.microbatches_in_flight_max = options_.microbatches;
+    absl::StatusOr<std::unique_ptr<Stage>> made = Stage::Create(backend, chain_, stage);
+    PENSTOCK_CHECK(made.ok());
+    stages_.push_back(*std::move(made));
+    stages_.back()->InitializeWeights();
+    first += count;
+  }
+  PENSTOCK_CHECK(first == chain_.size());
+}
+
+bool Pipeline::TryForward(int s) {
+  Progress& progress = progress_[s];
+  const int64_t m = progress.forwards;
+  // 1F1B: as many forwards ahead of the backwards as there are stages behind, and this one.
+  const int64_t ahead_max = stages() - s;
+  if (m == options_.microbatches || m - progress.input_backwards >= ahead_max ||
+      (s > 0 && !inputs_[s][m])) {
+    return false;
+  }
+  const int64_t id = steps_ * options_.microbatches + m;
+  const Shape shape{options_.batch.batch, options_.batch.time};
+  const Tokens tokens = TokensOf(id, options_.batch, chain_.vocabulary);
+  Tensor targets;
+  if (stage(s).has_embedding()) {
+    inputs_[s][m] = backend_.pool().AcquireTensor(DType::kI32, shape);
+    backend_.CopyToDevice(inputs_[s][m].buffer.data(), tokens.ids.data(),
+                          inputs_[s][m].size_bytes());
+  }
+  if (stage(s).has_head()) {
+    targets = backend_.pool().AcquireTensor(DType::kI32, shape);
+    backend_.CopyToDevice(targets.buffer.data(), tokens.targets.data(), targets.size_bytes());
+  }
+  absl::StatusOr<Tensor> output =
+      stage(s).Forward(MicrobatchId(id), id * options_.batch.batch, steps_, inputs_[s][m], targets);
+  PENSTOCK_CHECK(output.ok());
+  inputs_[s][m] = Tensor();
+  if (stage(s).has_head()) {
+    loss_ += stage(s).TakeLoss() / static_cast<double>(options_.microbatches);
+  } else {
+    inputs_[s + 1][m] = *output;
+  }
+  ++progress.forwards;
+  return true;
+}
+
+bool Pipeline::TryBackwardInput(int s) {
+  Progress& progress = progress_[s];
+  const int64_t m = progress.input_backwards;
+  if (m == progress.forwards || (!stage(s).has_head() && !gradients_[s][m])) {
+    return false;
+  }
+  const MicrobatchId id(steps_ * options_.microbatches + m);
+  absl::StatusOr<Tensor> gradient = stage(s).BackwardInput(
+      id, steps_, gradients_[s][m], 1.0f / static_cast<float>(options_.microbatches));
+  PENSTOCK_CHECK(gradient.ok());
+  gradients_[s][m] = Tensor();
+  if (s > 0) {
+    gradients_[s - 1][m] = *gradient;
+  }
+  ++progress.input_backwards;
+  return true;
+}
+
+bool Pipeline::TryBackwardWeight(int s) {
+  Progress& progress = progress_[s];
+  const int64_t m = progress.weight_backwards;
+  const bool all_back = progress.input_backwards == options_.microbatches;
+  if (m == progress.input_backwards ||
+      (!all_back && m + options_.weights_delay >= progress.input_backwards)) {
+    return false;
+  }
+  PENSTOCK_CHECK(
+      stage(s).BackwardWeight(MicrobatchId(steps_ * options_.microbatches + m), steps_).ok());
+  ++progress.weight_backwards;
+  return true;
+}
+
+double Pipeline::Accumulate() {
+  loss_ = 0.0;
+  progress_.assign(stages(), {});
+  inputs_.assign(stages(), std::vector<Tensor>(options_.microbatches));
+  gradients_.assign(stages(), std::vector<Tensor>(options_.microbatches));
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int s = 0; s < stages(); ++s) {
+      moved |= TryBackwardWeight(s) || TryBackwardInput(s) || TryForward(s);
+    }
+  }
+  CombineTied();
+  return loss_;
+}
+
+void Pipeline::CombineTied() {
+  if (!chain_.tied()) {
+    return;
+  }
+  Stage& first = *stages_.front();
+  Stage& last = *stages_.back();
+  if (stages() == 1) {
+    first.CombineLocalTiedGradients();
+    return;
+  }
+  // A copy, as the network would make.
+  const Tensor head = last.TiedGradient();
+  std::vector<float> values(head.shape.elements());
+  backend_.CopyToHost(values.data(), head.buffer.data(), head.size_bytes());
+  Tensor copy = backend_.pool().AcquireTensor(DType::kF32, head.shape);
+  backend_.CopyToDevice(copy.buffer.data(), values.data(), copy.size_bytes());
+  last.SetTiedGradient(head, first.TiedGradient());
+  first.SetTiedGradient(copy, first.TiedGradient());
+}
+
+std::vector<double> Pipeline::SquaredNorms() {
+  std::vector<double> norms;
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    std::vector<double> of_stage(options_.layers_per_stage[s]);
+    stages_[s]->LayerSquaredNorms(absl::MakeSpan(of_stage));
+    norms.insert(norms.end(), of_stage.begin(), of_stage.end());
+  }
+  return norms;
+}
+
+void Pipeline::Update() {
+  const std::vector<double> norms = SquaredNorms();
+  const double norm = CombinedNorm(norms);
+  int first = 0;
+  for (int s = 0; s < stages(); ++s) {
+    const int count = options_.layers_per_stage[s];
+    std::vector<float> factors(count);
+    ClipFactors(options_.clip, absl::MakeConstSpan(norms).subspan(first, count), norm,
+                absl::MakeSpan(factors));
+    Stage::StepOptions step;
+    step.learning_rate = options_.learning_rate;
+    step.gradient_scales = factors;
+    PENSTOCK_CHECK(stage(s).Step(steps_ + 1, step).ok());
+    first += count;
+  }
+  ++steps_;
+}
+
+double Pipeline::Step() {
+  const double loss = Accumulate();
+  Update();
+  return loss;
+}
+
+std::vector<std::string> Pipeline::Digests() {
+  std::vector<std::string> digests;
+  for (const auto& stage : stages_) {
+    const std::vector<std::string> of_stage = stage->LayerDigests();
+    digests.insert(digests.end(), of_stage.begin(), of_stage.end());
+  }
+  return digests;
+}
+
+std::vector<NamedArray> Pipeline::Gradients() {
+  std::vector<NamedArray> all;
+  for (int s = 0; s < stages(); ++s) {
+    for (int layer = 0; layer < options_.layers_per_stage[s]; ++layer) {
+      std::vector<NamedArray> arrays = stage(s).LayerGradients(layer);
+      std::move(arrays.begin(), arrays.end(), std::back_inserter(all));
+    }
+  }
+  return all;
+}
+
+std::vector<NamedArray> Pipeline::Weights() {
+  std::vector<NamedArray> all;
+  for (int s = 0; s < stages(); ++s) {
+    for (int layer = 0; layer < options_.layers_per_stage[s]; ++layer) {
+      std::vector<NamedArray> arrays = stage(s).LayerWeights(layer);
+      std::move(arrays.begin(), arrays.end(), std::back_inserter(all));
+    }
+  }
+  return all;
+}
+
+}  // namespace penstock

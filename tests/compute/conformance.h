@@ -1,0 +1,105 @@
+// The conformance suite every back-end passes. A back-end adds one file that instantiates it:
+//
+//     INSTANTIATE_TEST_SUITE_P(Cpu, BackendConformance, ::testing::Values(BackendCase{...}), ...);
+//
+// conformance_layers.cc compares layers with double-precision references, conformance_stage.cc checks
+// that results do not depend on the partition or the order of microbatches, conformance_optimizer.cc
+// the update rules, conformance_errors.cc bad input.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compute/clip.h"
+#include "compute/stage.h"
+#include "model/gpt.h"
+
+namespace penstock {
+
+struct BackendCase {
+  std::string name;
+  std::function<absl::StatusOr<std::unique_ptr<Backend>>()> make;
+};
+
+class BackendConformance : public ::testing::TestWithParam<BackendCase> {
+ public:
+  void SetUp() override;
+  Backend& backend() { return *backend_; }
+
+  // Device memory of `count` elements, filled with what no test expects (NaN, or wild ids).
+  Tensor Poisoned(DType dtype, const Shape& shape);
+  Buffer PoisonedBlock(int64_t size_bytes);
+  Tensor ToDevice(const std::vector<float>& values, const Shape& shape);
+  Tensor ToDevice(const std::vector<int32_t>& values, const Shape& shape);
+  std::vector<float> ToHost(const Tensor& tensor);
+  std::vector<float> ToHost(const float* device, int64_t count);
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+// A GPT small enough for exhaustive checks, with sizes that fill no vector evenly unless said.
+GptConfig TinyGpt();
+
+// Token ids and targets of microbatch `id`: next-token pairs of one fixed pseudo-random text.
+struct Tokens {
+  std::vector<int32_t> ids, targets;
+};
+Tokens TokensOf(int64_t microbatch, BatchShape shape, int64_t vocabulary);
+
+// A chain cut into stages on one back-end, run the way workers would, but in one thread.
+class Pipeline {
+ public:
+  struct Options {
+    std::vector<int> layers_per_stage;
+    BatchShape batch;
+    int64_t microbatches = 1;  // per step
+    Precision precision = Precision::kF32;
+    OptimizerConfig optimizer = AdamWConfig{};
+    double learning_rate = 1e-3;
+    Clip clip;
+    uint64_t seed = 7;
+    int64_t weights_delay = 0;  // W runs after so many more I of its stage
+  };
+  Pipeline(Backend& backend, const Chain& chain, Options options);
+
+  // One synchronous step in 1F1B order. Returns the mean loss of its microbatches.
+  double Step();
+  // The same up to the step: gradients are accumulated and tied ones combined.
+  double Accumulate();
+  void Update();
+
+  Stage& stage(int s) { return *stages_[s]; }
+  int stages() const { return static_cast<int>(stages_.size()); }
+  // By layer of the chain.
+  std::vector<std::string> Digests();
+  std::vector<NamedArray> Gradients();
+  std::vector<NamedArray> Weights();
+  // Summed in double over all layers, as CombinedNorm wants them.
+  std::vector<double> SquaredNorms();
+
+ private:
+  struct Progress {
+    int64_t forwards = 0, input_backwards = 0, weight_backwards = 0;
+  };
+  bool TryForward(int s);
+  bool TryBackwardInput(int s);
+  bool TryBackwardWeight(int s);
+  void CombineTied();
+
+  Backend& backend_;
+  const Chain chain_;
+  const Options options_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<Progress> progress_;
+  std::vector<std::vector<Tensor>> inputs_;     // [stage][microbatch of the step]
+  std::vector<std::vector<Tensor>> gradients_;  // of the stage's output
+  int64_t steps_ = 0;
+  double loss_ = 0.0;
+};
+
+}  // namespace penstock

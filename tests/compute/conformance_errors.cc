@@ -1,0 +1,161 @@
+// Bad input gives one clear error and leaves the stage usable.
+#include "tests/compute/conformance.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
+
+StageOptions WholeChain(const Chain& chain) {
+  StageOptions options;
+  options.layers = {0, chain.size()};
+  options.batch = {2, 20};
+  options.optimizer = AdamWConfig{};
+  return options;
+}
+
+class StageWithTokens {
+ public:
+  explicit StageWithTokens(BackendConformance& suite)
+      : chain_(*BuildGpt(TinyGpt())),
+        stage_(*Stage::Create(suite.backend(), chain_, WholeChain(chain_))),
+        tokens_(TokensOf(0, {2, 20}, chain_.vocabulary)),
+        ids(suite.ToDevice(tokens_.ids, {2, 20})),
+        targets(suite.ToDevice(tokens_.targets, {2, 20})) {
+    stage_->InitializeWeights();
+  }
+  Stage* operator->() { return stage_.get(); }
+  Tokens tokens() const { return tokens_; }
+
+  // F, I and W of one microbatch.
+  absl::Status Train(int64_t id) {
+    absl::Status status = stage_->Forward(MicrobatchId(id), 0, 0, ids, targets).status();
+    status.Update(stage_->BackwardInput(MicrobatchId(id), 0, Tensor(), 1.0f).status());
+    status.Update(stage_->BackwardWeight(MicrobatchId(id), 0));
+    return status;
+  }
+
+ private:
+  Chain chain_;
+  std::unique_ptr<Stage> stage_;
+  Tokens tokens_;
+
+ public:
+  Tensor ids, targets;
+};
+
+TEST_P(BackendConformance, Create_LayersOutsideTheChain_AreRefused) {
+  const Chain chain = *BuildGpt(TinyGpt());
+  for (const LayerRange range : {LayerRange{0, 0}, LayerRange{-1, 2}, LayerRange{5, 3}}) {
+    StageOptions options = WholeChain(chain);
+    options.layers = range;
+    EXPECT_THAT(Stage::Create(backend(), chain, options),
+                StatusIs(kInvalid, HasSubstr("7 layers")));
+  }
+}
+
+TEST_P(BackendConformance, Create_BatchThatDoesNotFit_IsRefused) {
+  const Chain chain = *BuildGpt(TinyGpt());
+  for (const BatchShape shape : {BatchShape{0, 20}, BatchShape{2, 0}, BatchShape{2, 21}}) {
+    StageOptions options = WholeChain(chain);
+    options.batch = shape;
+    EXPECT_THAT(Stage::Create(backend(), chain, options), StatusIs(kInvalid, HasSubstr("1 to 20")));
+  }
+}
+
+TEST_P(BackendConformance, Forward_TokenOutsideTheVocabulary_NamesItAndItsPlace) {
+  StageWithTokens stage(*this);
+  for (const int32_t bad : {29, -1, 1 << 30}) {
+    Tokens tokens = stage.tokens();
+    tokens.ids[23] = bad;
+    EXPECT_THAT(
+        stage->Forward(MicrobatchId(0), 0, 0, ToDevice(tokens.ids, {2, 20}), stage.targets),
+        StatusIs(kInvalid, AllOf(HasSubstr("token " + std::to_string(bad)),
+                                 HasSubstr("sample 1, time step 3"), HasSubstr("0 to 28"))));
+  }
+  EXPECT_THAT(stage.Train(0), IsOk());  // nothing was left in flight
+}
+
+TEST_P(BackendConformance, Forward_TargetOutsideTheVocabulary_NamesItAndItsPlace) {
+  StageWithTokens stage(*this);
+  Tokens tokens = stage.tokens();
+  tokens.targets[39] = 29;
+  EXPECT_THAT(
+      stage->Forward(MicrobatchId(0), 0, 0, stage.ids, ToDevice(tokens.targets, {2, 20})),
+      StatusIs(kInvalid, AllOf(HasSubstr("target 29"), HasSubstr("sample 1, time step 19"))));
+  EXPECT_THAT(stage.Train(0), IsOk());
+}
+
+TEST_P(BackendConformance, Forward_WrongShapeOrType_SaysWhatWasExpected) {
+  StageWithTokens stage(*this);
+  const Tensor short_ids = Poisoned(DType::kI32, {2, 19});
+  const Tensor floats = Poisoned(DType::kF32, {2, 20});
+  EXPECT_THAT(stage->Forward(MicrobatchId(0), 0, 0, short_ids, stage.targets),
+              StatusIs(kInvalid, AllOf(HasSubstr("i32 [2, 20]"), HasSubstr("i32 [2, 19]"))));
+  EXPECT_THAT(stage->Forward(MicrobatchId(0), 0, 0, floats, stage.targets),
+              StatusIs(kInvalid, HasSubstr("got f32 [2, 20]")));
+  EXPECT_THAT(stage->Forward(MicrobatchId(0), 0, 0, stage.ids, Tensor()),
+              StatusIs(kInvalid, AllOf(HasSubstr("targets"), HasSubstr("got nothing"))));
+}
+
+TEST_P(BackendConformance, Passes_OutOfOrder_AreRefused) {
+  StageWithTokens stage(*this);
+  EXPECT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f),
+              StatusIs(kPrecondition, HasSubstr("microbatch 4 without its forward")));
+  ASSERT_THAT(stage->Forward(MicrobatchId(4), 0, 0, stage.ids, stage.targets), IsOk());
+  EXPECT_THAT(stage->Forward(MicrobatchId(4), 0, 0, stage.ids, stage.targets),
+              StatusIs(kPrecondition, HasSubstr("microbatch 4 is in flight already")));
+  EXPECT_THAT(stage->Forward(MicrobatchId(5), 0, 0, stage.ids, stage.targets),
+              StatusIs(kPrecondition, HasSubstr("microbatches_in_flight_max")));
+  EXPECT_THAT(stage->BackwardWeight(MicrobatchId(4), 0),
+              StatusIs(kPrecondition, HasSubstr("before that of its input")));
+  ASSERT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f), IsOk());
+  EXPECT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f),
+              StatusIs(kPrecondition, HasSubstr("second backward")));
+  ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4), 0), IsOk());
+  EXPECT_THAT(stage.Train(5), IsOk());
+}
+
+TEST_P(BackendConformance, Step_WrongVersion_IsRefused) {
+  StageWithTokens stage(*this);
+  const std::vector<float> ones(7, 1.0f);
+  Stage::StepOptions step;
+  step.gradient_scales = ones;
+  EXPECT_THAT(stage->Step(2, step), StatusIs(kPrecondition, HasSubstr("version 2")));
+  EXPECT_THAT(stage->Step(1, step), IsOk());
+  EXPECT_EQ(stage->version(), 1);
+  EXPECT_THAT(stage->Step(1, step), StatusIs(kPrecondition, HasSubstr("current one is 1")));
+}
+
+TEST_P(BackendConformance, Load_WrongTensors_AreNamedAndChangeNothing) {
+  StageWithTokens stage(*this);
+  const std::vector<std::string> before = stage->LayerDigests();
+  std::vector<NamedArray> arrays = stage->LayerWeights(1);
+  arrays[0].values.assign(arrays[0].values.size(), 9.0f);
+
+  std::vector<NamedArray> missing = arrays;
+  missing.pop_back();
+  EXPECT_THAT(stage->LoadLayerWeights(1, missing),
+              StatusIs(kInvalid, HasSubstr("h.0.attn.c_proj.bias is missing")));
+  std::vector<NamedArray> unexpected = arrays;
+  unexpected.push_back({"h.9.bias", {1}, {0.0f}});
+  EXPECT_THAT(stage->LoadLayerWeights(1, unexpected), StatusIs(kInvalid, HasSubstr("h.9.bias")));
+  std::vector<NamedArray> reshaped = arrays;
+  reshaped[2].shape = {108, 36};
+  EXPECT_THAT(stage->LoadLayerWeights(1, reshaped),
+              StatusIs(kInvalid, AllOf(HasSubstr("[108, 36]"), HasSubstr("[36, 108]"))));
+  std::vector<NamedArray> truncated = arrays;
+  truncated[2].values.resize(5);
+  EXPECT_THAT(stage->LoadLayerWeights(1, truncated), StatusIs(kInvalid, HasSubstr("5 values")));
+  EXPECT_THAT(stage->LoadLayerOptimizerState(1, arrays),
+              StatusIs(kInvalid, HasSubstr("h.0.ln_1.weight.exp_avg is missing")));
+  EXPECT_EQ(stage->LayerDigests(), before);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,405 @@
+// Layers against double-precision references: outputs, and gradients of inputs and of every parameter
+// against central differences.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/random.h"
+#include "tests/compute/conformance.h"
+#include "tests/compute/reference.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+std::vector<float> RandomFloats(int64_t count, double deviation, double mean, uint64_t purpose) {
+  RandomStream random(3, purpose);
+  std::vector<float> values(count);
+  std::generate(values.begin(), values.end(),
+                [&] { return static_cast<float>(mean + deviation * random.Normal()); });
+  return values;
+}
+
+reference::Numbers Doubles(const std::vector<float>& values) {
+  return {values.begin(), values.end()};
+}
+
+double Norm(const reference::Numbers& values) {
+  double sum = 0.0;
+  for (const double value : values) {
+    sum += value * value;
+  }
+  return std::sqrt(sum);
+}
+
+// |actual - expected| / |expected|, as vectors. NaN if anything is.
+double RelativeError(const std::vector<float>& actual, const reference::Numbers& expected) {
+  reference::Numbers difference;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    difference.push_back(actual[i] - expected[i]);
+  }
+  return Norm(difference) / std::max(Norm(expected), 1e-30);
+}
+
+// Sizes of one comparison. Odd ones reach the ends of vectors and of blocks.
+struct Sizes {
+  int64_t batch, time, width, heads, hidden, vocabulary;
+};
+const Sizes kSmall[] = {
+    {1, 1, 4, 2, 8, 5}, {2, 3, 6, 3, 10, 7}, {1, 5, 16, 2, 32, 16}, {3, 2, 20, 4, 33, 21}};
+// Too large for differences: attention over more than one block of queries, rows over more than one
+// chunk.
+const Sizes kLarge[] = {{2, 65, 24, 2, 40, 50},
+                        {1, 130, 16, 1, 16, 17},
+                        {3, 200, 32, 2, 64, 33},
+                        {4, 256, 16, 2, 32, 9}};
+
+// One layer with random weights, inputs and cotangents, run on the back-end with poisoned memory.
+class LayerRun {
+ public:
+  LayerRun(LayerSpec layer, const Sizes& sizes)
+      : spec(std::move(layer)), shape{sizes.batch, sizes.time} {
+    is_embedding = std::holds_alternative<EmbeddingLayer>(spec.config);
+    is_head = std::holds_alternative<HeadLayer>(spec.config);
+    const int64_t rows = sizes.batch * sizes.time;
+    width = sizes.width;
+    arguments.batch = sizes.batch;
+    arguments.time = sizes.time;
+    const Tokens tokens = TokensOf(0, shape, sizes.vocabulary);
+    arguments.ids = tokens.ids;
+    arguments.targets = tokens.targets;
+    input = RandomFloats(is_embedding ? 0 : rows * width, 1.0, 0.3, 1);
+    arguments.input = Doubles(input);
+    cotangent = is_head ? std::vector<float>{0.75f} : RandomFloats(rows * width, 1.0, 0.0, 2);
+    for (const ParameterSpec& parameter : spec.parameters) {
+      const bool is_gain = parameter.init == ParameterSpec::Init::kOnes;
+      parameters.push_back(RandomFloats(parameter.size(), parameter.init_deviation,
+                                        is_gain ? 1.0 : 0.0, 10 + parameters.size()));
+      arguments.parameters.push_back(Doubles(parameters.back()));
+      offsets.push_back(flat_count);
+      flat_count += (parameter.size() + 15) / 16 * 16;
+    }
+  }
+
+  // The scalar whose gradient the backward passes compute: output . cotangent.
+  double Objective() {
+    const reference::Numbers output = reference::Forward(spec, arguments);
+    double sum = 0.0;
+    for (size_t i = 0; i < output.size(); ++i) {
+      sum += output[i] * static_cast<double>(cotangent[i]);
+    }
+    return sum;
+  }
+
+  LayerSpec spec;
+  BatchShape shape;
+  int64_t width;
+  bool is_embedding, is_head;
+  reference::Arguments arguments;
+  std::vector<float> input, cotangent;
+  std::vector<std::vector<float>> parameters;
+  std::vector<int64_t> offsets;
+  int64_t flat_count = 0;
+};
+
+struct Tolerance {
+  double forward, backward;
+};
+constexpr Tolerance kFloat = {2e-6, 5e-6};
+
+// Runs layers on a back-end and compares them with the references.
+class LayerTester {
+ public:
+  explicit LayerTester(BackendConformance& suite) : suite_(suite) {}
+
+  struct Results {
+    std::vector<float> output, grad_input;
+    std::vector<std::vector<float>> gradients;
+  };
+
+  // F, I and W, with NaN in everything a pass must write.
+  // `initial`: what the gradients hold before W, which adds.
+  Results Run(const LayerRun& run, Precision precision = Precision::kF32, float initial = 0.0f) {
+    auto layer = backend().MakeLayer(run.spec, run.shape, precision);
+    EXPECT_THAT(layer, IsOk());
+    const Shape tokens{run.shape.batch, run.shape.time};
+    const Shape activation{run.shape.batch, run.shape.time, run.width};
+
+    Tensor flat = ToDevice(std::vector<float>(run.flat_count, 0.0f), {run.flat_count});
+    for (size_t p = 0; p < run.parameters.size(); ++p) {
+      backend().CopyToDevice(flat.data<float>() + run.offsets[p], run.parameters[p].data(),
+                             run.parameters[p].size() * sizeof(float));
+    }
+    Tensor mirror = Poisoned(DType::kBf16, {run.flat_count});
+    backend().ConvertToBf16(mirror.data<uint16_t>(), flat.data<float>(), run.flat_count);
+    Tensor gradients = ToDevice(std::vector<float>(run.flat_count, initial), {run.flat_count});
+    const WeightView weights{flat.data<float>(), mirror.data<uint16_t>(), run.offsets.data()};
+
+    const TapeNeeds needs = (*layer)->tape_needs();
+    Tape tape;
+    tape.input =
+        run.is_embedding ? ToDevice(run.arguments.ids, tokens) : ToDevice(run.input, activation);
+    if (run.is_head) {
+      tape.targets = ToDevice(run.arguments.targets, tokens);
+    }
+    tape.stash = PoisonedBlock(needs.stash_bytes);
+    tape.kept = PoisonedBlock(needs.kept_bytes);
+    tape.weight_stash = PoisonedBlock(needs.weight_stash_bytes);
+    const PassContext context{/*seed=*/5, /*layer_index=*/3, /*first_sample=*/100};
+
+    Results results;
+    const Tensor output = Poisoned(DType::kF32, run.is_head ? Shape{1} : activation);
+    EXPECT_THAT((*layer)->Forward(context, weights, tape, output), IsOk());
+    results.output = ToHost(output);
+    tape.targets = Tensor();
+    if (!run.is_head) {
+      tape.grad_output = ToDevice(run.cotangent, activation);
+    }
+    const Tensor grad_input = run.is_embedding ? Tensor() : Poisoned(DType::kF32, activation);
+    EXPECT_THAT((*layer)->BackwardInput(context, weights, tape, run.cotangent[0], grad_input),
+                IsOk());
+    if (grad_input) {
+      results.grad_input = ToHost(grad_input);
+    }
+    // What W does not read may be gone by now.
+    tape.stash = Buffer();
+    tape.input = needs.input_for_weight ? tape.input : Tensor();
+    tape.grad_output = needs.grad_output_for_weight ? tape.grad_output : Tensor();
+    EXPECT_THAT(
+        (*layer)->BackwardWeight(context, {gradients.data<float>(), run.offsets.data()}, tape),
+        IsOk());
+    for (size_t p = 0; p < run.parameters.size(); ++p) {
+      results.gradients.push_back(ToHost(gradients.data<float>() + run.offsets[p],
+                                         static_cast<int64_t>(run.parameters[p].size())));
+    }
+    return results;
+  }
+
+  void ExpectMatchesDifferences(LayerRun run) {
+    const Results results = Run(run);
+    EXPECT_LT(RelativeError(results.output, reference::Forward(run.spec, run.arguments)),
+              kFloat.forward);
+    const auto objective = [&] { return run.Objective(); };
+    if (!run.is_embedding) {
+      EXPECT_LT(RelativeError(results.grad_input,
+                              reference::CentralDifferences(run.arguments.input, objective)),
+                kFloat.backward);
+    }
+    for (size_t p = 0; p < run.parameters.size(); ++p) {
+      ExpectGradient(results.gradients[p],
+                     reference::CentralDifferences(run.arguments.parameters[p], objective),
+                     run.spec.parameters[p].name);
+    }
+  }
+
+  // Some gradients are zero by symmetry, so the tolerance is absolute below 1.
+  static void ExpectGradient(const std::vector<float>& actual, const reference::Numbers& expected,
+                             const std::string& name) {
+    ASSERT_EQ(actual.size(), expected.size()) << name;
+    double largest = 1.0;
+    for (const double value : expected) {
+      largest = std::max(largest, std::abs(value));
+    }
+    for (size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_NEAR(actual[i], expected[i], kFloat.backward * largest) << name << "[" << i << "]";
+    }
+  }
+
+  // Against one step of the objective along a random direction of everything at once.
+  void ExpectMatchesDirection(LayerRun run) {
+    const Results results = Run(run);
+    EXPECT_LT(RelativeError(results.output, reference::Forward(run.spec, run.arguments)),
+              kFloat.forward);
+    constexpr double kStep = 1e-4;
+    double predicted = 0.0;
+    double scale = 0.0;
+    RandomStream random(8, 8);
+    const reference::Arguments middle = run.arguments;
+    std::vector<double> direction;
+    const auto add = [&](const std::vector<float>& gradient) {
+      for (const float value : gradient) {
+        direction.push_back(random.Normal());
+        predicted += direction.back() * static_cast<double>(value);
+        scale += std::pow(direction.back() * static_cast<double>(value), 2);
+      }
+    };
+    add(results.grad_input);
+    for (const auto& gradient : results.gradients) {
+      add(gradient);
+    }
+    const auto objective_at = [&](double step) {
+      run.arguments = middle;
+      auto next = direction.begin();
+      const auto move = [&](reference::Numbers& values) {
+        for (double& value : values) {
+          value += step * *next++;
+        }
+      };
+      move(run.arguments.input);
+      for (auto& parameter : run.arguments.parameters) {
+        move(parameter);
+      }
+      return run.Objective();
+    };
+    const double slope = (8 * (objective_at(kStep) - objective_at(-kStep)) -
+                          (objective_at(2 * kStep) - objective_at(-2 * kStep))) /
+                         (12 * kStep);
+    EXPECT_NEAR(predicted, slope, 1e-5 * std::sqrt(scale) + 1e-6 * std::abs(slope));
+  }
+
+ private:
+  Backend& backend() { return suite_.backend(); }
+  Tensor Poisoned(DType dtype, const Shape& shape) { return suite_.Poisoned(dtype, shape); }
+  Buffer PoisonedBlock(int64_t size_bytes) { return suite_.PoisonedBlock(size_bytes); }
+  template <typename T>
+  Tensor ToDevice(const std::vector<T>& values, const Shape& shape) {
+    return suite_.ToDevice(values, shape);
+  }
+  template <typename... Arguments>
+  std::vector<float> ToHost(const Arguments&... arguments) {
+    return suite_.ToHost(arguments...);
+  }
+
+  BackendConformance& suite_;
+};
+
+ParameterSpec Parameter(std::string name, std::vector<int64_t> shape,
+                        ParameterSpec::Init init = ParameterSpec::Init::kNormal) {
+  return {std::move(name), std::move(shape), init, 0.5, true};
+}
+
+std::vector<ParameterSpec> BranchParameters(int64_t width, int64_t expanded, int64_t projected) {
+  return {Parameter("gain", {width}, ParameterSpec::Init::kOnes),
+          Parameter("bias", {width}),
+          Parameter("expansion", {width, expanded}),
+          Parameter("expansion bias", {expanded}),
+          Parameter("projection", {projected, width}),
+          Parameter("projection bias", {width})};
+}
+
+LayerSpec Embedding(const Sizes& s) {
+  return {"embedding",
+          EmbeddingLayer{s.vocabulary, s.time + 2, s.width, 0.0},
+          {Parameter("wte", {s.vocabulary, s.width}), Parameter("wpe", {s.time + 2, s.width})}};
+}
+LayerSpec Attention(const Sizes& s) {
+  return {"attention", AttentionLayer{s.width, s.heads, 0.0},
+          BranchParameters(s.width, 3 * s.width, s.width)};
+}
+LayerSpec Mlp(const Sizes& s) {
+  return {"mlp", MlpLayer{s.width, s.hidden, 0.0}, BranchParameters(s.width, s.hidden, s.hidden)};
+}
+LayerSpec FinalNorm(const Sizes& s) {
+  return {"norm",
+          NormLayer{s.width},
+          {Parameter("gain", {s.width}, ParameterSpec::Init::kOnes), Parameter("bias", {s.width})}};
+}
+LayerSpec Head(const Sizes& s) {
+  return {"head",
+          HeadLayer{s.vocabulary, s.width, false},
+          {Parameter("weight", {s.vocabulary, s.width})}};
+}
+constexpr LayerSpec (*kLayers[])(const Sizes&) = {Embedding, Attention, Mlp, FinalNorm, Head};
+
+TEST_P(BackendConformance, Gradients_OfSmallSizes_MatchDifferencesElementByElement) {
+  for (const Sizes& sizes : kSmall) {
+    for (const auto& make : kLayers) {
+      const LayerSpec spec = make(sizes);
+      SCOPED_TRACE(testing::Message() << spec.name << " width " << sizes.width);
+      LayerTester(*this).ExpectMatchesDifferences(LayerRun(spec, sizes));
+    }
+  }
+}
+
+TEST_P(BackendConformance, Gradients_OfLargeSizes_MatchDifferencesAlongADirection) {
+  for (const Sizes& sizes : kLarge) {
+    for (const auto& make : kLayers) {
+      const LayerSpec spec = make(sizes);
+      SCOPED_TRACE(testing::Message()
+                   << spec.name << " batch " << sizes.batch << " time " << sizes.time);
+      LayerTester(*this).ExpectMatchesDirection(LayerRun(spec, sizes));
+    }
+  }
+}
+
+TEST_P(BackendConformance, Passes_RunTwice_GiveTheSameBits) {
+  for (const auto& make : kLayers) {
+    const LayerRun run(make(kLarge[2]), kLarge[2]);
+    const LayerTester::Results first = LayerTester(*this).Run(run);
+    const LayerTester::Results second = LayerTester(*this).Run(run);
+    EXPECT_EQ(first.output, second.output) << run.spec.name;
+    EXPECT_EQ(first.grad_input, second.grad_input) << run.spec.name;
+    EXPECT_EQ(first.gradients, second.gradients) << run.spec.name;
+  }
+}
+
+TEST_P(BackendConformance, BackwardWeight_AddsToTheGradients) {
+  for (const auto& make : kLayers) {
+    const LayerRun run(make(kLarge[0]), kLarge[0]);
+    const LayerTester::Results from_zero = LayerTester(*this).Run(run);
+    const LayerTester::Results from_one =
+        LayerTester(*this).Run(run, Precision::kF32, /*initial=*/1.0f);
+    for (size_t p = 0; p < run.parameters.size(); ++p) {
+      for (size_t i = 0; i < run.parameters[p].size(); ++i) {
+        const float expected = from_zero.gradients[p][i] + 1.0f;
+        EXPECT_NEAR(from_one.gradients[p][i], expected, 1e-5f * std::abs(expected) + 1e-5f)
+            << run.spec.parameters[p].name << "[" << i << "]";
+      }
+    }
+  }
+}
+
+// bf16 has 8 bits of precision; sums of many products average the errors.
+TEST_P(BackendConformance, Bf16_StaysWithinOnePercentOfF32) {
+  const Sizes sizes = {2, 64, 64, 2, 128, 96};
+  for (const auto& make : kLayers) {
+    LayerSpec spec = make(sizes);
+    for (ParameterSpec& parameter : spec.parameters) {
+      // As in a trained model: sums of `shape[0]` products stay near 1.
+      parameter.init_deviation = 1.0 / std::sqrt(static_cast<double>(parameter.shape[0]));
+    }
+    const LayerRun run(std::move(spec), sizes);
+    SCOPED_TRACE(run.spec.name);
+    const LayerTester::Results exact = LayerTester(*this).Run(run, Precision::kF32);
+    const LayerTester::Results rounded = LayerTester(*this).Run(run, Precision::kBf16);
+    EXPECT_LT(RelativeError(rounded.output, Doubles(exact.output)), 1e-2);
+    if (!run.is_embedding) {
+      EXPECT_LT(RelativeError(rounded.grad_input, Doubles(exact.grad_input)), 1e-2);
+    }
+    for (size_t p = 0; p < run.parameters.size(); ++p) {
+      EXPECT_LT(RelativeError(rounded.gradients[p], Doubles(exact.gradients[p])), 1e-2)
+          << run.spec.parameters[p].name;
+    }
+  }
+}
+
+// Large logits must neither overflow nor lose the loss.
+TEST_P(BackendConformance, Head_WithLargeLogits_GivesAFiniteLoss) {
+  const Sizes sizes = {1, 4, 8, 1, 8, 50};
+  LayerRun run(Head(sizes), sizes);
+  for (float& value : run.parameters[0]) {
+    value *= 200.0f;
+  }
+  run.arguments.parameters[0] = Doubles(run.parameters[0]);
+  const LayerTester::Results results = LayerTester(*this).Run(run);
+  EXPECT_TRUE(std::isfinite(results.output[0]));
+  EXPECT_GT(results.output[0], 10.0f);
+  for (const float value : results.grad_input) {
+    EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+// Softmax does not change when all scores of a row move, so the true gradient of the keys' bias is zero.
+TEST_P(BackendConformance, Attention_GradientOfKeyBias_IsZeroUpToRounding) {
+  const Sizes sizes = kLarge[2];
+  const LayerRun run(Attention(sizes), sizes);
+  const LayerTester::Results results = LayerTester(*this).Run(run);
+  const std::vector<float>& bias = results.gradients[3];
+  for (int64_t c = 0; c < sizes.width; ++c) {
+    EXPECT_NEAR(bias[sizes.width + c], 0.0f, 1e-3) << "key bias " << c;
+  }
+}
+
+}  // namespace
+
+}  // namespace penstock

@@ -1,0 +1,226 @@
+// Update rules against their formulas in double.
+#include <cmath>
+
+#include "base/random.h"
+#include "tests/compute/conformance.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kCount = 200;
+// Two parameters with a gap between them; the first decays.
+const std::vector<ParameterSlice> kSlices = {{0, 100, true}, {112, 77, false}};
+
+std::vector<float> RandomFloats(uint64_t purpose, double deviation) {
+  RandomStream random(4, purpose);
+  std::vector<float> values(kCount);
+  for (float& value : values) {
+    value = static_cast<float>(deviation * random.Normal());
+  }
+  return values;
+}
+
+// One optimizer with its arrays on the device.
+class OptimizerRun {
+ public:
+  OptimizerRun(BackendConformance& suite, const OptimizerConfig& config)
+      : suite_(suite), optimizer_(*suite.backend().MakeOptimizer(config)) {
+    weights_ = suite.ToDevice(RandomFloats(1, 1.0), {kCount});
+    mirror_ = suite.Poisoned(DType::kBf16, {kCount});
+    for (size_t slot = 0; slot < optimizer_->state_names().size(); ++slot) {
+      state_.push_back(suite.ToDevice(std::vector<float>(kCount, 0.0f), {kCount}));
+      arrays_.push_back(state_.back().data<float>());
+    }
+  }
+
+  void Step(int64_t update, const std::vector<float>& gradients, float scale, double rate,
+            const Tensor& next) {
+    const Tensor device = suite_.ToDevice(gradients, {kCount});
+    StepArguments arguments;
+    arguments.weights = weights_.data<float>();
+    arguments.next_weights = next.data<float>();
+    arguments.next_bf16 = mirror_.data<uint16_t>();
+    arguments.gradients = device.data<float>();
+    arguments.state = arrays_;
+    arguments.gradient_scale = scale;
+    arguments.learning_rate = rate;
+    arguments.update = update;
+    optimizer_->Step(arguments, kSlices);
+  }
+  void StepInPlace(int64_t update, const std::vector<float>& gradients, float scale, double rate) {
+    Step(update, gradients, scale, rate, weights_);
+  }
+
+  std::vector<float> weights() { return suite_.ToHost(weights_); }
+  std::vector<float> state(int slot) { return suite_.ToHost(state_[slot]); }
+  const Tensor& mirror() { return mirror_; }
+
+ private:
+  BackendConformance& suite_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tensor weights_, mirror_;
+  std::vector<Tensor> state_;
+  std::vector<float*> arrays_;
+};
+
+bool InSlice(int64_t i) { return i < 100 || (i >= 112 && i < 189); }
+bool Decays(int64_t i) { return i < 100; }
+
+TEST_P(BackendConformance, AdamW_SeveralSteps_MatchTheFormula) {
+  const AdamWConfig config{0.8, 0.9, 1e-6, 0.2};
+  OptimizerRun run(*this, config);
+  const std::vector<float> start = run.weights();
+  std::vector<double> w(start.begin(), start.end()), m(kCount), v(kCount);
+  for (int64_t t = 1; t <= 5; ++t) {
+    const std::vector<float> gradients = RandomFloats(100 + t, 0.1);
+    const double rate = 0.01 * static_cast<double>(t);
+    run.StepInPlace(t, gradients, 0.5f, rate);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const double g = 0.5 * gradients[i];
+      m[i] = config.beta1 * m[i] + (1 - config.beta1) * g;
+      v[i] = config.beta2 * v[i] + (1 - config.beta2) * g * g;
+      const double m_hat = m[i] / (1 - std::pow(config.beta1, t));
+      const double v_hat = v[i] / (1 - std::pow(config.beta2, t));
+      w[i] -= rate * ((Decays(i) ? config.weight_decay * w[i] : 0.0) +
+                      m_hat / (std::sqrt(v_hat) + config.epsilon));
+    }
+  }
+  const std::vector<float> result = run.weights();
+  const std::vector<float> mean = run.state(0);
+  const std::vector<float> square = run.state(1);
+  for (int64_t i = 0; i < kCount; ++i) {
+    if (InSlice(i)) {
+      EXPECT_NEAR(result[i], w[i], 2e-6) << i;
+      EXPECT_NEAR(mean[i], m[i], 1e-7) << i;
+      EXPECT_NEAR(square[i], v[i], 1e-8) << i;
+    } else {
+      EXPECT_EQ(result[i], start[i]) << i << " lies between the parameters";
+      EXPECT_EQ(mean[i], 0.0f) << i;
+    }
+  }
+}
+
+// Whatever the gradient's size, Adam's first step has the size of the rate.
+TEST_P(BackendConformance, AdamW_FirstStep_MovesByTheRate) {
+  OptimizerRun run(*this, AdamWConfig{0.9, 0.999, 0.0, 0.0});
+  const std::vector<float> start = run.weights();
+  const std::vector<float> gradients = RandomFloats(9, 1e-3);
+  run.StepInPlace(1, gradients, 1.0f, 0.125);
+  const std::vector<float> result = run.weights();
+  for (int64_t i = 0; i < 100; ++i) {
+    EXPECT_NEAR(result[i], start[i] - std::copysign(0.125f, gradients[i]), 1e-6) << i;
+  }
+}
+
+TEST_P(BackendConformance, Sgd_WithMomentum_MatchesTheFormula) {
+  const SgdConfig config{0.9, 0.01};
+  OptimizerRun run(*this, config);
+  const std::vector<float> start = run.weights();
+  std::vector<double> w(start.begin(), start.end()), velocity(kCount);
+  for (int64_t t = 1; t <= 4; ++t) {
+    const std::vector<float> gradients = RandomFloats(200 + t, 1.0);
+    run.StepInPlace(t, gradients, 0.25f, 0.05);
+    for (int64_t i = 0; i < kCount; ++i) {
+      velocity[i] = config.momentum * velocity[i] + 0.25 * gradients[i] +
+                    (Decays(i) ? config.weight_decay * w[i] : 0.0);
+      w[i] -= 0.05 * velocity[i];
+    }
+  }
+  const std::vector<float> result = run.weights();
+  for (int64_t i = 0; i < kCount; ++i) {
+    EXPECT_NEAR(result[i], InSlice(i) ? w[i] : start[i], 1e-6) << i;
+  }
+}
+
+TEST_P(BackendConformance, Sgd_WithoutMomentum_KeepsNoState) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto optimizer, backend().MakeOptimizer(SgdConfig{}));
+  EXPECT_TRUE(optimizer->state_names().empty());
+  OptimizerRun run(*this, SgdConfig{});
+  const std::vector<float> start = run.weights();
+  const std::vector<float> gradients = RandomFloats(3, 1.0);
+  run.StepInPlace(1, gradients, 2.0f, 0.5);
+  const std::vector<float> result = run.weights();
+  for (int64_t i = 0; i < 100; ++i) {
+    EXPECT_NEAR(result[i], start[i] - gradients[i], 1e-6) << i;
+  }
+}
+
+TEST_P(BackendConformance, Step_OutOfPlace_GivesTheBitsOfInPlaceAndLeavesTheOldWeights) {
+  for (const OptimizerConfig& config :
+       {OptimizerConfig(AdamWConfig{}), OptimizerConfig(SgdConfig{0.9, 0.1})}) {
+    OptimizerRun in_place(*this, config);
+    OptimizerRun out_of_place(*this, config);
+    const std::vector<float> start = out_of_place.weights();
+    const std::vector<float> gradients = RandomFloats(5, 1.0);
+    const Tensor next = ToDevice(start, {kCount});
+    in_place.StepInPlace(1, gradients, 1.0f, 0.1);
+    out_of_place.Step(1, gradients, 1.0f, 0.1, next);
+    EXPECT_EQ(out_of_place.weights(), start);
+    EXPECT_EQ(ToHost(next), in_place.weights());
+  }
+}
+
+TEST_P(BackendConformance, Step_Mirror_IsTheRoundedWeights) {
+  OptimizerRun run(*this, AdamWConfig{});
+  run.StepInPlace(1, RandomFloats(6, 1.0), 1.0f, 0.1);
+  const std::vector<float> weights = run.weights();
+  std::vector<uint16_t> mirror(kCount), expected(kCount);
+  backend().CopyToHost(mirror.data(), run.mirror().buffer.data(), kCount * 2);
+  const Tensor device = ToDevice(weights, {kCount});
+  const Tensor rounded = Poisoned(DType::kBf16, {kCount});
+  backend().ConvertToBf16(rounded.data<uint16_t>(), device.data<float>(), kCount);
+  backend().CopyToHost(expected.data(), rounded.buffer.data(), kCount * 2);
+  for (int64_t i = 0; i < kCount; ++i) {
+    if (InSlice(i)) {
+      EXPECT_EQ(mirror[i], expected[i]) << i;
+    }
+  }
+}
+
+TEST_P(BackendConformance, ConvertToBf16_RoundsToNearestEvenAndKeepsSpecialValues) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {1.0f, 1.00390625f, 1.01171875f, 1.00390637f, -2.5f,
+                                     0.0f, -0.0f,       infinity,    -infinity,   3.0e38f};
+  const std::vector<uint16_t> expected = {0x3F80, 0x3F80, 0x3F82, 0x3F81, 0xC020,
+                                          0x0000, 0x8000, 0x7F80, 0xFF80, 0x7F62};
+  const auto count = static_cast<int64_t>(values.size());
+  const Tensor device = ToDevice(values, {count});
+  const Tensor rounded = Poisoned(DType::kBf16, {count});
+  backend().ConvertToBf16(rounded.data<uint16_t>(), device.data<float>(), count);
+  std::vector<uint16_t> result(values.size());
+  backend().CopyToHost(result.data(), rounded.buffer.data(), count * 2);
+  EXPECT_EQ(result, expected);
+}
+
+TEST_P(BackendConformance, ConvertToBf16_NotANumber_StaysNotANumber) {
+  const Tensor device = ToDevice(std::vector<float>(40, std::nanf("")), {40});
+  const Tensor rounded = ToDevice(std::vector<float>(40, 0.0f), {40});
+  backend().ConvertToBf16(static_cast<uint16_t*>(rounded.buffer.data()), device.data<float>(), 40);
+  std::vector<uint16_t> result(40);
+  backend().CopyToHost(result.data(), rounded.buffer.data(), 80);
+  for (const uint16_t bits : result) {
+    EXPECT_GT(bits & 0x7FFF, 0x7F80);
+  }
+}
+
+TEST_P(BackendConformance, SquaredNorm_OfManyValues_IsSummedInDouble) {
+  // In float, adding 1 to 2^24 changes nothing.
+  std::vector<float> values(1 << 18, 1.0f);
+  values.front() = 4096.0f;
+  const Tensor device = ToDevice(values, {static_cast<int64_t>(values.size())});
+  EXPECT_EQ(backend().SquaredNorm(device.data<float>(), device.shape.elements()),
+            4096.0 * 4096.0 + (1 << 18) - 1);
+}
+
+TEST_P(BackendConformance, AddInto_AddsElementByElement) {
+  const Tensor a = ToDevice(std::vector<float>(37, 1.5f), {37});
+  const Tensor b = ToDevice(std::vector<float>(37, 2.25f), {37});
+  backend().AddInto(a.data<float>(), b.data<float>(), 36);
+  std::vector<float> expected(37, 3.75f);
+  expected.back() = 1.5f;
+  EXPECT_EQ(ToHost(a), expected);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,423 @@
+// Stages: the same bits for every partition, interleaving and delay of W; versions, tied weights,
+// dropout, memory.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "tests/compute/conformance.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+Pipeline::Options OptionsFor(std::vector<int> layers_per_stage) {
+  Pipeline::Options options;
+  options.layers_per_stage = std::move(layers_per_stage);
+  options.batch = {2, 20};
+  options.microbatches = 4;
+  return options;
+}
+
+Chain MakeChain(GptConfig config) { return *BuildGpt(config); }
+
+struct Outcome {
+  std::vector<std::string> digests;
+  std::vector<double> losses;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+Outcome Train(Backend& backend, const Chain& chain, const Pipeline::Options& options,
+              int steps = 3) {
+  Pipeline pipeline(backend, chain, options);
+  Outcome outcome;
+  for (int step = 0; step < steps; ++step) {
+    outcome.losses.push_back(pipeline.Step());
+  }
+  outcome.digests = pipeline.Digests();
+  return outcome;
+}
+
+// 7 layers: embedding, two blocks of two, final norm, head.
+const std::vector<std::vector<int>> kPartitions = {
+    {7}, {3, 4}, {1, 6}, {6, 1}, {2, 2, 3}, {3, 1, 3}, {1, 1, 1, 1, 1, 1, 1}};
+
+TEST_P(BackendConformance, Training_AnyPartition_GivesTheSameBits) {
+  for (const bool tied : {true, false}) {
+    for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
+      GptConfig config = TinyGpt();
+      config.tied_head = tied;
+      config.dropout = 0.1;
+      const Chain chain = MakeChain(config);
+      Pipeline::Options options = OptionsFor(kPartitions.front());
+      options.precision = precision;
+      options.clip = {Clip::Kind::kGlobalNorm, 0.5};
+      const Outcome whole = Train(backend(), chain, options);
+      EXPECT_LT(whole.losses.back(), whole.losses.front());
+      for (const std::vector<int>& partition : kPartitions) {
+        options.layers_per_stage = partition;
+        EXPECT_EQ(Train(backend(), chain, options), whole)
+            << "tied " << tied << ", stages " << partition.size();
+      }
+    }
+  }
+}
+
+TEST_P(BackendConformance, Training_WeightGradientsDelayed_GivesTheSameBits) {
+  const Chain chain = MakeChain(TinyGpt());
+  const Outcome at_once = Train(backend(), chain, OptionsFor({3, 4}));
+  for (const int64_t delay : {1, 2, 4}) {
+    Pipeline::Options options = OptionsFor({3, 4});
+    options.weights_delay = delay;
+    EXPECT_EQ(Train(backend(), chain, options), at_once) << delay;
+  }
+}
+
+// Memory that carried other microbatches before must not show in results.
+TEST_P(BackendConformance, Training_OnUsedMemory_GivesTheSameBits) {
+  const Chain chain = MakeChain(TinyGpt());
+  const Outcome fresh = Train(backend(), chain, OptionsFor({7}));
+  GptConfig other = TinyGpt();
+  other.dropout = 0.5;
+  Train(backend(), MakeChain(other), OptionsFor({7}));
+  EXPECT_EQ(Train(backend(), chain, OptionsFor({7})), fresh);
+}
+
+TEST_P(BackendConformance, Training_WithSgd_AnyPartitionGivesTheSameBits) {
+  const Chain chain = MakeChain(TinyGpt());
+  Pipeline::Options options = OptionsFor({7});
+  options.optimizer = SgdConfig{0.9, 0.01};
+  options.learning_rate = 0.1;
+  const Outcome whole = Train(backend(), chain, options);
+  options.layers_per_stage = {2, 5};
+  EXPECT_EQ(Train(backend(), chain, options), whole);
+  EXPECT_LT(whole.losses.back(), whole.losses.front());
+}
+
+TEST_P(BackendConformance, Training_OnePredictableText_LearnsIt) {
+  GptConfig config = TinyGpt();
+  const Chain chain = MakeChain(config);
+  Pipeline::Options options = OptionsFor({4, 3});
+  options.learning_rate = 1e-2;
+  Pipeline pipeline(backend(), chain, options);
+  double loss = 0.0;
+  for (int step = 0; step < 60; ++step) {
+    loss = pipeline.Step();
+  }
+  // The text leaves ln 3 = 1.10 nats of chance; knowing nothing costs ln 29 = 3.37.
+  EXPECT_LT(loss, 1.4);
+}
+
+TEST_P(BackendConformance, Bf16_LossCurve_StaysWithinOnePercentOfF32) {
+  const Chain chain = MakeChain(TinyGpt());
+  Pipeline::Options options = OptionsFor({7});
+  options.learning_rate = 5e-3;
+  const Outcome exact = Train(backend(), chain, options, 30);
+  options.precision = Precision::kBf16;
+  const Outcome rounded = Train(backend(), chain, options, 30);
+  for (size_t step = 0; step < exact.losses.size(); ++step) {
+    EXPECT_NEAR(rounded.losses[step], exact.losses[step], 0.01 * exact.losses[step]) << step;
+  }
+}
+
+TEST_P(BackendConformance, TiedGradients_OnOneAndTwoStages_AreEqualAndCountOnce) {
+  const Chain chain = MakeChain(TinyGpt());
+  Pipeline one(backend(), chain, OptionsFor({7}));
+  Pipeline two(backend(), chain, OptionsFor({3, 4}));
+  one.Accumulate();
+  two.Accumulate();
+  EXPECT_EQ(one.SquaredNorms(), two.SquaredNorms());
+  EXPECT_GT(one.SquaredNorms().front(), 0.0);
+  EXPECT_EQ(one.SquaredNorms().back(), 0.0);
+  const std::vector<float> shared = ToHost(one.stage(0).TiedGradient());
+  EXPECT_EQ(ToHost(two.stage(0).TiedGradient()), shared);
+  EXPECT_EQ(ToHost(two.stage(1).TiedGradient()), shared);
+}
+
+// Both uses must show: the sum differs from what an untied chain gives either use.
+TEST_P(BackendConformance, TiedGradient_IsTheSumOfBothUses) {
+  GptConfig config = TinyGpt();
+  const Chain tied_chain = MakeChain(config);
+  config.tied_head = false;
+  const Chain untied_chain = MakeChain(config);
+  Pipeline tied(backend(), tied_chain, OptionsFor({7}));
+  Pipeline untied(backend(), untied_chain, OptionsFor({7}));
+  NamedArray head = tied.stage(0).LayerWeights(0)[0];
+  head.name = "lm_head.weight";
+  ASSERT_THAT(untied.stage(0).LoadLayerWeights(6, {head}), IsOk());
+  tied.Accumulate();
+  untied.Accumulate();
+  const std::vector<float> sum = ToHost(tied.stage(0).TiedGradient());
+  const std::vector<float> embedding = untied.stage(0).LayerGradients(0)[0].values;
+  const std::vector<float> output = untied.stage(0).LayerGradients(6)[0].values;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    EXPECT_EQ(sum[i], output[i] + embedding[i]) << i;
+  }
+}
+
+TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
+  const Chain chain = MakeChain(TinyGpt());
+  StageOptions options;
+  options.layers = {0, 7};
+  options.batch = {2, 20};
+  options.versions_max = 3;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), chain, options));
+  stage->InitializeWeights();
+  const Tokens tokens = TokensOf(0, options.batch, chain.vocabulary);
+  const Tensor ids = ToDevice(tokens.ids, {2, 20});
+  const Tensor targets = ToDevice(tokens.targets, {2, 20});
+  const auto loss_of = [&](int64_t version) {
+    EXPECT_THAT(stage->Evaluate(version, ids, targets), IsOk());
+    return stage->TakeLoss();
+  };
+  const std::vector<float> ones(7, 1.0f);
+  Stage::StepOptions step;
+  step.learning_rate = 1e-2;
+  step.gradient_scales = ones;
+  step.keep_replaced = true;
+
+  std::vector<double> losses;
+  for (int64_t version = 0; version < 3; ++version) {
+    losses.push_back(loss_of(version));
+    ASSERT_THAT(stage->Forward(MicrobatchId(version), 0, version, ids, targets), IsOk());
+    ASSERT_THAT(stage->BackwardInput(MicrobatchId(version), version, Tensor(), 1.0f), IsOk());
+    ASSERT_THAT(stage->BackwardWeight(MicrobatchId(version), version), IsOk());
+    stage->CombineLocalTiedGradients();
+    if (version < 2) {
+      ASSERT_THAT(stage->Step(version + 1, step), IsOk());
+    }
+  }
+  EXPECT_EQ(std::set<double>(losses.begin(), losses.end()).size(), 3u);
+  EXPECT_EQ(stage->memory().versions_allocated, 3);
+  for (int64_t version = 0; version < 3; ++version) {
+    EXPECT_EQ(loss_of(version), losses[version]) << version;
+  }
+  // A fourth live version was not announced; once version 0 and 1 have died there is room again.
+  EXPECT_THAT(stage->Step(3, step),
+              StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("versions_max")));
+  step.oldest_live_version = 2;
+  ASSERT_THAT(stage->Step(3, step), IsOk());
+  EXPECT_EQ(loss_of(2), losses[2]);
+  EXPECT_EQ(stage->memory().versions_allocated, 3);
+  EXPECT_THAT(stage->Evaluate(1, ids, targets),
+              StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("version 1")));
+}
+
+TEST_P(BackendConformance, Evaluation_BetweenMicrobatches_ChangesNothing) {
+  GptConfig config = TinyGpt();
+  config.dropout = 0.2;
+  const Chain chain = MakeChain(config);
+  Pipeline plain(backend(), chain, OptionsFor({7}));
+  Pipeline watched(backend(), chain, OptionsFor({7}));
+  const Tokens tokens = TokensOf(99, {2, 20}, chain.vocabulary);
+  const Tensor ids = ToDevice(tokens.ids, {2, 20});
+  const Tensor targets = ToDevice(tokens.targets, {2, 20});
+  for (int step = 0; step < 2; ++step) {
+    plain.Step();
+    watched.Accumulate();
+    ASSERT_THAT(watched.stage(0).Evaluate(step, ids, targets), IsOk());
+    watched.Update();
+  }
+  EXPECT_EQ(plain.Digests(), watched.Digests());
+}
+
+TEST_P(BackendConformance, NextTokenLogits_AreThoseOfTheLossAndIgnoreLaterTokens) {
+  const Chain chain = MakeChain(TinyGpt());
+  Pipeline pipeline(backend(), chain, OptionsFor({7}));
+  Stage& stage = pipeline.stage(0);
+  std::vector<int32_t> ids = TokensOf(0, {2, 20}, chain.vocabulary).ids;
+  const std::vector<int32_t> targets = TokensOf(0, {2, 20}, chain.vocabulary).targets;
+  // The mean loss over all positions, from logits alone.
+  double sum = 0.0;
+  for (int64_t position = 0; position < 20; ++position) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<float> logits,
+                                  stage.NextTokenLogits(0, ToDevice(ids, {2, 20}), position));
+    ASSERT_EQ(logits.size(), 2u * 29u);
+    for (int64_t sample = 0; sample < 2; ++sample) {
+      double total = 0.0;
+      for (int64_t v = 0; v < 29; ++v) {
+        total += std::exp(static_cast<double>(logits[sample * 29 + v]));
+      }
+      sum += std::log(total) - logits[sample * 29 + targets[sample * 20 + position]];
+    }
+  }
+  ASSERT_THAT(stage.Evaluate(0, ToDevice(ids, {2, 20}), ToDevice(targets, {2, 20})), IsOk());
+  EXPECT_NEAR(stage.TakeLoss(), sum / 40, 1e-5);
+
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<float> before,
+                                stage.NextTokenLogits(0, ToDevice(ids, {2, 20}), 7));
+  for (int64_t t = 8; t < 20; ++t) {
+    ids[t] = 0;
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<float> after,
+                                stage.NextTokenLogits(0, ToDevice(ids, {2, 20}), 7));
+  EXPECT_EQ(before, after);
+}
+
+// The keep rate of the embedding's dropout, and that masks differ between samples but not between
+// places of a sample in its microbatch.
+TEST_P(BackendConformance, Dropout_Mask_HasItsRateAndFollowsTheSample) {
+  for (const double probability : {0.1, 0.5}) {
+    const int64_t width = 200;
+    const LayerSpec spec{"embedding", EmbeddingLayer{4, 50, width, probability}, {}};
+    const BatchShape shape{4, 50};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto layer,
+                                  backend().MakeLayer(spec, shape, Precision::kF32));
+    const Tensor ones = ToDevice(std::vector<float>(50 * width, 0.5f), {50 * width});
+    const int64_t offsets[] = {0, 0};
+    const WeightView weights{ones.data<float>(), nullptr, offsets};
+    Tape tape;
+    tape.input = ToDevice(std::vector<int32_t>(4 * 50, 0), {4, 50});
+    const auto mask_of = [&](uint64_t seed, int layer_index, int64_t first_sample) {
+      const Tensor output = Poisoned(DType::kF32, {4, 50, width});
+      EXPECT_THAT(layer->Forward({seed, layer_index, first_sample}, weights, tape, output), IsOk());
+      return ToHost(output);
+    };
+    const std::vector<float> mask = mask_of(1, 0, 10);
+    const auto count = static_cast<double>(mask.size());
+    const auto kept = static_cast<double>(
+        std::count_if(mask.begin(), mask.end(), [](float value) { return value != 0.0f; }));
+    const double deviation = std::sqrt(probability * (1 - probability) / count);
+    EXPECT_NEAR(kept / count, 1 - probability, 5 * deviation);
+    for (const float value : mask) {
+      EXPECT_TRUE(value == 0.0f || std::abs(value - 1 / (1 - probability)) < 1e-6);
+    }
+    // Sample 12 is row 2 of a microbatch that begins at 10, and row 0 of one that begins at 12.
+    const std::vector<float> later = mask_of(1, 0, 12);
+    EXPECT_TRUE(
+        std::equal(later.begin(), later.begin() + 2 * 50 * width, mask.begin() + 2 * 50 * width));
+    EXPECT_FALSE(std::equal(later.begin(), later.begin() + 50 * width, mask.begin()));
+    EXPECT_NE(mask_of(2, 0, 10), mask);
+    EXPECT_NE(mask_of(1, 1, 10), mask);
+    EXPECT_EQ(mask_of(1, 0, 10), mask);
+  }
+}
+
+// F and I must use the same masks: differences of the loss of one microbatch, whose masks stay, with
+// dropout on in every layer.
+TEST_P(BackendConformance, Dropout_Gradients_MatchDifferencesOfTheMaskedLoss) {
+  GptConfig config = TinyGpt();
+  config.dropout = 0.3;
+  const Chain chain = MakeChain(config);
+  Pipeline::Options options = OptionsFor({7});
+  options.microbatches = 1;
+  Pipeline pipeline(backend(), chain, options);
+  Stage& stage = pipeline.stage(0);
+  // Larger weights than the initial ones, so that every layer matters.
+  for (int layer = 0; layer < 7; ++layer) {
+    std::vector<NamedArray> arrays = stage.LayerWeights(layer);
+    for (NamedArray& array : arrays) {
+      for (float& value : array.values) {
+        value *= array.shape.size() == 2 ? 8.0f : 1.0f;
+      }
+    }
+    if (layer < 6) {
+      ASSERT_THAT(stage.LoadLayerWeights(layer, arrays), IsOk());
+    }
+  }
+  pipeline.Accumulate();
+  const std::vector<NamedArray> gradients_of[] = {stage.LayerGradients(1), stage.LayerGradients(2)};
+  for (const int layer : {1, 2}) {
+    const std::vector<NamedArray> weights = stage.LayerWeights(layer);
+    const std::vector<NamedArray>& gradients = gradients_of[layer - 1];
+    // Along the gradient itself the slope is its squared norm.
+    double squared = 0.0;
+    for (const NamedArray& gradient : gradients) {
+      for (const float value : gradient.values) {
+        squared += static_cast<double>(value) * value;
+      }
+    }
+    const double step = 2e-2 / std::sqrt(squared);
+    const auto loss_at = [&](double distance) {
+      std::vector<NamedArray> moved = weights;
+      for (size_t p = 0; p < moved.size(); ++p) {
+        for (size_t i = 0; i < moved[p].values.size(); ++i) {
+          moved[p].values[i] += static_cast<float>(distance * gradients[p].values[i]);
+        }
+      }
+      EXPECT_THAT(stage.LoadLayerWeights(layer, moved), IsOk());
+      const double loss = pipeline.Accumulate();  // the same microbatch: no update in between
+      return loss;
+    };
+    const double slope =
+        (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) /
+        (12 * step);
+    EXPECT_NEAR(slope / squared, 1.0, 2e-3) << chain.layers[layer].name;
+    ASSERT_THAT(stage.LoadLayerWeights(layer, weights), IsOk());
+  }
+}
+
+TEST_P(BackendConformance, Checkpoint_LoadedIntoAnotherPartition_ContinuesWithTheSameBits) {
+  const Chain chain = MakeChain(TinyGpt());
+  Pipeline original(backend(), chain, OptionsFor({3, 4}));
+  Pipeline copy(backend(), chain, OptionsFor({7}));
+  // Both pipelines count their own steps, so the copy takes as many before it is overwritten.
+  original.Step();
+  original.Step();
+  copy.Step();
+  copy.Step();
+  for (int layer = 0; layer < 7; ++layer) {
+    Stage& source = original.stage(layer < 3 ? 0 : 1);
+    const int local = layer < 3 ? layer : layer - 3;
+    ASSERT_THAT(copy.stage(0).LoadLayerWeights(layer, source.LayerWeights(local)), IsOk());
+    ASSERT_THAT(copy.stage(0).LoadLayerOptimizerState(layer, source.LayerOptimizerState(local)),
+                IsOk());
+  }
+  copy.stage(0).SetVersion(2);
+  EXPECT_EQ(original.Step(), copy.Step());
+  EXPECT_EQ(original.Digests(), copy.Digests());
+}
+
+TEST_P(BackendConformance, SteadyState_TakesNoMemoryFromTheSource) {
+  const Chain chain = MakeChain(TinyGpt());
+  Pipeline::Options options = OptionsFor({3, 4});
+  options.weights_delay = 2;
+  Pipeline pipeline(backend(), chain, options);
+  pipeline.Step();
+  pipeline.Step();
+  const BufferPool::Stats warm = backend().pool().stats();
+  for (int step = 0; step < 5; ++step) {
+    pipeline.Step();
+  }
+  const BufferPool::Stats later = backend().pool().stats();
+  EXPECT_EQ(later.allocations, warm.allocations);
+  EXPECT_EQ(later.bytes_held, warm.bytes_held);
+  EXPECT_EQ(later.bytes_in_use, warm.bytes_in_use);
+}
+
+TEST_P(BackendConformance, MicrobatchesInFlight_OutOfOrderBackward_GivesEachItsOwnGradient) {
+  const Chain chain = MakeChain(TinyGpt());
+  StageOptions options;
+  options.layers = {1, 2};
+  options.batch = {2, 20};
+  options.microbatches_in_flight_max = 3;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), chain, options));
+  stage->InitializeWeights();
+  const auto input_of = [&](int m) {
+    std::vector<float> values(2 * 20 * 36);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = std::sin(static_cast<float>(i * (m + 1)));
+    }
+    return ToDevice(values, {2, 20, 36});
+  };
+  std::map<int, std::vector<float>> alone;
+  for (const int m : {0, 1, 2}) {
+    ASSERT_THAT(stage->Forward(MicrobatchId(m), 2 * m, 0, input_of(m), Tensor()), IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor gradient,
+                                  stage->BackwardInput(MicrobatchId(m), 0, input_of(m + 3), 1.0f));
+    ASSERT_THAT(stage->BackwardWeight(MicrobatchId(m), 0), IsOk());
+    alone[m] = ToHost(gradient);
+  }
+  for (const int m : {0, 1, 2}) {
+    ASSERT_THAT(stage->Forward(MicrobatchId(m), 2 * m, 0, input_of(m), Tensor()), IsOk());
+  }
+  for (const int m : {2, 0, 1}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor gradient,
+                                  stage->BackwardInput(MicrobatchId(m), 0, input_of(m + 3), 1.0f));
+    EXPECT_EQ(ToHost(gradient), alone[m]) << m;
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,164 @@
+// What is special about the CPU back-end: threads, its name, and no allocation in steady state.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <set>
+#include <thread>
+
+#include "compute/cpu/threads.h"
+#include "tests/compute/conformance.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+// While set, allocations by anyone but oneDNN are counted. oneDNN builds a small map of arguments on the
+// heap for every primitive it runs, which no caller can avoid.
+std::atomic<bool> counting{false};
+std::atomic<int64_t> allocations{0};
+
+bool InOneDnn(void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 && std::strstr(info.dli_fname, "libdnnl") != nullptr;
+}
+
+void* CountedAllocation(size_t size_bytes, void* caller) {
+  if (counting.load(std::memory_order_relaxed) && !InOneDnn(caller)) {
+    allocations.fetch_add(1, std::memory_order_relaxed);
+  }
+  void* const data = std::malloc(size_bytes);
+  if (data == nullptr) {
+    std::abort();
+  }
+  return data;
+}
+
+TEST(CpuBackend, TrainingSteps_InSteadyState_AllocateNothing) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
+  GptConfig config = TinyGpt();
+  config.dropout = 0.1;
+  const Chain chain = *BuildGpt(config);
+  for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
+    StageOptions options;
+    options.layers = {0, chain.size()};
+    options.batch = {2, 20};
+    options.precision = precision;
+    options.optimizer = AdamWConfig{};
+    options.versions_max = 2;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(*backend, chain, options));
+    stage->InitializeWeights();
+    const Tokens tokens = TokensOf(0, options.batch, chain.vocabulary);
+    const Tensor ids = backend->pool().AcquireTensor(DType::kI32, {2, 20});
+    const Tensor targets = backend->pool().AcquireTensor(DType::kI32, {2, 20});
+    std::copy(tokens.ids.begin(), tokens.ids.end(), ids.data<int32_t>());
+    std::copy(tokens.targets.begin(), tokens.targets.end(), targets.data<int32_t>());
+    const std::vector<float> ones(chain.size(), 1.0f);
+    std::vector<double> norms(chain.size());
+    const auto train = [&](int64_t version) {
+      const MicrobatchId id(version);
+      ASSERT_TRUE(stage->Forward(id, version, version, ids, targets).ok());
+      stage->TakeLoss();
+      ASSERT_TRUE(stage->BackwardInput(id, version, Tensor(), 1.0f).ok());
+      ASSERT_TRUE(stage->BackwardWeight(id, version).ok());
+      stage->CombineLocalTiedGradients();
+      stage->LayerSquaredNorms(absl::MakeSpan(norms));
+      Stage::StepOptions step;
+      step.learning_rate = 1e-3;
+      step.gradient_scales = ones;
+      step.keep_replaced = true;
+      step.oldest_live_version = version;
+      ASSERT_TRUE(stage->Step(version + 1, step).ok());
+    };
+    for (int64_t version = 0; version < 3; ++version) {
+      train(version);
+    }
+    allocations = 0;
+    counting = true;
+    for (int64_t version = 3; version < 8; ++version) {
+      train(version);
+    }
+    counting = false;
+    EXPECT_EQ(allocations, 0) << (precision == Precision::kBf16 ? "bf16" : "f32");
+  }
+}
+
+TEST(CpuBackend, ThreadsOutOfRange_AreRefused) {
+  for (const int threads : {0, -1, 100000}) {
+    EXPECT_THAT(MakeCpuBackend(threads),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         testing::HasSubstr(std::to_string(threads) + " threads")));
+  }
+}
+
+TEST(CpuBackend, Name_SaysLibraryInstructionsAndThreads) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(2));
+  EXPECT_THAT(std::string(backend->name()),
+              testing::MatchesRegex("cpu \\(oneDNN [0-9.]+, [a-z0-9 ]+, 2 threads\\)"));
+}
+
+// A new thread has OpenMP's default of one thread per core; the back-end's own number must hold there.
+TEST(CpuBackend, UsedFromAnotherThread_GivesTheSameBits) {
+  const Chain chain = *BuildGpt(TinyGpt());
+  Pipeline::Options options;
+  options.layers_per_stage = {7};
+  options.batch = {2, 20};
+  const auto digests = [&] {
+    const auto backend = *MakeCpuBackend(1);
+    Pipeline pipeline(*backend, chain, options);
+    pipeline.Step();
+    return pipeline.Digests();
+  };
+  const std::vector<std::string> here = digests();
+  std::vector<std::string> there;
+  std::thread([&] { there = digests(); }).join();
+  EXPECT_EQ(here, there);
+}
+
+TEST(CudaBackend, BuildWithoutIt_SaysSo) {
+  EXPECT_THAT(MakeCudaBackend(0), StatusIs(absl::StatusCode::kUnavailable,
+                                           testing::HasSubstr("computes on the CPU only")));
+}
+
+TEST(Threads, For_RunsEveryIterationOnce) {
+  for (const int count : {1, 2, 5}) {
+    const Threads threads(count);
+    for (const int64_t iterations : {0, 1, 7, 100}) {
+      std::vector<std::atomic<int>> runs(iterations);
+      threads.For(iterations, [&](int64_t i, int thread) {
+        EXPECT_GE(thread, 0);
+        EXPECT_LT(thread, count);
+        ++runs[i];
+      });
+      for (int64_t i = 0; i < iterations; ++i) {
+        EXPECT_EQ(runs[i], 1);
+      }
+    }
+  }
+}
+
+TEST(Threads, ForBlocks_CoversRowsInBlocks) {
+  std::vector<std::array<int64_t, 3>> blocks;
+  Threads(1).ForBlocks(70, 32, [&](int64_t first, int64_t count, int64_t index) {
+    blocks.push_back({first, count, index});
+  });
+  EXPECT_EQ(blocks, (std::vector<std::array<int64_t, 3>>{{0, 32, 0}, {32, 32, 1}, {64, 6, 2}}));
+}
+
+}  // namespace
+}  // namespace penstock
+
+void* operator new(size_t size_bytes) {
+  return penstock::CountedAllocation(size_bytes, __builtin_return_address(0));
+}
+void* operator new[](size_t size_bytes) {
+  return penstock::CountedAllocation(size_bytes, __builtin_return_address(0));
+}
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete[](void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }
+void operator delete[](void* data, size_t) noexcept { std::free(data); }

@@ -1,0 +1,232 @@
+// Kernels of every instruction set this machine has, against plain loops in double. The suite of
+// conformance.h sees the fastest set only.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "base/random.h"
+#include "compute/cpu/kernels/best.h"
+
+namespace penstock {
+namespace {
+
+class CpuKernels : public ::testing::TestWithParam<const Kernels*> {
+ protected:
+  const Kernels& kernels() { return *GetParam(); }
+};
+
+std::vector<float> RandomFloats(int64_t count, double deviation, uint64_t purpose = 1) {
+  RandomStream random(1, purpose);
+  std::vector<float> values(count);
+  std::generate(values.begin(), values.end(),
+                [&] { return static_cast<float>(deviation * random.Normal()); });
+  return values;
+}
+
+// Widths around the lanes of every instruction set.
+const std::vector<int64_t> kWidths = {1, 3, 4, 7, 8, 9, 15, 16, 17, 33, 64, 100};
+
+TEST_P(CpuKernels, BiasGelu_MatchesTheTanhFormAndItsDerivative) {
+  const double root = std::sqrt(2.0 / std::numbers::pi);
+  std::vector<float> z;
+  for (double value = -12.0; value <= 12.0; value += 0.01) {
+    z.push_back(static_cast<float>(value));
+  }
+  const auto width = static_cast<int64_t>(z.size());
+  const std::vector<float> bias(width, 0.0f);
+  std::vector<float> derivative(width), gelu(width);
+  kernels().f32.bias_gelu(1, width, z.data(), bias.data(), derivative.data(), gelu.data());
+  for (int64_t i = 0; i < width; ++i) {
+    const double x = z[i];
+    const double u = root * (x + 0.044715 * x * x * x);
+    const double slope = root * (1 + 3 * 0.044715 * x * x);
+    // 1 + tanh u, written so that it does not cancel.
+    const double one_plus_tanh = 2.0 / (1.0 + std::exp(-2 * u));
+    const double expected = 0.5 * x * one_plus_tanh;
+    const double sech = 1.0 / std::cosh(u);
+    // Relative, also in the far negative tail (where rounding u is what remains) down to the
+    // smallest floats.
+    EXPECT_NEAR(gelu[i], expected, (1e-6 + 5e-7 * std::abs(u)) * std::abs(expected) + 1e-36) << x;
+    EXPECT_NEAR(derivative[i], 0.5 * one_plus_tanh + 0.5 * x * sech * sech * slope, 1e-6) << x;
+  }
+}
+
+TEST_P(CpuKernels, CausalSoftmax_SumsToOneAndHidesTheFuture) {
+  for (const int64_t rows : {1, 5, 16, 40}) {
+    for (const int64_t first_row : {0, 3, 64}) {
+      const int64_t columns = first_row + rows;
+      std::vector<float> scores = RandomFloats(rows * columns, 5.0);
+      const std::vector<float> original = scores;
+      std::vector<float> log_sums(rows), inverse_sums(rows);
+      kernels().causal_softmax({rows, columns, columns, first_row}, scores.data(), log_sums.data(),
+                               inverse_sums.data());
+      for (int64_t r = 0; r < rows; ++r) {
+        double sum = 0.0;
+        for (int64_t c = 0; c <= first_row + r; ++c) {
+          sum += std::exp(static_cast<double>(original[r * columns + c]));
+        }
+        EXPECT_NEAR(log_sums[r], std::log(sum), 1e-5);
+        for (int64_t c = 0; c < columns; ++c) {
+          const double expected =
+              c <= first_row + r ? std::exp(static_cast<double>(original[r * columns + c])) / sum
+                                 : 0.0;
+          EXPECT_NEAR(scores[r * columns + c] * inverse_sums[r], expected, 1e-6);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CpuKernels, CausalSoftmax_ScoresFarApart_NeitherOverflowNorVanish) {
+  std::vector<float> scores = {-1e30f, 3e4f, 2.99e4f, 3e4f};
+  float log_sum = 0.0f, inverse_sum = 0.0f;
+  kernels().causal_softmax({1, 4, 4, 3}, scores.data(), &log_sum, &inverse_sum);
+  EXPECT_NEAR(scores[0] * inverse_sum, 0.0, 1e-30);
+  EXPECT_NEAR(scores[1] * inverse_sum, 0.5, 1e-6);
+  EXPECT_NEAR(scores[3] * inverse_sum, 0.5, 1e-6);
+}
+
+TEST_P(CpuKernels, CrossEntropy_AndItsGradient_MatchTheFormula) {
+  for (const int64_t vocabulary : kWidths) {
+    const int64_t rows = 3;
+    const std::vector<float> logits = RandomFloats(rows * vocabulary, 3.0);
+    const std::vector<int32_t> targets = {0, static_cast<int32_t>(vocabulary - 1),
+                                          static_cast<int32_t>(vocabulary / 2)};
+    std::vector<float> log_sums(rows), gradient(rows * vocabulary);
+    const double loss =
+        kernels().cross_entropy(rows, vocabulary, logits.data(), targets.data(), log_sums.data());
+    kernels().f32.cross_entropy_gradient(rows, vocabulary, logits.data(), targets.data(),
+                                         log_sums.data(), 0.25f, gradient.data());
+    double expected_loss = 0.0;
+    for (int64_t r = 0; r < rows; ++r) {
+      double sum = 0.0;
+      for (int64_t v = 0; v < vocabulary; ++v) {
+        sum += std::exp(static_cast<double>(logits[r * vocabulary + v]));
+      }
+      expected_loss += std::log(sum) - logits[r * vocabulary + targets[r]];
+      for (int64_t v = 0; v < vocabulary; ++v) {
+        const double probability = std::exp(static_cast<double>(logits[r * vocabulary + v])) / sum;
+        EXPECT_NEAR(gradient[r * vocabulary + v], 0.25 * (probability - (v == targets[r] ? 1 : 0)),
+                    1e-6)
+            << "vocabulary " << vocabulary;
+      }
+    }
+    EXPECT_NEAR(loss, expected_loss, 1e-5) << "vocabulary " << vocabulary;
+  }
+}
+
+TEST_P(CpuKernels, LayerNorm_OfAnyWidth_HasMeanZeroAndVarianceOne) {
+  for (const int64_t width : kWidths) {
+    const int64_t rows = 2;
+    std::vector<float> input = RandomFloats(rows * width, 3.0);
+    for (float& value : input) {
+      value += 100.0f;  // a mean far from zero must not cost precision
+    }
+    const std::vector<float> gain(width, 1.0f), bias(width, 0.0f);
+    std::vector<float> mean(rows), inverse(rows), output(rows * width);
+    kernels().f32.layer_norm(
+        {rows, width, input.data(), gain.data(), bias.data(), mean.data(), inverse.data()},
+        output.data());
+    for (int64_t r = 0; r < rows; ++r) {
+      double sum = 0.0, squares = 0.0, true_sum = 0.0;
+      for (int64_t c = 0; c < width; ++c) {
+        sum += output[r * width + c];
+        squares += static_cast<double>(output[r * width + c]) * output[r * width + c];
+        true_sum += input[r * width + c];
+      }
+      EXPECT_NEAR(mean[r], true_sum / static_cast<double>(width), 1e-4) << width;
+      EXPECT_NEAR(sum / static_cast<double>(width), 0.0, 2e-5) << width;
+      if (width > 2) {
+        EXPECT_NEAR(squares / static_cast<double>(width), 1.0, 1e-3) << width;
+      }
+    }
+  }
+}
+
+TEST_P(CpuKernels, MaskColumnSums_WithoutDropout_CopiesAndSums) {
+  for (const int64_t width : kWidths) {
+    const int64_t rows = 5;
+    const std::vector<float> values = RandomFloats(rows * width, 1.0);
+    std::vector<float> copy(rows * width), sums(width, 99.0f);
+    kernels().f32.mask_column_sums(rows, width, values.data(), nullptr, copy.data(), sums.data());
+    EXPECT_EQ(copy, values);
+    for (int64_t c = 0; c < width; ++c) {
+      double expected = 0.0;
+      for (int64_t r = 0; r < rows; ++r) {
+        expected += values[r * width + c];
+      }
+      EXPECT_NEAR(sums[c], expected, 1e-5) << width;
+    }
+  }
+}
+
+// The mask is defined by base/random.h; every instruction set computes the same one.
+TEST_P(CpuKernels, Dropout_Mask_IsPhiloxOfItsPlace) {
+  const int64_t width = 150, time = 4, rows = 7;
+  DropoutRows dropout;
+  dropout.key = 0x123456789ABCDEF;
+  dropout.layer = 9;
+  dropout.first_sample = (int64_t{1} << 33) + 5;
+  dropout.time = time;
+  dropout.first_row = 2;
+  dropout.drop_below = 0x40000000;
+  dropout.scale = 2.0f;
+  const std::vector<float> ones(rows * width, 1.0f);
+  std::vector<float> masked(rows * width), sums(width);
+  kernels().f32.mask_column_sums(rows, width, ones.data(), &dropout, masked.data(), sums.data());
+  const int64_t groups = 3;  // of 64 columns
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t row = dropout.first_row + r;
+    const auto sample = static_cast<uint64_t>(dropout.first_sample + row / time);
+    for (int64_t c = 0; c < width; ++c) {
+      const int64_t group = row % time * groups + c / 64;
+      const auto counter = static_cast<uint32_t>(group * 16 + c % 16);
+      const uint32_t word =
+          Philox(dropout.key, {counter, dropout.layer, static_cast<uint32_t>(sample),
+                               static_cast<uint32_t>(sample >> 32)})[c % 64 / 16];
+      ASSERT_EQ(masked[r * width + c], word < dropout.drop_below ? 0.0f : 2.0f)
+          << "row " << r << ", column " << c;
+    }
+  }
+}
+
+TEST_P(CpuKernels, AdamW_AndSgd_OfAnyCount_TouchNothingBehindTheEnd) {
+  for (const int64_t count : kWidths) {
+    const std::vector<float> gradients = RandomFloats(count + 4, 1.0, 2);
+    std::vector<float> weights = RandomFloats(count + 4, 1.0, 3);
+    std::vector<float> mean(count + 4, 0.5f), square(count + 4, 0.5f);
+    std::vector<Bf16> mirror(count + 4, 0xABCD);
+    const std::vector<float> before = weights;
+    kernels().adamw({1.0f, 0.9f, 0.99f, 0.1f, 0.01f, 1.0f, 0.1f, 1.0f, 1e-8f}, count,
+                    weights.data(), gradients.data(), mean.data(), square.data(), weights.data(),
+                    mirror.data());
+    kernels().sgd({1.0f, 0.9f, 0.0f, 0.1f}, count, weights.data(), gradients.data(), mean.data(),
+                  weights.data(), mirror.data());
+    for (int64_t i = 0; i < count + 4; ++i) {
+      EXPECT_EQ(weights[i] != before[i], i < count) << count << ": " << i;
+      EXPECT_EQ(mirror[i] != 0xABCD, i < count) << count << ": " << i;
+      EXPECT_EQ(mean[i] != 0.5f, i < count) << count << ": " << i;
+    }
+  }
+}
+
+TEST_P(CpuKernels, SquaredNorm_OfAnyCount_IsExactForSmallIntegers) {
+  for (const int64_t count : kWidths) {
+    std::vector<float> values(count);
+    double expected = 0.0;
+    for (int64_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>(i + 1);
+      expected += static_cast<double>(i + 1) * static_cast<double>(i + 1);
+    }
+    EXPECT_EQ(kernels().squared_norm(count, values.data()), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllInstructionSets, CpuKernels, ::testing::ValuesIn(SupportedKernels()),
+                         [](const auto& info) { return std::string(info.param->instruction_set); });
+
+}  // namespace
+}  // namespace penstock

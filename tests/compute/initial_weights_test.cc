@@ -1,0 +1,57 @@
+#include "compute/initial_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace penstock {
+namespace {
+
+using ::testing::Each;
+
+ParameterSpec Normal(std::string name, int64_t size, double deviation) {
+  return {std::move(name), {size}, ParameterSpec::Init::kNormal, deviation, true};
+}
+
+TEST(InitialWeights, Normal_HasItsMeanDeviationAndTails) {
+  const std::vector<float> values = InitialWeights(Normal("w", 100001, 0.02), 1);
+  ASSERT_EQ(values.size(), 100001u);
+  double sum = 0.0, squares = 0.0;
+  int beyond_two = 0;
+  for (const float value : values) {
+    ASSERT_TRUE(std::isfinite(value));
+    sum += value;
+    squares += static_cast<double>(value) * value;
+    beyond_two += std::abs(value) > 0.04f ? 1 : 0;
+  }
+  const auto count = static_cast<double>(values.size());
+  EXPECT_NEAR(sum / count, 0.0, 5 * 0.02 / std::sqrt(count));
+  EXPECT_NEAR(std::sqrt(squares / count), 0.02, 0.02 * 5 / std::sqrt(2 * count));
+  EXPECT_NEAR(beyond_two / count, 0.0455, 0.004);  // of a normal distribution
+}
+
+TEST(InitialWeights, SameSeedAndName_AreTheSameNumbers) {
+  EXPECT_EQ(InitialWeights(Normal("w", 50, 1.0), 1), InitialWeights(Normal("w", 50, 1.0), 1));
+}
+
+TEST(InitialWeights, OtherSeedOrName_AreOtherNumbers) {
+  const std::vector<float> values = InitialWeights(Normal("w", 50, 1.0), 1);
+  EXPECT_NE(InitialWeights(Normal("w", 50, 1.0), 2), values);
+  EXPECT_NE(InitialWeights(Normal("v", 50, 1.0), 1), values);
+}
+
+// An element's number depends on its place alone, not on how many there are.
+TEST(InitialWeights, LargerParameter_BeginsWithTheSameNumbers) {
+  const std::vector<float> few = InitialWeights(Normal("w", 9, 1.0), 1);
+  const std::vector<float> many = InitialWeights(Normal("w", 90, 1.0), 1);
+  EXPECT_TRUE(std::equal(few.begin(), few.end(), many.begin()));
+}
+
+TEST(InitialWeights, ConstantParameters_AreConstant) {
+  EXPECT_THAT(InitialWeights({"b", {3, 4}, ParameterSpec::Init::kZeros}, 1), Each(0.0f));
+  EXPECT_THAT(InitialWeights({"g", {3, 4}, ParameterSpec::Init::kOnes}, 1), Each(1.0f));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,89 @@
+#include "compute/parameter_arena.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/gpt.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Chain MakeChain(bool tied) {
+  GptConfig config;
+  config.layers = 1;
+  config.width = 10;
+  config.heads = 2;
+  config.context = 3;
+  config.vocabulary = 7;
+  config.tied_head = tied;
+  return *BuildGpt(config);
+}
+
+ParameterArena Layout(const Chain& chain, int first, int count) {
+  return ParameterArena(absl::MakeConstSpan(chain.layers).subspan(first, count));
+}
+
+// 70 floats of wte take 80, 30 of wpe take 32, 10 of a norm take 16.
+TEST(ParameterArena, Offsets_AreMultiplesOf16InOrder) {
+  const ParameterArena arena = Layout(MakeChain(false), 0, 2);
+  EXPECT_THAT(arena.weight_offsets(0), ElementsAre(0, 80));
+  EXPECT_THAT(arena.weight_offsets(1), ElementsAre(112, 128, 144, 448, 480, 592));
+  EXPECT_EQ(arena.weight_count(), 608);
+  EXPECT_EQ(arena.gradient_count(), 608);
+  EXPECT_EQ(arena.tied_count(), 0);
+  EXPECT_FALSE(arena.both_uses());
+}
+
+TEST(ParameterArena, Slices_CoverEachParameterOnce) {
+  const Chain chain = MakeChain(true);
+  const ParameterArena arena = Layout(chain, 0, chain.size());
+  int64_t previous_end = 0;
+  int64_t count = 0;
+  for (int layer = 0; layer < chain.size(); ++layer) {
+    for (const ParameterSlice& slice : arena.slices(layer)) {
+      EXPECT_GE(slice.offset, previous_end);
+      EXPECT_EQ(slice.offset % 16, 0);
+      previous_end = slice.offset + slice.count;
+      count += slice.count;
+    }
+  }
+  EXPECT_EQ(count, chain.parameter_count());
+  EXPECT_LE(previous_end, arena.weight_count());
+}
+
+TEST(ParameterArena, TiedHeadWithEmbedding_SharesTheWeightButNotTheGradient) {
+  const Chain chain = MakeChain(true);
+  const ParameterArena arena = Layout(chain, 0, chain.size());
+  EXPECT_TRUE(arena.both_uses());
+  EXPECT_EQ(arena.tied_count(), 70);
+  EXPECT_THAT(arena.weight_offsets(4), ElementsAre(0));
+  EXPECT_THAT(arena.gradient_offsets(0), ElementsAre(0, 80));
+  EXPECT_THAT(arena.gradient_offsets(4), ElementsAre(arena.weight_count()));
+  EXPECT_EQ(arena.gradient_count(), arena.weight_count() + 80);
+  EXPECT_THAT(arena.slices(4), IsEmpty());
+}
+
+TEST(ParameterArena, TiedHeadAlone_HasACopyInFront) {
+  const Chain chain = MakeChain(true);
+  const ParameterArena arena = Layout(chain, 3, 2);  // final norm, head
+  EXPECT_FALSE(arena.both_uses());
+  EXPECT_EQ(arena.tied_count(), 70);
+  EXPECT_THAT(arena.weight_offsets(0), ElementsAre(80, 96));
+  EXPECT_THAT(arena.weight_offsets(1), ElementsAre(0));
+  EXPECT_EQ(arena.gradient_count(), arena.weight_count());
+  ASSERT_EQ(arena.slices(1).size(), 1u);
+  EXPECT_EQ(arena.slices(1)[0].count, 70);
+}
+
+TEST(ParameterArena, UntiedHead_IsAnOrdinaryLayer) {
+  const Chain chain = MakeChain(false);
+  const ParameterArena arena = Layout(chain, 0, chain.size());
+  EXPECT_FALSE(arena.both_uses());
+  EXPECT_GT(arena.weight_offsets(4)[0], 0);
+}
+
+}  // namespace
+}  // namespace penstock

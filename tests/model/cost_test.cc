@@ -1,0 +1,58 @@
+// Costs against hand-counted multiply-adds.
+#include <gtest/gtest.h>
+
+#include "model/gpt.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kTime = 32, kWidth = 64, kVocabulary = 100;
+
+Chain MakeChain() {
+  GptConfig config;
+  config.layers = 1;
+  config.width = 64;
+  config.heads = 4;
+  config.context = 32;
+  config.vocabulary = 100;
+  return *BuildGpt(config);
+}
+
+TEST(EstimateCost, Attention_CountsLinearMapsAndTheCausalHalf) {
+  const Chain chain = MakeChain();
+  const LayerCost cost = EstimateCost(chain, chain.layers[1]);
+  const double linear = 2 * kTime * kWidth * (3 * kWidth + kWidth);
+  const double product = 2 * kTime * kTime * kWidth / 2;  // scores, or scores times values
+  EXPECT_DOUBLE_EQ(cost.forward_flops, linear + 2 * product);
+  EXPECT_DOUBLE_EQ(cost.backward_input_flops, linear + 5 * product);
+  EXPECT_DOUBLE_EQ(cost.backward_weight_flops, linear);
+  EXPECT_EQ(cost.parameter_bytes, 4 * (2 * 64 + 64 * 192 + 192 + 64 * 64 + 64));
+  EXPECT_EQ(cost.activation_bytes, 4 * 32 * 64);
+}
+
+TEST(EstimateCost, Mlp_AllPassesCostTheSame) {
+  const Chain chain = MakeChain();
+  const LayerCost cost = EstimateCost(chain, chain.layers[2]);
+  const double linear = 2 * 2 * kTime * kWidth * 4 * kWidth;
+  EXPECT_DOUBLE_EQ(cost.forward_flops, linear);
+  EXPECT_DOUBLE_EQ(cost.backward_input_flops, linear);
+  EXPECT_DOUBLE_EQ(cost.backward_weight_flops, linear);
+}
+
+TEST(EstimateCost, Head_HasLogitsAndNoActivation) {
+  const Chain chain = MakeChain();
+  const LayerCost cost = EstimateCost(chain, chain.layers.back());
+  EXPECT_DOUBLE_EQ(cost.forward_flops, 2 * kTime * kWidth * kVocabulary);
+  EXPECT_EQ(cost.activation_bytes, 0);
+}
+
+TEST(EstimateCost, Embedding_HasNoGradientOfItsInput) {
+  const Chain chain = MakeChain();
+  const LayerCost cost = EstimateCost(chain, chain.layers[0]);
+  EXPECT_DOUBLE_EQ(cost.backward_input_flops, 0.0);
+  EXPECT_GT(cost.backward_weight_flops, 0.0);
+}
+
+}  // namespace
+}  // namespace penstock
