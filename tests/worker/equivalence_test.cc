@@ -1,0 +1,239 @@
+// The cluster against the serial reference, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "schedule/catalog/catalog.h"
+#include "tests/support/status_matchers.h"
+#include "tests/worker/test_cluster.h"
+#include "tests/worker/test_job.h"
+#include "worker/run_plan.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kLayers = 7;
+
+class Equivalence : public ::testing::Test {
+ protected:
+  Equivalence() { AddTestText(files_); }
+
+  void ExpectEqual(const v1::JobSpec& spec, const std::vector<LayerRange>& layers,
+                   uint64_t delay_seed = 0) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained serial, TrainSerially(spec, layers, {}, files_));
+    ExpectClusterEquals(spec, layers, serial, delay_seed);
+  }
+
+  void ExpectClusterEquals(const v1::JobSpec& spec, const std::vector<LayerRange>& layers,
+                           const Trained& serial, uint64_t delay_seed = 0) {
+    std::string split;
+    for (const LayerRange& range : layers) absl::StrAppend(&split, range.count, " ");
+    SCOPED_TRACE(
+        absl::StrCat(spec.pipeline().method(), ", layers ", split, ", delays ", delay_seed));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        Trained cluster,
+        TrainCluster({.spec = spec, .layers = layers, .delay_seed = delay_seed}, files_));
+    ExpectSameTraining(cluster, serial);
+  }
+
+  // Every partition of the chain into up to 4 stages gives the bits of the serial reference.
+  void ExpectEveryPartitionEqual(const v1::JobSpec& spec) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained serial,
+                                  TrainSerially(spec, EvenSplit(kLayers, 1), {}, files_));
+    for (int stages = 1; stages <= 4; ++stages) {
+      for (const auto& layers : AllSplits(kLayers, stages)) {
+        ExpectClusterEquals(spec, layers, serial);
+      }
+    }
+  }
+
+  MemoryFiles files_;
+};
+
+void SetTied(v1::JobSpec& spec) { spec.mutable_model()->mutable_gpt()->set_tied_head(true); }
+void SetGlobalClip(v1::JobSpec& spec, double norm) {
+  spec.mutable_training()->mutable_clip()->set_global_norm(norm);
+}
+void SetLayerClip(v1::JobSpec& spec, double norm) {
+  spec.mutable_training()->mutable_clip()->set_layer_norm(norm);
+}
+void SetDropout(v1::JobSpec& spec) { spec.mutable_model()->mutable_gpt()->set_dropout(0.2); }
+
+TEST_F(Equivalence, OneFOneB_EveryPartitionIntoOneToFour) {
+  ExpectEveryPartitionEqual(SmallJob("1f1b"));
+}
+
+TEST_F(Equivalence, Gpipe_EveryPartitionIntoOneToFour) {
+  ExpectEveryPartitionEqual(SmallJob("gpipe"));
+}
+
+TEST_F(Equivalence, OneFOneB_TiedWithGlobalClippingAndDropout_EveryPartition) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  SetTied(spec);
+  SetGlobalClip(spec, 0.5);
+  SetDropout(spec);
+  ExpectEveryPartitionEqual(spec);
+}
+
+TEST_F(Equivalence, OneFOneB_TiedWithLayerClipping) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  SetTied(spec);
+  SetLayerClip(spec, 0.05);
+  for (int stages = 1; stages <= 4; ++stages) ExpectEqual(spec, EvenSplit(kLayers, stages));
+}
+
+TEST_F(Equivalence, OneFOneB_ClippingOfAllKindsChangesTheResult) {
+  v1::JobSpec none = SmallJob("1f1b");
+  v1::JobSpec global = none;
+  SetGlobalClip(global, 0.05);
+  v1::JobSpec layer = none;
+  SetLayerClip(layer, 0.01);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(none, EvenSplit(7, 1), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(global, EvenSplit(7, 1), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained c, TrainSerially(layer, EvenSplit(7, 1), {}, files_));
+  EXPECT_NE(a.weights_sha256, b.weights_sha256);
+  EXPECT_NE(b.weights_sha256, c.weights_sha256);
+  EXPECT_GT(b.steps[0].gradient_norm, 0.05);
+  EXPECT_EQ(a.steps[0].gradient_norm, 0.0);
+}
+
+TEST_F(Equivalence, OneFOneB_SgdWithMomentum) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  v1::SgdSpec& sgd = *spec.mutable_training()->mutable_optimizer()->mutable_sgd();
+  sgd.set_learning_rate(0.1);
+  sgd.set_momentum(0.9);
+  sgd.set_weight_decay(0.01);
+  for (int stages = 1; stages <= 4; ++stages) ExpectEqual(spec, EvenSplit(kLayers, stages));
+}
+
+TEST_F(Equivalence, OneFOneB_FewerMicrobatchesThanStages) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_training()->set_batch(2);
+  spec.mutable_training()->set_microbatches(2);
+  ExpectEqual(spec, EvenSplit(kLayers, 4));
+}
+
+TEST_F(Equivalence, OneFOneB_UnderRandomDelays) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  SetTied(spec);
+  SetGlobalClip(spec, 0.5);
+  for (uint64_t seed = 1; seed <= 4; ++seed) ExpectEqual(spec, EvenSplit(kLayers, 4), seed);
+}
+
+TEST_F(Equivalence, PipeDream_OneToFourStages) {
+  const v1::JobSpec spec = SmallJob("pipedream");
+  for (int stages = 1; stages <= 4; ++stages) ExpectEqual(spec, EvenSplit(kLayers, stages));
+}
+
+TEST_F(Equivalence, PipeDream_UnderRandomDelays) {
+  v1::JobSpec spec = SmallJob("pipedream");
+  SetDropout(spec);
+  for (int stages = 2; stages <= 4; ++stages) {
+    for (uint64_t seed = 1; seed <= 4; ++seed) ExpectEqual(spec, EvenSplit(kLayers, stages), seed);
+  }
+}
+
+TEST_F(Equivalence, PipeDream_LayerClippingAndCuts) {
+  v1::JobSpec spec = SmallJob("pipedream");
+  SetLayerClip(spec, 0.05);
+  spec.mutable_training()->set_steps(5);
+  spec.mutable_validation()->set_every_steps(2);
+  spec.mutable_validation()->set_batches(1);
+  for (int stages = 1; stages <= 4; ++stages) {
+    ExpectEqual(spec, EvenSplit(kLayers, stages), /*delay_seed=*/stages);
+  }
+}
+
+TEST_F(Equivalence, PipeDream_RangeShorterThanThePipeline) {
+  v1::JobSpec spec = SmallJob("pipedream");
+  spec.mutable_training()->set_batch(2);
+  spec.mutable_training()->set_microbatches(2);
+  spec.mutable_training()->set_steps(2);
+  spec.mutable_validation()->set_every_steps(1);
+  spec.mutable_validation()->set_batches(1);
+  ExpectEqual(spec, EvenSplit(kLayers, 5));
+}
+
+TEST_F(Equivalence, PipeDream_PartitionMatters) {
+  // The method is not synchronous: another partition reads other versions.
+  const v1::JobSpec spec = SmallJob("pipedream");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained two, TrainSerially(spec, Split({3, 4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained other, TrainSerially(spec, Split({4, 3}), {}, files_));
+  EXPECT_NE(two.weights_sha256, other.weights_sha256);
+}
+
+TEST_F(Equivalence, PipeDream_CutsMatter) {
+  const v1::JobSpec spec = SmallJob("pipedream");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained whole, TrainSerially(spec, Split({3, 4}), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained cut, TrainSerially(spec, Split({3, 4}), {1}, files_));
+  EXPECT_NE(whole.weights_sha256, cut.weights_sha256);
+}
+
+TEST_F(Equivalence, PipeDream_OneStageOneMicrobatch_IsPlainMinibatchTraining) {
+  // With nothing in flight and one update a step both methods are the same; their references share
+  // no rule for versions.
+  v1::JobSpec continuous = SmallJob("pipedream");
+  continuous.mutable_training()->set_microbatches(1);
+  v1::JobSpec synchronous = continuous;
+  synchronous.mutable_pipeline()->set_method("1f1b");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(continuous, EvenSplit(7, 1), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(synchronous, EvenSplit(7, 1), {}, files_));
+  ExpectSameTraining(a, b);
+}
+
+TEST_F(Equivalence, Validation_AtEveryCut_IsThatOfTheReference) {
+  v1::JobSpec spec = SmallJob("gpipe");
+  SetTied(spec);
+  spec.mutable_training()->set_steps(5);
+  spec.mutable_validation()->set_every_steps(2);
+  spec.mutable_validation()->set_batches(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained serial, TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+  ASSERT_EQ(serial.validations.size(), 3u);  // after 2, 4 and 5
+  for (int stages = 1; stages <= 4; ++stages) {
+    ExpectClusterEquals(spec, EvenSplit(kLayers, stages), serial, /*delay_seed=*/stages);
+  }
+}
+
+TEST_F(Equivalence, Losses_OverTraining_GoDown) {
+  v1::JobSpec spec = SmallJob("pipedream");
+  spec.mutable_training()->set_steps(40);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      Trained trained, TrainCluster({.spec = spec, .layers = EvenSplit(kLayers, 3)}, files_));
+  EXPECT_NEAR(trained.steps.front().loss, std::log(256.0), 0.5);
+  EXPECT_LT(trained.steps.back().loss, trained.steps.front().loss - 2.0);
+}
+
+// What the run counted is what the verifier proved.
+TEST_F(Equivalence, Counts_MeasuredInARun_EqualTheVerifiersExactly) {
+  for (const Method& method : Methods()) {
+    for (int stages = 1; stages <= 4; ++stages) {
+      v1::JobSpec spec = SmallJob(std::string(method.name));
+      spec.mutable_training()->set_steps(5);
+      spec.mutable_validation()->set_every_steps(2);
+      spec.mutable_validation()->set_batches(1);
+      const std::vector<LayerRange> layers = EvenSplit(kLayers, stages);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(RunPlan plan,
+                                    MakeRunPlan(MakeRequest(spec, layers, 0), RunLimits()));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          Trained trained, TrainCluster({.spec = spec, .layers = layers, .delay_seed = 9}, files_));
+      for (int s = 0; s < stages; ++s) {
+        SCOPED_TRACE(absl::StrCat(std::string(method.name), ", stage ", s, " of ", stages));
+        const StageCounts& expected = plan.counts[s];
+        const v1::StageReport& report = trained.reports[s];
+        EXPECT_EQ(report.staleness().max(), expected.staleness.max);
+        EXPECT_EQ(report.staleness().mean(), expected.staleness.mean());
+        EXPECT_EQ(report.version_drift().max(), expected.version_drift.max);
+        EXPECT_EQ(report.version_drift().mean(), expected.version_drift.mean());
+        EXPECT_EQ(report.versions_peak(), expected.versions_peak);
+        EXPECT_EQ(report.activations_peak(), expected.activations_peak);
+        EXPECT_EQ(report.updates(), expected.staleness.updates);
+        EXPECT_EQ(report.updates(), method.synchronous ? 5 : 20);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,249 @@
+#include "tests/worker/test_cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/fingerprint.h"
+#include "checkpoint/weights_digest.h"
+#include "job/resolve.h"
+#include "tests/worker/slow_transport.h"
+#include "tests/worker/test_job.h"
+
+namespace penstock {
+namespace {
+
+std::vector<std::string> WorkerNames(size_t count) {
+  std::vector<std::string> names;
+  for (size_t w = 0; w < count; ++w) names.push_back(absl::StrCat("worker-", w));
+  return names;
+}
+
+std::vector<int> OneStageEach(size_t count) {
+  std::vector<int> workers;
+  for (size_t w = 0; w < count; ++w) workers.push_back(static_cast<int>(w));
+  return workers;
+}
+
+}  // namespace
+
+TestCluster::TestCluster(ClusterOptions options, Files& files)
+    : options_(std::move(options)),
+      files_(files),
+      network_(WorkerNames(options_.layers.size()), OneStageEach(options_.layers.size())) {
+  const int count = static_cast<int>(options_.layers.size());
+  for (int w = 0; w < count; ++w) workers_.push_back(std::make_unique<Worker>());
+  for (int w = 0; w < count; ++w) workers_[w]->thread = std::thread([this, w] { Main(w); });
+  MutexLock lock(mutex_);
+  while (prepared_count_ < count) changed_.Wait(mutex_);
+}
+
+TestCluster::~TestCluster() {
+  {
+    MutexLock lock(mutex_);
+    if (!started_) abandoned_ = true;
+    changed_.NotifyAll();
+  }
+  Join();
+}
+
+void TestCluster::Main(int worker) {
+  Worker& self = *workers_[worker];
+  auto backend = MakeCpuBackend(/*threads=*/1);
+  std::unique_ptr<Transport> transport = MakeTransport(worker);
+  v1::PrepareRunRequest request =
+      MakeRequest(options_.spec, options_.layers, worker, options_.first_step, options_.extra_cuts);
+  request.set_checkpoint(options_.checkpoint);
+  if (options_.edit_request) options_.edit_request(request);
+  const auto on_event = [this, worker](v1::RunEvent event) {
+    if (options_.on_event) options_.on_event(worker, event);
+    MutexLock lock(mutex_);
+    workers_[worker]->events.push_back(std::move(event));
+  };
+  auto run = Run::Prepare(request, {.clock = RealClock(),
+                                    .files = files_,
+                                    .backend = **backend,
+                                    .transport = *transport,
+                                    .data_root = "/",
+                                    .limits = options_.limits,
+                                    .events = on_event});
+  bool abandoned = false;
+  {
+    MutexLock lock(mutex_);
+    self.prepared = run.status();
+    if (run.ok()) self.run = *std::move(run);
+    ++prepared_count_;
+    changed_.NotifyAll();
+    while (!started_ && !abandoned_) changed_.Wait(mutex_);
+    abandoned = abandoned_;
+  }
+  if (self.run != nullptr && !abandoned) self.result = self.run->Execute();
+  {
+    // Peers may still take what this worker sent, and the test may still ask for reports.
+    MutexLock lock(mutex_);
+    --prepared_count_;
+    changed_.NotifyAll();
+    while (prepared_count_ > 0) changed_.Wait(mutex_);
+  }
+  self.run.reset();
+}
+
+std::unique_ptr<Transport> TestCluster::MakeTransport(int worker) {
+  std::unique_ptr<Transport> transport = network_.MakeTransport(worker);
+  if (options_.delay_seed == 0) return transport;
+  return std::make_unique<SlowTransport>(std::move(transport), options_.delay_seed * 1000 + worker,
+                                         options_.delay_us_max);
+}
+
+absl::Status TestCluster::prepared() const {
+  for (const auto& worker : workers_) {
+    if (!worker->prepared.ok()) return worker->prepared;
+  }
+  return absl::OkStatus();
+}
+
+void TestCluster::Start() {
+  MutexLock lock(mutex_);
+  started_ = true;
+  changed_.NotifyAll();
+}
+
+std::vector<absl::Status> TestCluster::Join() {
+  std::vector<absl::Status> results;
+  for (const auto& worker : workers_) {
+    if (worker->thread.joinable()) worker->thread.join();
+    results.push_back(worker->result);
+  }
+  return results;
+}
+
+absl::StatusOr<int64_t> TestCluster::Drain() {
+  int64_t step = 0;
+  for (const auto& worker : workers_) {
+    const absl::StatusOr<int64_t> held = worker->run->Hold();
+    if (!held.ok()) return held;
+    step = std::max(step, *held);
+  }
+  for (const auto& worker : workers_) {
+    const absl::Status status = worker->run->CutAt(step);
+    if (!status.ok()) return status;
+  }
+  return step;
+}
+
+std::vector<StepResult> TestCluster::Steps() const {
+  std::vector<StepResult> steps;
+  for (const v1::RunEvent& event : workers_.back()->events) {
+    if (!event.has_step_done()) continue;
+    const v1::StepDone& done = event.step_done();
+    steps.push_back({done.step(), done.loss(), done.learning_rate(), done.gradient_norm()});
+  }
+  return steps;
+}
+
+std::vector<ReferenceResult::Validation> TestCluster::Validations() const {
+  std::vector<ReferenceResult::Validation> validations;
+  for (const v1::RunEvent& event : workers_.back()->events) {
+    if (!event.has_validation_done()) continue;
+    validations.push_back({event.validation_done().step(), event.validation_done().loss()});
+  }
+  return validations;
+}
+
+std::string TestCluster::WeightsSha256() const {
+  std::vector<std::string> layers;
+  for (const auto& worker : workers_) {
+    for (const v1::LayerDigest& digest : worker->events.back().run_done().layers()) {
+      layers.push_back(digest.sha256());
+    }
+  }
+  return CombineLayerDigests(layers);
+}
+
+int64_t TestCluster::LastStep() const { return workers_.back()->events.back().run_done().step(); }
+
+std::vector<v1::StageReport> TestCluster::Reports() const {
+  std::vector<v1::StageReport> reports;
+  for (const auto& worker : workers_) {
+    const auto& stages = worker->events.back().run_done().stages();
+    reports.insert(reports.end(), stages.begin(), stages.end());
+  }
+  return reports;
+}
+
+absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
+  const auto job = ResolveJob(options_.spec);
+  Manifest manifest = {.job_id = "job",
+                       .method = std::string(job->method->name),
+                       .epoch = 1,
+                       .step = step,
+                       .updates = step * (job->method->synchronous ? 1 : job->microbatches)};
+  manifest.fingerprint = MakeFingerprint({.chain = job->chain,
+                                          .optimizer = job->optimizer,
+                                          .batch = job->batch,
+                                          .seed = job->seed,
+                                          .data_sha256 = options_.spec.data().text().sha256()});
+  std::map<int, std::string> digests;
+  MutexLock lock(mutex_);
+  for (const auto& worker : workers_) {
+    for (const v1::RunEvent& event : worker->events) {
+      if (!event.has_layers_saved() || event.layers_saved().step() != step) continue;
+      for (const v1::SavedFile& file : event.layers_saved().files()) {
+        manifest.files.push_back({file.name(), file.size_bytes(), file.sha256(), file.layer()});
+      }
+      for (const v1::LayerDigest& digest : event.layers_saved().layers()) {
+        digests[digest.layer()] = digest.sha256();
+      }
+    }
+  }
+  std::vector<std::string> layers;
+  for (const auto& [layer, sha256] : digests) layers.push_back(sha256);
+  manifest.weights_sha256 = CombineLayerDigests(layers);
+  return penstock::CommitCheckpoint(
+      files_, {.root = kCheckpointRoot, .tag = "job-1", .layers = job->chain.size(), .keep = 100},
+      manifest);
+}
+
+void AddTestText(MemoryFiles& files) {
+  const std::string text = TestText();
+  EXPECT_TRUE(files.WriteDurably(kTextPath, {absl::string_view(text)}).ok());
+}
+
+absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files) {
+  TestCluster cluster(options, files);
+  if (!cluster.prepared().ok()) return cluster.prepared();
+  cluster.Start();
+  for (const absl::Status& status : cluster.Join()) {
+    if (!status.ok()) return status;
+  }
+  return Trained{cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(),
+                 cluster.Reports()};
+}
+
+absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<LayerRange> layers,
+                                      const std::vector<int64_t>& extra_cuts, Files& files) {
+  auto backend = MakeCpuBackend(/*threads=*/1);
+  auto result = TrainReference(
+      {.spec = spec, .stages = std::move(layers), .extra_cuts = extra_cuts, .data_root = "/"},
+      files, **backend);
+  if (!result.ok()) return result.status();
+  return Trained{result->steps, result->validations, result->weights_sha256, {}};
+}
+
+void ExpectSameTraining(const Trained& actual, const Trained& expected) {
+  ASSERT_EQ(actual.steps.size(), expected.steps.size());
+  for (size_t i = 0; i < actual.steps.size(); ++i) {
+    EXPECT_EQ(actual.steps[i].step, expected.steps[i].step);
+    EXPECT_EQ(actual.steps[i].loss, expected.steps[i].loss) << "step " << actual.steps[i].step;
+    EXPECT_EQ(actual.steps[i].learning_rate, expected.steps[i].learning_rate);
+    EXPECT_EQ(actual.steps[i].gradient_norm, expected.steps[i].gradient_norm);
+  }
+  EXPECT_EQ(actual.validations, expected.validations);
+  EXPECT_EQ(actual.weights_sha256, expected.weights_sha256);
+}
+
+}  // namespace penstock

@@ -1,0 +1,110 @@
+// TestCluster: the workers of a job as threads of the test, joined by a memory transport, with the test
+// in the place of the coordinator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "model/chain.h"
+#include "tests/support/memory_files.h"
+#include "worker/memory_transport.h"
+#include "worker/reference.h"
+#include "worker/run.h"
+
+namespace penstock {
+
+struct ClusterOptions {
+  v1::JobSpec spec;
+  std::vector<LayerRange> layers;  // by stage, one worker each
+  int64_t first_step = 0;
+  std::string checkpoint;
+  std::vector<int64_t> extra_cuts;
+  uint64_t delay_seed = 0;  // of SlowTransport; 0: no delays
+  int64_t delay_us_max = 400;
+  RunLimits limits;
+  // Called for every event, on the worker's thread; may be empty.
+  std::function<void(int worker, const v1::RunEvent&)> on_event;
+  // May change a worker's request before it is used.
+  std::function<void(v1::PrepareRunRequest&)> edit_request;
+};
+
+class TestCluster {
+ public:
+  // Prepares all workers, each on its own thread; Start lets them train. REQUIRES: `files` outlives it.
+  TestCluster(ClusterOptions options, Files& files);
+  ~TestCluster();
+
+  // The worst result of preparing: OK if all are prepared.
+  absl::Status prepared() const;
+  void Start();
+  // Waits for all workers; returns what each ended with.
+  std::vector<absl::Status> Join();
+
+  // Both halves of a drain. Returns the step it was cut after.
+  absl::StatusOr<int64_t> Drain();
+
+  Run& run(int worker) { return *workers_[worker]->run; }
+  int size() const { return static_cast<int>(workers_.size()); }
+  MemoryNetwork& network() { return network_; }
+
+  // After Join.
+  const std::vector<v1::RunEvent>& events(int worker) const { return workers_[worker]->events; }
+  std::vector<StepResult> Steps() const;
+  std::vector<ReferenceResult::Validation> Validations() const;
+  std::string WeightsSha256() const;
+  int64_t LastStep() const;
+  // The reports of RunDone, by stage.
+  std::vector<v1::StageReport> Reports() const;
+
+  // What the coordinator does with LayersSaved of all workers. Returns the directory.
+  absl::StatusOr<std::string> CommitCheckpoint(int64_t step);
+
+ private:
+  struct Worker {
+    std::unique_ptr<Run> run;
+    absl::Status prepared;
+    absl::Status result;
+    std::vector<v1::RunEvent> events;  // guarded by the cluster's mutex until Join
+    std::thread thread;
+  };
+
+  void Main(int worker);
+  std::unique_ptr<Transport> MakeTransport(int worker);
+
+  const ClusterOptions options_;
+  Files& files_;
+  MemoryNetwork network_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  int prepared_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Files that hold the test text.
+void AddTestText(MemoryFiles& files);
+
+// Trains the options' job with a cluster; fails the test on errors.
+struct Trained {
+  std::vector<StepResult> steps;
+  std::vector<ReferenceResult::Validation> validations;
+  std::string weights_sha256;
+  std::vector<v1::StageReport> reports;
+};
+absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files);
+// The same with the serial reference.
+absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<LayerRange> layers,
+                                      const std::vector<int64_t>& extra_cuts, Files& files);
+
+// Bit for bit: every step's loss, rate and norm, every validation, all weights.
+void ExpectSameTraining(const Trained& actual, const Trained& expected);
+
+}  // namespace penstock

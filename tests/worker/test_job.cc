@@ -1,0 +1,122 @@
+#include "tests/worker/test_job.h"
+
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "job/defaults.h"
+#include "job/resolve.h"
+#include "job/run_schedule.h"
+
+namespace penstock {
+
+std::string TestText(int64_t size_bytes) {
+  RandomStream random(/*seed=*/42, /*purpose=*/0);
+  const std::vector<std::string> words = {"the ",   "river ", "turns ", "a ",
+                                          "wheel ", "under ", "high ",  "pressure. "};
+  std::string text;
+  while (static_cast<int64_t>(text.size()) < size_bytes) text += words[random.Below(words.size())];
+  text.resize(size_bytes);
+  return text;
+}
+
+v1::JobSpec SmallJob(const std::string& method) {
+  v1::JobSpec spec;
+  spec.set_name("small");
+  v1::GptSpec& gpt = *spec.mutable_model()->mutable_gpt();
+  gpt.set_layers(2);
+  gpt.set_width(16);
+  gpt.set_heads(2);
+  gpt.set_context(8);
+  gpt.set_tied_head(false);
+  spec.mutable_data()->mutable_text()->set_path(kTextPath);
+  v1::TrainingSpec& training = *spec.mutable_training();
+  training.set_steps(3);
+  training.set_batch(8);
+  training.set_microbatches(4);
+  training.mutable_optimizer()->mutable_adamw()->set_learning_rate(0.01);
+  training.mutable_learning_rate()->set_warmup_steps(1);
+  training.mutable_learning_rate()->set_decay("cosine");
+  training.set_seed(7);
+  spec.mutable_pipeline()->set_method(method);
+  FillDefaults(spec);
+  return spec;
+}
+
+Chain ChainOf(const v1::JobSpec& spec) {
+  const auto job = ResolveJob(spec);
+  PENSTOCK_CHECK(job.ok());
+  return job->chain;
+}
+
+std::vector<LayerRange> Split(absl::Span<const int> counts) {
+  std::vector<LayerRange> layers;
+  int first = 0;
+  for (int count : counts) {
+    layers.push_back({first, count});
+    first += count;
+  }
+  return layers;
+}
+
+std::vector<LayerRange> EvenSplit(int layers, int stages) {
+  std::vector<int> counts;
+  for (int s = 0; s < stages; ++s)
+    counts.push_back(layers * (s + 1) / stages - layers * s / stages);
+  return Split(counts);
+}
+
+std::vector<std::vector<LayerRange>> AllSplits(int layers, int stages) {
+  std::vector<std::vector<LayerRange>> splits;
+  std::vector<int> counts;
+  const std::function<void(int)> extend = [&](int left) {
+    const int stages_left = stages - static_cast<int>(counts.size());
+    if (stages_left == 1) {
+      counts.push_back(left);
+      splits.push_back(Split(counts));
+      counts.pop_back();
+      return;
+    }
+    for (int count = 1; count <= left - (stages_left - 1); ++count) {
+      counts.push_back(count);
+      extend(left - count);
+      counts.pop_back();
+    }
+  };
+  extend(layers);
+  return splits;
+}
+
+v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const LayerRange> layers,
+                                  int worker_index, int64_t first_step,
+                                  const std::vector<int64_t>& extra_cuts) {
+  v1::PrepareRunRequest request;
+  request.set_job_id("job");
+  request.set_epoch(1);
+  *request.mutable_spec() = spec;
+  request.set_worker_index(worker_index);
+  request.set_first_step(first_step);
+  request.mutable_extra_cuts()->Add(extra_cuts.begin(), extra_cuts.end());
+  request.set_staging_tag("job-1");
+  v1::Plan& plan = *request.mutable_plan();
+  plan.set_method(spec.pipeline().method());
+  plan.set_channel_capacity(2);
+  for (size_t s = 0; s < layers.size(); ++s) {
+    v1::StageAssignment& stage = *plan.add_stages();
+    stage.set_stage(static_cast<int32_t>(s));
+    stage.set_worker_index(static_cast<int32_t>(s));
+    stage.set_worker(absl::StrCat("worker-", s));
+    stage.set_first_layer(layers[s].first);
+    stage.set_layers(layers[s].count);
+  }
+  const auto job = ResolveJob(spec);
+  if (!job.ok()) return request;
+  const auto digest = DigestOfRun(
+      *job, ScheduleOptionsOf(*job, StraightPipeline(static_cast<int32_t>(layers.size()))),
+      first_step, CutsOf(spec, first_step, extra_cuts));
+  if (digest.ok()) plan.set_schedule_digest(*digest);
+  return request;
+}
+
+}  // namespace penstock

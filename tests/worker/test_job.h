@@ -1,0 +1,39 @@
+// Small jobs for tests: a GPT of a few thousand parameters on generated text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "model/chain.h"
+#include "penstock/v1/cluster.pb.h"
+#include "penstock/v1/job.pb.h"
+
+namespace penstock {
+
+inline constexpr char kTextPath[] = "/data/text.txt";
+inline constexpr char kCheckpointRoot[] = "/checkpoints";
+
+// Letters and spaces with some structure, the same every time.
+std::string TestText(int64_t size_bytes = 8192);
+
+// AdamW, 3 steps of 4 microbatches of 2 samples, 2 blocks of width 16: a chain of 7 layers. The head is
+// untied, dropout and clipping are off. Defaults are filled in.
+v1::JobSpec SmallJob(const std::string& method);
+
+Chain ChainOf(const v1::JobSpec& spec);
+
+// `counts` layers each, one after the other.
+std::vector<LayerRange> Split(absl::Span<const int> counts);
+// As even as can be.
+std::vector<LayerRange> EvenSplit(int layers, int stages);
+// Every way to cut `layers` into `stages`.
+std::vector<std::vector<LayerRange>> AllSplits(int layers, int stages);
+
+// What the coordinator would send to worker `worker_index`, one stage each.
+v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const LayerRange> layers,
+                                  int worker_index, int64_t first_step = 0,
+                                  const std::vector<int64_t>& extra_cuts = {});
+
+}  // namespace penstock
