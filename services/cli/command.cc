@@ -1,34 +1,38 @@
 #include "services/cli/command.h"
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "job/suggest.h"
+#include "services/cli/help.h"
 
 namespace penstock {
 namespace {
 
 constexpr char kIntroduction[] =
     "Penstock trains neural networks through a pipeline of workers.\n"
-    "Try: penstock train examples/shakespeare.yaml --workers 4";
+    "\n"
+    "  penstock train examples/shakespeare.yaml --workers 2\n"
+    "  penstock simulate --method pipedream --stages 4 --microbatches 32 --text\n";
 constexpr char kFooter[] =
     "Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130 interrupted.\n"
-    "`penstock COMMAND --help` explains a command; docs/cli.md has all of it.";
+    "`penstock COMMAND --help` explains a command, docs/cli.md all of them.";
 
 // "unknown command 'trian'; did you mean train?", instead of CLI11's list of leftovers.
-absl::Status CheckCommandName(absl::Span<const Command> commands, int argc,
-                              const char* const* argv) {
-  if (argc < 2 || argv[1][0] == '-') return absl::OkStatus();
+absl::Status CheckCommandName(absl::Span<const Command> commands, const std::string& typed) {
+  if (absl::StartsWith(typed, "-")) return absl::OkStatus();
   std::vector<std::string> names;
   for (const Command& command : commands) {
-    if (std::string(argv[1]) == command.name) return absl::OkStatus();
+    if (typed == command.name) return absl::OkStatus();
     names.push_back(command.name);
   }
-  const std::string nearest = NearestName(argv[1], names);
+  const std::string nearest = NearestName(typed, names);
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown command '", argv[1], "'",
+      absl::StrCat("unknown command '", typed, "'",
                    nearest.empty() ? "; `penstock --help` lists the commands"
                                    : absl::StrCat("; did you mean ", nearest, "?")));
 }
@@ -57,19 +61,54 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 absl::Status FailedError(absl::string_view message) { return absl::UnknownError(message); }
 absl::Status InterruptedError(absl::string_view message) { return absl::CancelledError(message); }
 
-int RunCommandLine(absl::Span<const Command> commands, int argc, const char* const* argv,
-                   Console& console) {
-  CLI::App app(kIntroduction, "penstock");
+namespace {
+
+// One line for what CLI11 has to say about the arguments.
+std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
+  std::string message = error.what();
+  std::string path;
+  const CLI::App* innermost = &app;
+  for (auto parsed = app.get_subcommands(); !parsed.empty();
+       parsed = innermost->get_subcommands()) {
+    innermost = parsed.front();
+    absl::StrAppend(&path, " ", innermost->get_name());
+  }
+  const std::vector<std::string> left = app.remaining(/*recurse=*/true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !left.empty()) {
+    message =
+        absl::StrCat("unexpected argument ", left.front(), SuggestFlag(*innermost, left.front()));
+  }
+  return absl::StrCat("penstock", path, ": ", message, " (see `penstock", path, " --help`)");
+}
+
+void DeclareAll(absl::Span<const Command> commands, CLI::App& app,
+                std::map<const CLI::App*, CommandRunner>& runners) {
   app.footer(kFooter);
-  app.set_version_flag("--version", std::string("penstock ") + PENSTOCK_VERSION);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_version_flag("--version", std::string("penstock ") + PENSTOCK_VERSION,
+                       "Print the version");
+  app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
-  std::map<const CLI::App*, CommandRunner> runners;
   for (const Command& command : commands) {
     CLI::App* subcommand = app.add_subcommand(command.name, command.summary);
     subcommand->group(command.group);
+    subcommand->footer(command.examples);
     runners[subcommand] = command.declare(*subcommand);
   }
-  const absl::Status named = CheckCommandName(commands, argc, argv);
+}
+
+}  // namespace
+
+int RunCommandLine(absl::Span<const Command> commands, int argc, const char* const* argv,
+                   Console& console) {
+  CLI::App app(kIntroduction, "penstock");
+  std::map<const CLI::App*, CommandRunner> runners;
+  DeclareAll(commands, app, runners);
+  if (argc < 2) {
+    console.err << app.help();
+    return kExitBadInput;
+  }
+  const absl::Status named = CheckCommandName(commands, argv[1]);
   if (!named.ok()) {
     console.err << "penstock: " << named.message() << "\n";
     return kExitBadInput;
@@ -78,10 +117,7 @@ int RunCommandLine(absl::Span<const Command> commands, int argc, const char* con
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error, console.out, console.err);  // --help
-    const auto parsed = app.get_subcommands();
-    const std::string name = parsed.empty() ? "" : " " + parsed.front()->get_name();
-    console.err << "penstock" << name << ": " << error.what() << "; see `penstock" << name
-                << " --help`\n";
+    console.err << UsageError(error, app) << "\n";
     return kExitBadInput;
   }
   const CLI::App* chosen = app.get_subcommands().front();

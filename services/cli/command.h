@@ -22,8 +22,9 @@ using CommandRunner = std::function<absl::Status(Console&)>;
 
 struct Command {
   const char* name;
-  const char* group;    // heading in `penstock --help`
-  const char* summary;  // one line
+  const char* group;     // heading in `penstock --help`
+  const char* summary;   // one line
+  const char* examples;  // below its own --help
   CommandRunner (*declare)(CLI::App& app);
 };
 

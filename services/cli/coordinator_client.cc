@@ -25,9 +25,9 @@ std::string RandomKey() {
 
 void AddCoordinatorOption(CLI::App& app, std::string& address) {
   address = kDefaultCoordinator;
-  app.add_option("--coordinator", address, "Address of the coordinator")
+  app.add_option("--coordinator", address, "HOST:PORT of the coordinator")
       ->envname("PENSTOCK_COORDINATOR")
-      ->type_name("HOST:PORT")
+      ->type_name("ADDRESS")
       ->capture_default_str();
 }
 
@@ -91,9 +91,11 @@ absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
   const std::string said(status.message());
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      return absl::UnavailableError(
-          absl::StrCat(said, "; is it running? Start it with `penstock-coordinator --listen ",
-                       address_, "`, or name another with --coordinator or PENSTOCK_COORDINATOR"));
+      // gRPC puts the system's reason last.
+      return absl::UnavailableError(absl::StrCat(
+          "no coordinator answers at ", address_, " (", said.substr(said.rfind(": ") + 2),
+          "); start one with `penstock-coordinator --listen ", address_,
+          "`, or name another with --coordinator or PENSTOCK_COORDINATOR"));
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(
           absl::StrCat(said, "; is it a Penstock coordinator, and not overloaded?"));

@@ -9,6 +9,8 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "worker/data_source.h"
+#include "worker/limits.h"
 
 namespace penstock {
 namespace {
@@ -50,10 +52,27 @@ absl::StatusOr<DataFile> InspectDataFile(const std::string& path) {
   return file;
 }
 
-absl::Status CheckJobData(const std::string& data_root, v1::JobSpec& spec) {
-  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(DataPath(data_root, spec)));
-  spec.mutable_data()->mutable_text()->set_sha256(file.sha256);
-  return absl::OkStatus();
+absl::Status CheckJobData(Files& files, const std::string& data_root, const ResolvedJob& job,
+                          v1::JobSpec& spec) {
+  const std::string path = DataPath(data_root, spec);
+  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path));
+  v1::TextSpec& text = *spec.mutable_data()->mutable_text();
+  if (!text.sha256().empty() && text.sha256() != file.sha256) {
+    return absl::DataLossError(absl::StrCat("data.text.sha256: ", path, " has ", file.sha256,
+                                            ", the job says ", text.sha256()));
+  }
+  text.set_sha256(file.sha256);
+  const absl::Status opened =
+      DataSource::OpenText(files,
+                           {.path = path,
+                            .validation_fraction = text.validation_fraction(),
+                            .context = job.chain.context,
+                            .needs_validation = spec.validation().every_steps() > 0,
+                            .validation_windows = job.validation_batches * job.microbatch.batch,
+                            .seed = job.seed,
+                            .size_bytes_max = RunLimits().data_bytes_max})
+          .status();
+  return Annotate(opened, "data.text.path");
 }
 
 }  // namespace penstock

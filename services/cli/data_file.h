@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/files.h"
+#include "job/resolve.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {
@@ -24,7 +26,9 @@ std::string DataPath(const std::string& data_root, const v1::JobSpec& spec);
 // PermissionDenied, all with "data.text.path: " in front.
 absl::StatusOr<DataFile> InspectDataFile(const std::string& path);
 
-// Checks that the job's text is there and enters its digest. Errors: as above.
-absl::Status CheckJobData(const std::string& data_root, v1::JobSpec& spec);
+// Checks that the text of `spec` is there and long enough for its samples, as every worker will, and
+// enters its digest. `job` is `spec`, resolved. Errors: as above.
+absl::Status CheckJobData(Files& files, const std::string& data_root, const ResolvedJob& job,
+                          v1::JobSpec& spec);
 
 }  // namespace penstock

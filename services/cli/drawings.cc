@@ -11,12 +11,13 @@
 
 namespace penstock {
 
-void AddDrawingOptions(CLI::App& app, const std::string& trace_flags, DrawingOptions& options) {
+CLI::Option* AddDrawingOptions(CLI::App& app, const std::string& trace_flags,
+                               DrawingOptions& options) {
   app.add_option("--svg", options.svg_path, "Draw the timeline into this file")->type_name("FILE");
   app.add_option(trace_flags, options.trace_path,
                  "Write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE.json");
-  app.add_flag("--text", options.text, "Draw the timeline with characters");
+  return app.add_flag("--text", options.text, "Draw the timeline with characters");
 }
 
 absl::Status WriteTextFile(const std::string& path, const std::string& text) {

@@ -21,8 +21,10 @@ struct DrawingOptions {
   bool any() const { return text || !svg_path.empty() || !trace_path.empty(); }
 };
 
-// Declares --svg, --text, and the trace under the names `trace_flags` ("-o,--trace").
-void AddDrawingOptions(CLI::App& app, const std::string& trace_flags, DrawingOptions& options);
+// Declares --svg, --text, and the trace under the names `trace_flags` ("-o,--trace"). Returns --text,
+// which prints a picture where --json would print its document.
+CLI::Option* AddDrawingOptions(CLI::App& app, const std::string& trace_flags,
+                               DrawingOptions& options);
 
 // Writes what is asked for; `title` stands above the SVG. Notes the paths on `console.err`.
 // Errors: those of the file system, naming the path.

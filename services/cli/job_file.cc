@@ -40,7 +40,7 @@ absl::Status WithoutPlace(const absl::Status& error, const std::string& name) {
 }  // namespace
 
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
-  app.add_option("job", options.path, "The job file (YAML)")->required()->type_name("JOB.yaml");
+  app.add_option("JOB.yaml", options.path, "The job file (YAML)")->required()->type_name("");
   app.add_option("--set", options.overrides,
                  "Change a key of the job, as in --set training.seed=2; may be repeated")
       ->type_name("KEY=VALUE")

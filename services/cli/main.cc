@@ -12,20 +12,54 @@ constexpr char kResults[] = "Use a result";
 constexpr char kSchedules[] = "Study methods and schedules";
 
 constexpr Command kCommands[] = {
-    {"train", kHere, "Train a job on a cluster of local worker processes", DeclareTrain},
-    {"submit", kCluster, "Hand a job to a coordinator and watch it", DeclareSubmit},
-    {"list", kCluster, "List the jobs, newest first", DeclareList},
-    {"status", kCluster, "Show a job: state, plan, result", DeclareStatus},
-    {"logs", kCluster, "Show what happened in a job", DeclareLogs},
-    {"cancel", kCluster, "Drain a job at its next step boundary and end it", DeclareCancel},
-    {"workers", kCluster, "List the workers", DeclareWorkers},
-    {"timeline", kCluster, "Get or draw the measured timeline of a job", DeclareTimeline},
-    {"generate", kResults, "Sample text from a checkpoint", DeclareGenerate},
-    {"export", kResults, "Write a checkpoint as Hugging Face GPT-2 files", DeclareExport},
-    {"compare", kResults, "Put results of `train --json` side by side", DeclareCompare},
-    {"methods", kSchedules, "List the pipeline methods", DeclareMethods},
-    {"simulate", kSchedules, "Predict bubble, staleness, memory and timeline", DeclareSimulate},
-    {"schedule", kSchedules, "Print, draw or verify a schedule", DeclareSchedule},
+    {"train", kHere, "Train a job on a cluster of local worker processes",
+     "Examples:\n"
+     "  penstock train examples/shakespeare.yaml --data input.txt --workers 4\n"
+     "  penstock train job.yaml --method pipedream --steps 100 --json > result.json\n"
+     "  penstock train job.yaml --resume latest\n"
+     "Ctrl-C drains the job to its next step boundary; a second Ctrl-C stops at once.",
+     DeclareTrain},
+    {"submit", kCluster, "Hand a job to a coordinator and watch it",
+     "Examples:\n"
+     "  penstock submit job.yaml --coordinator node1:7070\n"
+     "  PENSTOCK_COORDINATOR=node1:7070 penstock submit job.yaml --no-wait\n"
+     "Ctrl-C ends the watching; the job goes on.",
+     DeclareSubmit},
+    {"list", kCluster, "List the jobs, newest first", "Example: penstock list --json", DeclareList},
+    {"status", kCluster, "Show a job: state, plan, result so far", "Example: penstock status job-1",
+     DeclareStatus},
+    {"logs", kCluster, "Show what happened in a job", "Example: penstock logs job-1 -f",
+     DeclareLogs},
+    {"cancel", kCluster, "Drain a job at its next step boundary and end it",
+     "Example: penstock cancel job-1", DeclareCancel},
+    {"workers", kCluster, "List the workers", "Example: penstock workers", DeclareWorkers},
+    {"timeline", kCluster, "Get or draw the measured timeline of a job's last steps",
+     "Examples:\n"
+     "  penstock timeline job-1 -o trace.json     for ui.perfetto.dev\n"
+     "  penstock timeline job-1 --svg steps.svg --text",
+     DeclareTimeline},
+    {"generate", kResults, "Sample text from a checkpoint",
+     "Example: penstock generate checkpoints/ --prompt 'The ' --tokens 200 --seed 7",
+     DeclareGenerate},
+    {"export", kResults, "Write a checkpoint as Hugging Face GPT-2 files",
+     "Examples:\n"
+     "  penstock export checkpoints/ -o model/\n"
+     "  penstock export job-1 -o model.safetensors",
+     DeclareExport},
+    {"compare", kResults, "Put results of `train --json` side by side",
+     "Example: penstock compare 1f1b.json pipedream.json", DeclareCompare},
+    {"methods", kSchedules, "List the pipeline methods", "Example: penstock methods",
+     DeclareMethods},
+    {"simulate", kSchedules, "Predict length, bubble, staleness, memory and timeline",
+     "Examples:\n"
+     "  penstock simulate --method 1f1b --stages 4 --microbatches 8 --text\n"
+     "  penstock simulate --method pipedream --stages 3 --forward 1,2,1 --svg timeline.svg",
+     DeclareSimulate},
+    {"schedule", kSchedules, "Print, draw or verify a schedule",
+     "Examples:\n"
+     "  penstock schedule show 1f1b --stages 4 --microbatches 8\n"
+     "  penstock schedule verify my-schedule.csv",
+     DeclareSchedule},
 };
 
 }  // namespace

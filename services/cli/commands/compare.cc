@@ -87,9 +87,9 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareCompare(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("results", options->paths, "Files with what `penstock train --json` printed")
+  app.add_option("RESULT.json", options->paths, "Files with what `penstock train --json` printed")
       ->required()
-      ->type_name("RESULT.json");
+      ->type_name("");
   return [options](Console& console) { return Run(*options, console); };
 }
 

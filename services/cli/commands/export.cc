@@ -43,10 +43,10 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareExport(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("source", options->source,
+  app.add_option("CHECKPOINT|ID", options->source,
                  "A checkpoint, a directory of checkpoints (the newest counts), or a job's ID")
       ->required()
-      ->type_name("ID|CHECKPOINT");
+      ->type_name("");
   app.add_option("-o,--output", options->output,
                  "A directory for model.safetensors and config.json, or the path of the former")
       ->required()

@@ -56,10 +56,10 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareGenerate(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("source", options->source,
+  app.add_option("CHECKPOINT|ID", options->source,
                  "A checkpoint, a directory of checkpoints (the newest counts), or a job's ID")
       ->required()
-      ->type_name("CHECKPOINT|ID");
+      ->type_name("");
   app.add_option("--prompt", options->prompt, "The text to continue; default a line feed")
       ->type_name("TEXT");
   app.add_option("--tokens", options->tokens, "How many tokens to add")

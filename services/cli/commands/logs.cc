@@ -74,7 +74,7 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareLogs(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("id", options->job_id, "The job")->required()->type_name("ID");
+  app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   app.add_flag("-f,--follow", options->follow,
                "Go on until the job ends; the exit code is then the job's");
   AddCoordinatorOption(app, options->coordinator);

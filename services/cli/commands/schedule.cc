@@ -105,9 +105,9 @@ absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
 }
 
 void AddSource(CLI::App& app, ScheduleSource& source) {
-  app.add_option("schedule", source.name, "A method of the catalog, or a schedule file")
+  app.add_option("METHOD|FILE", source.name, "A method of the catalog, or a schedule file")
       ->required()
-      ->type_name("METHOD|FILE");
+      ->type_name("");
   AddScheduleOptions(app, source);
 }
 

@@ -236,8 +236,8 @@ CommandRunner DeclareSimulate(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  AddDrawingOptions(app, "--trace", options->drawing);
-  app.add_flag("--json", options->json, "Print JSON");
+  CLI::Option* text = AddDrawingOptions(app, "--trace", options->drawing);
+  app.add_flag("--json", options->json, "Print JSON")->excludes(text);
   return [options](Console& console) { return Run(*options, console); };
 }
 

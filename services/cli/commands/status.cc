@@ -74,7 +74,7 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareStatus(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("id", options->job_id, "The job")->required()->type_name("ID");
+  app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   AddCoordinatorOption(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON, the loss of every step included");
   return [options](Console& console) { return Run(*options, console); };

@@ -79,10 +79,10 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareTimeline(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("id", options->job_id, "The job")->required()->type_name("ID");
-  AddDrawingOptions(app, "-o,--trace", options->drawing);
+  app.add_option("ID", options->job_id, "The job")->required()->type_name("");
+  CLI::Option* text = AddDrawingOptions(app, "-o,--trace", options->drawing);
   AddCoordinatorOption(app, options->coordinator);
-  app.add_flag("--json", options->json, "Print where the time went as JSON");
+  app.add_flag("--json", options->json, "Print where the time went as JSON")->excludes(text);
   return [options](Console& console) { return Run(*options, console); };
 }
 

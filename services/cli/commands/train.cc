@@ -1,0 +1,113 @@
+// penstock train: a whole cluster on this machine, for one job.
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/drawings.h"
+#include "services/cli/follow.h"
+#include "services/cli/interrupt.h"
+#include "services/cli/json_output.h"
+#include "services/cli/local_cluster.h"
+#include "services/cli/reference_run.h"
+#include "services/cli/result_json.h"
+#include "services/cli/result_table.h"
+#include "services/cli/train_job.h"
+
+namespace penstock {
+namespace {
+
+struct Options {
+  TrainJobOptions job;
+  bool reference = false;
+  std::vector<int64_t> extra_cuts;
+  std::string timeline_prefix;
+  bool losses = false;
+  bool json = false;
+};
+
+void Print(const v1::GetJobResponse& job, const Options& options, Console& console) {
+  if (options.json) {
+    PrintJson(ResultJson(job, {.losses = options.losses}), console);
+  } else if (job.result().steps() > 0) {
+    console.out << "\n" << ResultText(job);
+  }
+}
+
+absl::Status DrawTimeline(CoordinatorClient& client, const std::string& job_id,
+                          const std::string& title, const std::string& prefix, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response, client.GetTimeline(job_id));
+  PENSTOCK_ASSIGN_OR_RETURN(const Timeline timeline, TimelineOf(response));
+  return Draw(timeline, title, {.svg_path = prefix + ".svg", .trace_path = prefix + ".trace.json"},
+              console);
+}
+
+absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Console& console) {
+  // Signals are taken in before there are threads, and the supervisor is forked before there are any.
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::unique_ptr<LocalCluster> cluster,
+      LocalCluster::Fork({.workers = train.workers,
+                          .threads = train.spec.training().threads(),
+                          .data_root = train.data_root,
+                          .checkpoint_directory = train.spec.checkpoint().directory()}));
+  PENSTOCK_RETURN_IF_ERROR(cluster->Start(RealClock()));
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(cluster->address()));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(train.spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
+                            FollowJob(client, job_id, interrupt, console, RealClock(),
+                                      {.on_interrupt = FollowOptions::OnInterrupt::kCancelJob,
+                                       .health = [&] { return cluster->Health(); }}));
+  if (!options.timeline_prefix.empty() && job.result().steps() > 0) {
+    const std::string title = absl::StrCat(job.summary().name(), ", ", job.summary().method());
+    PENSTOCK_RETURN_IF_ERROR(DrawTimeline(client, job_id, title, options.timeline_prefix, console));
+  }
+  cluster->Stop(LocalCluster::kStopGrace);
+  Print(job, options, console);
+  return StatusOfEnd(job);
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
+  if (!options.reference) return TrainOnCluster(train, options, console);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
+                            RunReference(train, options.extra_cuts, console));
+  Print(job, options, console);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner DeclareTrain(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  AddJobFileOptions(app, options->job.job);
+  app.add_option(
+         "--workers", options->job.workers,
+         absl::StrCat("Worker processes; default: the job's pipeline.stages, or ", kDefaultWorkers))
+      ->type_name("N")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--data-root", options->job.data_root,
+                 "Where relative data paths start; default: the folder of the job file")
+      ->type_name("DIR");
+  CLI::Option* reference = app.add_flag(
+      "--reference", options->reference,
+      "Train in this process, one microbatch after the other: what the cluster must equal "
+      "bit for bit");
+  app.add_option("--extra-cuts", options->extra_cuts,
+                 "With --reference: steps after which the run to compare with was drained")
+      ->type_name("STEP[,STEP...]")
+      ->delimiter(',')
+      ->needs(reference);
+  app.add_option("--timeline", options->timeline_prefix,
+                 "Draw the last steps into PREFIX.svg and PREFIX.trace.json (ui.perfetto.dev)")
+      ->type_name("PREFIX");
+  app.add_flag("--losses", options->losses, "Add the loss of every step to the JSON");
+  app.add_flag("--json", options->json, "Print the result as one JSON object");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

@@ -1,0 +1,110 @@
+#include "services/cli/local_cluster.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/files.h"
+#include "base/status.h"
+#include "services/cli/coordinator_client.h"
+
+namespace penstock {
+namespace {
+
+constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
+constexpr int64_t kLastWordsBytesMax = 2000;
+constexpr char kLoopback[] = "127.0.0.1";
+// Of the names of staging directories (checkpoint/layout.h).
+constexpr char kStagingMarker[] = ".tmp-";
+
+// The last line a worker printed, where the reason of its end normally stands.
+std::string LastWords(const Supervisor& supervisor, int worker) {
+  const std::string tail = supervisor.LogTail(worker, kLastWordsBytesMax);
+  const absl::string_view text = absl::StripSuffix(tail, "\n");
+  const size_t line = text.rfind('\n');
+  return std::string(line == absl::string_view::npos ? text : text.substr(line + 1));
+}
+
+}  // namespace
+
+std::string LocalWorkerName(int worker) { return absl::StrCat("worker-", worker); }
+
+absl::StatusOr<std::string> FindWorkerProgram() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path program = self.parent_path() / "penstock-worker";
+  if (error || !std::filesystem::exists(program, error)) {
+    return absl::NotFoundError(absl::StrCat("there is no penstock-worker beside this program (",
+                                            program.string(),
+                                            "); build or install both into one directory"));
+  }
+  return program.string();
+}
+
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Fork(LocalClusterOptions options) {
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Supervisor> supervisor,
+                            Supervisor::Fork(options.workers));
+  if (!options.checkpoint_directory.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(supervisor->SweepAtEnd(options.checkpoint_directory, kStagingMarker));
+  }
+  return std::unique_ptr<LocalCluster>(new LocalCluster(std::move(options), std::move(supervisor)));
+}
+
+LocalCluster::~LocalCluster() { Stop(absl::ZeroDuration()); }
+
+absl::Status LocalCluster::Start(Clock& clock) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string program, FindWorkerProgram());
+  PENSTOCK_ASSIGN_OR_RETURN(
+      coordinator_,
+      CoordinatorServer::Start({.listen = {.host = kLoopback, .port = 0}}, clock, RealFiles()));
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    PENSTOCK_RETURN_IF_ERROR(SpawnWorker(program, worker));
+  }
+  return AwaitRegistration(clock);
+}
+
+std::string LocalCluster::address() const { return coordinator_->address().ToString(); }
+
+absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
+  return supervisor_
+      ->Spawn(worker,
+              {program, "--coordinator", address(), "--listen", absl::StrCat(kLoopback, ":0"),
+               "--name", LocalWorkerName(worker), "--data-root", options_.data_root, "--parent-fd",
+               "{parent-fd}"},
+              {absl::StrCat("OMP_NUM_THREADS=", options_.threads)})
+      .status();
+}
+
+absl::Status LocalCluster::AwaitRegistration(Clock& clock) {
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client, CoordinatorClient::Connect(address()));
+  const int64_t give_up_ns = clock.MonotonicNs() + absl::ToInt64Nanoseconds(kStartTimeout);
+  for (;;) {
+    PENSTOCK_RETURN_IF_ERROR(Health());
+    PENSTOCK_ASSIGN_OR_RETURN(const v1::ListWorkersResponse list, client.ListWorkers());
+    if (list.workers_size() >= options_.workers) return absl::OkStatus();
+    if (clock.MonotonicNs() > give_up_ns) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("only ", list.workers_size(), " of ", options_.workers,
+                       " workers registered within ", absl::FormatDuration(kStartTimeout)));
+    }
+    absl::SleepFor(kPollInterval);
+  }
+}
+
+absl::Status LocalCluster::Health() {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<WorkerExit> exits, supervisor_->TakeExits());
+  if (exits.empty()) return absl::OkStatus();
+  const WorkerExit& exit = exits.front();
+  const std::string words = LastWords(*supervisor_, exit.worker);
+  return absl::UnavailableError(absl::StrCat(LocalWorkerName(exit.worker), " ", exit.ToString(),
+                                             words.empty() ? "" : absl::StrCat(": ", words)));
+}
+
+void LocalCluster::Stop(absl::Duration grace) {
+  supervisor_->Stop(grace);
+  coordinator_.reset();
+}
+
+}  // namespace penstock

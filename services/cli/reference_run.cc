@@ -1,0 +1,103 @@
+#include "services/cli/reference_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/status.h"
+#include "compute/backend.h"
+#include "coordinator/assign.h"
+#include "job/resolve.h"
+#include "services/cli/progress.h"
+#include "services/cli/progress_display.h"
+#include "worker/reference.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kTrainLossSteps = 10;  // the result's train_loss is a mean over the last ones
+
+// The layers of each stage, as a coordinator would split them.
+absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, const ResolvedJob& job) {
+  const std::vector<WorkerOffer> workers(spec.pipeline().stages());
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::Plan plan, MakePlan(spec, job, workers, 0, {}));
+  std::vector<LayerRange> stages;
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    stages.push_back({stage.first_layer(), stage.layers()});
+  }
+  return stages;
+}
+
+double MeanOfLastLosses(const std::vector<StepResult>& steps) {
+  const size_t count = std::min(steps.size(), kTrainLossSteps);
+  double sum = 0;
+  for (size_t i = steps.size() - count; i < steps.size(); ++i) sum += steps[i].loss;
+  return count == 0 ? 0 : sum / static_cast<double>(count);
+}
+
+void AddPoint(int64_t step, double loss,
+              google::protobuf::RepeatedPtrField<v1::LossPoint>& points) {
+  v1::LossPoint& point = *points.Add();
+  point.set_step(step);
+  point.set_loss(loss);
+}
+
+v1::GetJobResponse ResponseOf(const v1::JobSpec& spec, const ResolvedJob& job,
+                              const ReferenceResult& trained, double seconds) {
+  v1::GetJobResponse response;
+  response.mutable_summary()->set_name(spec.name());
+  response.mutable_summary()->set_method(spec.pipeline().method());
+  response.mutable_summary()->set_state(v1::JOB_STATE_SUCCEEDED);
+  v1::JobResult& result = *response.mutable_result();
+  result.set_stages(spec.pipeline().stages());
+  result.set_microbatches(job.microbatches);
+  result.set_steps(static_cast<int64_t>(trained.steps.size()));
+  result.set_tokens(result.steps() * job.tokens_per_step());
+  result.set_wall_seconds(seconds);
+  result.set_tokens_per_second(static_cast<double>(result.tokens()) / seconds);
+  result.set_train_loss(MeanOfLastLosses(trained.steps));
+  result.set_weights_sha256(trained.weights_sha256);
+  for (const StepResult& step : trained.steps) {
+    AddPoint(step.step, step.loss, *result.mutable_losses());
+  }
+  for (const ReferenceResult::Validation& validation : trained.validations) {
+    AddPoint(validation.step, validation.loss, *result.mutable_validations());
+    result.set_validation_loss(validation.loss);
+  }
+  return response;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::GetJobResponse> RunReference(const TrainJob& train,
+                                                const std::vector<int64_t>& extra_cuts,
+                                                Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(train.spec));
+  ReferenceOptions options = {
+      .spec = train.spec, .extra_cuts = extra_cuts, .data_root = train.data_root};
+  PENSTOCK_ASSIGN_OR_RETURN(options.stages, StagesOf(train.spec, job));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeCpuBackend(job.threads));
+  Clock& clock = RealClock();
+  Progress progress(job.steps);
+  ProgressDisplay display(console, clock);
+  options.on_step = [&](const StepResult& step) {
+    v1::JobEvent event;
+    event.mutable_step_done()->set_step(step.step);
+    event.mutable_step_done()->set_loss(step.loss);
+    event.mutable_step_done()->set_tokens(job.tokens_per_step());
+    event.mutable_step_done()->set_monotonic_ns(clock.MonotonicNs());
+    progress.Add(event);
+    display.Update(progress);
+  };
+  const int64_t start_ns = clock.MonotonicNs();
+  PENSTOCK_ASSIGN_OR_RETURN(const ReferenceResult trained,
+                            TrainReference(options, RealFiles(), *backend));
+  display.Finish(progress);
+  return ResponseOf(train.spec, job, trained,
+                    static_cast<double>(clock.MonotonicNs() - start_ns) * 1e-9);
+}
+
+}  // namespace penstock

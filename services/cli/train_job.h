@@ -1,0 +1,34 @@
+// TrainJob: everything about a job that can be known on this machine before a process is started, so
+// that bad input costs nothing and leaves nothing behind.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/files.h"
+#include "penstock/v1/job.pb.h"
+#include "services/cli/job_file.h"
+
+namespace penstock {
+
+struct TrainJobOptions {
+  JobFileOptions job;
+  int workers = 0;        // 0: the job's pipeline.stages, or kDefaultWorkers
+  std::string data_root;  // empty: the folder of the job file
+};
+
+struct TrainJob {
+  v1::JobSpec spec;  // complete; paths of checkpoints are absolute, the data's digest is entered
+  int workers = 1;
+  std::string data_root;  // absolute
+};
+
+inline constexpr int kDefaultWorkers = 2;
+
+// Reads the job, and checks that it fits the workers, that its text is there and long enough, and that
+// the checkpoint it resumes from is whole and of this job.
+// Errors: InvalidArgument, NotFound, DataLoss, PermissionDenied, all naming key, option or file.
+absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& options);
+
+}  // namespace penstock
