@@ -52,8 +52,9 @@ struct CallAnswer {
 // Answered with a FoundStart.
 struct FindCheckpoint {
   std::string job_id;
-  std::string root;    // checkpoint.directory
-  std::string resume;  // checkpoint.resume
+  std::string root;         // checkpoint.directory
+  std::string resume;       // checkpoint.resume
+  Fingerprint fingerprint;  // of the job: what the checkpoint must match
 };
 struct FoundStart {
   std::string checkpoint;  // directory, or empty for fresh weights

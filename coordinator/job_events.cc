@@ -83,11 +83,7 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.step = complete->step;
   manifest.updates = complete->step * (job_.method->synchronous ? 1 : job_.microbatches);
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
-  manifest.fingerprint = MakeFingerprint({.chain = job_.chain,
-                                          .optimizer = job_.optimizer,
-                                          .batch = job_.batch,
-                                          .seed = job_.seed,
-                                          .data_sha256 = spec().data().text().sha256()});
+  manifest.fingerprint = FingerprintOf();
   RunProgress digests(0);
   digests.OnLayers({complete->layers.begin(), complete->layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job_.chain.size());

@@ -195,6 +195,14 @@ std::string JobRun::NameOf(int32_t worker_index) const {
   return absl::StrCat("worker ", parts_[worker_index].worker.name, " (stage ", worker_index, ")");
 }
 
+Fingerprint JobRun::FingerprintOf() const {
+  return MakeFingerprint({.chain = job_.chain,
+                          .optimizer = job_.optimizer,
+                          .batch = job_.batch,
+                          .seed = job_.seed,
+                          .data_sha256 = spec().data().text().sha256()});
+}
+
 std::vector<int64_t> JobRun::ExtraCutsUpTo(int64_t step) const {
   std::vector<int64_t> extra = start_.extra_cuts;
   if (drain_step_.has_value() && *drain_step_ <= step &&
@@ -225,6 +233,9 @@ void JobRun::SetState(v1::JobState state, Now now) {
 }
 
 void JobRun::Publish(v1::JobEvent event, Now now) {
+  if (IsTerminal(state()) && !event.has_state_changed()) {
+    return;  // the end of a job is its last event
+  }
   event.set_sequence(++last_sequence_);
   event.set_unix_ms(now.unix_ms);
   effects_.push_back(PublishEvent{id(), std::move(event)});

@@ -170,6 +170,7 @@ class JobRun {
   bool Draining() const { return state() == v1::JOB_STATE_DRAINING; }
   int32_t last_worker() const { return static_cast<int32_t>(parts_.size()) - 1; }
   std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)"
+  Fingerprint FingerprintOf() const;
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
   void SetState(v1::JobState state, Now now);
   void Publish(v1::JobEvent event, Now now);

@@ -28,7 +28,8 @@ void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
   if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
     return OnStartFound(FoundStart{}, now);
   }
-  effects_.push_back(FindCheckpoint{id(), checkpoint.directory(), checkpoint.resume()});
+  effects_.push_back(
+      FindCheckpoint{id(), checkpoint.directory(), checkpoint.resume(), FingerprintOf()});
 }
 
 void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, Now now) {
@@ -36,7 +37,7 @@ void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, Now now) {
     return;
   }
   if (!found.ok()) {
-    return Fail(absl::StrCat("cannot resume: ", found.status().message()), now);
+    return Fail(absl::StrCat("cannot start: ", found.status().message()), now);
   }
   start_ = *found;
   for (const std::string& note : start_.notes) {

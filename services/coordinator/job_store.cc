@@ -60,9 +60,9 @@ absl::Status JobStore::CreateTables() {
         absl::StrCat(database_.path(), ": is an SQLite file, but not a coordinator's"));
   }
   if (version > kVersion) {
-    return absl::UnimplementedError(
-        absl::StrCat(database_.path(), ": has version ", version, "; this build reads up to ",
-                     kVersion, ". Use a newer build, or another --state file"));
+    return absl::UnimplementedError(absl::StrCat(database_.path(), ": has version ", version,
+                                                 "; this build reads up to ", kVersion,
+                                                 ". Use a newer build, or another --state file"));
   }
   return absl::OkStatus();
 }

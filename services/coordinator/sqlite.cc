@@ -64,9 +64,9 @@ absl::StatusOr<bool> SqliteStatement::Step() {
   if (code == SQLITE_ROW) {
     return true;
   }
-  const absl::Status status =
-      code == SQLITE_DONE ? absl::OkStatus()
-                          : SqliteError(path_, sqlite3_db_handle(statement_.get()), code);
+  const absl::Status status = code == SQLITE_DONE
+                                  ? absl::OkStatus()
+                                  : SqliteError(path_, sqlite3_db_handle(statement_.get()), code);
   sqlite3_reset(statement_.get());
   if (!status.ok()) {
     return status;
@@ -92,9 +92,9 @@ bool SqliteStatement::IsNull(int column) const {
 
 absl::StatusOr<SqliteDatabase> SqliteDatabase::Open(const std::string& path) {
   sqlite3* opened = nullptr;
-  const int code = sqlite3_open_v2(
-      path.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-      nullptr);
+  const int code =
+      sqlite3_open_v2(path.c_str(), &opened,
+                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
   SqliteDatabase database(path, opened);
   if (code != SQLITE_OK) {
     return SqliteError(path, opened, code);

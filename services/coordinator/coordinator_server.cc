@@ -1,0 +1,148 @@
+#include "services/coordinator/coordinator_server.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "services/coordinator/checkpoint_keeper.h"
+#include "services/coordinator/coordinator_service.h"
+#include "services/coordinator/event_loop.h"
+#include "services/coordinator/job_store.h"
+#include "services/coordinator/job_watchers.h"
+#include "services/coordinator/timeline_gatherer.h"
+#include "services/coordinator/worker_caller.h"
+#include "services/coordinator/worker_calls.h"
+#include "services/rpc/server.h"
+
+namespace penstock {
+
+// All parts, in the order they are made; each may use those above it. They end in the order of
+// Shutdown, which the destructors then find done.
+class CoordinatorServer::Impl final : public EffectPerformer {
+ public:
+  Impl(CoordinatorServerOptions options, JobStore store, Clock& clock, Files& files)
+      : log_(options.log),
+        loop_(clock, options.limits, std::move(store), *this, options.log),
+        keeper_(loop_, files),
+        timelines_(clock, calls_),
+        caller_(loop_, calls_),
+        server_({.listen = options.listen, .reflection = options.reflection}) {}
+
+  absl::Status Start() {
+    AddCoordinatorServices(server_, {loop_, watchers_, timelines_});
+    PENSTOCK_RETURN_IF_ERROR(loop_.Start());
+    PENSTOCK_RETURN_IF_ERROR(server_.Start());
+    server_.SetServing(true);
+    return absl::OkStatus();
+  }
+
+  ~Impl() override { Shutdown(); }
+
+  void Shutdown() {
+    server_.SetServing(false);
+    server_.Shutdown();  // handlers have returned, so nobody asks any more
+    loop_.Stop();        // no effects are performed any more
+    calls_.CancelAll();  // what is under way comes back and is dropped
+  }
+
+  absl::Status Drain(absl::Duration timeout) {
+    constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
+    const absl::Time deadline = absl::Now() + timeout;
+    server_.SetServing(false);
+    for (;;) {
+      PENSTOCK_ASSIGN_OR_RETURN(
+          const bool drained,
+          loop_.Ask<bool>(EventLoop::Answer::kAnyTime, deadline + absl::Seconds(1),
+                          [](Coordinator& coordinator, JobStore&, Now now) -> absl::StatusOr<bool> {
+                            coordinator.Drain(now);
+                            return coordinator.Drained();
+                          }));
+      if (drained) {
+        return absl::OkStatus();
+      }
+      if (absl::Now() >= deadline) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            "jobs are still under way after ", absl::FormatDuration(timeout), " of draining"));
+      }
+      absl::SleepFor(kPollInterval);
+    }
+  }
+
+  absl::StatusOr<CoordinatorSnapshot> Snapshot() {
+    constexpr absl::Duration kTimeout = absl::Seconds(5);
+    return loop_.Ask<CoordinatorSnapshot>(
+        EventLoop::Answer::kAnyTime, absl::Now() + kTimeout,
+        [](Coordinator& coordinator, JobStore&, Now now) -> absl::StatusOr<CoordinatorSnapshot> {
+          CoordinatorSnapshot snapshot;
+          snapshot.jobs = coordinator.ListJobs();
+          snapshot.workers = coordinator.ListWorkers(now);
+          for (const v1::JobSummary& job : snapshot.jobs.jobs()) {
+            if (const JobRun* run = coordinator.FindRun(job.job_id()); run != nullptr) {
+              snapshot.results[job.job_id()] = run->Record().result();
+            }
+          }
+          return snapshot;
+        });
+  }
+
+  HostPort address() const { return server_.address(); }
+
+  // ---- EffectPerformer, on the loop's thread.
+  void Perform(const CallWorker& call) override { caller_.Perform(call); }
+  void Perform(const FindCheckpoint& find) override { keeper_.Perform(find); }
+  void Perform(const CommitStaged& commit) override { keeper_.Perform(commit); }
+  void Perform(const GatherTimeline& gather) override {
+    timelines_.Gather(gather.job_id, gather.plan,
+                      [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
+                        loop_.Post([this, job_id, timeline = std::move(timeline)](
+                                       Coordinator& coordinator, Now now) {
+                          loop_.StoreTimeline(job_id, timeline);
+                          coordinator.OnTimelineGathered(job_id, now);
+                        });
+                      });
+  }
+  void OnEventStored(const PublishEvent& published) override {
+    watchers_.Wake(published.job_id);
+    if (log_ == nullptr) {
+      return;
+    }
+    if (published.event.has_state_changed()) {
+      const v1::JobSummary& job = published.event.state_changed();
+      log_(absl::StrCat("job ", job.job_id(), ": ", v1::JobState_Name(job.state()),
+                        job.error().empty() ? "" : ": ", job.error(),
+                        job.reason().empty() ? "" : ": ", job.reason()));
+    } else if (published.event.has_log()) {
+      log_(absl::StrCat("job ", published.job_id, ": ", published.event.log()));
+    }
+  }
+
+ private:
+  const std::function<void(const std::string&)> log_;
+  JobWatchers watchers_;
+  EventLoop loop_;
+  CheckpointKeeper keeper_;
+  WorkerCalls calls_;
+  TimelineGatherer timelines_;
+  WorkerCaller caller_;
+  RpcServer server_;
+};
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
+    CoordinatorServerOptions options, Clock& clock, Files& files) {
+  PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(store), clock, files);
+  PENSTOCK_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
+}
+
+CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CoordinatorServer::~CoordinatorServer() = default;
+
+HostPort CoordinatorServer::address() const { return impl_->address(); }
+absl::Status CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
+void CoordinatorServer::Shutdown() { impl_->Shutdown(); }
+absl::StatusOr<CoordinatorSnapshot> CoordinatorServer::Snapshot() { return impl_->Snapshot(); }
+
+}  // namespace penstock

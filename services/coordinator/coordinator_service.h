@@ -1,0 +1,22 @@
+// The coordinator's two services as tables of handlers: each asks the event loop and translates.
+#pragma once
+
+#include "base/clock.h"
+#include "services/coordinator/event_loop.h"
+#include "services/coordinator/job_watchers.h"
+#include "services/coordinator/timeline_gatherer.h"
+#include "services/rpc/server.h"
+
+namespace penstock {
+
+// What the handlers use; all of it outlives the server.
+struct CoordinatorParts {
+  EventLoop& loop;
+  JobWatchers& watchers;
+  TimelineGatherer& timelines;
+};
+
+// Adds WorkerRegistry and JobService to `server`.
+void AddCoordinatorServices(RpcServer& server, CoordinatorParts parts);
+
+}  // namespace penstock

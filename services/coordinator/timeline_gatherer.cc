@@ -1,0 +1,88 @@
+#include "services/coordinator/timeline_gatherer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace penstock {
+namespace {
+
+// Answers on their way, shared by the calls.
+struct Gathering {
+  Mutex mutex;
+  std::vector<WorkerTimeline> workers ABSL_GUARDED_BY(mutex);
+  int missing ABSL_GUARDED_BY(mutex) = 0;
+  std::function<void(v1::GetTimelineResponse)> done;
+};
+
+}  // namespace
+
+v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& workers,
+                                       int64_t spans_max) {
+  std::vector<v1::TimelineSpan> spans;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (v1::TimelineSpan span : workers[i].response.spans()) {
+      span.set_worker(static_cast<int32_t>(i));
+      span.set_start_ns(span.start_ns() + workers[i].offset_ns);
+      span.set_end_ns(span.end_ns() + workers[i].offset_ns);
+      spans.push_back(std::move(span));
+    }
+  }
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const v1::TimelineSpan& a, const v1::TimelineSpan& b) {
+                     return a.start_ns() < b.start_ns();
+                   });
+  const auto excess = std::max<int64_t>(0, static_cast<int64_t>(spans.size()) - spans_max);
+  v1::GetTimelineResponse merged;
+  merged.set_workers(static_cast<int32_t>(workers.size()));
+  merged.mutable_spans()->Assign(spans.begin() + excess, spans.end());
+  return merged;
+}
+
+void TimelineGatherer::Gather(const std::string& job_id, const v1::Plan& plan,
+                              std::function<void(v1::GetTimelineResponse)> done) {
+  // By worker index; with several stages on a worker its address is the same.
+  std::vector<const v1::StageAssignment*> workers;
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    const auto index = static_cast<size_t>(stage.worker_index());
+    workers.resize(std::max(workers.size(), index + 1), nullptr);
+    workers[index] = &stage;
+  }
+  auto gathering = std::make_shared<Gathering>();
+  gathering->done = std::move(done);
+  {
+    MutexLock lock(gathering->mutex);
+    gathering->workers.resize(workers.size());
+    gathering->missing = static_cast<int>(workers.size());
+  }
+  if (workers.empty()) {
+    return gathering->done({});
+  }
+  v1::GetRunTimelineRequest request;
+  request.set_job_id(job_id);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const int64_t asked_ns = clock_.MonotonicNs();
+    calls_.Start(
+        workers[i]->worker(), workers[i]->address(), &v1::WorkerControl::Stub::AsyncGetRunTimeline,
+        request, kTimeout,
+        [this, i, asked_ns, gathering](absl::StatusOr<v1::GetRunTimelineResponse> response) {
+          const int64_t middle_ns = asked_ns + (clock_.MonotonicNs() - asked_ns) / 2;
+          std::vector<WorkerTimeline> complete;
+          {
+            MutexLock lock(gathering->mutex);
+            if (response.ok()) {
+              gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
+              gathering->workers[i].response = std::move(*response);
+            }
+            if (--gathering->missing > 0) {
+              return;
+            }
+            complete = std::move(gathering->workers);
+          }
+          gathering->done(MergeTimelines(complete, kSpansMax));
+        });
+  }
+}
+
+}  // namespace penstock
