@@ -48,8 +48,8 @@ class Partitioner {
   // Of the layers [first, end).
   double Cost(int first, int end) const { return cost_before_[end] - cost_before_[first]; }
 
-  // The smallest possible cost of the largest stage. largest[end], after round k, is that of the best
-  // way to cut the layers before `end` into k stages.
+  // The smallest possible cost of the largest stage. largest[end], after round k, is that of the
+  // best way to cut the layers before `end` into k stages.
   double Bottleneck() const {
     std::vector<double> largest(layers_ + 1, kInfinity);
     largest[0] = 0;
@@ -65,8 +65,9 @@ class Partitioner {
     return largest[layers_];
   }
 
-  // The cuts with the smallest sum of squares whose stages cost `limit` at most. Goes over suffixes,
-  // so that among equal sums the first cut can be chosen as early as possible, then the second, ...
+  // The cuts with the smallest sum of squares whose stages cost `limit` at most. Goes over
+  // suffixes, so that among equal sums the first cut can be chosen as early as possible, then the
+  // second, ...
   std::vector<int> Cut(double limit) const {
     // squares[first] after round k: of the layers from `first` on in k stages.
     std::vector<double> squares(layers_ + 1, kInfinity);

@@ -34,6 +34,7 @@ enum class Op : uint8_t {
   kFlush,   // of a worker: nothing is in flight, stashed or accumulated; a consistent cut
 };
 inline constexpr int kOps = 11;
+inline constexpr int kMicrobatchOps = 7;  // the first ones
 
 struct Action {
   Op op;
@@ -47,7 +48,7 @@ struct Action {
 };
 
 // True for the operations that belong to one stage and one microbatch (all up to kSendGradient).
-constexpr bool HasMicrobatch(Op op) { return op <= Op::kSendGradient; }
+constexpr bool HasMicrobatch(Op op) { return static_cast<int>(op) < kMicrobatchOps; }
 constexpr bool HasIndex(Op op) { return op != Op::kNorm && op != Op::kFlush; }
 // Messages between stages of different workers.
 constexpr bool IsSend(Op op) { return op == Op::kSendActivation || op == Op::kSendGradient; }

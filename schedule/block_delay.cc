@@ -27,7 +27,8 @@ MicrobatchRange SteadyState(MicrobatchRange range, int64_t stages) {
   return {first, range.end() - 2 * stages - first};
 }
 
-// Replays the history. An update that holds several microbatches is one entry with an event for each.
+// Replays the history. An update that holds several microbatches is one entry with an event for
+// each.
 BlockDelay Replay(std::vector<Event> events, int32_t stages, MicrobatchRange counted) {
   std::stable_sort(events.begin(), events.end(),
                    [](const Event& a, const Event& b) { return a.Order() < b.Order(); });

@@ -1,14 +1,14 @@
 // Block delay: staleness counted over the whole model.
 //
 // Every update of a stage's weights appends one entry to a single history, the block updates. The
-// delay of an update is counted once for every stage r: the entries between the forward on stage r of
-// the microbatch it belongs to and the update itself. This is the delay of asynchronous block
+// delay of an update is counted once for every stage r: the entries between the forward on stage r
+// of the microbatch it belongs to and the update itself. This is the delay of asynchronous block
 // coordinate descent that arXiv 2606.03498 bounds by S^2 - S/2 for PipeDream with S stages.
 //
 // The predicted delay is taken where time is slots: F and whole backward take one each, a stage's
-// update happens with its backward, and the stages of a slot come in ascending order. Then PipeDream
-// has maximum floor(S^2 - S/2) and mean (S^2-1)/2 exactly (0 for one stage). Only a steady state
-// counts: of N microbatches those from N/2 on, without the last 2S.
+// update happens with its backward, and the stages of a slot come in ascending order. Then
+// PipeDream has maximum floor(S^2 - S/2) and mean (S^2-1)/2 exactly (0 for one stage). Only a
+// steady state counts: of N microbatches those from N/2 on, without the last 2S.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 // The same for a method, over a range that is long enough.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options);
 
-// Of a measured timeline of one training range: forwards count at their start, updates at their end.
-// Microbatches that are not on the timeline with all forwards do not count; the result is empty where
-// none is left.
+// Of a measured timeline of one training range: forwards count at their start, updates at their
+// end. Microbatches that are not on the timeline with all forwards do not count; the result is
+// empty where none is left.
 BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages);
 
 }  // namespace penstock

@@ -1,8 +1,8 @@
 // The digest by which coordinator and workers make sure that they will run the same schedule.
 //
-// SHA-256 over the version of lowering and, for each range between two cuts, the compressed text form
-// (text.h): actions, topology, weight policy and the range, whose ends are the cuts. The cost follows
-// the size of the programs, not the length of the ranges.
+// SHA-256 over the version of lowering and, for each range between two cuts, the compressed text
+// form (text.h): actions, topology, weight policy and the range, whose ends are the cuts. The cost
+// follows the size of the programs, not the length of the ranges.
 #pragma once
 
 #include <string>

@@ -41,13 +41,14 @@ struct LowerOptions {
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);
 
-// A whole schedule from lists of compute actions, as people and other tools write them. A worker whose
-// list has no STEP gets one for each of its stages at the end (in a train range).
-// Errors: InvalidArgument if the topology is not valid or a worker has other actions than F, I, W and
-// STEP of its own stages.
+// A whole schedule from lists of compute actions, as people and other tools write them. A worker
+// whose list has no STEP gets one for each of its stages at the end (in a train range). Errors:
+// InvalidArgument if the topology is not valid or a worker has other actions than F, I, W and STEP
+// of its own stages.
 absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& options);
 
-// Whether no worker sends, receives, reduces or flushes, so that CompleteSchedule is the thing to call.
+// Whether no worker sends, receives, reduces or flushes, so that CompleteSchedule is the thing to
+// call.
 bool IsComputeOnly(const Schedule& schedule);
 
 }  // namespace penstock

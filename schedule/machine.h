@@ -83,7 +83,8 @@ struct Effect {
   bool keeps_replaced = false;
   // STEP: the microbatches whose gradients the update holds (they are consecutive).
   MicrobatchRange microbatches;
-  // I, W and STEP: the oldest version of the stage still to be read; older ones may be released.
+  // I, W and STEP: the oldest version still to be read once this action is done; older ones may
+  // then be released.
   int64_t oldest_live_version = 0;
 };
 
@@ -145,7 +146,7 @@ class Machine {
 
   struct Stage {
     StageId id;
-    std::array<Rule, 7> rules;  // by Op up to kSendGradient
+    std::array<Rule, kMicrobatchOps> rules;  // by Op
     int32_t gradient_groups = 0;
     MicrobatchTable<Flight> flights;
     VersionLedger versions;

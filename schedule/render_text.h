@@ -1,5 +1,5 @@
-// A timeline as a grid of characters for the terminal: a row for each worker, a column for each slot
-// of time.
+// A timeline as a grid of characters for the terminal: a row for each worker, a column for each
+// slot of time.
 //
 //   worker 0 |0123...aAbBcCdD*
 //

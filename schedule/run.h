@@ -1,15 +1,16 @@
 // Interpreter: runs the programs of all workers against each other, without doing the work.
 //
-// Why one run is a proof. A worker performs its actions strictly in list order; a channel between two
-// stages is first-in-first-out with one sender and one receiver; and a worker never asks whether a
-// message has come: it only blocks, on an empty channel when it receives and on a full one when it
-// sends (which is a blocking read of a free place). That is a bounded Kahn network (Kahn, "The
-// semantics of a simple language for parallel programming", 1974), and such networks are determinate:
-// how far every worker gets, which weight version each microbatch reads and how much is stashed do not
-// depend on timing. So whatever order this interpreter happens to choose, its answer about deadlock,
-// stash, versions and staleness holds for every run on every machine. A collective (REDUCE, NORM) is a
-// barrier with fixed members and keeps the property. Two rules carry all this and must never be
-// broken by an executor: list order is kept, and nobody receives "whichever comes first".
+// Why one run is a proof. A worker performs its actions strictly in list order; a channel between
+// two stages is first-in-first-out with one sender and one receiver; and a worker never asks
+// whether a message has come: it only blocks, on an empty channel when it receives and on a full
+// one when it sends (which is a blocking read of a free place). That is a bounded Kahn network
+// (Kahn, "The semantics of a simple language for parallel programming", 1974), and such networks
+// are determinate: how far every worker gets, which weight version each microbatch reads and how
+// much is stashed do not depend on timing. So whatever order this interpreter happens to choose,
+// its answer about deadlock, stash, versions and staleness holds for every run on every machine. A
+// collective (REDUCE, NORM) is a barrier with fixed members and keeps the property. Two rules carry
+// all this and must never be broken by an executor: list order is kept, and nobody receives
+// "whichever comes first".
 //
 // Runs are streamed: memory is in proportion to what is in flight, not to the length of the range.
 //
@@ -58,8 +59,8 @@ class Interpreter {
   // Errors: FailedPrecondition from a machine, a message out of order, or one never received.
   absl::StatusOr<bool> RunToEnd();
 
-  // The same, but no worker goes beyond its first `periods` copies of the period. Returns whether all
-  // got exactly there. REQUIRES: 1 <= periods <= the repeats of every program.
+  // The same, but no worker goes beyond its first `periods` copies of the period. Returns whether
+  // all got exactly there. REQUIRES: 1 <= periods <= the repeats of every program.
   absl::StatusOr<bool> RunToPeriod(int64_t periods);
 
   // After RunToEnd returned false: whether a worker is blocked on a full channel, so that a larger

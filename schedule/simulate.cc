@@ -16,10 +16,10 @@ double ToSeconds(int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
 
 // Puts times to the actions of a run.
 //
-// The interpreter reports actions in an order that respects all dependencies, and that is enough: the
-// start of an action is the maximum of the times of what it depends on. Place i of a channel with
-// capacity C carries messages i, i + C, i + 2C, ...; its time says since when its message is there or,
-// after the receive, since when it is free.
+// The interpreter reports actions in an order that respects all dependencies, and that is enough:
+// the start of an action is the maximum of the times of what it depends on. Place i of a channel
+// with capacity C carries messages i, i + C, i + 2C, ...; its time says since when its message is
+// there or, after the receive, since when it is free.
 class Timekeeper : public RunObserver {
  public:
   Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options)

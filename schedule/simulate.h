@@ -3,9 +3,9 @@
 // The model: a worker performs its actions one after the other; each costs `overhead_s` of the
 // worker's time and, for computing, the time of its stage. A send hands the message to the channel,
 // waiting for a free place; the link then carries the messages of one direction one after the other
-// (bytes / bytes_per_second each) and delivers them `latency_s` later, beside the worker's own work. A
-// receive waits for its message and frees its place. A collective starts when the last member is
-// there. Times are counted in whole nanoseconds, so results are exact and repeatable.
+// (bytes / bytes_per_second each) and delivers them `latency_s` later, beside the worker's own
+// work. A receive waits for its message and frees its place. A collective starts when the last
+// member is there. Times are counted in whole nanoseconds, so results are exact and repeatable.
 //
 // Staleness, versions and stash are not modelled but derived: the machines of run.h run underneath.
 #pragma once
@@ -74,8 +74,8 @@ struct SimulationResult {
 };
 
 // Errors: InvalidArgument (CheckSchedule; costs that are negative, not finite, or not one for each
-// stage or link), FailedPrecondition (a rule is broken, or a deadlock), ResourceExhausted (more than
-// actions_max actions).
+// stage or link), FailedPrecondition (a rule is broken, or a deadlock), ResourceExhausted (more
+// than actions_max actions).
 absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const SimulationCosts& costs,
                                           const SimulationOptions& options = {});
 

@@ -10,8 +10,8 @@
 // share parameters is group=gradient:sum:0,3. 0B3 stands for 0I3,0W3. Empty cells, empty lines, and
 // further lines that start with # are skipped.
 //
-// What the header does not say, or a file without one (PyTorch's), follows from the actions: a stage
-// is on the worker whose line has it, the range is that of the forwards.
+// What the header does not say, or a file without one (PyTorch's), follows from the actions: a
+// stage is on the worker whose line has it, the range is that of the forwards.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct ScheduleTextOptions {
 // Characters of the name that a header cannot hold become '-'.
 std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& options = {});
 
-// The inverse. Nothing is checked beyond the form: call Verify, and CompleteSchedule (lower.h) if the
-// lists hold compute actions only.
+// The inverse. Nothing is checked beyond the form: call Verify, and CompleteSchedule (lower.h) if
+// the lists hold compute actions only.
 //
-// Errors: InvalidArgument with line, column and the text in question; ResourceExhausted if there are
-// more than kScheduleTextActionsMax actions in the lists.
+// Errors: InvalidArgument with line, column and the text in question; ResourceExhausted if there
+// are more than kScheduleTextActionsMax actions in the lists.
 inline constexpr int64_t kScheduleTextActionsMax = 10'000'000;
 absl::StatusOr<Schedule> ParseSchedule(absl::string_view text);
 

@@ -1,7 +1,7 @@
 // Timeline: what happened on every worker, or is predicted to happen.
 //
-// The simulator predicts one, the worker measures one; the same code compares, counts and draws both
-// (render_text.h, render_svg.h, render_trace.h).
+// The simulator predicts one, the worker measures one; the same code compares, counts and draws
+// both (render_text.h, render_svg.h, render_trace.h).
 //
 // Plain values; the clock is whoever fills them in.
 #pragma once

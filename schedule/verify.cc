@@ -1,6 +1,6 @@
 // Long ranges. A program repeats its period, so most of a long run is the same over and over, and
-// Verify leaves copies of the period out. Let P(k) be the moment when every worker has passed exactly
-// k copies of its period, and suppose that
+// Verify leaves copies of the period out. Let P(k) be the moment when every worker has passed
+// exactly k copies of its period, and suppose that
 //
 //   (1) every program shifts by the same number of microbatches from copy to copy,
 //   (2) the run gets to P(k-1) and P(k) when nobody goes beyond them, and
@@ -9,11 +9,11 @@
 //
 // The rules of machines and channels do not change under such a shift, so the interleaving that led
 // from P(k-1) to P(k) leads on from P(k) to P(k+1), whose state is again the same, and so on: by
-// induction all states P(k+n) are shifts of P(k). What is left of the programs after P(k+n) in the full
-// schedule is what is left after P(k) in a schedule with n copies fewer (Shorten), shifted. So the full
-// schedule runs through, or blocks, or breaks a rule in its rest exactly where the short one does
-// (for one interleaving, and because the network is determinate, for all). The peaks in each of the
-// copies left out are those in copy k; the sums grow with each by what copy k added.
+// induction all states P(k+n) are shifts of P(k). What is left of the programs after P(k+n) in the
+// full schedule is what is left after P(k) in a schedule with n copies fewer (Shorten), shifted. So
+// the full schedule runs through, or blocks, or breaks a rule in its rest exactly where the short
+// one does (for one interleaving, and because the network is determinate, for all). The peaks in
+// each of the copies left out are those in copy k; the sums grow with each by what copy k added.
 //
 // In a synchronous schedule every step ends drained and k = 2; pipedream with S stages gets there
 // when the versions of the warm-up have been replaced, after about S copies.
@@ -180,8 +180,8 @@ absl::Status CheckLimits(const VerifyReport& report, const VerifyLimits& limits)
   return absl::OkStatus();
 }
 
-// Finds the smallest sufficient capacity: doubling, then bisection. More capacity never hurts a Kahn
-// network, and where nobody waits for a full channel it does not help either.
+// Finds the smallest sufficient capacity: doubling, then bisection. More capacity never hurts a
+// Kahn network, and where nobody waits for a full channel it does not help either.
 template <typename RunWithCapacity>
 absl::StatusOr<VerifyReport> VerifyWith(const Schedule& schedule, const VerifyLimits& limits,
                                         RunWithCapacity run) {

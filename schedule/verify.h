@@ -1,11 +1,11 @@
 // Verify: whether a schedule is right, and what it needs.
 //
-// The coordinator verifies a schedule before it publishes it and every worker before it starts; where
-// a schedule came from (catalog, file, search) makes no difference. Because a schedule is determinate
-// (run.h), the counts of the report are those that every run of it measures, exactly.
+// The coordinator verifies a schedule before it publishes it and every worker before it starts;
+// where a schedule came from (catalog, file, search) makes no difference. Because a schedule is
+// determinate (run.h), the counts of the report are those that every run of it measures, exactly.
 //
-// The cost does not grow with the length of the range if the programs have a steady state; verify.cc
-// has the argument.
+// The cost does not grow with the length of the range if the programs have a steady state;
+// verify.cc has the argument.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct VerifyLimits {
   int64_t versions_max = kUnlimited;
   int64_t staleness_max = kUnlimited;
   // Actions that are run one by one, where no steady state shortens the run.
-  int64_t actions_max = 200'000'000;
+  int64_t actions_max = 50'000'000;
 };
 
 struct VerifyReport {
@@ -39,14 +39,15 @@ struct VerifyReport {
 };
 
 // Checks that
-//   * every stage has exactly one F, I and W of every microbatch of the range (F alone in an evaluate
-//     range), its W in ascending order, and a STEP after its last W;
+//   * every stage has exactly one F, I and W of every microbatch of the range (F alone in an
+//     evaluate range), its W in ascending order, and a STEP after its last W;
 //   * every action finds what it needs, and FLUSH finds nothing left (machine.h);
 //   * no run blocks for ever, with the channels there are;
 //   * the limits hold.
 //
-// Errors: InvalidArgument (CheckSchedule), FailedPrecondition (a rule is broken, or a deadlock, which names
-// every blocked worker and draws the place), ResourceExhausted (a limit, naming what it would have to be).
+// Errors: InvalidArgument (CheckSchedule), FailedPrecondition (a rule is broken, or a deadlock,
+// which names every blocked worker and draws the place), ResourceExhausted (a limit, naming what it
+// would have to be).
 absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits = {});
 
 // The same answer by running every action: what the tests compare Verify with.

@@ -46,8 +46,9 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 // The complete, lowered schedule of `method` over `range`. Every party (coordinator, workers,
 // reference, command line) calls this; catalog schedules do not travel, their digest does.
 //
-// Errors: InvalidArgument if the range is empty or not a multiple of microbatches_per_step, the
-// topology is not valid, or the method cannot do what the options ask (with the reason).
+// Errors: InvalidArgument if the range is empty or (for a synchronous method) not a multiple of
+// microbatches_per_step, the topology is not valid, or the method cannot do what the options ask
+// (with the reason).
 absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
                                        MicrobatchRange range);
 

@@ -1,9 +1,9 @@
 // The verifier against an independent execution, over thousands of broken schedules.
 //
-// The execution here shares nothing with the machine, the interpreter or the verifier: it keeps what
-// exists as a set of named things, picks the next worker at random, and judges at the end. What the
-// verifier accepts must run through in every order, with the counts it promised; what it rejects must
-// not.
+// The execution here shares nothing with the machine, the interpreter or the verifier: it keeps
+// what exists as a set of named things, picks the next worker at random, and judges at the end.
+// What the verifier accepts must run through in every order, with the counts it promised; what it
+// rejects must not.
 #include <deque>
 #include <map>
 #include <optional>

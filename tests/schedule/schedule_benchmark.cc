@@ -1,5 +1,5 @@
-// Benchmarks: Machine/Apply (one action of the rules, as the executor pays it), Verify/<method> (a range
-// of 10^9 microbatches), Simulate/<method> (time for one action), Digest, RenderSvg.
+// Benchmarks: Machine/Apply (one action of the rules, as the executor pays it), Verify/<method> (a
+// range of 10^9 microbatches), Simulate/<method> (time for one action), Digest, RenderSvg.
 #include <benchmark/benchmark.h>
 
 #include "schedule/catalog/catalog.h"

@@ -33,8 +33,8 @@ inline ScheduleOptions TiedOptions(int32_t stages, int64_t microbatches_per_step
   return options;
 }
 
-// Interleaved 1F1B (Narayanan et al., SC'21): `parts` stages on each of `workers` workers, stage s on
-// worker s mod workers. REQUIRES: microbatches is a multiple of workers.
+// Interleaved 1F1B (Narayanan et al., SC'21): `parts` stages on each of `workers` workers, stage s
+// on worker s mod workers. REQUIRES: microbatches is a multiple of workers.
 inline Schedule InterleavedOneFOneB(int32_t workers, int32_t parts, int64_t microbatches,
                                     const LowerOptions& options = {}) {
   Schedule schedule{.name = "interleaved-1f1b", .range = {0, microbatches}};

@@ -99,7 +99,8 @@ TEST(Simulate, SlowLink_CarriesOneMessageAfterTheOther) {
 
 TEST(Simulate, FullChannel_MakesTheSenderWaitForCredit) {
   // The first worker takes no time, the second one second for each of 5 microbatches; the channel
-  // holds one: send 1 waits until 0 is taken (at once), send k until k - 1 is taken at k - 1 seconds.
+  // holds one: send 1 waits until 0 is taken (at once), send k until k - 1 is taken at k - 1
+  // seconds.
   SimulationCosts costs{.stages = {{0, 0, 0, 0}, {1, 0, 0, 0}}};
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const SimulationResult result,

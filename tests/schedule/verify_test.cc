@@ -161,7 +161,7 @@ TEST(Verify, BadForm_IsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stage 1 is on worker 2")));
 }
 
-// ---- the shortcut for long ranges ----------------------------------------------------------------
+// ---- the shortcut for long ranges
 
 void ExpectSameAnswer(const Schedule& schedule, const VerifyLimits& limits = {}) {
   const absl::StatusOr<VerifyReport> shortened = Verify(schedule, limits);
@@ -208,7 +208,8 @@ TEST(VerifyShortcut, Evaluation_IsShortened) {
 }
 
 TEST(VerifyShortcut, RandomPeriodicPrograms_GiveTheAnswerOfTheFullRun) {
-  // Mutants of periodic schedules, right and wrong: rotated, swapped, with other shifts and repeats.
+  // Mutants of periodic schedules, right and wrong: rotated, swapped, with other shifts and
+  // repeats.
   RandomStream random(11, 0);
   int accepted = 0;
   for (int round = 0; round < 6000; ++round) {
