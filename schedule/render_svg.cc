@@ -224,7 +224,7 @@ class Picture {
     for (const Span& span : timeline_.spans) {
       if (const int kind = KindOf(span); kind >= 0) used[kind] = true;
     }
-    double x = plot_left_;
+    double x = kMargin;  // all kinds together fit into the default width
     const double y = plot_bottom_ + 42;
     for (int kind = 0; kind < kKinds; ++kind) {
       if (!used[kind]) continue;
@@ -232,7 +232,7 @@ class Picture {
       Add("<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"14\" height=\"14\" rx=\"2.5\"/>"
           "<text x=\"%s\" y=\"%s\">%s</text>\n",
           entry.css, Px(x), Px(y - 11), Px(x + 20), Px(y), entry.label);
-      x += 20 + kNumberWidth * static_cast<double>(entry.label.size()) + 26;
+      x += 20 + kNumberWidth * static_cast<double>(entry.label.size()) + 18;
     }
     Add("<text class=\"dim\" x=\"%s\" y=\"%s\">busy</text>\n", Px(plot_left_ + plot_width_ + 10),
         Px(kTop - 8));
