@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Compares a small GPT with PyTorch, from the same weights and batches: gradients, losses, weights.
+# usage: scripts/parity.sh BUILD_DIR
+set -euo pipefail
+[ $# -eq 1 ] || { echo "usage: scripts/parity.sh BUILD_DIR" >&2; exit 2; }
+cd "$(dirname "$0")/.."
+scripts/setup.sh packages-parity.txt
+cmake --build "$1" --target parity_dump >/dev/null
+
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+failed=0
+for head in tied untied; do
+  mkdir "$directory/$head"
+  "$1/tests/parity/parity_dump" "$directory/$head" "$head"
+  env -u OPENBLAS_CORETYPE PYTHONDONTWRITEBYTECODE=1 \
+    /usr/bin/python3 tests/parity/compare.py "$directory/$head" "$head" || failed=1
+done
+exit $failed

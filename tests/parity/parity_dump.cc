@@ -1,0 +1,177 @@
+// Trains a small GPT for some steps and writes everything another framework needs to do the same, and
+// what came of it:
+//
+//     parity_dump DIRECTORY tied|untied
+//
+//   config.txt     "name value" lines
+//   tokens.bin     i32 [steps, microbatches, 2 (ids, targets), batch, time]
+//   initial.bin, gradients.bin, final.bin   f32, one tensor after the other: the weights before the
+//                  first step, the gradients of the first step, the weights after the last step
+//   tensors.txt    "name dimensions..." lines, the order of the tensors in those files
+//   losses.txt     the mean loss of each step
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "compute/stage.h"
+#include "model/gpt.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kSteps = 20;
+constexpr int64_t kMicrobatches = 2;
+constexpr BatchShape kBatch = {4, 64};
+constexpr double kLearningRate = 1e-3;
+constexpr uint64_t kSeed = 1;
+constexpr AdamWConfig kOptimizer = {0.9, 0.95, 1e-8, 0.1};
+
+GptConfig Config(bool tied) {
+  GptConfig config;
+  config.layers = 3;
+  config.width = 96;
+  config.heads = 3;
+  config.context = kBatch.time;
+  config.vocabulary = 256;
+  config.tied_head = tied;
+  return config;
+}
+
+// Text with structure: a token follows from the two before it and some chance.
+std::vector<int32_t> MakeTokens() {
+  RandomStream random(kSeed, 99);
+  std::vector<int32_t> tokens;
+  for (int64_t microbatch = 0; microbatch < kSteps * kMicrobatches; ++microbatch) {
+    std::vector<int32_t> text(kBatch.batch * kBatch.time + 1);
+    for (size_t i = 2; i < text.size(); ++i) {
+      text[i] = static_cast<int32_t>((5 * text[i - 1] + 3 * text[i - 2] + random.Below(8)) % 40);
+    }
+    tokens.insert(tokens.end(), text.begin(), text.end() - 1);
+    tokens.insert(tokens.end(), text.begin() + 1, text.end());
+  }
+  return tokens;
+}
+
+class Dump {
+ public:
+  Dump(std::string directory, const Chain& chain)
+      : directory_(std::move(directory)), chain_(chain) {}
+
+  absl::Status Run() {
+    PENSTOCK_ASSIGN_OR_RETURN(backend_, MakeCpuBackend(1));
+    StageOptions options;
+    options.layers = {0, chain_.size()};
+    options.batch = kBatch;
+    options.optimizer = kOptimizer;
+    options.seed = kSeed;
+    PENSTOCK_ASSIGN_OR_RETURN(stage_, Stage::Create(*backend_, chain_, options));
+    stage_->InitializeWeights();
+    WriteConfig();
+    WriteArrays("initial.bin", &Stage::LayerWeights);
+    std::ofstream losses(directory_ + "/losses.txt");
+    losses.precision(17);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      double loss = 0.0;
+      for (int64_t m = 0; m < kMicrobatches; ++m) {
+        PENSTOCK_RETURN_IF_ERROR(Train(step, m, loss));
+      }
+      losses << loss / kMicrobatches << "\n";
+      stage_->CombineLocalTiedGradients();
+      if (step == 0) {
+        WriteArrays("gradients.bin", &Stage::LayerGradients);
+      }
+      const std::vector<float> scales(chain_.size(), 1.0f);
+      PENSTOCK_RETURN_IF_ERROR(
+          stage_->Step(step + 1, {.learning_rate = kLearningRate, .gradient_scales = scales}));
+    }
+    WriteArrays("final.bin", &Stage::LayerWeights);
+    return losses.good() ? absl::OkStatus() : absl::DataLossError("cannot write " + directory_);
+  }
+
+ private:
+  absl::Status Train(int64_t step, int64_t m, double& loss) {
+    const Shape shape{kBatch.batch, kBatch.time};
+    const MicrobatchId id(step * kMicrobatches + m);
+    const int32_t* ids = tokens_.data() + id.value * 2 * shape.elements();
+    const auto to_device = [&](const int32_t* values) {
+      Tensor tensor = backend_->pool().AcquireTensor(DType::kI32, shape);
+      backend_->CopyToDevice(tensor.buffer.data(), values, tensor.size_bytes());
+      return tensor;
+    };
+    PENSTOCK_RETURN_IF_ERROR(stage_
+                                 ->Forward(id, id.value * kBatch.batch, step, to_device(ids),
+                                           to_device(ids + shape.elements()))
+                                 .status());
+    loss += stage_->TakeLoss();
+    PENSTOCK_RETURN_IF_ERROR(
+        stage_->BackwardInput(id, step, Tensor(), 1.0f / kMicrobatches).status());
+    return stage_->BackwardWeight(id, step);
+  }
+
+  void WriteConfig() const {
+    std::ofstream config(directory_ + "/config.txt");
+    const auto& attention = std::get<AttentionLayer>(chain_.layers[1].config);
+    config << "layers " << (chain_.size() - 3) / 2 << "\nheads " << attention.heads << "\nbatch "
+           << kBatch.batch << "\ntime " << kBatch.time << "\nsteps " << kSteps << "\nmicrobatches "
+           << kMicrobatches << "\nlearning_rate " << kLearningRate << "\nbeta1 " << kOptimizer.beta1
+           << "\nbeta2 " << kOptimizer.beta2 << "\nepsilon " << kOptimizer.epsilon
+           << "\nweight_decay " << kOptimizer.weight_decay << "\n";
+    std::ofstream names(directory_ + "/tensors.txt");
+    for (int layer = 0; layer < WrittenLayers(); ++layer) {
+      for (const ParameterSpec& parameter : chain_.layers[layer].parameters) {
+        names << parameter.name << " " << absl::StrJoin(parameter.shape, " ") << "\n";
+      }
+    }
+    std::ofstream tokens(directory_ + "/tokens.bin", std::ios::binary);
+    tokens.write(reinterpret_cast<const char*>(tokens_.data()),
+                 static_cast<std::streamsize>(tokens_.size() * sizeof(int32_t)));
+  }
+
+  // A tied head has no tensor of its own.
+  int WrittenLayers() const { return chain_.tied() ? chain_.size() - 1 : chain_.size(); }
+
+  void WriteArrays(const char* name, std::vector<NamedArray> (Stage::*arrays_of)(int)) {
+    std::ofstream file(directory_ + "/" + name, std::ios::binary);
+    for (int layer = 0; layer < WrittenLayers(); ++layer) {
+      for (const NamedArray& array : (stage_.get()->*arrays_of)(layer)) {
+        file.write(reinterpret_cast<const char*>(array.values.data()),
+                   static_cast<std::streamsize>(array.values.size() * sizeof(float)));
+      }
+    }
+  }
+
+  const std::string directory_;
+  const Chain& chain_;
+  const std::vector<int32_t> tokens_ = MakeTokens();
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Stage> stage_;
+};
+
+int Main(const std::vector<std::string>& arguments) {
+  if (arguments.size() != 2 || (arguments[1] != "tied" && arguments[1] != "untied")) {
+    std::cerr << "usage: parity_dump DIRECTORY tied|untied\n";
+    return 2;
+  }
+  const absl::StatusOr<Chain> chain = BuildGpt(Config(arguments[1] == "tied"));
+  absl::Status status = chain.status();
+  if (status.ok()) {
+    status = Dump(arguments[0], *chain).Run();
+  }
+  if (!status.ok()) {
+    std::cerr << "parity_dump: " << status << "\n";
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) { return penstock::Main({argv + 1, argv + argc}); }
