@@ -1,0 +1,166 @@
+// penstock-coordinator: plans jobs, assigns stages to workers, watches them, keeps the records.
+//
+// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), metrics. The
+// first SIGTERM or SIGINT drains, the second ends at once.
+#include <signal.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "services/coordinator/coordinator_metrics.h"
+#include "services/coordinator/coordinator_server.h"
+#include "services/metrics/endpoint.h"
+#include "services/rpc/grpc_log.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kDone = 0;
+constexpr int kFailed = 1;
+constexpr int kBadUsage = 2;
+
+// Longer than a drain of the state machine may take (JobRunLimits).
+constexpr absl::Duration kDrainTimeout = absl::Seconds(180);
+
+struct Flags {
+  HostPort listen;
+  std::string state_file = "penstock-state.sqlite";
+  std::optional<HostPort> metrics;  // none: off
+  bool reflection = false;
+  std::string log_level = "info";
+};
+
+int Complain(const absl::Status& status, int exit_code) {
+  std::cerr << "penstock-coordinator: " << std::string(status.message()) << "\n";
+  return exit_code;
+}
+
+// Nothing after --help or bad usage; `exit_code` then says how to end.
+std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
+  Flags flags;
+  std::string listen = "127.0.0.1:7070";
+  std::string metrics = "127.0.0.1:7071";
+  CLI::App app("The coordinator of a Penstock cluster: plans, assigns and watches jobs.",
+               "penstock-coordinator");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
+  app.add_option("--state", flags.state_file, "SQLite file of the job records");
+  app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
+  try {  // CLI11 reports by exception
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error, std::cout, std::cerr) == 0 ? kDone : kBadUsage;
+    return std::nullopt;
+  }
+  const absl::StatusOr<HostPort> listen_address = ParseHostPort(listen);
+  const absl::StatusOr<HostPort> metrics_address =
+      metrics == "off" ? absl::StatusOr<HostPort>(HostPort()) : ParseHostPort(metrics);
+  for (const absl::Status& status : {listen_address.status(), metrics_address.status()}) {
+    if (!status.ok()) {
+      exit_code = Complain(status, kBadUsage);
+      return std::nullopt;
+    }
+  }
+  flags.listen = *listen_address;
+  if (metrics != "off") {
+    flags.metrics = *metrics_address;
+  }
+  return flags;
+}
+
+// The signals that end the program, blocked, so that they are taken where we wait for them. Threads
+// inherit the block: call it before any is started.
+sigset_t BlockEndSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+bool EndSignalCame(const sigset_t& signals, absl::Duration within) {
+  const timespec timeout = absl::ToTimespec(within);
+  return sigtimedwait(&signals, nullptr, &timeout) > 0;
+}
+
+absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& signals) {
+  constexpr absl::Duration kSignalInterval = absl::Milliseconds(200);
+  const int64_t give_up_ns = RealClock().MonotonicNs() + absl::ToInt64Nanoseconds(kDrainTimeout);
+  for (;;) {
+    const absl::Status drained = server.Drain(kSignalInterval);
+    if (!absl::IsDeadlineExceeded(drained) || RealClock().MonotonicNs() >= give_up_ns) {
+      return drained;
+    }
+    if (EndSignalCame(signals, absl::ZeroDuration())) {
+      return absl::AbortedError("a second signal ended the drain");
+    }
+  }
+}
+
+std::vector<MetricFamily> Collect(CoordinatorServer& server) {
+  const absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
+  return snapshot.ok() ? CoordinatorMetrics(*snapshot) : std::vector<MetricFamily>();
+}
+
+int Main(int argc, char** argv) {
+  const sigset_t signals = BlockEndSignals();
+  int exit_code = kDone;
+  const std::optional<Flags> flags = ParseFlags(argc, argv, exit_code);
+  if (!flags.has_value()) {
+    return exit_code;
+  }
+  spdlog::logger log("coordinator", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  log.set_level(spdlog::level::from_str(flags->log_level));
+  log.flush_on(spdlog::level::trace);
+  SetGrpcLogSink([](const char*) {});  // failed calls are reported in our own words
+
+  const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
+      CoordinatorServer::Start({.listen = flags->listen,
+                                .state_file = flags->state_file,
+                                .reflection = flags->reflection,
+                                .log = [&log](const std::string& line) { log.info("{}", line); }},
+                               RealClock(), RealFiles());
+  if (!server.ok()) {
+    return Complain(server.status(), kBadUsage);
+  }
+  std::unique_ptr<MetricsEndpoint> metrics;
+  if (flags->metrics.has_value()) {
+    absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint =
+        MetricsEndpoint::Listen(*flags->metrics, [&server] { return Collect(**server); });
+    if (!endpoint.ok()) {
+      return Complain(endpoint.status(), kBadUsage);
+    }
+    metrics = *std::move(endpoint);
+    log.info("metrics at http://{}/metrics", metrics->address().ToString());
+  }
+  log.info("listens on {}, state in {}", (*server)->address().ToString(), flags->state_file);
+
+  constexpr absl::Duration kForever = absl::Hours(1);
+  while (!EndSignalCame(signals, kForever)) {
+  }
+  log.info("draining; a second signal ends at once");
+  const absl::Status drained = DrainUnlessSignalled(**server, signals);
+  if (!drained.ok()) {
+    log.warn("not drained: {}", std::string(drained.message()));
+  }
+  metrics.reset();
+  (*server)->Shutdown();
+  log.info("stopped");
+  return drained.ok() ? kDone : kFailed;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) { return penstock::Main(argc, argv); }
