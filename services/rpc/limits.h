@@ -33,6 +33,8 @@ inline constexpr int kConnectTimeoutMs = 5000;
 
 // For calls whose answer needs no work.
 inline constexpr absl::Duration kQuickCallTimeout = absl::Seconds(5);
+// For a heartbeat: one that takes longer is as good as lost.
+inline constexpr absl::Duration kHeartbeatCallTimeout = absl::Seconds(1);
 // How long a stopping server lets calls in progress end by themselves.
 inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
 

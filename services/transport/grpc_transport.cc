@@ -1,7 +1,5 @@
 #include "services/transport/grpc_transport.h"
 
-#include <atomic>
-
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -19,21 +17,16 @@ class EdgeSender final : public Sender {
 
   absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
     PENSTOCK_RETURN_IF_ERROR(CheckMessageSize(edge_, sequence, tensor, tensor_bytes_max_));
-    PENSTOCK_RETURN_IF_ERROR(AtEdge(edge_, stream_->Send(sequence, tensor, deadline)));
-    bytes_sent_.fetch_add(tensor.size_bytes(), std::memory_order_relaxed);
-    messages_sent_.fetch_add(1, std::memory_order_relaxed);
-    return absl::OkStatus();
+    return AtEdge(edge_, stream_->Send(sequence, tensor, deadline));
   }
   bool Ready() const override { return stream_->Ready(); }
-  int64_t bytes_sent() const override { return bytes_sent_.load(std::memory_order_relaxed); }
-  int64_t messages_sent() const override { return messages_sent_.load(std::memory_order_relaxed); }
+  int64_t bytes_sent() const override { return stream_->bytes_sent(); }
+  int64_t messages_sent() const override { return stream_->messages_sent(); }
 
  private:
   const EdgeId edge_;
   const int64_t tensor_bytes_max_;
   const std::shared_ptr<SendingStream> stream_;  // shared with the hub, which may outlive this
-  std::atomic<int64_t> bytes_sent_ = 0;
-  std::atomic<int64_t> messages_sent_ = 0;
 };
 
 class EdgeReceiver final : public Receiver {
@@ -155,6 +148,22 @@ std::shared_ptr<InboundEdge> GrpcTransport::FindInbound(const EdgeId& edge) cons
     if (inbound->options().key.edge == edge) return inbound;
   }
   return nullptr;
+}
+
+std::vector<LinkTraffic> GrpcTransport::Traffic() const {
+  MutexLock lock(mutex_);
+  std::vector<LinkTraffic> traffic;
+  for (const auto& [edge, stream] : outbound_) {
+    const std::string& peer = peers_.workers[WorkerAt(edge.kind, edge.destination)].name;
+    traffic.push_back({edge, peer, /*sent=*/true, stream->bytes_sent(), stream->messages_sent()});
+  }
+  for (const auto& inbound : inbound_) {
+    const EdgeId& edge = inbound->options().key.edge;
+    const std::string& peer = peers_.workers[WorkerAt(edge.kind, edge.source)].name;
+    traffic.push_back(
+        {edge, peer, /*sent=*/false, inbound->bytes_received(), inbound->messages_received()});
+  }
+  return traffic;
 }
 
 void GrpcTransport::Cancel(const absl::Status& reason) {

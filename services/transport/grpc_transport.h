@@ -29,6 +29,9 @@ class GrpcTransport final : public Transport {
                                                          BufferPool& pool) override;
   void Cancel(const absl::Status& reason) override ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // What travelled over each open edge so far. Any thread.
+  std::vector<LinkTraffic> Traffic() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // ---- For the hub.
   uint64_t job() const { return job_; }
   int64_t epoch() const { return peers_.epoch; }

@@ -21,6 +21,12 @@ absl::StatusOr<Tensor> InboundEdge::Acquire(DType dtype, const Shape& shape) {
   return pool_->AcquireTensor(dtype, shape);
 }
 
+absl::Status InboundEdge::Deliver(Message message) {
+  bytes_received_.fetch_add(message.tensor.size_bytes(), std::memory_order_relaxed);
+  messages_received_.fetch_add(1, std::memory_order_relaxed);
+  return mailbox_.TryPush(std::move(message));
+}
+
 int32_t InboundEdge::TakeCredits() {
   MutexLock lock(mutex_);
   return std::exchange(credits_owed_, 0);

@@ -6,6 +6,7 @@
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,7 +45,9 @@ class InboundEdge {
   // Memory for a message. Errors: Aborted once the run is over.
   absl::StatusOr<Tensor> Acquire(DType dtype, const Shape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
   // Errors: ResourceExhausted if the sender exceeded its window.
-  absl::Status Deliver(Message message) { return mailbox_.TryPush(std::move(message)); }
+  absl::Status Deliver(Message message);
+  int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
+  int64_t messages_received() const { return messages_received_.load(std::memory_order_relaxed); }
   int32_t TakeCredits() ABSL_LOCKS_EXCLUDED(mutex_);
   // The sender ended the run in good order: what came can still be received.
   void CloseByPeer(const absl::Status& reason) { mailbox_.Close(reason); }
@@ -63,6 +66,8 @@ class InboundEdge {
  private:
   const InboundEdgeOptions options_;
   Mailbox mailbox_;
+  std::atomic<int64_t> bytes_received_ = 0;
+  std::atomic<int64_t> messages_received_ = 0;
 
   mutable Mutex mutex_;
   BufferPool* pool_ ABSL_GUARDED_BY(mutex_);  // null once the run is over

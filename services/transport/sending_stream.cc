@@ -46,6 +46,8 @@ absl::Status SendingStream::Send(int64_t sequence, const Tensor& tensor, absl::T
     ring_[(head_ + count_) % ring_.size()] = {sequence, tensor};
     ++count_;
   }
+  bytes_sent_.fetch_add(tensor.size_bytes(), std::memory_order_relaxed);
+  messages_sent_.fetch_add(1, std::memory_order_relaxed);
   Wake();
   return absl::OkStatus();
 }

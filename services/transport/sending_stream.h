@@ -10,6 +10,7 @@
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,11 @@ class SendingStream final : public StreamEnd {
   // Whether Send would return at once.
   bool Ready() const ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const SendingStreamOptions& options() const { return options_; }
+  // Handed over by Send so far.
+  int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  int64_t messages_sent() const { return messages_sent_.load(std::memory_order_relaxed); }
+
   // Ends the stream. With OK, what was sent still arrives; with a reason, it is dropped, and the peer
   // hears the reason.
   void End(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -71,6 +77,8 @@ class SendingStream final : public StreamEnd {
   void Fail(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const SendingStreamOptions options_;
+  std::atomic<int64_t> bytes_sent_ = 0;
+  std::atomic<int64_t> messages_sent_ = 0;
 
   // Of the polling thread.
   grpc::GenericStub stub_;

@@ -160,6 +160,16 @@ absl::StatusOr<std::unique_ptr<Transport>> TensorHub::Join(RunPeers peers) {
   return run;
 }
 
+std::vector<LinkTraffic> TensorHub::Traffic(const std::string& job_id) {
+  MutexLock lock(mutex_);
+  std::vector<LinkTraffic> traffic;
+  for (const GrpcTransport* run : runs_) {
+    if (run->job() != JobHash(job_id)) continue;
+    for (LinkTraffic& link : run->Traffic()) traffic.push_back(std::move(link));
+  }
+  return traffic;
+}
+
 void TensorHub::Leave(GrpcTransport& run) {
   std::vector<ParkedStream> refused;
   {

@@ -34,6 +34,7 @@ struct TensorPeer {
   uint64_t incarnation = 0;
 
   std::string ToString() const;  // "worker right (127.0.0.1:4000)"
+  friend bool operator==(const TensorPeer&, const TensorPeer&) = default;
 };
 
 // Who takes part in one attempt at a job.
@@ -43,6 +44,15 @@ struct RunPeers {
   int self = 0;  // index in `workers`
   std::vector<TensorPeer> workers;
   std::vector<int> worker_of_stage;
+};
+
+// One end of an edge.
+struct LinkTraffic {
+  EdgeId edge;
+  std::string peer;   // the other worker's name
+  bool sent = false;  // else received
+  int64_t bytes = 0;
+  int64_t messages = 0;
 };
 
 class GrpcTransport;
@@ -64,6 +74,9 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   // Errors: InvalidArgument (peers do not fit together); Aborted (the epoch is over);
   // AlreadyExists (it has joined).
   absl::StatusOr<std::unique_ptr<Transport>> Join(RunPeers peers) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What travelled over the open edges of a job's runs here.
+  std::vector<LinkTraffic> Traffic(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Register(grpc::ServerBuilder& builder) override;
   void Start() override;

@@ -66,8 +66,7 @@ std::string Process::err() const { return ReadAll(err_); }
 
 ProcessResult Process::Wait(std::chrono::seconds timeout) {
   int status = 0;
-  const bool in_time =
-      Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; }, timeout);
+  const bool in_time = Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; }, timeout);
   if (!in_time) {
     ADD_FAILURE() << "no end within " << timeout.count() << " s; it said:\n" << err();
     Signal(SIGKILL);

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -100,6 +101,9 @@ void TcpProxy::Serve() {
       const sockaddr_in address = Loopback(target_port_);
       if (client >= 0 &&
           connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+        const int on = 1;  // small frames at once
+        setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
         pipes.push_back({client, server, true});
         pipes.push_back({server, client, false});
       } else {

@@ -1,0 +1,86 @@
+#include "services/metrics/endpoint.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+// Scrapes that are served at the same time.
+constexpr size_t kHttpThreads = 2;
+
+class Collector final : public prometheus::Collectable {
+ public:
+  explicit Collector(MetricsEndpoint::Collect collect) : collect_(std::move(collect)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    std::vector<prometheus::MetricFamily> families;
+    for (MetricFamily& family : collect_()) families.push_back(Convert(std::move(family)));
+    return families;
+  }
+
+ private:
+  static prometheus::MetricFamily Convert(MetricFamily family) {
+    const bool counter = family.kind == MetricFamily::Kind::kCounter;
+    prometheus::MetricFamily result;
+    result.name = std::move(family.name);
+    result.help = std::move(family.help);
+    result.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+    for (MetricSample& sample : family.samples) {
+      prometheus::ClientMetric& metric = result.metric.emplace_back();
+      for (auto& [name, value] : sample.labels) {
+        metric.label.push_back({std::move(name), std::move(value)});
+      }
+      (counter ? metric.counter.value : metric.gauge.value) = sample.value;
+    }
+    return result;
+  }
+
+  const MetricsEndpoint::Collect collect_;
+};
+
+}  // namespace
+
+struct MetricsEndpoint::Server {
+  Server(const HostPort& address, Collect collect)
+      : host(address.host),
+        collector(std::make_shared<Collector>(std::move(collect))),
+        exposer(address.ToString(), kHttpThreads) {
+    exposer.RegisterCollectable(collector);
+  }
+
+  const std::string host;
+  // Shared because the exposer keeps a weak reference.
+  const std::shared_ptr<Collector> collector;
+  prometheus::Exposer exposer;
+};
+
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const HostPort& address,
+                                                                         Collect collect) {
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanListen(address), "metrics"));
+  try {  // the HTTP server throws what it has against an address
+    return std::unique_ptr<MetricsEndpoint>(
+        new MetricsEndpoint(std::make_unique<Server>(address, std::move(collect))));
+  } catch (const std::exception& error) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("metrics: cannot listen on ", address.ToString(), ": ", error.what()));
+  }
+}
+
+MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Server> server) : server_(std::move(server)) {}
+
+MetricsEndpoint::~MetricsEndpoint() = default;
+
+HostPort MetricsEndpoint::address() const {
+  const std::vector<int> ports = server_->exposer.GetListeningPorts();
+  return {server_->host, ports.empty() ? 0 : ports.front()};
+}
+
+}  // namespace penstock

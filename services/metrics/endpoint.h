@@ -1,0 +1,37 @@
+// MetricsEndpoint: answers Prometheus' scrapes at http://ADDRESS/metrics.
+//
+// Nothing is counted for it on the way: every scrape asks `collect` for the values of the moment, on
+// the endpoint's own thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/metrics/metric.h"
+#include "services/rpc/address.h"
+
+namespace penstock {
+
+class MetricsEndpoint {
+ public:
+  using Collect = std::function<std::vector<MetricFamily>()>;
+
+  // Listens on `address` (port 0: any free one) until destroyed. `collect` may be called from any
+  // thread, one scrape at a time; it must outlive the endpoint.
+  // Errors: FailedPrecondition if the address is taken or not ours.
+  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(const HostPort& address,
+                                                                 Collect collect);
+  ~MetricsEndpoint();
+
+  // With the port that was found.
+  HostPort address() const;
+
+ private:
+  struct Server;
+  explicit MetricsEndpoint(std::unique_ptr<Server> server);
+  const std::unique_ptr<Server> server_;
+};
+
+}  // namespace penstock

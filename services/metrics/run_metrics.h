@@ -1,0 +1,41 @@
+// What a worker shows Prometheus about its run: the same numbers as `train --json`, while they grow.
+// docs/glossary.md defines the words.
+//
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "penstock/v1/cluster.pb.h"
+#include "services/metrics/metric.h"
+
+namespace penstock {
+
+// What travelled over one edge of the run so far.
+struct LinkCount {
+  std::string kind;  // "activation", "gradient" or "collective"
+  int32_t source = 0;
+  int32_t destination = 0;
+  std::string peer;   // the other worker
+  bool sent = false;  // else received
+  int64_t bytes = 0;
+  int64_t messages = 0;
+};
+
+// A run, or the last one, as its worker sees it.
+struct RunSnapshot {
+  std::string worker;
+  std::string job_id;  // empty: none since the start
+  bool running = false;
+  std::vector<v1::StageReport> stages;
+  std::vector<LinkCount> links;
+  v1::StepDone last_step;  // of the worker with the last stage; else empty
+  int64_t tokens = 0;      // of all steps so far, there too
+  int64_t actions_done = 0;
+};
+
+std::vector<MetricFamily> RunMetrics(const RunSnapshot& snapshot);
+
+}  // namespace penstock

@@ -1,0 +1,92 @@
+#include "services/worker/flags.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kBadUsage = 2;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
+}
+
+// Where the others reach a worker that listens on `listen`, whose port may not be chosen yet.
+absl::Status CheckAdvertise(const WorkerFlags& flags) {
+  if (flags.advertise.empty()) {
+    if (!flags.listen.IsWildcard()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen ", flags.listen.ToString(),
+        " is no address that other workers can connect to: say --advertise HOST:PORT too"));
+  }
+  return ParseHostPort(flags.advertise).status();
+}
+
+}  // namespace
+
+std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_code) {
+  WorkerFlags flags;
+  flags.name = absl::StrCat(HostName(), "-", getpid());
+  flags.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  std::string coordinator = "127.0.0.1:7070";
+  std::string listen = "127.0.0.1:0";
+  std::string metrics = "127.0.0.1:0";
+
+  CLI::App app("A Penstock worker: holds stages of a model and trains them.", "penstock-worker");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")
+      ->envname("PENSTOCK_COORDINATOR");
+  app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
+  app.add_option("--advertise", flags.advertise,
+                 "HOST:PORT under which others reach this worker (default: where it listens)");
+  app.add_option("--name", flags.name, "name of this worker, unique in the cluster");
+  app.add_option("--data-root", flags.data_root, "directory that relative data paths start from");
+  app.add_option("--threads", flags.threads, "threads of the kernels")
+      ->envname("OMP_NUM_THREADS")
+      ->check(CLI::Range(1, 1024));
+  std::string device = "auto";
+  app.add_option("--device", device, "auto or cpu")->check(CLI::IsMember({"auto", "cpu"}));
+  app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
+  app.add_option("--parent-fd", flags.parent_fd,
+                 "end when the other end of this pipe or socket is closed")
+      ->check(CLI::NonNegativeNumber);
+  flags.log_level = "info";
+  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
+  try {  // CLI11 reports by exception
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error, std::cout, std::cerr) == 0 ? 0 : kBadUsage;
+    return std::nullopt;
+  }
+
+  absl::Status status = absl::OkStatus();
+  const auto parse = [&](const char* flag, const std::string& text, HostPort& target) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(text);
+    if (address.ok()) {
+      target = *address;
+    } else if (status.ok()) {
+      status = absl::InvalidArgumentError(absl::StrCat(flag, ": ", address.status().message()));
+    }
+  };
+  parse("--coordinator", coordinator, flags.coordinator);
+  parse("--listen", listen, flags.listen);
+  if (metrics != "off") parse("--metrics", metrics, flags.metrics.emplace());
+  if (status.ok()) status = CheckAdvertise(flags);
+  if (status.ok()) return flags;
+  std::cerr << "penstock-worker: " << std::string(status.message()) << "\n";
+  exit_code = kBadUsage;
+  return std::nullopt;
+}
+
+}  // namespace penstock

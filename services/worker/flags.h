@@ -1,0 +1,29 @@
+// The command line of penstock-worker.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "services/rpc/address.h"
+
+namespace penstock {
+
+struct WorkerFlags {
+  HostPort coordinator;
+  HostPort listen;
+  std::string advertise;  // host:port for the others; empty: where it listens
+  std::string name;       // unique in the cluster
+  std::string data_root;
+  int threads = 1;
+  std::optional<HostPort> metrics;  // none: off
+  bool reflection = false;
+  int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none
+  std::string log_level;
+};
+
+// Parses the command line. Prints help or what is wrong; then nothing is returned and `exit_code` says
+// how to end (0 after help, 2 otherwise).
+std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_code);
+
+}  // namespace penstock

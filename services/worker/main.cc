@@ -1,0 +1,277 @@
+// penstock-worker: holds stages of models and trains them, as the coordinator says.
+//
+// Ends on SIGTERM, SIGINT, or when its parent is gone: it stops serving, tells the coordinator that
+// its run failed because the worker shuts down, and is gone within 10 s.
+//
+// Exit codes: 0 ended as asked, 1 failed, 2 bad usage or an address that is taken.
+#include <grpcpp/grpcpp.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/status.h"
+#include "penstock/v1/cluster.grpc.pb.h"
+#include "services/metrics/endpoint.h"
+#include "services/metrics/run_metrics.h"
+#include "services/rpc/channel.h"
+#include "services/rpc/client.h"
+#include "services/rpc/grpc_log.h"
+#include "services/rpc/server.h"
+#include "services/transport/tensor_hub.h"
+#include "services/worker/event_reporter.h"
+#include "services/worker/flags.h"
+#include "services/worker/registration.h"
+#include "services/worker/run_host.h"
+#include "services/worker/run_peers.h"
+#include "services/worker/stop_signal.h"
+#include "services/worker/worker_service.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadUsage = 2;
+
+// Together below the 10 s in which a worker must be gone.
+constexpr absl::Duration kStopTimeout = absl::Seconds(5);
+constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
+constexpr absl::Duration kServerGrace = absl::Seconds(1);
+
+// Streams of tensors are spread over so many threads.
+constexpr int kTensorPollingThreads = 1;
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+uint64_t RandomIncarnation() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+int64_t PhysicalMemoryBytes() {
+  return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
+}
+
+std::string KindName(EdgeKind kind) {
+  if (kind == EdgeKind::kActivation) return "activation";
+  return kind == EdgeKind::kGradient ? "gradient" : "collective";
+}
+
+// The whole program. Its members stand in the order they are made; each uses those above it.
+class Worker {
+ public:
+  Worker(const WorkerFlags& flags, spdlog::logger& log, StopSignal& stop)
+      : flags_(flags), log_(log), stop_(stop) {}
+
+  // Returns the exit code.
+  int Serve() {
+    if (const absl::Status started = Start(); !started.ok()) {
+      log_.error("{}", Text(started));
+      return kBadUsage;
+    }
+    const std::string reason = stop_.Await();
+    log_.info("ending: {}", reason);
+    return End(reason);
+  }
+
+ private:
+  absl::Status Start() {
+    PENSTOCK_ASSIGN_OR_RETURN(device_, host_.DeviceName());
+    server_.AddExtension(hub_);
+    AddWorkerControl(server_, host_, RealClock());
+    PENSTOCK_RETURN_IF_ERROR(server_.Start());
+    if (flags_.metrics.has_value()) {
+      PENSTOCK_ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Listen(*flags_.metrics, [this] {
+                                  return RunMetrics(Snapshot());
+                                }));
+    }
+    registration_ = std::make_unique<Registration>(RegistrationParts());
+    server_.SetServing(true);
+    log_.info("worker {} on {}: {}, gRPC {}", flags_.name, server_.address().ToString(), device_,
+              grpc::Version());
+    return absl::OkStatus();
+  }
+
+  int End(const std::string& reason) {
+    server_.SetServing(false);
+    host_.Close(absl::StrCat("worker ", flags_.name, " is shutting down (", reason, ")"));
+    const bool idle = host_.AwaitIdle(absl::Now() + kStopTimeout);
+    if (!reporter_.Flush(absl::Now() + kFlushTimeout)) {
+      log_.warn("the coordinator did not take the last events");
+    }
+    if (!idle) {
+      log_.error("the run did not stop within {}", absl::FormatDuration(kStopTimeout));
+      log_.flush();
+      std::_Exit(kFailed);  // its thread cannot be joined
+    }
+    registration_.reset();
+    server_.Shutdown(kServerGrace);
+    return refused_ ? kFailed : 0;
+  }
+
+  EventReporter::Parts ReporterParts() {
+    return {.worker = flags_.name,
+            .incarnation = incarnation_,
+            .send =
+                [this](const v1::ReportRunRequest& request) {
+                  return Call(coordinator_, *registry_, &v1::WorkerRegistry::Stub::ReportRun,
+                              request, rpc_limits::kQuickCallTimeout);
+                },
+            .give_up =
+                [this](const std::string& job_id, int64_t epoch, const absl::Status& reason) {
+                  log_.warn("job {}: giving the run up: {}", job_id, Text(reason));
+                  // Does not wait, so its status says only that.
+                  (void)host_.Stop(job_id, epoch, Text(reason), absl::InfinitePast());
+                }};
+  }
+
+  RunHostParts HostParts() {
+    return {.make_backend = [this] { return MakeCpuBackend(flags_.threads); },
+            .join = [this](const v1::PrepareRunRequest& request)
+                -> absl::StatusOr<std::unique_ptr<Transport>> {
+              PENSTOCK_ASSIGN_OR_RETURN(RunPeers peers,
+                                        PeersOf(request, flags_.name, incarnation_));
+              return hub_.Join(std::move(peers));
+            },
+            .prepare =
+                [this](const v1::PrepareRunRequest& request, Backend& backend, Transport& transport,
+                       std::function<void(v1::RunEvent)> events) {
+                  return Run::Prepare(request, {.clock = RealClock(),
+                                                .files = RealFiles(),
+                                                .backend = backend,
+                                                .transport = transport,
+                                                .data_root = flags_.data_root,
+                                                .limits = {},
+                                                .events = std::move(events)});
+                },
+            .on_attempt =
+                [this](const std::string& job_id, int64_t epoch) {
+                  log_.info("job {}: preparing epoch {}", job_id, epoch);
+                  reporter_.Begin(job_id, epoch);
+                },
+            .on_event =
+                [this](v1::RunEvent event) {
+                  if (event.has_run_failed()) {
+                    log_.error("run failed: {}", event.run_failed().message());
+                  } else if (event.has_run_done()) {
+                    log_.info("run done after step {}", event.run_done().step());
+                  }
+                  reporter_.Add(std::move(event));
+                }};
+  }
+
+  Registration::Parts RegistrationParts() {
+    using Registry = v1::WorkerRegistry::Stub;
+    return {.worker = Introduction(),
+            .register_worker =
+                [this](const v1::RegisterWorkerRequest& request) {
+                  return Call(coordinator_, *registry_, &Registry::RegisterWorker, request,
+                              rpc_limits::kQuickCallTimeout);
+                },
+            .heartbeat =
+                [this](const v1::HeartbeatRequest& request) {
+                  return Call(coordinator_, *registry_, &Registry::Heartbeat, request,
+                              rpc_limits::kHeartbeatCallTimeout)
+                      .status();
+                },
+            .fill_activity =
+                [this](v1::HeartbeatRequest& request) {
+                  const RunHost::Activity activity = host_.GetActivity(/*with_stages=*/false);
+                  if (!activity.active) return;
+                  request.set_job_id(activity.job_id);
+                  request.set_epoch(activity.epoch);
+                  request.set_actions_done(activity.actions_done);
+                },
+            .on_change =
+                [this](const absl::Status& status) {
+                  if (status.ok()) {
+                    log_.info("registered with {}", coordinator_);
+                  } else {
+                    log_.warn("trying again: {}", Text(status));
+                  }
+                },
+            .on_refused =
+                [this](const absl::Status& status) {
+                  refused_ = true;
+                  stop_.Trigger(absl::StrCat("refused by ", Text(status)));
+                }};
+  }
+
+  v1::RegisterWorkerRequest Introduction() const {
+    v1::RegisterWorkerRequest request;
+    request.set_name(flags_.name);
+    request.set_address(flags_.advertise.empty() ? server_.address().ToString() : flags_.advertise);
+    request.set_incarnation(incarnation_);
+    request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
+    request.set_device(device_);
+    request.set_memory_bytes(PhysicalMemoryBytes());
+    if (metrics_ != nullptr) request.set_metrics_address(metrics_->address().ToString());
+    request.set_build(PENSTOCK_VERSION);
+    return request;
+  }
+
+  RunSnapshot Snapshot() {
+    RunHost::Activity activity = host_.GetActivity(/*with_stages=*/true);
+    RunSnapshot snapshot = {.worker = flags_.name,
+                            .job_id = activity.job_id,
+                            .running = activity.active,
+                            .stages = std::move(activity.stages),
+                            .last_step = reporter_.last_step(),
+                            .tokens = reporter_.tokens(),
+                            .actions_done = activity.actions_done};
+    for (const LinkTraffic& link : hub_.Traffic(activity.job_id)) {
+      snapshot.links.push_back({.kind = KindName(link.edge.kind),
+                                .source = link.edge.source,
+                                .destination = link.edge.destination,
+                                .peer = link.peer,
+                                .sent = link.sent,
+                                .bytes = link.bytes,
+                                .messages = link.messages});
+    }
+    return snapshot;
+  }
+
+  const WorkerFlags& flags_;
+  spdlog::logger& log_;
+  StopSignal& stop_;
+  const uint64_t incarnation_ = RandomIncarnation();
+  const std::string coordinator_ = absl::StrCat("coordinator ", flags_.coordinator.ToString());
+  std::atomic<bool> refused_ = false;  // by the coordinator, for good
+  std::string device_;
+
+  const std::unique_ptr<v1::WorkerRegistry::Stub> registry_ =
+      v1::WorkerRegistry::NewStub(MakeControlChannel(flags_.coordinator.ToString()));
+  TensorHub hub_{kTensorPollingThreads, [this](const absl::Status& refused) {
+                   log_.warn("refused a tensor stream: {}", Text(refused));
+                 }};
+  // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
+  RunHost host_{HostParts()};
+  EventReporter reporter_{ReporterParts()};
+  RpcServer server_{{.listen = flags_.listen, .reflection = flags_.reflection}};
+  std::unique_ptr<MetricsEndpoint> metrics_;
+  std::unique_ptr<Registration> registration_;
+};
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  int exit_code = 0;
+  const auto flags = penstock::ParseWorkerFlags(argc, argv, exit_code);
+  if (!flags.has_value()) return exit_code;
+  penstock::StopSignal stop(flags->parent_fd);  // before any thread starts
+  spdlog::set_default_logger(spdlog::stderr_logger_mt(flags->name));
+  spdlog::set_level(spdlog::level::from_str(flags->log_level));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");
+  penstock::SetGrpcLogSink([](const char* message) { spdlog::debug("gRPC: {}", message); });
+  penstock::Worker worker(*flags, *spdlog::default_logger(), stop);
+  return worker.Serve();
+}

@@ -1,0 +1,92 @@
+#include "services/worker/registration.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/rpc/completion_poller.h"
+
+namespace penstock {
+namespace {
+
+// Whatever a coordinator asks for, heartbeats come no closer and no farther apart.
+constexpr absl::Duration kIntervalMin = absl::Milliseconds(10);
+constexpr absl::Duration kIntervalMax = absl::Seconds(10);
+
+}  // namespace
+
+Registration::Registration(Parts parts) : parts_(std::move(parts)) {
+  thread_ = std::thread([this] {
+    NameThread("heartbeat");
+    Run();
+  });
+}
+
+Registration::~Registration() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+void Registration::Run() {
+  absl::Duration wait = absl::ZeroDuration();
+  while (!refused_ && Sleep(wait)) wait = registered_ ? Beat() : Register();
+}
+
+absl::Duration Registration::Register() {
+  const absl::StatusOr<v1::RegisterWorkerResponse> answer = parts_.register_worker(parts_.worker);
+  Note(answer.status());
+  if (answer.ok()) {
+    registered_ = true;
+    backoff_ = absl::ZeroDuration();
+    interval_ =
+        std::clamp(absl::Milliseconds(answer->heartbeat_interval_ms()), kIntervalMin, kIntervalMax);
+    return interval_;
+  }
+  if (absl::IsInvalidArgument(answer.status()) || absl::IsFailedPrecondition(answer.status())) {
+    refused_ = true;
+    parts_.on_refused(answer.status());
+  }
+  return NextBackoff();
+}
+
+absl::Duration Registration::Beat() {
+  v1::HeartbeatRequest request;
+  request.set_name(parts_.worker.name());
+  request.set_incarnation(parts_.worker.incarnation());
+  parts_.fill_activity(request);
+  const absl::Status status = parts_.heartbeat(request);
+  Note(status);
+  if (status.ok()) {
+    backoff_ = absl::ZeroDuration();
+    return interval_;
+  }
+  if (absl::IsNotFound(status)) {
+    registered_ = false;
+    return absl::ZeroDuration();
+  }
+  return std::min(NextBackoff(), interval_);
+}
+
+absl::Duration Registration::NextBackoff() {
+  backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
+  return backoff_;
+}
+
+void Registration::Note(const absl::Status& status) {
+  if (status.code() == noted_.code()) return;
+  noted_ = status;
+  parts_.on_change(status);
+}
+
+bool Registration::Sleep(absl::Duration wait) {
+  const auto until = CondVar::Clock::now() + absl::ToChronoNanoseconds(wait);
+  MutexLock lock(mutex_);
+  while (!stopping_ && changed_.WaitUntil(mutex_, until)) {
+  }
+  return !stopping_;
+}
+
+}  // namespace penstock

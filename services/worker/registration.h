@@ -1,0 +1,73 @@
+// Registration: makes this worker known to the coordinator and keeps it known.
+//
+// Registers, then says "still alive" at the interval the coordinator asks for. When the coordinator
+// does not know the worker (any more), it registers again; when the coordinator is away, it keeps
+// trying. Only a refusal that trying again cannot change ends it.
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+class Registration {
+ public:
+  static constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
+  static constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+
+  struct Parts {
+    v1::RegisterWorkerRequest worker;
+    // One call to the coordinator each, with a deadline of its own.
+    std::function<absl::StatusOr<v1::RegisterWorkerResponse>(const v1::RegisterWorkerRequest&)>
+        register_worker;
+    std::function<absl::Status(const v1::HeartbeatRequest&)> heartbeat;
+    // What the worker does: job, epoch and actions of the next heartbeat.
+    std::function<void(v1::HeartbeatRequest&)> fill_activity;
+    // What became of it, for the log: OK when registered, else why not.
+    std::function<void(const absl::Status&)> on_change;
+    // The coordinator will never take this worker (InvalidArgument, FailedPrecondition).
+    std::function<void(const absl::Status&)> on_refused;
+  };
+
+  explicit Registration(Parts parts);
+  ~Registration();
+  Registration(const Registration&) = delete;
+  Registration& operator=(const Registration&) = delete;
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // One step of the loop: a registration or a heartbeat. Returns the wait until the next.
+  absl::Duration Register();
+  absl::Duration Beat();
+  absl::Duration NextBackoff();
+  // Tells on_change if that is news.
+  void Note(const absl::Status& status);
+  // False when the worker ends.
+  bool Sleep(absl::Duration wait) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Parts parts_;
+
+  // Of the thread.
+  bool registered_ = false;
+  bool refused_ = false;
+  absl::Duration interval_ = absl::Milliseconds(500);
+  absl::Duration backoff_ = absl::ZeroDuration();
+  absl::Status noted_ = absl::UnknownError("not registered yet");
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,303 @@
+#include "services/worker/run_host.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "services/rpc/completion_poller.h"
+
+namespace penstock {
+namespace {
+
+// Jobs whose epochs are remembered.
+constexpr size_t kRememberedJobsMax = 64;
+constexpr absl::Duration kLongestWait = absl::Hours(24 * 365);
+
+CondVar::Clock::time_point Monotonic(absl::Time deadline) {
+  return CondVar::Clock::now() +
+         absl::ToChronoNanoseconds(std::min(deadline - absl::Now(), kLongestWait));
+}
+
+std::string NameOf(const std::string& job_id, int64_t epoch) {
+  return absl::StrCat("run of job ", job_id, ", epoch ", epoch);
+}
+
+}  // namespace
+
+RunHost::RunHost(RunHostParts parts) : parts_(std::move(parts)) {
+  executor_ = std::thread([this] { ExecutorMain(); });
+}
+
+RunHost::~RunHost() {
+  Close("the worker is shutting down");
+  {
+    MutexLock lock(mutex_);
+    quit_ = true;
+  }
+  changed_.NotifyAll();
+  executor_.join();
+}
+
+absl::StatusOr<std::string> RunHost::DeviceName() {
+  MutexLock lock(mutex_);
+  while (!backend_ready_) changed_.Wait(mutex_);
+  if (!backend_status_.ok()) return backend_status_;
+  return device_name_;
+}
+
+// ------------------------------------------------------------------------------- executor thread
+
+void RunHost::ExecutorMain() {
+  NameThread("executor");
+  absl::StatusOr<std::unique_ptr<Backend>> backend = parts_.make_backend();
+  {
+    MutexLock lock(mutex_);
+    backend_ready_ = true;
+    backend_status_ = backend.status();
+    if (backend.ok()) device_name_ = std::string((*backend)->name());
+  }
+  changed_.NotifyAll();
+  if (!backend.ok()) return;
+  backend_ = *std::move(backend);
+
+  std::shared_ptr<Attempt> attempt;
+  while (true) {
+    switch (AwaitWork(attempt)) {
+      case Work::kPrepare:
+        DoPrepare(*attempt);
+        break;
+      case Work::kExecute:
+        DoExecute(*attempt);
+        break;
+      case Work::kDiscard:
+        DropRun(*attempt, absl::OkStatus());
+        break;
+      case Work::kQuit:
+        return;
+    }
+  }
+}
+
+RunHost::Work RunHost::AwaitWork(std::shared_ptr<Attempt>& attempt) {
+  MutexLock lock(mutex_);
+  while (true) {
+    attempt = attempt_;
+    if (IsActive()) {
+      if (!attempt->stop.ok()) return Work::kDiscard;
+      if (attempt->phase == Phase::kPreparing) return Work::kPrepare;
+      if (attempt->phase == Phase::kStarting) {
+        attempt->phase = Phase::kRunning;
+        return Work::kExecute;
+      }
+    } else if (quit_) {
+      return Work::kQuit;
+    }
+    changed_.Wait(mutex_);
+  }
+}
+
+void RunHost::DoPrepare(Attempt& attempt) {
+  const v1::PrepareRunRequest& request = attempt.request;
+  parts_.on_attempt(request.job_id(), request.epoch());
+  const absl::Status prepared = [&]() -> absl::Status {
+    PENSTOCK_ASSIGN_OR_RETURN(transport_, parts_.join(request));
+    PENSTOCK_ASSIGN_OR_RETURN(run_,
+                              parts_.prepare(request, *backend_, *transport_, parts_.on_event));
+    return absl::OkStatus();
+  }();
+  if (!prepared.ok()) return DropRun(attempt, prepared);
+  {
+    MutexLock lock(mutex_);
+    attempt.run = run_.get();
+    attempt.response.set_schedule_digest(run_->schedule_digest());
+    attempt.response.set_memory_bytes(run_->memory_bytes());
+    attempt.prepared = true;
+    attempt.phase = Phase::kPrepared;
+  }
+  changed_.NotifyAll();
+}
+
+void RunHost::DoExecute(Attempt& attempt) {
+  const absl::Status status = run_->Execute();  // its last event says how it ended
+  DropRun(attempt, status);
+}
+
+void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
+  absl::Status stop;
+  {
+    MutexLock lock(mutex_);
+    stop = attempt.stop;
+    attempt.run = nullptr;
+    if (run_ != nullptr) {
+      attempt.actions_done = run_->actions_done();
+      attempt.stages = run_->Reports();
+      attempt.timeline = run_->RecentTimeline();
+    }
+  }
+  if (transport_ != nullptr && !stop.ok()) transport_->Cancel(stop);
+  run_.reset();
+  transport_.reset();
+  {
+    MutexLock lock(mutex_);
+    attempt.phase = Phase::kEnded;
+    attempt.outcome = attempt.stop.ok() ? outcome : attempt.stop;
+  }
+  changed_.NotifyAll();
+}
+
+// -------------------------------------------------------------------------------- control calls
+
+absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const v1::PrepareRunRequest& request,
+                                                        absl::Time deadline) {
+  const std::string name = NameOf(request.job_id(), request.epoch());
+  MutexLock lock(mutex_);
+  PENSTOCK_RETURN_IF_ERROR(closed_);
+  PENSTOCK_RETURN_IF_ERROR(CheckEpoch(request.job_id(), request.epoch()));
+  if (attempt_ == nullptr || attempt_->request.job_id() != request.job_id() ||
+      attempt_->request.epoch() != request.epoch()) {
+    if (IsActive()) {
+      const std::shared_ptr<Attempt> older = attempt_;
+      AskToStop(*older, absl::StrCat("the worker was given the ", name));
+      if (!AwaitEnded(older, deadline)) {
+        return absl::DeadlineExceededError("the run before it is still stopping; call again");
+      }
+      // Another call may have come in while this one waited.
+      PENSTOCK_RETURN_IF_ERROR(closed_);
+      PENSTOCK_RETURN_IF_ERROR(CheckEpoch(request.job_id(), request.epoch()));
+      if (IsActive()) return absl::AbortedError("the worker was given another run meanwhile");
+    }
+    Fence(request.job_id(), request.epoch());
+    attempt_ = std::make_shared<Attempt>();
+    attempt_->request = request;
+    changed_.NotifyAll();
+  }
+  const std::shared_ptr<Attempt> attempt = attempt_;
+  const auto until = Monotonic(deadline);
+  while (attempt->phase == Phase::kPreparing) {
+    if (!changed_.WaitUntil(mutex_, until) && attempt->phase == Phase::kPreparing) {
+      return absl::DeadlineExceededError(absl::StrCat(name, ": still preparing; call again"));
+    }
+  }
+  if (!attempt->prepared) return attempt->outcome;
+  return attempt->response;
+}
+
+absl::Status RunHost::Start(const std::string& job_id, int64_t epoch) {
+  MutexLock lock(mutex_);
+  PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
+  const bool same = attempt_ != nullptr && attempt_->request.job_id() == job_id &&
+                    attempt_->request.epoch() == epoch;
+  if (!same || !attempt_->prepared) {
+    return absl::FailedPreconditionError(absl::StrCat(NameOf(job_id, epoch), ": not prepared"));
+  }
+  if (attempt_->phase == Phase::kPrepared) attempt_->phase = Phase::kStarting;
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> RunHost::Hold(const std::string& job_id, int64_t epoch) {
+  MutexLock lock(mutex_);
+  PENSTOCK_ASSIGN_OR_RETURN(Attempt * attempt, FindRunning(job_id, epoch));
+  return attempt->run->Hold();
+}
+
+absl::Status RunHost::Cut(const std::string& job_id, int64_t epoch, int64_t step) {
+  MutexLock lock(mutex_);
+  PENSTOCK_ASSIGN_OR_RETURN(Attempt * attempt, FindRunning(job_id, epoch));
+  return attempt->run->CutAt(step);
+}
+
+absl::Status RunHost::Stop(const std::string& job_id, int64_t epoch, const std::string& reason,
+                           absl::Time deadline) {
+  MutexLock lock(mutex_);
+  Fence(job_id, epoch + 1);  // a PrepareRun that comes late must not bring it back
+  if (!IsActive() || attempt_->request.job_id() != job_id || attempt_->request.epoch() > epoch) {
+    return absl::OkStatus();
+  }
+  const std::shared_ptr<Attempt> attempt = attempt_;
+  AskToStop(*attempt, reason);
+  if (AwaitEnded(attempt, deadline)) return absl::OkStatus();
+  return absl::DeadlineExceededError(
+      absl::StrCat(NameOf(job_id, epoch), ": still stopping; call again"));
+}
+
+absl::StatusOr<Timeline> RunHost::RecentTimeline(const std::string& job_id) {
+  MutexLock lock(mutex_);
+  if (attempt_ == nullptr || attempt_->request.job_id() != job_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", job_id, " is not the last one that this worker ran"));
+  }
+  return attempt_->run == nullptr ? attempt_->timeline : attempt_->run->RecentTimeline();
+}
+
+void RunHost::Close(const std::string& reason) {
+  MutexLock lock(mutex_);
+  if (closed_.ok()) closed_ = absl::UnavailableError(reason);
+  if (IsActive()) AskToStop(*attempt_, reason);
+}
+
+bool RunHost::AwaitIdle(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  return !IsActive() || AwaitEnded(attempt_, deadline);
+}
+
+RunHost::Activity RunHost::GetActivity(bool with_stages) const {
+  MutexLock lock(mutex_);
+  if (attempt_ == nullptr) return {};
+  Activity activity = {.job_id = attempt_->request.job_id(),
+                       .epoch = attempt_->request.epoch(),
+                       .active = IsActive()};
+  const Run* run = attempt_->run;
+  activity.actions_done = run == nullptr ? attempt_->actions_done : run->actions_done();
+  if (with_stages) activity.stages = run == nullptr ? attempt_->stages : run->Reports();
+  return activity;
+}
+
+absl::Status RunHost::CheckEpoch(const std::string& job_id, int64_t epoch) const {
+  for (const auto& [known, first_epoch] : first_epochs_) {
+    if (known == job_id && epoch < first_epoch) {
+      return absl::AbortedError(absl::StrCat(NameOf(job_id, epoch),
+                                             ": over on this worker, which has seen epoch ",
+                                             first_epoch - 1, " end or a later one begin"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunHost::Attempt*> RunHost::FindRunning(const std::string& job_id,
+                                                       int64_t epoch) const {
+  PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
+  if (attempt_ == nullptr || attempt_->request.job_id() != job_id ||
+      attempt_->request.epoch() != epoch || attempt_->run == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(NameOf(job_id, epoch), ": not executing on this worker"));
+  }
+  return attempt_.get();
+}
+
+void RunHost::Fence(const std::string& job_id, int64_t first_epoch) {
+  int64_t first = first_epoch;
+  std::erase_if(first_epochs_, [&](const auto& known) {
+    if (known.first != job_id) return false;
+    first = std::max(first, known.second);
+    return true;
+  });
+  if (first_epochs_.size() >= kRememberedJobsMax) first_epochs_.erase(first_epochs_.begin());
+  first_epochs_.emplace_back(job_id, first);
+}
+
+void RunHost::AskToStop(Attempt& attempt, const std::string& reason) {
+  if (attempt.stop.ok()) attempt.stop = absl::AbortedError(reason);
+  if (attempt.run != nullptr) attempt.run->Stop(reason);
+  changed_.NotifyAll();
+}
+
+bool RunHost::AwaitEnded(const std::shared_ptr<Attempt>& attempt, absl::Time deadline) {
+  const auto until = Monotonic(deadline);
+  while (attempt->phase != Phase::kEnded) {
+    if (!changed_.WaitUntil(mutex_, until)) return attempt->phase == Phase::kEnded;
+  }
+  return true;
+}
+
+}  // namespace penstock

@@ -1,0 +1,158 @@
+// RunHost: the worker's one executor thread, and the one run it may have at a time.
+//
+// An attempt at a job goes through
+//
+//   preparing -> prepared -> running -> ended
+//
+// on the executor thread, which owns the back-end; control calls ask for the next phase and wait for
+// it. An attempt that is stopped, or could not be prepared, is ended as well. Only the newest attempt
+// is kept; what it counted can be read until another takes its place.
+//
+// Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
+// refused with Aborted.
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "compute/backend.h"
+#include "penstock/v1/cluster.pb.h"
+#include "schedule/timeline.h"
+#include "worker/run.h"
+#include "worker/transport.h"
+
+namespace penstock {
+
+// What a host needs from outside. All but `on_event` are called on the executor thread.
+struct RunHostParts {
+  std::function<absl::StatusOr<std::unique_ptr<Backend>>()> make_backend;
+  // The edges of the attempt.
+  std::function<absl::StatusOr<std::unique_ptr<Transport>>(const v1::PrepareRunRequest&)> join;
+  // Run::Prepare with everything but back-end, transport and events filled in.
+  std::function<absl::StatusOr<std::unique_ptr<Run>>(
+      const v1::PrepareRunRequest&, Backend&, Transport&, std::function<void(v1::RunEvent)> events)>
+      prepare;
+  // An attempt is about to be prepared: events from now on are its own.
+  std::function<void(const std::string& job_id, int64_t epoch)> on_attempt;
+  // From the executor thread and the run's own threads; must not block for long.
+  std::function<void(v1::RunEvent)> on_event;
+};
+
+class RunHost {
+ public:
+  // Starts the executor thread.
+  explicit RunHost(RunHostParts parts);
+  // Stops what runs and waits for it.
+  ~RunHost();
+  RunHost(const RunHost&) = delete;
+  RunHost& operator=(const RunHost&) = delete;
+
+  // Waits until the back-end is made; its name. Errors: make_backend's.
+  absl::StatusOr<std::string> DeviceName() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // WorkerControl, see cluster.proto. What is repeated has the effect of once. PrepareRun stops an
+  // older attempt first: the coordinator decides what this worker works on.
+  // Errors also: Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
+  absl::StatusOr<v1::PrepareRunResponse> Prepare(const v1::PrepareRunRequest& request,
+                                                 absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Start(const std::string& job_id, int64_t epoch) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<int64_t> Hold(const std::string& job_id, int64_t epoch)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Cut(const std::string& job_id, int64_t epoch, int64_t step)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // OK when nothing of this epoch or an older one is left; also if there was nothing.
+  absl::Status Stop(const std::string& job_id, int64_t epoch, const std::string& reason,
+                    absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the job's newest attempt here, also after its end.
+  absl::StatusOr<Timeline> RecentTimeline(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Stops whatever there is, without waiting; later attempts are refused with `reason`.
+  void Close(const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether nothing is being prepared, prepared or running.
+  bool AwaitIdle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  struct Activity {
+    std::string job_id;  // of the newest attempt; empty if there was none
+    int64_t epoch = 0;
+    bool active = false;  // being prepared, prepared or running
+    int64_t actions_done = 0;
+    std::vector<v1::StageReport> stages;  // of training so far
+  };
+  // With the stages' reports only if asked: they cost a little.
+  Activity GetActivity(bool with_stages) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  enum class Phase { kPreparing, kPrepared, kStarting, kRunning, kEnded };
+
+  struct Attempt {
+    v1::PrepareRunRequest request;  // constant
+    Phase phase = Phase::kPreparing;
+    absl::Status stop;                // asked to stop, with the reason
+    bool prepared = false;            // it was, at some time
+    v1::PrepareRunResponse response;  // then
+    absl::Status outcome;             // of an ended one
+    Run* run = nullptr;               // while the executor thread has it
+    // Kept when the run is gone.
+    Timeline timeline;
+    std::vector<v1::StageReport> stages;
+    int64_t actions_done = 0;
+  };
+
+  // What the executor thread does next.
+  enum class Work { kPrepare, kExecute, kDiscard, kQuit };
+
+  void ExecutorMain();
+  Work AwaitWork(std::shared_ptr<Attempt>& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+  void DoPrepare(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+  void DoExecute(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes the run away from the attempt, keeps its numbers, and destroys it.
+  void DropRun(Attempt& attempt, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::Status CheckEpoch(const std::string& job_id, int64_t epoch) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The attempt that a control call means, with a run. Errors: Aborted, FailedPrecondition.
+  absl::StatusOr<Attempt*> FindRunning(const std::string& job_id, int64_t epoch) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Fence(const std::string& job_id, int64_t first_epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AskToStop(Attempt& attempt, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False if `deadline` came first.
+  bool AwaitEnded(const std::shared_ptr<Attempt>& attempt, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsActive() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return attempt_ != nullptr && attempt_->phase != Phase::kEnded;
+  }
+
+  const RunHostParts parts_;
+
+  // Of the executor thread; each refers to those above it.
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Run> run_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool backend_ready_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status backend_status_ ABSL_GUARDED_BY(mutex_);
+  std::string device_name_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // why no attempt is taken any more
+  bool quit_ ABSL_GUARDED_BY(mutex_) = false;
+  // Shared with calls that wait for it; its fields but `request` are guarded by mutex_.
+  std::shared_ptr<Attempt> attempt_ ABSL_GUARDED_BY(mutex_);
+  // The first epoch of a job that is not refused, the least recently used job first.
+  std::vector<std::pair<std::string, int64_t>> first_epochs_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread executor_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,73 @@
+#include "services/worker/worker_service.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "penstock/v1/cluster.grpc.pb.h"
+#include "services/worker/timeline_message.h"
+
+namespace penstock {
+namespace {
+
+// An answer must leave in time: handlers stop waiting this long before the caller does.
+constexpr absl::Duration kAnswerTime = absl::Milliseconds(50);
+// For callers that set no deadline.
+constexpr absl::Duration kHandlerTimeMax = absl::Minutes(10);
+// Of a timeline's message; the rest is for what goes round it.
+constexpr int64_t kTimelineBytesMax = rpc_limits::kControlMessageBytesMax - (16 << 10);
+
+absl::Time HandlerDeadline(const CallInfo& call) {
+  return std::min(call.deadline - kAnswerTime, absl::Now() + kHandlerTimeMax);
+}
+
+}  // namespace
+
+void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
+  using Service = v1::WorkerControl::AsyncService;
+  Service& service = server.AddService<Service>();
+
+  server.Unary(service, &Service::RequestPrepareRun,
+               [&host](const v1::PrepareRunRequest& request, const CallInfo& call) {
+                 return host.Prepare(request, HandlerDeadline(call));
+               });
+  server.Unary(service, &Service::RequestStartRun,
+               [&host](const v1::StartRunRequest& request,
+                       const CallInfo&) -> absl::StatusOr<v1::StartRunResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(host.Start(request.job_id(), request.epoch()));
+                 return v1::StartRunResponse();
+               });
+  server.Unary(service, &Service::RequestHoldRun,
+               [&host](const v1::HoldRunRequest& request,
+                       const CallInfo&) -> absl::StatusOr<v1::HoldRunResponse> {
+                 v1::HoldRunResponse response;
+                 PENSTOCK_ASSIGN_OR_RETURN(const int64_t step,
+                                           host.Hold(request.job_id(), request.epoch()));
+                 response.set_step(step);
+                 return response;
+               });
+  server.Unary(
+      service, &Service::RequestCutRun,
+      [&host](const v1::CutRunRequest& request,
+              const CallInfo&) -> absl::StatusOr<v1::CutRunResponse> {
+        PENSTOCK_RETURN_IF_ERROR(host.Cut(request.job_id(), request.epoch(), request.step()));
+        return v1::CutRunResponse();
+      });
+  server.Unary(service, &Service::RequestStopRun,
+               [&host](const v1::StopRunRequest& request,
+                       const CallInfo& call) -> absl::StatusOr<v1::StopRunResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(host.Stop(request.job_id(), request.epoch(),
+                                                    request.reason(), HandlerDeadline(call)));
+                 return v1::StopRunResponse();
+               });
+  server.Unary(service, &Service::RequestGetRunTimeline,
+               [&host, &clock](const v1::GetRunTimelineRequest& request,
+                               const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
+                 PENSTOCK_ASSIGN_OR_RETURN(const Timeline timeline,
+                                           host.RecentTimeline(request.job_id()));
+                 v1::GetRunTimelineResponse response = ToMessage(timeline, kTimelineBytesMax);
+                 response.set_monotonic_ns(clock.MonotonicNs());
+                 return response;
+               });
+}
+
+}  // namespace penstock

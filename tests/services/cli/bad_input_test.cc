@@ -1,0 +1,161 @@
+// Bad input of every kind: exit code 2, one clear line, nothing left running.
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "tests/services/cli/job_directory.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class BadInputTest : public ::testing::Test {
+ protected:
+  // Runs a command that must be refused, with `expected` in its one line.
+  void ExpectRefused(const std::vector<std::string>& arguments, const std::string& expected) {
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(expected));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(job_.Processes(), IsEmpty());
+  }
+  void ExpectTrainRefused(const std::vector<std::string>& flags, const std::string& expected) {
+    ExpectRefused(job_.Train(flags), expected);
+  }
+  // Trains with checkpoints, for tests that damage them. Returns the newest one's directory.
+  std::string TrainCheckpoint() {
+    const ProcessResult result = RunProcess(job_.Train(WithCheckpoints()));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_FALSE(job_.Checkpoints().empty());
+    return job_.checkpoints() + "/" + job_.Checkpoints().back();
+  }
+  std::vector<std::string> WithCheckpoints(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> flags = {"--set", "checkpoint.every_steps=6", "--set",
+                                      "checkpoint.directory=" + job_.checkpoints()};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+  }
+
+  JobDirectory job_;
+};
+
+TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
+  const std::string penstock = Program("penstock");
+  ExpectRefused({penstock, "trian"}, "did you mean train?");
+  ExpectRefused({penstock, "train"}, "JOB.yaml");
+  ExpectRefused({penstock, "methods", "--jsn"}, "did you mean --json?");
+  ExpectRefused({penstock, "simulate", "--method", "gpip"}, "did you mean gpipe?");
+  ExpectRefused({penstock, "simulate", "--method", "1f1b", "--stages", "0"}, "--stages");
+  ExpectRefused({penstock, "simulate", "--method", "1f1b", "--forward", "1,2"}, "--forward");
+  ExpectRefused({penstock, "simulate", "--method", "1f1b", "--forward", "-1"}, "forward");
+  ExpectRefused({penstock, "list", "--coordinator", "nowhere"}, "HOST:PORT");
+  ExpectRefused({penstock, "schedule", "verify", "/no/such/file"}, "neither a method nor a file");
+  ExpectRefused({penstock, "compare", job_.job()}, "job.yaml");
+  ExpectRefused({penstock, "generate", "/no/such/checkpoint"}, "/no/such/checkpoint");
+  ExpectRefused({penstock, "export", job_.path(), "-o", job_.path("out")}, job_.path());
+}
+
+TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
+  ExpectRefused({Program("penstock"), "train", job_.path("none.yaml")}, "none.yaml");
+  job_.EditJob("steps: 6", "stepz: 6");
+  ExpectTrainRefused({}, "job.yaml:7:3: training.stepz: unknown key; did you mean steps?");
+  job_.EditJob("stepz: 6", "steps: many");
+  ExpectTrainRefused({}, "job.yaml:7:10: training.steps: expected a whole number, got many");
+  job_.EditJob("steps: many", "steps: 6");
+  job_.EditJob("microbatches: 4", "microbatches: 5");
+  ExpectTrainRefused({}, "training.microbatches");
+  job_.EditJob("microbatches: 5", "microbatches: 4");
+  job_.EditJob("method: 1f1b", "method: 1f2b");
+  ExpectTrainRefused({}, "1f2b");
+}
+
+TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
+  ExpectTrainRefused({"--set", "training.stepz=3"}, "--set training.stepz=3: ");
+  ExpectTrainRefused({"--workers", "8"}, "stages");
+  ExpectTrainRefused({"--workers", "2", "--set", "pipeline.stages=4"}, "pipeline.stages");
+  ExpectTrainRefused({"--workers", "0"}, "--workers");
+  ExpectTrainRefused({"--method", "pipedream", "--set", "model.gpt.tied_head=true"}, "tied");
+  ExpectTrainRefused({"--method", "pipedream", "--set", "training.clip={global_norm: 1.0}"},
+                     "global_norm");
+  ExpectTrainRefused({"--extra-cuts", "3"}, "--reference");
+}
+
+TEST_F(BadInputTest, Text_MissingEmptyOrTooShort_IsNamed) {
+  ExpectTrainRefused({"--data", job_.path("none.txt")}, "none.txt does not exist");
+  ExpectTrainRefused({"--data", job_.path()}, "is not a file");
+  job_.Write("empty.txt", "");
+  ExpectTrainRefused({"--data", job_.path("empty.txt")}, "empty.txt is empty");
+  job_.Write("short.txt", "too short");
+  ExpectTrainRefused({"--data", job_.path("short.txt")}, "short.txt");
+}
+
+TEST_F(BadInputTest, Resume_MissingCheckpoint_IsNamed) {
+  ExpectTrainRefused({"--resume", job_.path("none")}, job_.path("none"));
+}
+
+TEST_F(BadInputTest, Resume_TruncatedFile_IsNamed) {
+  const std::string directory = TrainCheckpoint();
+  const std::string file = directory + "/layer-001-h.0.attention.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  ExpectTrainRefused({"--resume", directory}, "layer-001-h.0.attention.safetensors");
+  ExpectRefused({Program("penstock"), "generate", directory},
+                "layer-001-h.0.attention.safetensors");
+  ExpectRefused({Program("penstock"), "export", directory, "-o", job_.path("out")},
+                "layer-001-h.0.attention.safetensors");
+  EXPECT_FALSE(std::filesystem::exists(job_.path("out")));
+}
+
+TEST_F(BadInputTest, Resume_TamperedFile_IsNamed) {
+  const std::string directory = TrainCheckpoint();
+  std::fstream file(directory + "/layer-000-embedding.safetensors",
+                    std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-3, std::ios::end);
+  file.put('\x5a');
+  file.close();
+  ExpectTrainRefused({"--resume", directory}, "layer-000-embedding.safetensors");
+}
+
+TEST_F(BadInputTest, Resume_TamperedManifest_IsNamed) {
+  const std::string directory = TrainCheckpoint();
+  std::fstream file(directory + "/MANIFEST.json", std::ios::in | std::ios::out);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  const size_t at = text.find("\"step\"");
+  ASSERT_NE(at, std::string::npos);
+  file.clear();
+  file.seekp(static_cast<std::streamoff>(text.find('6', at)));
+  file.put('7');
+  file.close();
+  ExpectTrainRefused({"--resume", directory}, "MANIFEST.json");
+}
+
+TEST_F(BadInputTest, Resume_CheckpointOfAnotherModel_SaysWhatDiffers) {
+  TrainCheckpoint();
+  ExpectTrainRefused(WithCheckpoints({"--resume", "latest", "--set", "model.gpt.width=64"}),
+                     "model.width");
+  ExpectTrainRefused(WithCheckpoints({"--resume", "latest", "--set", "training.seed=2"}),
+                     "training.seed");
+}
+
+TEST_F(BadInputTest, Schedule_ThatBreaksARule_IsRefused) {
+  job_.Write(
+      "bad.csv",
+      "0F0,0SEND_F0,0RECV_B0,0I0,0W0,0STEP,FLUSH\n1RECV_F0,1I0,1F0,1W0,1SEND_B0,1STEP,FLUSH\n");
+  const ProcessResult result =
+      RunProcess({Program("penstock"), "schedule", "verify", job_.path("bad.csv")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("1I0"));
+}
+
+TEST_F(BadInputTest, Coordinator_NotThere_SaysAddressAndWhatToDo) {
+  const ProcessResult result =
+      RunProcess({Program("penstock"), "list", "--coordinator", "127.0.0.1:1"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
+  EXPECT_THAT(result.err, HasSubstr("penstock-coordinator"));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,132 @@
+// The commands that speak to a cluster, with a coordinator and workers as processes.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "tests/services/cli/job_directory.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kMinute(60);
+
+class ClusterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    coordinator_ = std::make_unique<Process>(
+        std::vector<std::string>{Program("penstock-coordinator"), "--listen", "127.0.0.1:0"});
+    // It says where it listens; the port is the system's choice.
+    const std::regex listening("listening on (127\\.0\\.0\\.1:[0-9]+)");
+    ASSERT_TRUE(Eventually([&] {
+      const std::string said = coordinator_->out() + coordinator_->err();
+      std::smatch match;
+      if (!std::regex_search(said, match, listening)) return false;
+      address_ = match[1];
+      return true;
+    })) << coordinator_->err();
+    for (int worker = 0; worker < 2; ++worker) {
+      workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+          Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
+          "--name", "worker-" + std::to_string(worker), "--data-root", job_.path()}));
+    }
+    ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 2; })) << address_;
+  }
+
+  ProcessResult Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), Program("penstock"));
+    arguments.insert(arguments.end(), {"--coordinator", address_});
+    return RunProcess(arguments);
+  }
+  Json RunJson(std::vector<std::string> arguments) {
+    arguments.push_back("--json");
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  }
+
+  JobDirectory job_;
+  std::string address_;
+  std::unique_ptr<Process> coordinator_;
+  std::vector<std::unique_ptr<Process>> workers_;
+};
+
+TEST_F(ClusterTest, Submit_Waits_AndGivesTheWeightsOfTheReference) {
+  const Json result = RunJson({"submit", job_.job()});
+  EXPECT_EQ(result["state"], "succeeded");
+  EXPECT_EQ(result["stages"], 2);
+  const ProcessResult reference = RunProcess(job_.Train({"--reference", "--json"}));
+  EXPECT_EQ(result["weights_sha256"], Json::parse(reference.out)["weights_sha256"]);
+
+  const std::string id = result["job_id"];
+  const Json list = RunJson({"list"});
+  ASSERT_THAT(list, SizeIs(1));
+  EXPECT_EQ(list[0]["job_id"], id);
+  EXPECT_EQ(list[0]["state"], "succeeded");
+  const Json status = RunJson({"status", id});
+  EXPECT_THAT(status["plan"]["stages"], SizeIs(2));
+  EXPECT_THAT(status["result"]["losses"], SizeIs(6));
+  EXPECT_THAT(Run({"status", id}).out, HasSubstr("succeeded"));
+  EXPECT_THAT(Run({"logs", id}).out, HasSubstr("step 6"));
+  EXPECT_THAT(Run({"logs", id, "-f"}).out, HasSubstr("step 6"));
+  EXPECT_THAT(Run({"list"}).out, HasSubstr(id));
+  EXPECT_THAT(Run({"workers"}).out, HasSubstr("worker-1"));
+  const ProcessResult timeline = Run({"timeline", id, "-o", job_.path("t.json"), "--text"});
+  EXPECT_EQ(timeline.exit_code, 0) << timeline.err;
+  EXPECT_THAT(timeline.out, HasSubstr("worker 1 |"));
+}
+
+TEST_F(ClusterTest, UnknownJob_NamesTheNearest) {
+  const Json submitted = RunJson({"submit", job_.job(), "--no-wait"});
+  std::string wrong = submitted["job_id"];
+  wrong.back() = wrong.back() == '9' ? '8' : '9';
+  for (const char* command : {"status", "logs", "cancel", "timeline"}) {
+    const ProcessResult result = Run({command, wrong});
+    EXPECT_EQ(result.exit_code, 2) << command;
+    EXPECT_THAT(result.err, HasSubstr("did you mean " + submitted["job_id"].get<std::string>()));
+  }
+}
+
+TEST_F(ClusterTest, Cancel_RunningJob_DrainsIt) {
+  const Json submitted = RunJson({"submit", job_.job(), "--no-wait", "--steps", "1000000", "--set",
+                                  "validation.every_steps=0"});
+  const std::string id = submitted["job_id"];
+  ASSERT_TRUE(Eventually([&] { return RunJson({"status", id})["step"] > 0; }, kMinute));
+  EXPECT_EQ(Run({"cancel", id}).exit_code, 0);
+  ASSERT_TRUE(Eventually([&] { return RunJson({"status", id})["state"] == "cancelled"; }, kMinute));
+  EXPECT_EQ(Run({"logs", id, "-f"}).exit_code, 130);
+  EXPECT_EQ(Run({"cancel", id}).exit_code, 0) << "cancelling twice is fine";
+}
+
+TEST_F(ClusterTest, Submit_Interrupted_LeavesTheJobAlone) {
+  Process submit({Program("penstock"), "submit", job_.job(), "--steps", "1000000", "--set",
+                  "validation.every_steps=0", "--coordinator", address_});
+  ASSERT_TRUE(Eventually(
+      [&] {
+        const Json list = RunJson({"list"});
+        return list.size() == 1 && list[0]["step"] > 0;
+      },
+      kMinute));
+  submit.Signal(SIGINT);
+  const ProcessResult result = submit.Wait(kMinute);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, HasSubstr("goes on"));
+  EXPECT_EQ(RunJson({"list"})[0]["state"], "running");
+}
+
+TEST_F(ClusterTest, Submit_DataThatDiffersOnTheWorkers_Fails) {
+  JobDirectory other;
+  other.Write("input.txt", "another text, of the same name, that is long enough for the job; " +
+                               std::string(5000, 'x'));
+  const ProcessResult result = Run({"submit", other.job()});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("input.txt"));
+}
+
+}  // namespace
+}  // namespace penstock

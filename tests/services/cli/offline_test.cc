@@ -1,0 +1,178 @@
+// Commands that need no cluster: methods, simulate, schedule, export, generate, compare.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+#include "tests/services/cli/job_directory.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+ProcessResult RunPenstock(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), Program("penstock"));
+  ProcessResult result = RunProcess(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return result;
+}
+
+Json RunJson(std::vector<std::string> arguments) {
+  arguments.push_back("--json");
+  const ProcessResult result = RunPenstock(arguments);
+  return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string ReadText(const std::string& path) { return *RealFiles().Read(path, int64_t{1} << 30); }
+
+TEST(SimulateTest, Pipedream_UnitTimes_FollowsTheClosedForms) {
+  for (const int stages : {1, 2, 3, 8}) {
+    const int microbatches = 32;
+    const Json json =
+        RunJson({"simulate", "--method", "pipedream", "--stages", std::to_string(stages),
+                 "--microbatches", std::to_string(microbatches)});
+    EXPECT_EQ(json["makespan"], 2 * microbatches + 2 * (stages - 1));
+    EXPECT_EQ(json["deadlock"], false);
+    EXPECT_EQ(json["block_delay"]["max"], stages == 1 ? 0 : stages * stages - (stages + 1) / 2);
+    EXPECT_EQ(json["block_delay"]["mean"], (stages * stages - 1) / 2.0);
+    for (int stage = 0; stage < stages; ++stage) {
+      EXPECT_EQ(json["per_stage"][stage]["staleness"]["max"], stages - 1 - stage);
+    }
+  }
+}
+
+TEST(SimulateTest, SynchronousMethods_UnitTimes_HaveTheKnownBubble) {
+  for (const char* method : {"gpipe", "1f1b"}) {
+    const Json json =
+        RunJson({"simulate", "--method", method, "--stages", "4", "--microbatches", "8"});
+    EXPECT_DOUBLE_EQ(json["bubble_ratio"], 3.0 / 11.0) << method;
+  }
+}
+
+TEST(SimulateTest, Drawings_AreWritten) {
+  JobDirectory directory;
+  const ProcessResult result =
+      RunPenstock({"simulate", "--method", "1f1b", "--svg", directory.path("a.svg"), "--trace",
+                   directory.path("a.json"), "--text"});
+  EXPECT_THAT(ReadText(directory.path("a.svg")), HasSubstr("<svg"));
+  EXPECT_TRUE(Json::accept(ReadText(directory.path("a.json"))));
+  EXPECT_THAT(result.out, HasSubstr("worker 3 |"));
+}
+
+TEST(ScheduleTest, Show_ThenVerifyAndSimulateTheFile_AgreeWithTheMethod) {
+  JobDirectory directory;
+  const std::string file = directory.path("schedule.csv");
+  RunPenstock({"schedule", "show", "pipedream", "--stages", "3", "--microbatches", "16", "--merge",
+               "-o", file});
+  const Json of_method =
+      RunJson({"schedule", "verify", "pipedream", "--stages", "3", "--microbatches", "16"});
+  EXPECT_EQ(RunJson({"schedule", "verify", file}), of_method);
+  EXPECT_EQ(RunJson({"simulate", "--method", file})["makespan"], 2 * 16 + 2 * 2);
+}
+
+TEST(MethodsTest, Json_NamesTheCatalog) {
+  std::vector<std::string> names;
+  for (const Json& method : RunJson({"methods"})) names.push_back(method["method"]);
+  EXPECT_THAT(names, Contains("gpipe"));
+  EXPECT_THAT(names, Contains("1f1b"));
+  EXPECT_THAT(names, Contains("pipedream"));
+}
+
+class CheckpointCommandsTest : public ::testing::Test {
+ protected:
+  void Train(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"train",   job_.job(),
+                                          "--steps", "20",
+                                          "--set",   "validation.every_steps=0",
+                                          "--set",   "checkpoint.every_steps=20",
+                                          "--set",   "checkpoint.directory=" + job_.checkpoints()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    result_ = RunJson(arguments);
+  }
+  JobDirectory job_;
+  Json result_;
+};
+
+TEST_F(CheckpointCommandsTest, Generate_SameSeed_SameText) {
+  Train();
+  const std::vector<std::string> arguments = {
+      "generate", job_.checkpoints(), "--prompt", "Line ", "--tokens", "40", "--seed", "3"};
+  const Json once = RunJson(arguments);
+  EXPECT_EQ(once, RunJson(arguments));
+  EXPECT_EQ(once["step"], 20);
+  EXPECT_EQ(once["prompt"], "Line ");
+  const ProcessResult plain = RunPenstock(arguments);
+  EXPECT_EQ(plain.out.size(), 5u + 40u + 1u);
+}
+
+TEST_F(CheckpointCommandsTest, Export_UntiedHead_HasTheNamesHuggingFaceExpects) {
+  Train();
+  const Json exported = RunJson({"export", job_.checkpoints(), "-o", job_.path("model")});
+  EXPECT_EQ(exported["weights_sha256"], result_["weights_sha256"]);
+  const Json config = Json::parse(ReadText(job_.path("model/config.json")));
+  EXPECT_EQ(config["model_type"], "gpt2");
+  EXPECT_EQ(config["n_layer"], 2);
+  EXPECT_EQ(config["n_head"], 2);
+  EXPECT_EQ(config["n_embd"], 32);
+  EXPECT_EQ(config["n_positions"], 16);
+  EXPECT_EQ(config["vocab_size"], 256);
+  EXPECT_EQ(config["tie_word_embeddings"], false);
+  const std::string file = ReadText(job_.path("model/model.safetensors"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SafetensorsView view, ParseSafetensors(file));
+  EXPECT_EQ(view.metadata.at("format"), "pt");
+  std::vector<std::string> names;
+  int64_t parameters = 0;
+  for (const TensorView& tensor : view.tensors) {
+    names.push_back(tensor.name);
+    parameters += static_cast<int64_t>(tensor.bytes.size()) / 4;
+  }
+  EXPECT_THAT(names, ::testing::SizeIs(2 + 2 * 12 + 2 + 1));
+  for (const char* name :
+       {"transformer.wte.weight", "transformer.wpe.weight", "transformer.h.0.ln_1.weight",
+        "transformer.h.1.attn.c_attn.weight", "transformer.h.1.mlp.c_proj.bias",
+        "transformer.ln_f.bias", "lm_head.weight"}) {
+    EXPECT_THAT(names, Contains(name));
+  }
+  EXPECT_EQ(exported["parameters"], parameters);
+}
+
+TEST_F(CheckpointCommandsTest, Export_TiedHead_IsStoredOnce) {
+  Train({"--set", "model.gpt.tied_head=true", "--workers", "2"});
+  const std::string output = job_.path("out.safetensors");
+  RunPenstock({"export", job_.checkpoints(), "-o", output});
+  EXPECT_EQ(Json::parse(ReadText(job_.path("config.json")))["tie_word_embeddings"], true);
+  const std::string file = ReadText(output);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SafetensorsView view, ParseSafetensors(file));
+  int heads = 0;
+  for (const TensorView& tensor : view.tensors) {
+    heads += tensor.name == "lm_head.weight" || tensor.name == "transformer.wte.weight";
+  }
+  EXPECT_EQ(heads, 1);
+  RunPenstock({"generate", job_.checkpoints(), "--tokens", "5"});
+}
+
+TEST_F(CheckpointCommandsTest, Export_FileThatExists_IsNotReplaced) {
+  Train();
+  RunPenstock({"export", job_.checkpoints(), "-o", job_.path("model")});
+  const ProcessResult again =
+      RunProcess({Program("penstock"), "export", job_.checkpoints(), "-o", job_.path("model")});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("exists"));
+}
+
+TEST_F(CheckpointCommandsTest, Compare_TwoResults_StandSideBySide) {
+  Train();
+  job_.Write("a.json", result_.dump());
+  result_["method"] = "pipedream";
+  job_.Write("b.json", result_.dump());
+  const ProcessResult result = RunPenstock({"compare", job_.path("a.json"), job_.path("b.json")});
+  EXPECT_THAT(result.out, HasSubstr("\n1f1b"));
+  EXPECT_THAT(result.out, HasSubstr("\npipedream"));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,208 @@
+// `penstock train` with real processes over loopback: the same weights however the work is split, and
+// an end that leaves nothing behind, whatever happens.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "tests/services/cli/job_directory.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kMinute(60);
+
+Json RunJson(std::vector<std::string> arguments) {
+  arguments.push_back("--json");
+  const ProcessResult result = RunProcess(arguments);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_TRUE(json.is_object()) << result.out;
+  return json;
+}
+
+std::string Weights(const std::vector<std::string>& arguments) {
+  const Json json = RunJson(arguments);
+  return json.is_object() ? json["weights_sha256"].get<std::string>() : "";
+}
+
+bool HasCheckpoint(const JobDirectory& job) {
+  for (const std::string& name : job.Checkpoints()) {
+    if (name.find(".tmp-") == std::string::npos) return true;
+  }
+  return false;
+}
+
+// A job that goes on until it is stopped, and says by its checkpoints that it is under way.
+std::vector<std::string> EndlessTrain(const JobDirectory& job) {
+  return job.Train({"--workers", "2", "--steps", "1000000", "--set", "validation.every_steps=0",
+                    "--set", "checkpoint.every_steps=200", "--set",
+                    "checkpoint.directory=" + job.checkpoints()});
+}
+
+class TrainTest : public ::testing::Test {
+ protected:
+  // Orphans of a killed command line come to us, so that we see them end.
+  void SetUp() override { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+  void TearDown() override {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+  }
+  JobDirectory job_;
+};
+
+TEST_F(TrainTest, SynchronousMethods_AnyNumberOfStages_SameWeightsAsReference) {
+  const std::string reference = Weights(job_.Train({"--reference"}));
+  EXPECT_THAT(reference, SizeIs(64));
+  for (const char* method : {"1f1b", "gpipe"}) {
+    for (const char* workers : {"1", "2", "3", "4"}) {
+      EXPECT_EQ(Weights(job_.Train({"--method", method, "--workers", workers})), reference)
+          << method << " on " << workers << " workers";
+    }
+  }
+}
+
+TEST_F(TrainTest, Pipedream_AnyNumberOfStages_SameWeightsAsItsReference) {
+  for (const char* workers : {"1", "2", "4"}) {
+    const std::vector<std::string> flags = {"--method", "pipedream", "--workers", workers};
+    std::vector<std::string> reference = job_.Train(flags);
+    reference.push_back("--reference");
+    EXPECT_EQ(Weights(job_.Train(flags)), Weights(reference)) << workers << " workers";
+  }
+}
+
+TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
+  const Json json = RunJson(job_.Train({"--workers", "2", "--method", "pipedream"}));
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  EXPECT_EQ(keys, (std::vector<std::string>{
+                      "job",         "method",          "stages",         "microbatches",
+                      "steps",       "tokens",          "wall_seconds",   "tokens_per_second",
+                      "train_loss",  "validation_loss", "weights_sha256", "bubble_ratio",
+                      "block_delay", "per_stage",       "job_id",         "state",
+                      "error",       "checkpoint",      "validations",    "extra_cuts"}));
+  EXPECT_EQ(json["job"], "tiny");
+  EXPECT_EQ(json["method"], "pipedream");
+  EXPECT_EQ(json["steps"], 6);
+  EXPECT_EQ(json["tokens"], 6 * 16 * 16);
+  EXPECT_EQ(json["state"], "succeeded");
+  EXPECT_GT(json["train_loss"], 0);
+  EXPECT_GT(json["validation_loss"], 0);
+  EXPECT_THAT(json["validations"], SizeIs(2));
+  EXPECT_EQ(json["block_delay"]["max"], 3);  // floor(S^2 - S/2) for S = 2
+  EXPECT_EQ(json["block_delay"]["mean"], 1.5);
+  ASSERT_THAT(json["per_stage"], SizeIs(2));
+  EXPECT_EQ(json["per_stage"][0]["staleness"]["max"], 1);
+  EXPECT_EQ(json["per_stage"][1]["staleness"]["max"], 0);
+  EXPECT_EQ(json["per_stage"][0]["versions_peak"], 2);
+  EXPECT_EQ(json["per_stage"][0]["layers"].get<int>() + json["per_stage"][1]["layers"].get<int>(),
+            7);
+}
+
+TEST_F(TrainTest, WithoutJson_PrintsASummaryAndNoProgressBar) {
+  const ProcessResult result = RunProcess(job_.Train({"--workers", "2"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("tiny: 1f1b on 2 stages, 6 steps"));
+  EXPECT_THAT(result.out, HasSubstr("STAGE  WORKER"));
+  EXPECT_THAT(result.err, Not(HasSubstr("\r")));
+}
+
+TEST_F(TrainTest, Timeline_WritesPictureAndTrace) {
+  const ProcessResult result =
+      RunProcess(job_.Train({"--workers", "2", "--timeline", job_.path("steps")}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GT(std::filesystem::file_size(job_.path("steps.svg")), 1000u);
+  EXPECT_GT(std::filesystem::file_size(job_.path("steps.trace.json")), 1000u);
+}
+
+TEST_F(TrainTest, WorkerKilled_FailsWithinSecondsWithItsName) {
+  Process train(EndlessTrain(job_));
+  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << train.err();
+  const std::vector<pid_t> workers = FindProcesses("penstock-worker --coordinator");
+  pid_t victim = 0;
+  for (const pid_t pid : job_.Processes()) {
+    if (std::count(workers.begin(), workers.end(), pid) > 0) victim = pid;
+  }
+  ASSERT_NE(victim, 0);
+  kill(victim, SIGKILL);
+  const ProcessResult result = train.Wait(std::chrono::seconds(10));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("worker-"));
+  EXPECT_THAT(job_.Processes(), IsEmpty());
+}
+
+TEST_F(TrainTest, KilledAtAnyMoment_LeavesNothing_AndResumes) {
+  for (const int delay_ms : {5, 50, 200, 400, 800, 1200}) {
+    Process train(EndlessTrain(job_));
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+    train.Signal(SIGKILL);
+    EXPECT_EQ(train.Wait(kMinute).exit_code, -SIGKILL);
+    EXPECT_TRUE(Eventually([&] { return job_.Processes().empty(); })) << delay_ms << " ms";
+    EXPECT_TRUE(Eventually([] {
+      while (waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      return errno == ECHILD;
+    })) << "the supervisor has not ended";
+    for (const std::string& name : job_.Checkpoints()) EXPECT_THAT(name, Not(HasSubstr(".tmp-")));
+  }
+}
+
+TEST_F(TrainTest, Resume_AfterKill_SameWeightsAsUndisturbed) {
+  const std::vector<std::string> flags = {"--workers", "2",
+                                          "--steps",   "60",
+                                          "--set",     "checkpoint.every_steps=20",
+                                          "--set",     "validation.every_steps=0",
+                                          "--resume",  "latest",
+                                          "--set"};
+  const auto train = [&](const std::string& directory) {
+    std::vector<std::string> arguments = job_.Train(flags);
+    arguments.push_back("checkpoint.directory=" + directory);
+    return arguments;
+  };
+  const std::string undisturbed = Weights(train(job_.path("undisturbed")));
+  Process killed(train(job_.checkpoints()));
+  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << killed.err();
+  killed.Signal(SIGKILL);
+  killed.Wait(kMinute);
+  ASSERT_TRUE(Eventually([&] { return job_.Processes().empty(); }));
+  EXPECT_EQ(Weights(train(job_.checkpoints())), undisturbed);
+}
+
+TEST_F(TrainTest, Interrupted_DrainsSavesAndReports_AndTheReferenceAgrees) {
+  std::vector<std::string> arguments = EndlessTrain(job_);
+  arguments.push_back("--json");
+  Process train(arguments);
+  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << train.err();
+  train.Signal(SIGINT);
+  const ProcessResult result = train.Wait(std::chrono::seconds(20));
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  const Json json = Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(json.is_object()) << result.out;
+  EXPECT_EQ(json["state"], "cancelled");
+  ASSERT_THAT(json["extra_cuts"], SizeIs(1));
+  EXPECT_EQ(json["extra_cuts"][0], json["steps"]);
+  EXPECT_THAT(json["checkpoint"].get<std::string>(), HasSubstr(job_.checkpoints()));
+  EXPECT_THAT(job_.Processes(), IsEmpty());
+}
+
+TEST_F(TrainTest, InterruptedTwice_StopsAtOnce) {
+  Process train(EndlessTrain(job_));
+  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << train.err();
+  train.Signal(SIGINT);
+  train.Signal(SIGTERM);
+  const ProcessResult result = train.Wait(std::chrono::seconds(10));
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_TRUE(Eventually([&] { return job_.Processes().empty(); }));
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,77 @@
+// ActingWorker: a worker over real gRPC that trains nothing: it registers, sends heartbeats, answers
+// WorkerControl, and reports steps at a given pace. For tests of the coordinator alone.
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "penstock/v1/cluster.grpc.pb.h"
+#include "services/rpc/server.h"
+
+namespace penstock {
+
+struct ActingWorkerOptions {
+  std::string name = "w0";
+  std::string coordinator;  // host:port
+  absl::Duration step_time = absl::Milliseconds(2);
+  // Answers PrepareRun with this digest instead of the plan's.
+  std::string digest;
+  // Errors to give to PrepareRun.
+  absl::Status prepare_status;
+  // Reports RunFailed with this message after the step; 0: never.
+  int64_t fail_after_step = 0;
+};
+
+class ActingWorker {
+ public:
+  explicit ActingWorker(ActingWorkerOptions options);
+  // Goes away without a word.
+  ~ActingWorker();
+
+  // Registers, again after the coordinator was restarted. Returns once it is registered.
+  absl::Status Register();
+  // How often each WorkerControl call came.
+  int prepares() const { return prepares_; }
+  int stops() const { return stops_; }
+  bool training() const { return training_; }
+
+ private:
+  using Service = v1::WorkerControl::AsyncService;
+
+  void AddHandlers();
+  void HeartbeatLoop();
+  void Train(v1::PrepareRunRequest run);
+  // Where the run ends, or nothing while it is held before `step`.
+  std::optional<int64_t> EndOf(const v1::PrepareRunRequest& run, int64_t step);
+  void Report(const v1::PrepareRunRequest& run, v1::RunEvent event);
+  void EndTraining();
+
+  const ActingWorkerOptions options_;
+  std::unique_ptr<v1::WorkerRegistry::Stub> registry_;
+  RpcServer server_;
+  std::atomic<int> prepares_ = 0;
+  std::atomic<int> stops_ = 0;
+  std::atomic<bool> training_ = false;
+  std::atomic<bool> stop_training_ = false;
+  std::atomic<bool> going_ = false;
+  int64_t next_sequence_ = 0;
+
+  Mutex mutex_;
+  v1::PrepareRunRequest run_ ABSL_GUARDED_BY(mutex_);
+  int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<int64_t> held_ ABSL_GUARDED_BY(mutex_);
+  std::optional<int64_t> cut_ ABSL_GUARDED_BY(mutex_);
+
+  Mutex trainer_mutex_;
+  std::thread trainer_ ABSL_GUARDED_BY(trainer_mutex_);
+  std::thread heartbeat_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,391 @@
+// CoordinatorServer over loopback gRPC, with workers that only act.
+#include "services/coordinator/coordinator_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/sha256.h"
+#include "penstock/v1/cluster.grpc.pb.h"
+#include "services/coordinator/coordinator_metrics.h"
+#include "services/rpc/channel.h"
+#include "services/rpc/client.h"
+#include "tests/services/coordinator/acting_worker.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr absl::Duration kTimeout = absl::Seconds(30);
+
+v1::JobSpec TestJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec;
+  spec.set_name("test");
+  v1::GptSpec& gpt = *spec.mutable_model()->mutable_gpt();
+  gpt.set_layers(2);
+  gpt.set_width(8);
+  gpt.set_heads(2);
+  gpt.set_context(16);
+  spec.mutable_data()->mutable_text()->set_path("a.txt");
+  spec.mutable_training()->set_steps(steps);
+  spec.mutable_training()->set_batch(8);
+  spec.mutable_training()->set_microbatches(4);
+  spec.mutable_training()->mutable_optimizer()->mutable_adamw()->set_learning_rate(0.01);
+  spec.mutable_pipeline()->set_stages(stages);
+  return spec;
+}
+
+class CoordinatorServerTest : public ::testing::Test {
+ protected:
+  CoordinatorServerTest()
+      : directory_(std::filesystem::path(::testing::TempDir()) /
+                   absl::StrCat("coordinator-", getpid(), "-",
+                                ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::create_directories(directory_);
+  }
+  ~CoordinatorServerTest() override {
+    workers_.clear();
+    server_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  absl::Status StartServer(HostPort listen = {"127.0.0.1", 0}) {
+    CoordinatorServerOptions options{.listen = listen, .state_file = directory_ / "state.sqlite"};
+    options.limits.membership.heartbeat_timeout_ms = 1000;
+    absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
+        CoordinatorServer::Start(options, RealClock(), RealFiles());
+    if (!server.ok()) {
+      return server.status();
+    }
+    server_ = *std::move(server);
+    address_ = server_->address();
+    stub_ = v1::JobService::NewStub(MakeControlChannel(address_.ToString()));
+    return absl::OkStatus();
+  }
+  ActingWorker& AddWorker(ActingWorkerOptions options = {}) {
+    options.coordinator = address_.ToString();
+    workers_.push_back(std::make_unique<ActingWorker>(options));
+    EXPECT_THAT(workers_.back()->Register(), IsOk());
+    return *workers_.back();
+  }
+
+  template <typename Method, typename Request>
+  auto CallJobs(Method method, const Request& request) {
+    return Call("coordinator", *stub_, method, request, kTimeout);
+  }
+  std::string Submit(const v1::JobSpec& spec, const std::string& key = "") {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = spec;
+    request.set_idempotency_key(key);
+    const auto response = CallJobs(&v1::JobService::Stub::SubmitJob, request);
+    EXPECT_THAT(response, IsOk());
+    return response.ok() ? response->job_id() : "";
+  }
+  absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& job_id) {
+    v1::GetJobRequest request;
+    request.set_job_id(job_id);
+    return CallJobs(&v1::JobService::Stub::GetJob, request);
+  }
+  absl::StatusOr<std::vector<v1::JobEvent>> Watch(const std::string& job_id, int64_t after = 0) {
+    v1::WatchJobRequest request;
+    request.set_job_id(job_id);
+    request.set_after_sequence(after);
+    std::vector<v1::JobEvent> events;
+    StreamCanceller canceller;
+    const absl::Status status =
+        ReadStream("coordinator", *stub_, &v1::JobService::Stub::WatchJob, request, kTimeout,
+                   canceller, [&](const v1::JobEvent& event) {
+                     events.push_back(event);
+                     return true;
+                   });
+    if (!status.ok()) {
+      return status;
+    }
+    return events;
+  }
+  // Waits until the job's state is `state`; the job as it then is.
+  v1::GetJobResponse AwaitState(const std::string& job_id, v1::JobState state) {
+    const absl::Time give_up = absl::Now() + kTimeout;
+    for (;;) {
+      const absl::StatusOr<v1::GetJobResponse> job = GetJob(job_id);
+      EXPECT_THAT(job, IsOk());
+      if (!job.ok() || job->summary().state() == state || absl::Now() > give_up) {
+        EXPECT_EQ(job->summary().state(), state) << job->summary().DebugString();
+        return *job;
+      }
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+
+  const std::filesystem::path directory_;
+  HostPort address_;
+  std::unique_ptr<CoordinatorServer> server_;
+  std::unique_ptr<v1::JobService::Stub> stub_;
+  std::vector<std::unique_ptr<ActingWorker>> workers_;
+};
+
+TEST_F(CoordinatorServerTest, Job_OnTwoWorkers_SucceedsAndIsWatchedToItsEnd) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  AddWorker({.name = "w1"});
+  const std::string job_id = Submit(TestJob(20, 2));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<v1::JobEvent> events, Watch(job_id));
+  int64_t sequence = 0, steps = 0;
+  for (const v1::JobEvent& event : events) {
+    EXPECT_EQ(event.sequence(), ++sequence);
+    steps += event.has_step_done() ? 1 : 0;
+  }
+  EXPECT_EQ(steps, 20);
+  EXPECT_EQ(events.back().state_changed().state(), v1::JOB_STATE_SUCCEEDED);
+
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetJobResponse job, GetJob(job_id));
+  EXPECT_EQ(job.plan().stages_size(), 2);
+  EXPECT_EQ(job.result().tokens(), 200);
+  EXPECT_EQ(job.result().train_loss(), 2.0);
+  EXPECT_EQ(job.result().tokens_per_second(), 400.0);
+  std::string digests;
+  for (int layer = 0; layer < 7; ++layer) {
+    absl::StrAppend(&digests, "digest ", layer);
+  }
+  EXPECT_EQ(job.result().weights_sha256(), Sha256Hex(digests));
+
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto rest, Watch(job_id, sequence - 1));
+  EXPECT_EQ(rest.size(), 1u);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto none, Watch(job_id, sequence));
+  EXPECT_TRUE(none.empty());
+
+  v1::GetTimelineRequest request;
+  request.set_job_id(job_id);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetTimelineResponse timeline,
+                                CallJobs(&v1::JobService::Stub::GetTimeline, request));
+  EXPECT_EQ(timeline.workers(), 2);
+  EXPECT_EQ(timeline.spans_size(), 2) << "kept although the workers may be gone by now";
+}
+
+TEST_F(CoordinatorServerTest, Worker_Disappears_FailsTheJobWithItsName) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  AddWorker({.name = "w1"});
+  const std::string job_id = Submit(TestJob(100'000, 2));
+  AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  const absl::Time lost = absl::Now();
+  workers_.pop_back();
+  const v1::GetJobResponse job = AwaitState(job_id, v1::JOB_STATE_FAILED);
+  EXPECT_THAT(job.summary().error(), StartsWith("worker w1 (stage 1): was lost"));
+  EXPECT_LT(absl::Now() - lost, absl::Seconds(20));
+  // The other is stopped and free for the next job.
+  const std::string next = Submit(TestJob(5, 1));
+  AwaitState(next, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_GE(workers_[0]->stops(), 1);
+}
+
+TEST_F(CoordinatorServerTest, WorkerReportsFailure_StopsTheOthers) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  AddWorker({.name = "w1", .fail_after_step = 3});
+  const std::string job_id = Submit(TestJob(100'000, 2));
+  const v1::GetJobResponse job = AwaitState(job_id, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job.summary().error(), "worker w1 (stage 1): the loss of step 3 is not finite");
+  const absl::Time give_up = absl::Now() + kTimeout;
+  while (workers_[0]->training() && absl::Now() < give_up) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_FALSE(workers_[0]->training());
+}
+
+TEST_F(CoordinatorServerTest, WorkerRefusesToPrepare_FailsTheJobWithItsReason) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0", .prepare_status = absl::NotFoundError("a.txt: no such file")});
+  const std::string job_id = Submit(TestJob(10, 1));
+  EXPECT_THAT(AwaitState(job_id, v1::JOB_STATE_FAILED).summary().error(),
+              AllOf(StartsWith("worker w0 (stage 0): cannot prepare"), HasSubstr("a.txt")));
+}
+
+TEST_F(CoordinatorServerTest, WorkerOfAnotherBuild_FailsTheJobNamingBothDigests) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0", .digest = "other"});
+  const std::string job_id = Submit(TestJob(10, 1));
+  EXPECT_THAT(AwaitState(job_id, v1::JOB_STATE_FAILED).summary().error(),
+              StartsWith("worker w0 (stage 0): derives schedule other, the coordinator "));
+}
+
+TEST_F(CoordinatorServerTest, Cancel_DrainsAtAStep) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  AddWorker({.name = "w1"});
+  const std::string job_id = Submit(TestJob(100'000, 2));
+  AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  v1::CancelJobRequest request;
+  request.set_job_id(job_id);
+  ASSERT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, request), IsOk());
+  const v1::GetJobResponse job = AwaitState(job_id, v1::JOB_STATE_CANCELLED);
+  ASSERT_EQ(job.result().extra_cuts_size(), 1);
+  EXPECT_EQ(job.result().extra_cuts(0), job.result().steps());
+  // Cancelling what has ended changes nothing.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto again,
+                                CallJobs(&v1::JobService::Stub::CancelJob, request));
+  EXPECT_EQ(again.state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(CoordinatorServerTest, UnknownJob_IsNotFoundInEveryCall) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const auto not_found = StatusIs(absl::StatusCode::kNotFound, HasSubstr("\"nope\""));
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id("nope");
+  v1::GetTimelineRequest timeline;
+  timeline.set_job_id("nope");
+  EXPECT_THAT(GetJob("nope"), not_found);
+  EXPECT_THAT(Watch("nope"), not_found);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), not_found);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::GetTimeline, timeline), not_found);
+}
+
+TEST_F(CoordinatorServerTest, InvalidJob_IsRefusedNamingTheKey) {
+  ASSERT_THAT(StartServer(), IsOk());
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(10, 99);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::SubmitJob, request),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pipeline.stages: is 99")));
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::SubmitJob, v1::SubmitJobRequest()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name: is missing")));
+}
+
+TEST_F(CoordinatorServerTest, TimelineOfAWaitingJob_SaysWhyThereIsNone) {
+  ASSERT_THAT(StartServer(), IsOk());
+  v1::GetTimelineRequest request;
+  request.set_job_id(Submit(TestJob(10, 1)));
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::GetTimeline, request),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has not begun to train")));
+}
+
+TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string done = Submit(TestJob(3, 1), "key");
+  AwaitState(done, v1::JOB_STATE_SUCCEEDED);
+  const std::string running = Submit(TestJob(100'000, 1));
+  AwaitState(running, v1::JOB_STATE_RUNNING);
+  const std::string waiting = Submit(TestJob(3, 1));
+  const HostPort address = address_;
+  server_.reset();
+  ASSERT_THAT(StartServer(address), IsOk());
+
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ListJobsResponse jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  ASSERT_EQ(jobs.jobs_size(), 3);
+  EXPECT_EQ(jobs.jobs(0).job_id(), waiting) << "newest first";
+  const v1::GetJobResponse failed = AwaitState(running, v1::JOB_STATE_FAILED);
+  EXPECT_THAT(failed.summary().error(), HasSubstr("coordinator was restarted"));
+  EXPECT_EQ(Submit(TestJob(3, 1), "key"), done) << "the same key is the same job";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto events, Watch(done));
+  EXPECT_EQ(events.back().state_changed().state(), v1::JOB_STATE_SUCCEEDED);
+  // The worker registers again by itself, is told to stop the job that failed, and gets the other.
+  AwaitState(waiting, v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(CoordinatorServerTest, AddressTaken_IsRefusedAndLeavesNoStateFile) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string other = directory_ / "other.sqlite";
+  EXPECT_THAT(
+      CoordinatorServer::Start({.listen = address_, .state_file = other}, RealClock(), RealFiles())
+          .status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(address_.ToString())));
+  EXPECT_FALSE(std::filesystem::exists(other));
+}
+
+TEST_F(CoordinatorServerTest, StateFileInUse_IsRefused) {
+  ASSERT_THAT(StartServer(), IsOk());
+  EXPECT_THAT(CoordinatorServer::Start({.state_file = directory_ / "state.sqlite"}, RealClock(),
+                                       RealFiles())
+                  .status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another coordinator")));
+}
+
+TEST_F(CoordinatorServerTest, Drain_CutsTheRunningJobAndRefusesNewOnes) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  ASSERT_THAT(server_->Drain(kTimeout), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetJobResponse job, GetJob(job_id));
+  EXPECT_EQ(job.summary().state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(job.summary().reason(), "the coordinator was stopped");
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(10, 1);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::SubmitJob, request),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("stopping")));
+}
+
+TEST_F(CoordinatorServerTest, Shutdown_WhileAJobRunsAndIsWatched_Returns) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  std::thread watcher([&] { EXPECT_FALSE(Watch(job_id).ok()); });
+  absl::SleepFor(absl::Milliseconds(50));
+  server_->Shutdown();
+  watcher.join();
+}
+
+// Lost answers are asked for again: every call twice has the effect of once.
+TEST_F(CoordinatorServerTest, EveryCallTwice_HasTheEffectOfOnce) {
+  ASSERT_THAT(StartServer(), IsOk());
+  ActingWorker& worker = AddWorker({.name = "w0"});
+  ASSERT_THAT(worker.Register(), IsOk());
+  const std::string job_id = Submit(TestJob(100'000, 1), "k");
+  EXPECT_EQ(Submit(TestJob(100'000, 1), "k"), job_id);
+  AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(worker.prepares(), 1);
+  auto registry = v1::WorkerRegistry::NewStub(MakeControlChannel(address_.ToString()));
+  v1::ReportRunRequest report;
+  report.set_worker("w0");
+  report.set_incarnation(4711);
+  report.set_job_id(job_id);
+  report.set_epoch(1);
+  report.set_first_sequence(0);
+  report.add_events()->mutable_run_failed()->set_message("an old event comes again");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const auto acknowledged,
+      Call("coordinator", *registry, &v1::WorkerRegistry::Stub::ReportRun, report, kTimeout));
+  EXPECT_GE(acknowledged.next_sequence(), 1);
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(job_id);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+  }
+  AwaitState(job_id, v1::JOB_STATE_CANCELLED);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ListJobsResponse jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 1);
+}
+
+TEST_F(CoordinatorServerTest, Snapshot_CountsJobsAndWorkers) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  AddWorker({.name = "w1"});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const CoordinatorSnapshot snapshot, server_->Snapshot());
+  std::map<std::string, double> values;
+  for (const MetricFamily& family : CoordinatorMetrics(snapshot)) {
+    for (const MetricSample& sample : family.samples) {
+      values[absl::StrCat(family.name, " ", sample.labels[0].second)] = sample.value;
+    }
+  }
+  EXPECT_EQ(values["penstock_jobs running"], 1);
+  EXPECT_EQ(values["penstock_jobs failed"], 0);
+  EXPECT_EQ(values["penstock_workers busy"], 1);
+  EXPECT_EQ(values["penstock_workers free"], 1);
+  EXPECT_EQ(values.count(absl::StrCat("penstock_job_steps_total ", job_id)), 1u);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,57 @@
+#include "services/coordinator/timeline_gatherer.h"
+
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+WorkerTimeline Worker(int64_t offset_ns, std::vector<std::pair<int64_t, int64_t>> spans) {
+  WorkerTimeline worker{.offset_ns = offset_ns};
+  for (const auto& [start, end] : spans) {
+    v1::TimelineSpan& span = *worker.response.add_spans();
+    span.set_start_ns(start);
+    span.set_end_ns(end);
+  }
+  return worker;
+}
+
+TEST(MergeTimelines, Clocks_AreBroughtTogether) {
+  const v1::GetTimelineResponse merged =
+      MergeTimelines({Worker(1000, {{0, 10}, {20, 30}}), Worker(-5, {{1010, 1020}})}, 100);
+  EXPECT_EQ(merged.workers(), 2);
+  ASSERT_EQ(merged.spans_size(), 3);
+  EXPECT_EQ(merged.spans(0).start_ns(), 1000);
+  EXPECT_EQ(merged.spans(0).worker(), 0);
+  EXPECT_EQ(merged.spans(1).start_ns(), 1005);
+  EXPECT_EQ(merged.spans(1).end_ns(), 1015);
+  EXPECT_EQ(merged.spans(1).worker(), 1);
+  EXPECT_EQ(merged.spans(2).start_ns(), 1020);
+}
+
+TEST(MergeTimelines, TooMany_LosesTheOldest) {
+  const v1::GetTimelineResponse merged =
+      MergeTimelines({Worker(0, {{0, 1}, {2, 3}, {4, 5}}), Worker(0, {{1, 2}, {5, 6}})}, 2);
+  ASSERT_EQ(merged.spans_size(), 2);
+  EXPECT_EQ(merged.spans(0).start_ns(), 4);
+  EXPECT_EQ(merged.spans(1).start_ns(), 5);
+}
+
+TEST(MergeTimelines, LongestAllowed_FitsIntoAMessage) {
+  std::vector<std::pair<int64_t, int64_t>> spans;
+  for (int64_t i = 0; i < 2 * TimelineGatherer::kSpansMax; ++i) {
+    spans.emplace_back(i << 40, (i << 40) + 1);
+  }
+  v1::GetTimelineResponse merged = MergeTimelines({Worker(1, spans)}, TimelineGatherer::kSpansMax);
+  for (v1::TimelineSpan& span : *merged.mutable_spans()) {
+    span.set_microbatch(int64_t{1} << 40);
+    span.set_op(7);
+    span.set_index(100);
+    span.set_lane(3);
+    span.set_wait(3);
+  }
+  EXPECT_EQ(merged.spans_size(), TimelineGatherer::kSpansMax);
+  EXPECT_LT(merged.ByteSizeLong(), 1u << 20);
+}
+
+}  // namespace
+}  // namespace penstock

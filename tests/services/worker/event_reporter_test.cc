@@ -1,0 +1,164 @@
+#include "services/worker/event_reporter.h"
+
+#include <memory>
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+
+v1::RunEvent Step(int64_t step) {
+  v1::RunEvent event;
+  event.mutable_step_done()->set_step(step);
+  event.mutable_step_done()->set_tokens(10);
+  return event;
+}
+
+// A coordinator that keeps each event once, and can be away, forgetful or lossy.
+class Coordinator {
+ public:
+  absl::StatusOr<v1::ReportRunResponse> Take(const v1::ReportRunRequest& request) {
+    MutexLock lock(mutex_);
+    ++calls_;
+    changed_.NotifyAll();
+    if (calls_ <= away_calls_) return absl::UnavailableError("away");
+    if (over_) return absl::AbortedError("the run is over");
+    for (int i = 0; i < request.events_size(); ++i) {
+      const int64_t sequence = request.first_sequence() + i;
+      if (sequence == static_cast<int64_t>(steps_.size())) {
+        steps_.push_back(request.events(i).step_done().step());
+      }
+    }
+    if (lose_answers_ && calls_ % 2 == 0) return absl::DeadlineExceededError("answer lost");
+    v1::ReportRunResponse response;
+    response.set_next_sequence(static_cast<int64_t>(steps_.size()));
+    return response;
+  }
+
+  void AwaitCalls(int calls) {
+    MutexLock lock(mutex_);
+    const auto until = CondVar::Clock::now() + std::chrono::seconds(20);
+    while (calls_ < calls && changed_.WaitUntil(mutex_, until)) {
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  int calls_ = 0;
+  int away_calls_ = 0;
+  bool over_ = false;
+  bool lose_answers_ = false;
+  std::vector<int64_t> steps_;
+};
+
+class EventReporterTest : public ::testing::Test {
+ protected:
+  EventReporterTest() { reporter_->Begin("j", 1); }
+
+  void ExpectSteps(int64_t count) {
+    MutexLock lock(coordinator_.mutex_);
+    ASSERT_EQ(coordinator_.steps_.size(), static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) EXPECT_EQ(coordinator_.steps_[i], i + 1);
+  }
+
+  Coordinator coordinator_;
+  Mutex mutex_;
+  absl::Status given_up_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<EventReporter> reporter_ = std::make_unique<EventReporter>(EventReporter::Parts{
+      .worker = "w",
+      .incarnation = 5,
+      .send = [this](const v1::ReportRunRequest& request) { return coordinator_.Take(request); },
+      .give_up =
+          [this](const std::string& job, int64_t epoch, const absl::Status& reason) {
+            EXPECT_EQ(job, "j");
+            EXPECT_EQ(epoch, 1);
+            MutexLock lock(mutex_);
+            given_up_ = reason;
+          }});
+};
+
+TEST_F(EventReporterTest, Events_ArriveInOrderOnce) {
+  for (int64_t step = 1; step <= 500; ++step) reporter_->Add(Step(step));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(500);
+  EXPECT_EQ(reporter_->last_step().step(), 500);
+  EXPECT_EQ(reporter_->tokens(), 5000);
+}
+
+TEST_F(EventReporterTest, CoordinatorAway_EventsWaitForIt) {
+  coordinator_.away_calls_ = 3;
+  for (int64_t step = 1; step <= 5; ++step) reporter_->Add(Step(step));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(5);
+}
+
+TEST_F(EventReporterTest, AnswersLost_NothingIsLostOrDoubled) {
+  coordinator_.lose_answers_ = true;
+  for (int64_t step = 1; step <= 6; ++step) {
+    reporter_->Add(Step(step));
+    coordinator_.AwaitCalls(static_cast<int>(step));
+  }
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(6);
+}
+
+TEST_F(EventReporterTest, RunIsOverForTheCoordinator_IsGivenUp) {
+  coordinator_.over_ = true;
+  reporter_->Add(Step(1));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  reporter_->Add(Step(2));
+  EXPECT_TRUE(reporter_->Flush(Later()));  // dropped
+  reporter_.reset();
+  MutexLock lock(mutex_);
+  EXPECT_THAT(given_up_, StatusIs(absl::StatusCode::kAborted, ::testing::HasSubstr("over")));
+}
+
+TEST_F(EventReporterTest, TooManyEventsWait_IsGivenUp) {
+  coordinator_.away_calls_ = 1 << 30;
+  for (size_t i = 0; i <= EventReporter::kEventsWaitingMax; ++i) reporter_->Add(Step(1));
+  MutexLock lock(mutex_);
+  EXPECT_THAT(given_up_,
+              StatusIs(absl::StatusCode::kUnavailable, ::testing::HasSubstr("65536 events")));
+}
+
+TEST_F(EventReporterTest, NextRun_StartsFromZeroAndDropsTheRest) {
+  {
+    MutexLock lock(coordinator_.mutex_);
+    coordinator_.away_calls_ = coordinator_.calls_ + 1;
+  }
+  reporter_->Add(Step(77));
+  coordinator_.AwaitCalls(1);
+  reporter_->Begin("j", 2);
+  EXPECT_EQ(reporter_->tokens(), 0);
+  reporter_->Add(Step(1));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(1);
+}
+
+TEST_F(EventReporterTest, LargeEvents_TravelInSeveralCalls) {
+  for (int64_t step = 1; step <= 8; ++step) {
+    v1::RunEvent event = Step(step);
+    // Unknown fields count as bytes and do not change the meaning.
+    event.mutable_step_done()
+        ->GetReflection()
+        ->MutableUnknownFields(event.mutable_step_done())
+        ->AddLengthDelimited(1000, std::string(100'000, 'x'));
+    reporter_->Add(std::move(event));
+  }
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  ExpectSteps(8);
+  MutexLock lock(coordinator_.mutex_);
+  EXPECT_GE(coordinator_.calls_, 4);
+}
+
+TEST_F(EventReporterTest, EndWhileCoordinatorIsAway_DoesNotHang) {
+  coordinator_.away_calls_ = 1 << 30;
+  reporter_->Add(Step(1));
+  EXPECT_FALSE(reporter_->Flush(absl::Now() + absl::Milliseconds(50)));
+  reporter_.reset();
+}
+
+}  // namespace
+}  // namespace penstock

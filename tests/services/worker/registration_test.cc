@@ -1,0 +1,105 @@
+#include "services/worker/registration.h"
+
+#include <memory>
+#include <vector>
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+class RegistrationTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Registration> Begin() {
+    v1::RegisterWorkerRequest worker;
+    worker.set_name("w");
+    worker.set_incarnation(5);
+    return std::make_unique<Registration>(Registration::Parts{
+        .worker = worker,
+        .register_worker = [this](const v1::RegisterWorkerRequest& request)
+            -> absl::StatusOr<v1::RegisterWorkerResponse> {
+          EXPECT_EQ(request.name(), "w");
+          const absl::Status status = Next("register", register_answers_);
+          if (!status.ok()) return status;
+          v1::RegisterWorkerResponse response;
+          response.set_heartbeat_interval_ms(10);
+          return response;
+        },
+        .heartbeat =
+            [this](const v1::HeartbeatRequest& request) {
+              EXPECT_EQ(request.incarnation(), 5u);
+              EXPECT_EQ(request.job_id(), "j");
+              return Next("beat", beat_answers_);
+            },
+        .fill_activity = [](v1::HeartbeatRequest& request) { request.set_job_id("j"); },
+        .on_change =
+            [this](const absl::Status& status) {
+              MutexLock lock(mutex_);
+              changes_.push_back(status.code());
+            },
+        .on_refused = [this](const absl::Status&) { (void)Next("refused", {}); }});
+  }
+
+  // Logs the call and gives the next of the answers; OK when there is none.
+  absl::Status Next(const std::string& call, const std::vector<absl::Status>& answers) {
+    MutexLock lock(mutex_);
+    const size_t made = std::count(calls_.begin(), calls_.end(), call);
+    calls_.push_back(call);
+    changed_.NotifyAll();
+    return made < answers.size() ? answers[made] : absl::OkStatus();
+  }
+  // Waits for `count` calls and returns them.
+  std::vector<std::string> AwaitCalls(size_t count) {
+    MutexLock lock(mutex_);
+    const auto until = CondVar::Clock::now() + std::chrono::seconds(20);
+    while (calls_.size() < count && changed_.WaitUntil(mutex_, until)) {
+    }
+    return {calls_.begin(), calls_.begin() + std::min(count, calls_.size())};
+  }
+
+  std::vector<absl::Status> register_answers_;
+  std::vector<absl::Status> beat_answers_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::string> calls_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::StatusCode> changes_ ABSL_GUARDED_BY(mutex_);
+};
+
+using ::testing::ElementsAre;
+
+TEST_F(RegistrationTest, Registered_BeatsOn) {
+  const auto registration = Begin();
+  EXPECT_THAT(AwaitCalls(4), ElementsAre("register", "beat", "beat", "beat"));
+}
+
+TEST_F(RegistrationTest, CoordinatorAway_IsTriedAgain) {
+  register_answers_ = {absl::UnavailableError("away"), absl::DeadlineExceededError("slow"),
+                       absl::AlreadyExistsError("the old one is still alive")};
+  const auto registration = Begin();
+  EXPECT_THAT(AwaitCalls(5), ElementsAre("register", "register", "register", "register", "beat"));
+}
+
+TEST_F(RegistrationTest, Forgotten_RegistersAgain) {
+  beat_answers_ = {absl::OkStatus(), absl::NotFoundError("unknown worker")};
+  const auto registration = Begin();
+  EXPECT_THAT(AwaitCalls(5), ElementsAre("register", "beat", "beat", "register", "beat"));
+}
+
+TEST_F(RegistrationTest, HeartbeatsThatFail_GoOn) {
+  beat_answers_ = {absl::UnavailableError("away"), absl::UnavailableError("away")};
+  auto registration = Begin();
+  EXPECT_THAT(AwaitCalls(4), ElementsAre("register", "beat", "beat", "beat"));
+  registration.reset();
+  MutexLock lock(mutex_);
+  EXPECT_THAT(changes_, ElementsAre(absl::StatusCode::kOk, absl::StatusCode::kUnavailable,
+                                    absl::StatusCode::kOk));  // each change once
+}
+
+TEST_F(RegistrationTest, RefusedForGood_EndsTrying) {
+  register_answers_ = {absl::FailedPreconditionError("protocol versions differ")};
+  const auto registration = Begin();
+  EXPECT_THAT(AwaitCalls(2), ElementsAre("register", "refused"));
+}
+
+}  // namespace
+}  // namespace penstock

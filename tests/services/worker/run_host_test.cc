@@ -1,0 +1,318 @@
+#include "services/worker/run_host.h"
+
+#include <future>
+#include <optional>
+#include <thread>
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::_;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+absl::Time Soon() { return absl::Now() + absl::Milliseconds(30); }
+
+// What the test and its runs share: who was made, in which order things ended.
+struct Script {
+  absl::Status prepare;
+  std::function<void()> while_preparing = [] {};
+  Mutex mutex;
+  CondVar changed;
+  std::vector<std::string> log ABSL_GUARDED_BY(mutex);
+  bool finish ABSL_GUARDED_BY(mutex) = false;  // lets Execute return OK
+
+  void Log(const std::string& line) {
+    MutexLock lock(mutex);
+    log.push_back(line);
+    changed.NotifyAll();
+  }
+  void Finish() {
+    MutexLock lock(mutex);
+    finish = true;
+    changed.NotifyAll();
+  }
+  bool AwaitLog(const std::string& line) {
+    MutexLock lock(mutex);
+    const auto until = CondVar::Clock::now() + std::chrono::seconds(20);
+    while (std::find(log.begin(), log.end(), line) == log.end()) {
+      if (!changed.WaitUntil(mutex, until)) return false;
+    }
+    return true;
+  }
+  std::vector<std::string> Lines() {
+    MutexLock lock(mutex);
+    return log;
+  }
+};
+
+class ScriptedTransport : public Transport {
+ public:
+  explicit ScriptedTransport(Script& script) : script_(script) {}
+  ~ScriptedTransport() override { script_.Log("left"); }
+  absl::StatusOr<std::unique_ptr<Sender>> OpenSender(const EdgeId&, int, int64_t) override {
+    return absl::UnimplementedError("no edges here");
+  }
+  absl::StatusOr<std::unique_ptr<Receiver>> OpenReceiver(const EdgeId&, int, int64_t,
+                                                         BufferPool&) override {
+    return absl::UnimplementedError("no edges here");
+  }
+  void Cancel(const absl::Status&) override { script_.Log("cancelled"); }
+
+ private:
+  Script& script_;
+};
+
+class ScriptedRun : public Run {
+ public:
+  ScriptedRun(Script& script, int64_t epoch) : script_(script), epoch_(epoch) {}
+  ~ScriptedRun() override { script_.Log(absl::StrCat("dropped ", epoch_)); }
+
+  absl::Status Execute() override {
+    script_.Log(absl::StrCat("executing ", epoch_));
+    MutexLock lock(script_.mutex);
+    const auto until = CondVar::Clock::now() + std::chrono::seconds(20);
+    while (!script_.finish && stopped_.empty()) {
+      if (!script_.changed.WaitUntil(script_.mutex, until))
+        return absl::InternalError("test hangs");
+    }
+    return stopped_.empty() ? absl::OkStatus() : absl::AbortedError(stopped_);
+  }
+  absl::StatusOr<int64_t> Hold() override { return 42; }
+  absl::Status CutAt(int64_t step) override {
+    return step >= 42 ? absl::OkStatus() : absl::FailedPreconditionError("below the held step");
+  }
+  void Stop(const std::string& reason) override {
+    MutexLock lock(script_.mutex);
+    stopped_ = reason;
+    script_.changed.NotifyAll();
+  }
+  std::string schedule_digest() const override { return absl::StrCat("digest ", epoch_); }
+  int64_t memory_bytes() const override { return 1000; }
+  int64_t actions_done() const override { return 7; }
+  std::vector<v1::StageReport> Reports() const override { return std::vector<v1::StageReport>(2); }
+  Timeline RecentTimeline() const override {
+    return {.workers = 1, .spans = {{.start_ns = epoch_, .end_ns = epoch_ + 1}}};
+  }
+
+ private:
+  Script& script_;
+  const int64_t epoch_;
+  std::string stopped_;  // guarded by the script's mutex
+};
+
+class RunHostTest : public ::testing::Test {
+ protected:
+  RunHostParts Parts() {
+    return {.make_backend = [] { return MakeCpuBackend(1); },
+            .join =
+                [this](const v1::PrepareRunRequest&) {
+                  return absl::StatusOr<std::unique_ptr<Transport>>(
+                      std::make_unique<ScriptedTransport>(script_));
+                },
+            .prepare = [this](const v1::PrepareRunRequest& request, Backend&, Transport&,
+                              std::function<void(v1::RunEvent)>)
+                -> absl::StatusOr<std::unique_ptr<penstock::Run>> {
+              script_.while_preparing();
+              if (!script_.prepare.ok()) return script_.prepare;
+              return std::make_unique<ScriptedRun>(script_, request.epoch());
+            },
+            .on_attempt =
+                [this](const std::string& job, int64_t epoch) {
+                  script_.Log(absl::StrCat("attempt ", job, " ", epoch));
+                },
+            .on_event = [](v1::RunEvent) {}};
+  }
+  absl::StatusOr<v1::PrepareRunResponse> Prepare(const std::string& job, int64_t epoch,
+                                                 absl::Time deadline = Later()) {
+    v1::PrepareRunRequest request;
+    request.set_job_id(job);
+    request.set_epoch(epoch);
+    return host_.Prepare(request, deadline);
+  }
+  void StartRun(const std::string& job, int64_t epoch) {
+    ASSERT_THAT(Prepare(job, epoch), IsOk());
+    ASSERT_THAT(host_.Start(job, epoch), IsOk());
+    ASSERT_TRUE(script_.AwaitLog(absl::StrCat("executing ", epoch)));
+  }
+
+  Script script_;
+  RunHost host_{Parts()};
+};
+
+TEST_F(RunHostTest, WholeLife_PrepareStartHoldCutEnd) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::PrepareRunResponse prepared, Prepare("j", 1));
+  EXPECT_EQ(prepared.schedule_digest(), "digest 1");
+  EXPECT_EQ(prepared.memory_bytes(), 1000);
+  EXPECT_THAT(host_.Start("j", 1), IsOk());
+  EXPECT_THAT(host_.Hold("j", 1), IsOkAndHolds(42));
+  EXPECT_THAT(host_.Cut("j", 1, 41), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+  EXPECT_THAT(host_.Cut("j", 1, 43), IsOk());
+  EXPECT_TRUE(host_.GetActivity(false).active);
+  script_.Finish();
+  EXPECT_TRUE(host_.AwaitIdle(Later()));
+  EXPECT_THAT(script_.Lines(),
+              ::testing::ElementsAre("attempt j 1", "executing 1", "dropped 1", "left"));
+}
+
+TEST_F(RunHostTest, AfterTheEnd_NumbersAndTimelineRemain) {
+  StartRun("j", 3);
+  script_.Finish();
+  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  const RunHost::Activity activity = host_.GetActivity(true);
+  EXPECT_FALSE(activity.active);
+  EXPECT_EQ(activity.job_id, "j");
+  EXPECT_EQ(activity.epoch, 3);
+  EXPECT_EQ(activity.actions_done, 7);
+  EXPECT_EQ(activity.stages.size(), 2u);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Timeline timeline, host_.RecentTimeline("j"));
+  ASSERT_EQ(timeline.spans.size(), 1u);
+  EXPECT_EQ(timeline.spans[0].start_ns, 3);
+  EXPECT_THAT(host_.Hold("j", 3), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+}
+
+TEST_F(RunHostTest, RepeatedCalls_HaveTheEffectOfOne) {
+  ASSERT_THAT(Prepare("j", 1), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::PrepareRunResponse again, Prepare("j", 1));
+  EXPECT_EQ(again.schedule_digest(), "digest 1");
+  EXPECT_THAT(host_.Start("j", 1), IsOk());
+  EXPECT_THAT(host_.Start("j", 1), IsOk());
+  script_.Finish();
+  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  EXPECT_THAT(host_.Start("j", 1), IsOk());  // its first answer was lost
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::PrepareRunResponse late, Prepare("j", 1));
+  EXPECT_EQ(late.schedule_digest(), "digest 1");
+  EXPECT_THAT(host_.Stop("j", 1, "done", Later()), IsOk());
+  EXPECT_THAT(host_.Stop("j", 1, "done", Later()), IsOk());
+  const auto lines = script_.Lines();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), "attempt j 1"), 1);
+}
+
+TEST_F(RunHostTest, Prepare_ThatFails_GivesItsErrorEachTime) {
+  script_.prepare = absl::NotFoundError("no such text");
+  EXPECT_THAT(Prepare("j", 1), StatusIs(absl::StatusCode::kNotFound, "no such text"));
+  EXPECT_THAT(Prepare("j", 1), StatusIs(absl::StatusCode::kNotFound, "no such text"));
+  EXPECT_THAT(host_.Start("j", 1),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not prepared")));
+  script_.prepare = absl::OkStatus();
+  EXPECT_THAT(Prepare("j", 2), IsOk());
+}
+
+TEST_F(RunHostTest, Prepare_LongerThanTheCall_IsAnsweredByTheNext) {
+  std::promise<void> gate;
+  script_.while_preparing = [open = gate.get_future().share()] { open.wait(); };
+  EXPECT_THAT(Prepare("j", 1, Soon()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("call again")));
+  EXPECT_TRUE(host_.GetActivity(false).active);
+  gate.set_value();
+  EXPECT_THAT(Prepare("j", 1), IsOk());
+}
+
+TEST_F(RunHostTest, Start_WithoutPrepare_IsRefused) {
+  EXPECT_THAT(host_.Start("j", 1), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                            AllOf(HasSubstr("job j"), HasSubstr("epoch 1"))));
+}
+
+TEST_F(RunHostTest, Stop_OfARunningRun_EndsIt) {
+  StartRun("j", 1);
+  EXPECT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  EXPECT_FALSE(host_.GetActivity(false).active);
+}
+
+TEST_F(RunHostTest, Stop_OfAPreparedRun_DropsItAndTellsThePeers) {
+  ASSERT_THAT(Prepare("j", 1), IsOk());
+  EXPECT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  EXPECT_THAT(script_.Lines(),
+              ::testing::ElementsAre("attempt j 1", "cancelled", "dropped 1", "left"));
+}
+
+TEST_F(RunHostTest, Stop_WhilePreparing_EndsItThen) {
+  std::promise<void> gate;
+  script_.while_preparing = [open = gate.get_future().share()] { open.wait(); };
+  EXPECT_THAT(Prepare("j", 1, Soon()), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
+  EXPECT_THAT(host_.Stop("j", 1, "enough", Soon()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, _));
+  gate.set_value();
+  EXPECT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+}
+
+TEST_F(RunHostTest, Stop_BeforeItsPrepareArrives_KeepsItOut) {
+  EXPECT_THAT(host_.Stop("j", 4, "cancelled", Later()), IsOk());
+  EXPECT_THAT(Prepare("j", 4), StatusIs(absl::StatusCode::kAborted, HasSubstr("epoch 4")));
+  EXPECT_THAT(Prepare("j", 5), IsOk());
+  EXPECT_THAT(Prepare("k", 1), IsOk());  // epochs of jobs have nothing to do with each other
+}
+
+TEST_F(RunHostTest, OlderEpoch_IsRefusedEverywhere) {
+  StartRun("j", 3);
+  EXPECT_THAT(Prepare("j", 2), StatusIs(absl::StatusCode::kAborted, _));
+  EXPECT_THAT(host_.Start("j", 2), StatusIs(absl::StatusCode::kAborted, _));
+  EXPECT_THAT(host_.Hold("j", 2), StatusIs(absl::StatusCode::kAborted, _));
+  EXPECT_THAT(host_.Cut("j", 2, 50), StatusIs(absl::StatusCode::kAborted, _));
+  EXPECT_THAT(host_.Stop("j", 2, "old news", Later()), IsOk());  // nothing of it is left
+  EXPECT_TRUE(host_.GetActivity(false).active);
+}
+
+TEST_F(RunHostTest, NewerEpochOrOtherJob_TakesTheRunsPlace) {
+  StartRun("j", 1);
+  ASSERT_THAT(Prepare("j", 2), IsOk());
+  EXPECT_TRUE(script_.AwaitLog("dropped 1"));
+  ASSERT_THAT(host_.Start("j", 2), IsOk());
+  ASSERT_TRUE(script_.AwaitLog("executing 2"));
+  ASSERT_THAT(Prepare("k", 9), IsOk());
+  EXPECT_TRUE(script_.AwaitLog("dropped 2"));
+  EXPECT_EQ(host_.GetActivity(false).job_id, "k");
+}
+
+TEST_F(RunHostTest, Close_EndsTheRunAndRefusesOthers) {
+  StartRun("j", 1);
+  host_.Close("worker a is shutting down");
+  EXPECT_TRUE(host_.AwaitIdle(Later()));
+  EXPECT_THAT(Prepare("j", 2),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
+}
+
+TEST_F(RunHostTest, ManyCallsAtOnce_OneAttemptAtATime) {
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.emplace_back([&, i] {
+      for (int64_t epoch = 1; epoch <= 10; ++epoch) {
+        const std::string job = absl::StrCat("j", i % 3);
+        const auto prepared = Prepare(job, epoch);
+        if (prepared.ok()) {
+          EXPECT_EQ(prepared->schedule_digest(), absl::StrCat("digest ", epoch));
+        }
+        (void)host_.Start(job, epoch);
+        (void)host_.Hold(job, epoch);
+        (void)host_.GetActivity(true);
+        if (i % 2 == 0) (void)host_.Stop(job, epoch, "test", Later());
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  host_.Close("test is over");
+  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  const auto lines = script_.Lines();
+  bool alive = false;
+  for (const std::string& line : lines) {
+    if (line.starts_with("attempt")) {
+      EXPECT_FALSE(alive);
+      alive = true;
+    }
+    if (line == "left") alive = false;
+  }
+  EXPECT_FALSE(alive);
+}
+
+TEST(RunHost, BackendThatCannotBeMade_IsSaidAtOnce) {
+  RunHost host({.make_backend = []() -> absl::StatusOr<std::unique_ptr<Backend>> {
+    return absl::InvalidArgumentError("no such device");
+  }});
+  EXPECT_THAT(host.DeviceName(), StatusIs(absl::StatusCode::kInvalidArgument, "no such device"));
+}
+
+}  // namespace
+}  // namespace penstock
