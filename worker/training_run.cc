@@ -184,11 +184,7 @@ absl::StatusOr<int64_t> TrainingRun::TrainToCut(int64_t from_step, const Cut& cu
   PENSTOCK_ASSIGN_OR_RETURN(const MicrobatchRange done,
                             executor_->Train(RangeOfSteps(plan_.job, from_step, cut.step)));
   const int64_t step = done.end() / plan_.job.microbatches;
-  v1::RunEvent event;
-  event.mutable_cut_reached()->set_step(step);
-  FillReports(*event.mutable_cut_reached()->mutable_stages());
-  environment_.events(std::move(event));
-
+  if (done.count > 0) ReportCut(step);
   const bool cut_short = step < cut.step;
   if (cut.validate && !cut_short) PENSTOCK_RETURN_IF_ERROR(Validate(step));
   const bool saves = cut_short ? SavesDrains() && step > plan_.first_step : cut.checkpoint;
@@ -249,6 +245,13 @@ void TrainingRun::ReportStep(const StepResult& result) {
   done.set_gradient_norm(result.gradient_norm);
   done.set_tokens(plan_.job.tokens_per_step());
   done.set_monotonic_ns(environment_.clock.MonotonicNs());
+  environment_.events(std::move(event));
+}
+
+void TrainingRun::ReportCut(int64_t step) {
+  v1::RunEvent event;
+  event.mutable_cut_reached()->set_step(step);
+  FillReports(*event.mutable_cut_reached()->mutable_stages());
   environment_.events(std::move(event));
 }
 

@@ -57,6 +57,7 @@ class TrainingRun : public Run {
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
 
   void ReportStep(const StepResult& result);
+  void ReportCut(int64_t step);
   void ReportSave(int64_t step, const std::vector<v1::LayerDigest>& digests,
                   const absl::StatusOr<std::vector<CheckpointFile>>& files);
   void ReportEnd(const absl::StatusOr<int64_t>& step);

@@ -83,11 +83,11 @@ void TestCluster::Main(int worker) {
   }
   if (self.run != nullptr && !abandoned) self.result = self.run->Execute();
   {
-    // Peers may still take what this worker sent, and the test may still ask for reports.
+    // Peers may still take what this worker sent, and the test may still use the run.
     MutexLock lock(mutex_);
-    --prepared_count_;
+    ++ended_count_;
     changed_.NotifyAll();
-    while (prepared_count_ > 0) changed_.Wait(mutex_);
+    while (!joining_ || ended_count_ < size()) changed_.Wait(mutex_);
   }
   self.run.reset();
 }
@@ -113,6 +113,11 @@ void TestCluster::Start() {
 }
 
 std::vector<absl::Status> TestCluster::Join() {
+  {
+    MutexLock lock(mutex_);
+    joining_ = true;
+    changed_.NotifyAll();
+  }
   std::vector<absl::Status> results;
   for (const auto& worker : workers_) {
     if (worker->thread.joinable()) worker->thread.join();

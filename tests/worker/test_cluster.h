@@ -49,6 +49,7 @@ class TestCluster {
   // Both halves of a drain. Returns the step it was cut after.
   absl::StatusOr<int64_t> Drain();
 
+  // Until Join.
   Run& run(int worker) { return *workers_[worker]->run; }
   int size() const { return static_cast<int>(workers_.size()); }
   MemoryNetwork& network() { return network_; }
@@ -85,7 +86,9 @@ class TestCluster {
   Mutex mutex_;
   CondVar changed_;
   int prepared_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int ended_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool joining_ ABSL_GUARDED_BY(mutex_) = false;
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

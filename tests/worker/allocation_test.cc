@@ -1,0 +1,58 @@
+// A microbatch in the steady state allocates nothing: executor, stage, transport and machine together.
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+#include "tests/worker/counting_allocator.h"
+#include "tests/worker/test_cluster.h"
+#include "tests/worker/test_job.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kLayers = 7;
+constexpr int64_t kWarmUpSteps = 6;
+constexpr int64_t kCountedSteps = 8;
+
+class Allocations : public ::testing::Test {
+ protected:
+  Allocations() { AddTestText(files_); }
+
+  // Allocations of all workers during kCountedSteps of `microbatches` microbatches each.
+  int64_t CountWith(const std::string& method, int64_t microbatches) {
+    v1::JobSpec spec = SmallJob(method);
+    spec.mutable_training()->set_steps(kWarmUpSteps + kCountedSteps + 2);
+    spec.mutable_training()->set_batch(2 * microbatches);
+    spec.mutable_training()->set_microbatches(microbatches);
+    if (method == "1f1b") {
+      spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+      spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+    }
+    ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 3)};
+    options.on_event = [](int, const v1::RunEvent& event) {
+      if (!event.has_step_done()) return;
+      if (event.step_done().step() == kWarmUpSteps) StartCountingAllocations();
+      if (event.step_done().step() == kWarmUpSteps + kCountedSteps) StopCountingAllocations();
+    };
+    EXPECT_THAT(TrainCluster(options, files_), IsOk());
+    return CountedAllocations();
+  }
+
+  MemoryFiles files_;
+};
+
+TEST_F(Allocations, PerMicrobatch_InTheSteadyState_AreNone) {
+  if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns malloc";
+  for (const std::string method : {"1f1b", "gpipe", "pipedream"}) {
+    // A step allocates for the event that reports it; that must not grow with its microbatches.
+    const int64_t few = CountWith(method, 4);
+    const int64_t many = CountWith(method, 64);
+    EXPECT_GT(few, 0) << "the counter does not count";
+    const double per_microbatch =
+        static_cast<double>(many - few) / static_cast<double>(kCountedSteps * (64 - 4));
+    // How many buffers wait at once depends on timing, so a few may still be taken from the system late.
+    EXPECT_LT(per_microbatch, 0.05) << method << ": " << few << " and " << many << " allocations";
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,197 @@
+#include "worker/data_source.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/sha256.h"
+#include "tests/support/memory_files.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr char kPath[] = "/text";
+constexpr int64_t kContext = 4;
+
+// 200 bytes, each its own position: the first 150 for training.
+class TextData : public ::testing::Test {
+ protected:
+  TextData() {
+    for (int i = 0; i < 200; ++i) text_ += static_cast<char>(i);
+    Write(text_);
+  }
+
+  void Write(absl::string_view text) { ASSERT_THAT(files_.WriteDurably(kPath, {text}), IsOk()); }
+
+  static TextOptions Options() {
+    return {.path = kPath,
+            .validation_fraction = 0.25,
+            .context = kContext,
+            .validation_windows = 10,
+            .seed = 3,
+            .size_bytes_max = 1 << 20};
+  }
+
+  std::unique_ptr<DataSource> Open(const TextOptions& options = Options()) {
+    auto data = DataSource::OpenText(files_, options);
+    EXPECT_THAT(data, IsOk());
+    return *std::move(data);
+  }
+
+  MemoryFiles files_;
+  std::string text_;
+};
+
+TEST_F(TextData, ReadTraining_TargetsAreTheInputsShiftedByOne) {
+  const auto data = Open();
+  std::vector<int32_t> inputs(3 * kContext);
+  std::vector<int32_t> targets(3 * kContext);
+  data->ReadTraining(5, TokenRole::kInput, absl::MakeSpan(inputs));
+  data->ReadTraining(5, TokenRole::kTarget, absl::MakeSpan(targets));
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t t = 0; t < kContext; ++t) {
+      // A byte of this text is its own offset.
+      EXPECT_EQ(inputs[row * kContext + t], data->TrainingOffset(5 + row) + t);
+      EXPECT_EQ(targets[row * kContext + t], data->TrainingOffset(5 + row) + t + 1);
+    }
+  }
+}
+
+TEST_F(TextData, TrainingOffset_ManySamples_StayInTheFirstPartAndReachItsEnds) {
+  const auto data = Open();
+  std::set<int64_t> offsets;
+  for (int64_t sample = 0; sample < 5000; ++sample) offsets.insert(data->TrainingOffset(sample));
+  EXPECT_EQ(*offsets.begin(), 0);
+  EXPECT_EQ(*offsets.rbegin(), 150 - kContext - 1);  // its last target is byte 149
+  EXPECT_EQ(offsets.size(), 150u - kContext);
+}
+
+TEST_F(TextData, TrainingOffset_SameSeed_IsAFunctionOfTheSample) {
+  const auto first = Open();
+  const auto second = Open();
+  TextOptions other_seed = Options();
+  other_seed.seed = 4;
+  const auto other = Open(other_seed);
+  int different = 0;
+  for (int64_t sample = 999; sample >= 0; --sample) {
+    EXPECT_EQ(first->TrainingOffset(sample), second->TrainingOffset(sample));
+    different += first->TrainingOffset(sample) != other->TrainingOffset(sample);
+  }
+  EXPECT_GT(different, 900);
+}
+
+TEST_F(TextData, TrainingOffset_ManySamples_AreUniform) {
+  const auto data = Open();
+  constexpr int kSamples = 14'600;
+  std::vector<int> count(146);
+  for (int64_t sample = 0; sample < kSamples; ++sample) ++count[data->TrainingOffset(sample)];
+  double chi_squared = 0.0;
+  for (int c : count) chi_squared += (c - 100.0) * (c - 100.0) / 100.0;
+  // 145 degrees of freedom: mean 145, deviation 17.
+  EXPECT_LT(chi_squared, 145 + 5 * 17);
+  EXPECT_GT(chi_squared, 145 - 5 * 17);
+}
+
+TEST_F(TextData, ValidationOffset_Windows_SpreadEvenlyOverTheLastPart) {
+  const auto data = Open();
+  EXPECT_EQ(data->ValidationOffset(0), 150);
+  for (int64_t window = 1; window < 10; ++window) {
+    const int64_t gap = data->ValidationOffset(window) - data->ValidationOffset(window - 1);
+    EXPECT_GE(gap, 4);
+    EXPECT_LE(gap, 5);
+  }
+  EXPECT_LE(data->ValidationOffset(9) + kContext + 1, 200);
+}
+
+TEST_F(TextData, ReadValidation_ReadsTheWindows) {
+  const auto data = Open();
+  std::vector<int32_t> targets(2 * kContext);
+  data->ReadValidation(8, TokenRole::kTarget, absl::MakeSpan(targets));
+  EXPECT_EQ(targets[0], data->ValidationOffset(8) + 1);
+  EXPECT_EQ(targets[kContext], data->ValidationOffset(9) + 1);
+}
+
+TEST_F(TextData, Open_BytesAbove127_ArePositiveTokens) {
+  Write(std::string(100, '\xff'));
+  const auto data = Open();
+  std::vector<int32_t> tokens(kContext);
+  data->ReadTraining(0, TokenRole::kInput, absl::MakeSpan(tokens));
+  EXPECT_EQ(tokens[0], 255);
+}
+
+TEST_F(TextData, Open_ThenTheFileIsCutShort_KeepsReading) {
+  const auto data = Open();
+  Write("");
+  std::vector<int32_t> tokens(kContext);
+  data->ReadTraining(1, TokenRole::kInput, absl::MakeSpan(tokens));
+  EXPECT_EQ(tokens[0], data->TrainingOffset(1));
+}
+
+TEST_F(TextData, Open_ShortestPossible_Works) {
+  Write(std::string(20, 'a'));  // 15 for training, 5 for validation: one window
+  const auto data = Open();
+  EXPECT_EQ(data->ValidationOffset(9), 15);
+}
+
+TEST_F(TextData, Open_Missing_NamesThePath) {
+  TextOptions options = Options();
+  options.path = "/nowhere";
+  EXPECT_THAT(DataSource::OpenText(files_, options),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere")));
+}
+
+TEST_F(TextData, Open_Empty_SaysHowMuchIsNeeded) {
+  Write("");
+  EXPECT_THAT(DataSource::OpenText(files_, Options()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("empty"), HasSubstr("5 bytes"))));
+}
+
+TEST_F(TextData, Open_TooShort_NamesThePartAndWhatItNeeds) {
+  Write(std::string(19, 'a'));
+  EXPECT_THAT(DataSource::OpenText(files_, Options()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("validation part has 4"), HasSubstr("context + 1 = 5"))));
+  Write(std::string(4, 'a'));
+  EXPECT_THAT(DataSource::OpenText(files_, Options()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("training part")));
+}
+
+TEST_F(TextData, Open_WithoutValidation_NeedsNoValidationPart) {
+  Write(std::string(8, 'a'));
+  TextOptions options = Options();
+  options.needs_validation = false;
+  EXPECT_THAT(DataSource::OpenText(files_, options), IsOk());
+}
+
+TEST_F(TextData, Open_OtherContent_NamesBothDigests) {
+  TextOptions options = Options();
+  options.sha256 = Sha256Hex(text_);
+  EXPECT_THAT(DataSource::OpenText(files_, options), IsOk());
+  options.sha256 = std::string(64, '0');
+  EXPECT_THAT(DataSource::OpenText(files_, options),
+              StatusIs(absl::StatusCode::kDataLoss,
+                       AllOf(HasSubstr(Sha256Hex(text_)), HasSubstr(options.sha256))));
+}
+
+TEST_F(TextData, Open_Directory_SaysSo) {
+  ASSERT_THAT(files_.CreateDirectories("/folder"), IsOk());
+  TextOptions options = Options();
+  options.path = "/folder";
+  EXPECT_THAT(DataSource::OpenText(files_, options),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("directory")));
+}
+
+TEST_F(TextData, Open_OverTheLimit_IsRefused) {
+  TextOptions options = Options();
+  options.size_bytes_max = 199;
+  EXPECT_THAT(DataSource::OpenText(files_, options),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(kPath)));
+}
+
+}  // namespace
+}  // namespace penstock

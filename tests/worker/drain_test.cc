@@ -1,0 +1,153 @@
+// Draining a run at any moment, and going on from there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "job/run_schedule.h"
+#include "tests/support/status_matchers.h"
+#include "tests/worker/test_cluster.h"
+#include "tests/worker/test_job.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kLayers = 7;
+
+// The program of a shorter range is that of the longer one with the microbatches beyond left out, so the
+// two agree up to the first action that begins one of these.
+TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
+  for (const Method& method : Methods()) {
+    for (int32_t stages = 1; stages <= 5; ++stages) {
+      for (const int64_t microbatches : {1, 2, 3, 4, 7}) {
+        const ScheduleOptions options = {.topology = StraightPipeline(stages),
+                                         .microbatches_per_step = microbatches,
+                                         .global_norm = method.synchronous};
+        constexpr int64_t kFirstStep = 2;
+        constexpr int64_t kSteps = 5;
+        const MicrobatchRange whole = {kFirstStep * microbatches, kSteps * microbatches};
+        const auto schedule = BuildSchedule(method, options, whole);
+        ASSERT_THAT(schedule, IsOk());
+        for (int64_t steps = 1; steps < kSteps; ++steps) {
+          const MicrobatchRange cut = {whole.first, steps * microbatches};
+          const auto shorter = BuildSchedule(method, options, cut);
+          ASSERT_THAT(shorter, IsOk());
+          for (int32_t worker = 0; worker < stages; ++worker) {
+            ActionList expected = Expand(schedule->programs[worker]);
+            const auto beyond = std::find_if(expected.begin(), expected.end(), [&](Action action) {
+              return HasMicrobatch(action.op) && action.microbatch >= cut.end();
+            });
+            EXPECT_TRUE(beyond->op == Op::kRecvActivation || beyond->op == Op::kForward);
+            const ActionList actual = Expand(shorter->programs[worker]);
+            ASSERT_GE(actual.size(), static_cast<size_t>(beyond - expected.begin()));
+            EXPECT_TRUE(std::equal(expected.begin(), beyond, actual.begin()))
+                << std::string(method.name) << ", worker " << worker << " of " << stages
+                << ", cut after " << steps;
+          }
+        }
+      }
+    }
+  }
+}
+
+class Drain : public ::testing::Test {
+ protected:
+  Drain() { AddTestText(files_); }
+
+  static v1::JobSpec Job(const std::string& method) {
+    v1::JobSpec spec = SmallJob(method);
+    spec.mutable_training()->set_steps(30);
+    spec.mutable_checkpoint()->set_directory(kCheckpointRoot);
+    return spec;
+  }
+
+  // Trains until a drain at a random moment. Returns the step it was cut after; the checkpoint of that
+  // step is committed.
+  absl::StatusOr<int64_t> TrainAndDrain(const ClusterOptions& options, RandomStream& random) {
+    TestCluster cluster(options, files_);
+    if (!cluster.prepared().ok()) return cluster.prepared();
+    cluster.Start();
+    std::this_thread::sleep_for(std::chrono::microseconds(random.Below(12'000)));
+    const absl::StatusOr<int64_t> step = cluster.Drain();
+    for (const absl::Status& status : cluster.Join()) {
+      if (!status.ok()) return status;
+    }
+    if (!step.ok()) return cluster.LastStep();  // the run was faster than the drain
+    for (int w = 0; w < cluster.size(); ++w) {
+      EXPECT_EQ(cluster.events(w).back().run_done().step(), *step) << "worker " << w;
+    }
+    if (*step > options.first_step && *step < options.spec.training().steps()) {
+      const auto directory = cluster.CommitCheckpoint(*step);
+      if (!directory.ok()) return directory.status();
+      checkpoint_ = *directory;
+    }
+    return *step;
+  }
+
+  MemoryFiles files_;
+  std::string checkpoint_;
+};
+
+TEST_F(Drain, AtRandomMoments_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
+  RandomStream random(/*seed=*/11, /*purpose=*/0);
+  int drained = 0;
+  for (int round = 0; round < 24; ++round) {
+    const v1::JobSpec spec = Job(round % 2 == 0 ? "pipedream" : "1f1b");
+    const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round % 4);
+    ClusterOptions options = {.spec = spec,
+                              .layers = layers,
+                              .delay_seed = static_cast<uint64_t>(round + 1),
+                              .delay_us_max = 200};
+    checkpoint_.clear();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const int64_t step, TrainAndDrain(options, random));
+    if (step == 0 || step == spec.training().steps()) continue;
+    ++drained;
+    options.first_step = step;
+    options.checkpoint = checkpoint_;
+    options.extra_cuts = {step};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed, TrainCluster(options, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained serial, TrainSerially(spec, layers, {step}, files_));
+    EXPECT_EQ(resumed.weights_sha256, serial.weights_sha256)
+        << "round " << round << ", drained after step " << step;
+  }
+  EXPECT_GE(drained, 12) << "too few drains fell into the runs; adjust the delays";
+}
+
+TEST_F(Drain, BeforeTheStart_EndsAtOnceWithNothingDone) {
+  TestCluster cluster({.spec = Job("1f1b"), .layers = EvenSplit(kLayers, 3)}, files_);
+  ASSERT_THAT(cluster.prepared(), IsOk());
+  EXPECT_THAT(cluster.Drain(), IsOkAndHolds(0));
+  cluster.Start();
+  for (const absl::Status& status : cluster.Join()) EXPECT_THAT(status, IsOk());
+  EXPECT_EQ(cluster.LastStep(), 0);
+  EXPECT_FALSE(files_.Exists(kCheckpointRoot));
+}
+
+TEST_F(Drain, WhileAtARegularCut_KeepsItsValidation) {
+  v1::JobSpec spec = Job("pipedream");
+  spec.mutable_training()->set_steps(4);
+  spec.mutable_validation()->set_every_steps(2);
+  spec.mutable_validation()->set_batches(1);
+  // Drained by the last worker when it has reached the cut, before it validates; the others cannot have
+  // finished validating without it.
+  TestCluster* cluster = nullptr;
+  ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 3)};
+  options.on_event = [&](int worker, const v1::RunEvent& event) {
+    if (worker != 2 || !event.has_cut_reached() || event.cut_reached().step() != 2) return;
+    EXPECT_THAT(cluster->Drain(), IsOk());
+  };
+  TestCluster made(options, files_);
+  cluster = &made;
+  ASSERT_THAT(made.prepared(), IsOk());
+  made.Start();
+  for (const absl::Status& status : made.Join()) EXPECT_THAT(status, IsOk());
+  ASSERT_EQ(made.Validations().size(), 1u);
+  EXPECT_EQ(made.Validations()[0].step, 2);
+  EXPECT_EQ(made.LastStep(), 2);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,94 @@
+#include "worker/stage_meter.h"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "worker/action_timer.h"
+
+namespace penstock {
+namespace {
+
+// A clock that a test moves.
+class ManualClock : public Clock {
+ public:
+  int64_t MonotonicNs() override { return now_ns; }
+  absl::Time WallTime() override { return absl::UnixEpoch(); }
+  int64_t now_ns = 0;
+};
+
+TEST(DurationMeter, MedianNs_OfTheMostRecent_ForgetsOlderOnes) {
+  DurationMeter meter(5);
+  EXPECT_EQ(meter.MedianNs(), 0);
+  for (int64_t ns : {1000, 1000, 1000, 1, 9, 5, 7, 3}) meter.Add(ns);
+  EXPECT_EQ(meter.MedianNs(), 5);
+  EXPECT_EQ(meter.count(), 8);
+  EXPECT_EQ(meter.total_ns(), 3025);
+}
+
+TEST(StageMeter, Publish_AllFields_ComeBack) {
+  const StageCounts counts = {.staleness = {1, 2, 3, 4},
+                              .version_drift = {5, 6, 7, 8},
+                              .versions_live = 9,
+                              .versions_peak = 10,
+                              .activations_live = 11,
+                              .activations_peak = 12};
+  StageMeter meter(4);
+  meter.Publish(counts, 13);
+  EXPECT_EQ(meter.counts(), counts);
+  EXPECT_EQ(meter.updates(), 13);
+}
+
+class ActionTimerTest : public ::testing::Test {
+ protected:
+  void After(int64_t ns, Lane lane, Wait wait = Wait::kNone) {
+    clock_.now_ns += ns;
+    timer_.Lap(lane, wait);
+  }
+
+  ManualClock clock_;
+  TimelineRecorder recorder_{WorkerId(0), 16};
+  StageMeter meter_{16};
+  ActionTimer timer_{clock_, recorder_};
+};
+
+TEST_F(ActionTimerTest, Laps_OfOneAction_SplitWaitingFromWork) {
+  const Action forward = {Op::kForward, 0, 7};
+  timer_.Begin(forward, &meter_);
+  After(30, Lane::kWait, Wait::kData);
+  After(500, Lane::kCompute);
+  timer_.End();
+  EXPECT_EQ(meter_.waiting_ns(Wait::kData), 30);
+  EXPECT_EQ(meter_.lane_ns(Lane::kCompute), 500);
+  EXPECT_EQ(meter_.durations(Op::kForward).MedianNs(), 500);
+  const std::vector<Span> spans = recorder_.Recent();
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].end_ns, spans[1].start_ns);
+  EXPECT_EQ(spans[1].action, forward);
+}
+
+TEST_F(ActionTimerTest, Laps_OfWorkInPieces_MakeOneDuration) {
+  timer_.Begin({Op::kNorm}, &meter_);
+  After(10, Lane::kCollective);
+  After(1000, Lane::kWait, Wait::kCollective);
+  After(20, Lane::kCollective);
+  timer_.End();
+  EXPECT_EQ(meter_.durations(Op::kNorm).count(), 1);
+  EXPECT_EQ(meter_.durations(Op::kNorm).total_ns(), 30);
+}
+
+TEST_F(ActionTimerTest, End_AfterWaitingOnly_CountsNoDuration) {
+  timer_.Begin({Op::kRecvActivation}, &meter_);
+  After(10, Lane::kWait, Wait::kInput);
+  timer_.End();
+  EXPECT_EQ(meter_.durations(Op::kRecvActivation).count(), 0);
+}
+
+TEST_F(ActionTimerTest, Begin_WithoutMeter_KeepsNothing) {
+  timer_.Begin({Op::kForward}, nullptr);
+  After(10, Lane::kCompute);
+  timer_.End();
+  EXPECT_TRUE(recorder_.Recent().empty());
+}
+
+}  // namespace
+}  // namespace penstock
