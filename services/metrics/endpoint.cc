@@ -4,7 +4,9 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
+#include <atomic>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,14 +54,34 @@ struct MetricsEndpoint::Server {
   Server(const HostPort& address, Collect collect)
       : host(address.host),
         collector(std::make_shared<Collector>(std::move(collect))),
-        exposer(address.ToString(), kHttpThreads) {
-    exposer.RegisterCollectable(collector);
+        exposer(std::make_unique<prometheus::Exposer>(address.ToString(), kHttpThreads)) {
+    exposer->RegisterCollectable(collector);
+  }
+
+  // The HTTP server looks every two seconds whether it should end, or when somebody connects: so
+  // somebody connects until it has ended.
+  ~Server() {
+    std::atomic<bool> ended = false;
+    std::thread visitor([&ended, address = ListeningAddress()] {
+      while (!ended) {
+        (void)CheckCanConnect(address);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    });
+    exposer.reset();
+    ended = true;
+    visitor.join();
+  }
+
+  HostPort ListeningAddress() const {
+    const std::vector<int> ports = exposer->GetListeningPorts();
+    return {host, ports.empty() ? 0 : ports.front()};
   }
 
   const std::string host;
   // Shared because the exposer keeps a weak reference.
   const std::shared_ptr<Collector> collector;
-  prometheus::Exposer exposer;
+  std::unique_ptr<prometheus::Exposer> exposer;
 };
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const HostPort& address,
@@ -78,9 +100,6 @@ MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Server> server) : server_(std::
 
 MetricsEndpoint::~MetricsEndpoint() = default;
 
-HostPort MetricsEndpoint::address() const {
-  const std::vector<int> ports = server_->exposer.GetListeningPorts();
-  return {server_->host, ports.empty() ? 0 : ports.front()};
-}
+HostPort MetricsEndpoint::address() const { return server_->ListeningAddress(); }
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace penstock {
 namespace {
@@ -30,6 +31,20 @@ absl::Status TryListen(const HostPort& address, const addrinfo& info) {
   if (bind(fd, info.ai_addr, info.ai_addrlen) != 0 || listen(fd, 1) != 0) error = errno;
   close(fd);
   return error == 0 ? absl::OkStatus() : CannotListen(address, std::strerror(error));
+}
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+absl::StatusOr<Addresses> Resolve(const HostPort& address) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code =
+      getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+  if (code == 0) return Addresses(found, freeaddrinfo);
+  return absl::FailedPreconditionError(
+      absl::StrCat("address ", address.ToString(), ": ", gai_strerror(code)));
 }
 
 }  // namespace
@@ -64,15 +79,19 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
 }
 
 absl::Status CheckCanListen(const HostPort& address) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int code =
-      getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
-  if (code != 0) return CannotListen(address, gai_strerror(code));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  PENSTOCK_ASSIGN_OR_RETURN(const Addresses found, Resolve(address));
   return TryListen(address, *found);
+}
+
+absl::Status CheckCanConnect(const HostPort& address) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Addresses found, Resolve(address));
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int error = fd < 0 ? errno : 0;
+  if (error == 0 && connect(fd, found->ai_addr, found->ai_addrlen) != 0) error = errno;
+  if (fd >= 0) close(fd);
+  if (error == 0) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot connect to ", address.ToString(), ": ", std::strerror(error)));
 }
 
 }  // namespace penstock

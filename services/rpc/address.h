@@ -25,4 +25,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 // Errors: FailedPrecondition with the system's reason ("Address already in use") and what to do.
 absl::Status CheckCanListen(const HostPort& address);
 
+// Connects once and hangs up. Errors: Unavailable with the system's reason.
+absl::Status CheckCanConnect(const HostPort& address);
+
 }  // namespace penstock
