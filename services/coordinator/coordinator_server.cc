@@ -1,5 +1,6 @@
 #include "services/coordinator/coordinator_server.h"
 
+#include <atomic>
 #include <map>
 #include <utility>
 
@@ -35,6 +36,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     PENSTOCK_RETURN_IF_ERROR(loop_.Start());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     server_.SetServing(true);
+    serving_ = true;
     return absl::OkStatus();
   }
 
@@ -50,7 +52,9 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   absl::Status Drain(absl::Duration timeout) {
     constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
     const absl::Time deadline = absl::Now() + timeout;
-    server_.SetServing(false);
+    if (serving_.exchange(false)) {
+      server_.SetServing(false);  // health says so to those who look for a coordinator
+    }
     for (;;) {
       PENSTOCK_ASSIGN_OR_RETURN(
           const bool drained,
@@ -127,10 +131,13 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   TimelineGatherer timelines_;
   WorkerCaller caller_;
   RpcServer server_;
+  std::atomic<bool> serving_ = false;
 };
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     CoordinatorServerOptions options, Clock& clock, Files& files) {
+  // Asked first, so that a second coordinator leaves no state file behind.
+  PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options.listen));
   PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(store), clock, files);
   PENSTOCK_RETURN_IF_ERROR(impl->Start());

@@ -125,6 +125,13 @@ class CoordinatorServerTest : public ::testing::Test {
     }
   }
 
+  void AwaitStep(const std::string& job_id, int64_t step) {
+    const absl::Time give_up = absl::Now() + kTimeout;
+    while (GetJob(job_id)->summary().step() < step && absl::Now() < give_up) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+  }
+
   const std::filesystem::path directory_;
   HostPort address_;
   std::unique_ptr<CoordinatorServer> server_;
@@ -343,6 +350,7 @@ TEST_F(CoordinatorServerTest, EveryCallTwice_HasTheEffectOfOnce) {
   const std::string job_id = Submit(TestJob(100'000, 1), "k");
   EXPECT_EQ(Submit(TestJob(100'000, 1), "k"), job_id);
   AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  AwaitStep(job_id, 1);
   EXPECT_EQ(worker.prepares(), 1);
   auto registry = v1::WorkerRegistry::NewStub(MakeControlChannel(address_.ToString()));
   v1::ReportRunRequest report;

@@ -1,0 +1,127 @@
+// penstock-coordinator as users start it: exit codes and signals.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+// A program that runs, and what it writes to stderr.
+class Program {
+ public:
+  explicit Program(std::vector<std::string> arguments) {
+    std::array<int, 2> ends;
+    EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    arguments.insert(arguments.begin(), PENSTOCK_COORDINATOR_PROGRAM);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) {
+      argv.push_back(argument.data());
+    }
+    argv.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    stderr_ = ends[0];
+  }
+  ~Program() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    close(stderr_);
+  }
+
+  // Reads until `text` has come or the program has closed its end.
+  void ReadUntil(const std::string& text) {
+    std::array<char, 4096> buffer;
+    ssize_t count = 0;
+    while (output_.find(text) == std::string::npos &&
+           (count = read(stderr_, buffer.data(), buffer.size())) > 0) {
+      output_.append(buffer.data(), count);
+    }
+  }
+  void Signal(int signal) const { kill(pid_, signal); }
+  int AwaitExitCode() {
+    ReadUntil("no such text");
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  pid_t pid_ = -1;
+  int stderr_ = -1;
+  std::string output_;
+};
+
+class CoordinatorProgramTest : public ::testing::Test {
+ protected:
+  CoordinatorProgramTest()
+      : state_(absl::StrCat(::testing::TempDir(), "/program-", getpid(), "-",
+                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {}
+  ~CoordinatorProgramTest() override {
+    for (const char* suffix : {"", "-wal", "-shm"}) {
+      std::filesystem::remove(state_ + suffix);
+    }
+  }
+  const std::string state_;
+};
+
+TEST_F(CoordinatorProgramTest, Sigterm_EndsWithZero) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Program program({"--listen", "127.0.0.1:0", "--metrics", "off", "--state", state_});
+    program.ReadUntil("listens on");
+    program.Signal(signal);
+    EXPECT_EQ(program.AwaitExitCode(), 0) << program.output();
+  }
+}
+
+TEST_F(CoordinatorProgramTest, OccupiedPort_IsOneLineAndExitCodeTwo) {
+  Program first({"--listen", "127.0.0.1:0", "--metrics", "off", "--state", state_});
+  first.ReadUntil(", state");
+  const std::string& output = first.output();
+  const size_t address = output.find("127.0.0.1:");
+  ASSERT_NE(address, std::string::npos) << output;
+  const std::string taken = output.substr(address, output.find(',', address) - address);
+
+  Program second({"--listen", taken, "--metrics", "off", "--state", state_ + "-other"});
+  EXPECT_EQ(second.AwaitExitCode(), 2);
+  EXPECT_THAT(second.output(), MatchesRegex("penstock-coordinator: [^\n]*\n"));
+  EXPECT_THAT(second.output(), HasSubstr(taken));
+  EXPECT_FALSE(std::filesystem::exists(state_ + "-other"));
+}
+
+TEST_F(CoordinatorProgramTest, BadUsage_IsExitCodeTwo) {
+  for (const char* arguments :
+       {"--no-such-flag", "--listen nowhere", "--metrics 65536", "--log-level loud",
+        "--listen 127.0.0.1:0 --state /no/such/directory/state"}) {
+    Program program(absl::StrSplit(arguments, ' '));
+    EXPECT_EQ(program.AwaitExitCode(), 2) << arguments;
+    EXPECT_FALSE(program.output().empty()) << arguments;
+  }
+  Program help({"--help"});
+  EXPECT_EQ(help.AwaitExitCode(), 0);
+}
+
+}  // namespace
+}  // namespace penstock
