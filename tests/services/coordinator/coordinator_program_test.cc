@@ -30,8 +30,8 @@ class Program {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-    arguments.insert(arguments.begin(), PENSTOCK_COORDINATOR_PROGRAM);
-    std::vector<char*> argv;
+    std::string program = PENSTOCK_COORDINATOR_PROGRAM;
+    std::vector<char*> argv = {program.data()};
     for (std::string& argument : arguments) {
       argv.push_back(argument.data());
     }
