@@ -1,0 +1,157 @@
+#include "schedule/prediction.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kSecondsPerNs = 1e-9;
+
+// Microbatches of the simulated run, in steps: enough for the period to settle.
+constexpr int64_t kSimulatedSteps = 16;
+
+double MedianSeconds(std::vector<int64_t>& durations_ns) {
+  const auto middle = durations_ns.begin() + static_cast<int64_t>(durations_ns.size() / 2);
+  std::nth_element(durations_ns.begin(), middle, durations_ns.end());
+  return static_cast<double>(*middle) * kSecondsPerNs;
+}
+
+// Durations of one stage's compute actions.
+struct StageDurations {
+  std::vector<int64_t> forward, backward_input, backward_weight, step;
+
+  std::vector<int64_t>* Of(Op op) {
+    switch (op) {
+      case Op::kForward:
+        return &forward;
+      case Op::kBackwardInput:
+        return &backward_input;
+      case Op::kBackwardWeight:
+        return &backward_weight;
+      case Op::kStep:
+        return &step;
+      default:
+        return nullptr;
+    }
+  }
+};
+
+// What one worker did in a window besides computing and waiting.
+struct WorkerOverhead {
+  int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
+  int64_t computing_or_waiting_ns = 0;
+
+  int64_t ns() const {
+    return last_ns < first_ns ? 0 : last_ns - first_ns - computing_or_waiting_ns;
+  }
+};
+
+// When each step ended: the end of the last backward of its microbatches, over all stages. Index 0 is
+// step `first_step`; 0 where a step is not whole.
+std::vector<int64_t> StepEnds(const Timeline& timeline, const ScheduleOptions& options) {
+  const int64_t per_step = options.microbatches_per_step;
+  int64_t first = INT64_MAX, last = -1;
+  for (const Span& span : timeline.spans) {
+    if (span.action.op != Op::kBackwardWeight) continue;
+    first = std::min(first, span.action.microbatch / per_step);
+    last = std::max(last, span.action.microbatch / per_step);
+  }
+  if (last < 0) return {};
+  std::vector<int64_t> ends(last - first + 1, 0), backwards(last - first + 1, 0);
+  for (const Span& span : timeline.spans) {
+    if (span.action.op != Op::kBackwardWeight) continue;
+    const int64_t step = span.action.microbatch / per_step - first;
+    ends[step] = std::max(ends[step], span.end_ns);
+    ++backwards[step];
+  }
+  const int64_t whole = per_step * options.topology.stages();
+  std::vector<int64_t> whole_ends;
+  for (size_t step = 0; step < ends.size(); ++step) {
+    if (backwards[step] == whole) whole_ends.push_back(ends[step]);
+  }
+  return whole_ends;
+}
+
+// How many actions all workers together perform in so many steps.
+absl::StatusOr<int64_t> ActionsOfSteps(const Method& method, const ScheduleOptions& options,
+                                       int64_t steps) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Schedule schedule,
+      BuildSchedule(method, options, {0, steps * options.microbatches_per_step}));
+  int64_t actions = 0;
+  for (const Program& program : schedule.programs) actions += program.size();
+  return actions;
+}
+
+}  // namespace
+
+absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Topology& topology,
+                                             int64_t start_ns, int64_t end_ns, int64_t actions) {
+  std::vector<StageDurations> durations(topology.stages());
+  std::vector<WorkerOverhead> workers(timeline.workers);
+  for (const Span& span : timeline.spans) {
+    if (span.start_ns < start_ns || span.end_ns > end_ns || span.lane == Lane::kTransfer) continue;
+    WorkerOverhead& worker = workers[span.worker.value];
+    worker.first_ns = std::min(worker.first_ns, span.start_ns);
+    worker.last_ns = std::max(worker.last_ns, span.end_ns);
+    const bool computes = span.lane == Lane::kCompute;
+    if (computes || span.lane == Lane::kWait) worker.computing_or_waiting_ns += span.duration_ns();
+    if (!computes) continue;
+    if (auto* list = durations[span.action.index].Of(span.action.op)) {
+      list->push_back(span.duration_ns());
+    }
+  }
+
+  SimulationCosts costs;
+  for (int32_t stage = 0; stage < topology.stages(); ++stage) {
+    StageDurations& d = durations[stage];
+    if (d.forward.empty() || d.backward_input.empty() || d.backward_weight.empty() ||
+        d.step.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the timeline has no forward, backward or step of stage ", stage, " in the window"));
+    }
+    costs.stages.push_back({.forward_s = MedianSeconds(d.forward),
+                            .backward_input_s = MedianSeconds(d.backward_input),
+                            .backward_weight_s = MedianSeconds(d.backward_weight),
+                            .step_s = MedianSeconds(d.step)});
+  }
+  int64_t overhead_ns = 0;
+  for (const WorkerOverhead& worker : workers) overhead_ns += worker.ns();
+  costs.overhead_s =
+      static_cast<double>(overhead_ns) * kSecondsPerNs / static_cast<double>(actions);
+  return costs;
+}
+
+absl::StatusOr<StepPrediction> PredictSteps(const Timeline& timeline, const Method& method,
+                                            const ScheduleOptions& options) {
+  const std::vector<int64_t> ends = StepEnds(timeline, options);
+  const int64_t steps = static_cast<int64_t>(ends.size());
+  if (steps < 4) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the timeline has ", steps, " whole steps; a prediction needs at least 4"));
+  }
+  const int64_t middle = steps / 2;
+  StepPrediction prediction = {
+      .steps_measured = steps - middle,
+      .measured_step_s = static_cast<double>(ends[steps - 1] - ends[middle - 1]) * kSecondsPerNs /
+                         static_cast<double>(steps - middle)};
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t actions, ActionsOfSteps(method, options, middle));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const SimulationCosts costs,
+      MeasureCosts(timeline, options.topology, timeline.start_ns(), ends[middle - 1], actions));
+  prediction.overhead_s = costs.overhead_s;
+
+  const MicrobatchRange range = {0, kSimulatedSteps * options.microbatches_per_step};
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, options, range));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult simulated, Simulate(schedule, costs));
+  prediction.predicted_step_s =
+      simulated.steady_state_period_s * static_cast<double>(options.microbatches_per_step);
+  return prediction;
+}
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// Prediction: how well the simulator foretells a run that was measured.
+//
+// The first half of a measured timeline gives the costs (medians of the actions' own times, waiting
+// left out), the simulator turns them into the time of a step, and the second half says what it was.
+// The planner relies on this difference being small; the overhead per action is what the simulator is
+// told beyond the kernels' times.
+//
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "schedule/catalog/catalog.h"
+#include "schedule/simulate.h"
+#include "schedule/timeline.h"
+
+namespace penstock {
+
+// The costs that a timeline shows in [start_ns, end_ns): by stage the median time of each kind of
+// compute action; by worker the time that is neither computing nor waiting (messages, collectives and
+// the gaps between spans), spread evenly over all actions as `overhead_s`. Links get no cost of their
+// own: what a message costs its worker is in the overhead, what it makes others wait is in no span.
+//
+// REQUIRES: actions > 0.
+// Errors: FailedPrecondition if an action of a stage does not occur in the window.
+absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Topology& topology,
+                                             int64_t start_ns, int64_t end_ns, int64_t actions);
+
+struct StepPrediction {
+  int64_t steps_measured = 0;    // in the second half
+  double measured_step_s = 0.0;  // its mean time of a step
+  double predicted_step_s = 0.0;
+  double overhead_s = 0.0;  // per action
+
+  // Positive if the run was slower than predicted.
+  double error() const { return measured_step_s / predicted_step_s - 1.0; }
+};
+
+// REQUIRES: `timeline` is of one range of `method` (no cut inside) and CheckTimeline accepts it.
+// Errors: FailedPrecondition if it has fewer than four whole steps; those of Simulate.
+absl::StatusOr<StepPrediction> PredictSteps(const Timeline& timeline, const Method& method,
+                                            const ScheduleOptions& options);
+
+}  // namespace penstock

@@ -1,0 +1,80 @@
+#include "schedule/prediction.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The timeline that the simulator draws for `costs`.
+Timeline Measured(const Method& method, const ScheduleOptions& options, int64_t steps,
+                  const SimulationCosts& costs) {
+  const absl::StatusOr<Schedule> schedule =
+      BuildSchedule(method, options, {0, steps * options.microbatches_per_step});
+  EXPECT_THAT(schedule, IsOk());
+  const absl::StatusOr<SimulationResult> result =
+      Simulate(*schedule, costs, {.timeline_spans_max = 1 << 20});
+  EXPECT_THAT(result, IsOk());
+  return result->timeline;
+}
+
+TEST(Prediction, TimelineOfTheSimulatorItself_IsForetoldExactly) {
+  for (const Method& method : Methods()) {
+    for (int32_t stages : {1, 2, 3, 4}) {
+      const ScheduleOptions options = {.topology = StraightPipeline(stages),
+                                       .microbatches_per_step = 6};
+      SimulationCosts costs;
+      for (int32_t s = 0; s < stages; ++s) {
+        costs.stages.push_back({.forward_s = 0.010 + 0.001 * s,
+                                .backward_input_s = 0.011,
+                                .backward_weight_s = 0.009 + 0.002 * s,
+                                .step_s = 0.003});
+      }
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const StepPrediction prediction,
+          PredictSteps(Measured(method, options, 20, costs), method, options));
+      // The drain at the end of a continuous range is part of what was measured.
+      EXPECT_NEAR(prediction.error(), 0.0, 0.001 + 0.02 * (method.synchronous ? 0 : stages - 1))
+          << method.name << " on " << stages << " stages";
+      EXPECT_EQ(prediction.overhead_s, 0.0);
+    }
+  }
+}
+
+TEST(Prediction, OverheadPerAction_IsFoundAndForetold) {
+  const ScheduleOptions options = {.topology = StraightPipeline(2), .microbatches_per_step = 8};
+  SimulationCosts costs;
+  costs.stages.assign(2, {.forward_s = 0.01, .backward_input_s = 0.01, .backward_weight_s = 0.01});
+  costs.overhead_s = 0.001;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StepPrediction prediction,
+      PredictSteps(Measured(*method, options, 20, costs), *method, options));
+  EXPECT_NEAR(prediction.overhead_s, 0.001, 0.0001);
+  EXPECT_NEAR(prediction.error(), 0.0, 0.01);
+}
+
+TEST(Prediction, FewerThanFourSteps_IsRefused) {
+  const ScheduleOptions options = {.topology = StraightPipeline(2), .microbatches_per_step = 4};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("gpipe"));
+  EXPECT_THAT(PredictSteps(Measured(*method, options, 3, {}), *method, options),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("3 whole steps")));
+  EXPECT_THAT(PredictSteps(Timeline{.workers = 2}, *method, options),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("0 whole steps")));
+}
+
+TEST(MeasureCosts, StageWithoutActions_IsNamed) {
+  const ScheduleOptions options = {.topology = StraightPipeline(2), .microbatches_per_step = 4};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+  Timeline timeline = Measured(*method, options, 4, {});
+  std::erase_if(timeline.spans, [](const Span& span) { return span.action.index == 1; });
+  EXPECT_THAT(MeasureCosts(timeline, options.topology, 0, timeline.end_ns(), 100),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("stage 1")));
+}
+
+}  // namespace
+}  // namespace penstock
