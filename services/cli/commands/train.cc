@@ -15,6 +15,7 @@
 #include "services/cli/reference_run.h"
 #include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
+#include "services/cli/step_prediction.h"
 #include "services/cli/train_job.h"
 
 namespace penstock {
@@ -29,20 +30,30 @@ struct Options {
   bool json = false;
 };
 
-void Print(const v1::GetJobResponse& job, const Options& options, Console& console) {
+// `timeline`: of the last steps, or without spans.
+void Print(const v1::GetJobResponse& job, const Timeline& timeline, const Options& options,
+           Console& console) {
+  const absl::StatusOr<StepPrediction> prediction = PredictJob(job, timeline);
   if (options.json) {
-    PrintJson(ResultJson(job, {.losses = options.losses}), console);
+    nlohmann::ordered_json json = ResultJson(job, {.losses = options.losses});
+    json["prediction"] = prediction.ok() ? PredictionJson(*prediction) : nlohmann::ordered_json();
+    PrintJson(json, console);
   } else if (job.result().steps() > 0) {
     console.out << "\n" << ResultText(job);
+    if (prediction.ok()) console.out << PredictionText(*prediction);
   }
 }
 
-absl::Status DrawTimeline(CoordinatorClient& client, const std::string& job_id,
-                          const std::string& title, const std::string& prefix, Console& console) {
+// Draws the timeline of the last steps and returns it.
+absl::StatusOr<Timeline> DrawTimeline(CoordinatorClient& client, const std::string& job_id,
+                                      const std::string& title, const std::string& prefix,
+                                      Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response, client.GetTimeline(job_id));
   PENSTOCK_ASSIGN_OR_RETURN(const Timeline timeline, TimelineOf(response));
-  return Draw(timeline, title, {.svg_path = prefix + ".svg", .trace_path = prefix + ".trace.json"},
-              console);
+  PENSTOCK_RETURN_IF_ERROR(Draw(timeline, title,
+                                {.svg_path = prefix + ".svg", .trace_path = prefix + ".trace.json"},
+                                console));
+  return timeline;
 }
 
 absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Console& console) {
@@ -62,12 +73,14 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
                             FollowJob(client, job_id, interrupt, console, RealClock(),
                                       {.on_interrupt = FollowOptions::OnInterrupt::kCancelJob,
                                        .health = [&] { return cluster->Health(); }}));
+  Timeline timeline;
   if (!options.timeline_prefix.empty() && job.result().steps() > 0) {
     const std::string title = absl::StrCat(job.summary().name(), ", ", job.summary().method());
-    PENSTOCK_RETURN_IF_ERROR(DrawTimeline(client, job_id, title, options.timeline_prefix, console));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        timeline, DrawTimeline(client, job_id, title, options.timeline_prefix, console));
   }
   cluster->Stop(LocalCluster::kStopGrace);
-  Print(job, options, console);
+  Print(job, timeline, options, console);
   return StatusOfEnd(job);
 }
 
@@ -76,7 +89,7 @@ absl::Status Run(const Options& options, Console& console) {
   if (!options.reference) return TrainOnCluster(train, options, console);
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             RunReference(train, options.extra_cuts, console));
-  Print(job, options, console);
+  Print(job, Timeline(), options, console);
   return absl::OkStatus();
 }
 

@@ -20,9 +20,10 @@ class ClusterTest : public ::testing::Test {
  protected:
   void SetUp() override {
     coordinator_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("penstock-coordinator"), "--listen", "127.0.0.1:0"});
+        std::vector<std::string>{Program("penstock-coordinator"), "--listen", "127.0.0.1:0",
+                                 "--metrics", "off", "--state", job_.path("state.sqlite")});
     // It says where it listens; the port is the system's choice.
-    const std::regex listening("listening on (127\\.0\\.0\\.1:[0-9]+)");
+    const std::regex listening("listens on (127\\.0\\.0\\.1:[0-9]+)");
     ASSERT_TRUE(Eventually([&] {
       const std::string said = coordinator_->out() + coordinator_->err();
       std::smatch match;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "checkpoint/safetensors.h"
 #include "tests/services/cli/job_directory.h"
 #include "tests/support/status_matchers.h"
