@@ -305,7 +305,7 @@ void Coordinator::Drain(Now now) {
 
 bool Coordinator::Drained() const { return draining_ && runs_.size() == waiting_.size(); }
 
-Effects Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
+CoordinatorEffects Coordinator::TakeEffects() { return std::exchange(effects_, {}); }
 
 void Coordinator::OnDeparture(const Departure& departure, Now now) {
   for (auto& [job_id, run] : runs_) {

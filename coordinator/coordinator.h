@@ -86,7 +86,7 @@ class Coordinator {
   bool Drained() const;
 
   // The effects since the last call.
-  Effects TakeEffects();
+  CoordinatorEffects TakeEffects();
 
   const Membership& membership() const { return membership_; }
   // Errors: Internal naming the invariant that does not hold.
@@ -112,7 +112,7 @@ class Coordinator {
 
   const CoordinatorLimits limits_;
   Membership membership_;
-  Effects effects_;
+  CoordinatorEffects effects_;
   std::vector<std::string> order_;                       // all job ids by submission
   std::vector<std::string> waiting_;                     // those that are queued
   std::map<std::string, std::unique_ptr<JobRun>> runs_;  // not over

@@ -88,8 +88,8 @@ struct SaveJob {
   std::string idempotency_key = {};  // of its submission; empty: as it was
 };
 
-using Effect =
+using CoordinatorEffect =
     std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, PublishEvent, SaveJob>;
-using Effects = std::vector<Effect>;
+using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 }  // namespace penstock

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace penstock {
@@ -12,8 +13,13 @@ bool IsTerminal(v1::JobState state) {
          state == v1::JOB_STATE_CANCELLED;
 }
 
+std::string JobStateName(v1::JobState state) {
+  constexpr size_t kPrefix = sizeof("JOB_STATE_") - 1;
+  return absl::AsciiStrToLower(v1::JobState_Name(state).substr(kPrefix));
+}
+
 JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job,
-               JobRunLimits limits, Effects& effects)
+               JobRunLimits limits, CoordinatorEffects& effects)
     : record_(std::move(record)),
       job_(std::move(job)),
       limits_(limits),

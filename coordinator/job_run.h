@@ -52,13 +52,15 @@ struct JobRunLimits {
 
 // Whether the job has ended, for better or worse.
 bool IsTerminal(v1::JobState state);
+// "queued", "running", ...
+std::string JobStateName(v1::JobState state);
 
 class JobRun {
  public:
   // Takes over a QUEUED record. `last_sequence`: of the events published for it so far. REQUIRES: `job`
   // is the record's spec, resolved; `effects` outlives the run and receives what is to be done.
   JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job, JobRunLimits limits,
-         Effects& effects);
+         CoordinatorEffects& effects);
 
   // ---- Looking.
   const std::string& id() const { return record_.summary().job_id(); }
@@ -181,7 +183,7 @@ class JobRun {
   v1::GetJobResponse record_;
   const ResolvedJob job_;
   const JobRunLimits limits_;
-  Effects& effects_;
+  CoordinatorEffects& effects_;
   int64_t last_sequence_;
   Phase phase_ = Phase::kQueued;
 

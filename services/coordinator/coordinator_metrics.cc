@@ -3,25 +3,18 @@
 #include <map>
 #include <string>
 
-#include "absl/strings/ascii.h"
-
 namespace penstock {
 namespace {
 
 using Kind = MetricFamily::Kind;
 
-// "JOB_STATE_RUNNING" is "running".
-std::string StateLabel(v1::JobState state) {
-  return absl::AsciiStrToLower(v1::JobState_Name(state).substr(sizeof("JOB_STATE_") - 1));
-}
-
 MetricFamily JobsByState(const CoordinatorSnapshot& snapshot) {
   std::map<std::string, int> counts;
   for (int state = v1::JOB_STATE_QUEUED; state <= v1::JOB_STATE_CANCELLED; ++state) {
-    counts[StateLabel(static_cast<v1::JobState>(state))] = 0;
+    counts[JobStateName(static_cast<v1::JobState>(state))] = 0;
   }
   for (const v1::JobSummary& job : snapshot.jobs.jobs()) {
-    ++counts[StateLabel(job.state())];
+    ++counts[JobStateName(job.state())];
   }
   MetricFamily family{Kind::kGauge, "penstock_jobs", "Jobs the coordinator lists, by state.", {}};
   for (const auto& [state, count] : counts) {

@@ -114,7 +114,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     }
     if (published.event.has_state_changed()) {
       const v1::JobSummary& job = published.event.state_changed();
-      log_(absl::StrCat("job ", job.job_id(), ": ", v1::JobState_Name(job.state()),
+      log_(absl::StrCat("job ", job.job_id(), ": ", JobStateName(job.state()),
                         job.error().empty() ? "" : ": ", job.error(),
                         job.reason().empty() ? "" : ": ", job.reason()));
     } else if (published.event.has_log()) {

@@ -62,11 +62,13 @@ class EventPull {
                                                    Now) -> absl::StatusOr<Page> {
           Page page;
           PENSTOCK_ASSIGN_OR_RETURN(page.events, store.ReadEvents(job_id, after, kEventsPerPage));
-          // The last event of a job says that it has ended, so an ended job without further events has
-          // none to come, unless they could not be stored yet.
           PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSummary summary, coordinator.FindSummary(job_id));
-          PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse stored, store.ReadRecord(job_id));
-          page.ended = IsTerminal(summary.state()) && IsTerminal(stored.summary().state());
+          if (page.events.empty() && IsTerminal(summary.state())) {
+            // The last event of a job says that it has ended, so there are none to come, unless they
+            // could not be stored yet.
+            PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse stored, store.ReadRecord(job_id));
+            page.ended = IsTerminal(stored.summary().state());
+          }
           return page;
         });
   }

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
 
@@ -85,6 +86,9 @@ void EventLoop::Run() {
     if (deadline.has_value() && now.monotonic_ns >= *deadline) {
       coordinator_.Tick(now);
     }
+#ifndef NDEBUG
+    PENSTOCK_CHECK(coordinator_.CheckInvariants().ok());
+#endif
     PerformEffects();
     for (const auto& answer : std::exchange(answers_, {})) {
       answer(store_status_);
@@ -126,8 +130,8 @@ bool EventLoop::TakeTurn(std::vector<Event>& events) {
 }
 
 void EventLoop::PerformEffects() {
-  Effects outside;
-  for (Effect& effect : coordinator_.TakeEffects()) {
+  CoordinatorEffects outside;
+  for (CoordinatorEffect& effect : coordinator_.TakeEffects()) {
     const bool kept =
         std::holds_alternative<SaveJob>(effect) || std::holds_alternative<PublishEvent>(effect);
     if (kept) {
@@ -137,7 +141,7 @@ void EventLoop::PerformEffects() {
     }
   }
   WriteUnsaved();
-  for (const Effect& effect : outside) {
+  for (const CoordinatorEffect& effect : outside) {
     if (const auto* call = std::get_if<CallWorker>(&effect)) {
       performer_.Perform(*call);
     } else if (const auto* find = std::get_if<FindCheckpoint>(&effect)) {
@@ -152,7 +156,7 @@ void EventLoop::PerformEffects() {
 
 void EventLoop::WriteUnsaved() {
   std::vector<JobStore::Change> changes;
-  for (const Effect& effect : unsaved_) {
+  for (const CoordinatorEffect& effect : unsaved_) {
     changes.push_back(
         {.job = std::get_if<SaveJob>(&effect), .event = std::get_if<PublishEvent>(&effect)});
   }
@@ -176,7 +180,7 @@ void EventLoop::WriteUnsaved() {
     Log("the state file can be written again");
   }
   unsaved_timelines_.clear();
-  for (const Effect& effect : std::exchange(unsaved_, {})) {
+  for (const CoordinatorEffect& effect : std::exchange(unsaved_, {})) {
     if (const auto* event = std::get_if<PublishEvent>(&effect)) {
       performer_.OnEventStored(*event);
     }

@@ -107,7 +107,7 @@ class EventLoop {
   // The loop's thread only (before Start: the creator's).
   Coordinator coordinator_;
   JobStore store_;
-  std::deque<Effect> unsaved_;  // SaveJob and PublishEvent
+  std::deque<CoordinatorEffect> unsaved_;  // SaveJob and PublishEvent
   std::deque<JobStore::Change::Timeline> unsaved_timelines_;
   absl::Status store_status_;
   // Run at the end of the turn, with the state of the store.

@@ -259,7 +259,7 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   heartbeat.set_epoch(1);
   ASSERT_THAT(after.Heartbeat(heartbeat, before.now()), IsOk());
   bool stopped = false, prepared = false;
-  for (const Effect& effect : after.TakeEffects()) {
+  for (const CoordinatorEffect& effect : after.TakeEffects()) {
     if (const auto* call = std::get_if<CallWorker>(&effect)) {
       stopped |= call->job_id == running && call->request.index() == 4;
       prepared |= call->job_id == waiting && call->request.index() == 0;

@@ -38,7 +38,7 @@ std::string Describe(const v1::RunEvent& event) {
 }
 
 std::string Describe(const v1::JobSummary& summary) {
-  std::string text = v1::JobState_Name(summary.state()).substr(sizeof("JOB_STATE_") - 1);
+  std::string text = JobStateName(summary.state());
   for (const std::string& why : {summary.error(), summary.reason()}) {
     absl::StrAppend(&text, why.empty() ? "" : ": ", why);
   }
@@ -103,7 +103,7 @@ void SimulatedCluster::Tell(const std::function<void()>& event) {
 }
 
 void SimulatedCluster::PerformEffects() {
-  for (const Effect& effect : coordinator_.TakeEffects()) {
+  for (const CoordinatorEffect& effect : coordinator_.TakeEffects()) {
     std::visit([this](const auto& e) { Perform(e); }, effect);
   }
 }

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 
@@ -314,6 +316,42 @@ TEST_F(CoordinatorServerTest, StateFileInUse_IsRefused) {
                                        RealFiles())
                   .status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another coordinator")));
+}
+
+// A limit on the size of files stands for a full disk.
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string running = Submit(TestJob(100'000, 1));
+  AwaitStep(running, 1);
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full = {.rlim_cur = 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(5, 1);
+  request.set_idempotency_key("k");
+  const auto refused = CallJobs(&v1::JobService::Stub::SubmitJob, request);
+  const int64_t step = GetJob(running)->summary().step();
+  AwaitStep(running, step + 10);
+  const int64_t later = GetJob(running)->summary().step();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot write its state file")));
+  EXPECT_GE(later, step + 10) << "training goes on";
+  const absl::Time give_up = absl::Now() + kTimeout;
+  while (!CallJobs(&v1::JobService::Stub::SubmitJob, request).ok() && absl::Now() < give_up) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(running);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<v1::JobEvent> events, Watch(running));
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].sequence(), static_cast<int64_t>(i) + 1) << "no event was lost";
+  }
 }
 
 TEST_F(CoordinatorServerTest, Drain_CutsTheRunningJobAndRefusesNewOnes) {
