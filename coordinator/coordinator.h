@@ -1,13 +1,13 @@
 // Coordinator: membership and jobs together; what the services of the coordinator process speak to.
 //
-// Jobs wait in the order of their submission until enough workers are free. A job that the cluster's
-// workers could serve if they were free holds back those behind it, so that small jobs cannot starve a
-// large one; a job that needs more workers than there are lets others pass. A worker works on one job
-// at a time, and so does a checkpoint directory.
+// Jobs wait in the order of their submission until enough workers are free. A job that the
+// cluster's workers could serve if they were free holds back those behind it, so that small jobs
+// cannot starve a large one; a job that needs more workers than there are lets others pass. A
+// worker works on one job at a time, and so does a checkpoint directory.
 //
-// A state machine without clock or I/O (effects.h): each method may add effects, which the owner takes
-// and performs in order. Thread-compatible. Invariants (CheckInvariants): those of Membership and of
-// each JobRun, and no worker is taken by two runs.
+// A state machine without clock or I/O (effects.h): each method may add effects, which the owner
+// takes and performs in order. Thread-compatible. Invariants (CheckInvariants): those of Membership
+// and of each JobRun, and no worker is taken by two runs.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ class Coordinator {
  public:
   explicit Coordinator(CoordinatorLimits limits);
 
-  // Takes back the jobs of an earlier process, in the order of their submission. Those that waited wait
-  // again; those that were under way have failed. REQUIRES: called once, before anything else.
+  // Takes back the jobs of an earlier process, in the order of their submission. Those that waited
+  // wait again; those that were under way have failed. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);
 
   // ---- Workers (see the services in cluster.proto for the errors).

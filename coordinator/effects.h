@@ -1,8 +1,8 @@
 // What the state machines of this folder want done.
 //
-// They call nobody, write nothing and have no clock: an event and a time go in, effects come out, and
-// the owner (services/coordinator/event_loop.h, or a simulation) performs them in order. What an effect
-// leads to comes back as another event.
+// They call nobody, write nothing and have no clock: an event and a time go in, effects come out,
+// and the owner (services/coordinator/event_loop.h, or a simulation) performs them in order. What
+// an effect leads to comes back as another event.
 //
 // Plain values.
 #pragma once
@@ -29,7 +29,8 @@ inline constexpr int64_t kNsPerMs = 1'000'000;
 using WorkerRequest = std::variant<v1::PrepareRunRequest, v1::StartRunRequest, v1::HoldRunRequest,
                                    v1::CutRunRequest, v1::StopRunRequest>;
 
-// Call a worker. Exactly one CallAnswer comes back, after retries and at the latest at the deadline.
+// Call a worker. Exactly one CallAnswer comes back, after retries and at the latest at the
+// deadline.
 struct CallWorker {
   std::string job_id;
   int64_t epoch = 0;
@@ -70,7 +71,8 @@ struct CommitStaged {
   Manifest manifest;
 };
 
-// Fetch the run's timeline from its workers and keep it with the job. Answered when done or given up.
+// Fetch the run's timeline from its workers and keep it with the job. Answered when done or given
+// up.
 struct GatherTimeline {
   std::string job_id;
   v1::Plan plan;

@@ -1,11 +1,11 @@
 // EventLoop: the one thread that owns the coordinator's state machines and its store.
 //
-// Events come in through a queue; each turn takes all that wait, lets the state machines react, writes
-// what must be kept in one transaction, and only then performs the other effects and answers those who
-// asked. So nobody hears of anything that a restart could forget.
+// Events come in through a queue; each turn takes all that wait, lets the state machines react,
+// writes what must be kept in one transaction, and only then performs the other effects and answers
+// those who asked. So nobody hears of anything that a restart could forget.
 //
-// If the store cannot be written (disk full), training goes on: what could not be kept is tried again
-// every turn and at least every second, and calls that need it kept are refused meanwhile.
+// If the store cannot be written (disk full), training goes on: what could not be kept is tried
+// again every turn and at least every second, and calls that need it kept are refused meanwhile.
 //
 // Thread safety: Post, PostAfter, Ask and Stop from any thread.
 #pragma once

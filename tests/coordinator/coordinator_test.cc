@@ -243,8 +243,8 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto next, after.SubmitJob(Request(SmallJob(2, 1)), {}));
   EXPECT_EQ(next.job_id(), "small-4") << "ids are never given twice";
 
-  // The worker comes back still training the job that has failed: it is told to stop, and gets the one
-  // that waits.
+  // The worker comes back still training the job that has failed: it is told to stop, and gets the
+  // one that waits.
   after.TakeEffects();
   v1::RegisterWorkerRequest worker;
   worker.set_name("w0");
