@@ -63,13 +63,12 @@ absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) 
   training_ = false;
   evaluated_step_ = step;
   evaluation_loss_sum_ = 0.0;
-  int64_t microbatches = 0;
+  evaluation_losses_ = 0;
   for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
-    const Action action = cursor.Current();
-    PENSTOCK_RETURN_IF_ERROR(Perform(action));
-    if (action.op == Op::kForward) ++microbatches;
+    PENSTOCK_RETURN_IF_ERROR(Perform(cursor.Current()));
   }
-  return microbatches == 0 ? 0.0 : evaluation_loss_sum_ / static_cast<double>(microbatches);
+  return evaluation_losses_ == 0 ? 0.0
+                                 : evaluation_loss_sum_ / static_cast<double>(evaluation_losses_);
 }
 
 absl::StatusOr<bool> Executor::EnterGate(int64_t microbatch, MicrobatchRange& range) {
@@ -285,6 +284,7 @@ absl::Status Executor::TakeLoss(LocalStage& local, int64_t microbatch) {
   const double loss = local.stage->TakeLoss();
   if (!training_) {
     evaluation_loss_sum_ += loss;
+    ++evaluation_losses_;
     return CheckLoss(loss, evaluated_step_, local.id.value);
   }
   const int64_t step = StepOf(microbatch);

@@ -123,6 +123,7 @@ class Executor {
   bool training_ = false;
   int64_t evaluated_step_ = 0;
   double evaluation_loss_sum_ = 0.0;
+  int64_t evaluation_losses_ = 0;
   MicrobatchTable<double> loss_sums_;  // by step, over the microbatches so far
   std::vector<double> chain_norms_;    // squared, by layer of the chain
   double gradient_norm_ = 0.0;

@@ -1,5 +1,6 @@
 #include "worker/training_run.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -97,6 +98,12 @@ absl::Status TrainingRun::LoadCheckpoint() {
 }
 
 absl::Status TrainingRun::OpenEdges() {
+  if (BoundaryBytes(plan_.job) > environment_.limits.tensor_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "an activation of one microbatch has ", BoundaryBytes(plan_.job),
+        " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
+        " for a message; use more training.microbatches or a smaller model.gpt.context"));
+  }
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(OpenEdgesOf(local));
   PENSTOCK_ASSIGN_OR_RETURN(
       collectives_,
@@ -232,6 +239,7 @@ absl::Status TrainingRun::WaitForCheckpoint() {
 
 void TrainingRun::Stop(const std::string& reason) {
   const absl::Status status = absl::AbortedError(absl::StrCat("stopped: ", reason));
+  stopped_ = true;
   gate_.Cancel(status);
   environment_.transport.Cancel(status);
 }
@@ -290,7 +298,8 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
     v1::RunFailed& failed = *event.mutable_run_failed();
     failed.set_code(step.status().raw_code());
     failed.set_message(std::string(step.status().message()));
-    if (const auto peer = executor_->failed_peer()) failed.set_peer(plan_.workers[peer->value]);
+    const std::optional<WorkerId> peer = executor_->failed_peer();
+    if (peer.has_value() && !stopped_) failed.set_peer(plan_.workers[peer->value]);
   }
   environment_.events(std::move(event));
 }

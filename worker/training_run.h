@@ -5,6 +5,7 @@
 // Thread safety: as worker/run.h.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -77,6 +78,7 @@ class TrainingRun : public Run {
   Counter checkpoint_wait_ns_;
   int64_t memory_bytes_ = 0;
   int64_t saved_step_ = -1;  // of the last checkpoint begun in this run
+  std::atomic<bool> stopped_ = false;
 };
 
 }  // namespace penstock

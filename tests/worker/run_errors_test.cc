@@ -205,6 +205,17 @@ TEST_F(RunErrors, Stop_InMidRun_AbortsAllWithTheReason) {
   for (const absl::Status& status : made.Join()) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted, HasSubstr("the user cancelled")));
   }
+  // The first that was stopped blames nobody.
+  EXPECT_TRUE(made.events(0).back().run_failed().peer().empty());
+}
+
+TEST_F(RunErrors, Prepare_ActivationOverTheLimit_SaysWhatToChange) {
+  ClusterOptions options = {.spec = SmallJob("1f1b"), .layers = EvenSplit(kLayers, 2)};
+  options.limits.tensor_bytes_max = 1000;
+  TestCluster cluster(options, files_);
+  EXPECT_THAT(cluster.prepared(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("1024 bytes"), HasSubstr("training.microbatches"))));
 }
 
 TEST_F(RunErrors, Reports_WhileTraining_AreConsistent) {

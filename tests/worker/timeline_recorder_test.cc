@@ -41,7 +41,8 @@ TEST(TimelineRecorder, Recent_WhileWriting_ReturnsOnlyWholeConsecutiveSpans) {
   std::thread writer([&] {
     for (int64_t n = 0; !stop; ++n) recorder.Record(Numbered(n));
   });
-  for (int round = 0; round < 2000; ++round) {
+  while (recorder.Recent().size() < 64) std::this_thread::yield();
+  for (int round = 0; round < 50'000; ++round) {
     const std::vector<Span> spans = recorder.Recent();
     for (size_t i = 0; i < spans.size(); ++i) {
       ASSERT_EQ(spans[i], Numbered(spans[i].start_ns / 10));
