@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 
 namespace penstock {
 namespace {
@@ -42,7 +42,7 @@ struct BufferPool::State {
   }
 
   Buffer::Block* TakeIdle(int64_t size_bytes) {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(mutex);
     const auto list = idle.find(size_bytes);
     if (list == idle.end() || list->second == nullptr) {
       return nullptr;
@@ -61,7 +61,7 @@ struct BufferPool::State {
     auto* block = new Buffer::Block;
     block->data = data;
     block->size_bytes = size_bytes;
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(mutex);
     idle.emplace(size_bytes, nullptr);  // so that giving it back allocates nothing
     ++stats.allocations;
     stats.bytes_held += size_bytes;
@@ -71,7 +71,7 @@ struct BufferPool::State {
   }
 
   void GiveBack(Buffer::Block* block) {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(mutex);
     Buffer::Block*& first = idle[block->size_bytes];
     block->next = first;
     first = block;
@@ -84,7 +84,7 @@ struct BufferPool::State {
   }
 
   MemorySource& source;
-  mutable absl::Mutex mutex;
+  mutable Mutex mutex;
   std::map<int64_t, Buffer::Block*> idle ABSL_GUARDED_BY(mutex);  // by size, most recent first
   Stats stats ABSL_GUARDED_BY(mutex);
 };
@@ -111,7 +111,7 @@ Tensor BufferPool::AcquireTensor(DType dtype, const Shape& shape) {
 }
 
 BufferPool::Stats BufferPool::stats() const {
-  absl::MutexLock lock(&state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->stats;
 }
 
