@@ -12,9 +12,9 @@
 namespace penstock {
 namespace {
 
-// Messages in flight per edge, where the schedule needs no more. More than the least that completes,
-// so that a worker that is a little ahead need not stop at once; an activation is small beside the
-// stash.
+// Messages in flight per edge, where the schedule needs no more. More than the least that
+// completes, so that a worker that is a little ahead need not stop at once; an activation is small
+// beside the stash.
 constexpr int64_t kChannelCapacityMin = 4;
 
 std::vector<double> EstimatedCosts(const Chain& chain) {

@@ -21,16 +21,16 @@ struct WorkerOffer {
   uint64_t incarnation = 0;
 };
 
-// How many workers `job` takes when `free` are free: what the spec asks for, or as many as there are
-// (at most one a layer). 0 if there are too few.
+// How many workers `job` takes when `free` are free: what the spec asks for, or as many as there
+// are (at most one a layer). 0 if there are too few.
 int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free);
 
-// The plan for `job` on all of `workers`, one stage each: consecutive layers so that the slowest stage
-// is as fast as possible by estimated cost, messages in flight as the schedule needs, and the digest of
-// everything that will be run from `first_step` on.
+// The plan for `job` on all of `workers`, one stage each: consecutive layers so that the slowest
+// stage is as fast as possible by estimated cost, messages in flight as the schedule needs, and the
+// digest of everything that will be run from `first_step` on.
 //
-// Errors: InvalidArgument naming the key (the job cannot run in so many stages), FailedPrecondition (the
-// schedule does not verify).
+// Errors: InvalidArgument naming the key (the job cannot run in so many stages), FailedPrecondition
+// (the schedule does not verify).
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,
                                   absl::Span<const WorkerOffer> workers, int64_t first_step,
                                   absl::Span<const int64_t> extra_cuts);

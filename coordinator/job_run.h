@@ -4,15 +4,17 @@
 //                 |           | cancel: DRAINING -> CANCELLED (or SUCCEEDED at the last step)
 //                 +-----------+--------> FAILED, CANCELLED: all workers are stopped
 //
-// PREPARING is three phases: find the checkpoint to start from, prepare all workers, start all workers.
-// A drain is two: all workers hold and name a step; all are told to cut at the largest. After the last
-// worker's RunDone the run ends with its commits and its timeline. Failure of any worker stops all
-// others; the job fails with the name of the worker that failed first (blame.h).
+// PREPARING is three phases: find the checkpoint to start from, prepare all workers, start all
+// workers. A drain is two: all workers hold and name a step; all are told to cut at the largest.
+// After the last worker's RunDone the run ends with its commits and its timeline. Failure of any
+// worker stops all others; the job fails with the name of the worker that failed first (blame.h).
 //
-// The public state is final as soon as it is terminal; workers stay taken until each has confirmed to
-// have stopped, is lost, or the stop times out. What belongs to another epoch than the run's is refused.
+// The public state is final as soon as it is terminal; workers stay taken until each has confirmed
+// to have stopped, is lost, or the stop times out. What belongs to another epoch than the run's is
+// refused.
 //
-// A state machine without clock or I/O (effects.h); thread-compatible. Invariants (CheckInvariants):
+// A state machine without clock or I/O (effects.h); thread-compatible. Invariants
+// (CheckInvariants):
 //   1. a terminal state never changes, and a job in one has an end time;
 //   2. StartRun is asked for at most once of each worker, and only after all were prepared;
 //   3. a job that ended otherwise than by all workers' RunDone has asked all of them to stop;
@@ -57,8 +59,9 @@ std::string JobStateName(v1::JobState state);
 
 class JobRun {
  public:
-  // Takes over a QUEUED record. `last_sequence`: of the events published for it so far. REQUIRES: `job`
-  // is the record's spec, resolved; `effects` outlives the run and receives what is to be done.
+  // Takes over a QUEUED record. `last_sequence`: of the events published for it so far. REQUIRES:
+  // `job` is the record's spec, resolved; `effects` outlives the run and receives what is to be
+  // done.
   JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job, JobRunLimits limits,
          CoordinatorEffects& effects);
 
@@ -89,8 +92,8 @@ class JobRun {
   void Begin(absl::Span<const WorkerOffer> workers, Now now);
   void OnStartFound(const absl::StatusOr<FoundStart>& found, Now now);
   void OnAnswer(const CallAnswer& answer, Now now);
-  // Takes the events from number `first_sequence` on that it does not have yet. Returns the number of
-  // the first one it lacks. REQUIRES: `worker_index` comes from IndexOf.
+  // Takes the events from number `first_sequence` on that it does not have yet. Returns the number
+  // of the first one it lacks. REQUIRES: `worker_index` comes from IndexOf.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
                    absl::Span<const v1::RunEvent* const> events, Now now);
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
@@ -98,8 +101,8 @@ class JobRun {
                     Now now);
   void OnCommitted(int64_t step, const absl::StatusOr<std::string>& directory, Now now);
   void OnTimelineGathered(Now now);
-  // Ends the job as soon as it can be done without losing a step. Without effect once it is terminal or
-  // draining.
+  // Ends the job as soon as it can be done without losing a step. Without effect once it is
+  // terminal or draining.
   void Cancel(const std::string& reason, Now now);
   void Tick(Now now);
 

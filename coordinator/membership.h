@@ -1,8 +1,8 @@
 // Membership: which workers there are, told apart by incarnation, and which of them are alive.
 //
-// A worker registers, then says "still alive" all the time; silence beyond the timeout makes it lost.
-// A worker that registers with another incarnation is a restarted process: the old one has departed
-// and whatever it did is over.
+// A worker registers, then says "still alive" all the time; silence beyond the timeout makes it
+// lost. A worker that registers with another incarnation is a restarted process: the old one has
+// departed and whatever it did is over.
 //
 // A state machine without clock or I/O; thread-compatible. Invariants (CheckInvariants):
 //   1. the key of a member is its name;
@@ -52,7 +52,8 @@ class Membership {
   // alive. Idempotent for one incarnation.
   //
   // Errors: InvalidArgument (no name or address), FailedPrecondition (protocol versions differ),
-  // AlreadyExists (an alive worker has this name and another address), ResourceExhausted (too many).
+  // AlreadyExists (an alive worker has this name and another address), ResourceExhausted (too
+  // many).
   absl::StatusOr<std::optional<Departure>> Register(const v1::RegisterWorkerRequest& request,
                                                     int64_t now_ns);
 

@@ -17,8 +17,8 @@ namespace penstock {
 
 class RunProgress {
  public:
-  // Points of a curve kept; beyond it every second one is dropped, and so on. Two curves of this length
-  // fit into one control message.
+  // Points of a curve kept; beyond it every second one is dropped, and so on. Two curves of this
+  // length fit into one control message.
   static constexpr int kLossPointsMax = 8192;
 
   explicit RunProgress(int64_t first_step) : step_(first_step) {}

@@ -1,5 +1,5 @@
-// The largest numbers a job may hold. They bound memory and keep products of sizes within 64 bits; they
-// are no statement about what is sensible.
+// The largest numbers a job may hold. They bound memory and keep products of sizes within 64 bits;
+// they are no statement about what is sensible.
 #pragma once
 
 #include <cstddef>

@@ -49,8 +49,8 @@ struct ResolvedJob {
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
 
 // Checks that the job can run as a pipeline of `stages` stages.
-// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, or what
-// the method refuses (tied weights on two workers, too few microbatches).
+// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, or
+// what the method refuses (tied weights on two workers, too few microbatches).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // Where a run drains. Ascending; the last one is the end of the job.
@@ -61,14 +61,14 @@ struct Cut {
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
-// The cuts of `spec` after `first_step`, the drains of earlier runs (`extra_cuts`, in any order) among
-// them; none if the job is done by then. They are constants of the job: part of the schedule digest
-// and of the serial reference.
+// The cuts of `spec` after `first_step`, the drains of earlier runs (`extra_cuts`, in any order)
+// among them; none if the job is done by then. They are constants of the job: part of the schedule
+// digest and of the serial reference.
 std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts);
 
-// The schedule's options for this job on `topology`. A tied head that lives on another stage than the
-// embedding makes a REDUCE group of the two.
+// The schedule's options for this job on `topology`. A tied head that lives on another stage than
+// the embedding makes a REDUCE group of the two.
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology);
 
 }  // namespace penstock

@@ -8,12 +8,12 @@
 
 namespace penstock {
 
-// Inserted, removed, replaced and swapped neighbouring characters between `a` and `b` (the restricted
-// Damerau-Levenshtein distance).
+// Inserted, removed, replaced and swapped neighbouring characters between `a` and `b` (the
+// restricted Damerau-Levenshtein distance).
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The nearest of `names` to `typed`, the first among equals, or an empty string if none is close: at
-// most one edit in three characters, and at most three edits.
+// The nearest of `names` to `typed`, the first among equals, or an empty string if none is close:
+// at most one edit in three characters, and at most three edits.
 std::string NearestName(absl::string_view typed, const std::vector<std::string>& names);
 
 }  // namespace penstock

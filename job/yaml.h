@@ -1,7 +1,7 @@
 // Job files: YAML for one JobSpec.
 //
-// The keys are the message's field names; nothing is listed twice: the reader walks the message's own
-// description, so a new field of job.proto is readable at once.
+// The keys are the message's field names; nothing is listed twice: the reader walks the message's
+// own description, so a new field of job.proto is readable at once.
 #pragma once
 
 #include <string>
@@ -14,8 +14,9 @@ namespace penstock {
 
 // Parses, fills in defaults and validates. `file_name` is for messages.
 //
-// Errors: InvalidArgument as "FILE:LINE:COLUMN: training.stepz: unknown key; did you mean steps?" (also:
-// wrong type with expected and got, duplicate key, two kinds of one choice, not YAML, too large or deep).
+// Errors: InvalidArgument as "FILE:LINE:COLUMN: training.stepz: unknown key; did you mean steps?"
+// (also: wrong type with expected and got, duplicate key, two kinds of one choice, not YAML, too
+// large or deep).
 absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name);
 
 // Reads the file (at most 1 MiB), then as above. Errors also: NotFound.

@@ -1,11 +1,9 @@
 #include "job/yaml_message.h"
 
-#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <cmath>
 #include <limits>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "job/suggest.h"
+#include "job/yaml_limits.h"
 
 namespace penstock {
 namespace {
@@ -27,91 +26,6 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
-
-std::string Place(const std::string& file_name, const YAML::Mark& mark) {
-  return mark.is_null() ? file_name
-                        : absl::StrCat(file_name, ":", mark.line + 1, ":", mark.column + 1);
-}
-
-// Index of the first byte that is not part of well-formed UTF-8, or npos.
-size_t FindInvalidUtf8(absl::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t k) { return static_cast<uint8_t>(text[i + k]); };
-    const int length = byte(0) < 0x80   ? 1
-                       : byte(0) < 0xC2 ? 0
-                       : byte(0) < 0xE0 ? 2
-                       : byte(0) < 0xF0 ? 3
-                       : byte(0) < 0xF5 ? 4
-                                        : 0;
-    if (length == 0 || i + length > text.size() || byte(0) == 0) {
-      return i;
-    }
-    for (int k = 1; k < length; ++k) {
-      if ((byte(k) & 0xC0) != 0x80) {
-        return i;
-      }
-    }
-    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-    if ((byte(0) == 0xE0 && byte(1) < 0xA0) || (byte(0) == 0xED && byte(1) >= 0xA0) ||
-        (byte(0) == 0xF0 && byte(1) < 0x90) || (byte(0) == 0xF4 && byte(1) >= 0x90)) {
-      return i;
-    }
-    i += length;
-  }
-  return absl::string_view::npos;
-}
-
-// Looks at a document before a tree is made of it: counts levels, finds anchors and aliases.
-class LimitChecker final : public YAML::EventHandler {
- public:
-  explicit LimitChecker(const std::string& file_name) : file_name_(file_name) {}
-
-  const absl::Status& status() const { return status_; }
-
-  void OnDocumentStart(const YAML::Mark&) override {}
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { Visit(mark, anchor); }
-  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { RefuseAlias(mark); }
-  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
-                const std::string&) override {
-    Visit(mark, anchor);
-  }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
-                       YAML::EmitterStyle::value) override {
-    Enter(mark, anchor);
-  }
-  void OnSequenceEnd() override { --depth_; }
-  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
-    Enter(mark, anchor);
-  }
-  void OnMapEnd() override { --depth_; }
-
- private:
-  void Fail(const YAML::Mark& mark, absl::string_view what) {
-    if (status_.ok()) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(Place(file_name_, mark), ": ", what));
-    }
-  }
-  void RefuseAlias(const YAML::Mark& mark) {
-    Fail(mark, "anchors (&) and aliases (*) are not allowed here; write the value out");
-  }
-  void Visit(const YAML::Mark& mark, YAML::anchor_t anchor) {
-    if (anchor != 0) {
-      RefuseAlias(mark);
-    }
-  }
-  void Enter(const YAML::Mark& mark, YAML::anchor_t anchor) {
-    Visit(mark, anchor);
-    if (++depth_ > kYamlDepthMax) {
-      Fail(mark, absl::StrCat("more than ", kYamlDepthMax, " levels of nesting"));
-    }
-  }
-
-  const std::string& file_name_;
-  absl::Status status_;
-  int depth_ = 0;
-};
 
 // Walks a tree and a message's description side by side.
 class MessageReader {
@@ -124,8 +38,8 @@ class MessageReader {
  private:
   absl::Status Error(const YAML::Node& node, const std::string& path,
                      absl::string_view what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Place(file_name_, node.Mark()), ": ", path.empty() ? "" : path + ": ", what));
+    return absl::InvalidArgumentError(absl::StrCat(PlaceOf(file_name_, node.Mark()), ": ",
+                                                   path.empty() ? "" : path + ": ", what));
   }
   absl::Status WrongType(const YAML::Node& node, const std::string& path,
                          absl::string_view expected) const;
@@ -229,7 +143,7 @@ absl::Status MessageReader::ReadMessage(const YAML::Node& node, const std::strin
     if (field == nullptr) {
       return UnknownKey(key, key_path, descriptor);
     }
-    const auto [position, inserted] = positions_.emplace(key_path, Place(file_name_, key.Mark()));
+    const auto [position, inserted] = positions_.emplace(key_path, PlaceOf(file_name_, key.Mark()));
     if (!inserted) {
       return Error(key, key_path, absl::StrCat("given twice, first at ", position->second));
     }
@@ -370,51 +284,16 @@ absl::Status MessageReader::ReadScalar(const YAML::Node& node, const std::string
   return absl::InternalError(absl::StrCat(path, ": unknown kind of field"));
 }
 
-absl::Status CheckText(absl::string_view text, const std::string& file_name) {
-  if (static_cast<int64_t>(text.size()) > kYamlBytesMax) {
-    return absl::InvalidArgumentError(absl::StrFormat("%s: has %d bytes; at most %d are read",
-                                                      file_name, text.size(), kYamlBytesMax));
-  }
-  const size_t bad = FindInvalidUtf8(text);
-  if (bad != absl::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: byte %d (0x%02x) is not UTF-8 text", file_name, bad, static_cast<uint8_t>(text[bad])));
-  }
-  return absl::OkStatus();
-}
-
-// Loads the only document of `text` after checking its limits. May throw YAML::Exception.
-absl::StatusOr<YAML::Node> LoadDocument(absl::string_view text, const std::string& file_name) {
-  const std::string copy(text);
-  std::istringstream stream(copy);
-  YAML::Parser parser(stream);
-  LimitChecker checker(file_name);
-  if (!parser.HandleNextDocument(checker)) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ": is empty"));
-  }
-  PENSTOCK_RETURN_IF_ERROR(checker.status());
-  if (parser.HandleNextDocument(checker)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": holds more than one document (\"---\"); keep one"));
-  }
-  YAML::Node node = YAML::Load(copy);
-  if (node.IsNull()) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ": is empty"));
-  }
-  return node;
-}
-
 }  // namespace
 
 absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_name, Message& message,
                              YamlPositions& positions) {
-  PENSTOCK_RETURN_IF_ERROR(CheckText(text, file_name));
   try {
-    PENSTOCK_ASSIGN_OR_RETURN(const YAML::Node node, LoadDocument(text, file_name));
+    PENSTOCK_ASSIGN_OR_RETURN(const YAML::Node node, LoadYamlDocument(text, file_name));
     return MessageReader(file_name, positions).ReadMessage(node, "", message);
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(
-        absl::StrCat(Place(file_name, error.mark), ": not YAML: ", error.msg));
+        absl::StrCat(PlaceOf(file_name, error.mark), ": not YAML: ", error.msg));
   }
 }
 

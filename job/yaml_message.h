@@ -1,8 +1,8 @@
 // Reads YAML into any protobuf message by walking the message's own description.
 //
 // Keys are field names, sub-messages are mappings, repeated fields are lists, enum values are named
-// as in the .proto file. A document has at most kYamlBytesMax bytes and kYamlDepthMax levels; anchors
-// and aliases are refused, so that a small text cannot stand for a large tree.
+// as in the .proto file. A document has at most kYamlBytesMax bytes and kYamlDepthMax levels;
+// anchors and aliases are refused, so that a small text cannot stand for a large tree.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ using YamlPositions = std::map<std::string, std::string>;
 // Sets the fields of `message` that `text` names; notes their places in `positions`. `file_name` is
 // for messages.
 //
-// Errors: InvalidArgument as "FILE:LINE:COLUMN: KEY: what is wrong": not YAML, not UTF-8, too large or
-// deep, unknown key (with the nearest known one), wrong type, out of range, duplicate key, two kinds
-// of one choice.
+// Errors: InvalidArgument as "FILE:LINE:COLUMN: KEY: what is wrong": not YAML, not UTF-8, too large
+// or deep, unknown key (with the nearest known one), wrong type, out of range, duplicate key, two
+// kinds of one choice.
 absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_name,
                              google::protobuf::Message& message, YamlPositions& positions);
 

@@ -1,5 +1,5 @@
-// CheckpointKeeper: the coordinator's work on checkpoint directories, on a thread of its own, because
-// committing reads back what was written.
+// CheckpointKeeper: the coordinator's work on checkpoint directories, on a thread of its own,
+// because committing reads back what was written.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace penstock {
 // Where a job starts. Clears up what dead attempts left under `find.root`.
 //
 // Errors: NotFound (resume names no checkpoint), DataLoss (there are some, but none is whole),
-// InvalidArgument (it is of another model or data), FailedPrecondition (a new job must not write among the
-// checkpoints of an older one).
+// InvalidArgument (it is of another model or data), FailedPrecondition (a new job must not write
+// among the checkpoints of an older one).
 absl::StatusOr<FoundStart> FindStart(Files& files, const FindCheckpoint& find);
 
 // Thread safety: Perform from any thread.

@@ -1,4 +1,5 @@
-// What the coordinator shows Prometheus: jobs and workers by state, and how far each job under way is.
+// What the coordinator shows Prometheus: jobs and workers by state, and how far each job under way
+// is.
 //
 // Pure functions.
 #pragma once

@@ -1,5 +1,5 @@
-// CoordinatorServer: a whole coordinator in one object, for penstock-coordinator and for the cluster that
-// `penstock train` keeps in its own process.
+// CoordinatorServer: a whole coordinator in one object, for penstock-coordinator and for the
+// cluster that `penstock train` keeps in its own process.
 //
 //   handlers (task pool) ── ask ──▶ EventLoop: Coordinator (pure), JobStore
 //                                       │ effects
@@ -47,8 +47,8 @@ class CoordinatorServer {
   // Opens the store, takes back its jobs, listens and serves.
   // REQUIRES: `clock` and `files` outlive the server.
   // Errors: FailedPrecondition (the address is taken, or another coordinator uses the state file),
-  // DataLoss (the state file is damaged), Unimplemented (it is of a later version), those of opening a
-  // file.
+  // DataLoss (the state file is damaged), Unimplemented (it is of a later version), those of
+  // opening a file.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(CoordinatorServerOptions options,
                                                                   Clock& clock, Files& files);
   // Shutdown().
@@ -59,9 +59,10 @@ class CoordinatorServer {
   // Where it listens, with the port that was found.
   HostPort address() const;
 
-  // Takes no new jobs and drains those under way: each is cut at its next step boundary, saved if it has
-  // a checkpoint directory, and ended. Jobs that wait stay in the store. Returns when nothing is under
-  // way any more. Errors: DeadlineExceeded after `timeout`; Drain may be called again.
+  // Takes no new jobs and drains those under way: each is cut at its next step boundary, saved if
+  // it has a checkpoint directory, and ended. Jobs that wait stay in the store. Returns when
+  // nothing is under way any more. Errors: DeadlineExceeded after `timeout`; Drain may be called
+  // again.
   absl::Status Drain(absl::Duration timeout);
 
   // Stops serving at once. Runs under way are left to their workers, which notice. Idempotent.

@@ -64,8 +64,8 @@ class EventPull {
           PENSTOCK_ASSIGN_OR_RETURN(page.events, store.ReadEvents(job_id, after, kEventsPerPage));
           PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSummary summary, coordinator.FindSummary(job_id));
           if (page.events.empty() && IsTerminal(summary.state())) {
-            // The last event of a job says that it has ended, so there are none to come, unless they
-            // could not be stored yet.
+            // The last event of a job says that it has ended, so there are none to come, unless
+            // they could not be stored yet.
             PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse stored, store.ReadRecord(job_id));
             page.ended = IsTerminal(stored.summary().state());
           }
@@ -142,8 +142,8 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                        return v1::HeartbeatResponse();
                      });
                });
-  // Acknowledged at any time: an event that could not be stored yet is kept and tried again, while a
-  // worker that repeats it for ever would be of no use.
+  // Acknowledged at any time: an event that could not be stored yet is kept and tried again, while
+  // a worker that repeats it for ever would be of no use.
   server.Unary(registry, &Registry::RequestReportRun,
                [&loop](const v1::ReportRunRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::ReportRunResponse>(

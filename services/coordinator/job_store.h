@@ -1,11 +1,13 @@
-// JobStore: what must survive the coordinator, in SQLite: job records, their events, their timelines.
+// JobStore: what must survive the coordinator, in SQLite: job records, their events, their
+// timelines.
 //
 //   jobs(number, job_id, idempotency_key, record, timeline)   number: order of submission
 //   events(job_id, sequence, event)
 //
-// Messages are kept as protobuf bytes, so old records stay readable as fields are added. user_version is
-// the version of the tables. Writes go through a write-ahead log; a record is on the disk when Write
-// returns, a mere step event may be lost with the machine (not with the process).
+// Messages are kept as protobuf bytes, so old records stay readable as fields are added.
+// user_version is the version of the tables. Writes go through a write-ahead log; a record is on
+// the disk when Write returns, a mere step event may be lost with the machine (not with the
+// process).
 //
 // Thread-compatible: one thread at a time.
 #pragma once
@@ -38,8 +40,8 @@ class JobStore {
   };
 
   // Opens or creates `path`; an empty one is kept in memory.
-  // Errors: NotFound (no such directory), PermissionDenied, FailedPrecondition (another process has it
-  // open), DataLoss (damaged, or not a job store), Unimplemented (of a later version).
+  // Errors: NotFound (no such directory), PermissionDenied, FailedPrecondition (another process has
+  // it open), DataLoss (damaged, or not a job store), Unimplemented (of a later version).
   static absl::StatusOr<JobStore> Open(const std::string& path);
 
   // Everything or nothing. Writing something again changes nothing.

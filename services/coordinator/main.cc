@@ -1,7 +1,7 @@
 // penstock-coordinator: plans jobs, assigns stages to workers, watches them, keeps the records.
 //
-// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), metrics. The
-// first SIGTERM or SIGINT drains, the second ends at once.
+// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), metrics.
+// The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>

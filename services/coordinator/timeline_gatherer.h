@@ -1,7 +1,8 @@
 // TimelineGatherer: the timelines of all workers of a run as one, on the coordinator's clock.
 //
-// A worker answers with its own clock's time; its offset is taken from the middle of the round trip, so
-// it is right within half of one. Processes of one machine share a clock, where the offset is near zero.
+// A worker answers with its own clock's time; its offset is taken from the middle of the round
+// trip, so it is right within half of one. Processes of one machine share a clock, where the offset
+// is near zero.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ struct WorkerTimeline {
   int64_t offset_ns = 0;
 };
 
-// Puts them on one clock, in order of their start. Beyond `spans_max` the oldest are left out, up to the
-// same moment on all workers.
+// Puts them on one clock, in order of their start. Beyond `spans_max` the oldest are left out, up
+// to the same moment on all workers.
 v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& workers,
                                        int64_t spans_max);
 
@@ -38,8 +39,8 @@ class TimelineGatherer {
   // REQUIRES: both outlive the gathering.
   TimelineGatherer(Clock& clock, WorkerCalls& calls) : clock_(clock), calls_(calls) {}
 
-  // Asks all workers of `plan`; those that do not answer have no spans. `done` is called exactly once, on
-  // a polling thread.
+  // Asks all workers of `plan`; those that do not answer have no spans. `done` is called exactly
+  // once, on a polling thread.
   void Gather(const std::string& job_id, const v1::Plan& plan,
               std::function<void(v1::GetTimelineResponse)> done);
 

@@ -1,7 +1,7 @@
 // WorkerCaller: performs CallWorker effects: attempts, deadlines, retries.
 //
-// All calls are idempotent, so a call whose answer was lost is made again. The answer goes to the loop
-// as an event.
+// All calls are idempotent, so a call whose answer was lost is made again. The answer goes to the
+// loop as an event.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// WorkerCalls: calls to workers that come back on a polling thread, and that can be cancelled together
-// when the process ends, so that ending does not wait for the longest deadline.
+// WorkerCalls: calls to workers that come back on a polling thread, and that can be cancelled
+// together when the process ends, so that ending does not wait for the longest deadline.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -31,8 +31,8 @@ class WorkerCalls {
   WorkerCalls(const WorkerCalls&) = delete;
   WorkerCalls& operator=(const WorkerCalls&) = delete;
 
-  // Calls `method` (such as &v1::WorkerControl::Stub::AsyncStartRun) of the worker at `address`. `done`
-  // is called exactly once, on the polling thread, and must only enqueue.
+  // Calls `method` (such as &v1::WorkerControl::Stub::AsyncStartRun) of the worker at `address`.
+  // `done` is called exactly once, on the polling thread, and must only enqueue.
   template <typename Base, typename Request, typename Response>
   void Start(const std::string& worker, const std::string& address,
              std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Base::*method)(

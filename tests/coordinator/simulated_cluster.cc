@@ -262,8 +262,8 @@ void SimulatedCluster::FailRunIfTraining(int worker, const std::string& message)
   }
 }
 
-// Whoever trains with `worker` loses its connection, each after a delay of its own; its own neighbours
-// lose it in turn, so who is named depends on who noticed what first.
+// Whoever trains with `worker` loses its connection, each after a delay of its own; its own
+// neighbours lose it in turn, so who is named depends on who noticed what first.
 void SimulatedCluster::FailNeighbours(int worker) {
   const Worker& failed = workers_[worker];
   if (failed.state != Worker::State::kRunning) {

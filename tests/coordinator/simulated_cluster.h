@@ -59,8 +59,8 @@ class SimulatedCluster {
   // What FindCheckpoint finds.
   absl::StatusOr<FoundStart> found_start = FoundStart{};
 
-  // Runs until no job is under way or waits, or `limit_ms` of virtual time have passed. Returns whether
-  // all jobs are over.
+  // Runs until no job is under way or waits, or `limit_ms` of virtual time have passed. Returns
+  // whether all jobs are over.
   bool RunUntilOver(int64_t limit_ms);
   void RunFor(int64_t ms);
 

@@ -1,5 +1,6 @@
-// Random histories: losses, duplicates, delays, crashes, restarts, freezes and cancels, by seed. After
-// every event the invariants hold, and in the end every job is over and nobody trains any more.
+// Random histories: losses, duplicates, delays, crashes, restarts, freezes and cancels, by seed.
+// After every event the invariants hold, and in the end every job is over and nobody trains any
+// more.
 //
 // PENSTOCK_SEED=N runs one seed.
 #include <gmock/gmock.h>

@@ -28,8 +28,8 @@ TEST(ParseJobYaml, GoodJob_HasTheValuesOfTheFile) {
   EXPECT_EQ(job.checkpoint().keep(), 2);
 }
 
-// One change to the good job, and what is said about it. The golden file is the list of everything a
-// user can read after a mistake.
+// One change to the good job, and what is said about it. The golden file is the list of everything
+// a user can read after a mistake.
 TEST(ParseJobYaml, Mistakes_GetTheMessagesOfTheGoldenFile) {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {"steps: 400", "stepz: 400"},

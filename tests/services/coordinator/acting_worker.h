@@ -1,5 +1,5 @@
-// ActingWorker: a worker over real gRPC that trains nothing: it registers, sends heartbeats, answers
-// WorkerControl, and reports steps at a given pace. For tests of the coordinator alone.
+// ActingWorker: a worker over real gRPC that trains nothing: it registers, sends heartbeats,
+// answers WorkerControl, and reports steps at a given pace. For tests of the coordinator alone.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once

@@ -1,0 +1,23 @@
+// Loading a YAML document from a text that may be hostile: limits are checked before a tree is made.
+//
+// For yaml_message.cc alone: the only two files that see yaml-cpp.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace penstock {
+
+// "FILE:LINE:COLUMN", or the file alone if the mark says nothing.
+std::string PlaceOf(const std::string& file_name, const YAML::Mark& mark);
+
+// The only document of `text`, within the limits of yaml_message.h. May throw YAML::Exception.
+// Errors: InvalidArgument (not UTF-8, too large, too deep, anchors or aliases, empty, more than one
+// document).
+absl::StatusOr<YAML::Node> LoadYamlDocument(absl::string_view text, const std::string& file_name);
+
+}  // namespace penstock
