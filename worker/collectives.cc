@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "worker/acquire.h"
 #include "worker/limits.h"
 
 namespace penstock {
@@ -86,7 +87,7 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
 absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, ActionTimer& timer) {
   PENSTOCK_CHECK(embedding != nullptr || head != nullptr);
   if (embedding != nullptr && head != nullptr) {
-    ReduceLocally(*embedding, *head);
+    PENSTOCK_RETURN_IF_ERROR(ReduceLocally(*embedding, *head));
     timer.Lap(Lane::kCollective);
     return absl::OkStatus();
   }
@@ -101,11 +102,13 @@ absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, ActionTimer&
   return absl::OkStatus();
 }
 
-void Collectives::ReduceLocally(Stage& embedding, Stage& head) {
+absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
   const Tensor embedding_part = embedding.TiedGradient();
   const Tensor head_part = head.TiedGradient();
-  Tensor host = host_pool_.AcquireTensor(embedding_part.dtype, embedding_part.shape);
-  Tensor copy = backend_.pool().AcquireTensor(embedding_part.dtype, embedding_part.shape);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor host,
+                            AcquireTensor(host_pool_, embedding_part.dtype, embedding_part.shape));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype, embedding_part.shape));
   backend_.CopyToHost(host.data<void>(), embedding_part.data<void>(), host.size_bytes());
   backend_.CopyToDevice(copy.data<void>(), host.data<void>(), copy.size_bytes());
   embedding.SetTiedGradient(head_part, embedding_part);
@@ -115,16 +118,17 @@ void Collectives::ReduceLocally(Stage& embedding, Stage& head) {
     embedding.LayerSquaredNorms(absl::MakeSpan(norms));
     embedding_squared_norm_ = norms.front();
   }
+  return absl::OkStatus();
 }
 
 // The gradient is copied before it is sent, because it changes while the network may still read it.
 absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, ActionTimer& timer) {
   const Tensor part = own.TiedGradient();
-  Tensor copy = host_pool_.AcquireTensor(part.dtype, part.shape);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor copy, AcquireTensor(host_pool_, part.dtype, part.shape));
   backend_.CopyToHost(copy.data<void>(), part.data<void>(), copy.size_bytes());
   PENSTOCK_RETURN_IF_ERROR(Send(link, copy));
   PENSTOCK_ASSIGN_OR_RETURN(Tensor received, Receive(link, part.dtype, part.shape, timer));
-  Tensor other = backend_.pool().AcquireTensor(part.dtype, part.shape);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor other, AcquireTensor(backend_.pool(), part.dtype, part.shape));
   backend_.CopyToDevice(other.data<void>(), received.data<void>(), other.size_bytes());
   if (own.has_head()) {
     own.SetTiedGradient(part, other);
@@ -212,7 +216,8 @@ absl::StatusOr<Tensor> Collectives::Receive(Link& link, DType dtype, const Shape
 
 absl::Status Collectives::SendDoubles(Link& link, absl::Span<const double> values) {
   const auto count = static_cast<int64_t>(values.size());
-  Tensor tensor = host_pool_.AcquireTensor(DType::kI32, {count * kWordsPerDouble});
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
+                            AcquireTensor(host_pool_, DType::kI32, {count * kWordsPerDouble}));
   std::memcpy(tensor.data<void>(), values.data(), count * kDoubleBytes);
   return Send(link, tensor);
 }

@@ -83,7 +83,7 @@ class Collectives {
   absl::Status SendDoubles(Link& link, absl::Span<const double> values);
   absl::Status ReceiveDoubles(Link& link, absl::Span<double> values, ActionTimer& timer);
 
-  void ReduceLocally(Stage& embedding, Stage& head);
+  absl::Status ReduceLocally(Stage& embedding, Stage& head);
   absl::Status ReduceWithPeer(Stage& own, Link& link, ActionTimer& timer);
   absl::Status ShareEmbeddingNorm(Stage& own, Link& link, ActionTimer& timer);
   void CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Span<double> packed, bool pack);

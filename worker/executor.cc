@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/clip.h"
+#include "worker/acquire.h"
 #include "worker/update_rule.h"
 
 namespace penstock {
@@ -176,9 +177,16 @@ absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& t
 
 absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effect& effect) {
   Stage& stage = *local.stage;
-  const Tensor input = stage.has_embedding() ? ReadTokens(TokenRole::kInput, microbatch)
-                                             : local.inputs.Take(microbatch);
-  const Tensor targets = stage.has_head() ? ReadTokens(TokenRole::kTarget, microbatch) : Tensor();
+  Tensor input;
+  Tensor targets;
+  if (stage.has_embedding()) {
+    PENSTOCK_ASSIGN_OR_RETURN(input, ReadTokens(TokenRole::kInput, microbatch));
+  } else {
+    input = local.inputs.Take(microbatch);
+  }
+  if (stage.has_head()) {
+    PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(TokenRole::kTarget, microbatch));
+  }
   if (stage.has_embedding() || stage.has_head()) timer_.Lap(Lane::kWait, Wait::kData);
 
   absl::StatusOr<Tensor> output =
@@ -302,7 +310,7 @@ void Executor::ReportStep(const Effect& effect, double learning_rate) {
                   .gradient_norm = gradient_norm_});
 }
 
-Tensor Executor::ReadTokens(TokenRole role, int64_t microbatch) {
+absl::StatusOr<Tensor> Executor::ReadTokens(TokenRole role, int64_t microbatch) {
   const BatchShape& shape = parts_.job.microbatch;
   const int64_t first = FirstSample(parts_.job, microbatch);
   if (training_) {
@@ -310,7 +318,8 @@ Tensor Executor::ReadTokens(TokenRole role, int64_t microbatch) {
   } else {
     parts_.data->ReadValidation(first, role, absl::MakeSpan(tokens_));
   }
-  Tensor tensor = parts_.backend.pool().AcquireTensor(DType::kI32, {shape.batch, shape.time});
+  PENSTOCK_ASSIGN_OR_RETURN(
+      Tensor tensor, AcquireTensor(parts_.backend.pool(), DType::kI32, {shape.batch, shape.time}));
   parts_.backend.CopyToDevice(tensor.data<void>(), tokens_.data(), tensor.size_bytes());
   return tensor;
 }

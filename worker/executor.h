@@ -99,7 +99,7 @@ class Executor {
   absl::StatusOr<bool> EnterGate(int64_t microbatch, MicrobatchRange& range);
   absl::Status SwapProgram(Program& program, ProgramCursor& cursor, MicrobatchRange shorter);
 
-  Tensor ReadTokens(TokenRole role, int64_t microbatch);
+  absl::StatusOr<Tensor> ReadTokens(TokenRole role, int64_t microbatch);
   absl::Status TakeLoss(LocalStage& local, int64_t microbatch);
   absl::Status ClipFactorsOf(LocalStage& local, int64_t step);
   void ReportStep(const Effect& effect, double learning_rate);

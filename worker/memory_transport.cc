@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "worker/acquire.h"
 #include "worker/mailbox.h"
 
 namespace penstock {
@@ -178,7 +179,7 @@ class MemoryTransport : public Transport {
       const Tensor& sent = message->tensor;
       PENSTOCK_RETURN_IF_ERROR(CheckExpectation(
           edge_.id, expected, TensorExpectation{message->sequence, sent.dtype, sent.shape}));
-      Tensor received = pool_.AcquireTensor(sent.dtype, sent.shape);
+      PENSTOCK_ASSIGN_OR_RETURN(Tensor received, AcquireTensor(pool_, sent.dtype, sent.shape));
       std::memcpy(received.data<void>(), sent.data<void>(), sent.size_bytes());
       return received;
     }

@@ -10,6 +10,7 @@
 #include "compute/clip.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
+#include "worker/acquire.h"
 #include "worker/data_source.h"
 
 namespace penstock {
@@ -45,7 +46,7 @@ class Reference {
   void FinishStep(int64_t microbatches_end);
   absl::Status Finish();
 
-  Tensor Upload(const std::vector<int32_t>& tokens);
+  absl::StatusOr<Tensor> Upload(const std::vector<int32_t>& tokens);
   int64_t StepOf(int64_t microbatch) const { return microbatch / job_.microbatches + 1; }
 
   const ReferenceOptions& options_;
@@ -163,9 +164,9 @@ absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
   std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
   const int64_t first_sample = FirstSample(job_, microbatch);
   data_->ReadTraining(first_sample, TokenRole::kInput, absl::MakeSpan(tokens));
-  Tensor activation = Upload(tokens);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, Upload(tokens));
   data_->ReadTraining(first_sample, TokenRole::kTarget, absl::MakeSpan(tokens));
-  const Tensor targets = Upload(tokens);
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets, Upload(tokens));
 
   const MicrobatchId id(microbatch);
   for (size_t s = 0; s < stages_.size(); ++s) {
@@ -232,9 +233,9 @@ absl::StatusOr<double> Reference::Validate(int64_t step) {
   for (int64_t batch = 0; batch < job_.validation_batches; ++batch) {
     const int64_t first_window = FirstSample(job_, batch);
     data_->ReadValidation(first_window, TokenRole::kInput, absl::MakeSpan(tokens));
-    Tensor activation = Upload(tokens);
+    PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, Upload(tokens));
     data_->ReadValidation(first_window, TokenRole::kTarget, absl::MakeSpan(tokens));
-    const Tensor targets = Upload(tokens);
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets, Upload(tokens));
     for (SerialStage& serial : stages_) {
       Stage& stage = *serial.stage;
       PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Evaluate(stage.version(), activation,
@@ -257,9 +258,10 @@ absl::Status Reference::Finish() {
   return absl::OkStatus();
 }
 
-Tensor Reference::Upload(const std::vector<int32_t>& tokens) {
-  Tensor tensor =
-      backend_.pool().AcquireTensor(DType::kI32, {job_.microbatch.batch, job_.microbatch.time});
+absl::StatusOr<Tensor> Reference::Upload(const std::vector<int32_t>& tokens) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      Tensor tensor,
+      AcquireTensor(backend_.pool(), DType::kI32, {job_.microbatch.batch, job_.microbatch.time}));
   backend_.CopyToDevice(tensor.data<void>(), tokens.data(), tensor.size_bytes());
   return tensor;
 }
