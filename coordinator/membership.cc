@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "coordinator/effects.h"
 
 namespace penstock {
 
@@ -93,10 +92,14 @@ absl::Status Membership::Heartbeat(const std::string& worker, uint64_t incarnati
 
 std::vector<Departure> Membership::Expire(int64_t now_ns) {
   latest_ns_ = std::max(latest_ns_, now_ns);
+  const bool gap = expired_ns_.has_value() && now_ns - *expired_ns_ > 2 * expire_interval_ns();
   expired_ns_ = now_ns;
   const int64_t timeout_ns = limits_.heartbeat_timeout_ms * kNsPerMs;
   std::vector<Departure> departures;
   for (auto& [name, member] : members_) {
+    if (gap && member.alive) {
+      member.heard_ns = now_ns;
+    }
     if (member.alive && now_ns - member.heard_ns >= timeout_ns) {
       member.alive = false;
       departures.push_back(
@@ -116,6 +119,9 @@ std::optional<int64_t> Membership::NextExpiryNs() const {
       const int64_t expiry = member.heard_ns + limits_.heartbeat_timeout_ms * kNsPerMs;
       next = std::min(next.value_or(expiry), expiry);
     }
+  }
+  if (next.has_value() && expired_ns_.has_value()) {
+    next = std::min(*next, *expired_ns_ + expire_interval_ns());
   }
   return next;
 }
@@ -143,7 +149,7 @@ absl::Status Membership::CheckInvariants() const {
     if (name != member.registration.name()) {
       return absl::InternalError(absl::StrCat("member ", name, " has another name"));
     }
-    if (member.alive && expired_ns_ - member.heard_ns >= timeout_ns) {
+    if (member.alive && expired_ns_.value_or(0) - member.heard_ns >= timeout_ns) {
       return absl::InternalError(absl::StrCat("worker ", name, " is alive after the timeout"));
     }
     if (member.heard_ns > latest_ns_) {

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "coordinator/effects.h"
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
@@ -63,7 +64,7 @@ class Membership {
   // Marks those as lost that were silent for too long, and returns them.
   std::vector<Departure> Expire(int64_t now_ns);
 
-  // When Expire has something to do at the earliest; nothing if no worker is alive.
+  // When to call Expire next; nothing if no worker is alive.
   std::optional<int64_t> NextExpiryNs() const;
 
   // The member, or null. Valid until the next Register.
@@ -82,11 +83,14 @@ class Membership {
   // Makes room by forgetting the worker that has been lost for longest.
   absl::Status MakeRoom();
 
+  // Expire is called at least this often, and twice this time without is a gap.
+  int64_t expire_interval_ns() const { return limits_.heartbeat_timeout_ms * kNsPerMs / 4; }
+
   const MembershipLimits limits_;
   std::map<std::string, Member> members_;
   int64_t next_number_ = 0;
-  int64_t latest_ns_ = 0;   // the latest time that any call brought
-  int64_t expired_ns_ = 0;  // of the last Expire
+  int64_t latest_ns_ = 0;              // the latest time that any call brought
+  std::optional<int64_t> expired_ns_;  // of the last Expire
 };
 
 }  // namespace penstock

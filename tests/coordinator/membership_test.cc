@@ -87,6 +87,23 @@ TEST(Membership, Expire_ExactlyAtTheTimeout) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("counted as lost")));
 }
 
+// The coordinator was frozen for 10 s, and so heard of nobody; they are given time to be heard.
+TEST(Membership, Expire_AfterAGapOfItsOwn_LosesNobodyAtOnce) {
+  Membership membership({.heartbeat_timeout_ms = 3000});
+  ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
+  ASSERT_THAT(membership.Register(Worker("b", 1), Ms(0)), IsOk());
+  EXPECT_TRUE(membership.Expire(Ms(500)).empty());
+  EXPECT_EQ(membership.NextExpiryNs(), Ms(500 + 750)) << "called often, so that a gap is noticed";
+  EXPECT_TRUE(membership.Expire(Ms(10'500)).empty());
+  ASSERT_THAT(membership.Heartbeat("a", 1, Ms(10'600)), IsOk());
+  for (int64_t ms = 11'000; ms < 13'500; ms += 500) {
+    EXPECT_TRUE(membership.Expire(Ms(ms)).empty()) << ms;
+  }
+  const std::vector<Departure> departures = membership.Expire(Ms(13'500));
+  ASSERT_EQ(departures.size(), 1u);
+  EXPECT_EQ(departures[0].worker, "b");
+}
+
 TEST(Membership, TooMany_ForgetsTheLongestLost) {
   Membership membership({.heartbeat_timeout_ms = 3000, .workers_max = 2});
   ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
