@@ -56,6 +56,23 @@ absl::StatusOr<Timeline> DrawTimeline(CoordinatorClient& client, const std::stri
   return timeline;
 }
 
+// Watches the job to its end. A cluster that breaks down fails it: then the result so far, where the
+// coordinator of this process has one, with the reason.
+absl::StatusOr<v1::GetJobResponse> Follow(LocalCluster& cluster, CoordinatorClient& client,
+                                          const std::string& job_id, Interrupt& interrupt,
+                                          Console& console) {
+  const absl::StatusOr<v1::GetJobResponse> job =
+      FollowJob(client, job_id, interrupt, console, RealClock(),
+                {.on_interrupt = FollowOptions::OnInterrupt::kCancelJob,
+                 .health = [&] { return cluster.Health(); }});
+  if (job.ok() || absl::IsCancelled(job.status())) return job;
+  absl::StatusOr<v1::GetJobResponse> broken = client.GetJob(job_id);
+  if (!broken.ok()) return job.status();
+  broken->mutable_summary()->set_state(v1::JOB_STATE_FAILED);
+  broken->mutable_summary()->set_error(std::string(job.status().message()));
+  return broken;
+}
+
 absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Console& console) {
   // Signals are taken in before there are threads, and the supervisor is forked before there are any.
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
@@ -70,16 +87,15 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
                             CoordinatorClient::Connect(cluster->address()));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(train.spec));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
-                            FollowJob(client, job_id, interrupt, console, RealClock(),
-                                      {.on_interrupt = FollowOptions::OnInterrupt::kCancelJob,
-                                       .health = [&] { return cluster->Health(); }}));
+                            Follow(*cluster, client, job_id, interrupt, console));
   Timeline timeline;
-  if (!options.timeline_prefix.empty() && job.result().steps() > 0) {
+  const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
+  if (!options.timeline_prefix.empty() && !failed && job.result().steps() > 0) {
     const std::string title = absl::StrCat(job.summary().name(), ", ", job.summary().method());
     PENSTOCK_ASSIGN_OR_RETURN(
         timeline, DrawTimeline(client, job_id, title, options.timeline_prefix, console));
   }
-  cluster->Stop(LocalCluster::kStopGrace);
+  cluster->Stop(failed ? absl::ZeroDuration() : LocalCluster::kStopGrace);
   Print(job, timeline, options, console);
   return StatusOfEnd(job);
 }

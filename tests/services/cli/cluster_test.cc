@@ -34,7 +34,8 @@ class ClusterTest : public ::testing::Test {
     for (int worker = 0; worker < 2; ++worker) {
       workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
           Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
-          "--name", "worker-" + std::to_string(worker), "--data-root", job_.path()}));
+          "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads",
+          "1", "--metrics", "off"}));
     }
     ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 2; })) << address_;
   }

@@ -13,6 +13,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -89,7 +90,8 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                       "steps",       "tokens",          "wall_seconds",   "tokens_per_second",
                       "train_loss",  "validation_loss", "weights_sha256", "bubble_ratio",
                       "block_delay", "per_stage",       "job_id",         "state",
-                      "error",       "checkpoint",      "validations",    "extra_cuts"}));
+                      "error",       "checkpoint",      "validations",    "extra_cuts",
+                      "prediction"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);
@@ -125,7 +127,9 @@ TEST_F(TrainTest, Timeline_WritesPictureAndTrace) {
 }
 
 TEST_F(TrainTest, WorkerKilled_FailsWithinSecondsWithItsName) {
-  Process train(EndlessTrain(job_));
+  std::vector<std::string> arguments = EndlessTrain(job_);
+  arguments.push_back("--json");
+  Process train(arguments);
   ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << train.err();
   const std::vector<pid_t> workers = FindProcesses("penstock-worker --coordinator");
   pid_t victim = 0;
@@ -136,6 +140,7 @@ TEST_F(TrainTest, WorkerKilled_FailsWithinSecondsWithItsName) {
   kill(victim, SIGKILL);
   const ProcessResult result = train.Wait(std::chrono::seconds(10));
   EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(Json::parse(result.out)["state"], "failed");
   EXPECT_THAT(result.err, HasSubstr("worker-"));
   EXPECT_THAT(job_.Processes(), IsEmpty());
 }
@@ -177,7 +182,7 @@ TEST_F(TrainTest, Resume_AfterKill_SameWeightsAsUndisturbed) {
   EXPECT_EQ(Weights(train(job_.checkpoints())), undisturbed);
 }
 
-TEST_F(TrainTest, Interrupted_DrainsSavesAndReports_AndTheReferenceAgrees) {
+TEST_F(TrainTest, Interrupted_DrainsSavesAndReports) {
   std::vector<std::string> arguments = EndlessTrain(job_);
   arguments.push_back("--json");
   Process train(arguments);
@@ -192,6 +197,44 @@ TEST_F(TrainTest, Interrupted_DrainsSavesAndReports_AndTheReferenceAgrees) {
   EXPECT_EQ(json["extra_cuts"][0], json["steps"]);
   EXPECT_THAT(json["checkpoint"].get<std::string>(), HasSubstr(job_.checkpoints()));
   EXPECT_THAT(job_.Processes(), IsEmpty());
+}
+
+TEST_F(TrainTest, Interrupted_ThenResumed_EqualsTheReferenceWithThatCut) {
+  const std::vector<std::string> arguments =
+      job_.Train({"--method", "pipedream", "--workers", "2", "--steps", "600", "--set",
+                  "validation.every_steps=0", "--set", "checkpoint.every_steps=200", "--set",
+                  "checkpoint.directory=" + job_.checkpoints(), "--resume", "latest", "--json"});
+  Process train(arguments);
+  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << train.err();
+  train.Signal(SIGINT);
+  const ProcessResult drained = train.Wait(std::chrono::seconds(20));
+  const Json cuts = Json::parse(drained.out)["extra_cuts"];
+  ASSERT_THAT(cuts, SizeIs(1)) << drained.err;
+  const std::string resumed = Weights(arguments);
+  std::vector<std::string> reference = arguments;
+  reference.insert(reference.end(), {"--reference", "--extra-cuts", cuts[0].dump()});
+  EXPECT_EQ(resumed, Weights(reference)) << "drained after step " << cuts;
+}
+
+TEST_F(TrainTest, LossThatIsNotFinite_FailsWithStepAndStage_AndKeepsTheLastCheckpoint) {
+  const std::vector<std::string> checkpoints = {"--set", "checkpoint.every_steps=2", "--set",
+                                                "checkpoint.directory=" + job_.checkpoints()};
+  const std::string good = Weights(job_.Train(checkpoints));
+  ASSERT_THAT(job_.Checkpoints(), Not(IsEmpty()));
+  const std::string newest = job_.Checkpoints().back();
+  std::vector<std::string> diverging = job_.Train(checkpoints);
+  diverging.insert(diverging.end(), {"--json", "--resume", "latest", "--steps", "20", "--set",
+                                     "training.optimizer.adamw.learning_rate=1e30", "--set",
+                                     "validation.every_steps=0"});
+  const ProcessResult result = RunProcess(diverging);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("step 7"));
+  EXPECT_THAT(result.err, HasSubstr("stage "));
+  EXPECT_EQ(Json::parse(result.out)["state"], "failed");
+  EXPECT_THAT(job_.Checkpoints(), Contains(newest));
+  EXPECT_EQ(RunJson({Program("penstock"), "export", job_.checkpoints() + "/" + newest, "-o",
+                     job_.path("model")})["weights_sha256"],
+            good);
 }
 
 TEST_F(TrainTest, InterruptedTwice_StopsAtOnce) {
