@@ -120,10 +120,10 @@ std::optional<int64_t> Membership::NextExpiryNs() const {
       next = std::min(next.value_or(expiry), expiry);
     }
   }
-  if (next.has_value() && expired_ns_.has_value()) {
-    next = std::min(*next, *expired_ns_ + expire_interval_ns());
+  if (!next.has_value()) {
+    return std::nullopt;
   }
-  return next;
+  return expired_ns_.has_value() ? std::min(*next, *expired_ns_ + expire_interval_ns()) : 0;
 }
 
 const Member* Membership::Find(const std::string& worker) const {

@@ -64,7 +64,7 @@ class Membership {
   // Marks those as lost that were silent for too long, and returns them.
   std::vector<Departure> Expire(int64_t now_ns);
 
-  // When to call Expire next; nothing if no worker is alive.
+  // When to call Expire next (0: now); nothing if no worker is alive.
   std::optional<int64_t> NextExpiryNs() const;
 
   // The member, or null. Valid until the next Register.

@@ -76,6 +76,10 @@ TEST(Membership, Expire_ExactlyAtTheTimeout) {
   Membership membership({.heartbeat_timeout_ms = 3000});
   ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
   ASSERT_THAT(membership.Heartbeat("a", 1, Ms(500)), IsOk());
+  EXPECT_EQ(membership.NextExpiryNs(), 0);
+  for (int64_t ms = 500; ms < 3500; ms += 500) {
+    EXPECT_TRUE(membership.Expire(Ms(ms)).empty()) << ms;
+  }
   EXPECT_EQ(membership.NextExpiryNs(), Ms(3500));
   EXPECT_TRUE(membership.Expire(Ms(3500) - 1).empty());
   const std::vector<Departure> departures = membership.Expire(Ms(3500));
