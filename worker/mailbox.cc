@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 
 namespace penstock {
 namespace {
@@ -25,46 +26,59 @@ Mailbox::Mailbox(int capacity) : capacity_(capacity) {
 }
 
 absl::Status Mailbox::Push(Message message, absl::Time deadline) {
-  MutexLock lock(mutex_);
-  if (!CanPush()) {
-    const auto until = Monotonic(deadline);
-    while (!CanPush()) {
-      if (!room_.WaitUntil(mutex_, until) && !CanPush()) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("no credit in time: all ", capacity_,
-                         " messages of the window are still to be received"));
-      }
-    }
+  {
+    MutexLock lock(mutex_);
+    if (!CanPush()) PENSTOCK_RETURN_IF_ERROR(WaitForRoom(Monotonic(deadline)));
+    PENSTOCK_RETURN_IF_ERROR(Append(std::move(message)));
   }
-  return Append(std::move(message));
+  arrived_.NotifyOne();
+  return absl::OkStatus();
 }
 
 absl::Status Mailbox::TryPush(Message message) {
-  MutexLock lock(mutex_);
-  if (!CanPush()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("message ", message.sequence, " exceeds the window of ", capacity_));
+  {
+    MutexLock lock(mutex_);
+    if (!CanPush()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("message ", message.sequence, " exceeds the window of ", capacity_));
+    }
+    PENSTOCK_RETURN_IF_ERROR(Append(std::move(message)));
   }
-  return Append(std::move(message));
+  arrived_.NotifyOne();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Message> Mailbox::Pop(absl::Time deadline) {
-  MutexLock lock(mutex_);
-  if (!CanPop()) {
-    const auto until = Monotonic(deadline);
-    while (!CanPop()) {
-      if (!arrived_.WaitUntil(mutex_, until) && !CanPop()) {
-        return absl::DeadlineExceededError("no message in time");
-      }
-    }
+  Message message;
+  {
+    MutexLock lock(mutex_);
+    if (!CanPop()) PENSTOCK_RETURN_IF_ERROR(WaitForMessage(Monotonic(deadline)));
+    if (!cancelled_.ok()) return cancelled_;
+    if (count_ == 0) return closed_;
+    message = std::exchange(ring_[head_], Message());
+    head_ = (head_ + 1) % capacity_;
+    --count_;
   }
-  if (!cancelled_.ok()) return cancelled_;
-  if (count_ == 0) return closed_;
-  Message message = std::exchange(ring_[head_], Message());
-  head_ = (head_ + 1) % capacity_;
-  --count_;
   room_.NotifyOne();
   return message;
+}
+
+absl::Status Mailbox::WaitForRoom(CondVar::Clock::time_point until) {
+  while (!CanPush()) {
+    if (room_.WaitUntil(mutex_, until) || CanPush()) continue;
+    return absl::DeadlineExceededError(absl::StrCat("no credit in time: all ", capacity_,
+                                                    " messages of the window are still to be "
+                                                    "received"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Mailbox::WaitForMessage(CondVar::Clock::time_point until) {
+  while (!CanPop()) {
+    if (arrived_.WaitUntil(mutex_, until) || CanPop()) continue;
+    return absl::DeadlineExceededError("no message in time");
+  }
+  return absl::OkStatus();
 }
 
 bool Mailbox::Ready() const {
@@ -105,7 +119,6 @@ absl::Status Mailbox::Append(Message message) {
   if (!closed_.ok()) return closed_;
   ring_[(head_ + count_) % capacity_] = std::move(message);
   ++count_;
-  arrived_.NotifyOne();
   return absl::OkStatus();
 }
 

@@ -4,8 +4,8 @@
 // A full mailbox is the system's only back-pressure: in one process Push blocks, over a network the
 // sender has no credit left. The queue's memory is taken once, so a hand-over allocates nothing.
 //
-// Thread safety: all methods may be called from any thread. Deadlines are kept on the monotonic
-// clock, so a jump of the calendar clock ends no wait.
+// Thread safety: all methods may be called from any thread; the mailbox outlives all calls. Deadlines are
+// kept on the monotonic clock, so a jump of the calendar clock ends no wait.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,9 @@ class Mailbox {
  private:
   bool CanPop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CanPush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WaitForRoom(CondVar::Clock::time_point until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WaitForMessage(CondVar::Clock::time_point until)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // REQUIRES: CanPush().
   absl::Status Append(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

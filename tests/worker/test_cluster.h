@@ -27,7 +27,8 @@ struct ClusterOptions {
   std::vector<int64_t> extra_cuts;
   uint64_t delay_seed = 0;  // of SlowTransport; 0: no delays
   int64_t delay_us_max = 400;
-  RunLimits limits;
+  // Small rings, because a test makes hundreds of runs.
+  RunLimits limits = {.timeline_spans_max = 1 << 12, .duration_samples_max = 1 << 6};
   // Called for every event, on the worker's thread; may be empty.
   std::function<void(int worker, const v1::RunEvent&)> on_event;
   // May change a worker's request before it is used.
