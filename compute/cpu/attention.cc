@@ -1,22 +1,18 @@
 // The attention of a block: causal softmax attention between the two linear maps.
 //
 // The expansion gives query, key and value of all heads side by side, [rows, 3 width]. Each (sample,
-// head) is worked on by itself, a block of query rows after the other against the keys up to its last
-// row, so that most of the masked half is never computed. Of F only queries, keys, values and the
-// logarithm of each row's sum are kept; I computes the probabilities again from them (FlashAttention,
-// arXiv 2205.14135). Everything here is float, also when the linear maps read bf16.
+// head) is worked on by itself (kernels/attention.cc). Of F only queries, keys, values and the logarithm
+// of each row's sum are kept; I computes the probabilities again from them. Everything between the linear
+// maps is float, also when these read bf16.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
 
 #include "compute/cpu/layers.h"
 #include "compute/cpu/residual_branch.h"
-#include "compute/cpu/small_product.h"
 
 namespace penstock {
 namespace {
-
-constexpr int64_t kQueryRows = 64;  // of a block
 
 template <typename Number>
 class AttentionMiddle : public Middle<Number> {
@@ -36,8 +32,7 @@ class AttentionMiddle : public Middle<Number> {
     BlockLayout scratch;
     incoming_ = scratch.Add<float>(shape.chunk * shape.projected);
     results_ = scratch.Add<float>(kDirect ? 0 : shape.chunk * shape.expanded);
-    const int64_t block = std::min(kQueryRows, time);
-    thread_floats_ = 2 * block * time + block;
+    thread_floats_ = context.kernels.attention_workspace(time, size_);
     threads_ = scratch.Add<float>(context.threads.count() * thread_floats_);
     scratch_bytes_ = scratch.size_bytes();
   }
@@ -56,9 +51,9 @@ class AttentionMiddle : public Middle<Number> {
     });
     float* result = Direct(output, scratch);
     ForHeads(range, scratch, [&](int64_t sample, int64_t head, float* memory) {
-      ForwardHead(HeadAt(expansion, sample, head),
-                  result + sample * time_ * shape_.width + head * size_,
-                  LogSums(stash, range, sample, head), memory);
+      cpu_.kernels.attention(HeadOf(expansion + Offset(sample, head, shape_.expanded)),
+                             result + Offset(sample, head, shape_.width), shape_.width,
+                             LogSums(stash, range, sample, head), memory);
     });
     if constexpr (!kDirect) {
       cpu_.kernels.to_bf16(range.count * shape_.projected, result, output);
@@ -74,9 +69,12 @@ class AttentionMiddle : public Middle<Number> {
     float* expansion = ExpansionTarget(range, stash, scratch);
     float* result = Direct(gradient, scratch);
     ForHeads(range, scratch, [&](int64_t sample, int64_t head, float* memory) {
-      BackwardHead(HeadAt(expansion, sample, head), HeadAt(result, sample, head),
-                   incoming + sample * time_ * shape_.width + head * size_,
-                   LogSums(stash, range, sample, head), memory);
+      const int64_t at = Offset(sample, head, shape_.expanded);
+      float* const query = result + at;
+      cpu_.kernels.attention_gradient(
+          HeadOf(expansion + at), incoming + Offset(sample, head, shape_.width), shape_.width,
+          LogSums(stash, range, sample, head),
+          {shape_.expanded, query, query + shape_.width, query + 2 * shape_.width}, memory);
     });
     const int64_t width = shape_.expanded;
     cpu_.threads.ForBlocks(range.count, kBlockRows, [&](int64_t row, int64_t count, int64_t block) {
@@ -94,13 +92,6 @@ class AttentionMiddle : public Middle<Number> {
   // Whether results are float and so can be written where they are wanted.
   static constexpr bool kDirect = std::is_same_v<Number, float>;
 
-  // Query, key and value of one head: [time, size], rows `shape_.expanded` floats apart.
-  struct Head {
-    float* query;
-    float* key;
-    float* value;
-  };
-
   float* Direct(Number* target, void* scratch) const {
     if constexpr (kDirect) {
       return target;
@@ -109,9 +100,19 @@ class AttentionMiddle : public Middle<Number> {
     }
   }
 
-  Head HeadAt(float* expansion, int64_t sample, int64_t head) const {
-    float* query = expansion + sample * time_ * shape_.expanded + head * size_;
-    return {query, query + shape_.width, query + 2 * shape_.width};
+  AttentionHead HeadOf(const float* query) const {
+    return {time_,
+            size_,
+            shape_.expanded,
+            scale_,
+            query,
+            query + shape_.width,
+            query + 2 * shape_.width};
+  }
+
+  // Where a head of a sample begins in rows of `width`.
+  int64_t Offset(int64_t sample, int64_t head, int64_t width) const {
+    return sample * time_ * width + head * size_;
   }
 
   float* LogSums(void* stash, RowRange range, int64_t sample, int64_t head) const {
@@ -127,53 +128,6 @@ class AttentionMiddle : public Middle<Number> {
     });
   }
 
-  void ForwardHead(const Head& head, float* output, float* log_sums, float* memory) const {
-    const int64_t stride = shape_.expanded;
-    float* scores = memory;
-    float* inverse_sums = memory + 2 * std::min(kQueryRows, time_) * time_;
-    for (int64_t first = 0; first < time_; first += kQueryRows) {
-      const int64_t rows = std::min(kQueryRows, time_ - first);
-      const int64_t columns = first + rows;
-      SmallProduct({rows, columns, size_}, scale_, ConstMatrix{head.query + first * stride, stride},
-                   Transposed{head.key, stride}, 0.0f, {scores, columns});
-      cpu_.kernels.causal_softmax({rows, columns, columns, first}, scores, log_sums + first,
-                                  inverse_sums);
-      float* result = output + first * shape_.width;
-      SmallProduct({rows, size_, columns}, 1.0f, ConstMatrix{scores, columns},
-                   ConstMatrix{head.value, stride}, 0.0f, {result, shape_.width});
-      cpu_.kernels.scale_rows(rows, size_, shape_.width, inverse_sums, result);
-    }
-  }
-
-  // The last block of queries meets all keys, so it comes first and overwrites their gradients; the
-  // blocks before it add.
-  void BackwardHead(const Head& head, const Head& gradient, const float* incoming,
-                    const float* log_sums, float* memory) const {
-    const int64_t stride = shape_.expanded;
-    float* scores = memory;
-    float* score_gradients = memory + std::min(kQueryRows, time_) * time_;
-    const int64_t last = (time_ - 1) / kQueryRows * kQueryRows;
-    for (int64_t first = last; first >= 0; first -= kQueryRows) {
-      const int64_t rows = std::min(kQueryRows, time_ - first);
-      const int64_t columns = first + rows;
-      const float keep = first == last ? 0.0f : 1.0f;
-      const ConstMatrix query{head.query + first * stride, stride};
-      const ConstMatrix output_gradient{incoming + first * shape_.width, shape_.width};
-      SmallProduct({rows, columns, size_}, scale_, query, Transposed{head.key, stride}, 0.0f,
-                   {scores, columns});
-      SmallProduct({rows, columns, size_}, 1.0f, output_gradient, Transposed{head.value, stride},
-                   0.0f, {score_gradients, columns});
-      cpu_.kernels.causal_softmax_gradient({rows, columns, columns, first}, scale_,
-                                           log_sums + first, scores, score_gradients);
-      SmallProduct({columns, size_, rows}, 1.0f, Transposed{scores, columns}, output_gradient, keep,
-                   {gradient.value, stride});
-      SmallProduct({columns, size_, rows}, 1.0f, Transposed{score_gradients, columns}, query, keep,
-                   {gradient.key, stride});
-      SmallProduct({rows, size_, columns}, 1.0f, ConstMatrix{score_gradients, columns},
-                   ConstMatrix{head.key, stride}, 0.0f, {gradient.query + first * stride, stride});
-    }
-  }
-
   CpuContext& cpu_;
   const BranchShape shape_;
   const int64_t heads_, time_, size_;  // size_: of a head
@@ -182,7 +136,7 @@ class AttentionMiddle : public Middle<Number> {
   Place<float> log_sums_;   // stash [batch, heads, time]
   Place<float> incoming_;   // scratch [chunk, width]
   Place<float> results_;    // scratch [chunk, 3 width], unless kDirect
-  Place<float> threads_;    // scratch of each thread: two blocks of scores, inverse sums
+  Place<float> threads_;    // scratch, a workspace for each thread
   int64_t thread_floats_ = 0;
   int64_t stash_bytes_ = 0;
   int64_t scratch_bytes_ = 0;

@@ -54,39 +54,103 @@ TEST_P(CpuKernels, BiasGelu_MatchesTheTanhFormAndItsDerivative) {
   }
 }
 
-TEST_P(CpuKernels, CausalSoftmax_SumsToOneAndHidesTheFuture) {
-  for (const int64_t rows : {1, 5, 16, 40}) {
-    for (const int64_t first_row : {0, 3, 64}) {
-      const int64_t columns = first_row + rows;
-      std::vector<float> scores = RandomFloats(rows * columns, 5.0);
-      const std::vector<float> original = scores;
-      std::vector<float> log_sums(rows), inverse_sums(rows);
-      kernels().causal_softmax({rows, columns, columns, first_row}, scores.data(), log_sums.data(),
-                               inverse_sums.data());
-      for (int64_t r = 0; r < rows; ++r) {
-        double sum = 0.0;
-        for (int64_t c = 0; c <= first_row + r; ++c) {
-          sum += std::exp(static_cast<double>(original[r * columns + c]));
+// One head in double: probabilities of each query over the keys it sees.
+std::vector<std::vector<double>> Probabilities(const AttentionHead& head) {
+  std::vector<std::vector<double>> rows(head.time);
+  for (int64_t t = 0; t < head.time; ++t) {
+    double largest = -1e300;
+    for (int64_t s = 0; s <= t; ++s) {
+      double score = 0.0;
+      for (int64_t c = 0; c < head.size; ++c) {
+        score +=
+            static_cast<double>(head.query[t * head.stride + c]) * head.key[s * head.stride + c];
+      }
+      rows[t].push_back(score * head.scale);
+      largest = std::max(largest, rows[t].back());
+    }
+    double sum = 0.0;
+    for (double& value : rows[t]) {
+      value = std::exp(value - largest);
+      sum += value;
+    }
+    for (double& value : rows[t]) {
+      value /= sum;
+    }
+  }
+  return rows;
+}
+
+// Times and sizes around the tiles of every instruction set and the blocks of queries.
+TEST_P(CpuKernels, Attention_AndItsGradient_MatchTheFormula) {
+  for (const int64_t time : {1, 3, 4, 8, 9, 31, 33, 64, 65, 100, 130}) {
+    for (const int64_t size : {1, 5, 16, 24, 40}) {
+      const int64_t stride = 3 * size + 7;
+      const std::vector<float> rows = RandomFloats(time * stride, 1.0);
+      const std::vector<float> incoming = RandomFloats(time * size, 1.0, 2);
+      const AttentionHead head = {
+          time, size, stride, 0.4f, rows.data(), rows.data() + size, rows.data() + 2 * size};
+      const float poison = std::nanf("");
+      std::vector<float> workspace(kernels().attention_workspace(time, size), poison);
+      std::vector<float> output(time * size, poison), log_sums(time, poison);
+      std::vector<float> gradient(time * stride, 77.0f);
+      kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
+      std::fill(workspace.begin(), workspace.end(), poison);
+      kernels().attention_gradient(
+          head, incoming.data(), size, log_sums.data(),
+          {stride, gradient.data(), gradient.data() + size, gradient.data() + 2 * size},
+          workspace.data());
+
+      const auto probabilities = Probabilities(head);
+      std::vector<double> expected(time * stride, 0.0);
+      for (int64_t t = 0; t < time; ++t) {
+        std::vector<double> slopes(t + 1);  // of the loss by probability
+        double mean = 0.0;
+        for (int64_t s = 0; s <= t; ++s) {
+          for (int64_t c = 0; c < size; ++c) {
+            slopes[s] += static_cast<double>(incoming[t * size + c]) * head.value[s * stride + c];
+            expected[s * stride + 2 * size + c] += probabilities[t][s] * incoming[t * size + c];
+          }
+          mean += probabilities[t][s] * slopes[s];
         }
-        EXPECT_NEAR(log_sums[r], std::log(sum), 1e-5);
-        for (int64_t c = 0; c < columns; ++c) {
-          const double expected =
-              c <= first_row + r ? std::exp(static_cast<double>(original[r * columns + c])) / sum
-                                 : 0.0;
-          EXPECT_NEAR(scores[r * columns + c] * inverse_sums[r], expected, 1e-6);
+        for (int64_t c = 0; c < size; ++c) {
+          double mixed = 0.0;
+          for (int64_t s = 0; s <= t; ++s) {
+            mixed += probabilities[t][s] * head.value[s * stride + c];
+            const double slope = probabilities[t][s] * (slopes[s] - mean) * head.scale;
+            expected[t * stride + c] += slope * head.key[s * stride + c];
+            expected[s * stride + size + c] += slope * head.query[t * stride + c];
+          }
+          ASSERT_NEAR(output[t * size + c], mixed, 2e-6) << "time " << time << " size " << size;
         }
+      }
+      for (int64_t i = 0; i < time * stride; ++i) {
+        ASSERT_NEAR(gradient[i], i % stride < 3 * size ? expected[i] : 77.0, 2e-5)
+            << "time " << time << " size " << size << " row " << i / stride << " column "
+            << i % stride;
       }
     }
   }
 }
 
-TEST_P(CpuKernels, CausalSoftmax_ScoresFarApart_NeitherOverflowNorVanish) {
-  std::vector<float> scores = {-1e30f, 3e4f, 2.99e4f, 3e4f};
-  float log_sum = 0.0f, inverse_sum = 0.0f;
-  kernels().causal_softmax({1, 4, 4, 3}, scores.data(), &log_sum, &inverse_sum);
-  EXPECT_NEAR(scores[0] * inverse_sum, 0.0, 1e-30);
-  EXPECT_NEAR(scores[1] * inverse_sum, 0.5, 1e-6);
-  EXPECT_NEAR(scores[3] * inverse_sum, 0.5, 1e-6);
+TEST_P(CpuKernels, Attention_ScoresFarApart_NeitherOverflowNorVanish) {
+  const int64_t time = 20, size = 4;
+  std::vector<float> rows(time * 3 * size, 1.0f);
+  for (int64_t t = 0; t < time; ++t) {
+    for (int64_t c = 0; c < size; ++c) {
+      rows[t * 3 * size + c] = 1e4f;                              // queries
+      rows[t * 3 * size + size + c] = t % 2 == 0 ? 1e4f : -1e4f;  // keys
+      rows[t * 3 * size + 2 * size + c] = static_cast<float>(t);  // values
+    }
+  }
+  const AttentionHead head = {
+      time, size, 3 * size, 1.0f, rows.data(), rows.data() + size, rows.data() + 2 * size};
+  std::vector<float> workspace(kernels().attention_workspace(time, size));
+  std::vector<float> output(time * size), log_sums(time);
+  kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
+  for (int64_t t = 0; t < time; ++t) {
+    // All weight on the even time steps so far, equally.
+    EXPECT_NEAR(output[t * size], static_cast<double>(t / 2), 1e-4) << t;
+  }
 }
 
 TEST_P(CpuKernels, CrossEntropy_AndItsGradient_MatchTheFormula) {

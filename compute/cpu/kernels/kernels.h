@@ -61,12 +61,22 @@ struct ResidualRows {
   float* output;
 };
 
-// One head's block of query rows against the keys before and at each row. Row r is time step
-// first_row + r and sees columns 0 .. first_row + r.
-struct CausalRows {
-  int64_t rows, columns;
-  int64_t stride;  // floats between rows of scores
-  int64_t first_row;
+// One head of causal attention over one sample: [time, size] each, rows `stride` floats apart. A query
+// sees the keys of its own and earlier time steps.
+struct AttentionHead {
+  int64_t time, size;
+  int64_t stride;
+  float scale;  // of the scores
+  const float* query;
+  const float* key;
+  const float* value;
+};
+
+struct AttentionHeadGradient {
+  int64_t stride;
+  float* query;
+  float* key;
+  float* value;
 };
 
 struct AdamWConstants {
@@ -119,16 +129,16 @@ using AddRow = void(int64_t width, const float* a, const float* b, const Dropout
 using AddRowGradient = void(int64_t width, const float* values, const DropoutRows* dropout,
                             float* a, float* b);
 
-// scores -> exp(scores - maximum), zero above the diagonal; log_sums = log of the sum of exponentials;
-// inverse_sums = 1 / sum of what was left in scores.
-using CausalSoftmax = void(const CausalRows&, float* scores, float* log_sums, float* inverse_sums);
-// values[row] *= factors[row].
-using ScaleRows = void(int64_t rows, int64_t width, int64_t stride, const float* factors,
-                       float* values);
-// scores -> probabilities p = exp(scores - log_sums); gradients g -> p (g - sum of p g) scale; both zero
-// above the diagonal.
-using CausalSoftmaxGradient = void(const CausalRows&, float scale, const float* log_sums,
-                                   float* scores, float* gradients);
+// Floats of workspace that both passes over such a head need.
+using AttentionWorkspace = int64_t(int64_t time, int64_t size);
+// output [time, size] = softmax(scale * query key^T) value; log_sums [time] = logarithm of each row's sum
+// of exponentials, for the gradient.
+using Attention = void(const AttentionHead&, float* output, int64_t output_stride, float* log_sums,
+                       float* workspace);
+// From the gradient `incoming` [time, size] of the output.
+using AttentionGradient = void(const AttentionHead&, const float* incoming, int64_t incoming_stride,
+                               const float* log_sums, const AttentionHeadGradient&,
+                               float* workspace);
 
 // log_sums[row] = log of the sum of exponentials of the row.
 // Returns the sum over the rows of log_sums[row] - logits[row][targets[row]].
@@ -175,9 +185,9 @@ struct Kernels {
   kernel::ColumnSums* column_sums;
   kernel::AddRow* add_row;
   kernel::AddRowGradient* add_row_gradient;
-  kernel::CausalSoftmax* causal_softmax;
-  kernel::ScaleRows* scale_rows;
-  kernel::CausalSoftmaxGradient* causal_softmax_gradient;
+  kernel::AttentionWorkspace* attention_workspace;
+  kernel::Attention* attention;
+  kernel::AttentionGradient* attention_gradient;
   kernel::CrossEntropy* cross_entropy;
   kernel::AdamW* adamw;
   kernel::Sgd* sgd;
