@@ -96,7 +96,8 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
   RunPlan plan;
   PENSTOCK_ASSIGN_OR_RETURN(plan.job, ResolveJob(request.spec()));
   plan.first_step = request.first_step();
-  if (plan.first_step < 0 || plan.first_step >= plan.job.steps) {
+  // A run that has nothing left to do is fine: it was ended after its last checkpoint.
+  if (plan.first_step < 0 || plan.first_step > plan.job.steps) {
     return BadPlan(
         absl::StrCat("the run would start after step ", plan.first_step, " of ", plan.job.steps));
   }

@@ -1,5 +1,6 @@
 #include "worker/training_run.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -53,15 +54,16 @@ absl::Status TrainingRun::MakeStages() {
   for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
     const StageCounts& counts = plan_.counts[id.value];
     LocalStage local = {.id = id, .layers = plan_.layers[id.value]};
-    PENSTOCK_ASSIGN_OR_RETURN(
-        local.stage, Stage::Create(environment_.backend, plan_.job.chain,
-                                   {.layers = local.layers,
-                                    .batch = plan_.job.microbatch,
-                                    .precision = plan_.job.precision,
-                                    .optimizer = plan_.job.optimizer,
-                                    .seed = plan_.job.seed,
-                                    .versions_max = counts.versions_peak,
-                                    .microbatches_in_flight_max = counts.activations_peak}));
+    PENSTOCK_ASSIGN_OR_RETURN(local.stage,
+                              Stage::Create(environment_.backend, plan_.job.chain,
+                                            {.layers = local.layers,
+                                             .batch = plan_.job.microbatch,
+                                             .precision = plan_.job.precision,
+                                             .optimizer = plan_.job.optimizer,
+                                             .seed = plan_.job.seed,
+                                             .versions_max = counts.versions_peak,
+                                             .microbatches_in_flight_max =
+                                                 std::max<int64_t>(1, counts.activations_peak)}));
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
     stages_.push_back(std::move(local));
   }

@@ -1,6 +1,10 @@
 #include "services/cli/job_file.h"
 
+#include <filesystem>
+
+#include "job/resolve.h"
 #include "job/yaml.h"
+#include "schedule/catalog/catalog.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -89,6 +93,26 @@ TEST_F(OverrideTest, BrokenYaml_IsRefused) {
                 StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("--set ")))
         << text;
   }
+}
+
+TEST(ExamplesTest, EveryExample_FitsEveryMethod) {
+  int examples = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(PENSTOCK_SOURCE_DIR) + "/examples")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++examples;
+    for (const Method& method : Methods()) {
+      const std::string name(method.name.data(), method.name.size());
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec,
+                                    LoadJob({.path = entry.path().string(), .method = name}));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+      for (int stages = 1; stages <= 4; ++stages) {
+        EXPECT_THAT(CheckStages(job, stages), IsOk())
+            << entry.path() << " with " << name << " on " << stages << " stages";
+      }
+    }
+  }
+  EXPECT_GE(examples, 2);
 }
 
 }  // namespace

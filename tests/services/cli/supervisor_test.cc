@@ -81,7 +81,7 @@ TEST_F(SupervisorTest, LogTail_LongLog_StartsWithAWholeLine) {
 
 TEST_F(SupervisorTest, Spawn_KilledProgram_IsReportedWithSignal) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(auto supervisor, Supervisor::Fork(1));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const pid_t pid, supervisor->Spawn(0, Shell("sleep 1000"), {}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const pid_t pid, supervisor->Spawn(0, Shell("exec sleep 1000"), {}));
   kill(pid, SIGKILL);
   const std::vector<WorkerExit> exits = AwaitExits(*supervisor, 1);
   ASSERT_EQ(exits.size(), 1u);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "tests/services/cli/job_directory.h"
 
@@ -50,13 +51,19 @@ std::vector<std::string> EndlessTrain(const JobDirectory& job) {
                     "checkpoint.directory=" + job.checkpoints()});
 }
 
+// Takes in the orphans that have ended, and says whether there are no others.
+bool NoChildren() {
+  while (waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+  return errno == ECHILD;
+}
+
 class TrainTest : public ::testing::Test {
  protected:
   // Orphans of a killed command line come to us, so that we see them end.
   void SetUp() override { prctl(PR_SET_CHILD_SUBREAPER, 1); }
   void TearDown() override {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
+    EXPECT_TRUE(Eventually([] { return NoChildren(); }));
   }
   JobDirectory job_;
 };
@@ -145,41 +152,31 @@ TEST_F(TrainTest, WorkerKilled_FailsWithinSecondsWithItsName) {
   EXPECT_THAT(job_.Processes(), IsEmpty());
 }
 
-TEST_F(TrainTest, KilledAtAnyMoment_LeavesNothing_AndResumes) {
-  for (const int delay_ms : {5, 50, 200, 400, 800, 1200}) {
-    Process train(EndlessTrain(job_));
-    std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
-    train.Signal(SIGKILL);
-    EXPECT_EQ(train.Wait(kMinute).exit_code, -SIGKILL);
-    EXPECT_TRUE(Eventually([&] { return job_.Processes().empty(); })) << delay_ms << " ms";
-    EXPECT_TRUE(Eventually([] {
-      while (waitpid(-1, nullptr, WNOHANG) > 0) {
-      }
-      return errno == ECHILD;
-    })) << "the supervisor has not ended";
-    for (const std::string& name : job_.Checkpoints()) EXPECT_THAT(name, Not(HasSubstr(".tmp-")));
-  }
-}
-
-TEST_F(TrainTest, Resume_AfterKill_SameWeightsAsUndisturbed) {
-  const std::vector<std::string> flags = {"--workers", "2",
-                                          "--steps",   "60",
-                                          "--set",     "checkpoint.every_steps=20",
-                                          "--set",     "validation.every_steps=0",
-                                          "--resume",  "latest",
-                                          "--set"};
+TEST_F(TrainTest, KilledAtRandomMoments_LeavesNothing_AndResumesToTheSameWeights) {
+  constexpr int kKills = 20;
   const auto train = [&](const std::string& directory) {
-    std::vector<std::string> arguments = job_.Train(flags);
-    arguments.push_back("checkpoint.directory=" + directory);
-    return arguments;
+    return job_.Train({"--workers", "2", "--steps", "200", "--set", "checkpoint.every_steps=40",
+                       "--set", "validation.every_steps=0", "--resume", "latest", "--set",
+                       "checkpoint.directory=" + directory});
   };
+  const auto start = std::chrono::steady_clock::now();
   const std::string undisturbed = Weights(train(job_.path("undisturbed")));
-  Process killed(train(job_.checkpoints()));
-  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << killed.err();
-  killed.Signal(SIGKILL);
-  killed.Wait(kMinute);
-  ASSERT_TRUE(Eventually([&] { return job_.Processes().empty(); }));
-  EXPECT_EQ(Weights(train(job_.checkpoints())), undisturbed);
+  const std::chrono::duration<double> length = std::chrono::steady_clock::now() - start;
+  const unsigned int seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> moment(0, length.count());
+  for (int i = 0; i < kKills; ++i) {
+    std::filesystem::remove_all(job_.checkpoints());
+    Process killed(train(job_.checkpoints()));
+    std::this_thread::sleep_for(std::chrono::duration<double>(moment(random)));
+    killed.Signal(SIGKILL);
+    killed.Wait(kMinute);
+    ASSERT_TRUE(Eventually([&] { return job_.Processes().empty(); })) << "run " << i;
+    ASSERT_TRUE(Eventually([] { return NoChildren(); })) << "the supervisor has not ended";
+    for (const std::string& name : job_.Checkpoints()) ASSERT_THAT(name, Not(HasSubstr(".tmp-")));
+    ASSERT_EQ(Weights(train(job_.checkpoints())), undisturbed) << "run " << i;
+  }
 }
 
 TEST_F(TrainTest, Interrupted_DrainsSavesAndReports) {
