@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Runs the benchmarks. usage: scripts/bench.sh BUILD_DIR [NAME...]   (all without a name)
+#   transport   tensor streaming over loopback against raw TCP and a protobuf stream
+#   compute     layers, and one worker's tokens/s against eager PyTorch
+# Ratios come from pairs of runs and stand a busy machine; absolute figures need a quiet one.
+set -euo pipefail
+[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute...]" >&2; exit 2; }
+cd "$(dirname "$0")/.."
+build=$1
+shift
+[ $# -gt 0 ] || set -- transport compute
+
+echo "machine: $(nproc) cores, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs)," \
+  "load $(cut -d' ' -f1 /proc/loadavg)"
+for name in "$@"; do
+  echo
+  echo "== $name"
+  case $name in
+    transport)
+      cmake --build "$build" --target transport_benchmark >/dev/null
+      "$build/tests/bench/transport_benchmark"
+      ;;
+    compute) scripts/bench_compute.sh "$build" ;;
+    *)
+      echo "scripts/bench.sh: no benchmark named $name" >&2
+      exit 2
+      ;;
+  esac
+done
