@@ -278,7 +278,7 @@ TEST_P(CpuKernels, AdamW_AndSgd_OfAnyCount_TouchNothingBehindTheEnd) {
 }
 
 TEST_P(CpuKernels, SquaredNorm_OfAnyCount_IsExactForSmallIntegers) {
-  for (const int64_t count : kWidths) {
+  for (const int64_t count : {1, 7, 16, 33, 63, 64, 65, 100, 200, 259}) {
     std::vector<float> values(count);
     double expected = 0.0;
     for (int64_t i = 0; i < count; ++i) {

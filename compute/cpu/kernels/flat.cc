@@ -14,13 +14,23 @@ void AddInto(int64_t count, const float* values, float* sums) {
   });
 }
 
+// Four sums at once, because each addition waits for the one before it in its sum.
 double SquaredNorm(int64_t count, const float* values) {
-  Doubles sum = {};
-  ForVectors(count, [&](int64_t i, auto lanes) {
+  constexpr int kSums = 4;
+  Doubles sums[kSums] = {};
+  const auto add = [&](Doubles& sum, int64_t i, auto lanes) {
     const Doubles value = __builtin_convertvector(Load(values + i, lanes), Doubles);
     sum += value * value;
-  });
-  return SumLanes(sum);
+  };
+  int64_t first = 0;
+  for (; first + kSums * kLanes <= count; first += kSums * kLanes) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kSums; ++s) {
+      add(sums[s], first + s * kLanes, All());
+    }
+  }
+  ForVectors(count - first, [&](int64_t i, auto lanes) { add(sums[0], first + i, lanes); });
+  return SumLanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 void ToBf16(int64_t count, const float* from, Bf16* to) {
