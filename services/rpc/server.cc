@@ -2,7 +2,6 @@
 
 #include <grpc/compression.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/resource_quota.h>
@@ -34,7 +33,10 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
 
 }  // namespace
 
-RpcServer::RpcServer(RpcServerOptions options) : options_(std::move(options)) {}
+RpcServer::RpcServer(RpcServerOptions options) : options_(std::move(options)) {
+  PENSTOCK_CHECK(options_.polling_threads > 0);
+  health_.AddTo(*this);
+}
 
 RpcServer::~RpcServer() { Shutdown(); }
 
@@ -65,7 +67,7 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
 absl::Status RpcServer::Start() {
   PENSTOCK_CHECK(server_ == nullptr);
   PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options_.listen));
-  grpc::EnableDefaultHealthCheckService(true);
+  grpc::EnableDefaultHealthCheckService(false);  // health.h says why
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   grpc::ServerBuilder builder;
@@ -74,38 +76,41 @@ absl::Status RpcServer::Start() {
   builder.AddListeningPort(options_.listen.ToString(), grpc::InsecureServerCredentials(), &port);
   for (const auto& service : services_) builder.RegisterService(service.get());
   for (ServerExtension* extension : extensions_) extension->Register(builder);
-  std::unique_ptr<grpc::ServerCompletionQueue> queue = builder.AddCompletionQueue();
-  grpc::ServerCompletionQueue* const call_queue = queue.get();
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> owned_queues;
+  std::vector<grpc::ServerCompletionQueue*> queues;
+  for (int i = 0; i < options_.polling_threads; ++i) {
+    owned_queues.push_back(builder.AddCompletionQueue());
+    queues.push_back(owned_queues.back().get());
+  }
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot listen on ", options_.listen.ToString(), ": another program took the address"));
   }
   address_ = {options_.listen.host, port};
-  SetServing(false);
   tasks_ = std::make_unique<TaskPool>(options_.handler_threads, options_.handler_queue_max,
                                       "rpc-handler");
-  calls_ = std::make_unique<CallHost>(call_queue, *tasks_);
-  poller_ = std::make_unique<CompletionPoller>(std::move(queue), 1, "rpc-poll");
+  calls_ = std::make_unique<CallHost>(queues.front(), *tasks_);
+  for (auto& queue : owned_queues) {
+    pollers_.push_back(std::make_unique<CompletionPoller>(std::move(queue), 1, "rpc-poll"));
+  }
   for (const auto& post : methods_) post(*calls_);
-  for (ServerExtension* extension : extensions_) extension->Start();
+  for (ServerExtension* extension : extensions_) extension->Start(queues);
   return absl::OkStatus();
 }
 
-void RpcServer::SetServing(bool serving) {
-  server_->GetHealthCheckService()->SetServingStatus(serving);
-}
+void RpcServer::SetServing(bool serving) { health_.SetServing(serving); }
 
 void RpcServer::Shutdown(absl::Duration grace) {
-  if (poller_ == nullptr) return;
-  server_->GetHealthCheckService()->Shutdown();
+  if (pollers_.empty()) return;
+  SetServing(false);
   calls_->Close();
   for (ServerExtension* extension : extensions_) extension->Close();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
-  for (ServerExtension* extension : extensions_) extension->Stop();
+  for (ServerExtension* extension : extensions_) extension->AwaitEnd();
   calls_->AwaitEmpty();
   tasks_.reset();
-  poller_.reset();
+  pollers_.clear();
 }
 
 }  // namespace penstock

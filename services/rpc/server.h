@@ -27,6 +27,7 @@
 #include "absl/time/time.h"
 #include "services/rpc/address.h"
 #include "services/rpc/completion_poller.h"
+#include "services/rpc/health.h"
 #include "services/rpc/limits.h"
 #include "services/rpc/server_call.h"
 #include "services/rpc/task_pool.h"
@@ -36,23 +37,27 @@ namespace penstock {
 struct RpcServerOptions {
   HostPort listen;  // port 0: any free one
   int message_bytes_max = rpc_limits::kControlMessageBytesMax;
+  // Whichever thread polls also moves the bytes of all connections, so more than one pays only where
+  // one cannot move enough.
+  int polling_threads = 1;
   int handler_threads = rpc_limits::kHandlerThreads;
   int handler_queue_max = rpc_limits::kHandlerQueueMax;
   // Lists the services for tools such as grpcurl.
   bool reflection = false;
 };
 
-// Something that lives in the same server, on its own queue: the tensor stream.
+// Something that lives in the same server and on its polling threads: the tensor stream.
 class ServerExtension {
  public:
   virtual ~ServerExtension() = default;
-  // Adds its queue, service and arguments.
+  // Adds its service and arguments.
   virtual void Register(grpc::ServerBuilder& builder) = 0;
-  virtual void Start() = 0;
+  // Each queue has one polling thread, which completes CompletionTags.
+  virtual void Start(std::vector<grpc::ServerCompletionQueue*> queues) = 0;
   // The server begins to shut down: end what would go on for ever.
   virtual void Close() = 0;
-  // The server is shut down: stop polling.
-  virtual void Stop() = 0;
+  // The server is shut down: returns when nothing of the extension is in a queue any more.
+  virtual void AwaitEnd() = 0;
 };
 
 class RpcServer {
@@ -111,10 +116,12 @@ class RpcServer {
   // Posts the first call of each method; filled by Unary and Stream.
   std::vector<std::function<void(CallHost&)>> methods_;
 
+  HealthService health_;
+
   // In the order they are made; Shutdown ends them the other way round.
   std::unique_ptr<TaskPool> tasks_;
   std::unique_ptr<CallHost> calls_;
-  std::unique_ptr<CompletionPoller> poller_;
+  std::vector<std::unique_ptr<CompletionPoller>> pollers_;
   std::unique_ptr<grpc::Server> server_;
 };
 

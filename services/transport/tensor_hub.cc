@@ -64,8 +64,8 @@ std::string TensorPeer::ToString() const {
   return absl::StrCat("worker ", name, " (", address, ")");
 }
 
-TensorHub::TensorHub(int polling_threads, std::function<void(const absl::Status&)> on_refused)
-    : polling_threads_(polling_threads), on_refused_(std::move(on_refused)) {}
+TensorHub::TensorHub(std::function<void(const absl::Status&)> on_refused)
+    : on_refused_(std::move(on_refused)) {}
 
 TensorHub::~TensorHub() = default;
 
@@ -76,16 +76,11 @@ void TensorHub::Register(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, rpc_limits::kTensorWindowBytes);
   builder.RegisterAsyncGenericService(&service_);
-  for (int i = 0; i < polling_threads_; ++i) queues_.push_back(builder.AddCompletionQueue());
 }
 
-void TensorHub::Start() {
-  for (auto& queue : queues_) {
-    grpc::ServerCompletionQueue& accepting = *queue;
-    pollers_.push_back(std::make_unique<CompletionPoller>(std::move(queue), 1, "tensor-poll"));
-    OnAccepted(accepting);
-  }
-  queues_.clear();
+void TensorHub::Start(std::vector<grpc::ServerCompletionQueue*> queues) {
+  queues_ = std::move(queues);
+  for (grpc::ServerCompletionQueue* queue : queues_) OnAccepted(*queue);
 }
 
 void TensorHub::Close() {
@@ -96,10 +91,9 @@ void TensorHub::Close() {
   streams_.BreakAll();
 }
 
-void TensorHub::Stop() {
+void TensorHub::AwaitEnd() {
   streams_.BreakAll();  // those that came in meanwhile
   streams_.AwaitEmpty();
-  pollers_.clear();
 }
 
 void TensorHub::OnAccepted(grpc::ServerCompletionQueue& queue) {
@@ -192,12 +186,12 @@ void TensorHub::Leave(GrpcTransport& run) {
 }
 
 std::shared_ptr<SendingStream> TensorHub::Connect(SendingStreamOptions options) {
-  CompletionPoller* poller = nullptr;
+  grpc::ServerCompletionQueue* queue = nullptr;
   {
     MutexLock lock(mutex_);
-    poller = pollers_[next_poller_++ % pollers_.size()].get();
+    queue = queues_[next_queue_++ % queues_.size()];
   }
-  auto stream = std::make_shared<SendingStream>(std::move(options), *poller->queue(), streams_);
+  auto stream = std::make_shared<SendingStream>(std::move(options), *queue, streams_);
   streams_.Add(stream);
   return stream;
 }

@@ -18,7 +18,6 @@
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "services/rpc/completion_poller.h"
 #include "services/rpc/server.h"
 #include "services/transport/receiving_stream.h"
 #include "services/transport/sending_stream.h"
@@ -64,9 +63,9 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   // Jobs whose last epoch is remembered, so that late streams of an older one are refused.
   static constexpr size_t kRememberedJobsMax = 64;
 
-  // `polling_threads`: streams are spread over them. `on_refused` hears of streams of others that
-  // were refused, for the log; must not block, nor call the hub.
-  TensorHub(int polling_threads, std::function<void(const absl::Status&)> on_refused);
+  // `on_refused` hears of streams of others that were refused, for the log; must not block, nor call
+  // the hub.
+  explicit TensorHub(std::function<void(const absl::Status&)> on_refused);
   ~TensorHub() override;
 
   // The edges of one run.
@@ -79,9 +78,10 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   std::vector<LinkTraffic> Traffic(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void Register(grpc::ServerBuilder& builder) override;
-  void Start() override;
+  // Streams are spread over the queues.
+  void Start(std::vector<grpc::ServerCompletionQueue*> queues) override;
   void Close() override ABSL_LOCKS_EXCLUDED(mutex_);
-  void Stop() override;
+  void AwaitEnd() override;
 
  private:
   friend class GrpcTransport;
@@ -111,16 +111,14 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   // From now on, epochs of the job below `epoch` are over.
   void SetFirstEpoch(uint64_t job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const int polling_threads_;
   const std::function<void(const absl::Status&)> on_refused_;
   grpc::AsyncGenericService service_;
   StreamSet streams_;
-  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;  // from Register to Start
-  std::vector<std::unique_ptr<CompletionPoller>> pollers_;            // from Start to Stop
+  std::vector<grpc::ServerCompletionQueue*> queues_;  // constant from Start on
 
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  size_t next_poller_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t next_queue_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<GrpcTransport*> runs_ ABSL_GUARDED_BY(mutex_);
   std::vector<ParkedStream> parked_ ABSL_GUARDED_BY(mutex_);
   // The first epoch of a job that is not over, by job, the least recently used job first.

@@ -25,6 +25,7 @@
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
 #include "services/rpc/grpc_log.h"
+#include "services/rpc/memory.h"
 #include "services/rpc/server.h"
 #include "services/transport/tensor_hub.h"
 #include "services/worker/event_reporter.h"
@@ -45,9 +46,6 @@ constexpr int kBadUsage = 2;
 constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 constexpr absl::Duration kServerGrace = absl::Seconds(1);
-
-// Streams of tensors are spread over so many threads.
-constexpr int kTensorPollingThreads = 1;
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
@@ -249,9 +247,9 @@ class Worker {
 
   const std::unique_ptr<v1::WorkerRegistry::Stub> registry_ =
       v1::WorkerRegistry::NewStub(MakeControlChannel(flags_.coordinator.ToString()));
-  TensorHub hub_{kTensorPollingThreads, [this](const absl::Status& refused) {
-                   log_.warn("refused a tensor stream: {}", Text(refused));
-                 }};
+  TensorHub hub_{[this](const absl::Status& refused) {
+    log_.warn("refused a tensor stream: {}", Text(refused));
+  }};
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};
@@ -268,6 +266,7 @@ int main(int argc, char** argv) {
   const auto flags = penstock::ParseWorkerFlags(argc, argv, exit_code);
   if (!flags.has_value()) return exit_code;
   penstock::StopSignal stop(flags->parent_fd);  // before any thread starts
+  penstock::KeepFreedMemory();
   spdlog::set_default_logger(spdlog::stderr_logger_mt(flags->name));
   spdlog::set_level(spdlog::level::from_str(flags->log_level));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");

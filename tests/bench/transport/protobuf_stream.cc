@@ -8,6 +8,7 @@
 #include <grpcpp/support/proto_buffer_writer.h>
 
 #include <cstring>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -53,11 +54,12 @@ class ProtobufStream final : public Mover {
     service.RequestCall(&context, &stream, queue.get(), queue.get(), nullptr);
     PENSTOCK_CHECK(Next(*queue));
     grpc::ByteBuffer bytes;
-    Message message;
+    std::vector<Message> messages(load.window);
     for (int64_t i = 0; i < load.total_messages(); ++i) {
       stream.Read(&bytes, nullptr);
       PENSTOCK_CHECK(Next(*queue));
       grpc::ProtoBufferReader reader(&bytes);  // what a typed stream does with each message
+      Message& message = messages[i % load.window];
       PENSTOCK_CHECK(message.ParseFromZeroCopyStream(&reader));
       int64_t sequence = 0;
       std::memcpy(&sequence, message.value().data(), sizeof(sequence));
@@ -80,9 +82,10 @@ class ProtobufStream final : public Mover {
     const auto stream = stub.PrepareCall(&context, kMethod, &queue);
     stream->StartCall(nullptr);
     PENSTOCK_CHECK(Next(queue));
-    Message message;
-    message.mutable_value()->resize(load.message_bytes);
+    std::vector<Message> messages(load.window);
+    for (Message& message : messages) message.mutable_value()->resize(load.message_bytes);
     for (int64_t i = 0; i < load.total_messages(); ++i) {
+      Message& message = messages[i % load.window];
       std::memcpy(message.mutable_value()->data(), &i, sizeof(i));
       grpc::ByteBuffer bytes;
       {

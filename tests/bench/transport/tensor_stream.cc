@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "services/rpc/memory.h"
 #include "services/rpc/server.h"
 #include "services/transport/tensor_hub.h"
 #include "tests/bench/transport/pair.h"
@@ -11,7 +12,6 @@ namespace penstock {
 namespace {
 
 constexpr EdgeId kEdge = {EdgeKind::kActivation, 0, 1};
-constexpr int kPollingThreads = 1;
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(60); }
 
@@ -35,7 +35,7 @@ struct Worker {
     server.Shutdown(absl::Milliseconds(100));
   }
 
-  TensorHub hub{kPollingThreads, [](const absl::Status&) {}};
+  TensorHub hub{[](const absl::Status&) {}};
   RpcServer server{{.listen = {"127.0.0.1", 0}}};
   BufferPool pool{HostMemory()};
   std::unique_ptr<Transport> transport;
@@ -47,6 +47,7 @@ class TensorStream final : public Mover {
 
   void Receive(const Load& load, const std::function<void(int)>& listening,
                StopWatch& watch) override {
+    KeepFreedMemory();  // as the worker program does
     Worker worker;
     worker.Join(1, worker.server.address().port);
     auto receiver =
@@ -63,6 +64,7 @@ class TensorStream final : public Mover {
 
   void Send(const Load& load, int port, StopWatch& watch,
             const std::function<void()>& finish) override {
+    KeepFreedMemory();
     Worker worker;
     worker.Join(0, port);
     auto sender = worker.transport->OpenSender(kEdge, load.window, load.message_bytes);

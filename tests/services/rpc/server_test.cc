@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/mutex.h"
+#include "grpc/health/v1/health.grpc.pb.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
@@ -377,6 +378,29 @@ TEST_F(ServerTest, Health_FollowsSetServing) {
   EXPECT_THAT(CallRaw(peer_, method, ""), IsOkAndHolds(std::string("\x08\x02")));  // NOT_SERVING
   server_->SetServing(true);
   EXPECT_THAT(CallRaw(peer_, method, ""), IsOkAndHolds(std::string("\x08\x01")));  // SERVING
+}
+
+TEST_F(ServerTest, Health_Watched_TellsEveryChange) {
+  StartServer();
+  const auto health = grpc::health::v1::Health::NewStub(MakeControlChannel(peer_));
+  using Response = grpc::health::v1::HealthCheckResponse;
+  std::vector<Response::ServingStatus> seen;
+  EXPECT_THAT(
+      ReadStream(peer_, *health, &grpc::health::v1::Health::Stub::Watch, {}, kTimeout, canceller_,
+                 [&](const Response& response) {
+                   seen.push_back(response.status());
+                   server_->SetServing(seen.size() % 2 == 1);
+                   return seen.size() < 3;
+                 }),
+      StatusIs(absl::StatusCode::kCancelled, _));
+  EXPECT_THAT(seen, ::testing::ElementsAre(Response::NOT_SERVING, Response::SERVING,
+                                           Response::NOT_SERVING));
+}
+
+TEST_F(ServerTest, Health_OfAnUnknownService_IsNotFound) {
+  StartServer();
+  EXPECT_THAT(CallRaw(peer_, "/grpc.health.v1.Health/Check", "\x0a\x01x"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("x")));
 }
 
 TEST_F(ServerTest, Reflection_OnlyWithTheOption_ListsTheServices) {

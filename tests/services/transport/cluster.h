@@ -27,10 +27,10 @@ struct TestWorker {
   Mutex mutex;
   absl::Status refused ABSL_GUARDED_BY(mutex);  // the last stream that was
   BufferPool pool{HostMemory()};
-  TensorHub hub{1, [this](const absl::Status& status) {
-                  MutexLock lock(mutex);
-                  refused = status;
-                }};
+  TensorHub hub{[this](const absl::Status& status) {
+    MutexLock lock(mutex);
+    refused = status;
+  }};
   RpcServer server{{.listen = {"127.0.0.1", 0}}};
   std::unique_ptr<TcpProxy> proxy;
   std::unique_ptr<Transport> transport;

@@ -1,0 +1,29 @@
+// HealthService: the standard health service for the server as a whole.
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "services/rpc/server_call.h"
+
+namespace penstock {
+
+class RpcServer;
+
+class HealthService {
+ public:
+  // Adds the methods to `server`. REQUIRES: the server is not started, and does not outlive this.
+  void AddTo(RpcServer& server);
+
+  void SetServing(bool serving) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  Mutex mutex_;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<StreamWaker> watchers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace penstock

@@ -1,0 +1,20 @@
+#include "services/rpc/memory.h"
+
+#include <malloc.h>
+
+namespace penstock {
+namespace {
+
+// The largest the C library accepts; larger blocks are mapped, and unmapped, one by one.
+constexpr int kMappedBlockBytesMin = 32 << 20;
+// Given back beyond this, at the top of each heap.
+constexpr int kFreeBytesKept = 256 << 20;
+
+}  // namespace
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, kMappedBlockBytesMin);
+  mallopt(M_TRIM_THRESHOLD, kFreeBytesKept);
+}
+
+}  // namespace penstock

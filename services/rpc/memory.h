@@ -1,0 +1,11 @@
+// How a process that streams tensors keeps its memory.
+#pragma once
+
+namespace penstock {
+
+// Makes malloc keep what is freed instead of giving it back to the system. gRPC takes and frees
+// megabytes for every read; with the C library's defaults each comes as fresh pages that the kernel
+// first clears. For main().
+void KeepFreedMemory();
+
+}  // namespace penstock
