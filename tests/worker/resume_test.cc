@@ -89,6 +89,20 @@ TEST_F(Resume, PipeDream_SameStages_EqualsTheUninterruptedRun) {
   }
 }
 
+TEST_F(Resume, AfterTheLastStep_EndsAtOnceWithTheSameWeights) {
+  for (const char* method : {"1f1b", "pipedream"}) {
+    v1::JobSpec spec = Job(method);
+    spec.mutable_training()->set_steps(kSavedStep);
+    Trained whole;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(spec, 2, &whole));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
+                                  TrainCluster(Continue(spec, 3, directory), files_));
+    EXPECT_THAT(resumed.steps, ::testing::IsEmpty());
+    EXPECT_EQ(resumed.weights_sha256, whole.weights_sha256);
+    ASSERT_THAT(files_.RemoveAll(kCheckpointRoot), IsOk());
+  }
+}
+
 TEST_F(Resume, Files_OfAnyNumberOfStages_AreTheSame) {
   const v1::JobSpec spec = Job("1f1b", /*tied=*/true);
   std::vector<CheckpointFile> first;

@@ -69,8 +69,8 @@ TEST_F(RunErrors, Prepare_PlanThatMakesNoSense_SaysWhat) {
               invalid("channel_capacity"));
   EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest& request) { request.set_worker_index(9); }),
               invalid("worker 9 has no stage"));
-  EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest& request) { request.set_first_step(3); }),
-              invalid("after step 3 of 3"));
+  EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest& request) { request.set_first_step(4); }),
+              invalid("after step 4 of 3"));
 }
 
 TEST_F(RunErrors, Prepare_BadJob_NamesTheKey) {
