@@ -70,8 +70,6 @@ class Executor {
   // this worker, else 0. `step`: steps done, for messages. Errors: as Train.
   absl::StatusOr<double> Evaluate(const Program& program, int64_t step);
 
-  // What the machine has counted for a stage of this worker.
-  const StageCounts& counts(StageId stage) const { return machine_.counts(stage); }
   // The worker at the other end of the message that failed.
   std::optional<WorkerId> failed_peer() const;
 

@@ -1,8 +1,8 @@
 // Dropout masks from Philox4x32-10 (base/random.h), several counters at a time.
 //
 // Elements of a row are numbered in groups of 4 * 16: group g holds columns 64 g .. 64 g + 63, and its
-// column 16 w + l takes word w of the counter {time step * groups + g) * 16 + l}. So a mask is the same
-// for every instruction set and every partition.
+// column 16 w + l takes word w of the counter whose first part is
+// (time step * groups + g) * 16 + l. So a mask is the same for every instruction set and partition.
 #pragma once
 
 #include "compute/cpu/kernels/simd.h"
