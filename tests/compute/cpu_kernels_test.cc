@@ -182,6 +182,80 @@ TEST_P(CpuKernels, CrossEntropy_AndItsGradient_MatchTheFormula) {
   }
 }
 
+bool AllNan(const float* values, int64_t count) {
+  return std::all_of(values, values + count, [](float value) { return std::isnan(value); });
+}
+
+// A number that is not one must never come out of a softmax as a small probability: the loss and the
+// gradients are where it is noticed.
+TEST_P(CpuKernels, Attention_NotANumberInAQuery_StaysOneInItsRowOnly) {
+  for (const int64_t time : {1, 5, 20, 70}) {
+    const int64_t size = 3, stride = 3 * size;
+    std::vector<float> rows = RandomFloats(time * stride, 1.0);
+    const int64_t bad = time / 2;
+    rows[bad * stride + 1] = std::nanf("");
+    const AttentionHead head = {
+        time, size, stride, 0.4f, rows.data(), rows.data() + size, rows.data() + 2 * size};
+    const std::vector<float> incoming = RandomFloats(time * size, 1.0, 2);
+    std::vector<float> workspace(kernels().attention_workspace(time, size));
+    std::vector<float> output(time * size), log_sums(time), gradient(time * stride);
+    kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
+    kernels().attention_gradient(
+        head, incoming.data(), size, log_sums.data(),
+        {stride, gradient.data(), gradient.data() + size, gradient.data() + 2 * size},
+        workspace.data());
+    for (int64_t t = 0; t < time; ++t) {
+      EXPECT_EQ(AllNan(&output[t * size], size), t == bad) << "time " << time << ", row " << t;
+      EXPECT_EQ(std::isnan(log_sums[t]), t == bad) << "time " << time << ", row " << t;
+      // The bad query has seen the keys and values up to its own time step.
+      EXPECT_EQ(AllNan(&gradient[t * stride], size), t == bad) << "time " << time << ", row " << t;
+      EXPECT_EQ(AllNan(&gradient[t * stride + 2 * size], size), t <= bad)
+          << "time " << time << ", row " << t;
+    }
+  }
+}
+
+TEST_P(CpuKernels, Attention_NotANumberInAKey_ReachesAllRowsThatSeeIt) {
+  const int64_t time = 37, size = 5, stride = 3 * size, bad = 20;
+  std::vector<float> rows = RandomFloats(time * stride, 1.0);
+  rows[bad * stride + size] = std::nanf("");
+  const AttentionHead head = {
+      time, size, stride, 0.4f, rows.data(), rows.data() + size, rows.data() + 2 * size};
+  std::vector<float> workspace(kernels().attention_workspace(time, size));
+  std::vector<float> output(time * size), log_sums(time);
+  kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
+  for (int64_t t = 0; t < time; ++t) {
+    EXPECT_EQ(AllNan(&output[t * size], size), t >= bad) << t;
+  }
+}
+
+TEST_P(CpuKernels, CrossEntropy_NotANumberInALogit_GivesNoLossAndNoGradient) {
+  for (const int64_t vocabulary : kWidths) {
+    for (int64_t bad = 0; bad < vocabulary; ++bad) {
+      const int64_t rows = 2;
+      std::vector<float> logits = RandomFloats(rows * vocabulary, 3.0);
+      logits[vocabulary + bad] = std::nanf("");  // in row 1
+      const std::vector<int32_t> targets = {0, static_cast<int32_t>((bad + 1) % vocabulary)};
+      std::vector<float> log_sums(rows), gradient(rows * vocabulary);
+      std::vector<Bf16> half_gradient(rows * vocabulary);
+      const double loss =
+          kernels().cross_entropy(rows, vocabulary, logits.data(), targets.data(), log_sums.data());
+      kernels().f32.cross_entropy_gradient(rows, vocabulary, logits.data(), targets.data(),
+                                           log_sums.data(), 0.25f, gradient.data());
+      kernels().bf16.cross_entropy_gradient(rows, vocabulary, logits.data(), targets.data(),
+                                            log_sums.data(), 0.25f, half_gradient.data());
+      EXPECT_TRUE(std::isnan(loss)) << "vocabulary " << vocabulary << ", logit " << bad;
+      EXPECT_TRUE(std::isfinite(log_sums[0]));
+      EXPECT_TRUE(AllNan(&gradient[vocabulary], vocabulary))
+          << "vocabulary " << vocabulary << ", logit " << bad;
+      for (int64_t v = 0; v < vocabulary; ++v) {
+        EXPECT_TRUE(std::isfinite(gradient[v]));
+        EXPECT_GT(half_gradient[vocabulary + v] & 0x7FFF, 0x7F80);  // not a number
+      }
+    }
+  }
+}
+
 TEST_P(CpuKernels, LayerNorm_OfAnyWidth_HasMeanZeroAndVarianceOne) {
   for (const int64_t width : kWidths) {
     const int64_t rows = 2;

@@ -97,6 +97,7 @@ PENSTOCK_INLINE void Store(Floats values, Bf16* to, First lanes) {
   __builtin_memcpy(to, &halves, lanes.count * sizeof(Bf16));
 }
 
+// Where one of the two is not a number, the result is `b`.
 PENSTOCK_INLINE Floats Max(Floats a, Floats b) { return a > b ? a : b; }
 PENSTOCK_INLINE Floats Min(Floats a, Floats b) { return a < b ? a : b; }
 PENSTOCK_INLINE Floats Sqrt(Floats values) {
@@ -125,11 +126,12 @@ PENSTOCK_INLINE float MaxLane(Floats values) {
   return largest;
 }
 
-// e^x with a relative error below 2e-7 for x in [-87, 88]; outside, the value at the end of the range.
+// e^x with a relative error below 2e-7 for x in [-87, 88]; outside, the value at the end of the range; of
+// what is not a number, not a number.
 // x = n ln 2 + r with |r| <= ln 2 / 2, e^x = 2^n e^r, and e^r by a polynomial of degree 6 (minimax, as
 // in Cephes' expf).
 PENSTOCK_INLINE Floats Exp(Floats x) {
-  x = Min(Max(x, Broadcast(-87.0f)), Broadcast(88.0f));
+  x = Min(Broadcast(88.0f), Max(Broadcast(-87.0f), x));
   const Floats shifter = Broadcast(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   const Floats n = (x * 1.44269504f + shifter) - shifter;
   const Floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
