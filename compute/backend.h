@@ -42,6 +42,7 @@ class Backend {
   virtual BufferPool& pool() = 0;
 
   // The kernels of one layer for one microbatch shape.
+  // Errors: Unimplemented (the device lacks a kernel), ResourceExhausted (no memory for their scratch).
   virtual absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
                                                            Precision precision) = 0;
   virtual absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(

@@ -75,11 +75,14 @@ class Layer {
   virtual TapeNeeds tape_needs() const = 0;
 
   // Reads input (and targets), writes `output`: [batch, time, width] f32; for the head the mean loss of
-  // the microbatch, one f32. A head without targets computes no loss and leaves its logits
-  // [batch, time, vocabulary] f32 at the start of `kept`.
+  // the microbatch, one f32. A head without targets computes no loss, only logits().
   // Errors: InvalidArgument (a token outside the vocabulary).
   virtual absl::Status Forward(const PassContext& context, const WeightView& weights,
                                const Tape& tape, const Tensor& output) = 0;
+
+  // Where on the tape Forward of a head left its logits, [batch, time, vocabulary] f32; null for other
+  // layers. They are there until BackwardInput.
+  virtual const float* logits(const Tape& /*tape*/) const { return nullptr; }
 
   // Reads grad_output, writes `grad_input`, shaped as the input (empty for the embedding).
   // `loss_scale` is read by the head: the factor of this microbatch's mean loss in the update.

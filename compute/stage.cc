@@ -285,7 +285,7 @@ absl::StatusOr<std::vector<float>> Stage::NextTokenLogits(int64_t version, const
                                                       *weights, activation, Tensor(), tape));
   const int64_t vocabulary = std::get<HeadLayer>(specs_[head].config).vocabulary;
   std::vector<float> logits(options_.batch.batch * vocabulary);
-  const auto* all = static_cast<const float*>(tape.kept.data());
+  const float* all = layers_[head]->logits(tape);
   for (int64_t sample = 0; sample < options_.batch.batch; ++sample) {
     const int64_t row = sample * options_.batch.time + position;
     backend_.CopyToHost(&logits[sample * vocabulary], all + row * vocabulary,

@@ -1,6 +1,6 @@
 #include "compute/cpu/context.h"
 
-#include "base/check.h"
+#include "absl/strings/str_format.h"
 #include "compute/cpu/kernels/best.h"
 
 namespace penstock {
@@ -20,16 +20,23 @@ Scratch::~Scratch() {
   }
 }
 
-void Scratch::Reserve(int64_t size_bytes) {
+absl::Status Scratch::Reserve(int64_t size_bytes) {
   if (size_bytes <= size_bytes_) {
-    return;
+    return absl::OkStatus();
+  }
+  void* data = HostMemory().Allocate(size_bytes);
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("out of memory: its passes need %d bytes of scratch memory; use a smaller "
+                        "model.gpt.context, model.gpt.width or microbatch",
+                        size_bytes));
   }
   if (data_ != nullptr) {
     HostMemory().Free(data_, size_bytes_);
   }
-  data_ = HostMemory().Allocate(size_bytes);
-  PENSTOCK_CHECK(data_ != nullptr);
+  data_ = data;
   size_bytes_ = size_bytes;
+  return absl::OkStatus();
 }
 
 CpuContext::CpuContext(int thread_count)

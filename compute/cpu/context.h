@@ -4,8 +4,10 @@
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <dnnl.hpp>
 
+#include "absl/status/status.h"
 #include "compute/buffer_pool.h"
 #include "compute/cpu/kernels/kernels.h"
 #include "compute/cpu/threads.h"
@@ -22,7 +24,8 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   // Makes data() at least `size_bytes` large. REQUIRES: no pass is running.
-  void Reserve(int64_t size_bytes);
+  // Errors: ResourceExhausted; what there was stays.
+  absl::Status Reserve(int64_t size_bytes);
   void* data() const { return data_; }
 
  private:

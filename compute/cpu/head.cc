@@ -1,6 +1,8 @@
 // The head: logits = input W^T and their mean cross-entropy against the targets.
 //
-// F keeps the logits and each row's log-sum; I turns them into their gradient, in place for float.
+// F leaves the logits and each row's log-sum; I turns the logits into their gradient. For float that is
+// in place, so they are kept until W; bf16 gradients have a place of their own, and the float logits go
+// after I.
 //
 // Parameter: weight [vocabulary, width], the token embedding's when tied.
 #include <cstring>
@@ -22,6 +24,7 @@ class CpuHead : public Layer {
   static absl::StatusOr<std::unique_ptr<Layer>> Create(CpuContext& context, const HeadLayer& config,
                                                        BatchShape shape) {
     std::unique_ptr<CpuHead> head(new CpuHead(context, config, shape));
+    PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(head->PlaceScratch()));
     const LinearShape linear{head->rows_, head->chunk_, config.width, config.vocabulary,
                              /*outputs_first=*/true};
     PENSTOCK_ASSIGN_OR_RETURN(head->linear_, Linear<Number>::Create(context, linear, 0));
@@ -47,7 +50,7 @@ class CpuHead : public Layer {
   absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
                              float loss_scale, const Tensor& grad_input) override {
     const float scale = loss_scale / static_cast<float>(rows_);
-    const float* logits = logits_.in(tape.kept.data());
+    const float* logits = LogitsOf(tape);
     Number* gradient = LogitsGradient(tape);
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
       const int64_t at = first * config_.vocabulary;
@@ -68,6 +71,8 @@ class CpuHead : public Layer {
     return absl::OkStatus();
   }
 
+  const float* logits(const Tape& tape) const override { return LogitsOf(tape); }
+
  private:
   static constexpr bool kFloat = std::is_same_v<Number, float>;
 
@@ -77,24 +82,24 @@ class CpuHead : public Layer {
         rows_(shape.batch * shape.time),
         time_(shape.time),
         chunk_(ChunkOf(rows_)) {
-    BlockLayout stash;
+    BlockLayout stash, kept;
     targets_ = stash.Add<int32_t>(rows_);
     log_sums_ = stash.Add<float>(rows_);
-    needs_.stash_bytes = stash.size_bytes();
-
-    BlockLayout kept;
-    logits_ = kept.Add<float>(rows_ * config.vocabulary);
+    logits_ = (kFloat ? kept : stash).template Add<float>(rows_ * config.vocabulary);
     input_ = kept.Add<Number>(kFloat ? 0 : rows_ * config.width);
+    needs_.stash_bytes = stash.size_bytes();
     needs_.kept_bytes = kept.size_bytes();
 
     BlockLayout weight_stash;
     gradient_ = weight_stash.Add<Number>(kFloat ? 0 : rows_ * config.vocabulary);
     needs_.weight_stash_bytes = weight_stash.size_bytes();
     needs_.input_for_weight = kFloat;
+  }
 
+  int64_t PlaceScratch() {  // bytes
     BlockLayout scratch;
     block_losses_ = scratch.Add<double>(BlocksOf(rows_));
-    cpu_.layer_scratch.Reserve(scratch.size_bytes());
+    return scratch.size_bytes();
   }
 
   // The input as the products read it.
@@ -106,9 +111,13 @@ class CpuHead : public Layer {
     }
   }
 
+  float* LogitsOf(const Tape& tape) const {
+    return logits_.in(kFloat ? tape.kept.data() : tape.stash.data());
+  }
+
   Number* LogitsGradient(const Tape& tape) const {
     if constexpr (kFloat) {
-      return logits_.in(tape.kept.data());
+      return LogitsOf(tape);
     } else {
       return gradient_.in(tape.weight_stash.data());
     }
@@ -121,7 +130,7 @@ class CpuHead : public Layer {
     }
     for (int64_t first = 0; first < rows_; first += chunk_) {
       linear_.Forward(weights, Input(tape) + first * config_.width,
-                      logits_.in(tape.kept.data()) + first * config_.vocabulary);
+                      LogitsOf(tape) + first * config_.vocabulary);
     }
   }
 
@@ -129,8 +138,8 @@ class CpuHead : public Layer {
     double* losses = block_losses_.in(cpu_.layer_scratch.data());
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t block) {
       losses[block] = cpu_.kernels.cross_entropy(
-          count, config_.vocabulary, logits_.in(tape.kept.data()) + first * config_.vocabulary,
-          targets + first, log_sums_.in(tape.stash.data()) + first);
+          count, config_.vocabulary, LogitsOf(tape) + first * config_.vocabulary, targets + first,
+          log_sums_.in(tape.stash.data()) + first);
     });
     double sum = 0.0;
     for (int64_t block = 0; block < BlocksOf(rows_); ++block) {
@@ -146,7 +155,7 @@ class CpuHead : public Layer {
   TapeNeeds needs_;
   Place<int32_t> targets_;      // stash
   Place<float> log_sums_;       // stash
-  Place<float> logits_;         // kept, first: see Layer::Forward
+  Place<float> logits_;         // kept if float, else stash
   Place<Number> input_;         // kept, unless float
   Place<Number> gradient_;      // weight stash, unless float
   Place<double> block_losses_;  // scratch

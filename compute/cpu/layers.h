@@ -1,7 +1,7 @@
 // The layers of the CPU back-end, one file each.
 //
 // `bf16`: matrix products with weights read bf16 (Precision::kBf16 on a machine that has such
-// products). All errors come from MatrixProduct::Create.
+// products). Errors: those of MatrixProduct::Create, and ResourceExhausted (no scratch memory).
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeCpuAttention(CpuContext& context,
                                                         BatchShape shape, bool bf16);
 absl::StatusOr<std::unique_ptr<Layer>> MakeCpuMlp(CpuContext& context, const MlpLayer& config,
                                                   BatchShape shape, bool bf16);
-std::unique_ptr<Layer> MakeCpuNorm(CpuContext& context, const NormLayer& config, BatchShape shape);
+absl::StatusOr<std::unique_ptr<Layer>> MakeCpuNorm(CpuContext& context, const NormLayer& config,
+                                                   BatchShape shape);
 absl::StatusOr<std::unique_ptr<Layer>> MakeCpuHead(CpuContext& context, const HeadLayer& config,
                                                    BatchShape shape, bool bf16);
 

@@ -1,6 +1,7 @@
 // The final LayerNorm. Parameters: gain [width], bias [width].
 #include "compute/cpu/norm.h"
 
+#include "base/status.h"
 #include "compute/cpu/layers.h"
 
 namespace penstock {
@@ -43,7 +44,11 @@ class CpuNorm : public Layer {
     gain_sums_ = weight_stash.Add<float>(width_);
     bias_sums_ = weight_stash.Add<float>(width_);
     needs_.weight_stash_bytes = weight_stash.size_bytes();
-    cpu_.layer_scratch.Reserve(2 * BlocksOf(rows_) * width_ * static_cast<int64_t>(sizeof(float)));
+  }
+
+  // Of block sums, see NormGradientArguments.
+  int64_t scratch_bytes() const {
+    return 2 * BlocksOf(rows_) * width_ * static_cast<int64_t>(sizeof(float));
   }
 
   TapeNeeds tape_needs() const override { return needs_; }
@@ -86,8 +91,11 @@ class CpuNorm : public Layer {
 
 }  // namespace
 
-std::unique_ptr<Layer> MakeCpuNorm(CpuContext& context, const NormLayer& config, BatchShape shape) {
-  return std::make_unique<CpuNorm>(context, config, shape);
+absl::StatusOr<std::unique_ptr<Layer>> MakeCpuNorm(CpuContext& context, const NormLayer& config,
+                                                   BatchShape shape) {
+  auto norm = std::make_unique<CpuNorm>(context, config, shape);
+  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(norm->scratch_bytes()));
+  return std::unique_ptr<Layer>(std::move(norm));
 }
 
 }  // namespace penstock

@@ -1,9 +1,11 @@
 #include "compute/cpu/product.h"
 
 #include <array>
+#include <new>
 
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/status.h"
 
 namespace penstock {
 namespace {
@@ -25,6 +27,24 @@ dnnl::primitive_attr Attributes(bool accumulate) {
     attributes.set_post_ops(sum);
   }
   return attributes;
+}
+
+absl::StatusCode CodeOf(dnnl_status_t status) {
+  switch (status) {
+    case dnnl_unimplemented:
+      return absl::StatusCode::kUnimplemented;
+    case dnnl_out_of_memory:
+      return absl::StatusCode::kResourceExhausted;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+absl::Status CannotMultiply(const ProductShape& shape, memory::data_type type,
+                            absl::StatusCode code, const char* why) {
+  return absl::Status(code, absl::StrFormat("oneDNN cannot multiply [%d, %d] by [%d, %d] in %s: %s",
+                                            shape.rows, shape.inner, shape.inner, shape.columns,
+                                            type == memory::data_type::bf16 ? "bf16" : "f32", why));
 }
 
 void Point(const memory& handle, const void* data) {
@@ -50,15 +70,13 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
     product.right_ = memory(right, context.engine, nullptr);
     product.result_ = memory(result, context.engine, nullptr);
     product.scratch_ = memory(description.scratchpad_desc(), context.engine, nullptr);
-    context.product_scratch.Reserve(static_cast<int64_t>(description.scratchpad_desc().get_size()));
+    PENSTOCK_RETURN_IF_ERROR(context.product_scratch.Reserve(
+        static_cast<int64_t>(description.scratchpad_desc().get_size())));
     return product;
   } catch (const dnnl::error& error) {
-    const std::string what =
-        absl::StrFormat("oneDNN cannot multiply [%d, %d] by [%d, %d] in %s: %s", shape.rows,
-                        shape.inner, shape.inner, shape.columns,
-                        type == memory::data_type::bf16 ? "bf16" : "f32", error.message);
-    return error.status == dnnl_unimplemented ? absl::UnimplementedError(what)
-                                              : absl::InternalError(what);
+    return CannotMultiply(shape, type, CodeOf(error.status), error.message);
+  } catch (const std::bad_alloc&) {
+    return CannotMultiply(shape, type, absl::StatusCode::kResourceExhausted, "out of memory");
   }
 }
 

@@ -25,7 +25,8 @@ class MatrixProduct {
   MatrixProduct() = default;
 
   // REQUIRES: `context` outlives the product; no pass is running. `type`: f32 or bf16.
-  // Errors: Unimplemented (oneDNN has no such primitive on this machine), Internal (it failed).
+  // Errors: Unimplemented (oneDNN has no such primitive on this machine), ResourceExhausted (no memory
+  // for it), Internal (it failed).
   static absl::StatusOr<MatrixProduct> Create(CpuContext& context, const ProductShape& shape,
                                               dnnl::memory::data_type type);
 

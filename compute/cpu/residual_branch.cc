@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<Layer>> ResidualBranch<Number>::Create(
     std::unique_ptr<Middle<Number>> middle) {
   std::unique_ptr<ResidualBranch> branch(
       new ResidualBranch(context, shape, dropout, std::move(middle)));
+  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(branch->PlaceScratch()));
   PENSTOCK_ASSIGN_OR_RETURN(
       branch->expansion_,
       Linear<Number>::Create(context, {shape.rows, shape.chunk, shape.width, shape.expanded},
@@ -40,7 +41,6 @@ ResidualBranch<Number>::ResidualBranch(CpuContext& context, const BranchShape& s
       copies_gradient_(dropout.active() || !std::is_same_v<Number, float>),
       middle_(std::move(middle)) {
   PlaceTape();
-  PlaceScratch();
 }
 
 template <typename Number>
@@ -67,13 +67,13 @@ void ResidualBranch<Number>::PlaceTape() {
 }
 
 template <typename Number>
-void ResidualBranch<Number>::PlaceScratch() {
+int64_t ResidualBranch<Number>::PlaceScratch() {
   BlockLayout scratch;
   row_scratch_ = scratch.Add<float>(shape_.chunk * shape_.width);
   block_scratch_ =
       scratch.Add<float>(BlocksOf(shape_.chunk) * std::max(2 * shape_.width, shape_.expanded));
   middle_scratch_ = scratch.Add<char>(middle_->scratch_bytes());
-  cpu_.layer_scratch.Reserve(scratch.size_bytes());
+  return scratch.size_bytes();
 }
 
 template <typename Number>

@@ -74,7 +74,7 @@ class ResidualBranch : public Layer {
   ResidualBranch(CpuContext& context, const BranchShape& shape, const Dropout& dropout,
                  std::unique_ptr<Middle<Number>> middle);
   void PlaceTape();
-  void PlaceScratch();
+  int64_t PlaceScratch();  // bytes
 
   // The gradient of the projection's output, as the products read it: where masks or bf16 need a copy,
   // the copy in the weight stash.

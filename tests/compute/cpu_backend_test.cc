@@ -101,6 +101,35 @@ TEST(CpuBackend, Name_SaysLibraryInstructionsAndThreads) {
               testing::MatchesRegex("cpu \\(oneDNN [0-9.]+, [a-z0-9 ]+, 2 threads\\)"));
 }
 
+// The workspace of attention is quadratic in the context; no machine has room for this one.
+TEST(CpuBackend, LayerWhoseScratchDoesNotFit_IsAnErrorAndOthersStillWork) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
+  const int64_t huge = int64_t{1} << 22;
+  EXPECT_THAT(backend->MakeLayer({.name = "h.0.attention", .config = AttentionLayer{huge, 1, 0.0}},
+                                 {1, huge}, Precision::kF32),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       testing::HasSubstr("bytes of scratch memory")));
+  EXPECT_THAT(backend->MakeLayer({.name = "h.0.attention", .config = AttentionLayer{16, 1, 0.0}},
+                                 {1, 8}, Precision::kF32),
+              IsOk());
+}
+
+TEST(CpuBackend, Bf16Head_KeepsNoLogitsUntilItsWeightGradient) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
+  if (std::string(backend->name()).find("bf16") == std::string::npos) {
+    GTEST_SKIP() << "this machine has no bf16 products";
+  }
+  const int64_t rows = 2 * 20, width = 16, vocabulary = 1000;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const auto head,
+      backend->MakeLayer({.name = "head", .config = HeadLayer{vocabulary, width, false}}, {2, 20},
+                         Precision::kBf16));
+  const TapeNeeds needs = head->tape_needs();
+  EXPECT_LT(needs.kept_bytes, rows * vocabulary);  // the input
+  EXPECT_GE(needs.stash_bytes, rows * vocabulary * SizeOf(DType::kF32));
+  EXPECT_LT(needs.weight_stash_bytes, rows * vocabulary * SizeOf(DType::kF32));  // their gradient
+}
+
 // A new thread has OpenMP's default of one thread per core; the back-end's own number must hold there.
 TEST(CpuBackend, UsedFromAnotherThread_GivesTheSameBits) {
   const Chain chain = *BuildGpt(TinyGpt());
