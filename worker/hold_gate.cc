@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/deadline.h"
 
 namespace penstock {
 
@@ -19,7 +20,7 @@ absl::StatusOr<HoldGate::Passage> HoldGate::Enter(int64_t microbatch) {
   Passage passage;
   if (MustWait(microbatch)) {
     passage.waited = true;
-    const auto until = CondVar::Clock::now() + absl::ToChronoNanoseconds(hold_timeout_);
+    const auto until = After(hold_timeout_);
     while (MustWait(microbatch)) {
       if (changed_.WaitUntil(mutex_, until) || !MustWait(microbatch)) continue;
       return absl::DeadlineExceededError(absl::StrCat("held after step ", *held_step_,

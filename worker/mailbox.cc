@@ -1,25 +1,13 @@
 #include "worker/mailbox.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/deadline.h"
 #include "base/status.h"
 
 namespace penstock {
-namespace {
-
-// Longer waits are cut to this, so that no deadline overflows the clock.
-constexpr absl::Duration kLongestWait = absl::Hours(24 * 365);
-
-CondVar::Clock::time_point Monotonic(absl::Time deadline) {
-  const absl::Duration left = std::min(deadline - absl::Now(), kLongestWait);
-  return CondVar::Clock::now() + absl::ToChronoNanoseconds(left);
-}
-
-}  // namespace
-
 Mailbox::Mailbox(int capacity) : capacity_(capacity) {
   PENSTOCK_CHECK(capacity > 0);
   ring_.resize(capacity);

@@ -4,23 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/deadline.h"
 #include "base/status.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/status.h"
 
 namespace penstock {
-namespace {
-
-// Longer waits are cut to this, so that no deadline overflows the clock.
-constexpr absl::Duration kLongestWait = absl::Hours(24 * 365);
-
-CondVar::Clock::time_point Monotonic(absl::Time deadline) {
-  return CondVar::Clock::now() +
-         absl::ToChronoNanoseconds(std::min(deadline - absl::Now(), kLongestWait));
-}
-
-}  // namespace
-
 SendingStream::SendingStream(SendingStreamOptions options, grpc::CompletionQueue& queue,
                              StreamSet& set)
     : StreamEnd(queue, set),
@@ -78,10 +67,12 @@ void SendingStream::Fail(const absl::Status& reason) {
 absl::Status SendingStream::AddCredit(int32_t credits) {
   {
     MutexLock lock(mutex_);
-    if (credits > options_.capacity - credits_) {
-      return absl::InvalidArgumentError(absl::StrCat("frame: ", credits, " credits on top of ",
-                                                     credits_, " exceed the window of ",
-                                                     options_.capacity, " messages"));
+    // A credit comes back for a message that was received, so never for one that is still here.
+    const int unsent = count_ + (current_.tensor ? 1 : 0);
+    if (credits > options_.capacity - credits_ - unsent) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "frame: ", credits, " credits on top of ", credits_, " unused ones and ", unsent,
+          " unsent messages exceed the window of ", options_.capacity, " messages"));
     }
     credits_ += credits;
   }

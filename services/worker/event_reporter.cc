@@ -4,17 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/deadline.h"
 #include "services/rpc/completion_poller.h"
 
 namespace penstock {
-namespace {
-
-CondVar::Clock::time_point After(absl::Duration wait) {
-  return CondVar::Clock::now() + absl::ToChronoNanoseconds(wait);
-}
-
-}  // namespace
-
 EventReporter::EventReporter(Parts parts) : parts_(std::move(parts)) {
   thread_ = std::thread([this] {
     NameThread("reporter");
@@ -68,7 +61,7 @@ void EventReporter::Add(v1::RunEvent event) {
 
 bool EventReporter::Flush(absl::Time deadline) {
   MutexLock lock(mutex_);
-  const auto until = After(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+  const auto until = Monotonic(deadline);
   while (!waiting_.empty()) {
     if (!changed_.WaitUntil(mutex_, until)) return waiting_.empty();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/deadline.h"
 #include "services/rpc/completion_poller.h"
 
 namespace penstock {
@@ -82,7 +83,7 @@ void Registration::Note(const absl::Status& status) {
 }
 
 bool Registration::Sleep(absl::Duration wait) {
-  const auto until = CondVar::Clock::now() + absl::ToChronoNanoseconds(wait);
+  const auto until = After(wait);
   MutexLock lock(mutex_);
   while (!stopping_ && changed_.WaitUntil(mutex_, until)) {
   }
