@@ -2,44 +2,18 @@
 
 #include <yaml-cpp/eventhandler.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "job/yaml_message.h"
 
 namespace penstock {
 namespace {
-
-// Index of the first byte that is not part of well-formed UTF-8, or npos.
-size_t FindInvalidUtf8(absl::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t k) { return static_cast<uint8_t>(text[i + k]); };
-    const int length = byte(0) < 0x80   ? 1
-                       : byte(0) < 0xC2 ? 0
-                       : byte(0) < 0xE0 ? 2
-                       : byte(0) < 0xF0 ? 3
-                       : byte(0) < 0xF5 ? 4
-                                        : 0;
-    if (length == 0 || i + length > text.size() || byte(0) == 0) {
-      return i;
-    }
-    for (int k = 1; k < length; ++k) {
-      if ((byte(k) & 0xC0) != 0x80) {
-        return i;
-      }
-    }
-    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-    if ((byte(0) == 0xE0 && byte(1) < 0xA0) || (byte(0) == 0xED && byte(1) >= 0xA0) ||
-        (byte(0) == 0xF0 && byte(1) < 0x90) || (byte(0) == 0xF4 && byte(1) >= 0x90)) {
-      return i;
-    }
-    i += length;
-  }
-  return absl::string_view::npos;
-}
 
 // Looks at a document before a tree is made of it: counts levels, finds anchors and aliases.
 class LimitChecker final : public YAML::EventHandler {
@@ -98,7 +72,7 @@ absl::Status CheckText(absl::string_view text, const std::string& file_name) {
     return absl::InvalidArgumentError(absl::StrFormat("%s: has %d bytes; at most %d are read",
                                                       file_name, text.size(), kYamlBytesMax));
   }
-  const size_t bad = FindInvalidUtf8(text);
+  const size_t bad = std::min(FindInvalidUtf8(text), text.find('\0'));
   if (bad != absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: byte %d (0x%02x) is not UTF-8 text", file_name, bad, static_cast<uint8_t>(text[bad])));

@@ -3,17 +3,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "services/rpc/limits.h"
 
 namespace penstock {
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  std::string message(status.message());
-  if (message.size() > rpc_limits::kStatusMessageBytesMax) {
-    message.resize(rpc_limits::kStatusMessageBytesMax - 3);
-    message += "...";
-  }
+  const std::string message = CleanUtf8(status.message(), rpc_limits::kStatusMessageBytesMax);
   return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()), message);
 }
 
@@ -24,7 +21,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) 
                       status.error_message() == "Stream removed";
   const auto code =
       broken ? absl::StatusCode::kUnavailable : static_cast<absl::StatusCode>(status.error_code());
-  return absl::Status(code, absl::StrCat(peer, ": ", status.error_message()));
+  const std::string said = CleanUtf8(status.error_message(), rpc_limits::kMetadataBytesMax);
+  return absl::Status(code, absl::StrCat(peer, ": ", said));
 }
 
 }  // namespace penstock

@@ -21,6 +21,17 @@ TEST(GrpcStatus, LongMessage_IsCutToTheLimit) {
   EXPECT_EQ(status.error_message().size(), size_t{rpc_limits::kStatusMessageBytesMax});
 }
 
+// The text may end up in a message, where anything but UTF-8 could not be read back.
+TEST(GrpcStatus, Text_IsUtf8BothWays) {
+  const std::string half =
+      std::string(rpc_limits::kStatusMessageBytesMax - 4, 'x') + "\u00E9\u00E9\u00E9";
+  const std::string cut = ToGrpcStatus(absl::InternalError(half)).error_message();
+  EXPECT_EQ(cut, std::string(rpc_limits::kStatusMessageBytesMax - 4, 'x') + "...");
+  EXPECT_EQ(ToGrpcStatus(absl::NotFoundError("a\xFF.txt")).error_message(), "a\uFFFD.txt");
+  EXPECT_THAT(FromGrpcStatus(grpc::Status(grpc::StatusCode::NOT_FOUND, "a\xFF.txt"), "w"),
+              StatusIs(absl::StatusCode::kNotFound, "w: a\uFFFD.txt"));
+}
+
 TEST(GrpcStatus, BrokenStream_IsUnavailable) {
   EXPECT_THAT(FromGrpcStatus(grpc::Status(grpc::StatusCode::UNKNOWN, "Stream removed"), "worker a"),
               StatusIs(absl::StatusCode::kUnavailable, "worker a: Stream removed"));
