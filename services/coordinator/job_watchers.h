@@ -5,39 +5,43 @@
 
 #include <map>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/mutex.h"
-#include "services/rpc/server_call.h"
+#include "services/rpc/waker_list.h"
 
 namespace penstock {
 
 class JobWatchers {
  public:
-  // Wakes `waker` at each new event of the job until its stream is over.
+  // Wakes `waker` at each new event of the job until its stream is over. Forgets the streams that
+  // are over, of all jobs: one that has ended has no event any more at which to do so.
   void Add(const std::string& job_id, StreamWaker waker) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
-    wakers_[job_id].push_back(std::move(waker));
+    std::erase_if(jobs_, [](auto& job) {
+      job.second.Sweep();
+      return job.second.empty();
+    });
+    jobs_[job_id].Add(std::move(waker));
   }
 
   void Wake(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
-    const auto job = wakers_.find(job_id);
-    if (job == wakers_.end()) {
-      return;
+    const auto job = jobs_.find(job_id);
+    if (job != jobs_.end()) {
+      job->second.WakeAll();
     }
-    std::erase_if(job->second, [](const StreamWaker& waker) { return !waker.alive(); });
-    for (const StreamWaker& waker : job->second) {
-      waker.Wake();
-    }
-    if (job->second.empty()) {
-      wakers_.erase(job);
-    }
+  }
+
+  // Jobs that somebody watches, or did until lately.
+  size_t jobs() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return jobs_.size();
   }
 
  private:
   Mutex mutex_;
-  std::map<std::string, std::vector<StreamWaker>> wakers_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, WakerList> jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 #include "services/rpc/health.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "services/rpc/server.h"
@@ -36,7 +38,7 @@ void HealthService::AddTo(RpcServer& server) {
                 [this](const Request& request, const CallInfo&,
                        StreamWaker waker) -> absl::StatusOr<StreamPull<Response>> {
                   MutexLock lock(mutex_);
-                  watchers_.push_back(waker);
+                  watchers_.Add(std::move(waker));
                   return [this, known = request.service().empty(), said = -1]() mutable {
                     MutexLock inner(mutex_);
                     if (said == static_cast<int>(serving_)) return StreamStep<Response>::Wait();
@@ -51,8 +53,7 @@ void HealthService::AddTo(RpcServer& server) {
 void HealthService::SetServing(bool serving) {
   MutexLock lock(mutex_);
   serving_ = serving;
-  std::erase_if(watchers_, [](const StreamWaker& watcher) { return !watcher.alive(); });
-  for (const StreamWaker& watcher : watchers_) watcher.Wake();
+  watchers_.WakeAll();
 }
 
 }  // namespace penstock

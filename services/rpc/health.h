@@ -3,11 +3,8 @@
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "base/mutex.h"
-#include "services/rpc/server_call.h"
+#include "services/rpc/waker_list.h"
 
 namespace penstock {
 
@@ -23,7 +20,7 @@ class HealthService {
  private:
   Mutex mutex_;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<StreamWaker> watchers_ ABSL_GUARDED_BY(mutex_);
+  WakerList watchers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock

@@ -81,6 +81,15 @@ class RpcServer {
                                   grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
              UnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler);
 
+  // The same, for a handler whose answer comes later.
+  template <typename Service, typename Base, typename Request, typename Response>
+  void UnaryAsync(
+      Service& service,
+      void (Base::*accept)(grpc::ServerContext*, Request*,
+                           grpc::ServerAsyncResponseWriter<Response>*, grpc::CompletionQueue*,
+                           grpc::ServerCompletionQueue*, void*),
+      AsyncUnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler);
+
   // A method that answers with a stream: see StreamPull.
   template <typename Service, typename Base, typename Request, typename Response>
   void Stream(Service& service,
@@ -103,7 +112,7 @@ class RpcServer {
   void SetServing(bool serving);
 
   // Takes no new calls, ends streams, lets other calls end by themselves for `grace`, then cancels
-  // them, and returns when all handlers have returned. Idempotent.
+  // them, and returns when all handlers have returned and all replies were given. Idempotent.
   void Shutdown(absl::Duration grace = rpc_limits::kServerShutdownGrace);
 
  private:
@@ -139,6 +148,19 @@ void RpcServer::Unary(
     void (Base::*accept)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
                          grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
     UnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler) {
+  UnaryAsync(service, accept,
+             [handler = std::move(handler)](const Request& request, const CallInfo& info,
+                                            const Reply<Response>& reply) {
+               reply(handler(request, info));
+             });
+}
+
+template <typename Service, typename Base, typename Request, typename Response>
+void RpcServer::UnaryAsync(
+    Service& service,
+    void (Base::*accept)(grpc::ServerContext*, Request*, grpc::ServerAsyncResponseWriter<Response>*,
+                         grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
+    AsyncUnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler) {
   using Method = UnaryMethod<Service, Request, Response>;
   auto post = [accept](Service& s, grpc::ServerContext* context, Request* request,
                        grpc::ServerAsyncResponseWriter<Response>* responder,

@@ -33,9 +33,21 @@ struct CallInfo {
   absl::Time deadline = absl::InfiniteFuture();  // the client's
 };
 
-// Runs on a task-pool thread; may block, but not beyond the deadline.
+// Runs on a task-pool thread; may block for a moment (all calls share a few threads), but not beyond
+// the deadline.
 template <typename Request, typename Response>
 using UnaryHandler = std::function<absl::StatusOr<Response>(const Request&, const CallInfo&)>;
+
+// Ends a call with its answer. From any thread; called exactly once, and soon: the server's shutdown
+// waits for it.
+template <typename Response>
+using Reply = std::function<void(absl::StatusOr<Response>)>;
+
+// For an answer that somebody else will have: runs on a task-pool thread, arranges for `reply`, and
+// returns, so that nobody waits. The request lives until the reply.
+template <typename Request, typename Response>
+using AsyncUnaryHandler =
+    std::function<void(const Request&, const CallInfo&, Reply<Response> reply)>;
 
 // What a stream does next.
 template <typename Response>
@@ -128,7 +140,7 @@ struct UnaryMethod {
                      grpc::ServerAsyncResponseWriter<Response>*, grpc::ServerCompletionQueue*,
                      void* tag)>
       accept;
-  UnaryHandler<Request, Response> handler;
+  AsyncUnaryHandler<Request, Response> handler;
 };
 
 template <typename Service, typename Request, typename Response>
@@ -146,12 +158,13 @@ class UnaryCall final : public ServerCall {
   void OnAccepted(bool ok) {
     if (!ok) return host_.Remove(this);
     host_.Adopt(std::make_unique<UnaryCall>(host_, method_));
-    if (!host_.tasks().Submit([this] { Answer(Handle()); })) Answer(ServerBusyError());
+    if (!host_.tasks().Submit([this] { Handle(); })) Answer(ServerBusyError());
   }
-  absl::StatusOr<Response> Handle() {
+  void Handle() {
     const CallInfo info = MakeCallInfo(context_);
-    if (absl::Status wanted = CheckStillWanted(info); !wanted.ok()) return wanted;
-    return method_.handler(request_, info);
+    if (absl::Status wanted = CheckStillWanted(info); !wanted.ok()) return Answer(wanted);
+    method_.handler(request_, info,
+                    [this](const absl::StatusOr<Response>& result) { Answer(result); });
   }
   void Answer(const absl::StatusOr<Response>& result) {
     if (result.ok()) {

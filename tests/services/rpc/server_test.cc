@@ -24,7 +24,8 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
-// A server with one unary method (GetJob) and one stream (WatchJob), whose handlers a test chooses.
+// A server with a unary method (GetJob), one that answers later (GetTimeline) and a stream (WatchJob),
+// whose handlers a test chooses.
 class ServerTest : public ::testing::Test {
  protected:
   using Service = v1::JobService::AsyncService;
@@ -35,6 +36,10 @@ class ServerTest : public ::testing::Test {
     auto& service = server_->AddService<Service>();
     server_->Unary(service, &Service::RequestGetJob,
                    [this](const v1::GetJobRequest& r, const CallInfo& c) { return get_(r, c); });
+    server_->UnaryAsync(
+        service, &Service::RequestGetTimeline,
+        [this](const v1::GetTimelineRequest& request, const CallInfo&,
+               Reply<v1::GetTimelineResponse> reply) { later_(request, std::move(reply)); });
     server_->Stream(service, &Service::RequestWatchJob,
                     [this](const v1::WatchJobRequest& r, const CallInfo& c, StreamWaker w) {
                       return watch_(r, c, w);
@@ -50,6 +55,10 @@ class ServerTest : public ::testing::Test {
     request.set_job_id(id);
     return Call(peer_, *stub_, &v1::JobService::Stub::GetJob, request, timeout);
   }
+  absl::StatusOr<v1::GetTimelineResponse> GetTimeline() {
+    return Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, v1::GetTimelineRequest(),
+                kTimeout);
+  }
   absl::Status Watch(std::function<bool(const v1::JobEvent&)> on_event,
                      absl::Duration timeout = kTimeout) {
     return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, v1::WatchJobRequest(),
@@ -62,6 +71,7 @@ class ServerTest : public ::testing::Test {
     response.mutable_summary()->set_job_id(request.job_id());
     return response;
   };
+  std::function<void(const v1::GetTimelineRequest&, Reply<v1::GetTimelineResponse>)> later_;
   StreamHandler<v1::WatchJobRequest, v1::JobEvent> watch_ = [](const v1::WatchJobRequest&,
                                                                const CallInfo&, StreamWaker) {
     return absl::UnimplementedError("not in this test");
@@ -114,6 +124,42 @@ TEST_F(ServerTest, Unary_SlowHandler_ClientStopsAtItsDeadline) {
   EXPECT_THAT(GetJob("j", absl::Milliseconds(100)),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(peer_)));
   gate.set_value();
+}
+
+TEST_F(ServerTest, UnaryAsync_AnswersToCome_HoldNoThread) {
+  constexpr int kCalls = 8;
+  Mutex mutex;
+  std::vector<Reply<v1::GetTimelineResponse>> replies;
+  std::promise<void> all_came;
+  later_ = [&](const v1::GetTimelineRequest&, Reply<v1::GetTimelineResponse> reply) {
+    MutexLock lock(mutex);
+    replies.push_back(std::move(reply));
+    if (replies.size() == kCalls) all_came.set_value();
+  };
+  StartServer({.handler_threads = 1});
+  std::vector<std::thread> clients;
+  std::atomic<int> served = 0, refused = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    clients.emplace_back([&] {
+      const auto response = GetTimeline();
+      if (response.ok() && response->workers() == 7) ++served;
+      if (absl::IsAborted(response.status())) ++refused;
+    });
+  }
+  all_came.get_future().wait();
+  EXPECT_THAT(GetJob("j"), IsOk());
+  v1::GetTimelineResponse timeline;
+  timeline.set_workers(7);
+  for (size_t i = 0; i < replies.size(); ++i) {
+    if (i == 0) {
+      replies[i](absl::AbortedError("no"));
+    } else {
+      replies[i](timeline);
+    }
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(served, kCalls - 1);
+  EXPECT_EQ(refused, 1);
 }
 
 TEST_F(ServerTest, Unary_FullQueue_IsRefusedAtOnce) {
