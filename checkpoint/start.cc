@@ -1,0 +1,67 @@
+#include "checkpoint/start.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+
+namespace penstock {
+namespace {
+
+constexpr char kLatest[] = "latest";
+
+// `found` is the job's own, and not past its end.
+absl::Status CheckFits(const FoundCheckpoint& found, const StartQuery& query) {
+  PENSTOCK_RETURN_IF_ERROR(Annotate(
+      CompareFingerprints(found.manifest.fingerprint, query.fingerprint), found.directory));
+  if (found.manifest.step > query.steps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        found.directory, " is at step ", found.manifest.step, ", beyond training.steps (",
+        query.steps, "); train more steps, or resume from an earlier checkpoint"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
+  FoundCheckpoint found = {.directory = query.resume};
+  if (query.resume != kLatest) {
+    PENSTOCK_ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(files, query.resume));
+  } else {
+    absl::StatusOr<FoundCheckpoint> latest = FindLatestCheckpoint(files, query.root);
+    if (absl::IsNotFound(latest.status())) return FoundStart{};  // the first run of this job
+    PENSTOCK_ASSIGN_OR_RETURN(found, std::move(latest));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckFits(found, query));
+  FoundStart start = {.checkpoint = found.directory,
+                      .step = found.manifest.step,
+                      .extra_cuts = found.manifest.extra_cuts};
+  for (const std::string& reason : found.passed_over) {
+    start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));
+  }
+  return start;
+}
+
+absl::Status CheckHoldsNoCheckpoint(Files& files, const std::string& root) {
+  const absl::Status found = FindLatestCheckpoint(files, root).status();
+  if (absl::IsNotFound(found)) return absl::OkStatus();
+  if (!found.ok() && !absl::IsDataLoss(found)) return Annotate(found, "checkpoint.directory");
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint.directory: ", root,
+                   " holds checkpoints of an earlier job; set checkpoint.resume: latest (or give "
+                   "--resume latest) to go on from them, or name another directory"));
+}
+
+}  // namespace
+
+absl::StatusOr<FoundStart> FindStart(Files& files, const StartQuery& query) {
+  if (query.resume.empty()) {
+    if (!query.root.empty()) {
+      PENSTOCK_RETURN_IF_ERROR(CheckHoldsNoCheckpoint(files, query.root));
+    }
+    return FoundStart{};
+  }
+  absl::StatusOr<FoundStart> start = Resume(files, query);
+  if (!start.ok()) return Annotate(start.status(), "checkpoint.resume");
+  return start;
+}
+
+}  // namespace penstock

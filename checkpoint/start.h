@@ -1,0 +1,38 @@
+// Where a job starts: with fresh weights, or from a checkpoint.
+//
+// The command line asks before it starts anything, the coordinator before it plans, so both answer by
+// the same rule.
+//
+// Thread safety: the function keeps no state. It only reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/files.h"
+#include "checkpoint/fingerprint.h"
+
+namespace penstock {
+
+struct StartQuery {
+  std::string root;         // checkpoint.directory; empty: none
+  std::string resume;       // checkpoint.resume: empty, "latest", or a checkpoint's directory
+  Fingerprint fingerprint;  // of the job: what the checkpoint must match
+  int64_t steps = 0;        // training.steps
+};
+
+struct FoundStart {
+  std::string checkpoint;  // directory, or empty for fresh weights
+  int64_t step = 0;
+  std::vector<int64_t> extra_cuts;
+  std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
+};
+
+// Errors, all naming the key: NotFound (resume names no checkpoint), DataLoss (there are some, but none
+// is whole), InvalidArgument (it is of another model or data, or beyond the job's last step),
+// FailedPrecondition (a new job must not write among the checkpoints of an older one), those of Files.
+absl::StatusOr<FoundStart> FindStart(Files& files, const StartQuery& query);
+
+}  // namespace penstock

@@ -1,0 +1,18 @@
+// What a job asks of its checkpoints: the coordinator's question when it starts one, and the command
+// line's before it starts anything.
+//
+// Pure functions. REQUIRES, of both: `job` is `spec`, resolved.
+#pragma once
+
+#include "checkpoint/start.h"
+#include "job/resolve.h"
+#include "penstock/v1/job.pb.h"
+
+namespace penstock {
+
+// What every checkpoint of the job carries.
+Fingerprint FingerprintOf(const v1::JobSpec& spec, const ResolvedJob& job);
+
+StartQuery StartQueryOf(const v1::JobSpec& spec, const ResolvedJob& job);
+
+}  // namespace penstock
