@@ -1,7 +1,7 @@
 #include "schedule/prediction.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,9 +15,11 @@ constexpr double kSecondsPerNs = 1e-9;
 // Microbatches of the simulated run, in steps: enough for the period to settle.
 constexpr int64_t kSimulatedSteps = 16;
 
-double MedianSeconds(std::vector<int64_t>& durations_ns) {
+// The median; the time above it goes to `excess_ns`.
+double MedianSeconds(std::vector<int64_t>& durations_ns, int64_t& excess_ns) {
   const auto middle = durations_ns.begin() + static_cast<int64_t>(durations_ns.size() / 2);
   std::nth_element(durations_ns.begin(), middle, durations_ns.end());
+  for (const int64_t duration : durations_ns) excess_ns += duration - *middle;
   return static_cast<double>(*middle) * kSecondsPerNs;
 }
 
@@ -51,30 +53,30 @@ struct WorkerOverhead {
   }
 };
 
-// When each step ended: the end of the last backward of its microbatches, over all stages. Index 0 is
-// step `first_step`; 0 where a step is not whole.
+// When each of the longest row of whole steps ended: the end of the last backward of its microbatches,
+// over all stages. A step is whole if all its backwards are in the timeline.
 std::vector<int64_t> StepEnds(const Timeline& timeline, const ScheduleOptions& options) {
-  const int64_t per_step = options.microbatches_per_step;
-  int64_t first = INT64_MAX, last = -1;
+  struct Step {
+    int64_t end_ns = INT64_MIN;
+    int64_t backwards = 0;
+  };
+  std::map<int64_t, Step> steps;
   for (const Span& span : timeline.spans) {
     if (span.action.op != Op::kBackwardWeight) continue;
-    first = std::min(first, span.action.microbatch / per_step);
-    last = std::max(last, span.action.microbatch / per_step);
+    Step& step = steps[span.action.microbatch / options.microbatches_per_step];
+    step.end_ns = std::max(step.end_ns, span.end_ns);
+    ++step.backwards;
   }
-  if (last < 0) return {};
-  std::vector<int64_t> ends(last - first + 1, 0), backwards(last - first + 1, 0);
-  for (const Span& span : timeline.spans) {
-    if (span.action.op != Op::kBackwardWeight) continue;
-    const int64_t step = span.action.microbatch / per_step - first;
-    ends[step] = std::max(ends[step], span.end_ns);
-    ++backwards[step];
+  const int64_t whole = options.microbatches_per_step * options.topology.stages();
+  std::vector<int64_t> longest, row;
+  int64_t expected = 0;
+  for (const auto& [number, step] : steps) {
+    if (number != expected || step.backwards != whole) row.clear();
+    if (step.backwards == whole) row.push_back(step.end_ns);
+    if (row.size() > longest.size()) longest = row;
+    expected = number + 1;
   }
-  const int64_t whole = per_step * options.topology.stages();
-  std::vector<int64_t> whole_ends;
-  for (size_t step = 0; step < ends.size(); ++step) {
-    if (backwards[step] == whole) whole_ends.push_back(ends[step]);
-  }
-  return whole_ends;
+  return longest;
 }
 
 // How many actions all workers together perform in so many steps.
@@ -102,12 +104,14 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
     const bool computes = span.lane == Lane::kCompute;
     if (computes || span.lane == Lane::kWait) worker.computing_or_waiting_ns += span.duration_ns();
     if (!computes) continue;
+    if (span.action.index < 0 || span.action.index >= topology.stages()) continue;
     if (auto* list = durations[span.action.index].Of(span.action.op)) {
       list->push_back(span.duration_ns());
     }
   }
 
   SimulationCosts costs;
+  int64_t overhead_ns = 0;
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     StageDurations& d = durations[stage];
     if (d.forward.empty() || d.backward_input.empty() || d.backward_weight.empty() ||
@@ -115,13 +119,13 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
       return absl::FailedPreconditionError(absl::StrCat(
           "the timeline has no forward, backward or step of stage ", stage, " in the window"));
     }
-    costs.stages.push_back({.forward_s = MedianSeconds(d.forward),
-                            .backward_input_s = MedianSeconds(d.backward_input),
-                            .backward_weight_s = MedianSeconds(d.backward_weight),
-                            .step_s = MedianSeconds(d.step)});
+    costs.stages.push_back({.forward_s = MedianSeconds(d.forward, overhead_ns),
+                            .backward_input_s = MedianSeconds(d.backward_input, overhead_ns),
+                            .backward_weight_s = MedianSeconds(d.backward_weight, overhead_ns),
+                            .step_s = MedianSeconds(d.step, overhead_ns)});
   }
-  int64_t overhead_ns = 0;
   for (const WorkerOverhead& worker : workers) overhead_ns += worker.ns();
+  overhead_ns = std::max<int64_t>(overhead_ns, 0);
   costs.overhead_s =
       static_cast<double>(overhead_ns) * kSecondsPerNs / static_cast<double>(actions);
   return costs;

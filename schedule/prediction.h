@@ -1,9 +1,8 @@
 // Prediction: how well the simulator foretells a run that was measured.
 //
 // The first half of a measured timeline gives the costs (medians of the actions' own times, waiting
-// left out), the simulator turns them into the time of a step, and the second half says what it was.
-// The planner relies on this difference being small; the overhead per action is what the simulator is
-// told beyond the kernels' times.
+// left out, and an overhead per action), the simulator turns them into the time of a step, and the
+// second half says what it was. The planner relies on this difference being small.
 //
 // Pure functions.
 #pragma once
@@ -18,9 +17,10 @@
 namespace penstock {
 
 // The costs that a timeline shows in [start_ns, end_ns): by stage the median time of each kind of
-// compute action; by worker the time that is neither computing nor waiting (messages, collectives and
-// the gaps between spans), spread evenly over all actions as `overhead_s`. Links get no cost of their
-// own: what a message costs its worker is in the overhead, what it makes others wait is in no span.
+// compute action. All other time that is not waiting is `overhead_s`, spread evenly over all actions:
+// messages, collectives, the gaps between spans, and what actions took beyond their median (a core
+// shared with other threads makes a tail that no median shows). Links get no cost of their own: what a
+// message costs its worker is in the overhead, what it makes others wait is in no span.
 //
 // REQUIRES: actions > 0.
 // Errors: FailedPrecondition if an action of a stage does not occur in the window.

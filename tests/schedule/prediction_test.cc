@@ -58,6 +58,45 @@ TEST(Prediction, OverheadPerAction_IsFoundAndForetold) {
   EXPECT_NEAR(prediction.error(), 0.0, 0.01);
 }
 
+// Every fifth forward takes four times as long, so the mean is 1.6 medians: what a busy machine does.
+TEST(Prediction, TailOfTheActions_IsPartOfTheOverhead) {
+  const ScheduleOptions options = {.topology = StraightPipeline(1), .microbatches_per_step = 5};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+  Timeline timeline = {.workers = 1};
+  int64_t now_ns = 0;
+  const auto add = [&](Op op, int64_t microbatch, int64_t duration_ns) {
+    const int64_t end_ns = now_ns + duration_ns;
+    timeline.spans.push_back({.action = {op, 0, microbatch}, .start_ns = now_ns, .end_ns = end_ns});
+    now_ns = end_ns;
+  };
+  constexpr int64_t kMs = 1'000'000;
+  for (int64_t microbatch = 0; microbatch < 100; ++microbatch) {
+    add(Op::kForward, microbatch, microbatch % 5 == 2 ? 40 * kMs : 10 * kMs);
+    add(Op::kBackwardInput, microbatch, 10 * kMs);
+    add(Op::kBackwardWeight, microbatch, 10 * kMs);
+    if (microbatch % 5 == 4) add(Op::kStep, 0, 5 * kMs);
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const StepPrediction prediction,
+                                PredictSteps(timeline, *method, options));
+  EXPECT_NEAR(prediction.measured_step_s, 0.185, 1e-9);
+  EXPECT_NEAR(prediction.error(), 0.0, 0.01);
+  EXPECT_GT(prediction.overhead_s, 0.0);
+}
+
+TEST(Prediction, HoleInTheTimeline_MeasuresNoStepAcrossIt) {
+  const ScheduleOptions options = {.topology = StraightPipeline(2), .microbatches_per_step = 4};
+  SimulationCosts costs;
+  costs.stages.assign(2, {.forward_s = 0.01, .backward_input_s = 0.01, .backward_weight_s = 0.01});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+  Timeline timeline = Measured(*method, options, 20, costs);
+  std::erase_if(timeline.spans, [](const Span& span) {
+    return span.action.op == Op::kBackwardWeight && span.action.microbatch == 7 * 4 + 1;
+  });
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const StepPrediction prediction,
+                                PredictSteps(timeline, *method, options));
+  EXPECT_EQ(prediction.steps_measured, 6);  // of the 12 after the hole
+}
+
 TEST(Prediction, FewerThanFourSteps_IsRefused) {
   const ScheduleOptions options = {.topology = StraightPipeline(2), .microbatches_per_step = 4};
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("gpipe"));
