@@ -19,7 +19,8 @@ struct Event {
   bool is_update;
   int64_t microbatch;  // for an update, that of the W that led to it
 
-  std::tuple<int64_t, int32_t, bool> Order() const { return {time, stage, is_update}; }
+  // A stage does one thing after the other: what starts when an update ends comes after it.
+  std::tuple<int64_t, int32_t, bool> Order() const { return {time, stage, !is_update}; }
 };
 
 MicrobatchRange SteadyState(MicrobatchRange range, int64_t stages) {
@@ -27,36 +28,48 @@ MicrobatchRange SteadyState(MicrobatchRange range, int64_t stages) {
   return {first, range.end() - 2 * stages - first};
 }
 
+// What the forward of a microbatch on one stage had before it.
+struct Seen {
+  int64_t history = -1;  // block updates; -1 before the forward
+  int64_t own = 0;       // of them, updates of this stage
+};
+
 // Replays the history. An update that holds several microbatches is one entry with an event for
 // each.
 BlockDelay Replay(std::vector<Event> events, int32_t stages, MicrobatchRange counted) {
   std::stable_sort(events.begin(), events.end(),
                    [](const Event& a, const Event& b) { return a.Order() < b.Order(); });
-  // By microbatch and stage: the length of the history that its forward saw, or -1.
-  std::map<int64_t, std::vector<int64_t>> read;
-  int64_t updates = 0;
+  std::map<int64_t, std::vector<Seen>> by_microbatch;
+  std::vector<int64_t> own(stages);
+  int64_t history = 0;
   int64_t sum = 0;
+  bool stale = false;
   BlockDelay delay;
   for (size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
-    std::vector<int64_t>& seen =
-        read.try_emplace(event.microbatch, std::vector<int64_t>(stages, -1)).first->second;
+    std::vector<Seen>& seen =
+        by_microbatch.try_emplace(event.microbatch, std::vector<Seen>(stages)).first->second;
     if (!event.is_update) {
-      seen[event.stage] = updates;
+      seen[event.stage] = {history, own[event.stage]};
       continue;
     }
-    const bool complete = std::find(seen.begin(), seen.end(), -1) == seen.end();
+    const bool complete =
+        std::all_of(seen.begin(), seen.end(), [](const Seen& s) { return s.history >= 0; });
+    stale |= complete && seen[event.stage].own != own[event.stage];
     if (complete && event.microbatch >= counted.first && event.microbatch < counted.end()) {
-      for (const int64_t length : seen) {
-        delay.max = std::max(delay.max, updates - length);
-        sum += updates - length;
+      for (const Seen& s : seen) {
+        delay.max = std::max(delay.max, history - s.history);
+        sum += history - s.history;
       }
       delay.count += stages;
     }
     const bool same_update_goes_on =
         i + 1 < events.size() && events[i + 1].Order() == event.Order();
-    if (!same_update_goes_on) ++updates;
+    if (same_update_goes_on) continue;
+    ++history;
+    ++own[event.stage];
   }
+  if (!stale) return {.count = delay.count};
   if (delay.count > 0) delay.mean = static_cast<double>(sum) / static_cast<double>(delay.count);
   return delay;
 }
@@ -97,10 +110,10 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
   PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result,
                             Simulate(schedule, SimulationCosts(),
                                      {.timeline_spans_max = std::numeric_limits<int64_t>::max()}));
-  const bool synchronous =
-      std::all_of(result.stages.begin(), result.stages.end(),
-                  [](const StageCounts& counts) { return counts.staleness.max == 0; });
-  if (synchronous) return BlockDelay();
+  const bool stale =
+      std::any_of(result.stages.begin(), result.stages.end(),
+                  [](const StageCounts& counts) { return counts.staleness.max > 0; });
+  if (!stale) return BlockDelay();
   const MicrobatchRange counted = SteadyState(schedule.range, stages);
   if (counted.count < 1) {
     return absl::InvalidArgumentError(
@@ -115,10 +128,9 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
 }
 
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options) {
-  const int64_t per_step = std::max<int64_t>(1, options.microbatches_per_step);
-  const int64_t steps = 8 * int64_t{options.topology.stages()} / per_step + 2;
-  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
-                            BuildSchedule(method, options, {0, steps * per_step}));
+  if (method.synchronous) return BlockDelay();
+  const MicrobatchRange range = {0, 8 * int64_t{options.topology.stages()} + 2};
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, options, range));
   return PredictBlockDelay(schedule);
 }
 

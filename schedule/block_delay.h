@@ -9,6 +9,9 @@
 // update happens with its backward, and the stages of a slot come in ascending order. Then
 // PipeDream has maximum floor(S^2 - S/2) and mean (S^2-1)/2 exactly (0 for one stage). Only a
 // steady state counts: of N microbatches those from N/2 on, without the last 2S.
+//
+// Where no update is stale (every stage updates from its newest weights), the delay is zero: the block
+// updates of a step are then one update of the model.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +29,18 @@ struct BlockDelay {
   int64_t count = 0;  // (update, stage) pairs
 };
 
-// Of a schedule, in slots. Zero where every update of a stage is made from the newest weights
-// (staleness 0 on all stages): the block updates of a step are then one update of the model.
-// Memory is in proportion to the range; a few times 4S microbatches are enough.
+// Of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches
+// are enough.
 // Errors: those of Simulate; InvalidArgument if the range is too short for a steady state.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 
-// The same for a method, over a range that is long enough.
+// The same for a method, over a range that is long enough and no longer.
+// Errors: those of BuildSchedule and Simulate.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options);
 
 // Of a measured timeline of one training range: forwards count at their start, updates at their
-// end. Microbatches that are not on the timeline with all forwards do not count; the result is
-// empty where none is left.
+// end. Microbatches that are not on the timeline with all forwards do not count; the count is 0 where
+// none is left.
 BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages);
 
 }  // namespace penstock

@@ -9,6 +9,13 @@
 namespace penstock {
 namespace {
 
+// The largest microbatch of a list; 0 if it has none.
+int64_t LargestMicrobatch(const ActionList& list) {
+  int64_t largest = 0;
+  for (const Action& action : list) largest = std::max(largest, action.microbatch);
+  return largest;
+}
+
 absl::Status CheckProgram(const Program& program, int32_t worker) {
   const auto error = [worker](absl::string_view problem) {
     return absl::InvalidArgumentError(absl::StrCat("the program of worker ", worker, " ", problem));
@@ -18,6 +25,14 @@ absl::Status CheckProgram(const Program& program, int32_t worker) {
   if (program.repeats >
       kMicrobatchMax / std::max<int64_t>(1, std::max(period_size, program.shift))) {
     return error(absl::StrCat("repeats too often: ", program.repeats, " times"));
+  }
+  const int64_t shifted = program.repeats * program.shift;
+  const int64_t largest =
+      std::max({LargestMicrobatch(program.prologue), LargestMicrobatch(program.epilogue),
+                LargestMicrobatch(program.period)});
+  if (largest >= kMicrobatchMax - shifted) {
+    return error(absl::StrCat("reaches microbatch ", largest, ", shifted by up to ", shifted,
+                              "; expected numbers below ", kMicrobatchMax));
   }
   if (program.size() == 0 || program.At(program.size() - 1).op != Op::kFlush) {
     return error("does not end with FLUSH");
@@ -103,16 +118,20 @@ absl::string_view CompletenessName(Completeness completeness) {
   PENSTOCK_CHECK(false);
 }
 
+absl::Status CheckRange(const MicrobatchRange& range) {
+  if (range.first >= 0 && range.count >= 1 && range.first < kMicrobatchMax &&
+      range.count <= kMicrobatchMax - range.first) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("a range must hold at least one microbatch, numbered below ", kMicrobatchMax,
+                   ", got ", range.count, " from ", range.first));
+}
+
 absl::Status CheckSchedule(const Schedule& schedule) {
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(schedule.topology));
   const MicrobatchRange& range = schedule.range;
-  if (range.first < 0 || range.count < 1 || range.first > kMicrobatchMax ||
-      range.count > kMicrobatchMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a schedule needs a range of at least one "
-                     "microbatch, got ",
-                     range.count, " from ", range.first));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckRange(range));
   if (static_cast<int32_t>(schedule.programs.size()) != schedule.topology.workers) {
     return absl::InvalidArgumentError(absl::StrCat("there are ", schedule.programs.size(),
                                                    " programs for ", schedule.topology.workers,

@@ -87,11 +87,14 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-// Microbatches are numbered below this (and a program is shorter), so that sums cannot overflow.
+// Microbatches are numbered below this and a program is shorter, so that sums cannot overflow.
 inline constexpr int64_t kMicrobatchMax = int64_t{1} << 48;
 
+// Errors: InvalidArgument if the range is empty or goes beyond kMicrobatchMax.
+absl::Status CheckRange(const MicrobatchRange& range);
+
 // Checks the form alone: a valid topology, a range that is not empty, one program for each worker
-// that ends with FLUSH, numbers that fit. Whether the schedule is right is for verify.h.
+// that ends with FLUSH, numbers below kMicrobatchMax. Whether the schedule is right is for verify.h.
 // Errors: InvalidArgument.
 absl::Status CheckSchedule(const Schedule& schedule);
 

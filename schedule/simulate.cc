@@ -19,7 +19,7 @@ double ToSeconds(int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
 // The interpreter reports actions in an order that respects all dependencies, and that is enough:
 // the start of an action is the maximum of the times of what it depends on. Place i of a channel
 // with capacity C carries messages i, i + C, i + 2C, ...; its time says since when its message is
-// there or, after the receive, since when it is free.
+// there or, after the receive, since when it is free. Places are made when their first message comes.
 class Timekeeper : public RunObserver {
  public:
   Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options)
@@ -30,7 +30,7 @@ class Timekeeper : public RunObserver {
     timeline_.workers = schedule.topology.workers;
     const size_t channels = 2 * static_cast<size_t>(schedule.topology.stages());
     link_free_ns_.resize(channels);
-    place_ns_.resize(channels * static_cast<size_t>(channel_capacity_));
+    place_ns_.resize(channels);
     const Program& program = schedule.programs.front();
     const auto copy_end = [&program](int64_t copies) {
       return static_cast<int64_t>(program.prologue.size()) +
@@ -102,8 +102,10 @@ class Timekeeper : public RunObserver {
   };
 
   int64_t& PlaceOf(MessageId message) {
-    return place_ns_[static_cast<size_t>(message.channel) * channel_capacity_ +
-                     message.number % channel_capacity_];
+    std::vector<int64_t>& places = place_ns_[message.channel];
+    const auto place = static_cast<size_t>(message.number % channel_capacity_);
+    if (place >= places.size()) places.resize(place + 1);
+    return places[place];
   }
 
   void Send(WorkerId id, const Action& action, MessageId message) {
@@ -169,8 +171,8 @@ class Timekeeper : public RunObserver {
   const int64_t channel_capacity_;
   const int64_t spans_per_worker_max_;
   std::vector<Worker> workers_;
-  std::vector<int64_t> link_free_ns_;  // by channel
-  std::vector<int64_t> place_ns_;      // by channel and place
+  std::vector<int64_t> link_free_ns_;           // by channel
+  std::vector<std::vector<int64_t>> place_ns_;  // by channel and place
   Timeline timeline_;
   Milestone middle_;
   Milestone end_;

@@ -34,7 +34,8 @@ std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& o
 // The inverse. Nothing is checked beyond the form: call Verify, and CompleteSchedule (lower.h) if
 // the lists hold compute actions only.
 //
-// Errors: InvalidArgument with line, column and the text in question; ResourceExhausted if there
+// Errors: InvalidArgument with line, column and the text in question (numbers of microbatches, copies
+// and shifts that are not below kMicrobatchMax among them); ResourceExhausted if there
 // are more than kScheduleTextActionsMax actions in the lists.
 inline constexpr int64_t kScheduleTextActionsMax = 10'000'000;
 absl::StatusOr<Schedule> ParseSchedule(absl::string_view text);

@@ -35,6 +35,7 @@ class Parser {
     }
     PENSTOCK_RETURN_IF_ERROR(InferTopology());
     InferRange();
+    PENSTOCK_RETURN_IF_ERROR(CheckRange(schedule_.range));
     return std::move(schedule_);
   }
 
@@ -55,12 +56,13 @@ class Parser {
     while (at_ < line_.size() && absl::ascii_isspace(line_[at_])) ++at_;
   }
 
-  // Two numbers with a '+' between them.
+  // Two numbers up to kMicrobatchMax with a '+' between them.
   static bool ParsePair(absl::string_view text, int64_t& first, int64_t& second) {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(text, absl::MaxSplits('+', 1));
+    const auto fits = [](int64_t number) { return number >= 0 && number <= kMicrobatchMax; };
     return absl::SimpleAtoi(parts.first, &first) && absl::SimpleAtoi(parts.second, &second) &&
-           first >= 0 && second >= 0;
+           fits(first) && fits(second);
   }
 
   template <typename TypedId>
@@ -160,8 +162,9 @@ class Parser {
       } else if (next == ']') {
         const size_t start = at_++;
         const absl::string_view end = Take(", \t");
-        const bool valid =
-            absl::StartsWith(end, "*") && ParsePair(end.substr(1), program.repeats, program.shift);
+        const bool valid = absl::StartsWith(end, "*") &&
+                           ParsePair(end.substr(1), program.repeats, program.shift) &&
+                           program.repeats <= kMicrobatchMax / std::max<int64_t>(1, program.shift);
         if (list != &program.period || !valid) {
           return Error(start, absl::StrCat("]", end), "a period [...]*<copies>+<microbatches>");
         }
@@ -187,10 +190,11 @@ class Parser {
     std::string text(token);
     if (whole_backward) std::replace(text.begin(), text.end(), 'B', 'I');
     const absl::StatusOr<Action> action = ParseAction(text);
-    if (!action.ok() || action->index >= kStagesMax) {
+    if (!action.ok()) return Error(start, token, ExpectedBy(action.status()));
+    if (action->index >= kStagesMax || action->microbatch >= kMicrobatchMax) {
       return Error(
           start, token,
-          action.ok() ? absl::StrCat("a stage below ", kStagesMax) : ExpectedBy(action.status()));
+          absl::StrCat("a stage below ", kStagesMax, " and a microbatch below ", kMicrobatchMax));
     }
     list.push_back(*action);
     if (whole_backward) list.push_back({Op::kBackwardWeight, action->index, action->microbatch});
@@ -245,10 +249,7 @@ class Parser {
       const Program& program = schedule_.programs[worker];
       const int64_t copies_after = repeated ? std::max<int64_t>(program.repeats - 1, 0) : 0;
       first = std::min(first, action.microbatch);
-      // Nonsense numbers may overflow here; Verify refuses them.
-      last = std::max<int64_t>(
-          last, static_cast<uint64_t>(action.microbatch) +
-                    static_cast<uint64_t>(copies_after) * static_cast<uint64_t>(program.shift));
+      last = std::max(last, action.microbatch + copies_after * program.shift);
     });
     if (!has_completeness_ && !has_backward) schedule_.completeness = Completeness::kEvaluate;
     if (schedule_.range.count == 0 && last >= first) schedule_.range = {first, last - first + 1};

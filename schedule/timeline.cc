@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "schedule/schedule.h"
 
 namespace penstock {
 
@@ -33,26 +34,48 @@ int64_t Timeline::end_ns() const {
       ->end_ns;
 }
 
+namespace {
+
+constexpr int32_t kWorkersMax = 1 << 16;
+constexpr int32_t kIndexMax = 1 << 16;  // of stages and groups
+
+// Whether everything the span names exists.
+bool IsKnown(const Span& span, int32_t workers) {
+  const Action& action = span.action;
+  return span.worker.value >= 0 && span.worker.value < workers &&
+         static_cast<int>(span.lane) < kLanes && static_cast<int>(span.wait) < kWaits &&
+         (span.wait != Wait::kNone) == (span.lane == Lane::kWait) &&
+         static_cast<int>(action.op) < kOps && action.index >= 0 && action.index < kIndexMax &&
+         action.microbatch >= 0 && action.microbatch < kMicrobatchMax;
+}
+
+bool HasPossibleTimes(const Span& span) {
+  // Halves, so that the difference of any two fits.
+  constexpr int64_t kMax = kTimelineNsMax / 2;
+  return span.start_ns >= -kMax && span.end_ns <= kMax && span.end_ns >= span.start_ns;
+}
+
+}  // namespace
+
 absl::Status CheckTimeline(const Timeline& timeline) {
-  constexpr int32_t kWorkersMax = 1 << 16;
   if (timeline.workers < 0 || timeline.workers > kWorkersMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("a timeline may have 0 to ", kWorkersMax, " workers, got ", timeline.workers));
   }
+  int64_t left_ns = kTimelineNsMax;  // for the durations that are still to come
   for (size_t i = 0; i < timeline.spans.size(); ++i) {
     const Span& span = timeline.spans[i];
-    const bool known = span.worker.value >= 0 && span.worker.value < timeline.workers &&
-                       static_cast<int>(span.lane) < kLanes &&
-                       static_cast<int>(span.wait) < kWaits &&
-                       static_cast<int>(span.action.op) < kOps && span.action.index >= 0 &&
-                       span.action.microbatch >= 0;
-    const bool has_cause = span.wait != Wait::kNone;
-    if (known && has_cause == (span.lane == Lane::kWait) && span.end_ns >= span.start_ns) continue;
+    if (IsKnown(span, timeline.workers) && HasPossibleTimes(span) &&
+        span.duration_ns() <= left_ns) {
+      left_ns -= span.duration_ns();
+      continue;
+    }
     return absl::InvalidArgumentError(absl::StrCat(
         "span ", i, " of a timeline of ", timeline.workers, " workers is not valid: worker ",
         span.worker.value, ", lane ", static_cast<int>(span.lane), ", wait ",
-        static_cast<int>(span.wait), ", operation ", static_cast<int>(span.action.op), ", from ",
-        span.start_ns, " to ", span.end_ns, " ns"));
+        static_cast<int>(span.wait), ", operation ", static_cast<int>(span.action.op), " of ",
+        span.action.index, ", microbatch ", span.action.microbatch, ", from ", span.start_ns,
+        " to ", span.end_ns, " ns"));
   }
   return absl::OkStatus();
 }

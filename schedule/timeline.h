@@ -65,9 +65,13 @@ struct Timeline {
   int64_t end_ns() const;
 };
 
-// For timelines that come from outside. Errors: InvalidArgument if a span's worker, lane, cause or
-// operation does not exist, or it ends before it starts.
+// For timelines that come from outside; afterwards no difference of times and no sum of durations
+// overflows. Errors: InvalidArgument if a span's worker, lane, cause, operation, stage or microbatch
+// cannot exist, it ends before it starts, or its times are beyond kTimelineNsMax.
 absl::Status CheckTimeline(const Timeline& timeline);
+
+// About 146 years from the origin of the clock, and for all spans together.
+inline constexpr int64_t kTimelineNsMax = int64_t{1} << 62;
 
 // Where one worker's time went. Fed span by span, so that a long run need not be kept.
 class TimeShares {

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,14 +18,8 @@
 namespace penstock {
 
 struct VerifyLimits {
-  static constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-
   // What each channel can hold; the worker's mailboxes have this size.
   int32_t channel_capacity = 64;
-  // Of every stage.
-  int64_t activations_max = kUnlimited;
-  int64_t versions_max = kUnlimited;
-  int64_t staleness_max = kUnlimited;
   // Actions that are run one by one, where no steady state shortens the run.
   int64_t actions_max = 50'000'000;
 };
@@ -42,12 +35,11 @@ struct VerifyReport {
 //   * every stage has exactly one F, I and W of every microbatch of the range (F alone in an
 //     evaluate range), its W in ascending order, and a STEP after its last W;
 //   * every action finds what it needs, and FLUSH finds nothing left (machine.h);
-//   * no run blocks for ever, with the channels there are;
-//   * the limits hold.
+//   * no run blocks for ever, with the channels there are.
 //
 // Errors: InvalidArgument (CheckSchedule), FailedPrecondition (a rule is broken, or a deadlock,
-// which names every blocked worker and draws the place), ResourceExhausted (a limit, naming what it
-// would have to be).
+// which names every blocked worker and draws the place), ResourceExhausted (more than actions_max
+// actions and no steady state).
 absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits = {});
 
 // The same answer by running every action: what the tests compare Verify with.

@@ -1,5 +1,6 @@
 #include "schedule/catalog/catalog.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "base/status.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
+#include "schedule/text.h"
 
 namespace penstock {
 namespace {
@@ -32,18 +34,12 @@ constexpr Method kMethods[] = {
      .program = PipeDream},
 };
 
-absl::Status CheckRange(const Method& method, const ScheduleOptions& options,
+absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                         MicrobatchRange range) {
   const int64_t per_step = options.microbatches_per_step;
   if (per_step < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
-  }
-  if (range.first < 0 || range.count < 1 || range.first > kMicrobatchMax ||
-      range.count > kMicrobatchMax - range.first) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a range must hold at least one microbatch, numbered below ", kMicrobatchMax,
-                     ", got ", range.count, " from ", range.first));
   }
   if (method.synchronous && range.count % per_step != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the range of ", range.count,
@@ -51,10 +47,16 @@ absl::Status CheckRange(const Method& method, const ScheduleOptions& options,
                                                    "of ",
                                                    per_step));
   }
+  const int64_t most = ListedMicrobatchesMax(options.topology.stages());
+  if (method.synchronous && per_step > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step of ", per_step, " microbatches on ", options.topology.stages(),
+                     " stages is too long to be listed; at most ", most, " are possible"));
+  }
   return absl::OkStatus();
 }
 
-absl::Status CheckOptions(const Method& method, const ScheduleOptions& options) {
+absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   if (topology.stages() != topology.workers) {
@@ -92,10 +94,21 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name) {
                                           absl::StrJoin(names, ", ")));
 }
 
+int64_t ListedMicrobatchesMax(int32_t stages) {
+  constexpr int64_t kActions = 7;  // F, I, W, two receives, two sends
+  return std::max<int64_t>(1, kScheduleTextActionsMax / (kActions * std::max(stages, 1)));
+}
+
+absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options,
+                            MicrobatchRange range) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRange(range));
+  PENSTOCK_RETURN_IF_ERROR(CheckFits(method, options));
+  return CheckSteps(method, options, range);
+}
+
 absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
                                        MicrobatchRange range) {
-  PENSTOCK_RETURN_IF_ERROR(CheckRange(method, options, range));
-  PENSTOCK_RETURN_IF_ERROR(CheckOptions(method, options));
+  PENSTOCK_RETURN_IF_ERROR(CheckBuildable(method, options, range));
   Schedule schedule{.name = std::string(method.name),
                     .topology = options.topology,
                     .weight_policy = method.weight_policy,

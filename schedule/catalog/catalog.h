@@ -43,12 +43,20 @@ absl::Span<const Method> Methods();
 // Errors: NotFound, listing the names there are.
 absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 
+// A step is listed action by action, for all workers together up to kScheduleTextActionsMax of them
+// (text.h). So many microbatches may a step have on `stages` stages.
+int64_t ListedMicrobatchesMax(int32_t stages);
+
+// Whether BuildSchedule can build this, without building it. Errors: those of BuildSchedule.
+absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options,
+                            MicrobatchRange range);
+
 // The complete, lowered schedule of `method` over `range`. Every party (coordinator, workers,
 // reference, command line) calls this; catalog schedules do not travel, their digest does.
 //
 // Errors: InvalidArgument if the range is empty or (for a synchronous method) not a multiple of
-// microbatches_per_step, the topology is not valid, or the method cannot do what the options ask
-// (with the reason).
+// microbatches_per_step, a step is too long to be listed, the topology is not valid, or the method
+// cannot do what the options ask (with the reason).
 absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
                                        MicrobatchRange range);
 

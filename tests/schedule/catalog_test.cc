@@ -110,6 +110,16 @@ TEST(PipeDream, BlockDelay_IsThatOfTheTheory) {
   }
 }
 
+TEST(PipeDream, BlockDelay_CostsTheSameForAnyStep) {
+  const Method& method = **FindMethod("pipedream");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay small,
+                                PredictBlockDelay(method, {StraightPipeline(4), 1}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay large,
+                                PredictBlockDelay(method, {StraightPipeline(4), 1'000'000'000}));
+  EXPECT_EQ(large.count, small.count);
+  EXPECT_EQ(large.max, small.max);
+}
+
 TEST(SendGradientEarly, ShortensTheBubbleOfOneFOneB) {
   // 4 stages, 8 microbatches: (S-1)/(M+S-1) = 3/11 with a whole backward, 1/5 with the early send.
   ScheduleOptions options{.topology = StraightPipeline(4), .microbatches_per_step = 8};
@@ -151,6 +161,26 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
       }
     }
   }
+}
+
+TEST(BuildSchedule, StepTooLongToBeListed_IsRefusedBeforeAnythingIsAllocated) {
+  for (const char* name : {"gpipe", "1f1b"}) {
+    const Method& method = **FindMethod(name);
+    for (const int32_t stages : {1, 4, 256}) {
+      const int64_t most = ListedMicrobatchesMax(stages);
+      EXPECT_THAT(CheckBuildable(method, {StraightPipeline(stages), most}, {0, most}), IsOk());
+      for (const int64_t microbatches : {most + 1, int64_t{1'000'000'000}, kMicrobatchMax}) {
+        EXPECT_THAT(
+            BuildSchedule(method, {StraightPipeline(stages), microbatches}, {0, microbatches}),
+            StatusIs(absl::StatusCode::kInvalidArgument,
+                     HasSubstr(absl::StrCat("at most ", most, " are possible"))));
+      }
+    }
+  }
+  // A method without steps lists the depth of the pipeline alone.
+  EXPECT_THAT(BuildSchedule(**FindMethod("pipedream"), {StraightPipeline(256), 1 << 20},
+                            {0, int64_t{1} << 40}),
+              IsOk());
 }
 
 TEST(Evaluation, AnyTopology_ForwardsEverythingAndKeepsNothing) {

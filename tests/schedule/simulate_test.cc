@@ -97,6 +97,14 @@ TEST(Simulate, SlowLink_CarriesOneMessageAfterTheOther) {
   EXPECT_DOUBLE_EQ(result.makespan_s, 10 + 5);
 }
 
+TEST(Simulate, LargeChannels_TakeMemoryForTheirMessagesOnly) {
+  // All places together would be 16 GB.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                Simulate(BuildEvaluation(StraightPipeline(1000), {0, 3}), {},
+                                         {.channel_capacity = 1'000'000}));
+  EXPECT_DOUBLE_EQ(result.makespan_s, 1002);
+}
+
 TEST(Simulate, FullChannel_MakesTheSenderWaitForCredit) {
   // The first worker takes no time, the second one second for each of 5 microbatches; the channel
   // holds one: send 1 waits until 0 is taken (at once), send k until k - 1 is taken at k - 1
@@ -168,7 +176,8 @@ TEST(Simulate, Deadlock_IsAnErrorWithTheCapacity) {
 TEST(BlockDelay, SynchronousMethods_HaveNone) {
   for (const char* method : {"gpipe", "1f1b"}) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        const BlockDelay delay, PredictBlockDelay(**FindMethod(method), {StraightPipeline(5), 4}));
+        const BlockDelay delay,
+        PredictBlockDelay(**FindMethod(method), {StraightPipeline(5), 1'000'000'000}));
     EXPECT_EQ(delay.max, 0);
     EXPECT_EQ(delay.mean, 0);
   }
@@ -177,6 +186,18 @@ TEST(BlockDelay, SynchronousMethods_HaveNone) {
 TEST(BlockDelay, RangeWithoutSteadyState_IsRefused) {
   EXPECT_THAT(PredictBlockDelay(CatalogSchedule("pipedream", 4, 1, {0, 16})),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 16 microbatches")));
+}
+
+TEST(BlockDelay, MeasuredOfASynchronousMethod_IsNone) {
+  for (const char* method : {"gpipe", "1f1b"}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const SimulationResult result,
+        Simulate(CatalogSchedule(method, 4, 8, {0, 160}), {}, {.timeline_spans_max = 1'000'000}));
+    const BlockDelay delay = MeasureBlockDelay(result.timeline, 4);
+    EXPECT_GT(delay.count, 0);
+    EXPECT_EQ(delay.max, 0);
+    EXPECT_EQ(delay.mean, 0);
+  }
 }
 
 TEST(BlockDelay, MeasuredWithJitter_StaysNearTheBound) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "schedule/digest.h"
 #include "schedule/verify.h"
@@ -93,6 +94,14 @@ TEST(ScheduleText, BadText_NamesLineColumnAndToken) {
         {"0F0,0BB1", "line 1, column 5: \"0BB1\""},
         {"0F0,0B", "line 1, column 5: \"0B\": expected the microbatch after I"},
         {"70000F0", "a stage below 65536"},
+        {"[0F9223372036854775807,FLUSH]*3+1", "column 2: \"0F9223372036854775807\""},
+        {"0F281474976710656", "a microbatch below 281474976710656"},
+        {"[0F1]*281474976710657+1", "expected a period"},
+        {"[0F1]*3+281474976710657", "expected a period"},
+        {"[0F1]*281474976710656+2", "expected a period"},
+        {"# penstock schedule 1 range=0+281474976710657\n0F0", "expected range="},
+        {"# penstock schedule 1 range=1+281474976710656\n0F0", "numbered below 281474976710656"},
+        {"[0F9]*281474976710656+1,FLUSH", "numbered below 281474976710656"},
         {"0F0,[0F1", "line 1, column 9: \"\": expected ]*<copies>+<microbatches>"},
         {"0F0,[0F1]", "column 9: \"]\": expected a period"},
         {"0F0,[0F1]*3", "column 9: \"]*3\": expected a period"},
@@ -119,10 +128,17 @@ TEST(ScheduleText, RandomDamage_NeverCrashes) {
   RandomStream random(4, 0);
   const std::string good = PrintSchedule(CatalogSchedule("pipedream", 3, 1, {0, 20}));
   constexpr absl::string_view kAlphabet = "0123456789FIWB[]*+,=# \n_SENDRCV";
+  const std::string numbers[] = {"9223372036854775807", "9223372036854775808",
+                                 absl::StrCat(kMicrobatchMax), absl::StrCat(kMicrobatchMax - 1)};
   for (int round = 0; round < 20'000; ++round) {
     std::string text = good;
     for (uint64_t i = 1 + random.Below(4); i > 0; --i) {
       text[random.Below(text.size())] = kAlphabet[random.Below(kAlphabet.size())];
+    }
+    // Makes every second one hold a number that is too large, or just not.
+    const size_t digit = text.find_first_of("0123456789", random.Below(text.size()));
+    if (round % 2 == 0 && digit != std::string::npos) {
+      text.replace(digit, 1, numbers[random.Below(std::size(numbers))]);
     }
     const absl::StatusOr<Schedule> parsed = ParseSchedule(text);
     // Whatever parses prints to something that parses to the same, and the verifier survives it.

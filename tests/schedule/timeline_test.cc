@@ -1,6 +1,7 @@
 // Timelines and their three pictures.
 #include "schedule/timeline.h"
 
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -75,6 +76,19 @@ TEST(CheckTimeline, ImpossibleSpans_AreRefused) {
   expect_refused([](Span& span) { span.wait = Wait::kInput; });
   expect_refused([](Span& span) { span.action.op = static_cast<Op>(kOps); });
   expect_refused([](Span& span) { span.end_ns = 4; });
+  expect_refused([](Span& span) { span.action.index = -1; });
+  expect_refused([](Span& span) { span.action.index = 1 << 20; });
+  expect_refused([](Span& span) { span.action.microbatch = -1; });
+  expect_refused([](Span& span) { span.action.microbatch = kMicrobatchMax; });
+  expect_refused([](Span& span) { span.start_ns = std::numeric_limits<int64_t>::min(); });
+  expect_refused([](Span& span) { span.end_ns = std::numeric_limits<int64_t>::max(); });
+}
+
+TEST(CheckTimeline, DurationsThatDoNotFitASum_AreRefused) {
+  const Span half = Compute(0, Op::kForward, 0, 0, kTimelineNsMax / 2);
+  EXPECT_THAT(CheckTimeline(Hand({half, half})), IsOk());
+  EXPECT_THAT(CheckTimeline(Hand({half, half, half})),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("span 2")));
 }
 
 TEST(RenderText, EveryKindOfSpan_HasItsSymbol) {

@@ -133,19 +133,6 @@ TEST(Verify, MessageNobodyTakes_IsNamed) {
                        HasSubstr("worker 1 ends without 1RECV_F0, which was sent")));
 }
 
-TEST(Verify, Limits_NameTheStageAndWhatItWouldTake) {
-  const Schedule schedule = CatalogSchedule("pipedream", 4, 1, {0, 50});
-  EXPECT_THAT(Verify(schedule, {.versions_max = 3}),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("stage 0 reaches 4 weight versions, more than the limit of 3")));
-  EXPECT_THAT(Verify(schedule, {.activations_max = 3}),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("stashed activations")));
-  EXPECT_THAT(Verify(schedule, {.staleness_max = 2}),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("staleness")));
-  EXPECT_THAT(Verify(schedule, {.activations_max = 4, .versions_max = 4, .staleness_max = 3}),
-              IsOk());
-}
-
 TEST(Verify, BadForm_IsRefused) {
   Schedule schedule = CatalogSchedule("1f1b", 2, 2, {0, 2});
   schedule.programs.pop_back();
@@ -159,6 +146,20 @@ TEST(Verify, BadForm_IsRefused) {
   schedule.topology.worker_of[1] = WorkerId(2);
   EXPECT_THAT(Verify(schedule),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stage 1 is on worker 2")));
+  schedule = CatalogSchedule("1f1b", 2, 2, {0, 2});
+  schedule.range.first = kMicrobatchMax - 1;
+  EXPECT_THAT(Verify(schedule),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("numbered below")));
+}
+
+TEST(Verify, MicrobatchThatDoesNotFit_IsRefusedWhereverItStands) {
+  for (ActionList Program::*list : {&Program::prologue, &Program::period, &Program::epilogue}) {
+    Schedule schedule = CatalogSchedule("pipedream", 2, 1, {0, 5});
+    ASSERT_FALSE((schedule.programs[0].*list).empty());
+    (schedule.programs[0].*list)[0].microbatch = kMicrobatchMax - 2;
+    EXPECT_THAT(Verify(schedule),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the program of worker 0")));
+  }
 }
 
 // ---- the shortcut for long ranges
