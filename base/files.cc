@@ -69,17 +69,19 @@ absl::Status WriteAll(int fd, const std::string& path, absl::string_view bytes) 
 class MachineFiles : public Files {
  public:
   absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) override {
-    Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // Without O_NONBLOCK, opening a named pipe waits for somebody who writes to it.
+    Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (file.get() < 0) return SystemError("open", path, errno);
     struct stat info;
     if (fstat(file.get(), &info) != 0) return SystemError("stat", path, errno);
-    if (S_ISDIR(info.st_mode)) {
-      return absl::FailedPreconditionError(absl::StrCat("cannot read ", path, ": is a directory"));
+    if (!S_ISREG(info.st_mode)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "cannot read ", path,
+          S_ISDIR(info.st_mode) ? ": is a directory" : ": is not a file but a pipe or device"));
     }
     if (info.st_size > size_bytes_max) {
-      return absl::ResourceExhaustedError(absl::StrCat(path, " has ", info.st_size,
-                                                       " bytes, more than the limit of ",
-                                                       size_bytes_max));
+      return absl::OutOfRangeError(absl::StrCat(path, " has ", info.st_size,
+                                                " bytes, more than the limit of ", size_bytes_max));
     }
     std::string content(info.st_size, '\0');
     size_t filled = 0;
@@ -98,7 +100,9 @@ class MachineFiles : public Files {
 
   absl::Status WriteDurably(const std::string& path,
                             absl::Span<const absl::string_view> pieces) override {
-    absl::Status status = WriteAndSync(path, pieces);
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return SystemError("create", path, errno);
+    absl::Status status = WriteSyncAndClose(fd, path, pieces);
     if (!status.ok()) unlink(path.c_str());
     return status;
   }
@@ -119,9 +123,19 @@ class MachineFiles : public Files {
   }
 
   absl::Status CreateDirectories(const std::string& path) override {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) return SystemError("create directory", path, error.value());
+    std::filesystem::path directory;
+    for (const std::filesystem::path& part : std::filesystem::path(path)) {
+      directory /= part;
+      if (mkdir(directory.c_str(), 0777) == 0) {
+        PENSTOCK_RETURN_IF_ERROR(SyncDirectory(directory.parent_path().string()));
+        continue;
+      }
+      const int error = errno;
+      std::error_code ignored;
+      if (!std::filesystem::is_directory(directory, ignored)) {
+        return SystemError("create directory", directory.string(), error);
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -147,10 +161,8 @@ class MachineFiles : public Files {
   bool Exists(const std::string& path) override { return access(path.c_str(), F_OK) == 0; }
 
  private:
-  static absl::Status WriteAndSync(const std::string& path,
-                                   absl::Span<const absl::string_view> pieces) {
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) return SystemError("create", path, errno);
+  static absl::Status WriteSyncAndClose(int fd, const std::string& path,
+                                        absl::Span<const absl::string_view> pieces) {
     absl::Status status;
     for (absl::string_view piece : pieces) {
       status = WriteAll(fd, path, piece);

@@ -1,8 +1,8 @@
 // Files: what Penstock asks of a disk, as an interface, so that tests can make it fail.
 //
 // Thread safety: all methods may be called from any thread. Errors carry the path and the system's
-// reason: NotFound, PermissionDenied, ResourceExhausted (disk or quota full), AlreadyExists,
-// otherwise Internal.
+// reason: NotFound, PermissionDenied, ResourceExhausted (disk or quota full, too many open files),
+// AlreadyExists, otherwise Internal.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,12 @@ class Files {
  public:
   virtual ~Files() = default;
 
-  // The whole file. Errors also: ResourceExhausted if it is larger than `size_bytes_max`.
+  // The whole file. Never waits for another process. Errors also: OutOfRange if it is larger than
+  // `size_bytes_max`, FailedPrecondition if it is not a regular file (a directory, pipe or device).
   virtual absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) = 0;
 
   // Writes `pieces` one after the other to a new file and makes it durable (fsync) before returning.
-  // On error the file is removed.
+  // On error the file is removed, unless it is an old one that could not be opened.
   virtual absl::Status WriteDurably(const std::string& path,
                                     absl::Span<const absl::string_view> pieces) = 0;
 
@@ -35,7 +36,7 @@ class Files {
   // Makes the entries of a directory durable.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
 
-  // Creates a directory and its parents; existing ones are fine.
+  // Creates a directory and its parents, durably; existing ones are fine.
   virtual absl::Status CreateDirectories(const std::string& path) = 0;
 
   // Names (not paths) of a directory's entries, sorted.

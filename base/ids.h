@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/str_format.h"
-
 namespace penstock {
 
 template <typename Tag, typename Integer>

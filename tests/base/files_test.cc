@@ -1,6 +1,8 @@
 #include "base/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "tests/support/status_matchers.h"
 
@@ -45,7 +47,7 @@ TEST_F(FilesTest, WriteDurably_NoDirectory_NamesThePath) {
 TEST_F(FilesTest, Read_TooLarge_SaysHowMuch) {
   ASSERT_THAT(files_.WriteDurably(Path("a"), {"12345"}), IsOk());
   EXPECT_THAT(files_.Read(Path("a"), 4),
-              StatusIs(absl::StatusCode::kResourceExhausted,
+              StatusIs(absl::StatusCode::kOutOfRange,
                        AllOf(HasSubstr("5 bytes"), HasSubstr("limit of 4"))));
   EXPECT_THAT(files_.Read(Path("a"), 5), IsOkAndHolds("12345"));
 }
@@ -55,6 +57,34 @@ TEST_F(FilesTest, Read_MissingFileOrDirectory_Fails) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none"))));
   EXPECT_THAT(files_.Read(directory_, kSizeMax),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("directory")));
+}
+
+TEST_F(FilesTest, Read_NamedPipe_IsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(files_.Read(Path("pipe"), kSizeMax),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr(Path("pipe")), HasSubstr("pipe or device"))));
+}
+
+TEST_F(FilesTest, WriteDurably_NoDescriptorLeft_OldFileStays) {
+  ASSERT_THAT(files_.WriteDurably(Path("a"), {"old"}), IsOk());
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = files_.WriteDurably(Path("a"), {"new"});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(Path("a"))));
+  EXPECT_THAT(files_.Read(Path("a"), kSizeMax), IsOkAndHolds("old"));
+}
+
+TEST_F(FilesTest, CreateDirectories_ManyLevels_AndAFileInTheWay) {
+  EXPECT_THAT(files_.CreateDirectories(Path("a/b/c/")), IsOk());
+  EXPECT_THAT(files_.CreateDirectories(Path("a/b")), IsOk());
+  EXPECT_THAT(files_.List(Path("a/b")), IsOkAndHolds(ElementsAre("c")));
+  ASSERT_THAT(files_.WriteDurably(Path("a/file"), {"x"}), IsOk());
+  EXPECT_THAT(files_.CreateDirectories(Path("a/file/d")),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(Path("a/file"))));
 }
 
 TEST_F(FilesTest, RenameDurably_ReplacesAFileButNotADirectory) {

@@ -1,7 +1,8 @@
 // MemoryFiles: a disk in memory that can be made to fail, for tests of what survives.
 //
 // Every call that changes something is counted; FailFrom(n, ...) makes the n-th and all later ones
-// fail, as if the process had died there: what was done before stays.
+// fail, as if the process had died there: what was done before stays. FailReads(...) makes the
+// contents of one place unreadable, FailRemovals(...) lets nothing be removed.
 #pragma once
 
 #include <limits>
@@ -27,9 +28,20 @@ class MemoryFiles : public Files {
     error_ = std::move(error);
     tears_writes_ = tears_writes;
   }
+  // Reading the file `path`, or any file below it, returns `error`.
+  void FailReads(const std::string& path, absl::Status error) {
+    MutexLock lock(mutex_);
+    unreadable_[path] = std::move(error);
+  }
+  void FailRemovals(absl::Status error) {
+    MutexLock lock(mutex_);
+    removal_error_ = std::move(error);
+  }
   void Heal() {
     MutexLock lock(mutex_);
     fail_from_ = std::numeric_limits<int64_t>::max();
+    unreadable_.clear();
+    removal_error_ = absl::OkStatus();
   }
   int64_t changes() {
     MutexLock lock(mutex_);
@@ -46,13 +58,16 @@ class MemoryFiles : public Files {
 
   absl::StatusOr<std::string> Read(const std::string& path, int64_t size_bytes_max) override {
     MutexLock lock(mutex_);
+    for (const auto& [place, error] : unreadable_) {
+      if (IsInside(path, place)) return error;
+    }
     if (directories_.count(path) > 0) {
       return absl::FailedPreconditionError(absl::StrCat("cannot read ", path, ": is a directory"));
     }
     const auto file = files_.find(path);
     if (file == files_.end()) return absl::NotFoundError(absl::StrCat("cannot open ", path));
     if (static_cast<int64_t>(file->second.size()) > size_bytes_max) {
-      return absl::ResourceExhaustedError(absl::StrCat(path, " is too large"));
+      return absl::OutOfRangeError(absl::StrCat(path, " is too large"));
     }
     return file->second;
   }
@@ -122,9 +137,8 @@ class MemoryFiles : public Files {
     MutexLock lock(mutex_);
     absl::Status status = Change();
     if (!status.ok()) return status;
-    const auto inside = [&](const std::string& entry) {
-      return entry == path || absl::StartsWith(entry, path + "/");
-    };
+    if (!removal_error_.ok()) return removal_error_;
+    const auto inside = [&](const std::string& entry) { return IsInside(entry, path); };
     std::erase_if(files_, [&](const auto& file) { return inside(file.first); });
     std::erase_if(directories_, inside);
     return absl::OkStatus();
@@ -139,10 +153,12 @@ class MemoryFiles : public Files {
   absl::Status Change() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return changes_++ >= fail_from_ ? error_ : absl::OkStatus();
   }
+  static bool IsInside(const std::string& entry, const std::string& path) {
+    return entry == path || absl::StartsWith(entry, path + "/");
+  }
   static std::string Moved(const std::string& path, const std::string& from,
                            const std::string& to) {
-    if (path == from) return to;
-    return absl::StartsWith(path, from + "/") ? to + path.substr(from.size()) : path;
+    return IsInside(path, from) ? to + path.substr(from.size()) : path;
   }
 
   Mutex mutex_;
@@ -151,6 +167,8 @@ class MemoryFiles : public Files {
   int64_t changes_ = 0;
   int64_t fail_from_ = std::numeric_limits<int64_t>::max();
   absl::Status error_;
+  std::map<std::string, absl::Status> unreadable_;
+  absl::Status removal_error_;
   bool tears_writes_ = false;
 };
 
