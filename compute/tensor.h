@@ -48,6 +48,11 @@ class Buffer {
   void* data() const;
   int64_t size_bytes() const;
 
+  // This handle's reference as a plain pointer, for C interfaces that hand one back later: exactly one
+  // Attach must follow. The handle is empty then.
+  void* Detach() { return std::exchange(block_, nullptr); }
+  static Buffer Attach(void* detached) { return Buffer(static_cast<Block*>(detached)); }
+
  private:
   friend class BufferPool;
   struct Block;

@@ -15,7 +15,7 @@ namespace {
 // Copied and summed at a time: half of a first-level cache.
 constexpr int64_t kPieceBytes = 16 << 10;
 
-void DropReference(void* buffer) { delete static_cast<Buffer*>(buffer); }
+void DropReference(void* reference) { Buffer::Attach(reference); }
 
 }  // namespace
 
@@ -32,8 +32,9 @@ grpc::ByteBuffer MakeChunkFrame(FrameHeader header, const Tensor& tensor) {
   const size_t size = static_cast<size_t>(header.payload_bytes);
   header.payload_crc = Crc32c(data, size);
   const FrameBytes head = EncodeFrameHeader(header);
-  const grpc::Slice slices[] = {grpc::Slice(head.data(), head.size()),
-                                grpc::Slice(data, size, DropReference, new Buffer(tensor.buffer))};
+  const grpc::Slice slices[] = {
+      grpc::Slice(head.data(), head.size()),
+      grpc::Slice(data, size, DropReference, Buffer(tensor.buffer).Detach())};
   return grpc::ByteBuffer(slices, 2);
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/transport/stream_end.h"
+#include "worker/acquire.h"
 
 namespace penstock {
 
@@ -18,7 +19,7 @@ absl::Status InboundEdge::Attach(std::shared_ptr<StreamEnd> stream) {
 absl::StatusOr<Tensor> InboundEdge::Acquire(DType dtype, const Shape& shape) {
   MutexLock lock(mutex_);
   if (pool_ == nullptr) return absl::AbortedError("the run is over");
-  return pool_->AcquireTensor(dtype, shape);
+  return AcquireTensor(*pool_, dtype, shape);
 }
 
 absl::Status InboundEdge::Deliver(Message message) {

@@ -42,7 +42,7 @@ class InboundEdge {
 
   // The stream that will deliver. Errors: AlreadyExists if there is or was one.
   absl::Status Attach(std::shared_ptr<StreamEnd> stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Memory for a message. Errors: Aborted once the run is over.
+  // Memory for a message. Errors: Aborted once the run is over, ResourceExhausted.
   absl::StatusOr<Tensor> Acquire(DType dtype, const Shape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
   // Errors: ResourceExhausted if the sender exceeded its window.
   absl::Status Deliver(Message message);

@@ -153,5 +153,17 @@ TEST(BufferPool, ManyThreads_AcquireAndDrop_LoseNothing) {
   EXPECT_EQ(memory.bytes(), 0);
 }
 
+TEST(Buffer, Detached_HoldsItsReferenceUntilItIsAttachedAgain) {
+  BufferPool pool(HostMemory());
+  Buffer buffer = pool.Acquire(100);
+  Buffer copy = buffer;
+  void* const detached = copy.Detach();
+  EXPECT_FALSE(copy);
+  buffer = Buffer();
+  EXPECT_EQ(pool.stats().bytes_in_use, 128);
+  EXPECT_EQ(Buffer::Attach(detached).size_bytes(), 128);
+  EXPECT_EQ(pool.stats().bytes_in_use, 0);
+}
+
 }  // namespace
 }  // namespace penstock
