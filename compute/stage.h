@@ -43,6 +43,9 @@ struct NamedArray {
   std::vector<float> values;
 };
 
+// SHA-256 (hex) over the values of a layer's parameters, in order, f32 little endian.
+std::string ParametersDigest(absl::Span<const NamedArray> parameters);
+
 class Stage {
  public:
   // Version 0 is live and all zeros: InitializeWeights or LoadLayerWeights comes next.
@@ -134,7 +137,7 @@ class Stage {
   // The number the current weights and their bias corrections count as: updates so far.
   // REQUIRES: one live version.
   void SetVersion(int64_t version);
-  // SHA-256 (hex) of each layer's parameters at the current version.
+  // The ParametersDigest of each layer at the current version.
   std::vector<std::string> LayerDigests();
 
   struct MemoryStats {

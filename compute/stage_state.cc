@@ -44,6 +44,14 @@ absl::Status CheckArray(const NamedArray* array, const std::string& name,
 
 }  // namespace
 
+std::string ParametersDigest(absl::Span<const NamedArray> parameters) {
+  Sha256 digest;
+  for (const NamedArray& array : parameters) {
+    digest.Update(array.values.data(), array.values.size() * sizeof(float));
+  }
+  return digest.HexDigest();
+}
+
 void Stage::InitializeWeights() {
   float* weights = versions_.current().weights();
   for (int layer = 0; layer < layer_count(); ++layer) {
@@ -153,11 +161,7 @@ void Stage::SetVersion(int64_t version) { versions_.Renumber(version); }
 std::vector<std::string> Stage::LayerDigests() {
   std::vector<std::string> digests;
   for (int layer = 0; layer < layer_count(); ++layer) {
-    Sha256 digest;
-    for (const NamedArray& array : LayerWeights(layer)) {
-      digest.Update(array.values.data(), array.values.size() * sizeof(float));
-    }
-    digests.push_back(digest.HexDigest());
+    digests.push_back(ParametersDigest(LayerWeights(layer)));
   }
   return digests;
 }

@@ -66,6 +66,7 @@ absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) 
   evaluation_loss_sum_ = 0.0;
   evaluation_losses_ = 0;
   for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
+    PENSTOCK_RETURN_IF_ERROR(parts_.gate.cancelled());
     PENSTOCK_RETURN_IF_ERROR(Perform(cursor.Current()));
   }
   return evaluation_losses_ == 0 ? 0.0
@@ -336,7 +337,7 @@ LocalStage& Executor::MeteredStage(const Action& action) {
 }
 
 absl::Time Executor::Deadline() const {
-  return parts_.clock.WallTime() + parts_.limits.receive_timeout;
+  return parts_.clock.WallTime() + parts_.limits.receive_timeout();
 }
 
 std::optional<WorkerId> Executor::failed_peer() const {

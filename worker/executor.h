@@ -62,8 +62,9 @@ class Executor {
 
   // Trains over `range`, or until it is cut short. Returns the range that was done; its count may be 0.
   //
-  // Errors: those of the transport; FailedPrecondition (the loss or a gradient is not finite, or the
-  // program breaks a rule); DeadlineExceeded (a wait took too long).
+  // Errors: those of the transport; FailedPrecondition (the loss is not finite, or with clipping a
+  // gradient, or the program breaks a rule); DeadlineExceeded (a wait took too long); the reason that
+  // the gate was cancelled with.
   absl::StatusOr<MicrobatchRange> Train(MicrobatchRange range);
 
   // Runs an evaluation program. Returns the mean loss over its microbatches where the last stage is on

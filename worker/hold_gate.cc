@@ -76,6 +76,11 @@ void HoldGate::Cancel(const absl::Status& reason) {
   changed_.NotifyAll();
 }
 
+absl::Status HoldGate::cancelled() const {
+  MutexLock lock(mutex_);
+  return cancelled_;
+}
+
 void HoldGate::Close() {
   MutexLock lock(mutex_);
   closed_ = true;

@@ -40,6 +40,8 @@ class HoldGate {
 
   // Ends a wait in Enter and fails later ones. The first reason counts.
   void Cancel(const absl::Status& reason);
+  // The reason given to Cancel, OK if there was none.
+  absl::Status cancelled() const;
   // The run is over: nothing can be held any more.
   void Close();
 
@@ -51,7 +53,7 @@ class HoldGate {
   const absl::Duration hold_timeout_;
   int64_t begun_by_executor_;  // executor's thread only: frontier_ without the lock
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   int64_t frontier_ ABSL_GUARDED_BY(mutex_);  // microbatches below it were begun
   std::optional<int64_t> held_step_ ABSL_GUARDED_BY(mutex_);

@@ -25,22 +25,28 @@ void KeepTiedWeight(std::vector<NamedArray>& arrays) {
 
 }  // namespace
 
-std::vector<LayerState> CopyLayers(Stage& stage, const Chain& chain, LayerRange layers) {
-  std::vector<LayerState> states;
+std::vector<LayerSnapshot> CopyLayers(Stage& stage, const Chain& chain, LayerRange layers) {
+  std::vector<LayerSnapshot> snapshots;
   for (int layer = layers.first; layer < layers.end(); ++layer) {
-    LayerState state = {.layer = layer, .name = chain.layers[layer].name};
-    if (!IsTiedHead(chain, layer)) {
-      state.weights = stage.LayerWeights(layer - layers.first);
-      state.optimizer_state = stage.LayerOptimizerState(layer - layers.first);
+    LayerSnapshot& snapshot = snapshots.emplace_back();
+    snapshot.state.layer = layer;
+    snapshot.state.name = chain.layers[layer].name;
+    std::vector<NamedArray> weights = stage.LayerWeights(layer - layers.first);
+    if (IsTiedHead(chain, layer)) {
+      snapshot.tied_weight = std::move(weights);
+    } else {
+      snapshot.state.weights = std::move(weights);
+      snapshot.state.optimizer_state = stage.LayerOptimizerState(layer - layers.first);
     }
-    states.push_back(std::move(state));
   }
-  return states;
+  return snapshots;
 }
 
 absl::Status LoadLayers(Files& files, const std::string& directory, const Manifest& manifest,
-                        const Chain& chain, LayerRange layers, Stage& stage) {
+                        const Chain& chain, LayerRange layers,
+                        absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {
+    PENSTOCK_RETURN_IF_ERROR(may_go_on());
     const bool tied_head = IsTiedHead(chain, layer);
     PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
                               LoadLayer(files, directory, manifest, tied_head ? 0 : layer));

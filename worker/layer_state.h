@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/files.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
@@ -15,14 +17,25 @@
 
 namespace penstock {
 
-// Host copies of all layers of `stage`, which holds `layers` of `chain`. A tied head's is empty: its
-// weight is kept with the embedding. REQUIRES: nothing is in flight.
-std::vector<LayerState> CopyLayers(Stage& stage, const Chain& chain, LayerRange layers);
+// A layer at one moment, on the host.
+struct LayerSnapshot {
+  LayerState state;  // a tied head's is empty: its weight is kept with the embedding
+  std::vector<NamedArray> tied_weight;  // a tied head's, for its digest
+
+  absl::Span<const NamedArray> parameters() const {
+    return tied_weight.empty() ? state.weights : tied_weight;
+  }
+};
+
+// Snapshots of all layers of `stage`, which holds `layers` of `chain`. REQUIRES: nothing is in flight.
+std::vector<LayerSnapshot> CopyLayers(Stage& stage, const Chain& chain, LayerRange layers);
 
 // Loads all layers of `stage` from a verified checkpoint, a tied head's from the embedding's, and sets
-// the number of updates seen.
-// Errors: DataLoss or NotFound naming the file, InvalidArgument naming the tensor that does not fit.
+// the number of updates seen. `may_go_on` is asked before each layer.
+// Errors: DataLoss or NotFound naming the file, InvalidArgument naming the tensor that does not fit, or
+// that of `may_go_on`.
 absl::Status LoadLayers(Files& files, const std::string& directory, const Manifest& manifest,
-                        const Chain& chain, LayerRange layers, Stage& stage);
+                        const Chain& chain, LayerRange layers,
+                        absl::FunctionRef<absl::Status()> may_go_on, Stage& stage);
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 // RunLimits: every bound a run keeps, with its unit. main() may change them; tests make them small.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -8,16 +9,22 @@
 namespace penstock {
 
 struct RunLimits {
-  // Longest wait for a message or for credit. It must outlast the slowest cut of a neighbour
-  // (validation and snapshot), which the others wait for.
-  absl::Duration receive_timeout = absl::Minutes(5);
-  // Longest wait between Hold and CutAt.
-  absl::Duration hold_timeout = absl::Minutes(1);
   // Longest wait at a cut for the files of the previous checkpoint.
   absl::Duration checkpoint_timeout = absl::Minutes(10);
+  // Longest wait between Hold and CutAt.
+  absl::Duration hold_timeout = absl::Minutes(1);
+  // Longest that a neighbour works before it sends or takes its next message: a microbatch, or the
+  // snapshot of a checkpoint.
+  absl::Duration work_timeout = absl::Minutes(5);
+  // Longest wait for a message or for credit. A neighbour may first have to wait itself, at a cut or
+  // while it is held, and it is that wait which then ends the run, with its own reason.
+  absl::Duration receive_timeout() const {
+    return std::max(checkpoint_timeout, hold_timeout) + work_timeout;
+  }
 
-  // Messages in flight per edge, where the plan does not say.
+  // Messages in flight per edge, where the plan does not say, and the most it may say.
   int edge_capacity = 4;
+  int edge_capacity_max = 1 << 10;
   // Largest tensor that may cross an edge.
   int64_t tensor_bytes_max = int64_t{1} << 30;
 

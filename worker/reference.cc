@@ -12,6 +12,7 @@
 #include "job/resolve.h"
 #include "worker/acquire.h"
 #include "worker/data_source.h"
+#include "worker/text_options.h"
 
 namespace penstock {
 namespace {
@@ -72,17 +73,10 @@ absl::Status Reference::Prepare() {
 }
 
 absl::Status Reference::OpenData() {
-  const v1::TextSpec& text = options_.spec.data().text();
+  const std::string path = JoinPath(options_.data_root, options_.spec.data().text().path());
   PENSTOCK_ASSIGN_OR_RETURN(
       data_, DataSource::OpenText(
-                 files_, {.path = JoinPath(options_.data_root, text.path()),
-                          .sha256 = text.sha256(),
-                          .validation_fraction = text.validation_fraction(),
-                          .context = job_.chain.context,
-                          .needs_validation = options_.spec.validation().every_steps() > 0,
-                          .validation_windows = job_.validation_batches * job_.microbatch.batch,
-                          .seed = job_.seed,
-                          .size_bytes_max = options_.limits.data_bytes_max}));
+                 files_, TextOptionsOf(options_.spec, job_, path, options_.limits.data_bytes_max)));
   return absl::OkStatus();
 }
 

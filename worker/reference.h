@@ -52,7 +52,7 @@ struct ReferenceResult {
 
 // Trains the job from its initial weights to its end.
 // Errors: InvalidArgument (job or stages), Unimplemented (a method without a serial rule here), those of
-// DataSource, FailedPrecondition (the loss or a gradient is not finite).
+// DataSource, FailedPrecondition (the loss is not finite, or with clipping a gradient).
 absl::StatusOr<ReferenceResult> TrainReference(const ReferenceOptions& options, Files& files,
                                                Backend& backend);
 

@@ -11,9 +11,13 @@ namespace penstock {
 absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const v1::PrepareRunRequest& request,
                                                   RunEnvironment environment) {
   PENSTOCK_ASSIGN_OR_RETURN(RunPlan plan, MakeRunPlan(request, environment.limits));
+  const std::function<absl::Status()> may_go_on = environment.may_go_on;
+  PENSTOCK_RETURN_IF_ERROR(may_go_on());
   auto run = std::make_unique<TrainingRun>(request, std::move(plan), std::move(environment));
   PENSTOCK_RETURN_IF_ERROR(run->OpenData());
+  PENSTOCK_RETURN_IF_ERROR(may_go_on());
   PENSTOCK_RETURN_IF_ERROR(run->MakeStages());
+  PENSTOCK_RETURN_IF_ERROR(may_go_on());
   PENSTOCK_RETURN_IF_ERROR(run->LoadCheckpoint());
   PENSTOCK_RETURN_IF_ERROR(run->OpenEdges());
   run->MakeExecutor();

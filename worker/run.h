@@ -35,9 +35,11 @@ struct RunEnvironment {
   Transport& transport;
   std::string data_root;  // relative data paths are looked up here
   RunLimits limits;
-  // Receives what happened, in order. Called from the executor's thread and the checkpoint
-  // writer's; must not block for long.
+  // Receives what happened, in order, one event at a time. Called from the executor's thread and the
+  // checkpoint writer's; must not block for long.
   std::function<void(v1::RunEvent)> events;
+  // Asked now and then while preparing: an error ends Prepare with it.
+  std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
 };
 
 class Run {
@@ -47,14 +49,16 @@ class Run {
   //
   // Errors: InvalidArgument (job, plan or checkpoint do not fit), NotFound (data or checkpoint),
   // FailedPrecondition (schedule digest differs from the plan's), DataLoss (tampered data or
-  // checkpoint).
+  // checkpoint), ResourceExhausted (no memory), or that of `may_go_on`.
   static absl::StatusOr<std::unique_ptr<Run>> Prepare(const v1::PrepareRunRequest& request,
                                                       RunEnvironment environment);
   virtual ~Run() = default;
 
-  // Trains to the end. Emits RunDone or RunFailed as its last event. The status is that of the run:
-  // Aborted if it was stopped, Unavailable naming a peer that went away, FailedPrecondition if the
-  // loss or a gradient is not finite (names step and stage).
+  // Trains to the end. Emits RunDone or RunFailed as its last event: a save that is in flight when the
+  // run fails is given up and not reported. The status is that of the run: Aborted if it was stopped,
+  // Unavailable naming a peer that went away, FailedPrecondition if the loss is not finite, or with
+  // clipping a gradient (names step and stage). Without clipping gradients are not looked at; weights
+  // that are not finite show in the next loss, and are never written to a checkpoint (SaveFailed).
   virtual absl::Status Execute() = 0;
 
   // See WorkerControl in cluster.proto. Hold: idempotent, returns the same step again.

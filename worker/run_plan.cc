@@ -61,6 +61,14 @@ absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<int> ReadEdgeCapacity(const v1::Plan& plan, const RunLimits& limits) {
+  const int64_t capacity = plan.channel_capacity();
+  if (capacity == 0) return limits.edge_capacity;
+  if (capacity >= 1 && capacity <= limits.edge_capacity_max) return static_cast<int>(capacity);
+  return BadPlan(
+      absl::StrCat("channel_capacity is ", capacity, ", expected 0 to ", limits.edge_capacity_max));
+}
+
 absl::Status CheckDigest(const v1::PrepareRunRequest& request, RunPlan& plan) {
   PENSTOCK_ASSIGN_OR_RETURN(plan.digest,
                             DigestOfRun(plan.job, plan.schedule, plan.first_step, plan.cuts));
@@ -101,11 +109,8 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
     return BadPlan(
         absl::StrCat("the run would start after step ", plan.first_step, " of ", plan.job.steps));
   }
-  plan.edge_capacity = request.plan().channel_capacity() == 0
-                           ? limits.edge_capacity
-                           : static_cast<int>(request.plan().channel_capacity());
   if (request.plan().stages().empty()) return BadPlan("has no stages");
-  if (plan.edge_capacity < 1) return BadPlan("channel_capacity is negative");
+  PENSTOCK_ASSIGN_OR_RETURN(plan.edge_capacity, ReadEdgeCapacity(request.plan(), limits));
   PENSTOCK_RETURN_IF_ERROR(ReadTopology(request, plan));
   const std::vector<int64_t> extra_cuts(request.extra_cuts().begin(), request.extra_cuts().end());
   plan.cuts = CutsOf(request.spec(), plan.first_step, extra_cuts);

@@ -6,10 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "checkpoint/fingerprint.h"
+#include "job/fingerprint.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
 #include "worker/stage_report.h"
+#include "worker/text_options.h"
 
 namespace penstock {
 namespace {
@@ -17,6 +18,14 @@ namespace {
 // The largest tensor that crosses a stage boundary.
 int64_t BoundaryBytes(const ResolvedJob& job) {
   return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
+}
+
+v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::string& sha256) {
+  v1::LayerDigest digest;
+  digest.set_layer(layer);
+  digest.set_name(name);
+  digest.set_sha256(sha256);
+  return digest;
 }
 
 }  // namespace
@@ -34,19 +43,11 @@ absl::Status TrainingRun::OpenData() {
   const bool reads_tokens =
       plan_.topology().IsFirst(stages.front()) || plan_.topology().IsLast(stages.back());
   if (!reads_tokens) return absl::OkStatus();
-  const v1::TextSpec& text = request_.spec().data().text();
-  const bool validates = request_.spec().validation().every_steps() > 0;
+  const std::string path = JoinPath(environment_.data_root, request_.spec().data().text().path());
   PENSTOCK_ASSIGN_OR_RETURN(
-      data_, DataSource::OpenText(
-                 environment_.files,
-                 {.path = JoinPath(environment_.data_root, text.path()),
-                  .sha256 = text.sha256(),
-                  .validation_fraction = text.validation_fraction(),
-                  .context = plan_.job.chain.context,
-                  .needs_validation = validates,
-                  .validation_windows = plan_.job.validation_batches * plan_.job.microbatch.batch,
-                  .seed = plan_.job.seed,
-                  .size_bytes_max = environment_.limits.data_bytes_max}));
+      data_,
+      DataSource::OpenText(environment_.files, TextOptionsOf(request_.spec(), plan_.job, path,
+                                                             environment_.limits.data_bytes_max)));
   return absl::OkStatus();
 }
 
@@ -78,14 +79,9 @@ absl::Status TrainingRun::LoadCheckpoint() {
     return absl::OkStatus();
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(environment_.files, directory));
-  const Fingerprint fingerprint =
-      MakeFingerprint({.chain = plan_.job.chain,
-                       .optimizer = plan_.job.optimizer,
-                       .batch = plan_.job.batch,
-                       .seed = plan_.job.seed,
-                       .data_sha256 = request_.spec().data().text().sha256()});
-  PENSTOCK_RETURN_IF_ERROR(Annotate(CompareFingerprints(manifest.fingerprint, fingerprint),
-                                    absl::string_view(directory)));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(
+      CompareFingerprints(manifest.fingerprint, FingerprintOf(request_.spec(), plan_.job)),
+      absl::string_view(directory)));
   if (manifest.step != plan_.first_step) {
     return absl::InvalidArgumentError(absl::StrCat(directory, ": is of step ", manifest.step,
                                                    ", but the run goes on after step ",
@@ -93,7 +89,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
   }
   for (LocalStage& local : stages_) {
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.chain,
-                                        local.layers, *local.stage));
+                                        local.layers, environment_.may_go_on, *local.stage));
     local.first_version = manifest.updates;
   }
   return absl::OkStatus();
@@ -113,7 +109,7 @@ absl::Status TrainingRun::OpenEdges() {
                          .topology = plan_.topology(),
                          .layers = plan_.layers,
                          .worker = plan_.worker,
-                         .receive_timeout = environment_.limits.receive_timeout},
+                         .receive_timeout = environment_.limits.receive_timeout()},
                         environment_.transport, environment_.backend, environment_.clock));
   return absl::OkStatus();
 }
@@ -174,7 +170,10 @@ void TrainingRun::MakeExecutor() {
 absl::Status TrainingRun::Execute() {
   const absl::StatusOr<int64_t> step = TrainToTheEnd();
   gate_.Close();
-  if (!step.ok()) environment_.transport.Cancel(step.status());
+  if (!step.ok()) {
+    writer_.Cancel(step.status());
+    environment_.transport.Cancel(step.status());
+  }
   ReportEnd(step);
   return step.status();
 }
@@ -210,15 +209,15 @@ absl::Status TrainingRun::Validate(int64_t step) {
   v1::RunEvent event;
   event.mutable_validation_done()->set_step(step);
   event.mutable_validation_done()->set_loss(loss);
-  environment_.events(std::move(event));
+  Emit(std::move(event));
   return absl::OkStatus();
 }
 
 absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
-  std::vector<LayerState> layers;
+  std::vector<LayerSnapshot> layers;
   for (LocalStage& local : stages_) {
-    std::vector<LayerState> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
+    std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
     std::move(copies.begin(), copies.end(), std::back_inserter(layers));
   }
   saved_step_ = step;
@@ -226,9 +225,7 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
       StagingPath(request_.spec().checkpoint().directory(), step, request_.staging_tag());
   writer_.Start(
       staging, std::move(layers),
-      [this, step, digests = LayerDigests()](absl::StatusOr<std::vector<CheckpointFile>> files) {
-        ReportSave(step, digests, files);
-      });
+      [this, step](absl::StatusOr<std::vector<SavedLayer>> saved) { ReportSave(step, saved); });
   return absl::OkStatus();
 }
 
@@ -243,7 +240,15 @@ void TrainingRun::Stop(const std::string& reason) {
   const absl::Status status = absl::AbortedError(absl::StrCat("stopped: ", reason));
   stopped_ = true;
   gate_.Cancel(status);
+  writer_.Cancel(status);
   environment_.transport.Cancel(status);
+}
+
+void TrainingRun::Emit(v1::RunEvent event) {
+  MutexLock lock(events_mutex_);
+  if (events_ended_) return;
+  events_ended_ = event.has_run_done() || event.has_run_failed();
+  environment_.events(std::move(event));
 }
 
 void TrainingRun::ReportStep(const StepResult& result) {
@@ -255,38 +260,39 @@ void TrainingRun::ReportStep(const StepResult& result) {
   done.set_gradient_norm(result.gradient_norm);
   done.set_tokens(plan_.job.tokens_per_step());
   done.set_monotonic_ns(environment_.clock.MonotonicNs());
-  environment_.events(std::move(event));
+  Emit(std::move(event));
 }
 
 void TrainingRun::ReportCut(int64_t step) {
   v1::RunEvent event;
   event.mutable_cut_reached()->set_step(step);
   FillReports(*event.mutable_cut_reached()->mutable_stages());
-  environment_.events(std::move(event));
+  Emit(std::move(event));
 }
 
-void TrainingRun::ReportSave(int64_t step, const std::vector<v1::LayerDigest>& digests,
-                             const absl::StatusOr<std::vector<CheckpointFile>>& files) {
+void TrainingRun::ReportSave(int64_t step, const absl::StatusOr<std::vector<SavedLayer>>& layers) {
   v1::RunEvent event;
-  if (!files.ok()) {
+  if (!layers.ok()) {
     v1::SaveFailed& failed = *event.mutable_save_failed();
     failed.set_step(step);
-    failed.set_code(files.status().raw_code());
-    failed.set_message(std::string(files.status().message()));
-    environment_.events(std::move(event));
+    failed.set_code(layers.status().raw_code());
+    failed.set_message(std::string(layers.status().message()));
+    Emit(std::move(event));
     return;
   }
   v1::LayersSaved& saved = *event.mutable_layers_saved();
   saved.set_step(step);
-  for (const CheckpointFile& file : *files) {
-    v1::SavedFile& entry = *saved.add_files();
-    entry.set_name(file.name);
-    entry.set_size_bytes(file.size_bytes);
-    entry.set_sha256(file.sha256);
-    entry.set_layer(file.layer);
+  for (const SavedLayer& layer : *layers) {
+    *saved.add_layers() = DigestMessage(layer.layer, layer.name, layer.sha256);
+    for (const CheckpointFile& file : layer.files) {
+      v1::SavedFile& entry = *saved.add_files();
+      entry.set_name(file.name);
+      entry.set_size_bytes(file.size_bytes);
+      entry.set_sha256(file.sha256);
+      entry.set_layer(file.layer);
+    }
   }
-  for (const v1::LayerDigest& digest : digests) *saved.add_layers() = digest;
-  environment_.events(std::move(event));
+  Emit(std::move(event));
 }
 
 void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
@@ -303,19 +309,15 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
     const std::optional<WorkerId> peer = executor_->failed_peer();
     if (peer.has_value() && !stopped_) failed.set_peer(plan_.workers[peer->value]);
   }
-  environment_.events(std::move(event));
+  Emit(std::move(event));
 }
 
 std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
   std::vector<v1::LayerDigest> digests;
   for (LocalStage& local : stages_) {
     int layer = local.layers.first;
-    for (std::string& sha256 : local.stage->LayerDigests()) {
-      v1::LayerDigest digest;
-      digest.set_layer(layer);
-      digest.set_name(plan_.job.chain.layers[layer].name);
-      digest.set_sha256(std::move(sha256));
-      digests.push_back(std::move(digest));
+    for (const std::string& sha256 : local.stage->LayerDigests()) {
+      digests.push_back(DigestMessage(layer, plan_.job.chain.layers[layer].name, sha256));
       ++layer;
     }
   }

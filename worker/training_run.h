@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "worker/checkpoint_writer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
@@ -57,10 +58,11 @@ class TrainingRun : public Run {
   absl::Status OpenEdgesOf(LocalStage& local);
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
 
+  // Hands an event out, unless the last one was.
+  void Emit(v1::RunEvent event) ABSL_LOCKS_EXCLUDED(events_mutex_);
   void ReportStep(const StepResult& result);
   void ReportCut(int64_t step);
-  void ReportSave(int64_t step, const std::vector<v1::LayerDigest>& digests,
-                  const absl::StatusOr<std::vector<CheckpointFile>>& files);
+  void ReportSave(int64_t step, const absl::StatusOr<std::vector<SavedLayer>>& layers);
   void ReportEnd(const absl::StatusOr<int64_t>& step);
   std::vector<v1::LayerDigest> LayerDigests();
   void FillReports(google::protobuf::RepeatedPtrField<v1::StageReport>& stages) const;
@@ -74,6 +76,9 @@ class TrainingRun : public Run {
   std::vector<LocalStage> stages_;
   std::unique_ptr<Collectives> collectives_;
   std::unique_ptr<Executor> executor_;
+  // Held while an event is handed out, so that none overtakes another.
+  Mutex events_mutex_;
+  bool events_ended_ ABSL_GUARDED_BY(events_mutex_) = false;
   CheckpointWriter writer_;
   Counter checkpoint_wait_ns_;
   int64_t memory_bytes_ = 0;

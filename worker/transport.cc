@@ -4,11 +4,20 @@
 
 namespace penstock {
 
+const char* Name(EdgeKind kind) {
+  switch (kind) {
+    case EdgeKind::kActivation:
+      return "activation";
+    case EdgeKind::kGradient:
+      return "gradient";
+    case EdgeKind::kCollective:
+      return "collective";
+  }
+  return "unknown";
+}
+
 std::string EdgeId::ToString() const {
-  const char* name = "collective";
-  if (kind == EdgeKind::kActivation) name = "activation";
-  if (kind == EdgeKind::kGradient) name = "gradient";
-  return absl::StrCat(name, " ", source, "->", destination);
+  return absl::StrCat(Name(kind), " ", source, "->", destination);
 }
 
 absl::Status CheckEdgeLimits(const EdgeId& edge, int capacity, int64_t tensor_bytes_max) {

@@ -30,6 +30,8 @@ enum class EdgeKind : uint8_t {
   kCollective = 3,  // worker -> worker, for REDUCE and NORM
 };
 
+const char* Name(EdgeKind kind);  // "activation"
+
 // Names an edge of a job; the same on both ends.
 struct EdgeId {
   EdgeKind kind = EdgeKind::kActivation;

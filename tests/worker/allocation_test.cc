@@ -1,4 +1,6 @@
 // A microbatch in the steady state allocates nothing: executor, stage, transport and machine together.
+// The transport is the one in memory: over gRPC every chunk costs what gRPC itself allocates for a slice
+// and a frame, and nothing of ours (services/transport/gather.h).
 #include <gtest/gtest.h>
 
 #include "tests/support/status_matchers.h"

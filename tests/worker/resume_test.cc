@@ -1,6 +1,9 @@
 // Checkpoints of real runs: saved by some number of stages, loaded by another, and damaged.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint.h"
@@ -249,6 +252,79 @@ TEST_F(Resume, SlowDisk_TrainingGoesOnUntilTheNextCheckpoint) {
   };
   PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained trained, TrainCluster(options, files));
   EXPECT_EQ(trained.steps.size(), 4u);
+}
+
+// A disk that takes its time for the files of one layer.
+class SlowFiles : public MemoryFiles {
+ public:
+  absl::Status WriteDurably(const std::string& path,
+                            absl::Span<const absl::string_view> pieces) override {
+    if (absl::StrContains(path, "head"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return MemoryFiles::WriteDurably(path, pieces);
+  }
+};
+
+// At the second checkpoint worker 1 waits for its first, and worker 0 for worker 1.
+TEST_F(Resume, SlowDiskOfOneWorker_OthersWaitAsLongAsIt) {
+  SlowFiles files;
+  AddTestText(files);
+  v1::JobSpec spec = Job("1f1b");
+  spec.mutable_training()->set_steps(6);
+  ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 2)};
+  options.limits.work_timeout = absl::Milliseconds(20);
+  options.limits.hold_timeout = absl::Milliseconds(20);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained trained, TrainCluster(options, files));
+  EXPECT_EQ(trained.steps.size(), 6u);
+}
+
+TEST_F(Resume, StuckDisk_IsNoReasonToIgnoreAStop) {
+  StuckFiles files;
+  AddTestText(files);
+  TestCluster* cluster = nullptr;
+  ClusterOptions options = {.spec = Job("1f1b"), .layers = EvenSplit(kLayers, 1)};
+  options.limits.checkpoint_timeout = absl::Seconds(20);
+  options.on_event = [&](int, const v1::RunEvent& event) {
+    if (event.has_run_failed()) files.Release();
+    if (!event.has_cut_reached() || event.cut_reached().step() != 4) return;
+    cluster->run(0).Stop("the user cancelled");
+  };
+  TestCluster made(options, files);
+  cluster = &made;
+  ASSERT_THAT(made.prepared(), IsOk());
+  made.Start();
+  EXPECT_THAT(made.Join()[0],
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("the user cancelled")));
+  // The save that was in flight says nothing after the last event.
+  EXPECT_TRUE(made.events(0).back().has_run_failed());
+}
+
+// The last update of a job spoils the weights, which no loss shows any more.
+TEST_F(Resume, WeightsNotFinite_AreNotSaved) {
+  v1::JobSpec spec = Job("1f1b");
+  spec.mutable_training()->mutable_learning_rate()->set_warmup_steps(0);
+  spec.mutable_training()->mutable_learning_rate()->set_decay("constant");
+  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(1e39);
+  spec.mutable_training()->set_steps(1);
+  spec.mutable_checkpoint()->set_every_steps(1);
+  TestCluster cluster({.spec = spec, .layers = EvenSplit(kLayers, 2)}, files_);
+  ASSERT_THAT(cluster.prepared(), IsOk());
+  cluster.Start();
+  for (const absl::Status& status : cluster.Join()) EXPECT_THAT(status, IsOk());
+  const std::vector<std::string> first_layers = {"layer embedding: ", "layer h.1.attention: "};
+  for (int w = 0; w < 2; ++w) {
+    int failed = 0;
+    for (const v1::RunEvent& event : cluster.events(w)) {
+      EXPECT_FALSE(event.has_layers_saved());
+      if (!event.has_save_failed()) continue;
+      ++failed;
+      EXPECT_EQ(event.save_failed().code(),
+                static_cast<int>(absl::StatusCode::kFailedPrecondition));
+      EXPECT_THAT(event.save_failed().message(), HasSubstr(first_layers[w]));
+    }
+    EXPECT_EQ(failed, 1);
+  }
+  EXPECT_FALSE(files_.Exists(kCheckpointRoot));
 }
 
 TEST_F(Resume, StuckDisk_EndsTheRunAtItsTimeout) {

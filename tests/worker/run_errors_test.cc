@@ -1,9 +1,12 @@
 // What can go wrong with a run: each gives one clear error, and nothing hangs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -65,8 +68,11 @@ TEST_F(RunErrors, Prepare_PlanThatMakesNoSense_SaysWhat) {
               invalid("worker -1"));
   EXPECT_THAT(edited([](v1::Plan& plan) { plan.mutable_stages(0)->set_stage(5); }),
               invalid("is stage 5"));
-  EXPECT_THAT(edited([](v1::Plan& plan) { plan.set_channel_capacity(-2); }),
-              invalid("channel_capacity"));
+  for (const int64_t capacity :
+       {int64_t{-2}, int64_t{1025}, int64_t{2'147'483'647}, (int64_t{1} << 32) + 4}) {
+    EXPECT_THAT(edited([=](v1::Plan& plan) { plan.set_channel_capacity(capacity); }),
+                invalid("channel_capacity"));
+  }
   EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest& request) { request.set_worker_index(9); }),
               invalid("worker 9 has no stage"));
   EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest& request) { request.set_first_step(4); }),
@@ -117,17 +123,22 @@ TEST_F(RunErrors, GradientNotFinite_EveryWorkerNamesTheSameLayer) {
   v1::JobSpec spec = SmallJob("1f1b");
   spec.mutable_training()->set_steps(20);
   spec.mutable_training()->mutable_learning_rate()->set_warmup_steps(0);
-  // Weights so large that the loss is still finite but a squared gradient is not.
-  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(1e18);
+  // Weights so large that the loss is still finite but the gradient of the first layers is not.
+  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(3e12);
   spec.mutable_training()->mutable_clip()->set_global_norm(1e30);
   TestCluster cluster({.spec = spec, .layers = EvenSplit(kLayers, 3)}, files_);
   ASSERT_THAT(cluster.prepared(), IsOk());
   cluster.Start();
   const std::vector<absl::Status> results = cluster.Join();
+  // Those who found it themselves and those who were told say the same: from the step on, word for word.
+  std::set<std::string> reasons;
   for (const absl::Status& status : results) {
     EXPECT_FALSE(status.ok());
-    EXPECT_THAT(std::string(status.message()), HasSubstr("step 2, stage"));
+    const std::string message(status.message());
+    EXPECT_THAT(message, HasSubstr(": the gradient of layer "));
+    reasons.insert(message.substr(std::min(message.size(), message.find("step "))));
   }
+  EXPECT_EQ(reasons.size(), 1u) << absl::StrJoin(reasons, "\n");
 }
 
 // A worker's process dies in mid-run, at several moments and places.
@@ -166,7 +177,9 @@ TEST_F(RunErrors, PeerDies_OthersEndWithItsName) {
 
 TEST_F(RunErrors, PeerStandsStill_EndsAtTheReceiveTimeout) {
   ClusterOptions options = {.spec = SmallJob("1f1b"), .layers = EvenSplit(kLayers, 2)};
-  options.limits.receive_timeout = absl::Milliseconds(100);
+  options.limits.work_timeout = absl::Milliseconds(50);
+  options.limits.checkpoint_timeout = absl::Milliseconds(50);
+  options.limits.hold_timeout = absl::Milliseconds(50);
   Mutex mutex;
   CondVar changed;
   bool released = false;
@@ -207,6 +220,46 @@ TEST_F(RunErrors, Stop_InMidRun_AbortsAllWithTheReason) {
   }
   // The first that was stopped blames nobody.
   EXPECT_TRUE(made.events(0).back().run_failed().peer().empty());
+}
+
+// Nobody sends a single worker anything that could end its wait.
+TEST_F(RunErrors, Stop_DuringValidationOnOneWorker_EndsItAtOnce) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_validation()->set_every_steps(1);
+  spec.mutable_validation()->set_batches(50);
+  TestCluster* cluster = nullptr;
+  ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 1)};
+  options.on_event = [&](int, const v1::RunEvent& event) {
+    if (event.has_cut_reached()) cluster->run(0).Stop("the user cancelled");
+  };
+  TestCluster made(options, files_);
+  cluster = &made;
+  ASSERT_THAT(made.prepared(), IsOk());
+  made.Start();
+  EXPECT_THAT(made.Join()[0],
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("the user cancelled")));
+  EXPECT_TRUE(made.Validations().empty());
+}
+
+TEST_F(RunErrors, Prepare_StoppedMeanwhile_EndsWithTheReason) {
+  MemoryNetwork network({"worker-0"}, {0});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
+  const v1::PrepareRunRequest request = MakeRequest(SmallJob("1f1b"), EvenSplit(kLayers, 1), 0);
+  for (int asked_before = 0; asked_before < 3; ++asked_before) {
+    const std::unique_ptr<Transport> transport = network.MakeTransport(0);
+    int left = asked_before;
+    const auto run = Run::Prepare(
+        request,
+        {.clock = RealClock(),
+         .files = files_,
+         .backend = *backend,
+         .transport = *transport,
+         .data_root = "/",
+         .events = [](v1::RunEvent) {},
+         .may_go_on =
+             [&] { return left-- > 0 ? absl::OkStatus() : absl::AbortedError("not wanted"); }});
+    EXPECT_THAT(run, StatusIs(absl::StatusCode::kAborted, "not wanted")) << asked_before;
+  }
 }
 
 TEST_F(RunErrors, Prepare_ActivationOverTheLimit_SaysWhatToChange) {

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/fingerprint.h"
 #include "checkpoint/weights_digest.h"
+#include "job/fingerprint.h"
 #include "job/resolve.h"
 #include "tests/worker/slow_transport.h"
 #include "tests/worker/test_job.h"
@@ -187,11 +187,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
                        .epoch = 1,
                        .step = step,
                        .updates = step * (job->method->synchronous ? 1 : job->microbatches)};
-  manifest.fingerprint = MakeFingerprint({.chain = job->chain,
-                                          .optimizer = job->optimizer,
-                                          .batch = job->batch,
-                                          .seed = job->seed,
-                                          .data_sha256 = options_.spec.data().text().sha256()});
+  manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);
   for (const auto& worker : workers_) {
@@ -208,9 +204,11 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   std::vector<std::string> layers;
   for (const auto& [layer, sha256] : digests) layers.push_back(sha256);
   manifest.weights_sha256 = CombineLayerDigests(layers);
-  return penstock::CommitCheckpoint(
+  const absl::StatusOr<CommittedCheckpoint> committed = penstock::CommitCheckpoint(
       files_, {.root = kCheckpointRoot, .tag = "job-1", .layers = job->chain.size(), .keep = 100},
       manifest);
+  if (!committed.ok()) return committed.status();
+  return committed->directory;
 }
 
 void AddTestText(MemoryFiles& files) {

@@ -1,0 +1,19 @@
+// How a job's text is read: what its specification says, as the options of its data source.
+//
+// Plain function.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "job/resolve.h"
+#include "penstock/v1/job.pb.h"
+#include "worker/data_source.h"
+
+namespace penstock {
+
+// `path`: where the text is on this machine. `job`: what `spec` resolves to.
+TextOptions TextOptionsOf(const v1::JobSpec& spec, const ResolvedJob& job, const std::string& path,
+                          int64_t size_bytes_max);
+
+}  // namespace penstock
