@@ -17,4 +17,6 @@ void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, kFreeBytesKept);
 }
 
+void ReturnFreedMemory() { malloc_trim(/*pad=*/0); }
+
 }  // namespace penstock

@@ -8,4 +8,7 @@ namespace penstock {
 // first clears. For main().
 void KeepFreedMemory();
 
+// Gives all that is freed back to the system now: when much was, and will not be wanted soon.
+void ReturnFreedMemory();
+
 }  // namespace penstock

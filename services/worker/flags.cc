@@ -20,6 +20,16 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
 }
 
+// An option in seconds, `value` its default.
+void AddSeconds(CLI::App& app, const char* name, absl::Duration& value, const char* help) {
+  constexpr double kSecondsMax = 24 * 3600;
+  app.add_option_function<double>(
+         name, [&value](double seconds) { value = absl::Seconds(seconds); }, help)
+      ->type_name("SECONDS")
+      ->default_str(absl::StrCat(absl::ToInt64Seconds(value)))
+      ->check(CLI::Range(0.001, kSecondsMax));
+}
+
 // Where the others reach a worker that listens on `listen`, whose port may not be chosen yet.
 absl::Status CheckAdvertise(const WorkerFlags& flags) {
   if (flags.advertise.empty()) {
@@ -50,9 +60,14 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
                  "HOST:PORT under which others reach this worker (default: where it listens)");
   app.add_option("--name", flags.name, "name of this worker, unique in the cluster");
   app.add_option("--data-root", flags.data_root, "directory that relative data paths start from");
-  app.add_option("--threads", flags.threads, "threads of the kernels")
+  app.add_option("--threads", flags.threads,
+                 "most threads that a job's training.threads may ask for")
       ->envname("OMP_NUM_THREADS")
       ->check(CLI::Range(1, 1024));
+  AddSeconds(app, "--checkpoint-timeout", flags.limits.checkpoint_timeout,
+             "longest wait of training for the disk to take the previous checkpoint");
+  AddSeconds(app, "--work-timeout", flags.limits.work_timeout,
+             "longest that a neighbour may take for a microbatch or a snapshot");
   std::string device = "auto";
   app.add_option("--device", device, "auto or cpu")->check(CLI::IsMember({"auto", "cpu"}));
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/rpc/address.h"
+#include "worker/limits.h"
 
 namespace penstock {
 
@@ -15,7 +16,8 @@ struct WorkerFlags {
   std::string advertise;  // host:port for the others; empty: where it listens
   std::string name;       // unique in the cluster
   std::string data_root;
-  int threads = 1;
+  int threads = 1;  // the most that a job may ask for
+  RunLimits limits;
   std::optional<HostPort> metrics;  // none: off
   bool reflection = false;
   int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none

@@ -30,6 +30,7 @@
 #include "services/transport/tensor_hub.h"
 #include "services/worker/event_reporter.h"
 #include "services/worker/flags.h"
+#include "services/worker/job_backend.h"
 #include "services/worker/registration.h"
 #include "services/worker/run_host.h"
 #include "services/worker/run_peers.h"
@@ -58,11 +59,6 @@ int64_t PhysicalMemoryBytes() {
   return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
 }
 
-std::string KindName(EdgeKind kind) {
-  if (kind == EdgeKind::kActivation) return "activation";
-  return kind == EdgeKind::kGradient ? "gradient" : "collective";
-}
-
 // The whole program. Its members stand in the order they are made; each uses those above it.
 class Worker {
  public:
@@ -71,6 +67,12 @@ class Worker {
 
   // Returns the exit code.
   int Serve() {
+    absl::StatusOr<std::string> device = host_.DeviceName();
+    if (!device.ok()) {
+      log_.error("{}", Text(device.status()));
+      return kFailed;
+    }
+    device_ = *std::move(device);
     if (const absl::Status started = Start(); !started.ok()) {
       log_.error("{}", Text(started));
       return kBadUsage;
@@ -81,8 +83,8 @@ class Worker {
   }
 
  private:
+  // Errors: an address that cannot be had.
   absl::Status Start() {
-    PENSTOCK_ASSIGN_OR_RETURN(device_, host_.DeviceName());
     server_.AddExtension(hub_);
     AddWorkerControl(server_, host_, RealClock());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
@@ -132,7 +134,14 @@ class Worker {
   }
 
   RunHostParts HostParts() {
-    return {.make_backend = [this] { return MakeCpuBackend(flags_.threads); },
+    return {.describe_device = [this]() -> absl::StatusOr<std::string> {
+              PENSTOCK_ASSIGN_OR_RETURN(const auto backend, MakeCpuBackend(flags_.threads));
+              return std::string(backend->name());
+            },
+            .make_backend =
+                [this](const v1::PrepareRunRequest& request) {
+                  return MakeJobBackend(request.spec(), flags_.threads);
+                },
             .join = [this](const v1::PrepareRunRequest& request)
                 -> absl::StatusOr<std::unique_ptr<Transport>> {
               PENSTOCK_ASSIGN_OR_RETURN(RunPeers peers,
@@ -141,14 +150,16 @@ class Worker {
             },
             .prepare =
                 [this](const v1::PrepareRunRequest& request, Backend& backend, Transport& transport,
-                       std::function<void(v1::RunEvent)> events) {
+                       std::function<void(v1::RunEvent)> events,
+                       std::function<absl::Status()> may_go_on) {
                   return Run::Prepare(request, {.clock = RealClock(),
                                                 .files = RealFiles(),
                                                 .backend = backend,
                                                 .transport = transport,
                                                 .data_root = flags_.data_root,
-                                                .limits = {},
-                                                .events = std::move(events)});
+                                                .limits = flags_.limits,
+                                                .events = std::move(events),
+                                                .may_go_on = std::move(may_go_on)});
                 },
             .on_attempt =
                 [this](const std::string& job_id, int64_t epoch) {
@@ -226,7 +237,7 @@ class Worker {
                             .tokens = reporter_.tokens(),
                             .actions_done = activity.actions_done};
     for (const LinkTraffic& link : hub_.Traffic(activity.job_id)) {
-      snapshot.links.push_back({.kind = KindName(link.edge.kind),
+      snapshot.links.push_back({.kind = Name(link.edge.kind),
                                 .source = link.edge.source,
                                 .destination = link.edge.destination,
                                 .peer = link.peer,

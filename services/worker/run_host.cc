@@ -3,20 +3,16 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/deadline.h"
 #include "base/status.h"
 #include "services/rpc/completion_poller.h"
+#include "services/rpc/memory.h"
 
 namespace penstock {
 namespace {
 
 // Jobs whose epochs are remembered.
 constexpr size_t kRememberedJobsMax = 64;
-constexpr absl::Duration kLongestWait = absl::Hours(24 * 365);
-
-CondVar::Clock::time_point Monotonic(absl::Time deadline) {
-  return CondVar::Clock::now() +
-         absl::ToChronoNanoseconds(std::min(deadline - absl::Now(), kLongestWait));
-}
 
 std::string NameOf(const std::string& job_id, int64_t epoch) {
   return absl::StrCat("run of job ", job_id, ", epoch ", epoch);
@@ -40,25 +36,22 @@ RunHost::~RunHost() {
 
 absl::StatusOr<std::string> RunHost::DeviceName() {
   MutexLock lock(mutex_);
-  while (!backend_ready_) changed_.Wait(mutex_);
-  if (!backend_status_.ok()) return backend_status_;
-  return device_name_;
+  while (!device_.has_value()) changed_.Wait(mutex_);
+  return *device_;
 }
 
 // ------------------------------------------------------------------------------- executor thread
 
 void RunHost::ExecutorMain() {
   NameThread("executor");
-  absl::StatusOr<std::unique_ptr<Backend>> backend = parts_.make_backend();
+  absl::StatusOr<std::string> device = parts_.describe_device();
+  const bool usable = device.ok();
   {
     MutexLock lock(mutex_);
-    backend_ready_ = true;
-    backend_status_ = backend.status();
-    if (backend.ok()) device_name_ = std::string((*backend)->name());
+    device_ = std::move(device);
   }
   changed_.NotifyAll();
-  if (!backend.ok()) return;
-  backend_ = *std::move(backend);
+  if (!usable) return;
 
   std::shared_ptr<Attempt> attempt;
   while (true) {
@@ -70,7 +63,7 @@ void RunHost::ExecutorMain() {
         DoExecute(*attempt);
         break;
       case Work::kDiscard:
-        DropRun(*attempt, absl::OkStatus());
+        DoDiscard(*attempt);
         break;
       case Work::kQuit:
         return;
@@ -101,8 +94,9 @@ void RunHost::DoPrepare(Attempt& attempt) {
   parts_.on_attempt(request.job_id(), request.epoch());
   const absl::Status prepared = [&]() -> absl::Status {
     PENSTOCK_ASSIGN_OR_RETURN(transport_, parts_.join(request));
-    PENSTOCK_ASSIGN_OR_RETURN(run_,
-                              parts_.prepare(request, *backend_, *transport_, parts_.on_event));
+    PENSTOCK_ASSIGN_OR_RETURN(backend_, parts_.make_backend(request));
+    PENSTOCK_ASSIGN_OR_RETURN(run_, parts_.prepare(request, *backend_, *transport_, parts_.on_event,
+                                                   [this, &attempt] { return StopOf(attempt); }));
     return absl::OkStatus();
   }();
   if (!prepared.ok()) return DropRun(attempt, prepared);
@@ -122,6 +116,30 @@ void RunHost::DoExecute(Attempt& attempt) {
   DropRun(attempt, status);
 }
 
+// Whoever waits for an attempt that was prepared must hear that it will not execute, unless he stopped
+// it himself.
+void RunHost::DoDiscard(Attempt& attempt) {
+  bool closed = false;
+  {
+    MutexLock lock(mutex_);
+    closed = !closed_.ok();
+  }
+  if (closed && run_ != nullptr) {
+    const absl::Status reason = StopOf(attempt);
+    v1::RunEvent event;
+    event.mutable_run_failed()->set_code(reason.raw_code());
+    event.mutable_run_failed()->set_message(
+        absl::StrCat("stopped before it started: ", reason.message()));
+    parts_.on_event(std::move(event));
+  }
+  DropRun(attempt, absl::OkStatus());
+}
+
+absl::Status RunHost::StopOf(const Attempt& attempt) const {
+  MutexLock lock(mutex_);
+  return attempt.stop;
+}
+
 void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
   absl::Status stop;
   {
@@ -137,6 +155,8 @@ void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
   if (transport_ != nullptr && !stop.ok()) transport_->Cancel(stop);
   run_.reset();
   transport_.reset();
+  backend_.reset();
+  ReturnFreedMemory();
   {
     MutexLock lock(mutex_);
     attempt.phase = Phase::kEnded;
@@ -190,9 +210,13 @@ absl::Status RunHost::Start(const std::string& job_id, int64_t epoch) {
   if (!same || !attempt_->prepared) {
     return absl::FailedPreconditionError(absl::StrCat(NameOf(job_id, epoch), ": not prepared"));
   }
-  if (attempt_->phase == Phase::kPrepared) attempt_->phase = Phase::kStarting;
-  changed_.NotifyAll();
-  return absl::OkStatus();
+  if (attempt_->phase == Phase::kPrepared && attempt_->stop.ok()) {
+    attempt_->phase = Phase::kStarting;
+    attempt_->started = true;
+    changed_.NotifyAll();
+  }
+  // It may have ended since: then the answer of the call that started it was lost.
+  return attempt_->started ? absl::OkStatus() : attempt_->stop;
 }
 
 absl::StatusOr<int64_t> RunHost::Hold(const std::string& job_id, int64_t epoch) {

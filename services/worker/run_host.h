@@ -4,9 +4,10 @@
 //
 //   preparing -> prepared -> running -> ended
 //
-// on the executor thread, which owns the back-end; control calls ask for the next phase and wait for
-// it. An attempt that is stopped, or could not be prepared, is ended as well. Only the newest attempt
-// is kept; what it counted can be read until another takes its place.
+// on the executor thread; control calls ask for the next phase and wait for it. An attempt that is
+// stopped, or could not be prepared, is ended as well. Each has a back-end of its own, made as its job
+// wants it, and gives all memory back when it ends. Only the newest attempt is kept; what it counted can
+// be read until another takes its place.
 //
 // Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
 // refused with Aborted.
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,16 +38,22 @@ namespace penstock {
 
 // What a host needs from outside. All but `on_event` are called on the executor thread.
 struct RunHostParts {
-  std::function<absl::StatusOr<std::unique_ptr<Backend>>()> make_backend;
+  // What this worker computes on. Called once, first.
+  std::function<absl::StatusOr<std::string>()> describe_device;
+  // The back-end of the attempt.
+  std::function<absl::StatusOr<std::unique_ptr<Backend>>(const v1::PrepareRunRequest&)>
+      make_backend;
   // The edges of the attempt.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(const v1::PrepareRunRequest&)> join;
-  // Run::Prepare with everything but back-end, transport and events filled in.
+  // Run::Prepare with everything but these filled in.
   std::function<absl::StatusOr<std::unique_ptr<Run>>(
-      const v1::PrepareRunRequest&, Backend&, Transport&, std::function<void(v1::RunEvent)> events)>
+      const v1::PrepareRunRequest&, Backend&, Transport&, std::function<void(v1::RunEvent)> events,
+      std::function<absl::Status()> may_go_on)>
       prepare;
   // An attempt is about to be prepared: events from now on are its own.
   std::function<void(const std::string& job_id, int64_t epoch)> on_attempt;
-  // From the executor thread and the run's own threads; must not block for long.
+  // From the executor thread and the run's own threads; must not block for long. Also a RunFailed for
+  // an attempt that was prepared and will not execute because of Close.
   std::function<void(v1::RunEvent)> on_event;
 };
 
@@ -58,7 +66,7 @@ class RunHost {
   RunHost(const RunHost&) = delete;
   RunHost& operator=(const RunHost&) = delete;
 
-  // Waits until the back-end is made; its name. Errors: make_backend's.
+  // Waits until the device is described. Errors: describe_device's.
   absl::StatusOr<std::string> DeviceName() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // WorkerControl, see cluster.proto. What is repeated has the effect of once. PrepareRun stops an
@@ -66,6 +74,7 @@ class RunHost {
   // Errors also: Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
   absl::StatusOr<v1::PrepareRunResponse> Prepare(const v1::PrepareRunRequest& request,
                                                  absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Errors also: the reason, if it was stopped before it started.
   absl::Status Start(const std::string& job_id, int64_t epoch) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<int64_t> Hold(const std::string& job_id, int64_t epoch)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -101,6 +110,7 @@ class RunHost {
     absl::Status stop;                // asked to stop, with the reason
     bool prepared = false;            // it was, at some time
     v1::PrepareRunResponse response;  // then
+    bool started = false;             // Start was granted, at some time
     absl::Status outcome;             // of an ended one
     Run* run = nullptr;               // while the executor thread has it
     // Kept when the run is gone.
@@ -116,7 +126,9 @@ class RunHost {
   Work AwaitWork(std::shared_ptr<Attempt>& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   void DoPrepare(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
   void DoExecute(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes the run away from the attempt, keeps its numbers, and destroys it.
+  void DoDiscard(Attempt& attempt) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status StopOf(const Attempt& attempt) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes the run away from the attempt, keeps its numbers, and destroys it and what it used.
   void DropRun(Attempt& attempt, const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status CheckEpoch(const std::string& job_id, int64_t epoch) const
@@ -142,9 +154,7 @@ class RunHost {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  bool backend_ready_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status backend_status_ ABSL_GUARDED_BY(mutex_);
-  std::string device_name_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::StatusOr<std::string>> device_ ABSL_GUARDED_BY(mutex_);  // once described
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // why no attempt is taken any more
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared with calls that wait for it; its fields but `request` are guarded by mutex_.

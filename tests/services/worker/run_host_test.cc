@@ -4,7 +4,10 @@
 #include <optional>
 #include <thread>
 
+#include "services/worker/job_backend.h"
 #include "tests/support/status_matchers.h"
+#include "tests/worker/test_cluster.h"
+#include "tests/worker/test_job.h"
 
 namespace penstock {
 namespace {
@@ -107,16 +110,19 @@ class ScriptedRun : public Run {
 class RunHostTest : public ::testing::Test {
  protected:
   RunHostParts Parts() {
-    return {.make_backend = [] { return MakeCpuBackend(1); },
+    return {.describe_device = [] { return absl::StatusOr<std::string>("a device"); },
+            .make_backend = [](const v1::PrepareRunRequest&) { return MakeCpuBackend(1); },
             .join =
                 [this](const v1::PrepareRunRequest&) {
                   return absl::StatusOr<std::unique_ptr<Transport>>(
                       std::make_unique<ScriptedTransport>(script_));
                 },
             .prepare = [this](const v1::PrepareRunRequest& request, Backend&, Transport&,
-                              std::function<void(v1::RunEvent)>)
+                              std::function<void(v1::RunEvent)>,
+                              std::function<absl::Status()> may_go_on)
                 -> absl::StatusOr<std::unique_ptr<penstock::Run>> {
               script_.while_preparing();
+              if (!may_go_on().ok()) script_.Log("told to stop preparing");
               if (!script_.prepare.ok()) return script_.prepare;
               return std::make_unique<ScriptedRun>(script_, request.epoch());
             },
@@ -124,7 +130,10 @@ class RunHostTest : public ::testing::Test {
                 [this](const std::string& job, int64_t epoch) {
                   script_.Log(absl::StrCat("attempt ", job, " ", epoch));
                 },
-            .on_event = [](v1::RunEvent) {}};
+            .on_event =
+                [this](v1::RunEvent event) {
+                  script_.Log(absl::StrCat("failed: ", event.run_failed().message()));
+                }};
   }
   absl::StatusOr<v1::PrepareRunResponse> Prepare(const std::string& job, int64_t epoch,
                                                  absl::Time deadline = Later()) {
@@ -237,6 +246,7 @@ TEST_F(RunHostTest, Stop_WhilePreparing_EndsItThen) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, _));
   gate.set_value();
   EXPECT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  EXPECT_TRUE(script_.AwaitLog("told to stop preparing"));
 }
 
 TEST_F(RunHostTest, Stop_BeforeItsPrepareArrives_KeepsItOut) {
@@ -275,6 +285,25 @@ TEST_F(RunHostTest, Close_EndsTheRunAndRefusesOthers) {
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
 }
 
+// Who prepared it must not take it for running.
+TEST_F(RunHostTest, Start_AfterCloseDroppedThePreparedRun_GivesTheReason) {
+  ASSERT_THAT(Prepare("j", 1), IsOk());
+  host_.Close("worker a is shutting down");
+  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  EXPECT_THAT(host_.Start("j", 1),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("worker a is shutting down")));
+  EXPECT_THAT(script_.Lines(),
+              ::testing::ElementsAre("attempt j 1",
+                                     "failed: stopped before it started: worker a is shutting down",
+                                     "cancelled", "dropped 1", "left"));
+}
+
+TEST_F(RunHostTest, Start_AfterStopOfThePreparedRun_IsRefused) {
+  ASSERT_THAT(Prepare("j", 1), IsOk());
+  ASSERT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  EXPECT_THAT(host_.Start("j", 1), StatusIs(absl::StatusCode::kAborted, _));
+}
+
 TEST_F(RunHostTest, ManyCallsAtOnce_OneAttemptAtATime) {
   std::vector<std::thread> callers;
   for (int i = 0; i < 8; ++i) {
@@ -307,11 +336,93 @@ TEST_F(RunHostTest, ManyCallsAtOnce_OneAttemptAtATime) {
   EXPECT_FALSE(alive);
 }
 
-TEST(RunHost, BackendThatCannotBeMade_IsSaidAtOnce) {
-  RunHost host({.make_backend = []() -> absl::StatusOr<std::unique_ptr<Backend>> {
+TEST(RunHost, DeviceThatCannotBeHad_IsSaidAtOnce) {
+  RunHost host({.describe_device = []() -> absl::StatusOr<std::string> {
     return absl::InvalidArgumentError("no such device");
   }});
   EXPECT_THAT(host.DeviceName(), StatusIs(absl::StatusCode::kInvalidArgument, "no such device"));
+}
+
+// Real runs of one worker, one job after the other on one host.
+class RunHostJobs : public ::testing::Test {
+ protected:
+  RunHostJobs() { AddTestText(files_); }
+
+  RunHostParts Parts() {
+    return {.describe_device = [] { return absl::StatusOr<std::string>("a device"); },
+            .make_backend =
+                [this](const v1::PrepareRunRequest& request) {
+                  auto backend = MakeJobBackend(request.spec(), /*threads_max=*/2);
+                  if (backend.ok()) device_ = std::string((*backend)->name());
+                  return backend;
+                },
+            .join =
+                [this](const v1::PrepareRunRequest&) {
+                  return absl::StatusOr<std::unique_ptr<Transport>>(network_.MakeTransport(0));
+                },
+            .prepare =
+                [this](const v1::PrepareRunRequest& request, Backend& backend, Transport& transport,
+                       std::function<void(v1::RunEvent)> events,
+                       std::function<absl::Status()> may_go_on) {
+                  return Run::Prepare(request, {.clock = RealClock(),
+                                                .files = files_,
+                                                .backend = backend,
+                                                .transport = transport,
+                                                .data_root = "/",
+                                                .limits = {},
+                                                .events = std::move(events),
+                                                .may_go_on = std::move(may_go_on)});
+                },
+            .on_attempt = [](const std::string&, int64_t) {},
+            .on_event = [](v1::RunEvent) {}};
+  }
+
+  static v1::PrepareRunRequest RequestOf(const std::string& job, const v1::JobSpec& spec) {
+    v1::PrepareRunRequest request = MakeRequest(spec, EvenSplit(7, 1), 0);
+    request.set_job_id(job);
+    return request;
+  }
+  // Trains a job of a block width to the end. Returns the most memory that it used.
+  static int64_t PeakBytesOf(RunHost& host, const std::string& job, int64_t width) {
+    v1::JobSpec spec = SmallJob("1f1b");
+    spec.mutable_model()->mutable_gpt()->set_width(width);
+    EXPECT_THAT(host.Prepare(RequestOf(job, spec), Later()), IsOk());
+    EXPECT_THAT(host.Start(job, 1), IsOk());
+    EXPECT_TRUE(host.AwaitIdle(Later()));
+    const RunHost::Activity activity = host.GetActivity(/*with_stages=*/true);
+    return activity.stages.empty() ? 0 : activity.stages[0].peak_memory_bytes();
+  }
+
+  MemoryFiles files_;
+  MemoryNetwork network_{{"worker-0"}, {0}};
+  std::string device_;  // of the newest attempt
+};
+
+TEST_F(RunHostJobs, SecondJob_CountsNoMemoryOfTheFirst) {
+  int64_t alone = 0;
+  {
+    RunHost host(Parts());
+    alone = PeakBytesOf(host, "small", 16);
+  }
+  RunHost host(Parts());
+  EXPECT_GT(PeakBytesOf(host, "large", 64), 4 * alone);
+  EXPECT_EQ(PeakBytesOf(host, "small", 16), alone);
+  EXPECT_GT(alone, 0);
+}
+
+TEST_F(RunHostJobs, Threads_AreTheJobsAsFarAsTheWorkerHasThem) {
+  RunHost host(Parts());
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_training()->set_threads(2);
+  EXPECT_THAT(host.Prepare(RequestOf("two", spec), Later()), IsOk());
+  EXPECT_THAT(device_, HasSubstr("2 threads"));
+  spec.mutable_training()->set_threads(1);
+  EXPECT_THAT(host.Prepare(RequestOf("one", spec), Later()), IsOk());
+  EXPECT_THAT(device_, HasSubstr("1 thread)"));
+  spec.mutable_training()->set_threads(3);
+  EXPECT_THAT(host.Prepare(RequestOf("three", spec), Later()),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("training.threads is 3"), HasSubstr("2 at most"))));
 }
 
 }  // namespace

@@ -1,0 +1,19 @@
+#include "services/worker/job_backend.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "job/resolve.h"
+
+namespace penstock {
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec, int threads_max) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  if (job.threads > threads_max) {
+    return absl::FailedPreconditionError(absl::StrCat("training.threads is ", job.threads,
+                                                      ", but this worker has ", threads_max,
+                                                      " at most (--threads)"));
+  }
+  return MakeCpuBackend(job.threads);
+}
+
+}  // namespace penstock
