@@ -70,7 +70,7 @@ class SendingStream final : public StreamEnd {
   void WriteChunk();
   void WriteEnd(const absl::Status& reason);
   absl::Status HandleFrame();
-  // Errors: InvalidArgument if that makes more than the window.
+  // Errors: InvalidArgument if that makes more than the window, unsent messages included.
   absl::Status AddCredit(int32_t credits) ABSL_LOCKS_EXCLUDED(mutex_);
   void DropMessages() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes Send return `reason` from now on. The first reason counts.
@@ -101,7 +101,8 @@ class SendingStream final : public StreamEnd {
   mutable Mutex mutex_;
   CondVar changed_;  // credit came, or the end
   int32_t credits_ ABSL_GUARDED_BY(mutex_) = 0;
-  // A ring of `capacity` messages: there are never more than credits.
+  // A ring of `capacity` messages. Unused credits, unsent messages and messages at the receiver are
+  // never more than that together.
   std::vector<Message> ring_ ABSL_GUARDED_BY(mutex_);
   int head_ ABSL_GUARDED_BY(mutex_) = 0;
   int count_ ABSL_GUARDED_BY(mutex_) = 0;

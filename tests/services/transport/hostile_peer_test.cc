@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <optional>
 #include <thread>
 
 #include "base/random.h"
@@ -324,17 +326,24 @@ TEST_F(HostilePeerTest, RandomFrames_NeverCrashTheWorker) {
 
 class WrongReceiverTest : public ::testing::Test {
  protected:
-  // Sends to `address` instead of the worker named right.
-  absl::Status SendTo(const std::string& address) {
+  // Opens the edge to `address` instead of the worker named right.
+  absl::StatusOr<std::unique_ptr<Sender>> OpenTo(const std::string& address, int window,
+                                                 int64_t limit) {
     RunPeers peers = cluster_.Peers(0, 2);
     peers.workers[1].address = address;
     cluster_.workers[0].transport.reset();
     auto transport = cluster_.workers[0].hub.Join(peers);
     if (!transport.ok()) return transport.status();
     cluster_.workers[0].transport = *std::move(transport);
-    auto sender = cluster_.left().OpenSender(kEdge, 1, kLimit);
-    if (!sender.ok()) return sender.status();
-    return (*sender)->Send(0, cluster_.workers[0].pool.AcquireTensor(DType::kF32, {4}), Later());
+    return cluster_.left().OpenSender(kEdge, window, limit);
+  }
+  absl::Status Send(Sender& sender, int64_t sequence, int64_t elements) {
+    return sender.Send(sequence, cluster_.workers[0].pool.AcquireTensor(DType::kF32, {elements}),
+                       Later());
+  }
+  absl::Status SendTo(const std::string& address) {
+    auto sender = OpenTo(address, 1, kLimit);
+    return sender.ok() ? Send(**sender, 0, 4) : sender.status();
   }
   TestCluster cluster_;
 };
@@ -371,29 +380,38 @@ TEST_F(WrongReceiverTest, ServerThatSpeaksNoHttp2_IsUnavailable) {
   server.join();
 }
 
-// A receiver that answers every hello with the frame it was given.
+// A receiver that answers a hello with `answer`, and, where there is one, writes `later` when told to.
+// Until then it reads nothing more.
 class AnsweringReceiver {
  public:
-  explicit AnsweringReceiver(grpc::ByteBuffer answer) {
+  explicit AnsweringReceiver(grpc::ByteBuffer answer,
+                             std::optional<grpc::ByteBuffer> later = std::nullopt) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterAsyncGenericService(&service_);
     queue_ = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
-    thread_ = std::thread([this, answer] {
+    thread_ = std::thread([this, answer, later] {
       service_.RequestCall(&context_, &stream_, queue_.get(), queue_.get(), nullptr);
       if (!Next()) return;
       stream_.Read(&hello_, nullptr);
       Next();
       stream_.Write(answer, nullptr);
       Next();
-      stream_.Read(&hello_, nullptr);  // until the client gives up
-      Next();
+      if (later.has_value()) {
+        go_on_.wait(false);
+        stream_.Write(*later, nullptr);
+        Next();
+      }
+      do {  // until the client gives up
+        stream_.Read(&hello_, nullptr);
+      } while (Next());
       stream_.Finish(grpc::Status::OK, nullptr);
       Next();
     });
   }
   ~AnsweringReceiver() {
+    GoOn();
     thread_.join();
     server_->Shutdown();
     queue_->Shutdown();
@@ -401,6 +419,10 @@ class AnsweringReceiver {
     }
   }
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  void GoOn() {
+    go_on_ = true;
+    go_on_.notify_one();
+  }
 
  private:
   bool Next() {
@@ -416,6 +438,7 @@ class AnsweringReceiver {
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer hello_;
+  std::atomic<bool> go_on_ = false;
   std::thread thread_;
 };
 
@@ -439,6 +462,19 @@ TEST_F(WrongReceiverTest, WelcomeWithMoreCreditThanTheWindow_IsRefused) {
   AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(1000), ""));
   EXPECT_THAT(SendTo(receiver.address()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("exceed the window of 1")));
+}
+
+TEST_F(WrongReceiverTest, CreditForMessagesThatWereNotSentYet_IsRefused) {
+  FrameHeader credit = WelcomeOf(kWindow);
+  credit.kind = FrameKind::kCredit;
+  AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(kWindow), ""), MakeTextFrame(credit, ""));
+  constexpr int64_t kElements = 8 << 20;  // more than the network takes in unread
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, OpenTo(receiver.address(), kWindow, 4 * kElements));
+  for (int i = 0; i < kWindow; ++i) ASSERT_THAT(Send(*sender, i, kElements), IsOk());
+  receiver.GoOn();
+  EXPECT_THAT(Send(*sender, kWindow, kElements),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("worker right"), HasSubstr("exceed the window of 2"))));
 }
 
 TEST_F(WrongReceiverTest, WelcomeForAnotherEdge_IsRefused) {
