@@ -16,8 +16,6 @@ namespace {
 constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
 constexpr int64_t kLastWordsBytesMax = 2000;
 constexpr char kLoopback[] = "127.0.0.1";
-// Of the names of staging directories (checkpoint/layout.h).
-constexpr char kStagingMarker[] = ".tmp-";
 
 // The last line a worker printed, where the reason of its end normally stands.
 std::string LastWords(const Supervisor& supervisor, int worker) {
@@ -47,7 +45,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Fork(LocalClusterOpt
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Supervisor> supervisor,
                             Supervisor::Fork(options.workers));
   if (!options.checkpoint_directory.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(supervisor->SweepAtEnd(options.checkpoint_directory, kStagingMarker));
+    PENSTOCK_RETURN_IF_ERROR(supervisor->SweepAtEnd(options.checkpoint_directory));
   }
   return std::unique_ptr<LocalCluster>(new LocalCluster(std::move(options), std::move(supervisor)));
 }
@@ -103,6 +101,9 @@ absl::Status LocalCluster::Health() {
 }
 
 void LocalCluster::Stop(absl::Duration grace) {
+  // Workers that end in good order speak to the coordinator to their end. Those that are killed leave
+  // unfinished checkpoints, which the supervisor sweeps when the coordinator holds the directory no more.
+  if (grace <= absl::ZeroDuration()) coordinator_.reset();
   supervisor_->Stop(grace);
   coordinator_.reset();
 }

@@ -88,8 +88,8 @@ absl::StatusOr<pid_t> Supervisor::Spawn(int worker, const std::vector<std::strin
   return ToInt(reply[1]);
 }
 
-absl::Status Supervisor::SweepAtEnd(const std::string& directory, const std::string& marker) {
-  return Send({"sweep", directory, marker});
+absl::Status Supervisor::SweepAtEnd(const std::string& directory) {
+  return Send({"sweep", directory});
 }
 
 absl::StatusOr<std::vector<WorkerExit>> Supervisor::TakeExits() {

@@ -57,9 +57,9 @@ class Supervisor {
   absl::StatusOr<pid_t> Spawn(int worker, const std::vector<std::string>& arguments,
                               const std::vector<std::string>& environment);
 
-  // After the last worker has ended, entries of `directory` whose name contains `marker` will be
-  // removed.
-  absl::Status SweepAtEnd(const std::string& directory, const std::string& marker);
+  // After the last worker has ended, unfinished checkpoints in `directory` will be removed, unless a
+  // process holds it (services/coordinator/directory_lock.h).
+  absl::Status SweepAtEnd(const std::string& directory);
 
   // The workers that ended since the last call, in order. Does not wait.
   // Errors: Unavailable (the supervisor is gone, and so are the workers).

@@ -12,9 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <map>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -22,7 +20,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/status.h"
+#include "base/files.h"
+#include "checkpoint/checkpoint.h"
+#include "services/coordinator/directory_lock.h"
 
 namespace penstock {
 namespace {
@@ -85,7 +85,7 @@ class SupervisorProcess {
   int signals_ = -1;         // SIGCHLD
   int alive_[2] = {-1, -1};  // workers hold [0]; its end-of-file tells them that we are gone
   std::map<pid_t, int> workers_;
-  std::vector<std::pair<std::string, std::string>> sweeps_;  // directory, marker
+  std::vector<std::string> sweeps_;  // checkpoint directories
   bool stopping_ = false;
   SteadyClock::time_point kill_at_;
 };
@@ -130,7 +130,7 @@ void SupervisorProcess::HandleMessage() {
   } else if ((*fields)[0] == "spawn") {
     Spawn(*fields);
   } else if ((*fields)[0] == "sweep") {
-    sweeps_.emplace_back((*fields)[1], (*fields)[2]);
+    sweeps_.push_back((*fields)[1]);
   } else {
     int grace_ms = 0;
     (void)absl::SimpleAtoi((*fields)[1], &grace_ms);
@@ -199,14 +199,11 @@ int SupervisorProcess::PollTimeoutMs() const {
 }
 
 void SupervisorProcess::Sweep() const {
-  for (const auto& [directory, marker] : sweeps_) {
-    std::error_code error;
-    std::vector<std::filesystem::path> leftovers;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-      const std::string name = entry.path().filename().string();
-      if (name.find(marker) != std::string::npos) leftovers.push_back(entry.path());
-    }
-    for (const std::filesystem::path& path : leftovers) std::filesystem::remove_all(path, error);
+  for (const std::string& directory : sweeps_) {
+    // Whoever has taken the directory since has swept it, and writes there now.
+    const auto lock = DirectoryLock::Take(directory);
+    if (absl::IsFailedPrecondition(lock.status())) continue;
+    SweepStaging(RealFiles(), directory).IgnoreError();  // nobody is left to hear of it
   }
 }
 

@@ -3,7 +3,7 @@
 // One message is one record of a SOCK_SEQPACKET socket: fields separated by zero bytes.
 //
 //   to the supervisor    spawn WORKER COUNT ARGUMENT... VARIABLE...    COUNT arguments
-//                        sweep DIRECTORY MARKER
+//                        sweep DIRECTORY
 //                        stop GRACE_MS                                 end-of-file means `stop 0`
 //   from it              spawned PID | refused ERRNO                   answers `spawn`
 //                        exited WORKER WAIT_STATUS

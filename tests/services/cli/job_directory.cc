@@ -75,7 +75,8 @@ std::vector<std::string> JobDirectory::Checkpoints() const {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoints(), error)) {
-    names.push_back(entry.path().filename());
+    const std::string name = entry.path().filename();
+    if (name.starts_with("step-")) names.push_back(name);  // no lock file
   }
   std::sort(names.begin(), names.end());
   return names;

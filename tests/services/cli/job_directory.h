@@ -27,7 +27,7 @@ class JobDirectory {
 
   // The arguments of `penstock train` for the job, and these.
   std::vector<std::string> Train(const std::vector<std::string>& more = {}) const;
-  // Names in the checkpoint directory, sorted; empty if there is none.
+  // Names of checkpoints, finished or not, in the checkpoint directory, sorted.
   std::vector<std::string> Checkpoints() const;
   // Processes that work on this job.
   std::vector<pid_t> Processes() const { return FindProcesses(path_.string()); }

@@ -12,13 +12,15 @@
 #include <functional>
 #include <thread>
 
+#include "checkpoint/checkpoint.h"
+#include "services/coordinator/directory_lock.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 constexpr char kShell[] = "/bin/sh";
 
@@ -81,7 +83,8 @@ TEST_F(SupervisorTest, LogTail_LongLog_StartsWithAWholeLine) {
 
 TEST_F(SupervisorTest, Spawn_KilledProgram_IsReportedWithSignal) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(auto supervisor, Supervisor::Fork(1));
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const pid_t pid, supervisor->Spawn(0, Shell("exec sleep 1000"), {}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const pid_t pid,
+                                supervisor->Spawn(0, Shell("exec sleep 1000"), {}));
   kill(pid, SIGKILL);
   const std::vector<WorkerExit> exits = AwaitExits(*supervisor, 1);
   ASSERT_EQ(exits.size(), 1u);
@@ -138,25 +141,37 @@ TEST_F(SupervisorTest, Stop_WorkerThatIgnoresSigterm_IsKilledAfterTheGrace) {
   EXPECT_THAT(supervisor->TakeExits(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("")));
 }
 
-TEST_F(SupervisorTest, Stop_SweepsWhatCarriesTheMarker) {
-  std::filesystem::create_directories(directory_ / "step-1.tmp-job");
-  std::ofstream(directory_ / "step-1.tmp-job" / "layer") << "half a layer";
+TEST_F(SupervisorTest, Stop_SweepsUnfinishedCheckpointsAndNothingElse) {
+  const std::filesystem::path unfinished = StagingPath(directory_, 1, "job");
+  std::filesystem::create_directories(unfinished);
+  std::ofstream(unfinished / "layer") << "half a layer";
   std::filesystem::create_directories(directory_ / "step-0");
+  std::ofstream(directory_ / "notes.tmp-mine") << "a user's own";
   PENSTOCK_ASSERT_OK_AND_ASSIGN(auto supervisor, Supervisor::Fork(1));
-  ASSERT_THAT(supervisor->SweepAtEnd(directory_, ".tmp-"), IsOk());
+  ASSERT_THAT(supervisor->SweepAtEnd(directory_), IsOk());
   supervisor->Stop(absl::ZeroDuration());
   std::vector<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
     left.push_back(entry.path().filename());
   }
-  EXPECT_THAT(left, ElementsAre("step-0"));
+  EXPECT_THAT(left, UnorderedElementsAre(DirectoryLock::kFileName, "notes.tmp-mine", "step-0"));
+}
+
+TEST_F(SupervisorTest, Stop_DirectoryThatAnotherHolds_IsLeftAlone) {
+  const std::filesystem::path of_the_other = StagingPath(directory_, 1, "other");
+  std::filesystem::create_directories(of_the_other);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto supervisor, Supervisor::Fork(1));
+  ASSERT_THAT(supervisor->SweepAtEnd(directory_), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto lock, DirectoryLock::Take(directory_));
+  supervisor->Stop(absl::ZeroDuration());
+  EXPECT_TRUE(std::filesystem::exists(of_the_other));
 }
 
 // Becomes a command line with two workers, says their pids and its supervisor's, and waits for its end.
 [[noreturn]] void BeCommandLine(const std::string& directory, int report) {
   auto supervisor = Supervisor::Fork(2);
   if (!supervisor.ok()) _exit(1);
-  (void)(*supervisor)->SweepAtEnd(directory, ".tmp-");
+  (void)(*supervisor)->SweepAtEnd(directory);
   for (int worker = 0; worker < 2; ++worker) {
     const auto pid = (*supervisor)->Spawn(worker, Shell("trap '' TERM; exec sleep 1000"), {});
     if (!pid.ok() || write(report, &*pid, sizeof *pid) != sizeof *pid) _exit(1);
@@ -165,7 +180,8 @@ TEST_F(SupervisorTest, Stop_SweepsWhatCarriesTheMarker) {
 }
 
 TEST_F(SupervisorTest, CommandLineKilled_NothingIsLeft) {
-  std::filesystem::create_directories(directory_ / "step-1.tmp-job");
+  const std::filesystem::path unfinished = StagingPath(directory_, 1, "job");
+  std::filesystem::create_directories(unfinished);
   int pipe_ends[2];
   ASSERT_EQ(pipe(pipe_ends), 0);
   const pid_t command_line = fork();
@@ -179,7 +195,7 @@ TEST_F(SupervisorTest, CommandLineKilled_NothingIsLeft) {
   // The supervisor is now our child; it ends once its workers have.
   EXPECT_TRUE(Eventually([] { return waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD; }));
   for (const pid_t worker : workers) EXPECT_TRUE(IsGone(worker));
-  EXPECT_FALSE(std::filesystem::exists(directory_ / "step-1.tmp-job"));
+  EXPECT_FALSE(std::filesystem::exists(unfinished));
   close(pipe_ends[0]);
   close(pipe_ends[1]);
 }
