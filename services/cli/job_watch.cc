@@ -1,17 +1,25 @@
 #include "services/cli/job_watch.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
+
+#include "services/rpc/limits.h"
 
 namespace penstock {
 namespace {
 
 constexpr std::chrono::milliseconds kReconnectPause(200);
+// A stream that lasted so long had a connection, silent as it was: twice what an attempt may take.
+constexpr std::chrono::milliseconds kConnectedFor(2 * rpc_limits::kConnectTimeoutMs);
 
 }  // namespace
 
-JobWatch::JobWatch(CoordinatorClient& client, std::string job_id)
-    : client_(client), job_id_(std::move(job_id)), thread_([this] { Read(); }) {}
+JobWatch::JobWatch(CoordinatorClient& client, std::string job_id, absl::Duration reconnect_timeout)
+    : client_(client),
+      job_id_(std::move(job_id)),
+      reconnect_timeout_(reconnect_timeout),
+      thread_([this] { Read(); }) {}
 
 JobWatch::~JobWatch() {
   {
@@ -56,17 +64,21 @@ bool JobWatch::Push(const v1::JobEvent& event) {
 
 void JobWatch::Read() {
   int64_t last_sequence = 0;
-  auto give_up_at = CondVar::Clock::now() + absl::ToChronoNanoseconds(kReconnectTimeout);
+  std::optional<CondVar::Clock::time_point> away_since;
   for (;;) {
+    const auto began = CondVar::Clock::now();
     const absl::Status status =
         client_.WatchJob(job_id_, last_sequence, canceller_, [&](const v1::JobEvent& event) {
           last_sequence = event.sequence();
-          give_up_at = CondVar::Clock::now() + absl::ToChronoNanoseconds(kReconnectTimeout);
+          away_since.reset();
           return Push(event);
         });
     const auto now = CondVar::Clock::now();
-    const bool again =
-        absl::IsDeadlineExceeded(status) || (absl::IsUnavailable(status) && now < give_up_at);
+    const bool away = absl::IsUnavailable(status);
+    if (!away) away_since.reset();
+    if (away && (!away_since.has_value() || now - began > kConnectedFor)) away_since = now;
+    const bool again = absl::IsDeadlineExceeded(status) ||
+                       (away && now - *away_since < absl::ToChronoNanoseconds(reconnect_timeout_));
     MutexLock lock(mutex_);
     if (again && !stopping_) changed_.WaitUntil(mutex_, now + kReconnectPause);
     if (again && !stopping_) continue;

@@ -20,13 +20,15 @@ namespace penstock {
 
 class JobWatch {
  public:
-  // How long a coordinator may be away before the watch gives up.
+  // How long a coordinator may be away before the watch gives up. A coordinator that is there and has
+  // nothing to say may be silent for ever.
   static constexpr absl::Duration kReconnectTimeout = absl::Seconds(30);
   // Events read ahead of the user; beyond it the stream waits.
   static constexpr size_t kEventsMax = 4096;
 
   // REQUIRES: `client` outlives the watch.
-  JobWatch(CoordinatorClient& client, std::string job_id);
+  JobWatch(CoordinatorClient& client, std::string job_id,
+           absl::Duration reconnect_timeout = kReconnectTimeout);
   ~JobWatch();
   JobWatch(const JobWatch&) = delete;
   JobWatch& operator=(const JobWatch&) = delete;
@@ -46,6 +48,7 @@ class JobWatch {
 
   CoordinatorClient& client_;
   const std::string job_id_;
+  const absl::Duration reconnect_timeout_;
   StreamCanceller canceller_;
 
   Mutex mutex_;
