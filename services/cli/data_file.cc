@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "worker/data_source.h"
 #include "worker/limits.h"
+#include "worker/text_options.h"
 
 namespace penstock {
 namespace {
@@ -52,25 +53,23 @@ absl::StatusOr<DataFile> InspectDataFile(const std::string& path) {
   return file;
 }
 
+absl::Status EnterDigest(const DataFile& file, v1::JobSpec& spec) {
+  v1::TextSpec& text = *spec.mutable_data()->mutable_text();
+  if (!text.sha256().empty() && text.sha256() != file.sha256) {
+    return absl::DataLossError(absl::StrCat("data.text.sha256: ", file.path, " has ", file.sha256,
+                                            ", the job says ", text.sha256()));
+  }
+  text.set_sha256(file.sha256);
+  return absl::OkStatus();
+}
+
 absl::Status CheckJobData(Files& files, const std::string& data_root, const ResolvedJob& job,
                           v1::JobSpec& spec) {
   const std::string path = DataPath(data_root, spec);
   PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path));
-  v1::TextSpec& text = *spec.mutable_data()->mutable_text();
-  if (!text.sha256().empty() && text.sha256() != file.sha256) {
-    return absl::DataLossError(absl::StrCat("data.text.sha256: ", path, " has ", file.sha256,
-                                            ", the job says ", text.sha256()));
-  }
-  text.set_sha256(file.sha256);
+  PENSTOCK_RETURN_IF_ERROR(EnterDigest(file, spec));
   const absl::Status opened =
-      DataSource::OpenText(files,
-                           {.path = path,
-                            .validation_fraction = text.validation_fraction(),
-                            .context = job.chain.context,
-                            .needs_validation = spec.validation().every_steps() > 0,
-                            .validation_windows = job.validation_batches * job.microbatch.batch,
-                            .seed = job.seed,
-                            .size_bytes_max = RunLimits().data_bytes_max})
+      DataSource::OpenText(files, TextOptionsOf(spec, job, path, RunLimits().data_bytes_max))
           .status();
   return Annotate(opened, "data.text.path");
 }

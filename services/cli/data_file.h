@@ -26,6 +26,10 @@ std::string DataPath(const std::string& data_root, const v1::JobSpec& spec);
 // PermissionDenied, all with "data.text.path: " in front.
 absl::StatusOr<DataFile> InspectDataFile(const std::string& path);
 
+// Enters the file's digest into `spec`, so that a worker with another file of that name refuses the job.
+// Errors: DataLoss if the job names another digest.
+absl::Status EnterDigest(const DataFile& file, v1::JobSpec& spec);
+
 // Checks that the text of `spec` is there and long enough for its samples, as every worker will, and
 // enters its digest. `job` is `spec`, resolved. Errors: as above.
 absl::Status CheckJobData(Files& files, const std::string& data_root, const ResolvedJob& job,

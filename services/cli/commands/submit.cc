@@ -25,21 +25,36 @@ struct Options {
   bool json = false;
 };
 
-// Where the text is on this machine, if it is: then its digest goes along, and workers with another
-// file of that name refuse the job.
-absl::Status AddDigestOfLocalData(const std::string& job_path, v1::JobSpec& spec) {
+// Enters the digest of the text if that is on this machine.
+absl::Status EnterDigestOfLocalData(const std::string& job_path, v1::JobSpec& spec) {
   const std::string path = DataPath(std::filesystem::path(job_path).parent_path().string(), spec);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path));
-  spec.mutable_data()->mutable_text()->set_sha256(file.sha256);
-  return absl::OkStatus();
+  return EnterDigest(file, spec);
+}
+
+// The coordinator and the workers must all find what `key` names, and each has a current directory of
+// its own.
+absl::Status CheckAbsolute(const std::string& key, const std::string& path) {
+  if (path.empty() || std::filesystem::path(path).is_absolute()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, ": ", path,
+                   " is relative, which means another directory on every machine; name one that ",
+                   "the coordinator and all workers share, as in --set ", key, "=/shared/", path));
+}
+
+absl::Status CheckCheckpoints(const v1::CheckpointSpec& checkpoint) {
+  PENSTOCK_RETURN_IF_ERROR(CheckAbsolute("checkpoint.directory", checkpoint.directory()));
+  if (checkpoint.resume() == "latest") return absl::OkStatus();
+  return CheckAbsolute("checkpoint.resume", checkpoint.resume());
 }
 
 absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, LoadJob(options.job));
-  PENSTOCK_RETURN_IF_ERROR(AddDigestOfLocalData(options.job.path, spec));
+  PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
+  PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
