@@ -1,6 +1,9 @@
 #include "services/cli/drawings.h"
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +13,23 @@
 #include "schedule/render_trace.h"
 
 namespace penstock {
+namespace {
+
+absl::Status CheckCanWrite(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path file(path);
+  if (std::filesystem::is_directory(file, error)) {
+    return absl::ErrnoToStatus(EISDIR, absl::StrCat("cannot write ", path));
+  }
+  // A new file needs its directory; the slash at the end says that it must be one.
+  const std::filesystem::path needed = std::filesystem::exists(file, error)
+                                           ? file
+                                           : std::filesystem::absolute(file).parent_path() / "";
+  if (access(needed.c_str(), W_OK) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+}
+
+}  // namespace
 
 CLI::Option* AddDrawingOptions(CLI::App& app, const std::string& trace_flags,
                                DrawingOptions& options) {
@@ -26,6 +46,13 @@ absl::Status WriteTextFile(const std::string& path, const std::string& text) {
   file << text;
   file.close();
   if (!file) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  return absl::OkStatus();
+}
+
+absl::Status CheckCanDraw(const DrawingOptions& options) {
+  for (const std::string& path : {options.svg_path, options.trace_path}) {
+    if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(path));
+  }
   return absl::OkStatus();
 }
 
@@ -48,10 +75,9 @@ absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response) {
   Timeline timeline;
   timeline.workers = response.workers();
   for (const v1::TimelineSpan& span : response.spans()) {
-    const bool known = span.worker() >= 0 && span.worker() < response.workers() &&
-                       span.lane() >= 0 && span.lane() < kLanes && span.wait() >= 0 &&
-                       span.wait() < kWaits && span.op() >= 0 &&
-                       span.op() <= static_cast<int>(Op::kFlush);
+    // The numbers of enums; CheckTimeline does the rest.
+    const bool known = span.lane() >= 0 && span.lane() < kLanes && span.wait() >= 0 &&
+                       span.wait() < kWaits && span.op() >= 0 && span.op() < kOps;
     if (!known) {
       return absl::UnimplementedError(
           "the timeline holds a kind of span that this version does not know");
@@ -64,6 +90,7 @@ absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response) {
          .start_ns = span.start_ns(),
          .end_ns = span.end_ns()});
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckTimeline(timeline));
   return timeline;
 }
 

@@ -26,6 +26,10 @@ struct DrawingOptions {
 CLI::Option* AddDrawingOptions(CLI::App& app, const std::string& trace_flags,
                                DrawingOptions& options);
 
+// Whether Draw could write its files now: for those who draw after long work.
+// Errors: those of the file system, naming the path.
+absl::Status CheckCanDraw(const DrawingOptions& options);
+
 // Writes what is asked for; `title` stands above the SVG. Notes the paths on `console.err`.
 // Errors: those of the file system, naming the path.
 absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
@@ -34,7 +38,8 @@ absl::Status Draw(const Timeline& timeline, const std::string& title, const Draw
 // Writes a file anew, replacing an old one. Errors: PermissionDenied, NotFound and the like, with path.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
-// Errors: Unimplemented if a span is of a kind that this version does not know.
+// Errors: Unimplemented if a span is of a kind that this version does not know; InvalidArgument if it
+// cannot be (CheckTimeline).
 absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response);
 
 }  // namespace penstock

@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
+#include "services/cli/step_prediction.h"
 
 namespace penstock {
 namespace {
@@ -75,7 +77,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
       {"block_delay", StatisticJson(result.block_delay())},
       {"per_stage", per_stage},
       {"job_id", TextOrNull(job.summary().job_id())},
-      {"state", StateName(job.summary().state())},
+      {"state", JobStateName(job.summary().state())},
       {"error", TextOrNull(job.summary().error())},
       {"checkpoint", TextOrNull(result.checkpoint())},
       {"validations", validations},
@@ -87,6 +89,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
     }
     json["losses"] = losses;
   }
+  json["prediction"] = options.prediction ? PredictionJson(*options.prediction) : Json();
   return json;
 }
 
@@ -94,7 +97,7 @@ Json JobJson(const v1::JobSummary& job) {
   return {{"job_id", job.job_id()},
           {"name", job.name()},
           {"method", job.method()},
-          {"state", StateName(job.state())},
+          {"state", JobStateName(job.state())},
           {"step", job.step()},
           {"steps", job.steps()},
           {"submitted_unix_ms", MomentOrNull(job.submitted_unix_ms())},

@@ -4,15 +4,18 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "penstock/v1/cluster.pb.h"
+#include "schedule/prediction.h"
 
 namespace penstock {
 
-// A result as `train --json` prints it. `losses`: adds the loss of every step.
 struct ResultJsonOptions {
-  bool losses = false;
+  bool losses = false;  // adds the loss of every step
+  std::optional<StepPrediction> prediction;
 };
+// A result as `train --json` prints it.
 nlohmann::ordered_json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options);
 
 nlohmann::ordered_json JobJson(const v1::JobSummary& job);

@@ -4,7 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/start.h"
+#include "coordinator/start_query.h"
 #include "job/resolve.h"
 #include "services/cli/data_file.h"
 
@@ -28,34 +29,15 @@ absl::StatusOr<int> WorkersFor(const v1::JobSpec& spec, int asked) {
   return asked;
 }
 
-Fingerprint FingerprintOf(const v1::JobSpec& spec, const ResolvedJob& job) {
-  return MakeFingerprint({.chain = job.chain,
-                          .optimizer = job.optimizer,
-                          .batch = job.batch,
-                          .seed = job.seed,
-                          .data_sha256 = spec.data().text().sha256()});
-}
-
-absl::Status CheckResume(Files& files, const v1::JobSpec& spec, const ResolvedJob& job) {
-  const std::string& resume = spec.checkpoint().resume();
-  if (resume.empty()) return absl::OkStatus();
-  Manifest manifest;
-  std::string directory = resume;
-  if (resume == "latest") {
-    const std::string& root = spec.checkpoint().directory();
-    if (!files.Exists(root)) return absl::OkStatus();  // nothing yet: starts anew
-    const absl::StatusOr<FoundCheckpoint> found = FindLatestCheckpoint(files, root);
-    if (absl::IsNotFound(found.status())) return absl::OkStatus();
-    PENSTOCK_RETURN_IF_ERROR(Annotate(found.status(), "checkpoint.resume"));
-    manifest = found->manifest;
-    directory = found->directory;
-  } else {
-    const absl::StatusOr<Manifest> verified = VerifyCheckpoint(files, resume);
-    PENSTOCK_RETURN_IF_ERROR(Annotate(verified.status(), "checkpoint.resume"));
-    manifest = *verified;
-  }
-  return Annotate(CompareFingerprints(manifest.fingerprint, FingerprintOf(spec, job)),
-                  absl::StrCat("checkpoint.resume: ", directory));
+// Resolves `spec` as a pipeline. Without pipeline.stages it gets a stage per worker.
+absl::StatusOr<ResolvedJob> ResolvePipeline(v1::JobSpec& spec, int workers, bool by_default) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(spec));
+  if (spec.pipeline().has_stages()) return resolved;
+  spec.mutable_pipeline()->set_stages(workers);
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(CheckStages(resolved, workers),
+               absl::StrCat("--workers ", workers, by_default ? " (the default)" : "")));
+  return resolved;
 }
 
 }  // namespace
@@ -64,11 +46,8 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
   TrainJob train;
   PENSTOCK_ASSIGN_OR_RETURN(train.spec, LoadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, options.workers));
-  if (!train.spec.pipeline().has_stages()) {
-    train.spec.mutable_pipeline()->set_stages(train.workers);
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(train.spec));
-  PENSTOCK_RETURN_IF_ERROR(CheckStages(resolved, train.spec.pipeline().stages()));
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved,
+                            ResolvePipeline(train.spec, train.workers, options.workers == 0));
 
   const std::string folder = std::filesystem::path(options.job.path).parent_path().string();
   train.data_root =
@@ -79,7 +58,9 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
   if (!checkpoint.directory().empty()) {
     checkpoint.set_directory(Absolute(checkpoint.directory()));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckResume(files, train.spec, resolved));
+  if (!options.reference) {
+    PENSTOCK_RETURN_IF_ERROR(FindStart(files, StartQueryOf(train.spec, resolved)).status());
+  }
   return train;
 }
 

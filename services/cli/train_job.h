@@ -14,8 +14,9 @@ namespace penstock {
 
 struct TrainJobOptions {
   JobFileOptions job;
-  int workers = 0;        // 0: the job's pipeline.stages, or kDefaultWorkers
-  std::string data_root;  // empty: the folder of the job file
+  int workers = 0;         // 0: the job's pipeline.stages, or kDefaultWorkers
+  std::string data_root;   // empty: the folder of the job file
+  bool reference = false;  // trains without a cluster, and neither reads nor writes checkpoints
 };
 
 struct TrainJob {
@@ -27,8 +28,9 @@ struct TrainJob {
 inline constexpr int kDefaultWorkers = 2;
 
 // Reads the job, and checks that it fits the workers, that its text is there and long enough, and that
-// the checkpoint it resumes from is whole and of this job.
-// Errors: InvalidArgument, NotFound, DataLoss, PermissionDenied, all naming key, option or file.
+// it can start where it is to (checkpoint/start.h), as the coordinator will.
+// Errors: InvalidArgument, NotFound, DataLoss, FailedPrecondition, PermissionDenied, all naming key,
+// option or file.
 absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& options);
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 // penstock train: a whole cluster on this machine, for one job.
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,37 +25,48 @@ namespace {
 
 struct Options {
   TrainJobOptions job;
-  bool reference = false;
   std::vector<int64_t> extra_cuts;
   std::string timeline_prefix;
   bool losses = false;
   bool json = false;
+
+  bool timeline() const { return !timeline_prefix.empty(); }
+  DrawingOptions timeline_files() const {
+    return {.svg_path = timeline_prefix + ".svg", .trace_path = timeline_prefix + ".trace.json"};
+  }
 };
 
 // `timeline`: of the last steps, or without spans.
 void Print(const v1::GetJobResponse& job, const Timeline& timeline, const Options& options,
            Console& console) {
-  const absl::StatusOr<StepPrediction> prediction = PredictJob(job, timeline);
+  const absl::StatusOr<StepPrediction> found = PredictJob(job, timeline);
+  const auto prediction = found.ok() ? std::optional(*found) : std::nullopt;
   if (options.json) {
-    nlohmann::ordered_json json = ResultJson(job, {.losses = options.losses});
-    json["prediction"] = prediction.ok() ? PredictionJson(*prediction) : nlohmann::ordered_json();
-    PrintJson(json, console);
+    PrintJson(ResultJson(job, {.losses = options.losses, .prediction = prediction}), console);
   } else if (job.result().steps() > 0) {
     console.out << "\n" << ResultText(job);
-    if (prediction.ok()) console.out << PredictionText(*prediction);
+    if (prediction.has_value()) console.out << PredictionText(*prediction);
   }
 }
 
-// Draws the timeline of the last steps and returns it.
-absl::StatusOr<Timeline> DrawTimeline(CoordinatorClient& client, const std::string& job_id,
-                                      const std::string& title, const std::string& prefix,
-                                      Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response, client.GetTimeline(job_id));
-  PENSTOCK_ASSIGN_OR_RETURN(const Timeline timeline, TimelineOf(response));
-  PENSTOCK_RETURN_IF_ERROR(Draw(timeline, title,
-                                {.svg_path = prefix + ".svg", .trace_path = prefix + ".trace.json"},
-                                console));
+// The timeline of the last steps; without spans if none is asked for, or no step was done.
+absl::StatusOr<Timeline> FetchTimeline(CoordinatorClient& client, const v1::GetJobResponse& job,
+                                       const Options& options) {
+  const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
+  if (!options.timeline() || failed || job.result().steps() == 0) return Timeline();
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response,
+                            client.GetTimeline(job.summary().job_id()));
+  PENSTOCK_ASSIGN_OR_RETURN(Timeline timeline, TimelineOf(response));
+  if (timeline.spans.empty()) return absl::NotFoundError("the workers measured no steps");
   return timeline;
+}
+
+absl::Status DrawTimeline(const absl::StatusOr<Timeline>& timeline, const v1::GetJobResponse& job,
+                          const Options& options, Console& console) {
+  PENSTOCK_RETURN_IF_ERROR(timeline.status());
+  if (timeline->spans.empty()) return absl::OkStatus();
+  return Draw(*timeline, absl::StrCat(job.summary().name(), ", ", job.summary().method()),
+              options.timeline_files(), console);
 }
 
 // Watches the job to its end. A cluster that breaks down fails it: then the result so far, where the
@@ -88,21 +101,26 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(train.spec));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             Follow(*cluster, client, job_id, interrupt, console));
-  Timeline timeline;
+  const absl::StatusOr<Timeline> timeline = FetchTimeline(client, job, options);
   const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
-  if (!options.timeline_prefix.empty() && !failed && job.result().steps() > 0) {
-    const std::string title = absl::StrCat(job.summary().name(), ", ", job.summary().method());
-    PENSTOCK_ASSIGN_OR_RETURN(
-        timeline, DrawTimeline(client, job_id, title, options.timeline_prefix, console));
-  }
   cluster->Stop(failed ? absl::ZeroDuration() : LocalCluster::kStopGrace);
-  Print(job, timeline, options, console);
-  return StatusOfEnd(job);
+  // The result first: what goes wrong with the picture must not cost it.
+  Print(job, timeline.value_or(Timeline()), options, console);
+  const absl::Status drawn = DrawTimeline(timeline, job, options, console);
+  const absl::Status ended = StatusOfEnd(job);
+  if (drawn.ok()) return ended;
+  const std::string undrawn = absl::StrCat("--timeline: not drawn: ", drawn.message());
+  if (ended.ok()) return FailedError(undrawn);
+  console.err << undrawn << "\n";
+  return ended;
 }
 
 absl::Status Run(const Options& options, Console& console) {
+  if (options.timeline()) {
+    PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanDraw(options.timeline_files()), "--timeline"));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
-  if (!options.reference) return TrainOnCluster(train, options, console);
+  if (!options.job.reference) return TrainOnCluster(train, options, console);
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             RunReference(train, options.extra_cuts, console));
   Print(job, Timeline(), options, console);
@@ -123,7 +141,7 @@ CommandRunner DeclareTrain(CLI::App& app) {
                  "Where relative data paths start; default: the folder of the job file")
       ->type_name("DIR");
   CLI::Option* reference = app.add_flag(
-      "--reference", options->reference,
+      "--reference", options->job.reference,
       "Train in this process, one microbatch after the other: what the cluster must equal "
       "bit for bit");
   app.add_option("--extra-cuts", options->extra_cuts,
@@ -133,7 +151,8 @@ CommandRunner DeclareTrain(CLI::App& app) {
       ->needs(reference);
   app.add_option("--timeline", options->timeline_prefix,
                  "Draw the last steps into PREFIX.svg and PREFIX.trace.json (ui.perfetto.dev)")
-      ->type_name("PREFIX");
+      ->type_name("PREFIX")
+      ->excludes(reference);
   app.add_flag("--losses", options->losses, "Add the loss of every step to the JSON");
   app.add_flag("--json", options->json, "Print the result as one JSON object");
   return [options](Console& console) { return Run(*options, console); };

@@ -74,13 +74,22 @@ TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
 
 TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
   ExpectTrainRefused({"--set", "training.stepz=3"}, "--set training.stepz=3: ");
-  ExpectTrainRefused({"--workers", "8"}, "stages");
+  ExpectTrainRefused({"--workers", "99"}, "--workers 99: pipeline.stages: is 99");
   ExpectTrainRefused({"--workers", "2", "--set", "pipeline.stages=4"}, "pipeline.stages");
   ExpectTrainRefused({"--workers", "0"}, "--workers");
   ExpectTrainRefused({"--method", "pipedream", "--set", "model.gpt.tied_head=true"}, "tied");
   ExpectTrainRefused({"--method", "pipedream", "--set", "training.clip={global_norm: 1.0}"},
                      "global_norm");
   ExpectTrainRefused({"--extra-cuts", "3"}, "--reference");
+  ExpectTrainRefused({"--reference", "--timeline", job_.path("t")}, "--timeline");
+}
+
+TEST_F(BadInputTest, Timeline_ThatCannotBeWritten_IsNamedBeforeAnythingRuns) {
+  const std::string missing = job_.path("none/steps");
+  ExpectTrainRefused({"--timeline", missing}, "--timeline: cannot write " + missing + ".svg");
+  ExpectTrainRefused({"--timeline", job_.job() + "/steps"}, "job.yaml/steps.svg");
+  std::filesystem::create_directory(job_.path("steps.svg"));
+  ExpectTrainRefused({"--timeline", job_.path("steps")}, "steps.svg: Is a directory");
 }
 
 TEST_F(BadInputTest, Text_MissingEmptyOrTooShort_IsNamed) {
@@ -90,6 +99,37 @@ TEST_F(BadInputTest, Text_MissingEmptyOrTooShort_IsNamed) {
   ExpectTrainRefused({"--data", job_.path("empty.txt")}, "empty.txt is empty");
   job_.Write("short.txt", "too short");
   ExpectTrainRefused({"--data", job_.path("short.txt")}, "short.txt");
+}
+
+TEST_F(BadInputTest, Text_OfAnotherDigest_IsNamed) {
+  const std::vector<std::string> pinned = {"--set", "data.text.sha256=" + std::string(64, 'a')};
+  ExpectTrainRefused(pinned, "data.text.sha256: " + job_.path("input.txt"));
+  std::vector<std::string> submit = {Program("penstock"), "submit", job_.job()};
+  submit.insert(submit.end(), pinned.begin(), pinned.end());
+  ExpectRefused(submit, "data.text.sha256: " + job_.path("input.txt"));
+}
+
+TEST_F(BadInputTest, Submit_RelativeCheckpointPath_IsNamed) {
+  const std::string penstock = Program("penstock");
+  ExpectRefused({penstock, "submit", job_.job(), "--set", "checkpoint.directory=kept"},
+                "checkpoint.directory: kept is relative");
+  ExpectRefused({penstock, "submit", job_.job(), "--set", "checkpoint.resume=kept/step-1"},
+                "checkpoint.resume: kept/step-1 is relative");
+}
+
+TEST_F(BadInputTest, Checkpoints_OfAnEarlierJob_AreNotWrittenAmong) {
+  TrainCheckpoint();
+  ExpectTrainRefused(WithCheckpoints(), "checkpoint.directory: " + job_.checkpoints());
+  std::vector<std::string> reference = job_.Train(WithCheckpoints({"--reference"}));
+  EXPECT_EQ(RunProcess(reference).exit_code, 0) << "the reference writes none";
+}
+
+TEST_F(BadInputTest, Resume_CheckpointBeyondTheLastStep_IsNamedWithBothSteps) {
+  const std::string directory = TrainCheckpoint();
+  for (const std::string& resume : {std::string("latest"), directory}) {
+    ExpectTrainRefused(WithCheckpoints({"--resume", resume, "--steps", "5"}),
+                       directory + " is at step 6, beyond training.steps (5)");
+  }
 }
 
 TEST_F(BadInputTest, Resume_MissingCheckpoint_IsNamed) {

@@ -95,6 +95,14 @@ TEST(ResultJsonTest, JobWithoutSteps_HasAllKeysAndNulls) {
   EXPECT_TRUE(empty["weights_sha256"].is_null());
 }
 
+TEST(ResultJsonTest, Prediction_IsAlwaysThere) {
+  const nlohmann::ordered_json without = ResultJson(Job(), {});
+  ASSERT_TRUE(without.contains("prediction"));
+  EXPECT_TRUE(without["prediction"].is_null());
+  const StepPrediction prediction = {.steps_measured = 7};
+  EXPECT_EQ(ResultJson(Job(), {.prediction = prediction})["prediction"]["steps"], 7);
+}
+
 TEST(ResultJsonTest, Losses_OnlyWhenAskedFor) {
   EXPECT_FALSE(ResultJson(Job(), {}).contains("losses"));
 }

@@ -133,6 +133,15 @@ TEST_F(TrainTest, Timeline_WritesPictureAndTrace) {
   EXPECT_GT(std::filesystem::file_size(job_.path("steps.trace.json")), 1000u);
 }
 
+TEST_F(TrainTest, Timeline_ThatCannotBeWrittenInTheEnd_DoesNotCostTheResult) {
+  std::filesystem::create_symlink("/dev/full", job_.path("steps.svg"));
+  const ProcessResult result =
+      RunProcess(job_.Train({"--workers", "2", "--timeline", job_.path("steps"), "--json"}));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(Json::parse(result.out, nullptr, /*allow_exceptions=*/false)["state"], "succeeded");
+  EXPECT_THAT(result.err, HasSubstr("cannot write " + job_.path("steps.svg")));
+}
+
 TEST_F(TrainTest, WorkerKilled_FailsWithinSecondsWithItsName) {
   std::vector<std::string> arguments = EndlessTrain(job_);
   arguments.push_back("--json");
