@@ -1,89 +1,208 @@
-// docs/cli.md and `--help` say the same: every command and flag of the program stands in the manual.
-#include <gtest/gtest.h>
+// The documents and `--help` say the same: every command and flag of the programs stands in docs/cli.md,
+// and the commands of the README run.
+#include <gmock/gmock.h>
+#include <signal.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
 
-#include "tests/services/cli/process.h"
+#include "tests/services/cli/job_directory.h"
 
 namespace penstock {
 namespace {
 
-std::string Manual() {
-  std::ifstream file(std::string(PENSTOCK_SOURCE_DIR) + "/docs/cli.md");
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Flags = std::set<std::string>;
+
+std::string ReadDocument(const std::string& path) {
+  std::ifstream file(std::string(PENSTOCK_SOURCE_DIR) + "/" + path);
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
 }
 
-// The section of a command, or an empty string.
-std::string Section(const std::string& manual, const std::string& command) {
-  const size_t start = manual.find("\n## penstock " + command + "\n");
+// The section of the manual under `heading`, or an empty string.
+std::string Section(const std::string& heading) {
+  const std::string manual = ReadDocument("docs/cli.md");
+  const size_t start = manual.find("\n## " + heading + "\n");
   if (start == std::string::npos) return "";
   return manual.substr(start, manual.find("\n## ", start + 1) - start);
 }
 
-std::string Help(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), Program("penstock"));
-  arguments.push_back("--help");
-  const ProcessResult result = RunProcess(arguments);
+// The first groups of all matches.
+std::vector<std::string> Matches(const std::string& text, const std::string& pattern) {
+  const std::regex regex(pattern);
+  std::vector<std::string> matches;
+  for (std::sregex_iterator it(text.begin(), text.end(), regex), end; it != end; ++it) {
+    matches.push_back((*it)[1]);
+  }
+  return matches;
+}
+
+Flags FlagsIn(const std::string& text, const std::string& pattern) {
+  const std::vector<std::string> matches = Matches(text, pattern);
+  return Flags(matches.begin(), matches.end());
+}
+
+// Flags that `section` speaks of, in its usage line, its table or anywhere.
+Flags DocumentedFlags(const std::string& section) {
+  return FlagsIn(section, "[^-a-z](--[a-z][a-z-]*)");
+}
+
+Flags Without(const Flags& flags, const Flags& others) {
+  Flags left;
+  std::set_difference(flags.begin(), flags.end(), others.begin(), others.end(),
+                      std::inserter(left, left.end()));
+  return left;
+}
+
+Flags Both(Flags flags, Flags others) {
+  flags.merge(others);
+  return flags;
+}
+
+// `command`: a program, and perhaps a command of it.
+std::string Help(std::vector<std::string> command) {
+  command[0] = Program(command[0]);
+  command.push_back("--help");
+  const ProcessResult result = RunProcess(command);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return result.out;
 }
 
-// The first word of each line that is indented by two spaces and belongs to a list of subcommands.
-std::vector<std::string> Commands(const std::string& help) {
-  std::vector<std::string> commands;
-  const std::regex line("\n  ([a-z]+)  +[A-Z]");
-  for (std::sregex_iterator it(help.begin(), help.end(), line), end; it != end; ++it) {
-    commands.push_back((*it)[1]);
-  }
-  return commands;
+Flags FlagsOf(const std::vector<std::string>& command) {
+  return FlagsIn(Help(command), "\n  (?:-[a-z],)?(--[a-z-]+)");
 }
 
-std::set<std::string> Flags(const std::string& help) {
-  std::set<std::string> flags;
-  const std::regex flag("\n  (?:-[a-z],)?(--[a-z-]+)");
-  for (std::sregex_iterator it(help.begin(), help.end(), flag), end; it != end; ++it) {
-    flags.insert((*it)[1]);
+// The commands of `penstock`.
+std::vector<std::string> Commands() { return Matches(Help({"penstock"}), "\n  ([a-z]+)  +[A-Z]"); }
+
+// The flags of a command of `penstock`, and of its commands.
+Flags FlagsOfCommand(const std::string& command) {
+  Flags flags = FlagsOf({"penstock", command});
+  if (command == "schedule") {
+    for (const char* verb : {"show", "verify"}) {
+      flags = Both(flags, FlagsOf({"penstock", command, verb}));
+    }
   }
   return flags;
 }
 
-TEST(ManualTest, EveryCommandAndFlag_IsDocumented) {
-  const std::string manual = Manual();
-  const std::vector<std::string> commands = Commands(Help({}));
+TEST(ManualTest, EveryCommand_HasASectionWithItsFlagsAndNoOthers) {
+  const Flags always = {"--help"};
+  const Flags job_flags = DocumentedFlags(Section("Job files"));
+  const std::vector<std::string> commands = Commands();
   ASSERT_GE(commands.size(), 14u);
   for (const std::string& command : commands) {
-    const std::string section = Section(manual, command);
-    EXPECT_NE(section, "") << "docs/cli.md has no section \"## penstock " << command << "\"";
-    std::set<std::string> flags = Flags(Help({command}));
-    EXPECT_TRUE(flags.count("--help")) << command;
-    if (command == "schedule") {
-      flags.merge(Flags(Help({"schedule", "show"})));
-      flags.merge(Flags(Help({"schedule", "verify"})));
+    SCOPED_TRACE("penstock " + command);
+    const std::string section = Section("penstock " + command);
+    ASSERT_NE(section, "") << "docs/cli.md has no such section";
+    Flags documented = Both(DocumentedFlags(section), always);
+    if (section.find("the flags of \"Job files\"") != std::string::npos) {
+      documented = Both(documented, job_flags);
     }
-    for (const std::string& flag : flags) {
-      const bool common = manual.find("\n| `" + flag) != std::string::npos &&
-                          (command == "train" || command == "submit");
-      const bool always = flag == "--help" || flag == "--coordinator" || flag == "--json";
-      EXPECT_TRUE(section.find(flag) != std::string::npos || common || always)
-          << "docs/cli.md does not say what " << flag << " of " << command << " does";
-    }
+    const Flags known = FlagsOfCommand(command);
+    EXPECT_THAT(Without(known, documented), IsEmpty()) << "are not documented";
+    EXPECT_THAT(Without(documented, known), IsEmpty()) << "do not exist";
   }
 }
 
-TEST(ManualTest, EveryFlagOfTheManual_Exists) {
-  std::set<std::string> known = Flags(Help({}));
-  for (const std::string& command : Commands(Help({}))) known.merge(Flags(Help({command})));
-  known.merge(Flags(Help({"schedule", "show"})));
-  known.merge(Flags(Help({"schedule", "verify"})));
-  const std::string manual = Manual();
-  const std::regex flag("[`( ](--[a-z-]+)");
-  for (std::sregex_iterator it(manual.begin(), manual.end(), flag), end; it != end; ++it) {
-    EXPECT_TRUE(known.count((*it)[1])) << "docs/cli.md speaks of " << (*it)[1];
+TEST(ManualTest, EveryProgram_HasASectionWithItsFlagsAndNoOthers) {
+  for (const char* program : {"penstock-coordinator", "penstock-worker"}) {
+    SCOPED_TRACE(program);
+    const Flags documented = Both(DocumentedFlags(Section(program)), {"--help"});
+    const Flags known = FlagsOf({program});
+    ASSERT_GE(known.size(), 5u);
+    EXPECT_THAT(Without(known, documented), IsEmpty()) << "are not documented";
+    EXPECT_THAT(Without(documented, known), IsEmpty()) << "do not exist";
+  }
+}
+
+// ------------------------------------------------------------------------------------ README commands
+
+std::vector<std::string> Words(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+// The lines of the README that call `program`, split into words, without the remarks behind them.
+std::vector<std::vector<std::string>> Calls(const std::string& program) {
+  std::vector<std::vector<std::string>> calls;
+  for (const std::string& line :
+       Matches(ReadDocument("README.md"), "\n    (" + program + " [^\n]*?)(?=   |\n)")) {
+    calls.push_back(Words(line));
+  }
+  return calls;
+}
+
+// The word after `flag`. REQUIRES: it is there.
+std::string& ValueOf(std::vector<std::string>& call, const std::string& flag) {
+  const auto at = std::find(call.begin(), call.end(), flag);
+  EXPECT_TRUE(at != call.end() && at + 1 != call.end()) << flag;
+  return at[1];
+}
+
+std::string Port(const std::string& address) { return address.substr(address.rfind(':') + 1); }
+
+// Runs a call of the README on this machine and away from what else runs here, until it says that it
+// serves.
+void ExpectServes(std::vector<std::string> call, const std::string& says) {
+  call[0] = Program(call[0]);
+  ValueOf(call, "--listen") = "0.0.0.0:0";
+  for (std::string& word : call)
+    word = std::regex_replace(word, std::regex("^[A-Z_]+:"), "127.0.0.1:");
+  call.insert(call.end(), {"--metrics", "off"});
+  Process process(call);
+  EXPECT_TRUE(Eventually([&] { return process.err().find(says) != std::string::npos; }))
+      << process.err();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(std::chrono::seconds(20)).exit_code, 0);
+}
+
+TEST(ReadmeTest, CoordinatorAndWorker_Serve) {
+  const JobDirectory directory;
+  for (std::vector<std::string> call : Calls("penstock-coordinator")) {
+    ValueOf(call, "--state") = directory.path("state");
+    ExpectServes(call, "listens on");
+  }
+  for (std::vector<std::string> call : Calls("penstock-worker")) {
+    ValueOf(call, "--coordinator") = "127.0.0.1:1";
+    ExpectServes(call, "worker ");
+  }
+}
+
+TEST(ReadmeTest, CoordinatorAndWorker_FitOnOneMachine) {
+  std::vector<std::vector<std::string>> coordinators = Calls("penstock-coordinator");
+  std::vector<std::vector<std::string>> workers = Calls("penstock-worker");
+  ASSERT_THAT(coordinators, SizeIs(1));
+  ASSERT_THAT(workers, SizeIs(1));
+  const std::string listens = Port(ValueOf(coordinators[0], "--listen"));
+  EXPECT_EQ(Port(ValueOf(workers[0], "--coordinator")), listens);
+  EXPECT_EQ(Port(ValueOf(workers[0], "--advertise")), Port(ValueOf(workers[0], "--listen")));
+  const std::vector<std::string> metrics =
+      Matches(Help({"penstock-coordinator"}), "--metrics TEXT=[0-9.]+:([0-9]+)");
+  ASSERT_THAT(metrics, SizeIs(1));
+  const std::set<std::string> ports = {listens, metrics[0], Port(ValueOf(workers[0], "--listen"))};
+  EXPECT_THAT(ports, SizeIs(3)) << "two of them want the same port";
+}
+
+TEST(ReadmeTest, CommandLine_KnowsCommandsAndFlags) {
+  const std::vector<std::vector<std::string>> calls = Calls("penstock");
+  ASSERT_GE(calls.size(), 4u);
+  const std::vector<std::string> commands = Commands();
+  for (const std::vector<std::string>& call : calls) {
+    ASSERT_GE(call.size(), 2u);
+    ASSERT_THAT(commands, ::testing::Contains(call[1]));
+    const Flags known = FlagsOfCommand(call[1]);
+    for (const std::string& word : call) {
+      EXPECT_TRUE(!word.starts_with("--") || known.count(word)) << call[1] << " " << word;
+    }
   }
 }
 
