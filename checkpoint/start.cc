@@ -40,6 +40,12 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
   return start;
 }
 
+// There may be no directory yet, but nothing else either.
+absl::Status CheckDirectory(Files& files, const std::string& root) {
+  if (root.empty() || !files.Exists(root)) return absl::OkStatus();
+  return Annotate(files.List(root).status(), "checkpoint.directory");
+}
+
 absl::Status CheckHoldsNoCheckpoint(Files& files, const std::string& root) {
   const absl::Status found = FindLatestCheckpoint(files, root).status();
   if (absl::IsNotFound(found)) return absl::OkStatus();
@@ -53,6 +59,7 @@ absl::Status CheckHoldsNoCheckpoint(Files& files, const std::string& root) {
 }  // namespace
 
 absl::StatusOr<FoundStart> FindStart(Files& files, const StartQuery& query) {
+  PENSTOCK_RETURN_IF_ERROR(CheckDirectory(files, query.root));
   if (query.resume.empty()) {
     if (!query.root.empty()) {
       PENSTOCK_RETURN_IF_ERROR(CheckHoldsNoCheckpoint(files, query.root));

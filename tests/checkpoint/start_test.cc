@@ -111,9 +111,12 @@ TEST_F(FindStartTest, NewJobAmongDamagedCheckpoints_IsRefused) {
   EXPECT_THAT(Find(""), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(root_)));
 }
 
-TEST_F(FindStartTest, NewJobInADirectoryThatIsAFile_SaysSo) {
+TEST_F(FindStartTest, DirectoryThatIsAFile_IsRefused) {
   std::ofstream file(root_);
-  EXPECT_THAT(Find(""), StatusIs(::testing::_, HasSubstr(root_)));
+  for (const char* resume : {"", "latest"}) {
+    EXPECT_THAT(Find(resume),
+                StatusIs(absl::StatusCode::kNotFound, HasSubstr("checkpoint.directory: ")));
+  }
 }
 
 TEST_F(FindStartTest, CheckpointAtTheEnd_IsAStart) {
