@@ -42,7 +42,7 @@ absl::StatusOr<std::string> ReadVerified(Files& files, const std::string& direct
                                          const CheckpointFile& file) {
   const std::string path = JoinPath(directory, file.name);
   absl::StatusOr<std::string> content = files.Read(path, file.size_bytes);
-  if (absl::IsResourceExhausted(content.status())) {
+  if (absl::IsOutOfRange(content.status())) {
     return absl::DataLossError(
         absl::StrCat(path, ": is longer than the ", file.size_bytes, " bytes it was written with"));
   }
@@ -92,9 +92,14 @@ absl::StatusOr<std::vector<int64_t>> StepsIn(Files& files, const std::string& ro
   return steps;
 }
 
+// Where a directory waits for its removal, out of the way. Swept like staging directories.
+std::string GravePath(const std::string& root, int64_t step) {
+  return StagingPath(root, step, "removed");
+}
+
 // Renames before removing, so that no half-removed directory has a checkpoint's name.
 absl::Status RemoveCheckpoint(Files& files, const std::string& root, int64_t step) {
-  const std::string grave = StagingPath(root, step, "removed");
+  const std::string grave = GravePath(root, step);
   PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(grave));
   PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(JoinPath(root, StepDirectoryName(step)), grave));
   return files.RemoveAll(grave);
@@ -118,6 +123,21 @@ bool IsCommitted(Files& files, const std::string& directory, const Manifest& man
   return there.ok() && *there == manifest;
 }
 
+// Gives the staging directory the name `directory`, which another one has: damaged, or of an earlier
+// life of the job. That one goes only when the new one is there, and comes back if it does not come.
+absl::Status Replace(Files& files, const std::string& staging, const std::string& directory,
+                     const std::string& grave) {
+  PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(grave));
+  PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(directory, grave));
+  const absl::Status renamed = files.RenameDurably(staging, directory);
+  if (renamed.ok()) {
+    files.RemoveAll(grave).IgnoreError();  // the next attempt's sweep removes what is left
+  } else if (!files.Exists(directory)) {
+    files.RenameDurably(grave, directory).IgnoreError();
+  }
+  return renamed;
+}
+
 // Turns the staging directory into `directory`.
 absl::Status Publish(Files& files, const std::string& staging, const Manifest& manifest,
                      const std::string& root, const std::string& directory) {
@@ -126,11 +146,8 @@ absl::Status Publish(Files& files, const std::string& staging, const Manifest& m
       files.WriteDurably(JoinPath(staging, kManifestName), {absl::string_view(text)}));
   PENSTOCK_RETURN_IF_ERROR(files.SyncDirectory(staging));
   PENSTOCK_RETURN_IF_ERROR(VerifyCheckpoint(files, staging).status());
-  if (files.Exists(directory)) {
-    // Damaged, or of an earlier life of the job; what takes its place is whole.
-    PENSTOCK_RETURN_IF_ERROR(RemoveCheckpoint(files, root, manifest.step));
-  }
-  return files.RenameDurably(staging, directory);
+  if (!files.Exists(directory)) return files.RenameDurably(staging, directory);
+  return Replace(files, staging, directory, GravePath(root, manifest.step));
 }
 
 }  // namespace
@@ -151,18 +168,24 @@ absl::StatusOr<std::vector<CheckpointFile>> WriteLayer(Files& files, const std::
   return std::vector<CheckpointFile>{std::move(weights), std::move(optimizer)};
 }
 
-absl::StatusOr<std::string> CommitCheckpoint(Files& files, const CommitOptions& options,
-                                             const Manifest& manifest) {
+absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitOptions& options,
+                                                     const Manifest& manifest) {
   PENSTOCK_RETURN_IF_ERROR(CheckComplete(manifest.files, options.layers));
-  const std::string directory = JoinPath(options.root, StepDirectoryName(manifest.step));
+  CommittedCheckpoint committed = {.directory =
+                                       JoinPath(options.root, StepDirectoryName(manifest.step))};
   const std::string staging = StagingPath(options.root, manifest.step, options.tag);
-  if (!IsCommitted(files, directory, manifest)) {
-    PENSTOCK_RETURN_IF_ERROR(Publish(files, staging, manifest, options.root, directory));
+  absl::Status cleared;
+  if (!IsCommitted(files, committed.directory, manifest)) {
+    PENSTOCK_RETURN_IF_ERROR(Publish(files, staging, manifest, options.root, committed.directory));
   } else if (files.Exists(staging)) {
-    PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(staging));
+    cleared = files.RemoveAll(staging);
   }
-  PENSTOCK_RETURN_IF_ERROR(Prune(files, options.root, manifest.step, options.keep));
-  return directory;
+  cleared.Update(Prune(files, options.root, manifest.step, options.keep));
+  if (!cleared.ok()) {
+    committed.note = absl::StrCat(committed.directory,
+                                  " is saved, but what is older stays: ", cleared.message());
+  }
+  return committed;
 }
 
 absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory) {
@@ -194,6 +217,9 @@ absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::st
     if (manifest.ok()) {
       found.manifest = *std::move(manifest);
       return found;
+    }
+    if (!absl::IsDataLoss(manifest.status()) && !absl::IsNotFound(manifest.status())) {
+      return manifest.status();
     }
     found.passed_over.push_back(std::string(manifest.status().message()));
   }

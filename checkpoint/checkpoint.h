@@ -46,14 +46,17 @@ struct CommitOptions {
   int32_t layers = 0;  // of the chain: each must have its two files
   int32_t keep = 2;    // newest checkpoints that stay; fewer than 2 counts as 2
 };
+struct CommittedCheckpoint {
+  std::string directory;
+  std::string note;  // why older checkpoints could not be removed; empty if they were
+};
 // Makes a checkpoint of the staged files: writes the manifest, reads everything back, renames, and only
-// then removes older checkpoints. Doing it again after it succeeded changes nothing. Returns the
-// directory.
+// then removes older checkpoints. Doing it again after it succeeded changes nothing.
 //
 // Errors: FailedPrecondition (files missing or reported twice), DataLoss (what was read back is not
 // what was reported), those of Files. The checkpoints before stay as they were.
-absl::StatusOr<std::string> CommitCheckpoint(Files& files, const CommitOptions& options,
-                                             const Manifest& manifest);
+absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitOptions& options,
+                                                     const Manifest& manifest);
 
 // The manifest of `directory`, itself checked, its files not: for those who load some layers only.
 // Errors: NotFound, DataLoss, Unimplemented (a later format).
@@ -70,8 +73,11 @@ struct FoundCheckpoint {
   // Newer checkpoints that were passed over, each with the reason.
   std::vector<std::string> passed_over;
 };
-// The newest checkpoint under `root` that is whole.
-// Errors: NotFound (there is none at all), DataLoss (there are some, but every one is bad: says why).
+// The newest checkpoint under `root` that is whole. Passes over those that are damaged or lack a file,
+// and no others: one that cannot be read now may be good, and going on from an older one would in the
+// end remove it.
+// Errors: NotFound (there is none at all), DataLoss (there are some, but every one is bad: says why),
+// Unimplemented (one is of a later format), those of Files.
 absl::StatusOr<FoundCheckpoint> FindLatestCheckpoint(Files& files, const std::string& root);
 
 // One layer of a verified checkpoint. The files are checked once more, before any value is used.

@@ -33,6 +33,7 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
   PENSTOCK_RETURN_IF_ERROR(CheckFits(found, query));
   FoundStart start = {.checkpoint = found.directory,
                       .step = found.manifest.step,
+                      .updates = found.manifest.updates,
                       .extra_cuts = found.manifest.extra_cuts};
   for (const std::string& reason : found.passed_over) {
     start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));

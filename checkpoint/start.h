@@ -26,6 +26,7 @@ struct StartQuery {
 struct FoundStart {
   std::string checkpoint;  // directory, or empty for fresh weights
   int64_t step = 0;
+  int64_t updates = 0;  // of every stage, up to there
   std::vector<int64_t> extra_cuts;
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };

@@ -48,7 +48,10 @@ absl::StatusOr<Manifest> Stage(Files& files, int64_t step, const std::string& ro
 absl::StatusOr<std::string> Save(Files& files, int64_t step, int32_t keep = 2) {
   const absl::StatusOr<Manifest> manifest = Stage(files, step);
   if (!manifest.ok()) return manifest.status();
-  return CommitCheckpoint(files, Options(keep), *manifest);
+  const absl::StatusOr<CommittedCheckpoint> committed =
+      CommitCheckpoint(files, Options(keep), *manifest);
+  if (!committed.ok()) return committed.status();
+  return committed->directory;
 }
 
 void ExpectHolds(Files& files, const FoundCheckpoint& found, int64_t step) {
@@ -145,6 +148,55 @@ TEST(Checkpoint, Commit_BelowOthersOfAnEarlierLife_NeverRemovesItself) {
                                                           "step-000000000040")));
 }
 
+TEST(Checkpoint, Commit_OlderOneCannotBeRemoved_SucceedsAndSaysSo) {
+  MemoryFiles files;
+  for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Manifest manifest, Stage(files, 3));
+  files.FailRemovals(absl::PermissionDeniedError("not yours"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const CommittedCheckpoint committed,
+                                CommitCheckpoint(files, Options(), manifest));
+  EXPECT_EQ(committed.directory, "/checkpoints/step-000000000003");
+  EXPECT_THAT(committed.note, HasSubstr("not yours"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+  ExpectHolds(files, found, 3);
+}
+
+// What takes the place of an older one of the same step: of an earlier life, so its numbers differ.
+absl::StatusOr<CommittedCheckpoint> SaveAgain(Files& files, int64_t step) {
+  absl::StatusOr<Manifest> manifest = Stage(files, step);
+  if (!manifest.ok()) return manifest.status();
+  manifest->job_id = "another";
+  return CommitCheckpoint(files, Options(), *manifest);
+}
+
+TEST(Checkpoint, CommitOverTheSameStep_ErrorAnywhere_LeavesOneOfTheTwo) {
+  for (int64_t change = 0;; ++change) {
+    MemoryFiles files;
+    for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+    files.FailOnce(change, absl::InternalError("input/output error"));
+    const bool saved = SaveAgain(files, 2).ok();
+    const bool failed = files.failed();
+    files.Heal();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+    ExpectHolds(files, found, 2);
+    if (saved) {
+      EXPECT_EQ(found.manifest.job_id, "another") << "error at change " << change;
+    }
+    if (!failed) break;
+  }
+}
+
+TEST(Checkpoint, CommitOverTheSameStep_RemovalFails_TheNewOneHasTheName) {
+  MemoryFiles files;
+  for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+  files.FailRemovals(absl::PermissionDeniedError("not yours"), StagingPath(kRoot, 2, "removed"));
+  EXPECT_THAT(SaveAgain(files, 2), IsOk());
+  files.Heal();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+  EXPECT_EQ(found.manifest.job_id, "another");
+  ExpectHolds(files, found, 2);
+}
+
 // The process dies at every possible point of a save, with and without a torn write.
 TEST(Checkpoint, Commit_CrashAnywhere_LeavesTheOldOrTheNewOne) {
   for (const bool tears_writes : {false, true}) {
@@ -154,6 +206,7 @@ TEST(Checkpoint, Commit_CrashAnywhere_LeavesTheOldOrTheNewOne) {
       ASSERT_THAT(Save(files, 2), IsOk());
       files.FailFrom(crash, absl::InternalError("crashed"), tears_writes);
       const bool saved = Save(files, 3).ok();
+      const bool crashed = files.failed();
       files.Heal();
       PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
       EXPECT_TRUE(found.passed_over.empty());
@@ -165,8 +218,33 @@ TEST(Checkpoint, Commit_CrashAnywhere_LeavesTheOldOrTheNewOne) {
       ASSERT_THAT(Save(files, 3), IsOk());
       EXPECT_THAT(files.List(kRoot),
                   IsOkAndHolds(ElementsAre("step-000000000002", "step-000000000003")));
-      if (saved) break;
+      if (!crashed) break;
     }
+  }
+}
+
+// The same where a checkpoint of the step is replaced. Between the two renames neither has the name,
+// so the one before must be there.
+TEST(Checkpoint, CommitOverTheSameStep_CrashAnywhere_LeavesTheNewestOrTheOneBefore) {
+  for (int64_t crash = 0;; ++crash) {
+    MemoryFiles files;
+    for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+    files.FailFrom(crash, absl::InternalError("crashed"));
+    const bool saved = SaveAgain(files, 2).ok();
+    const bool crashed = files.failed();
+    files.Heal();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
+    EXPECT_TRUE(found.passed_over.empty());
+    ExpectHolds(files, found, found.manifest.step);
+    if (saved) {
+      EXPECT_EQ(found.manifest.job_id, "another");
+    }
+
+    ASSERT_THAT(SweepStaging(files, kRoot), IsOk());
+    ASSERT_THAT(SaveAgain(files, 2), IsOk());
+    EXPECT_THAT(files.List(kRoot),
+                IsOkAndHolds(ElementsAre("step-000000000001", "step-000000000002")));
+    if (!crashed) break;
   }
 }
 
@@ -210,6 +288,29 @@ TEST(Checkpoint, Find_FilesOfAnotherStepSwappedIn_IsDetected) {
       files.Content(absl::StrCat("/checkpoints/step-000000000001/", name));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(FoundCheckpoint found, FindLatestCheckpoint(files, kRoot));
   EXPECT_EQ(found.manifest.step, 1);
+}
+
+// It may be good: the job must not go on from an older one, whose successors would replace it.
+TEST(Checkpoint, Find_NewestCannotBeRead_IsAnErrorNotAnOlderCheckpoint) {
+  const absl::Status errors[] = {absl::ResourceExhaustedError("too many open files"),
+                                 absl::PermissionDeniedError("not yours"),
+                                 absl::InternalError("input/output error")};
+  for (const char* name : {"", "/MANIFEST.json", "/layer-001-layer1.safetensors"}) {
+    for (const absl::Status& error : errors) {
+      MemoryFiles files;
+      for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+      files.FailReads(absl::StrCat("/checkpoints/step-000000000002", name), error);
+      EXPECT_EQ(FindLatestCheckpoint(files, kRoot).status(), error) << name;
+    }
+  }
+}
+
+TEST(Checkpoint, Find_NewestIsOfALaterFormat_IsAnErrorNotAnOlderCheckpoint) {
+  MemoryFiles files;
+  for (int64_t step : {1, 2}) ASSERT_THAT(Save(files, step), IsOk());
+  files.Content("/checkpoints/step-000000000002/MANIFEST.json") = "{\"format_version\": 2}";
+  EXPECT_THAT(FindLatestCheckpoint(files, kRoot),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format version 2")));
 }
 
 TEST(Checkpoint, Find_AllDamaged_SaysWhyForEach) {

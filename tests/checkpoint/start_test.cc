@@ -34,13 +34,14 @@ class FindStartTest : public ::testing::Test {
     Manifest manifest;
     manifest.job_id = "j";
     manifest.step = step;
+    manifest.updates = 4 * step;
     manifest.extra_cuts = {step};
     manifest.fingerprint = fingerprint_;
     manifest.files = *written;
-    const absl::StatusOr<std::string> directory =
+    const absl::StatusOr<CommittedCheckpoint> committed =
         CommitCheckpoint(RealFiles(), {.root = root_, .tag = "tag", .layers = 1}, manifest);
-    EXPECT_THAT(directory, IsOk());
-    return directory.value_or("");
+    EXPECT_THAT(committed, IsOk());
+    return committed.ok() ? committed->directory : "";
   }
   absl::StatusOr<FoundStart> Find(const std::string& resume, int64_t steps = 100) {
     return FindStart(
@@ -66,6 +67,7 @@ TEST_F(FindStartTest, Latest_FindsTheNewestAndItsCuts) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const FoundStart start, Find("latest"));
   EXPECT_EQ(start.checkpoint, newest);
   EXPECT_EQ(start.step, 10);
+  EXPECT_EQ(start.updates, 40);
   EXPECT_EQ(start.extra_cuts, std::vector<int64_t>{10});
 }
 

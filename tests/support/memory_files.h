@@ -5,6 +5,7 @@
 // contents of one place unreadable, FailRemovals(...) lets nothing be removed.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <set>
@@ -25,21 +26,35 @@ class MemoryFiles : public Files {
   void FailFrom(int64_t n, absl::Status error, bool tears_writes = false) {
     MutexLock lock(mutex_);
     fail_from_ = changes_ + n;
+    heal_from_ = std::numeric_limits<int64_t>::max();
     error_ = std::move(error);
     tears_writes_ = tears_writes;
+  }
+  // The `n`-th change from now on returns `error`, later ones work again.
+  void FailOnce(int64_t n, absl::Status error) {
+    FailFrom(n, std::move(error));
+    MutexLock lock(mutex_);
+    heal_from_ = fail_from_ + 1;
+  }
+  // Whether a change has failed since the failures were set.
+  bool failed() {
+    MutexLock lock(mutex_);
+    return changes_ > fail_from_;
   }
   // Reading the file `path`, or any file below it, returns `error`.
   void FailReads(const std::string& path, absl::Status error) {
     MutexLock lock(mutex_);
     unreadable_[path] = std::move(error);
   }
-  void FailRemovals(absl::Status error) {
+  // Removing `path`, or anything if it is empty, returns `error`.
+  void FailRemovals(absl::Status error, const std::string& path = "") {
     MutexLock lock(mutex_);
     removal_error_ = std::move(error);
+    unremovable_ = path;
   }
   void Heal() {
     MutexLock lock(mutex_);
-    fail_from_ = std::numeric_limits<int64_t>::max();
+    fail_from_ = heal_from_ = std::numeric_limits<int64_t>::max();
     unreadable_.clear();
     removal_error_ = absl::OkStatus();
   }
@@ -137,8 +152,13 @@ class MemoryFiles : public Files {
     MutexLock lock(mutex_);
     absl::Status status = Change();
     if (!status.ok()) return status;
-    if (!removal_error_.ok()) return removal_error_;
     const auto inside = [&](const std::string& entry) { return IsInside(entry, path); };
+    const bool exists =
+        std::any_of(directories_.begin(), directories_.end(), inside) ||
+        std::any_of(files_.begin(), files_.end(), [&](auto& file) { return inside(file.first); });
+    if (exists && (unremovable_.empty() || unremovable_ == path)) {
+      if (!removal_error_.ok()) return removal_error_;
+    }
     std::erase_if(files_, [&](const auto& file) { return inside(file.first); });
     std::erase_if(directories_, inside);
     return absl::OkStatus();
@@ -151,7 +171,8 @@ class MemoryFiles : public Files {
 
  private:
   absl::Status Change() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return changes_++ >= fail_from_ ? error_ : absl::OkStatus();
+    const int64_t change = changes_++;
+    return change >= fail_from_ && change < heal_from_ ? error_ : absl::OkStatus();
   }
   static bool IsInside(const std::string& entry, const std::string& path) {
     return entry == path || absl::StartsWith(entry, path + "/");
@@ -166,9 +187,11 @@ class MemoryFiles : public Files {
   std::set<std::string> directories_;
   int64_t changes_ = 0;
   int64_t fail_from_ = std::numeric_limits<int64_t>::max();
+  int64_t heal_from_ = std::numeric_limits<int64_t>::max();
   absl::Status error_;
   std::map<std::string, absl::Status> unreadable_;
   absl::Status removal_error_;
+  std::string unremovable_;
   bool tears_writes_ = false;
 };
 
