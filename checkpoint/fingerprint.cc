@@ -1,6 +1,8 @@
 #include "checkpoint/fingerprint.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +41,12 @@ std::string OptimizerName(const OptimizerConfig& config) {
   return std::get<SgdConfig>(config).momentum != 0.0 ? "sgd with momentum" : "sgd";
 }
 
+// The shortest text that stands for this number alone.
+std::string Exactly(double value) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 const std::string* Find(const Fingerprint& fingerprint, const std::string& field) {
   const auto it = std::find_if(fingerprint.begin(), fingerprint.end(),
                                [&](const auto& entry) { return entry.first == field; });
@@ -61,6 +69,7 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));
   fingerprint.emplace_back("data.text.sha256", inputs.data_sha256);
+  fingerprint.emplace_back("data.text.validation_fraction", Exactly(inputs.validation_fraction));
   return fingerprint;
 }
 

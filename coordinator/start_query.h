@@ -5,13 +5,11 @@
 #pragma once
 
 #include "checkpoint/start.h"
+#include "job/fingerprint.h"
 #include "job/resolve.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {
-
-// What every checkpoint of the job carries.
-Fingerprint FingerprintOf(const v1::JobSpec& spec, const ResolvedJob& job);
 
 StartQuery StartQueryOf(const v1::JobSpec& spec, const ResolvedJob& job);
 

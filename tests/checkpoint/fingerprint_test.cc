@@ -62,6 +62,26 @@ TEST(Fingerprint, Compare_OtherSeed_IsFound) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("training.seed is 2")));
 }
 
+TEST(Fingerprint, Compare_OtherTextOrPartOfIt_IsFound) {
+  const Chain chain = *BuildGpt(Small());
+  const OptimizerConfig optimizer = AdamWConfig();
+  const auto of = [&](const char* sha256, double fraction) {
+    return MakeFingerprint({.chain = chain,
+                            .optimizer = optimizer,
+                            .data_sha256 = sha256,
+                            .validation_fraction = fraction});
+  };
+  EXPECT_THAT(CompareFingerprints(of("abc", 0.1), of("abc", 0.1)), IsOk());
+  EXPECT_THAT(CompareFingerprints(of("abc", 0.1), of("abd", 0.1)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("data.text.sha256 is abc")));
+  EXPECT_THAT(
+      CompareFingerprints(of("abc", 0.1), of("abc", 0.2)),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("data.text.validation_fraction is 0.1 in the checkpoint and 0.2")));
+  // Few bytes of a long text are enough for other samples.
+  EXPECT_THAT(CompareFingerprints(of("abc", 0.1), of("abc", 0.1000000001)), ::testing::Not(IsOk()));
+}
+
 TEST(Fingerprint, Compare_FieldMissingInTheCheckpoint_SaysAbsent) {
   Fingerprint old = Of(Small());
   old.erase(old.begin());
