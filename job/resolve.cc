@@ -37,7 +37,10 @@ absl::StatusOr<Chain> BuildChain(const v1::ModelSpec& model) {
                                           .vocabulary = gpt.vocabulary(),
                                           .dropout = gpt.dropout(),
                                           .tied_head = gpt.tied_head()});
-  return chain.ok() ? std::move(chain) : Annotate(chain.status(), "model.gpt");
+  if (!chain.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", chain.status().message()));
+  }
+  return chain;
 }
 
 OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
@@ -129,9 +132,12 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                      " stages: the method updates every stage by itself, so the first "
                      "and the last cannot share the embedding's weight"));
   }
-  const absl::StatusOr<Schedule> step =
-      BuildSchedule(*job.method, options, {.first = 0, .count = job.microbatches});
-  return step.ok() ? absl::OkStatus() : InvalidKey("pipeline.method", step.status().message());
+  const absl::Status step =
+      CheckBuildable(*job.method, options, {.first = 0, .count = job.microbatches});
+  const bool too_long = job.microbatches > ListedMicrobatchesMax(options.topology.stages());
+  return step.ok()
+             ? absl::OkStatus()
+             : InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
 }
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {

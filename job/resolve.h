@@ -49,8 +49,9 @@ struct ResolvedJob {
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
 
 // Checks that the job can run as a pipeline of `stages` stages.
-// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, or
-// what the method refuses (tied weights on two workers, too few microbatches).
+// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, more
+// microbatches than a step of so many stages may hold, or what the method refuses (tied weights on two
+// workers).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // Where a run drains. Ascending; the last one is the end of the job.

@@ -1,5 +1,7 @@
 #include "job/run_schedule.h"
 
+#include <set>
+
 #include "base/status.h"
 #include "schedule/digest.h"
 
@@ -12,14 +14,24 @@ MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t 
 absl::StatusOr<std::string> DigestOfRun(const ResolvedJob& job, const ScheduleOptions& options,
                                         int64_t first_step, absl::Span<const Cut> cuts) {
   ScheduleDigest digest;
+  std::set<int64_t> added;  // lengths
+  bool evaluation_added = false;
+  const MicrobatchRange evaluation = {.first = 0, .count = job.validation_batches};
   int64_t from_step = first_step;
   for (const Cut& cut : cuts) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        const Schedule schedule,
-        BuildSchedule(*job.method, options, RangeOfSteps(job, from_step, cut.step)));
-    digest.Add(schedule);
-    if (cut.validate) {
-      digest.Add(BuildEvaluation(options.topology, {.first = 0, .count = job.validation_batches}));
+    const MicrobatchRange range = RangeOfSteps(job, from_step, cut.step);
+    if (added.insert(range.count).second) {
+      PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                                BuildSchedule(*job.method, options, range));
+      digest.Add(schedule);
+    } else {
+      digest.AddAgain("train", range);
+    }
+    if (cut.validate && !evaluation_added) {
+      digest.Add(BuildEvaluation(options.topology, evaluation));
+      evaluation_added = true;
+    } else if (cut.validate) {
+      digest.AddAgain("evaluate", evaluation);
     }
     from_step = cut.step;
   }

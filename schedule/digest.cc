@@ -12,6 +12,10 @@ ScheduleDigest::ScheduleDigest() {
 
 void ScheduleDigest::Add(const Schedule& schedule) { sha256_.Update(PrintSchedule(schedule)); }
 
+void ScheduleDigest::AddAgain(absl::string_view name, MicrobatchRange range) {
+  sha256_.Update(absl::StrCat("again ", name, " ", range.first, "+", range.count, "\n"));
+}
+
 std::string DigestOf(const Schedule& schedule) {
   ScheduleDigest digest;
   digest.Add(schedule);

@@ -1,8 +1,9 @@
 // The digest by which coordinator and workers make sure that they will run the same schedule.
 //
 // SHA-256 over the version of lowering and, for each range between two cuts, the compressed text
-// form (text.h): actions, topology, weight policy and the range, whose ends are the cuts. The cost
-// follows the size of the programs, not the length of the ranges.
+// form (text.h): actions, topology, weight policy and the range, whose ends are the cuts. Of ranges of
+// one length, which differ by a shift alone, the first counts with its text and the others with their
+// place, so the cost follows the size of the programs and neither the length nor the number of ranges.
 #pragma once
 
 #include <string>
@@ -19,6 +20,8 @@ class ScheduleDigest {
 
   // Adds the next range, in the order in which they are run.
   void Add(const Schedule& schedule);
+  // The same for one whose schedule, called `name`, is that of an added range of this length, shifted.
+  void AddAgain(absl::string_view name, MicrobatchRange range);
 
   // 64 hexadecimal digits. REQUIRES: called once.
   std::string Hex() { return sha256_.HexDigest(); }

@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
-#include "schedule/text.h"
 
 namespace penstock {
 namespace {
@@ -96,7 +95,7 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name) {
 
 int64_t ListedMicrobatchesMax(int32_t stages) {
   constexpr int64_t kActions = 7;  // F, I, W, two receives, two sends
-  return std::max<int64_t>(1, kScheduleTextActionsMax / (kActions * std::max(stages, 1)));
+  return std::max<int64_t>(1, kStepActionsMax / (kActions * std::max(stages, 1)));
 }
 
 absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options,

@@ -43,8 +43,10 @@ absl::Span<const Method> Methods();
 // Errors: NotFound, listing the names there are.
 absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 
-// A step is listed action by action, for all workers together up to kScheduleTextActionsMax of them
-// (text.h). So many microbatches may a step have on `stages` stages.
+// A step is listed action by action, up to so many for all workers together. The coordinator lists and
+// verifies steps between two heartbeats, so this is a matter of a second or two.
+inline constexpr int64_t kStepActionsMax = 2'000'000;
+// So many microbatches may a step have on `stages` stages.
 int64_t ListedMicrobatchesMax(int32_t stages);
 
 // Whether BuildSchedule can build this, without building it. Errors: those of BuildSchedule.

@@ -62,6 +62,21 @@ TEST(CheckStages, UpToOneLayerEach_IsAccepted) {
                        AllOf(StartsWith("pipeline.stages: is 16"), HasSubstr("15 layers"))));
 }
 
+// A few hundred bytes of a request must not ask for gigabytes.
+TEST(ResolveJob, StepTooLongToBeListed_IsRefusedNamingTheKey) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_model()->mutable_gpt()->set_layers(200);
+  spec.mutable_training()->set_batch(1 << 20);
+  spec.mutable_training()->set_microbatches(1 << 20);
+  spec.mutable_pipeline()->set_stages(256);
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("training.microbatches: "), HasSubstr("256 stages"),
+                             HasSubstr("1048576 microbatches"))));
+  spec.mutable_training()->set_microbatches(1 << 10);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+}
+
 TEST(CheckStages, TiedHeadAndAsynchronousMethod_NeedsOneStage) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_pipeline()->set_method("pipedream");
