@@ -1,5 +1,5 @@
 // The largest numbers a job may hold. They bound memory and keep products of sizes within 64 bits;
-// they are no statement about what is sensible.
+// they are no statement about what is sensible. Those of a model are its own (model/gpt.h).
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,6 @@
 namespace penstock {
 
 inline constexpr size_t kJobNameCharactersMax = 64;
-inline constexpr int64_t kBlocksMax = 1024;
-inline constexpr int64_t kWidthMax = 65536;
-inline constexpr int64_t kContextMax = 65536;
-inline constexpr int64_t kVocabularyMax = 1 << 24;
 inline constexpr int64_t kByteTokens = 256;  // of the tokenizer "bytes"
 inline constexpr int64_t kStepsMax = 100'000'000;
 inline constexpr int64_t kBatchMax = 1 << 20;

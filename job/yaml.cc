@@ -41,8 +41,12 @@ absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::stri
 }
 
 absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kYamlBytesMax));
-  return ParseJobYaml(text, path);
+  const absl::StatusOr<std::string> text = RealFiles().Read(path, kYamlBytesMax);
+  if (absl::IsOutOfRange(text.status()) || absl::IsFailedPrecondition(text.status())) {
+    return absl::InvalidArgumentError(text.status().message());
+  }
+  PENSTOCK_RETURN_IF_ERROR(text.status());
+  return ParseJobYaml(*text, path);
 }
 
 }  // namespace penstock

@@ -19,7 +19,8 @@ namespace penstock {
 // large or deep).
 absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name);
 
-// Reads the file (at most 1 MiB), then as above. Errors also: NotFound.
+// Reads the file, then as above. Errors also: InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
+// PermissionDenied.
 absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path);
 
 }  // namespace penstock

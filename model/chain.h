@@ -98,8 +98,6 @@ struct LayerCost {
   double forward_flops = 0;
   double backward_input_flops = 0;
   double backward_weight_flops = 0;
-  int64_t parameter_bytes = 0;   // f32
-  int64_t activation_bytes = 0;  // of the output, one sample, f32
 };
 LayerCost EstimateCost(const Chain& chain, const LayerSpec& layer);
 

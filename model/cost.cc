@@ -43,12 +43,7 @@ struct CostOf {
 }  // namespace
 
 LayerCost EstimateCost(const Chain& chain, const LayerSpec& layer) {
-  LayerCost cost = std::visit(CostOf{static_cast<double>(chain.context)}, layer.config);
-  cost.parameter_bytes = layer.parameter_count() * static_cast<int64_t>(sizeof(float));
-  const bool is_head = std::holds_alternative<HeadLayer>(layer.config);
-  cost.activation_bytes =
-      is_head ? 0 : chain.context * chain.width * static_cast<int64_t>(sizeof(float));
-  return cost;
+  return std::visit(CostOf{static_cast<double>(chain.context)}, layer.config);
 }
 
 }  // namespace penstock

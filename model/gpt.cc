@@ -15,42 +15,40 @@ using Init = ParameterSpec::Init;
 // Initial deviations of GPT-2: of matrices, and of the position embedding.
 constexpr double kDeviation = 0.02;
 constexpr double kPositionDeviation = 0.01;
-constexpr int64_t kExpansion = 4;                     // of the MLP's hidden width
-constexpr int64_t kSizeMax = int64_t{1} << 24;        // of any one dimension
-constexpr int64_t kParametersMax = int64_t{1} << 40;  // keeps all byte counts far from overflow
+constexpr int64_t kExpansion = 4;  // of the MLP's hidden width
 
-absl::Status CheckPositive(absl::string_view field, int64_t value) {
-  if (value >= 1 && value <= kSizeMax) {
+absl::Status CheckRange(absl::string_view field, int64_t value, int64_t max) {
+  if (value >= 1 && value <= max) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("gpt.%s is %d; expected 1 to %d", field, value, kSizeMax));
+  return absl::InvalidArgumentError(absl::StrCat(field, ": is ", value,
+                                                 value == 0 ? " or missing" : "",
+                                                 "; expected a whole number from 1 to ", max));
 }
 
 absl::Status Check(const GptConfig& config) {
-  PENSTOCK_RETURN_IF_ERROR(CheckPositive("layers", config.layers));
-  PENSTOCK_RETURN_IF_ERROR(CheckPositive("width", config.width));
-  PENSTOCK_RETURN_IF_ERROR(CheckPositive("heads", config.heads));
-  PENSTOCK_RETURN_IF_ERROR(CheckPositive("context", config.context));
-  PENSTOCK_RETURN_IF_ERROR(CheckPositive("vocabulary", config.vocabulary));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("layers", config.layers, kGptLayersMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("width", config.width, kGptWidthMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("heads", config.heads, config.width));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("context", config.context, kGptContextMax));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("vocabulary", config.vocabulary, kGptVocabularyMax));
   if (config.width % config.heads != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("gpt.heads is %d, which does not divide gpt.width %d; expected a divisor",
-                        config.heads, config.width));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "heads: is ", config.heads, ", which does not divide width (", config.width, ")"));
   }
   if (!(config.dropout >= 0.0 && config.dropout < 1.0)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("gpt.dropout is %g; expected at least 0 and less than 1", config.dropout));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dropout: is ", config.dropout, "; expected a number of at least 0 and below 1"));
   }
   // Counted in doubles, because the exact count may not fit an integer.
   const double width = static_cast<double>(config.width);
   const double parameters = (2.0 * config.vocabulary + config.context) * width +
                             config.layers * (4.0 + 2.0 * kExpansion) * width * width;
-  if (parameters > static_cast<double>(kParametersMax)) {
+  if (parameters > static_cast<double>(kGptParametersMax)) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "gpt has about %.3g parameters; expected at most %.3g: make layers, width, context or "
-        "vocabulary smaller",
-        parameters, static_cast<double>(kParametersMax)));
+        "width: is %d, which makes about %.3g parameters; expected at most %.3g: make width, "
+        "layers, context or vocabulary smaller",
+        config.width, parameters, static_cast<double>(kGptParametersMax)));
   }
   return absl::OkStatus();
 }

@@ -17,11 +17,18 @@ struct GptConfig {
   bool tied_head = true;
 };
 
+// The largest numbers. They bound memory and keep all byte counts far from overflow.
+inline constexpr int64_t kGptLayersMax = 1024;
+inline constexpr int64_t kGptWidthMax = 65536;
+inline constexpr int64_t kGptContextMax = 65536;
+inline constexpr int64_t kGptVocabularyMax = 1 << 24;
+inline constexpr int64_t kGptParametersMax = int64_t{1} << 40;
+
 // The chain: embedding, then per block attention and mlp, final_norm, head: 2 * layers + 3 layers.
 // Projections into the residual stream start smaller by sqrt(2 * layers), as in GPT-2.
 //
-// Errors: InvalidArgument naming the field, its value and what is allowed (for example heads that do
-// not divide the width).
+// Errors: InvalidArgument starting with the field, then its value and what is allowed: "heads: is 5,
+// which does not divide width (192)".
 absl::StatusOr<Chain> BuildGpt(const GptConfig& config);
 
 }  // namespace penstock

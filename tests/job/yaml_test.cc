@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <vector>
 
@@ -121,13 +123,28 @@ TEST(ReadJobFile, MissingFile_IsNotFound) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nonexistent/job.yaml")));
 }
 
+TEST(ReadJobFile, TooLargeOrNoFile_IsBadInput) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "penstock-large-", getpid(), ".yaml");
+  std::ofstream(path) << std::string(kYamlBytesMax + 1, '#');
+  EXPECT_THAT(ReadJobFile(path),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1048577 bytes")));
+  std::filesystem::remove(path);
+  EXPECT_THAT(ReadJobFile(::testing::TempDir()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is a directory")));
+  EXPECT_THAT(ReadJobFile("/dev/null"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pipe or device")));
+}
+
 TEST(ReadJobFile, Examples_AreValid) {
-  for (const char* name : {"shakespeare.yaml"}) {
-    const std::string path = absl::StrCat(PENSTOCK_SOURCE_DIR, "/examples/", name);
-    if (std::ifstream(path).good()) {
-      EXPECT_THAT(ReadJobFile(path), IsOk());
+  int examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(PENSTOCK_SOURCE_DIR "/examples")) {
+    if (entry.path().extension() != ".yaml") {
+      continue;
     }
+    EXPECT_THAT(ReadJobFile(entry.path().string()), IsOk());
+    ++examples;
   }
+  EXPECT_GE(examples, 2);
 }
 
 }  // namespace

@@ -126,23 +126,25 @@ TEST_P(BuildGptRefuses, BadValue_NamesFieldAndValue) {
 INSTANTIATE_TEST_SUITE_P(
     BuildGpt, BuildGptRefuses,
     ::testing::Values(
-        BadConfig{"NoLayers", [](GptConfig& c) { c.layers = 0; }, "gpt.layers", "0"},
-        BadConfig{"NegativeWidth", [](GptConfig& c) { c.width = -16; }, "gpt.width", "-16"},
-        BadConfig{"HeadsThatDoNotDivide", [](GptConfig& c) { c.heads = 3; }, "gpt.heads", "3"},
-        BadConfig{"NoContext", [](GptConfig& c) { c.context = 0; }, "gpt.context", "0"},
-        BadConfig{"NoVocabulary", [](GptConfig& c) { c.vocabulary = 0; }, "gpt.vocabulary", "0"},
-        BadConfig{"DropoutOfOne", [](GptConfig& c) { c.dropout = 1.0; }, "gpt.dropout", "1"},
+        BadConfig{"NoLayers", [](GptConfig& c) { c.layers = 0; }, "layers: is", "0"},
+        BadConfig{"NegativeWidth", [](GptConfig& c) { c.width = -16; }, "width: is", "-16"},
+        BadConfig{"HeadsThatDoNotDivide", [](GptConfig& c) { c.heads = 3; }, "heads: is", "3"},
+        BadConfig{"NoContext", [](GptConfig& c) { c.context = 0; }, "context: is", "0"},
+        BadConfig{"NoVocabulary", [](GptConfig& c) { c.vocabulary = 0; }, "vocabulary: is", "0"},
+        BadConfig{"DropoutOfOne", [](GptConfig& c) { c.dropout = 1.0; }, "dropout: is", "1"},
         BadConfig{"DropoutNotANumber",
                   [](GptConfig& c) { c.dropout = std::numeric_limits<double>::quiet_NaN(); },
-                  "gpt.dropout", "nan"},
-        BadConfig{"EnormousWidth", [](GptConfig& c) { c.width = int64_t{1} << 40; }, "gpt.width",
+                  "dropout: is", "nan"},
+        BadConfig{"TooManyLayers", [](GptConfig& c) { c.layers = kGptLayersMax + 1; }, "layers: is",
+                  "1 to 1024"},
+        BadConfig{"EnormousWidth", [](GptConfig& c) { c.width = int64_t{1} << 40; }, "width: is",
                   "1099511627776"},
         BadConfig{"TooManyParameters",
                   [](GptConfig& c) {
-                    c.width = 1 << 20;
+                    c.width = kGptWidthMax;
                     c.layers = 1000;
                   },
-                  "parameters", "1.32e+16"}),
+                  "parameters", "5.15e+13"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
