@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "job/defaults.h"
 
@@ -30,8 +31,12 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     }
     if (IsTerminal(summary.state())) {
       ended_[summary.job_id()] = summary;
-    } else if (summary.state() != v1::JOB_STATE_QUEUED ||
-               !AddRun(job.record, job.last_sequence).ok()) {
+      continue;
+    }
+    absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.record.spec());
+    if (summary.state() == v1::JOB_STATE_QUEUED && resolved.ok()) {
+      AddRun(job.record, job.last_sequence, *std::move(resolved));
+    } else {
       FailAfterRestart(std::move(job), now);
     }
   }
@@ -55,13 +60,11 @@ void Coordinator::FailAfterRestart(StoredJob job, Now now) {
   effects_.push_back(SaveJob{std::move(job.record), std::move(job.idempotency_key)});
 }
 
-absl::Status Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence) {
-  PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(record.spec()));
+void Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job) {
   const std::string job_id = record.summary().job_id();
   runs_[job_id] = std::make_unique<JobRun>(std::move(record), last_sequence, std::move(job),
                                            limits_.run, effects_);
   waiting_.push_back(job_id);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
@@ -150,17 +153,15 @@ v1::ListWorkersResponse Coordinator::ListWorkers(Now now) const {
   return response;
 }
 
-absl::StatusOr<v1::SubmitJobResponse> Coordinator::SubmitJob(const v1::SubmitJobRequest& request,
-                                                             Now now) {
-  v1::SubmitJobResponse response;
+absl::StatusOr<Submission> Coordinator::CheckSubmission(const v1::SubmitJobRequest& request,
+                                                        Now now) const {
   const std::string& key = request.idempotency_key();
   if (key.size() > kIdempotencyKeyBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("idempotency_key: has ", key.size(),
                                                    " bytes; at most ", kIdempotencyKeyBytesMax));
   }
   if (const auto known = job_of_key_.find(key); !key.empty() && known != job_of_key_.end()) {
-    response.set_job_id(known->second);
-    return response;
+    return Submission{known->second, std::nullopt};
   }
   if (draining_) {
     return absl::UnavailableError("the coordinator is stopping and takes no new jobs");
@@ -170,7 +171,8 @@ absl::StatusOr<v1::SubmitJobResponse> Coordinator::SubmitJob(const v1::SubmitJob
         absl::StrCat(waiting_.size(), " jobs wait already, which is the limit; try again later"));
   }
 
-  v1::GetJobResponse record;
+  SaveJob submitted{.idempotency_key = key};
+  v1::GetJobResponse& record = submitted.record;
   *record.mutable_spec() = request.spec();
   FillDefaults(*record.mutable_spec());
   v1::JobSummary& summary = *record.mutable_summary();
@@ -180,16 +182,20 @@ absl::StatusOr<v1::SubmitJobResponse> Coordinator::SubmitJob(const v1::SubmitJob
   summary.set_state(v1::JOB_STATE_QUEUED);
   summary.set_steps(record.spec().training().steps());
   summary.set_submitted_unix_ms(now.unix_ms);
-  PENSTOCK_RETURN_IF_ERROR(AddRun(record, 0));
+  PENSTOCK_RETURN_IF_ERROR(ResolveJob(record.spec()).status());
+  return Submission{summary.job_id(), std::move(submitted)};
+}
 
-  response.set_job_id(summary.job_id());
-  order_.push_back(summary.job_id());
-  if (!key.empty()) {
-    job_of_key_[key] = summary.job_id();
+void Coordinator::AddJob(SaveJob submitted, Now now) {
+  absl::StatusOr<ResolvedJob> resolved = ResolveJob(submitted.record.spec());
+  PENSTOCK_CHECK(resolved.ok());
+  const std::string job_id = submitted.record.summary().job_id();
+  order_.push_back(job_id);
+  if (!submitted.idempotency_key.empty()) {
+    job_of_key_[submitted.idempotency_key] = job_id;
   }
-  effects_.push_back(SaveJob{record, key});
+  AddRun(std::move(submitted.record), 0, *std::move(resolved));
   Settle(now);
-  return response;
 }
 
 absl::StatusOr<v1::CancelJobResponse> Coordinator::CancelJob(const std::string& job_id, Now now) {
@@ -250,9 +256,9 @@ void Coordinator::OnAnswer(const CallAnswer& answer, Now now) {
 }
 
 void Coordinator::OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
-                               Now now) {
+                               DirectoryLease lease, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnStartFound(found, now);
+    run->OnStartFound(found, std::move(lease), now);
     Settle(now);
   }
 }
@@ -289,6 +295,9 @@ std::optional<int64_t> Coordinator::NextDeadlineNs() const {
     if (deadline.has_value()) {
       next = std::min(next.value_or(*deadline), *deadline);
     }
+  }
+  if (settled_ns_.has_value()) {
+    next = std::min(next.value_or(*settled_ns_), *settled_ns_);
   }
   return next;
 }

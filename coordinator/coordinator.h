@@ -2,8 +2,9 @@
 //
 // Jobs wait in the order of their submission until enough workers are free. A job that the
 // cluster's workers could serve if they were free holds back those behind it, so that small jobs
-// cannot starve a large one; a job that needs more workers than there are lets others pass. A
-// worker works on one job at a time, and so does a checkpoint directory.
+// cannot starve a large one; a job that needs more workers than there are lets others pass. A job
+// that takes whatever is free waits while workers are about to become free or to join. A worker works
+// on one job at a time, and so does a checkpoint directory.
 //
 // A state machine without clock or I/O (effects.h): each method may add effects, which the owner
 // takes and performs in order. Thread-compatible. Invariants (CheckInvariants): those of Membership
@@ -34,6 +35,9 @@ struct CoordinatorLimits {
   int64_t list_bytes_max = 900 << 10;
   // Between attempts to stop a run that no job knows (of an earlier coordinator, say).
   int64_t orphan_stop_ms = 2000;
+  // A job that takes all free workers waits until none has joined for so long. After a restart of the
+  // coordinator they come back one by one, some only after a gRPC reconnect and a heartbeat.
+  int64_t settle_ms = 3000;
 };
 
 // A job as it was kept before a restart.
@@ -41,6 +45,13 @@ struct StoredJob {
   v1::GetJobResponse record;
   std::string idempotency_key;
   int64_t last_sequence = 0;  // of its events
+};
+
+// What becomes of a submission.
+struct Submission {
+  std::string job_id;
+  // The new job's record, to be kept; nothing if an earlier submission had the same key.
+  std::optional<SaveJob> record;
 };
 
 class Coordinator {
@@ -59,8 +70,14 @@ class Coordinator {
   v1::ListWorkersResponse ListWorkers(Now now) const;
 
   // ---- Jobs.
-  // Errors also: ResourceExhausted (too many jobs wait), Unavailable (draining).
-  absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request, Now now);
+  // A submission has two halves, so that a job is taken only once it is kept. First: looks whether the
+  // job can be taken, and changes nothing.
+  // Errors: InvalidArgument naming the field, ResourceExhausted (too many jobs wait), Unavailable
+  // (draining).
+  absl::StatusOr<Submission> CheckSubmission(const v1::SubmitJobRequest& request, Now now) const;
+  // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is of a
+  // CheckSubmission after which nothing else was called.
+  void AddJob(SaveJob submitted, Now now);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id, Now now);
   v1::ListJobsResponse ListJobs() const;
   // The run of a job that has not ended or whose workers still stop, or null.
@@ -70,7 +87,8 @@ class Coordinator {
 
   // ---- What effects led to. Answers for jobs that are over are ignored.
   void OnAnswer(const CallAnswer& answer, Now now);
-  void OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found, Now now);
+  void OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
+                    DirectoryLease lease, Now now);
   void OnCommitted(const std::string& job_id, int64_t step,
                    const absl::StatusOr<std::string>& directory, Now now);
   void OnTimelineGathered(const std::string& job_id, Now now);
@@ -94,8 +112,8 @@ class Coordinator {
 
  private:
   JobRun* Find(const std::string& job_id);
-  // Adds a run; the record's job id is its key.
-  absl::Status AddRun(v1::GetJobResponse record, int64_t last_sequence);
+  // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
+  void AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job);
   // Fails a job that an earlier process was working on.
   void FailAfterRestart(StoredJob job, Now now);
   void OnDeparture(const Departure& departure, Now now);
@@ -104,6 +122,13 @@ class Coordinator {
   // Returns whether there were any.
   bool ForgetOver();
   void StartWaiting(Now now);
+  // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
+  // back those behind it.
+  bool StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now);
+  // Why a job that takes all free workers had better wait; empty if it need not.
+  std::string WhyNotAllFree(Now now);
+  // Alive workers that have not left a job that has ended.
+  int64_t StoppingWorkers() const;
   // Another job under way that writes the same checkpoints, or null.
   const JobRun* DirectoryUser(const JobRun& run) const;
   std::vector<WorkerOffer> FreeWorkers() const;
@@ -119,6 +144,7 @@ class Coordinator {
   std::map<std::string, v1::JobSummary> ended_;          // over
   std::map<std::string, std::string> job_of_key_;        // by idempotency key
   std::map<std::string, int64_t> orphan_stopped_ns_;     // by worker
+  std::optional<int64_t> settled_ns_;  // when a job that waits for more workers waits no longer
   bool draining_ = false;
 };
 

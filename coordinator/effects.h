@@ -8,12 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/start.h"
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
@@ -49,24 +51,21 @@ struct CallAnswer {
   int64_t step = 0;             // of HoldRun
 };
 
-// Find where a job goes on, after clearing up what dead attempts left in its checkpoint directory.
-// Answered with a FoundStart.
+// Holds a checkpoint directory for one job: nobody else writes there while a copy lives. Null: there
+// is nothing to hold.
+using DirectoryLease = std::shared_ptr<const void>;
+
+// Make the job's checkpoint directory its own, clear up what dead attempts left there, and find where
+// the job goes on. Answered with a FoundStart and the lease.
 struct FindCheckpoint {
   std::string job_id;
-  std::string root;         // checkpoint.directory
-  std::string resume;       // checkpoint.resume
-  Fingerprint fingerprint;  // of the job: what the checkpoint must match
-};
-struct FoundStart {
-  std::string checkpoint;  // directory, or empty for fresh weights
-  int64_t step = 0;
-  std::vector<int64_t> extra_cuts;
-  std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
+  StartQuery query;
 };
 
 // Make a checkpoint of files that all workers have written. Answered with its directory.
 struct CommitStaged {
   std::string job_id;
+  DirectoryLease lease;  // the run may end before the commit does
   CommitOptions options;
   Manifest manifest;
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "coordinator/job_run.h"
 
 namespace penstock {
@@ -128,8 +129,7 @@ void JobRun::Finish(Now now) {
 }
 
 void JobRun::Fail(const std::string& error, Now now) {
-  constexpr size_t kErrorBytesMax = 2000;  // it travels in lists
-  record_.mutable_summary()->set_error(error.substr(0, kErrorBytesMax));
+  record_.mutable_summary()->set_error(CleanUtf8(error, kTextBytesMax));
   record_.mutable_summary()->clear_reason();
   EndStopped(v1::JOB_STATE_FAILED, now);
 }

@@ -2,7 +2,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "coordinator/job_run.h"
+#include "coordinator/start_query.h"
 
 namespace penstock {
 
@@ -71,7 +73,7 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   if (!complete.has_value()) {
     return;
   }
-  CommitStaged commit{.job_id = id()};
+  CommitStaged commit{.job_id = id(), .lease = lease_};
   commit.options = {.root = spec().checkpoint().directory(),
                     .tag = absl::StrCat(id(), "-", epoch_),
                     .layers = job_.chain.size(),
@@ -83,8 +85,8 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.step = complete->step;
   manifest.updates = complete->step * (job_.method->synchronous ? 1 : job_.microbatches);
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
-  manifest.fingerprint = FingerprintOf();
-  RunProgress digests(0);
+  manifest.fingerprint = FingerprintOf(spec(), job_);
+  RunProgress digests(/*first_step=*/0, /*stages=*/0);
   digests.OnLayers({complete->layers.begin(), complete->layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job_.chain.size());
   for (const v1::SavedFile& file : complete->files) {
@@ -120,7 +122,8 @@ void JobRun::OnCommitted(int64_t step, const absl::StatusOr<std::string>& direct
 }
 
 void JobRun::NoteSaveError(int64_t step, const std::string& error, Now now) {
-  save_error_ = absl::StrCat("the checkpoint of step ", step, " could not be saved: ", error);
+  save_error_ = CleanUtf8(
+      absl::StrCat("the checkpoint of step ", step, " could not be saved: ", error), kTextBytesMax);
   Log(absl::StrCat(save_error_, "; the older ones stay"), now);
 }
 

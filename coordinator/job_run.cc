@@ -3,20 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace penstock {
-
-bool IsTerminal(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
-
-std::string JobStateName(v1::JobState state) {
-  constexpr size_t kPrefix = sizeof("JOB_STATE_") - 1;
-  return absl::AsciiStrToLower(v1::JobState_Name(state).substr(kPrefix));
-}
 
 JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job,
                JobRunLimits limits, CoordinatorEffects& effects)
@@ -127,12 +117,13 @@ void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
   if (!index.has_value() || parts_[*index].gone) {
     return;
   }
-  Part& part = parts_[*index];
-  if (Active() && !part.done) {
+  if (Active() && !parts_[*index].done) {
     blame_.Own(*index, absl::StrCat("was lost: ", reason));
     DecideBlame(now);
   }
-  part.gone = true;
+  if (!parts_.empty()) {  // a job that ends before it has a plan drops them
+    parts_[*index].gone = true;
+  }
   CheckAllGone();
 }
 
@@ -201,14 +192,6 @@ std::string JobRun::NameOf(int32_t worker_index) const {
   return absl::StrCat("worker ", parts_[worker_index].worker.name, " (stage ", worker_index, ")");
 }
 
-Fingerprint JobRun::FingerprintOf() const {
-  return MakeFingerprint({.chain = job_.chain,
-                          .optimizer = job_.optimizer,
-                          .batch = job_.batch,
-                          .seed = job_.seed,
-                          .data_sha256 = spec().data().text().sha256()});
-}
-
 std::vector<int64_t> JobRun::ExtraCutsUpTo(int64_t step) const {
   std::vector<int64_t> extra = start_.extra_cuts;
   if (drain_step_.has_value() && *drain_step_ <= step &&
@@ -249,7 +232,7 @@ void JobRun::Publish(v1::JobEvent event, Now now) {
 
 void JobRun::Log(const std::string& text, Now now) {
   v1::JobEvent event;
-  event.set_log(text);
+  event.set_log(CleanUtf8(text, kTextBytesMax));
   Publish(std::move(event), now);
 }
 

@@ -34,6 +34,7 @@
 #include "coordinator/blame.h"
 #include "coordinator/checkpoint_tracker.h"
 #include "coordinator/effects.h"
+#include "coordinator/job_state.h"
 #include "coordinator/run_progress.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
@@ -52,13 +53,12 @@ struct JobRunLimits {
   int64_t stop_timeout_ms = 30'000;
 };
 
-// Whether the job has ended, for better or worse.
-bool IsTerminal(v1::JobState state);
-// "queued", "running", ...
-std::string JobStateName(v1::JobState state);
-
 class JobRun {
  public:
+  // Of the texts in its records and events, which travel in lists. They are UTF-8, whatever they were
+  // made of.
+  static constexpr size_t kTextBytesMax = 2000;
+
   // Takes over a QUEUED record. `last_sequence`: of the events published for it so far. REQUIRES:
   // `job` is the record's spec, resolved; `effects` outlives the run and receives what is to be
   // done.
@@ -90,7 +90,8 @@ class JobRun {
   void Wait(const std::string& reason, Now now);
   // Gives it workers. REQUIRES: queued(), WorkersFor(...) == workers.size().
   void Begin(absl::Span<const WorkerOffer> workers, Now now);
-  void OnStartFound(const absl::StatusOr<FoundStart>& found, Now now);
+  // The run keeps `lease` for as long as it exists.
+  void OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLease lease, Now now);
   void OnAnswer(const CallAnswer& answer, Now now);
   // Takes the events from number `first_sequence` on that it does not have yet. Returns the number
   // of the first one it lacks. REQUIRES: `worker_index` comes from IndexOf.
@@ -175,7 +176,6 @@ class JobRun {
   bool Draining() const { return state() == v1::JOB_STATE_DRAINING; }
   int32_t last_worker() const { return static_cast<int32_t>(parts_.size()) - 1; }
   std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)"
-  Fingerprint FingerprintOf() const;
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
   void SetState(v1::JobState state, Now now);
   void Publish(v1::JobEvent event, Now now);
@@ -193,9 +193,10 @@ class JobRun {
   int64_t epoch_ = 0;
   std::vector<Part> parts_;  // by worker index
   FoundStart start_;
+  DirectoryLease lease_;
   Blame blame_;
   CheckpointTracker checkpoints_{0};
-  RunProgress progress_{0};
+  RunProgress progress_{0, 0};
   std::string cancel_reason_;
   std::optional<int64_t> drain_step_;  // the cut of a drain, once it is known
   std::string save_error_;             // of the latest checkpoint, if it failed

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "coordinator/job_run.h"
+#include "coordinator/start_query.h"
 #include "schedule/block_delay.h"
 
 namespace penstock {
@@ -16,7 +17,9 @@ constexpr int kBlockDelayStagesMax = 64;
 }  // namespace
 
 void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
-  epoch_ = 1;
+  // Later than that of any earlier attempt, also by a coordinator that lost its records and gives the
+  // same id again, while workers remember which epochs are over.
+  epoch_ = std::max<int64_t>(1, now.unix_ms);
   parts_.clear();
   for (const WorkerOffer& worker : workers) {
     parts_.push_back({.worker = worker});
@@ -26,13 +29,12 @@ void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
   SetState(v1::JOB_STATE_PREPARING, now);
   const v1::CheckpointSpec& checkpoint = spec().checkpoint();
   if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
-    return OnStartFound(FoundStart{}, now);
+    return OnStartFound(FoundStart{}, nullptr, now);
   }
-  effects_.push_back(
-      FindCheckpoint{id(), checkpoint.directory(), checkpoint.resume(), FingerprintOf()});
+  effects_.push_back(FindCheckpoint{id(), StartQueryOf(spec(), job_)});
 }
 
-void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, Now now) {
+void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLease lease, Now now) {
   if (phase_ != Phase::kFinding) {
     return;
   }
@@ -40,13 +42,9 @@ void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, Now now) {
     return Fail(absl::StrCat("cannot start: ", found.status().message()), now);
   }
   start_ = *found;
+  lease_ = std::move(lease);
   for (const std::string& note : start_.notes) {
     Log(note, now);
-  }
-  if (start_.step > job_.steps) {
-    return Fail(absl::StrCat("cannot resume: checkpoint ", start_.checkpoint, " is at step ",
-                             start_.step, ", beyond training.steps (", job_.steps, ")"),
-                now);
   }
   if (!start_.checkpoint.empty()) {
     Log(absl::StrCat("continues after step ", start_.step, " from ", start_.checkpoint), now);
@@ -66,7 +64,7 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   PENSTOCK_ASSIGN_OR_RETURN(*record_.mutable_plan(),
                             MakePlan(spec(), job_, workers, start_.step, start_.extra_cuts));
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
-  progress_ = RunProgress(start_.step);
+  progress_ = RunProgress(start_.step, static_cast<int32_t>(workers.size()));
   record_.mutable_summary()->set_step(start_.step);
 
   v1::JobResult& result = *record_.mutable_result();

@@ -60,6 +60,7 @@ absl::StatusOr<std::optional<Departure>> Membership::Register(
     PENSTOCK_RETURN_IF_ERROR(MakeRoom());
     members_[request.name()] = {
         .registration = request, .heard_ns = now_ns, .number = next_number_++};
+    joined_ns_ = now_ns;
     return std::nullopt;
   }
   Member& member = known->second;
@@ -68,6 +69,9 @@ absl::StatusOr<std::optional<Departure>> Membership::Register(
     departure = Departure{.worker = request.name(),
                           .incarnation = member.registration.incarnation(),
                           .reason = "its process was restarted"};
+  }
+  if (!member.alive) {
+    joined_ns_ = now_ns;
   }
   member.registration = request;
   member.alive = true;

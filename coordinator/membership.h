@@ -69,6 +69,8 @@ class Membership {
 
   // The member, or null. Valid until the next Register.
   const Member* Find(const std::string& worker) const;
+  // When a worker last joined: one that was unknown or counted as lost.
+  std::optional<int64_t> joined_ns() const { return joined_ns_; }
   // Alive ones in the order of their first registration.
   std::vector<const Member*> Alive() const;
   // By name, lost ones among them.
@@ -91,6 +93,7 @@ class Membership {
   int64_t next_number_ = 0;
   int64_t latest_ns_ = 0;              // the latest time that any call brought
   std::optional<int64_t> expired_ns_;  // of the last Expire
+  std::optional<int64_t> joined_ns_;
 };
 
 }  // namespace penstock

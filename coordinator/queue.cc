@@ -1,13 +1,25 @@
 // Coordinator: which job gets which workers, and when.
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/coordinator.h"
 
 namespace penstock {
+namespace {
+
+// One spelling of "ck", "./ck", "ck/" and "a/../ck". Links are not followed: two names for one
+// directory are found out by its lock.
+std::string Normalised(const std::string& directory) {
+  const std::filesystem::path normal = std::filesystem::path(directory).lexically_normal();
+  return normal.has_filename() ? normal.string() : normal.parent_path().string();
+}
+
+}  // namespace
 
 void Coordinator::Settle(Now now) {
+  settled_ns_.reset();
   ForgetOver();
   if (draining_) {
     return;
@@ -38,7 +50,6 @@ void Coordinator::StartWaiting(Now now) {
   if (waiting_.empty()) {
     return;
   }
-  const size_t alive = membership_.Alive().size();
   std::vector<WorkerOffer> free = FreeWorkers();
   std::string held_back_by;
   for (const std::string& job_id : waiting_) {
@@ -50,36 +61,64 @@ void Coordinator::StartWaiting(Now now) {
       run->Wait(
           absl::StrCat("waits for job ", other->id(), ", which uses the same checkpoint.directory"),
           now);
-      continue;
-    }
-    if (!held_back_by.empty()) {
+    } else if (!held_back_by.empty()) {
       run->Wait(absl::StrCat("waits behind job ", held_back_by), now);
-      continue;
-    }
-    const auto count =
-        static_cast<size_t>(WorkersFor(run->spec(), run->job(), static_cast<int64_t>(free.size())));
-    if (count > 0) {
-      run->Begin(absl::MakeConstSpan(free).first(count), now);
-      free.erase(free.begin(), free.begin() + static_cast<int64_t>(count));
-      continue;
-    }
-    const size_t needed = std::max(1, run->spec().pipeline().stages());
-    run->Wait(needed > alive
-                  ? absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", alive)
-                  : absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ",
-                                 alive, " are free"),
-              now);
-    if (needed <= alive) {
+    } else if (StartOrWait(*run, free, now)) {
       held_back_by = job_id;
     }
   }
 }
 
+bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
+  const size_t alive = membership_.Alive().size();
+  const size_t needed = std::max(1, run.spec().pipeline().stages());
+  if (needed > alive) {
+    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", alive), now);
+    return false;
+  }
+  if (needed > free.size()) {
+    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ", alive,
+                          " are free"),
+             now);
+    return true;
+  }
+  if (!run.spec().pipeline().has_stages()) {
+    if (const std::string reason = WhyNotAllFree(now); !reason.empty()) {
+      run.Wait(reason, now);
+      return true;
+    }
+  }
+  const int64_t count = WorkersFor(run.spec(), run.job(), static_cast<int64_t>(free.size()));
+  run.Begin(absl::MakeConstSpan(free).first(count), now);
+  free.erase(free.begin(), free.begin() + count);
+  return false;
+}
+
+std::string Coordinator::WhyNotAllFree(Now now) {
+  if (const int64_t stopping = StoppingWorkers(); stopping > 0) {
+    return absl::StrCat("waits for workers: ", stopping, " still to leave a job that has ended");
+  }
+  const int64_t settled_ns = membership_.joined_ns().value_or(0) + limits_.settle_ms * kNsPerMs;
+  if (now.monotonic_ns < settled_ns) {
+    settled_ns_ = settled_ns;
+    return "waits for workers: more may be about to join";
+  }
+  return "";
+}
+
+int64_t Coordinator::StoppingWorkers() const {
+  const std::vector<const Member*> alive = membership_.Alive();
+  return std::count_if(alive.begin(), alive.end(), [this](const Member* member) {
+    const JobRun* user = UserOf(member->registration.name());
+    return user != nullptr && IsTerminal(user->state());
+  });
+}
+
 const JobRun* Coordinator::DirectoryUser(const JobRun& run) const {
-  const std::string& directory = run.spec().checkpoint().directory();
+  const std::string directory = Normalised(run.spec().checkpoint().directory());
   for (const auto& [job_id, other] : runs_) {
     if (!directory.empty() && other.get() != &run && !other->queued() &&
-        other->spec().checkpoint().directory() == directory) {
+        Normalised(other->spec().checkpoint().directory()) == directory) {
       return other.get();
     }
   }

@@ -1,18 +1,10 @@
 #include "coordinator/run_progress.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "checkpoint/weights_digest.h"
 
 namespace penstock {
-namespace {
-
-// What "train_loss" is the mean of.
-constexpr size_t kTrainLossSteps = 10;
-
-}  // namespace
-
 void RunProgress::Curve::Add(int64_t step, double value) {
   if (++skipped < stride) {
     return;
@@ -53,6 +45,10 @@ void RunProgress::OnValidation(const v1::ValidationDone& done) {
 void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
   for (const v1::StageReport& stage : stages) {
     stages_[stage.stage()] = stage;
+    if (stage.stage() == last_stage_) {
+      window_tokens_ = tokens_;
+      window_seconds_ = stage.window_seconds();
+    }
   }
 }
 
@@ -89,17 +85,15 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
 
   result.clear_per_stage();
   double bubble_sum = 0.0;
-  double window_seconds = 0.0;
   for (const auto& [stage, report] : stages_) {
     *result.add_per_stage() = report;
     bubble_sum += report.bubble_ratio();
-    window_seconds = std::max(window_seconds, report.window_seconds());
   }
   if (!stages_.empty()) {
     result.set_bubble_ratio(bubble_sum / static_cast<double>(stages_.size()));
   }
-  if (window_seconds > 0.0) {
-    result.set_tokens_per_second(static_cast<double>(tokens_) / window_seconds);
+  if (window_seconds_ > 0.0) {
+    result.set_tokens_per_second(static_cast<double>(window_tokens_) / window_seconds_);
   }
 }
 

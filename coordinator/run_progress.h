@@ -20,8 +20,10 @@ class RunProgress {
   // Points of a curve kept; beyond it every second one is dropped, and so on. Two curves of this
   // length fit into one control message.
   static constexpr int kLossPointsMax = 8192;
+  // What train_loss is the mean of.
+  static constexpr size_t kTrainLossSteps = 10;
 
-  explicit RunProgress(int64_t first_step) : step_(first_step) {}
+  RunProgress(int64_t first_step, int32_t stages) : step_(first_step), last_stage_(stages - 1) {}
 
   // Returns false, and nothing changes, if the step is not later than the last one.
   bool OnStep(const v1::StepDone& done);
@@ -46,7 +48,12 @@ class RunProgress {
   };
 
   int64_t step_;
+  int32_t last_stage_;
   int64_t tokens_ = 0;
+  // Of the range of steps that the last report of the last stage covers. That stage's worker is the
+  // one that reports the steps, and in order, so these are the same steps.
+  int64_t window_tokens_ = 0;
+  double window_seconds_ = 0.0;
   std::deque<double> recent_losses_;
   Curve losses_;
   Curve validations_;

@@ -2,69 +2,57 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "services/coordinator/directory_lock.h"
 
 namespace penstock {
-namespace {
 
-constexpr char kLatest[] = "latest";
-
-absl::StatusOr<FoundStart> StartAt(const std::string& directory, const Manifest& manifest,
-                                   const FindCheckpoint& find) {
-  PENSTOCK_RETURN_IF_ERROR(
-      Annotate(CompareFingerprints(manifest.fingerprint, find.fingerprint), directory));
-  return FoundStart{
-      .checkpoint = directory, .step = manifest.step, .extra_cuts = manifest.extra_cuts};
+absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& query) {
+  if (!query.root.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(SweepStaging(files, query.root));
+  }
+  return FindStart(files, query);
 }
 
-absl::StatusOr<FoundStart> FindLatest(Files& files, const FindCheckpoint& find) {
-  const absl::StatusOr<FoundCheckpoint> found = FindLatestCheckpoint(files, find.root);
-  if (absl::IsNotFound(found.status())) {
-    return FoundStart{};  // the first run of this job
+absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& query,
+                                             DirectoryLease& lease) {
+  if (query.root.empty()) {
+    return FindStart(files, query);
   }
-  PENSTOCK_RETURN_IF_ERROR(found.status());
-  PENSTOCK_ASSIGN_OR_RETURN(FoundStart start, StartAt(found->directory, found->manifest, find));
-  for (const std::string& reason : found->passed_over) {
-    start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(files.CreateDirectories(query.root), "checkpoint.directory"));
+  absl::StatusOr<std::shared_ptr<DirectoryLock>> lock = DirectoryLock::Take(query.root);
+  if (!lock.ok() && !absl::IsUnimplemented(lock.status())) {
+    return lock.status();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(FoundStart start, SweepAndFindStart(files, query));
+  if (lock.ok()) {
+    lease = *std::move(lock);
+  } else {
+    start.notes.emplace_back(lock.status().message());
   }
   return start;
-}
-
-}  // namespace
-
-absl::StatusOr<FoundStart> FindStart(Files& files, const FindCheckpoint& find) {
-  if (!find.root.empty() && files.Exists(find.root)) {
-    PENSTOCK_RETURN_IF_ERROR(SweepStaging(files, find.root));
-  }
-  if (find.resume == kLatest) {
-    return FindLatest(files, find);
-  }
-  if (!find.resume.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, VerifyCheckpoint(files, find.resume));
-    return StartAt(find.resume, manifest, find);
-  }
-  if (!find.root.empty() && !absl::IsNotFound(FindLatestCheckpoint(files, find.root).status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint.directory ", find.root,
-                     " holds checkpoints of an earlier job; set checkpoint.resume: latest to go on "
-                     "from them, or name another directory"));
-  }
-  return FoundStart{};
 }
 
 CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files)
     : loop_(loop), files_(files), tasks_(/*threads=*/1, kTasksMax, "checkpoints") {}
 
 void CheckpointKeeper::Perform(const FindCheckpoint& find) {
-  const auto answer = [this, job_id = find.job_id](absl::StatusOr<FoundStart> found) {
-    loop_.Post([job_id, found = std::move(found)](Coordinator& coordinator, Now now) {
-      coordinator.OnStartFound(job_id, found, now);
+  const auto answer = [this, job_id = find.job_id](absl::StatusOr<FoundStart> found,
+                                                   DirectoryLease lease) {
+    // The run gets the only lease: when it goes, the directory is free for the next.
+    loop_.Post([job_id, found = std::move(found), lease = std::move(lease)](
+                   Coordinator& coordinator, Now now) mutable {
+      coordinator.OnStartFound(job_id, found, std::move(lease), now);
     });
   };
-  if (!tasks_.Submit([this, find, answer] { answer(FindStart(files_, find)); })) {
-    answer(absl::ResourceExhaustedError("too much work on checkpoints waits"));
+  const auto task = [this, find, answer] {
+    DirectoryLease lease;
+    absl::StatusOr<FoundStart> found = ClaimAndFindStart(files_, find.query, lease);
+    answer(std::move(found), std::move(lease));
+  };
+  if (!tasks_.Submit(task)) {
+    answer(absl::ResourceExhaustedError("too much work on checkpoints waits"), nullptr);
   }
 }
 

@@ -12,12 +12,15 @@
 
 namespace penstock {
 
-// Where a job starts. Clears up what dead attempts left under `find.root`.
-//
-// Errors: NotFound (resume names no checkpoint), DataLoss (there are some, but none is whole),
-// InvalidArgument (it is of another model or data), FailedPrecondition (a new job must not write
-// among the checkpoints of an older one).
-absl::StatusOr<FoundStart> FindStart(Files& files, const FindCheckpoint& find);
+// Clears up what dead attempts left under `query.root`, then FindStart (checkpoint/start.h).
+// REQUIRES: no attempt is writing there.
+absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& query);
+
+// Makes `query.root` this process's own for as long as `lease` lives (directory_lock.h), creating it
+// if need be, and then as above. On a file system without locks the lease is null and a note says so.
+// Errors also: FailedPrecondition (another process writes checkpoints there).
+absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& query,
+                                             DirectoryLease& lease);
 
 // Thread safety: Perform from any thread.
 class CheckpointKeeper {

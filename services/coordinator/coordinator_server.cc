@@ -58,7 +58,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     for (;;) {
       PENSTOCK_ASSIGN_OR_RETURN(
           const bool drained,
-          loop_.Ask<bool>(EventLoop::Answer::kAnyTime, deadline + absl::Seconds(1),
+          loop_.Ask<bool>(deadline + absl::Seconds(1),
                           [](Coordinator& coordinator, JobStore&, Now now) -> absl::StatusOr<bool> {
                             coordinator.Drain(now);
                             return coordinator.Drained();
@@ -77,7 +77,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   absl::StatusOr<CoordinatorSnapshot> Snapshot() {
     constexpr absl::Duration kTimeout = absl::Seconds(5);
     return loop_.Ask<CoordinatorSnapshot>(
-        EventLoop::Answer::kAnyTime, absl::Now() + kTimeout,
+        absl::Now() + kTimeout,
         [](Coordinator& coordinator, JobStore&, Now now) -> absl::StatusOr<CoordinatorSnapshot> {
           CoordinatorSnapshot snapshot;
           snapshot.jobs = coordinator.ListJobs();

@@ -1,8 +1,6 @@
 #include "services/coordinator/coordinator_service.h"
 
 #include <deque>
-#include <future>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -15,7 +13,6 @@ namespace {
 
 using Registry = v1::WorkerRegistry::AsyncService;
 using Jobs = v1::JobService::AsyncService;
-using Answer = EventLoop::Answer;
 
 // What the loop takes for one question at the longest, whatever the client's deadline.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);
@@ -27,8 +24,11 @@ absl::Time DeadlineOf(const CallInfo& call) {
 // The source of one WatchJob stream: reads the job's stored events page by page.
 class EventPull {
  public:
-  EventPull(EventLoop& loop, std::string job_id, int64_t after_sequence)
-      : loop_(loop), job_id_(std::move(job_id)), last_sequence_(after_sequence) {}
+  EventPull(EventLoop& loop, const v1::WatchJobRequest& request)
+      : loop_(loop),
+        job_id_(request.job_id()),
+        past_only_(request.past_only()),
+        last_sequence_(request.after_sequence()) {}
 
   StreamStep<v1::JobEvent> operator()() {
     if (page_.empty()) {
@@ -38,8 +38,8 @@ class EventPull {
       }
       page_.assign(page->events.begin(), page->events.end());
       if (page_.empty()) {
-        return page->ended ? StreamStep<v1::JobEvent>::End(absl::OkStatus())
-                           : StreamStep<v1::JobEvent>::Wait();
+        return page->ended || past_only_ ? StreamStep<v1::JobEvent>::End(absl::OkStatus())
+                                         : StreamStep<v1::JobEvent>::Wait();
       }
     }
     v1::JobEvent event = std::move(page_.front());
@@ -57,7 +57,7 @@ class EventPull {
 
   absl::StatusOr<Page> ReadPage() {
     return loop_.Ask<Page>(
-        Answer::kAnyTime, absl::Now() + kAnswerTimeout,
+        absl::Now() + kAnswerTimeout,
         [job_id = job_id_, after = last_sequence_](Coordinator& coordinator, JobStore& store,
                                                    Now) -> absl::StatusOr<Page> {
           Page page;
@@ -75,6 +75,7 @@ class EventPull {
 
   EventLoop& loop_;
   const std::string job_id_;
+  const bool past_only_;
   int64_t last_sequence_;
   std::deque<v1::JobEvent> page_;
 };
@@ -88,37 +89,52 @@ absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordin
   return store.ReadRecord(job_id);
 }
 
-// Of a job under way the timeline is fetched now; of another it is the one kept at its end.
-absl::StatusOr<v1::GetTimelineResponse> FindTimeline(const CoordinatorParts& parts,
-                                                     const std::string& job_id,
-                                                     absl::Time deadline) {
-  struct Found {
-    v1::GetJobResponse record;
-    absl::StatusOr<v1::GetTimelineResponse> stored;
-  };
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const Found found,
-      parts.loop.Ask<Found>(
-          Answer::kAnyTime, deadline,
-          [&job_id](Coordinator& coordinator, JobStore& store, Now) -> absl::StatusOr<Found> {
-            PENSTOCK_ASSIGN_OR_RETURN(v1::GetJobResponse record,
-                                      FindRecord(job_id, coordinator, store));
-            return Found{std::move(record), store.ReadTimeline(job_id)};
-          }));
-  const v1::JobState state = found.record.summary().state();
-  if (found.stored.ok() || IsTerminal(state)) {
-    return found.stored;
+struct FoundTimeline {
+  v1::GetJobResponse record;
+  absl::StatusOr<v1::GetTimelineResponse> stored;
+};
+
+// Of a job under way the timeline is fetched now, which takes a while; of another it is the one kept
+// at its end.
+void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const CallInfo& call,
+                 const Reply<v1::GetTimelineResponse>& reply) {
+  const absl::StatusOr<FoundTimeline> found = parts.loop.Ask<FoundTimeline>(
+      DeadlineOf(call),
+      [job_id](Coordinator& coordinator, JobStore& store, Now) -> absl::StatusOr<FoundTimeline> {
+        PENSTOCK_ASSIGN_OR_RETURN(v1::GetJobResponse record,
+                                  FindRecord(job_id, coordinator, store));
+        return FoundTimeline{std::move(record), store.ReadTimeline(job_id)};
+      });
+  if (!found.ok()) {
+    return reply(found.status());
+  }
+  const v1::JobState state = found->record.summary().state();
+  if (found->stored.ok() || IsTerminal(state)) {
+    return reply(found->stored);
   }
   if (state != v1::JOB_STATE_RUNNING && state != v1::JOB_STATE_DRAINING) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", job_id, " has not begun to train, so it has no timeline yet"));
+    return reply(absl::FailedPreconditionError(
+        absl::StrCat("job ", job_id, " has not begun to train, so it has no timeline yet")));
   }
-  auto promise = std::make_shared<std::promise<v1::GetTimelineResponse>>();
-  std::future<v1::GetTimelineResponse> gathered = promise->get_future();
-  parts.timelines.Gather(job_id, found.record.plan(), [promise](v1::GetTimelineResponse timeline) {
-    promise->set_value(std::move(timeline));
-  });
-  return gathered.get();  // at the latest after TimelineGatherer::kTimeout
+  parts.timelines.Gather(job_id, found->record.plan(), reply);
+}
+
+// A job that cannot be kept is not taken.
+absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request,
+                                                Coordinator& coordinator, JobStore& store,
+                                                Now now) {
+  PENSTOCK_ASSIGN_OR_RETURN(Submission submission, coordinator.CheckSubmission(request, now));
+  v1::SubmitJobResponse response;
+  response.set_job_id(submission.job_id);
+  if (submission.record.has_value()) {
+    const JobStore::Change change = {.job = &*submission.record};
+    if (const absl::Status kept = store.Write({change}); !kept.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat("the coordinator cannot write its state file: ", kept.message()));
+    }
+    coordinator.AddJob(*std::move(submission.record), now);
+  }
+  return response;
 }
 
 void AddRegistry(RpcServer& server, CoordinatorParts parts) {
@@ -127,15 +143,14 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
   server.Unary(registry, &Registry::RequestRegisterWorker,
                [&loop](const v1::RegisterWorkerRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::RegisterWorkerResponse>(
-                     Answer::kAnyTime, DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore&, Now now) {
+                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
                        return coordinator.RegisterWorker(request, now);
                      });
                });
   server.Unary(registry, &Registry::RequestHeartbeat,
                [&loop](const v1::HeartbeatRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::HeartbeatResponse>(
-                     Answer::kAnyTime, DeadlineOf(call),
+                     DeadlineOf(call),
                      [request](Coordinator& coordinator, JobStore&,
                                Now now) -> absl::StatusOr<v1::HeartbeatResponse> {
                        PENSTOCK_RETURN_IF_ERROR(coordinator.Heartbeat(request, now));
@@ -147,8 +162,7 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
   server.Unary(registry, &Registry::RequestReportRun,
                [&loop](const v1::ReportRunRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::ReportRunResponse>(
-                     Answer::kAnyTime, DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore&, Now now) {
+                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
                        return coordinator.ReportRun(request, now);
                      });
                });
@@ -159,31 +173,29 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   server.Unary(jobs, &Jobs::RequestSubmitJob,
                [&loop](const v1::SubmitJobRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::SubmitJobResponse>(
-                     Answer::kOnceStored, DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore&, Now now) {
-                       return coordinator.SubmitJob(request, now);
+                     DeadlineOf(call),
+                     [request](Coordinator& coordinator, JobStore& store, Now now) {
+                       return SubmitJob(request, coordinator, store, now);
                      });
                });
   server.Unary(jobs, &Jobs::RequestCancelJob,
                [&loop](const v1::CancelJobRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::CancelJobResponse>(
-                     Answer::kAnyTime, DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore&, Now now) {
+                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
                        return coordinator.CancelJob(request.job_id(), now);
                      });
                });
   server.Unary(jobs, &Jobs::RequestGetJob,
                [&loop](const v1::GetJobRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::GetJobResponse>(
-                     Answer::kAnyTime, DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore& store, Now) {
+                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore& store, Now) {
                        return FindRecord(request.job_id(), coordinator, store);
                      });
                });
   server.Unary(
       jobs, &Jobs::RequestListJobs, [&loop](const v1::ListJobsRequest&, const CallInfo& call) {
         return loop.Ask<v1::ListJobsResponse>(
-            Answer::kAnyTime, DeadlineOf(call),
+            DeadlineOf(call),
             [](Coordinator& coordinator, JobStore&, Now) -> absl::StatusOr<v1::ListJobsResponse> {
               return coordinator.ListJobs();
             });
@@ -191,7 +203,7 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   server.Unary(jobs, &Jobs::RequestListWorkers,
                [&loop](const v1::ListWorkersRequest&, const CallInfo& call) {
                  return loop.Ask<v1::ListWorkersResponse>(
-                     Answer::kAnyTime, DeadlineOf(call),
+                     DeadlineOf(call),
                      [](Coordinator& coordinator, JobStore&,
                         Now now) -> absl::StatusOr<v1::ListWorkersResponse> {
                        return coordinator.ListWorkers(now);
@@ -200,25 +212,27 @@ void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
 }
 
 void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
-  server.Unary(jobs, &Jobs::RequestGetTimeline,
-               [parts](const v1::GetTimelineRequest& request, const CallInfo& call) {
-                 return FindTimeline(parts, request.job_id(), DeadlineOf(call));
-               });
-  server.Stream(
-      jobs, &Jobs::RequestWatchJob,
-      [parts](const v1::WatchJobRequest& request, const CallInfo& call,
-              StreamWaker waker) -> absl::StatusOr<StreamPull<v1::JobEvent>> {
-        PENSTOCK_RETURN_IF_ERROR(
-            parts.loop
-                .Ask<v1::JobSummary>(Answer::kAnyTime, DeadlineOf(call),
-                                     [&request](Coordinator& coordinator, JobStore&, Now) {
-                                       return coordinator.FindSummary(request.job_id());
-                                     })
-                .status());
-        parts.watchers.Add(request.job_id(), std::move(waker));
-        return StreamPull<v1::JobEvent>(
-            EventPull(parts.loop, request.job_id(), request.after_sequence()));
-      });
+  server.UnaryAsync(jobs, &Jobs::RequestGetTimeline,
+                    [parts](const v1::GetTimelineRequest& request, const CallInfo& call,
+                            const Reply<v1::GetTimelineResponse>& reply) {
+                      GetTimeline(parts, request.job_id(), call, reply);
+                    });
+  server.Stream(jobs, &Jobs::RequestWatchJob,
+                [parts](const v1::WatchJobRequest& request, const CallInfo& call,
+                        StreamWaker waker) -> absl::StatusOr<StreamPull<v1::JobEvent>> {
+                  PENSTOCK_RETURN_IF_ERROR(
+                      parts.loop
+                          .Ask<v1::JobSummary>(DeadlineOf(call),
+                                               [job_id = request.job_id()](Coordinator& coordinator,
+                                                                           JobStore&, Now) {
+                                                 return coordinator.FindSummary(job_id);
+                                               })
+                          .status());
+                  if (!request.past_only()) {
+                    parts.watchers.Add(request.job_id(), std::move(waker));
+                  }
+                  return StreamPull<v1::JobEvent>(EventPull(parts.loop, request));
+                });
 }
 
 }  // namespace

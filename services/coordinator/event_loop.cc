@@ -56,7 +56,7 @@ void EventLoop::PostAfter(absl::Duration delay, Event event) {
 }
 
 void EventLoop::StoreTimeline(const std::string& job_id, v1::GetTimelineResponse timeline) {
-  unsaved_timelines_.push_back({job_id, std::move(timeline)});
+  pending_.AddTimeline(job_id, std::move(timeline));
 }
 
 void EventLoop::Stop() {
@@ -91,7 +91,7 @@ void EventLoop::Run() {
 #endif
     PerformEffects();
     for (const auto& answer : std::exchange(answers_, {})) {
-      answer(store_status_);
+      answer();
     }
     events.clear();
   }
@@ -100,8 +100,7 @@ void EventLoop::Run() {
 bool EventLoop::TakeTurn(std::vector<Event>& events) {
   std::optional<int64_t> deadline = coordinator_.NextDeadlineNs();
   if (!store_status_.ok()) {
-    const int64_t retry = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kStoreRetryInterval);
-    deadline = std::min(deadline.value_or(retry), retry);
+    deadline = std::min(deadline.value_or(store_retry_ns_), store_retry_ns_);
   }
   MutexLock lock(mutex_);
   for (;;) {
@@ -132,15 +131,15 @@ bool EventLoop::TakeTurn(std::vector<Event>& events) {
 void EventLoop::PerformEffects() {
   CoordinatorEffects outside;
   for (CoordinatorEffect& effect : coordinator_.TakeEffects()) {
-    const bool kept =
-        std::holds_alternative<SaveJob>(effect) || std::holds_alternative<PublishEvent>(effect);
-    if (kept) {
-      unsaved_.push_back(std::move(effect));
+    if (auto* save = std::get_if<SaveJob>(&effect)) {
+      pending_.Add(std::move(*save));
+    } else if (auto* event = std::get_if<PublishEvent>(&effect)) {
+      pending_.Add(std::move(*event));
     } else {
       outside.push_back(std::move(effect));
     }
   }
-  WriteUnsaved();
+  WritePending();
   for (const CoordinatorEffect& effect : outside) {
     if (const auto* call = std::get_if<CallWorker>(&effect)) {
       performer_.Perform(*call);
@@ -154,36 +153,25 @@ void EventLoop::PerformEffects() {
   }
 }
 
-void EventLoop::WriteUnsaved() {
-  std::vector<JobStore::Change> changes;
-  for (const CoordinatorEffect& effect : unsaved_) {
-    changes.push_back(
-        {.job = std::get_if<SaveJob>(&effect), .event = std::get_if<PublishEvent>(&effect)});
-  }
-  for (const JobStore::Change::Timeline& timeline : unsaved_timelines_) {
-    changes.push_back({.timeline = &timeline});
-  }
-  if (changes.empty()) {
+void EventLoop::WritePending() {
+  const int64_t now_ns = clock_.MonotonicNs();
+  if (pending_.empty() || (!store_status_.ok() && now_ns < store_retry_ns_)) {
     return;
   }
-  const absl::Status written = store_.Write(changes);
-  if (!written.ok()) {
-    if (store_status_.ok()) {
+  const absl::Status before = std::exchange(store_status_, store_.Write(pending_.Changes()));
+  if (!store_status_.ok()) {
+    store_retry_ns_ = now_ns + absl::ToInt64Nanoseconds(kStoreRetryInterval);
+    if (before.ok()) {
       Log(absl::StrCat("the state file cannot be written, tried again every second: ",
-                       written.message()));
+                       store_status_.message()));
     }
-    store_status_ = absl::UnavailableError(
-        absl::StrCat("the coordinator cannot write its state file: ", written.message()));
     return;
   }
-  if (!std::exchange(store_status_, absl::OkStatus()).ok()) {
+  if (!before.ok()) {
     Log("the state file can be written again");
   }
-  unsaved_timelines_.clear();
-  for (const CoordinatorEffect& effect : std::exchange(unsaved_, {})) {
-    if (const auto* event = std::get_if<PublishEvent>(&effect)) {
-      performer_.OnEventStored(*event);
-    }
+  for (const PublishEvent& event : pending_.Written()) {
+    performer_.OnEventStored(event);
   }
 }
 

@@ -2,16 +2,16 @@
 //
 // Events come in through a queue; each turn takes all that wait, lets the state machines react,
 // writes what must be kept in one transaction, and only then performs the other effects and answers
-// those who asked. So nobody hears of anything that a restart could forget.
+// those who asked. So what is announced or answered is kept first.
 //
-// If the store cannot be written (disk full), training goes on: what could not be kept is tried
-// again every turn and at least every second, and calls that need it kept are refused meanwhile.
+// If the store cannot be written (disk full), jobs that were taken go on: effects are performed,
+// events are announced once they are kept, which is tried again every second (pending_writes.h). A
+// job is taken only when it is in the store (coordinator.h), so none is accepted meanwhile.
 //
 // Thread safety: Post, PostAfter, Ask and Stop from any thread.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <future>
 #include <map>
@@ -29,6 +29,7 @@
 #include "base/mutex.h"
 #include "coordinator/coordinator.h"
 #include "services/coordinator/job_store.h"
+#include "services/coordinator/pending_writes.h"
 
 namespace penstock {
 
@@ -62,12 +63,11 @@ class EventLoop {
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mutex_);
   void PostAfter(absl::Duration delay, Event event) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether an answer may go out although the store cannot be written.
-  enum class Answer { kAnyTime, kOnceStored };
   // Runs `question` on the loop's thread and waits for what it returns.
-  // Errors also: DeadlineExceeded, Unavailable (stopped; or kOnceStored and the store is failing).
+  // REQUIRES: it owns what it uses, for it may be run after Ask gave up.
+  // Errors also: DeadlineExceeded, Unavailable (stopped).
   template <typename R>
-  absl::StatusOr<R> Ask(Answer answer, absl::Time deadline,
+  absl::StatusOr<R> Ask(absl::Time deadline,
                         std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question);
 
   // Keeps a timeline with its job. For the loop's thread.
@@ -96,8 +96,8 @@ class EventLoop {
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
   void PerformEffects();
-  // Writes what is unsaved and announces it.
-  void WriteUnsaved();
+  // Writes what is pending and announces it.
+  void WritePending();
   void Log(const std::string& line) const;
 
   Clock& clock_;
@@ -107,11 +107,10 @@ class EventLoop {
   // The loop's thread only (before Start: the creator's).
   Coordinator coordinator_;
   JobStore store_;
-  std::deque<CoordinatorEffect> unsaved_;  // SaveJob and PublishEvent
-  std::deque<JobStore::Change::Timeline> unsaved_timelines_;
-  absl::Status store_status_;
-  // Run at the end of the turn, with the state of the store.
-  std::vector<std::function<void(const absl::Status&)>> answers_;
+  PendingWrites pending_;
+  absl::Status store_status_;                   // of the last write
+  int64_t store_retry_ns_ = 0;                  // when to try again after a failure
+  std::vector<std::function<void()>> answers_;  // given at the end of the turn
 
   Mutex mutex_;
   CondVar changed_;
@@ -123,17 +122,13 @@ class EventLoop {
 
 template <typename R>
 absl::StatusOr<R> EventLoop::Ask(
-    Answer answer, absl::Time deadline,
-    std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question) {
+    absl::Time deadline, std::function<absl::StatusOr<R>(Coordinator&, JobStore&, Now)> question) {
   auto promise = std::make_shared<Promise<R>>();
   std::future<absl::StatusOr<R>> future = promise->promise.get_future();
-  Post([this, answer, promise = std::move(promise), question = std::move(question)](
+  Post([this, promise = std::move(promise), question = std::move(question)](
            Coordinator& coordinator, Now now) {
     auto result = std::make_shared<absl::StatusOr<R>>(question(coordinator, store_, now));
-    answers_.push_back([answer, promise, result](const absl::Status& stored) {
-      const bool refused = answer == Answer::kOnceStored && result->ok() && !stored.ok();
-      promise->Set(refused ? absl::StatusOr<R>(stored) : std::move(*result));
-    });
+    answers_.push_back([promise, result] { promise->Set(std::move(*result)); });
   });
   const absl::Duration left = deadline - absl::Now();
   if (future.wait_for(absl::ToChronoMilliseconds(std::min(left, absl::Hours(1)))) !=

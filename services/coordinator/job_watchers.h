@@ -3,6 +3,7 @@
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,10 +19,10 @@ class JobWatchers {
   // are over, of all jobs: one that has ended has no event any more at which to do so.
   void Add(const std::string& job_id, StreamWaker waker) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
-    std::erase_if(jobs_, [](auto& job) {
-      job.second.Sweep();
-      return job.second.empty();
-    });
+    for (auto job = jobs_.begin(); job != jobs_.end();) {
+      job->second.Sweep();
+      job = job->second.empty() ? jobs_.erase(job) : std::next(job);
+    }
     jobs_[job_id].Add(std::move(waker));
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
 
@@ -29,30 +30,46 @@ TEST(SubmitJob, InvalidJob_IsRefusedNamingTheKey) {
   v1::JobSpec spec = SmallJob(10, 1);
   spec.mutable_training()->set_microbatches(3);
   EXPECT_THAT(
-      coordinator.SubmitJob(Request(spec), {}),
+      SubmitJob(coordinator, Request(spec), {}),
       StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("training.microbatches: is 3")));
+  EXPECT_EQ(coordinator.ListJobs().jobs_size(), 0);
+}
+
+// Whoever cannot keep the record leaves it at that.
+TEST(SubmitJob, OnlyChecked_LeavesNothingBehind) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  Coordinator& coordinator = cluster.coordinator();
+  for (int i = 0; i < 2; ++i) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Submission submission,
+        coordinator.CheckSubmission(Request(SmallJob(10, 1), "k"), cluster.now()));
+    EXPECT_EQ(submission.job_id, "small-1");
+    EXPECT_TRUE(submission.record.has_value());
+    EXPECT_THAT(coordinator.TakeEffects(), IsEmpty());
+  }
   EXPECT_EQ(coordinator.ListJobs().jobs_size(), 0);
 }
 
 TEST(SubmitJob, SameKey_IsTheSameJob) {
   Coordinator coordinator({});
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto first,
-                                coordinator.SubmitJob(Request(SmallJob(10, 1), "k"), {}));
+                                SubmitJob(coordinator, Request(SmallJob(10, 1), "k"), {}));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto again,
-                                coordinator.SubmitJob(Request(SmallJob(10, 1), "k"), {}));
+                                SubmitJob(coordinator, Request(SmallJob(10, 1), "k"), {}));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto other,
-                                coordinator.SubmitJob(Request(SmallJob(10, 1), "l"), {}));
-  EXPECT_EQ(first.job_id(), again.job_id());
-  EXPECT_NE(first.job_id(), other.job_id());
+                                SubmitJob(coordinator, Request(SmallJob(10, 1), "l"), {}));
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, other);
   EXPECT_EQ(coordinator.ListJobs().jobs_size(), 2);
-  EXPECT_EQ(coordinator.ListJobs().jobs(0).job_id(), other.job_id()) << "newest first";
+  EXPECT_EQ(coordinator.ListJobs().jobs(0).job_id(), other) << "newest first";
 }
 
 TEST(SubmitJob, TooManyWaiting_IsRefused) {
   Coordinator coordinator({.jobs_waiting_max = 2});
-  ASSERT_THAT(coordinator.SubmitJob(Request(SmallJob(10, 1)), {}), IsOk());
-  ASSERT_THAT(coordinator.SubmitJob(Request(SmallJob(10, 1)), {}), IsOk());
-  EXPECT_THAT(coordinator.SubmitJob(Request(SmallJob(10, 1)), {}),
+  ASSERT_THAT(SubmitJob(coordinator, Request(SmallJob(10, 1)), {}), IsOk());
+  ASSERT_THAT(SubmitJob(coordinator, Request(SmallJob(10, 1)), {}), IsOk());
+  EXPECT_THAT(SubmitJob(coordinator, Request(SmallJob(10, 1)), {}),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("2 jobs wait")));
 }
 
@@ -102,11 +119,12 @@ TEST(Prepare, DigestDiffers_FailsTheJobNamingBoth) {
   cluster.RunFor(10);
   v1::SubmitJobRequest request = Request(SmallJob(10, 1));
   Coordinator& coordinator = cluster.coordinator();
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job, coordinator.SubmitJob(request, cluster.now()));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job, SubmitJob(coordinator, request, cluster.now()));
   coordinator.TakeEffects();
-  coordinator.OnAnswer({.job_id = job.job_id(), .epoch = 1, .schedule_digest = "abc"},
-                       cluster.now());
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto summary, coordinator.FindSummary(job.job_id()));
+  coordinator.OnAnswer(
+      {.job_id = job, .epoch = coordinator.FindRun(job)->epoch(), .schedule_digest = "abc"},
+      cluster.now());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto summary, coordinator.FindSummary(job));
   EXPECT_EQ(summary.state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(summary.error(), AllOf(StartsWith("worker w0 (stage 0): derives schedule abc"),
                                      HasSubstr("same build")));
@@ -117,31 +135,33 @@ TEST(Prepare, WorkerRefuses_FailsTheJobWithItsReason) {
   cluster.RunFor(10);
   Coordinator& coordinator = cluster.coordinator();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
-                                coordinator.SubmitJob(Request(SmallJob(10, 1)), cluster.now()));
+                                SubmitJob(coordinator, Request(SmallJob(10, 1)), cluster.now()));
   coordinator.TakeEffects();
-  coordinator.OnAnswer(
-      {.job_id = job.job_id(), .epoch = 1, .status = absl::NotFoundError("a.txt: no such file")},
-      cluster.now());
-  EXPECT_EQ(coordinator.FindSummary(job.job_id())->error(),
+  coordinator.OnAnswer({.job_id = job,
+                        .epoch = coordinator.FindRun(job)->epoch(),
+                        .status = absl::NotFoundError("a.txt: no such file")},
+                       cluster.now());
+  EXPECT_EQ(coordinator.FindSummary(job)->error(),
             "worker w0 (stage 0): cannot prepare: a.txt: no such file");
 }
 
-TEST(Resume, CheckpointBeyondTheEnd_FailsWithBothSteps) {
+TEST(Resume, NoStartFound_FailsWithTheReason) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);
-  cluster.found_start = FoundStart{"/ckpt/step-500", 500, {}, {}};
+  cluster.found_start = absl::InvalidArgumentError("checkpoint.resume: /ckpt is of another job");
   v1::JobSpec spec = SmallJob(10, 1);
   spec.mutable_checkpoint()->set_directory("/ckpt");
   spec.mutable_checkpoint()->set_resume("latest");
   const std::string job = cluster.Submit(spec);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
-  EXPECT_THAT(cluster.Summary(job).error(), AllOf(HasSubstr("step 500"), HasSubstr("(10)")));
+  EXPECT_EQ(cluster.Summary(job).error(),
+            "cannot start: checkpoint.resume: /ckpt is of another job");
 }
 
 TEST(Resume, CheckpointAtTheEnd_SucceedsWithoutTraining) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
-  cluster.found_start = FoundStart{"/ckpt/step-10", 10, {}, {}};
+  cluster.found_start = FoundStart{.checkpoint = "/ckpt/step-10", .step = 10};
   v1::JobSpec spec = SmallJob(10, 2);
   spec.mutable_checkpoint()->set_directory("/ckpt");
   spec.mutable_checkpoint()->set_resume("latest");
@@ -176,6 +196,147 @@ TEST(Checkpoint, DirectoryInUse_MakesTheSecondJobWait) {
   EXPECT_EQ(cluster.Summary(second).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
+TEST(Checkpoint, DirectoryInUseUnderAnotherSpelling_MakesTheSecondJobWait) {
+  for (const char* spelling : {"/data/ckpt/", "/data/./ckpt", "/data//ckpt", "/data/x/../ckpt"}) {
+    SimulatedCluster cluster({.workers = 2});
+    cluster.RunFor(10);
+    v1::JobSpec spec = SmallJob(4, 1);
+    spec.mutable_checkpoint()->set_directory("/data/ckpt");
+    cluster.Submit(spec);
+    spec.mutable_checkpoint()->set_directory(spelling);
+    const std::string second = cluster.Submit(spec);
+    EXPECT_THAT(cluster.Summary(second).reason(), HasSubstr("same checkpoint.directory"));
+    spec.mutable_checkpoint()->set_directory("/data/ckpt2");
+    const std::string other = cluster.Submit(spec);
+    EXPECT_EQ(cluster.Summary(other).state(), v1::JOB_STATE_PREPARING);
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_THAT(cluster.violations(), IsEmpty());
+    EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty());
+  }
+}
+
+TEST(Checkpoint, Directory_IsTheJobsUntilItsWorkersHaveStopped) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SmallJob(1000, 2);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  const std::string job = cluster.Submit(spec);
+  cluster.RunFor(500);
+  EXPECT_EQ(cluster.LeasedDirectories().size(), 1u);
+  cluster.Freeze(1);  // does not stop when it is told to
+  cluster.FailRun(0, "went wrong");
+  cluster.RunFor(500);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(cluster.LeasedDirectories().size(), 1u);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty());
+}
+
+TEST(Lost, WorkerWhileTheCheckpointIsSought_FailsTheJobWithItsName) {
+  SimulatedCluster cluster({.workers = 2, .delay_ms_min = 20'000, .delay_ms_max = 20'000});
+  cluster.RunFor(20'010);
+  v1::JobSpec spec = SmallJob(10, 2);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  const std::string job = cluster.Submit(spec);
+  cluster.Kill(1);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_THAT(cluster.Summary(job).error(), StartsWith("worker w1 (stage 1): was lost"));
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+// It goes into records and lists, which could not be read back otherwise.
+TEST(Failure, TextOfAnyBytes_IsKeptAsUtf8) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(100, 1));
+  cluster.RunFor(300);
+  std::string message = "\xFF";
+  for (int i = 0; i < 2000; ++i) {
+    message += "\u20AC";  // 3 bytes, so that some cut at a byte would go through one
+  }
+  cluster.FailRun(0, message);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const std::string error = cluster.Summary(job).error();
+  EXPECT_EQ(FindInvalidUtf8(error), absl::string_view::npos);
+  EXPECT_LE(error.size(), JobRun::kTextBytesMax);
+  v1::GetJobResponse record;
+  EXPECT_TRUE(record.ParseFromString(cluster.Saved(job).SerializeAsString()));
+}
+
+TEST(AllWorkers, AfterAFailedJob_AreWaitedFor) {
+  SimulatedCluster cluster({.seed = 3, .workers = 4, .delay_ms_min = 1, .delay_ms_max = 60});
+  cluster.RunFor(5000);
+  const std::string first = cluster.Submit(SmallJob(1000, 0));
+  const std::string second = cluster.Submit(SmallJob(4, 0));
+  cluster.RunFor(2000);
+  EXPECT_EQ(cluster.Saved(first).plan().stages_size(), 4);
+  cluster.FailRun(1, "went wrong");
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(first).state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(cluster.Saved(second).plan().stages_size(), 4);
+}
+
+v1::RegisterWorkerRequest Worker(int number, uint64_t incarnation = 1) {
+  v1::RegisterWorkerRequest worker;
+  worker.set_name(absl::StrCat("w", number));
+  worker.set_address(absl::StrCat("host", number, ":1"));
+  worker.set_incarnation(incarnation);
+  worker.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
+  return worker;
+}
+
+// All that happens within `coordinator` at `ms`: the deadlines that come before, then the worker.
+void RegisterAt(Coordinator& coordinator, int64_t ms, const v1::RegisterWorkerRequest& worker) {
+  while (coordinator.NextDeadlineNs().value_or(ms * kNsPerMs) < ms * kNsPerMs) {
+    const int64_t deadline_ns = std::max<int64_t>(1, *coordinator.NextDeadlineNs());
+    coordinator.Tick({.monotonic_ns = deadline_ns});
+  }
+  ASSERT_THAT(coordinator.RegisterWorker(worker, {.monotonic_ns = ms * kNsPerMs}), IsOk());
+}
+
+TEST(AllWorkers, AfterARestartOfTheCoordinator_AreWaitedFor) {
+  SimulatedCluster before({.workers = 0});
+  const std::string job = before.Submit(SmallJob(4, 0));
+  Coordinator after({.membership = {.heartbeat_timeout_ms = 60'000}, .settle_ms = 3000});
+  after.Restore(before.Store(), {.monotonic_ns = 1});
+  const int64_t times_ms[] = {200, 700, 2100, 4600};  // one comes back after the other
+  for (int i = 0; i < 4; ++i) {
+    RegisterAt(after, times_ms[i], Worker(i));
+    EXPECT_EQ(after.FindSummary(job)->reason(), "waits for workers: more may be about to join");
+  }
+  after.Tick({.monotonic_ns = 7599 * kNsPerMs});
+  EXPECT_TRUE(after.FindRun(job)->queued());
+  EXPECT_LE(after.NextDeadlineNs(), 7600 * kNsPerMs);
+  after.Tick({.monotonic_ns = 7600 * kNsPerMs});
+  EXPECT_FALSE(after.FindRun(job)->queued());
+  EXPECT_EQ(after.FindRun(job)->Record().plan().stages_size(), 4);
+}
+
+TEST(AllWorkers, OneThatIsRestartedAllTheTime_KeepsNoJobWaiting) {
+  Coordinator coordinator({.membership = {.heartbeat_timeout_ms = 60'000}, .settle_ms = 3000});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string job,
+                                SubmitJob(coordinator, Request(SmallJob(4, 0)), {}));
+  RegisterAt(coordinator, 100, Worker(0));
+  for (int64_t ms = 200; ms <= 3200; ms += 100) {
+    RegisterAt(coordinator, ms, Worker(1, static_cast<uint64_t>(ms)));
+  }
+  EXPECT_FALSE(coordinator.FindRun(job)->queued());
+}
+
+// Workers remember which epochs of which job id are over; a coordinator without its records does not.
+TEST(Epoch, CoordinatorThatLostItsRecords_GivesLaterOnes) {
+  int64_t last_epoch = 0;
+  for (int64_t unix_ms : {1'700'000'000'000, 1'700'000'000'001, 1'700'000'060'000}) {
+    Coordinator coordinator({});
+    ASSERT_THAT(coordinator.RegisterWorker(Worker(0), {1, unix_ms}), IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string job,
+                                  SubmitJob(coordinator, Request(SmallJob(4, 1)), {2, unix_ms}));
+    EXPECT_EQ(job, "small-1");
+    EXPECT_GT(coordinator.FindRun(job)->epoch(), last_epoch);
+    last_epoch = coordinator.FindRun(job)->epoch();
+  }
+}
+
 TEST(Stall, NoProgressAnywhere_FailsTheJob) {
   SimulationOptions options{.workers = 1, .step_ms = 10'000'000};
   options.limits.run.stall_timeout_ms = 60'000;
@@ -194,7 +355,7 @@ TEST(Drain, RunningJob_IsCutAndWaitingOnesStay) {
   cluster.RunFor(1000);
   cluster.coordinator().Drain(cluster.now());
   cluster.PerformEffects();
-  EXPECT_THAT(cluster.coordinator().SubmitJob(Request(SmallJob(1, 1)), cluster.now()),
+  EXPECT_THAT(SubmitJob(cluster.coordinator(), Request(SmallJob(1, 1)), cluster.now()),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("stopping")));
   cluster.RunFor(5000);
   EXPECT_TRUE(cluster.coordinator().Drained());
@@ -238,10 +399,11 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   EXPECT_EQ(after.FindSummary(waiting)->state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(after.ListJobs().jobs_size(), 3);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const auto again, after.SubmitJob(Request(SmallJob(2, 1), "key of the first"), before.now()));
-  EXPECT_EQ(again.job_id(), done);
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto next, after.SubmitJob(Request(SmallJob(2, 1)), {}));
-  EXPECT_EQ(next.job_id(), "small-4") << "ids are never given twice";
+      const auto again,
+      SubmitJob(after, Request(SmallJob(2, 1), "key of the first"), before.now()));
+  EXPECT_EQ(again, done);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto next, SubmitJob(after, Request(SmallJob(2, 1)), {}));
+  EXPECT_EQ(next, "small-4") << "ids are never given twice";
 
   // The worker comes back still training the job that has failed: it is told to stop, and gets the
   // one that waits.
@@ -278,10 +440,10 @@ TEST(ReportRun, OtherEpochWorkerOrIncarnation_IsAborted) {
   good.set_worker("w0");
   good.set_incarnation(100);
   good.set_job_id(job);
-  good.set_epoch(1);
+  good.set_epoch(cluster.coordinator().FindRun(job)->epoch());
   EXPECT_THAT(cluster.coordinator().ReportRun(good, cluster.now()), IsOk());
   v1::ReportRunRequest epoch = good, worker = good, incarnation = good, unknown = good;
-  epoch.set_epoch(2);
+  epoch.set_epoch(good.epoch() + 1);
   worker.set_worker("w1");
   incarnation.set_incarnation(99);
   unknown.set_job_id("other");

@@ -16,7 +16,7 @@ v1::StepDone Step(int64_t step, double loss) {
 }
 
 TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
-  RunProgress progress(0);
+  RunProgress progress(0, 2);
   for (int64_t step = 1; step <= 25; ++step) {
     EXPECT_TRUE(progress.OnStep(Step(step, static_cast<double>(step))));
   }
@@ -30,14 +30,14 @@ TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
 }
 
 TEST(RunProgress, OldStep_IsIgnored) {
-  RunProgress progress(10);
+  RunProgress progress(10, 2);
   EXPECT_FALSE(progress.OnStep(Step(10, 1.0)));
   EXPECT_TRUE(progress.OnStep(Step(11, 1.0)));
   EXPECT_FALSE(progress.OnStep(Step(11, 5.0)));
 }
 
 TEST(RunProgress, LongRun_KeepsAnEvenlyThinnedCurve) {
-  RunProgress progress(0);
+  RunProgress progress(0, 2);
   constexpr int64_t kSteps = 100'000;
   for (int64_t step = 1; step <= kSteps; ++step) {
     progress.OnStep(Step(step, 0.5));
@@ -55,7 +55,7 @@ TEST(RunProgress, LongRun_KeepsAnEvenlyThinnedCurve) {
 }
 
 TEST(RunProgress, Reports_GiveSpeedAndBubble) {
-  RunProgress progress(0);
+  RunProgress progress(0, 2);
   progress.OnStep(Step(1, 1.0));
   v1::RunDone done;
   for (int stage = 0; stage < 2; ++stage) {
@@ -72,8 +72,35 @@ TEST(RunProgress, Reports_GiveSpeedAndBubble) {
   EXPECT_EQ(result.per_stage_size(), 2);
 }
 
+// The window is as long as it was at the cut; steps have come since.
+TEST(RunProgress, BetweenCuts_SpeedIsThatOfTheLastCut) {
+  RunProgress progress(0, 2);
+  const auto report = [&](int stage, double window_seconds) {
+    v1::CutReached cut;
+    cut.add_stages()->set_stage(stage);
+    cut.mutable_stages(0)->set_window_seconds(window_seconds);
+    progress.OnReports(cut.stages());
+  };
+  const auto speed = [&] {
+    v1::JobResult result;
+    progress.WriteTo(result);
+    return result.tokens_per_second();
+  };
+  report(0, 5.0);  // the first stage passes the cut, the last steps are not reported yet
+  EXPECT_DOUBLE_EQ(speed(), 0.0);
+  for (int64_t step = 1; step <= 10; ++step) progress.OnStep(Step(step, 1.0));
+  report(1, 5.0);
+  EXPECT_DOUBLE_EQ(speed(), 200.0);
+  for (int64_t step = 11; step <= 100; ++step) progress.OnStep(Step(step, 1.0));
+  EXPECT_DOUBLE_EQ(speed(), 200.0);
+  report(0, 50.0);
+  EXPECT_DOUBLE_EQ(speed(), 200.0);
+  report(1, 50.0);
+  EXPECT_DOUBLE_EQ(speed(), 200.0);
+}
+
 TEST(RunProgress, WeightsDigest_NeedsAllLayersAndIgnoresWhoSentThem) {
-  RunProgress progress(0);
+  RunProgress progress(0, 2);
   v1::RunDone one, other;
   v1::LayerDigest& second = *one.add_layers();
   second.set_layer(1);

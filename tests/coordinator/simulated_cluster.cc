@@ -1,6 +1,7 @@
 #include "tests/coordinator/simulated_cluster.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +69,18 @@ v1::JobSpec SmallJob(int64_t steps, int32_t stages) {
   return spec;
 }
 
+absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::SubmitJobRequest& request,
+                                      Now now) {
+  absl::StatusOr<Submission> submission = coordinator.CheckSubmission(request, now);
+  if (!submission.ok()) {
+    return submission.status();
+  }
+  if (submission->record.has_value()) {
+    coordinator.AddJob(*std::move(submission->record), now);
+  }
+  return submission->job_id;
+}
+
 SimulatedCluster::SimulatedCluster(SimulationOptions options)
     : options_(options), random_(options.seed, 5), coordinator_(options.limits) {
   for (int i = 0; i < options_.workers; ++i) {
@@ -113,9 +126,11 @@ std::string SimulatedCluster::Submit(const v1::JobSpec& spec) {
   *request.mutable_spec() = spec;
   std::string job_id;
   Tell([&] {
-    const absl::StatusOr<v1::SubmitJobResponse> response = coordinator_.SubmitJob(request, now());
-    PENSTOCK_CHECK(response.ok());
-    job_id = response->job_id();
+    absl::StatusOr<Submission> submission = coordinator_.CheckSubmission(request, now());
+    PENSTOCK_CHECK(submission.ok());
+    job_id = submission->job_id;
+    Perform(*submission->record);
+    coordinator_.AddJob(*std::move(submission->record), now());
   });
   jobs_.push_back(job_id);
   return job_id;
@@ -429,9 +444,28 @@ CallAnswer SimulatedCluster::HandlePrepare(int worker, const v1::PrepareRunReque
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {
   Say("        -> find checkpoint");
-  After(Delay(), [this, job_id = find.job_id] {
-    Tell([&] { coordinator_.OnStartFound(job_id, found_start, now()); });
+  After(Delay(), [this, find] {
+    DirectoryLease lease;
+    if (const std::string& root = find.query.root; !root.empty()) {
+      const std::string directory = std::filesystem::path(root + "/").lexically_normal().string();
+      if (!leases_[directory].expired()) {
+        violations_.push_back(absl::StrCat(find.job_id, " starts in ", root, ", which is in use"));
+      }
+      lease = std::make_shared<int>(0);
+      leases_[directory] = lease;
+    }
+    Tell([&] { coordinator_.OnStartFound(find.job_id, found_start, std::move(lease), now()); });
   });
+}
+
+std::vector<std::string> SimulatedCluster::LeasedDirectories() const {
+  std::vector<std::string> leased;
+  for (const auto& [directory, lease] : leases_) {
+    if (!lease.expired()) {
+      leased.push_back(directory);
+    }
+  }
+  return leased;
 }
 
 void SimulatedCluster::Perform(const CommitStaged& commit) {

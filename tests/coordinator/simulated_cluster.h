@@ -58,6 +58,8 @@ class SimulatedCluster {
 
   // What FindCheckpoint finds.
   absl::StatusOr<FoundStart> found_start = FoundStart{};
+  // Whose checkpoint directory it is right now.
+  std::vector<std::string> LeasedDirectories() const;
 
   // Runs until no job is under way or waits, or `limit_ms` of virtual time have passed. Returns
   // whether all jobs are over.
@@ -137,12 +139,18 @@ class SimulatedCluster {
   std::map<std::string, std::vector<v1::JobEvent>> events_;
   std::vector<std::string> jobs_;
   std::vector<Manifest> commits_;
+  std::map<std::string, std::weak_ptr<const void>> leases_;  // by directory, as the disk knows it
   std::map<std::pair<int, std::string>, int> starts_;
   std::vector<std::string> violations_;
   std::string transcript_;
 };
 
-// A small job with two-layer-fine stages: `steps` steps, 4 microbatches.
+// A small job with two-layer-fine stages: `steps` steps, 4 microbatches. 0 stages: as many as there
+// are workers.
 v1::JobSpec SmallJob(int64_t steps, int32_t stages);
+
+// Both halves of a submission. Returns the job's id.
+absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::SubmitJobRequest& request,
+                                      Now now);
 
 }  // namespace penstock

@@ -35,9 +35,12 @@ Outcome RunHistory(uint64_t seed) {
   std::vector<std::string> jobs;
   const int64_t job_count = 1 + below(4);
   for (int64_t i = 0; i < job_count; ++i) {
-    v1::JobSpec spec = SmallJob(1 + below(30), static_cast<int32_t>(1 + below(options.workers)));
+    const int64_t stages =
+        below(4) == 0 ? 0 : 1 + below(options.workers);  // 0: as many as are free
+    v1::JobSpec spec = SmallJob(1 + below(30), static_cast<int32_t>(stages));
     if (below(2) == 0) {
-      spec.mutable_checkpoint()->set_directory(below(2) == 0 ? "/a" : "/b");
+      constexpr const char* kDirectories[] = {"/a", "/a/", "/b", "/a/../b"};
+      spec.mutable_checkpoint()->set_directory(kDirectories[below(4)]);
       spec.mutable_checkpoint()->set_every_steps(below(6));
     }
     cluster.At(below(3000), [&cluster, &jobs, spec] { jobs.push_back(cluster.Submit(spec)); });
@@ -77,6 +80,7 @@ Outcome RunHistory(uint64_t seed) {
   }
   EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
   EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
+  EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty()) << cluster.transcript();
   for (const auto& [run, count] : cluster.starts()) {
     EXPECT_EQ(count, 1) << "worker " << run.first << " started " << run.second << " twice";
   }

@@ -128,8 +128,11 @@ void ActingWorker::AddHandlers() {
                   return Done<v1::StopRunResponse>();
                 });
   server_.Unary(service, &Service::RequestGetRunTimeline,
-                [](const v1::GetRunTimelineRequest&,
-                   const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
+                [this](const v1::GetRunTimelineRequest&,
+                       const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
+                  if (options_.timeline_gate.valid()) {
+                    options_.timeline_gate.wait();
+                  }
                   v1::GetRunTimelineResponse response;
                   response.set_monotonic_ns(RealClock().MonotonicNs());
                   response.add_spans()->set_microbatch(3);

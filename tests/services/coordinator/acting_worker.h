@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ struct ActingWorkerOptions {
   absl::Status prepare_status;
   // Reports RunFailed with this message after the step; 0: never.
   int64_t fail_after_step = 0;
+  // GetRunTimeline is answered only when this says so; by default at once.
+  std::shared_future<void> timeline_gate;
 };
 
 class ActingWorker {
@@ -41,6 +44,11 @@ class ActingWorker {
   int prepares() const { return prepares_; }
   int stops() const { return stops_; }
   bool training() const { return training_; }
+  // Of the run prepared last.
+  int64_t epoch() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return run_.epoch();
+  }
 
  private:
   using Service = v1::WorkerControl::AsyncService;

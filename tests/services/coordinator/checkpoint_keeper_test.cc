@@ -1,112 +1,24 @@
 #include "services/coordinator/checkpoint_keeper.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-
-class FindStartTest : public ::testing::Test {
- protected:
-  FindStartTest()
-      : root_(std::filesystem::path(::testing::TempDir()) /
-              absl::StrCat("keeper-", getpid(), "-",
-                           ::testing::UnitTest::GetInstance()->current_test_info()->name())) {}
-  ~FindStartTest() override { std::filesystem::remove_all(root_); }
-
-  // A checkpoint of one layer with one weight.
-  std::string Commit(int64_t step) {
-    LayerState layer{.layer = 0, .name = "head"};
-    layer.weights = {{.name = "w", .shape = {1}, .values = {1.0f}}};
-    const absl::StatusOr<std::vector<CheckpointFile>> written =
-        WriteLayer(RealFiles(), StagingPath(root_, step, "tag"), layer);
-    EXPECT_THAT(written, IsOk());
-    Manifest manifest;
-    manifest.job_id = "j";
-    manifest.step = step;
-    manifest.extra_cuts = {step};
-    manifest.fingerprint = fingerprint_;
-    manifest.files = *written;
-    const absl::StatusOr<std::string> directory =
-        CommitCheckpoint(RealFiles(), {.root = root_, .tag = "tag", .layers = 1}, manifest);
-    EXPECT_THAT(directory, IsOk());
-    return directory.value_or("");
-  }
-  absl::StatusOr<FoundStart> Find(const std::string& resume) {
-    return FindStart(RealFiles(),
-                     {.job_id = "j", .root = root_, .resume = resume, .fingerprint = fingerprint_});
-  }
-
-  const std::string root_;
-  Fingerprint fingerprint_ = {{"model.width", "8"}};
-};
-
-TEST_F(FindStartTest, NewJob_StartsAnew) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const FoundStart start, Find(""));
-  EXPECT_EQ(start.checkpoint, "");
-  EXPECT_EQ(start.step, 0);
-}
-
-TEST_F(FindStartTest, Latest_WithoutAny_StartsAnew) { EXPECT_EQ(Find("latest")->checkpoint, ""); }
-
-TEST_F(FindStartTest, Latest_FindsTheNewestAndItsCuts) {
-  Commit(5);
-  const std::string newest = Commit(10);
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const FoundStart start, Find("latest"));
-  EXPECT_EQ(start.checkpoint, newest);
-  EXPECT_EQ(start.step, 10);
-  EXPECT_EQ(start.extra_cuts, std::vector<int64_t>{10});
-}
-
-TEST_F(FindStartTest, Latest_DamagedNewest_FallsBackAndSaysSo) {
-  const std::string older = Commit(5);
-  const std::string newest = Commit(10);
-  for (const auto& file : std::filesystem::directory_iterator(newest)) {
-    if (file.path().extension() == ".safetensors") {
-      std::filesystem::resize_file(file.path(), 7);
-    }
-  }
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const FoundStart start, Find("latest"));
-  EXPECT_EQ(start.checkpoint, older);
-  ASSERT_EQ(start.notes.size(), 1u);
-  EXPECT_THAT(start.notes[0], HasSubstr("step-000000000010"));
-}
-
-TEST_F(FindStartTest, Path_IsThatCheckpoint) {
-  const std::string older = Commit(5);
-  Commit(10);
-  EXPECT_EQ(Find(older)->step, 5);
-  EXPECT_THAT(Find(root_ + "/nothing"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("nothing")));
-}
-
-TEST_F(FindStartTest, OtherModel_IsRefusedNamingTheField) {
-  Commit(5);
-  fingerprint_ = {{"model.width", "16"}};
-  EXPECT_THAT(Find("latest"),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("model.width"), HasSubstr("8"), HasSubstr("16"))));
-}
-
-TEST_F(FindStartTest, NewJobAmongOlderCheckpoints_IsRefused) {
-  Commit(5);
-  EXPECT_THAT(Find(""), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                 AllOf(HasSubstr(root_), HasSubstr("resume: latest"))));
-}
-
-TEST_F(FindStartTest, DeadAttempts_AreClearedUp) {
-  const std::string staging = StagingPath(root_, 5, "dead");
+TEST(CheckpointKeeperTest, StartIsSought_DeadAttemptsAreClearedUp) {
+  const std::string root =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("keeper-", getpid());
+  const std::string staging = StagingPath(root, 5, "dead");
   std::filesystem::create_directories(staging);
-  ASSERT_THAT(Find("latest"), IsOk());
+  EXPECT_THAT(SweepAndFindStart(RealFiles(), {.root = root, .resume = "latest"}), IsOk());
   EXPECT_FALSE(std::filesystem::exists(staging));
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace

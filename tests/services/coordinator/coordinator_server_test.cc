@@ -6,7 +6,10 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <filesystem>
+#include <future>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -59,9 +62,11 @@ class CoordinatorServerTest : public ::testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  absl::Status StartServer(HostPort listen = {"127.0.0.1", 0}) {
-    CoordinatorServerOptions options{.listen = listen, .state_file = directory_ / "state.sqlite"};
+  absl::Status StartServer(HostPort listen = {"127.0.0.1", 0},
+                           const std::string& state_file = "state.sqlite") {
+    CoordinatorServerOptions options{.listen = listen, .state_file = directory_ / state_file};
     options.limits.membership.heartbeat_timeout_ms = 1000;
+    options.log = log_;
     absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
         CoordinatorServer::Start(options, RealClock(), RealFiles());
     if (!server.ok()) {
@@ -100,10 +105,14 @@ class CoordinatorServerTest : public ::testing::Test {
     v1::WatchJobRequest request;
     request.set_job_id(job_id);
     request.set_after_sequence(after);
+    return Watch(request);
+  }
+  absl::StatusOr<std::vector<v1::JobEvent>> Watch(const v1::WatchJobRequest& request,
+                                                  absl::Duration timeout = kTimeout) {
     std::vector<v1::JobEvent> events;
     StreamCanceller canceller;
     const absl::Status status =
-        ReadStream("coordinator", *stub_, &v1::JobService::Stub::WatchJob, request, kTimeout,
+        ReadStream("coordinator", *stub_, &v1::JobService::Stub::WatchJob, request, timeout,
                    canceller, [&](const v1::JobEvent& event) {
                      events.push_back(event);
                      return true;
@@ -135,6 +144,7 @@ class CoordinatorServerTest : public ::testing::Test {
   }
 
   const std::filesystem::path directory_;
+  std::function<void(const std::string&)> log_;
   HostPort address_;
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<v1::JobService::Stub> stub_;
@@ -341,10 +351,11 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot write its state file")));
   EXPECT_GE(later, step + 10) << "training goes on";
-  const absl::Time give_up = absl::Now() + kTimeout;
-  while (!CallJobs(&v1::JobService::Stub::SubmitJob, request).ok() && absl::Now() < give_up) {
-    absl::SleepFor(absl::Milliseconds(20));
-  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::ListJobsResponse jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 1) << "what was refused is not there: " << jobs.DebugString();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto taken,
+                                CallJobs(&v1::JobService::Stub::SubmitJob, request));
   v1::CancelJobRequest cancel;
   cancel.set_job_id(running);
   EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
@@ -352,6 +363,120 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   for (size_t i = 0; i < events.size(); ++i) {
     EXPECT_EQ(events[i].sequence(), static_cast<int64_t>(i) + 1) << "no event was lost";
   }
+  AwaitState(taken.job_id(), v1::JOB_STATE_SUCCEEDED);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 2);
+}
+
+// A question may be answered long after whoever asked it has gone.
+TEST_F(CoordinatorServerTest, LoopIsBusy_CallsThatGiveUpDoNoHarm) {
+  std::promise<void> blocked, gate;
+  std::atomic<bool> armed = true;
+  log_ = [&](const std::string&) {  // on the loop's thread
+    if (armed.exchange(false)) {
+      blocked.set_value();
+      gate.get_future().wait();
+    }
+  };
+  ASSERT_THAT(StartServer(), IsOk());
+  std::thread client([&] { Submit(TestJob(10, 1)); });
+  blocked.get_future().wait();
+  constexpr absl::Duration kSoon = absl::Milliseconds(50);
+  for (int i = 0; i < 20; ++i) {
+    v1::GetTimelineRequest timeline;
+    timeline.set_job_id(std::string(40 + i, 'x'));  // too long to lie within the string itself
+    v1::WatchJobRequest watch;
+    watch.set_job_id(timeline.job_id());
+    const auto gave_up = StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(""));
+    EXPECT_THAT(
+        Call("coordinator", *stub_, &v1::JobService::Stub::GetTimeline, timeline, kSoon).status(),
+        gave_up);
+    EXPECT_THAT(Watch(watch, kSoon).status(), gave_up);
+  }
+  absl::SleepFor(absl::Milliseconds(200));  // until the server has dropped the calls too
+  gate.set_value();
+  client.join();
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()), IsOk());
+}
+
+TEST_F(CoordinatorServerTest, PastOnly_EndsWithTheLastEventThereIs) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  v1::WatchJobRequest request;
+  request.set_job_id(Submit(TestJob(100'000, 1)));
+  request.set_past_only(true);
+  AwaitStep(request.job_id(), 600);  // more than one page
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto past, Watch(request));
+  ASSERT_GT(past.size(), 600u);
+  for (size_t i = 0; i < past.size(); ++i) {
+    EXPECT_EQ(past[i].sequence(), static_cast<int64_t>(i) + 1);
+  }
+  EXPECT_EQ(GetJob(request.job_id())->summary().state(), v1::JOB_STATE_RUNNING);
+  // A job that waits has a past too, and none beyond its last event.
+  request.set_job_id(Submit(TestJob(10, 1)));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto waits, Watch(request));
+  ASSERT_FALSE(waits.empty());
+  request.set_after_sequence(waits.back().sequence());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto none, Watch(request));
+  EXPECT_TRUE(none.empty());
+}
+
+// More questions for timelines than there are handlers, while a worker does not answer: heartbeats
+// must still get through.
+TEST_F(CoordinatorServerTest, TimelinesThatDoNotCome_KeepNobodyWaiting) {
+  ASSERT_THAT(StartServer(), IsOk());
+  std::promise<void> gate;
+  AddWorker({.name = "w0", .timeline_gate = gate.get_future().share()});
+  const std::string job_id = Submit(TestJob(100'000, 1));
+  AwaitState(job_id, v1::JOB_STATE_RUNNING);
+  std::vector<std::thread> clients;
+  std::atomic<int> answered = 0;
+  for (int i = 0; i < 2 * rpc_limits::kHandlerThreads; ++i) {
+    clients.emplace_back([&] {
+      v1::GetTimelineRequest request;
+      request.set_job_id(job_id);
+      answered += CallJobs(&v1::JobService::Stub::GetTimeline, request).ok() ? 1 : 0;
+    });
+  }
+  absl::SleepFor(absl::Milliseconds(2500));  // longer than a worker may be silent
+  EXPECT_EQ(GetJob(job_id)->summary().state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(answered, 0);
+  gate.set_value();
+  for (std::thread& client : clients) {
+    client.join();
+  }
+  EXPECT_EQ(answered, 2 * rpc_limits::kHandlerThreads);
+}
+
+TEST_F(CoordinatorServerTest, CheckpointDirectoryOfAnotherCoordinator_IsRefusedUntilItIsFree) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  v1::JobSpec spec = TestJob(100'000, 1);
+  spec.mutable_checkpoint()->set_directory(directory_ / "ckpt");
+  const std::string running = Submit(spec);
+  AwaitState(running, v1::JOB_STATE_RUNNING);
+  const std::unique_ptr<v1::JobService::Stub> first = std::move(stub_);
+  const std::unique_ptr<CoordinatorServer> first_server = std::move(server_);
+
+  ASSERT_THAT(StartServer({"127.0.0.1", 0}, "other.sqlite"), IsOk());
+  AddWorker({.name = "w1"});
+  spec.mutable_training()->set_steps(5);
+  spec.mutable_checkpoint()->set_directory(directory_ / "x" / ".." / "ckpt" / "");
+  EXPECT_THAT(AwaitState(Submit(spec), v1::JOB_STATE_FAILED).summary().error(),
+              AllOf(StartsWith("cannot start: checkpoint.directory: "), HasSubstr("ckpt"),
+                    HasSubstr(absl::StrCat("is in use by process ", getpid()))));
+
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(running);
+  ASSERT_THAT(Call("first", *first, &v1::JobService::Stub::CancelJob, cancel, kTimeout), IsOk());
+  v1::WatchJobRequest watch;
+  watch.set_job_id(running);
+  StreamCanceller canceller;
+  ASSERT_THAT(ReadStream("first", *first, &v1::JobService::Stub::WatchJob, watch, kTimeout,
+                         canceller, [](const v1::JobEvent&) { return true; }),
+              IsOk());
+  AwaitState(Submit(spec), v1::JOB_STATE_SUCCEEDED);
 }
 
 TEST_F(CoordinatorServerTest, Drain_CutsTheRunningJobAndRefusesNewOnes) {
@@ -395,7 +520,7 @@ TEST_F(CoordinatorServerTest, EveryCallTwice_HasTheEffectOfOnce) {
   report.set_worker("w0");
   report.set_incarnation(4711);
   report.set_job_id(job_id);
-  report.set_epoch(1);
+  report.set_epoch(worker.epoch());
   report.set_first_sequence(0);
   report.add_events()->mutable_run_failed()->set_message("an old event comes again");
   PENSTOCK_ASSERT_OK_AND_ASSIGN(

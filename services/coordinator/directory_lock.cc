@@ -1,0 +1,72 @@
+#include "services/coordinator/directory_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "base/files.h"
+#include "base/utf8.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kHolderBytesMax = 300;
+
+// "process 4711 on node1": what the holder writes into the file, for whoever finds it locked.
+std::string NameOfThisProcess() {
+  char host[256] = {};
+  const bool named = gethostname(host, sizeof(host) - 1) == 0;
+  return absl::StrCat("process ", getpid(), named ? " on " : "", host);
+}
+
+std::string ReadHolder(int file) {
+  char text[kHolderBytesMax];
+  const ssize_t size = pread(file, text, sizeof(text), 0);
+  return size <= 0 ? "another process" : CleanUtf8(absl::string_view(text, size), kHolderBytesMax);
+}
+
+absl::Status LockError(int error, int file, const std::string& directory) {
+  switch (error) {
+    case EWOULDBLOCK:
+      return absl::FailedPreconditionError(
+          absl::StrCat("checkpoint.directory: ", directory, " is in use by ", ReadHolder(file),
+                       ", a coordinator or `penstock train` that writes checkpoints there; wait "
+                       "for its job to end, or name another directory"));
+    case ENOSYS:
+    case EOPNOTSUPP:
+    case ENOLCK:
+      return absl::UnimplementedError(
+          absl::StrCat("checkpoint.directory: ", directory,
+                       " is on a file system without locks, so take care that no other "
+                       "coordinator and no `penstock train` writes there"));
+    default:
+      return absl::ErrnoToStatus(error, absl::StrCat("cannot lock ", directory));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<DirectoryLock>> DirectoryLock::Take(const std::string& directory) {
+  const std::string path = JoinPath(directory, kFileName);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  }
+  std::shared_ptr<DirectoryLock> lock(new DirectoryLock(file));
+  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+    return LockError(errno, file, directory);
+  }
+  // For people only, so a full disk does not matter.
+  const std::string holder = NameOfThisProcess();
+  if (ftruncate(file, 0) == 0) {
+    (void)!pwrite(file, holder.data(), holder.size(), 0);
+  }
+  return lock;
+}
+
+DirectoryLock::~DirectoryLock() { close(file_); }
+
+}  // namespace penstock

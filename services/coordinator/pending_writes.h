@@ -1,0 +1,41 @@
+// PendingWrites: what has to go into the JobStore and is not there yet.
+//
+// Kept small while the store cannot be written, for hours perhaps: of each job one record and one
+// timeline, the latest, and kEventsMax events. Beyond that the oldest events go, but never a change of
+// a job's state, of which there are few.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "coordinator/effects.h"
+#include "services/coordinator/job_store.h"
+
+namespace penstock {
+
+class PendingWrites {
+ public:
+  static constexpr size_t kEventsMax = 10'000;
+
+  void Add(SaveJob save);
+  void Add(PublishEvent event);
+  void AddTimeline(const std::string& job_id, v1::GetTimelineResponse timeline);
+
+  bool empty() const { return jobs_.empty() && events_.empty() && timelines_.empty(); }
+  // All of it. Valid until the next Add or Written.
+  std::vector<JobStore::Change> Changes() const;
+  // It is all in the store now. Returns the events, in the order they were added.
+  std::deque<PublishEvent> Written();
+
+ private:
+  std::map<std::string, SaveJob> jobs_;  // by job id
+  std::deque<PublishEvent> events_;
+  std::map<std::string, JobStore::Change::Timeline> timelines_;  // by job id
+};
+
+}  // namespace penstock

@@ -1,0 +1,100 @@
+#include "services/coordinator/directory_lock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "services/coordinator/checkpoint_keeper.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class DirectoryLockTest : public ::testing::Test {
+ protected:
+  DirectoryLockTest()
+      : directory_(std::filesystem::path(::testing::TempDir()) /
+                   absl::StrCat("lock-", getpid(), "-",
+                                ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::create_directories(directory_);
+  }
+  ~DirectoryLockTest() override { std::filesystem::remove_all(directory_); }
+
+  const std::string directory_;
+};
+
+TEST_F(DirectoryLockTest, Taken_IsRefusedNamingDirectoryAndHolder) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto lock, DirectoryLock::Take(directory_));
+  EXPECT_THAT(
+      DirectoryLock::Take(directory_).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr(directory_), HasSubstr(absl::StrCat("process ", getpid())))));
+  lock.reset();
+  EXPECT_THAT(DirectoryLock::Take(directory_).status(), IsOk());
+}
+
+TEST_F(DirectoryLockTest, Link_IsTheSameDirectory) {
+  const std::string link = directory_ + "-link";
+  std::filesystem::create_directory_symlink(directory_, link);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto lock, DirectoryLock::Take(directory_));
+  EXPECT_THAT(DirectoryLock::Take(link).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(link)));
+  std::filesystem::remove(link);
+}
+
+TEST_F(DirectoryLockTest, NoDirectory_IsAnErrorThatNamesIt) {
+  EXPECT_THAT(DirectoryLock::Take(directory_ + "/none").status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("/none")));
+}
+
+TEST_F(DirectoryLockTest, HolderIsKilled_FreesIt) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t holder = fork();
+  if (holder == 0) {
+    const auto lock = DirectoryLock::Take(directory_);
+    const char said = lock.ok() ? 'y' : 'n';
+    if (write(ready[1], &said, 1) == 1) {
+      pause();
+    }
+    _exit(1);
+  }
+  char said = 0;
+  ASSERT_EQ(read(ready[0], &said, 1), 1);
+  ASSERT_EQ(said, 'y');
+  EXPECT_THAT(
+      DirectoryLock::Take(directory_).status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(absl::StrCat("process ", holder))));
+  kill(holder, SIGKILL);
+  ASSERT_EQ(waitpid(holder, nullptr, 0), holder);
+  EXPECT_THAT(DirectoryLock::Take(directory_).status(), IsOk());
+  close(ready[0]);
+  close(ready[1]);
+}
+
+// What another process is writing is not swept away.
+TEST_F(DirectoryLockTest, DirectoryInUse_IsNotSweptByAStart) {
+  const StartQuery query{.root = directory_};
+  const std::string staging = StagingPath(directory_, 5, "writing");
+  DirectoryLease first, second;
+  ASSERT_THAT(ClaimAndFindStart(RealFiles(), query, first), IsOk());
+  std::filesystem::create_directories(staging);
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), query, second),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(directory_)));
+  EXPECT_EQ(second, nullptr);
+  EXPECT_TRUE(std::filesystem::exists(staging));
+  first.reset();
+  EXPECT_THAT(ClaimAndFindStart(RealFiles(), query, second), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(staging));
+}
+
+}  // namespace
+}  // namespace penstock
