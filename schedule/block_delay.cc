@@ -129,8 +129,10 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
 
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options) {
   if (method.synchronous) return BlockDelay();
+  ScheduleOptions in_slots = options;
+  in_slots.send_gradient_early = false;  // a slot has a whole backward
   const MicrobatchRange range = {0, 8 * int64_t{options.topology.stages()} + 2};
-  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, options, range));
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, in_slots, range));
   return PredictBlockDelay(schedule);
 }
 

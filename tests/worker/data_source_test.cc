@@ -190,7 +190,7 @@ TEST_F(TextData, Open_OverTheLimit_IsRefused) {
   TextOptions options = Options();
   options.size_bytes_max = 199;
   EXPECT_THAT(DataSource::OpenText(files_, options),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(kPath)));
+              StatusIs(absl::StatusCode::kOutOfRange, HasSubstr(kPath)));
 }
 
 }  // namespace
