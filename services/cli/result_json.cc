@@ -74,7 +74,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
       {"validation_loss", result.has_validation_loss() ? Json(result.validation_loss()) : Json()},
       {"weights_sha256", TextOrNull(result.weights_sha256())},
       {"bubble_ratio", result.bubble_ratio()},
-      {"block_delay", StatisticJson(result.block_delay())},
+      {"block_delay", result.has_block_delay() ? StatisticJson(result.block_delay()) : Json()},
       {"per_stage", per_stage},
       {"job_id", TextOrNull(job.summary().job_id())},
       {"state", JobStateName(job.summary().state())},
@@ -90,6 +90,9 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
     json["losses"] = losses;
   }
   json["prediction"] = options.prediction ? PredictionJson(*options.prediction) : Json();
+  const std::optional<BlockDelay>& measured = options.block_delay_measured;
+  json["block_delay_measured"] =
+      measured ? Json{{"max", measured->max}, {"mean", measured->mean}} : Json();
   return json;
 }
 

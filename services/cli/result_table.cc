@@ -66,9 +66,12 @@ std::string ResultText(const v1::GetJobResponse& job) {
   if (result.has_validation_loss()) {
     absl::StrAppendFormat(&text, ", validation %.4f", result.validation_loss());
   }
-  absl::StrAppendFormat(&text, ", bubble %s, block delay max %g, mean %.2f\n",
-                        FormatPercent(result.bubble_ratio()), result.block_delay().max(),
-                        result.block_delay().mean());
+  absl::StrAppend(&text, ", bubble ", FormatPercent(result.bubble_ratio()));
+  if (result.has_block_delay()) {
+    absl::StrAppendFormat(&text, ", block delay max %g, mean %.2f", result.block_delay().max(),
+                          result.block_delay().mean());
+  }
+  absl::StrAppend(&text, "\n");
   if (!result.weights_sha256().empty()) {
     absl::StrAppend(&text, "weights ", result.weights_sha256(), "\n");
   }

@@ -27,11 +27,11 @@ absl::Status NeitherMethodNorFile(const std::string& name) {
                                               : absl::StrCat("did you mean ", nearest, "?")));
 }
 
-absl::StatusOr<Schedule> LoadFile(const std::string& path) {
+absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kFileBytesMax));
   absl::StatusOr<Schedule> schedule = ParseSchedule(text);
   if (schedule.ok() && IsComputeOnly(*schedule)) {
-    schedule = CompleteSchedule(*std::move(schedule), {});
+    schedule = CompleteSchedule(*std::move(schedule), options);
   }
   if (!schedule.ok()) return Annotate(schedule.status(), path);
   return schedule;
@@ -52,11 +52,15 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
       ->capture_default_str();
+  app.add_flag("--send-early", source.send_early,
+               "Send a gradient on before that of the weights is computed (of a method, or a file "
+               "without messages)");
 }
 
 ScheduleOptions CatalogOptions(const ScheduleSource& source) {
   return {.topology = StraightPipeline(source.stages),
-          .microbatches_per_step = source.microbatches};
+          .microbatches_per_step = source.microbatches,
+          .send_gradient_early = source.send_early};
 }
 
 absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source) {
@@ -65,7 +69,9 @@ absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source) {
     return BuildSchedule(**method, CatalogOptions(source),
                          {.first = 0, .count = source.steps * source.microbatches});
   }
-  if (RealFiles().Exists(source.name)) return LoadFile(source.name);
+  if (RealFiles().Exists(source.name)) {
+    return LoadFile(source.name, {.send_gradient_early = source.send_early});
+  }
   return NeitherMethodNorFile(source.name);
 }
 

@@ -16,9 +16,10 @@ struct ScheduleSource {
   int32_t stages = 4;
   int64_t microbatches = 8;  // per step
   int64_t steps = 1;
+  bool send_early = false;  // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --microbatches and --steps.
+// Declares --stages, --microbatches, --steps and --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 
 // The options of a catalog schedule: a plain pipeline, no global norm.

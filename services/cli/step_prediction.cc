@@ -43,6 +43,15 @@ absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const T
                       *resolved.method, options);
 }
 
+std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
+                                               const Timeline& timeline) {
+  const int64_t first_microbatch = LastCutBeforeEnd(job) * job.result().microbatches();
+  const BlockDelay delay =
+      MeasureBlockDelay(After(timeline, first_microbatch), job.plan().stages_size());
+  if (delay.count == 0) return std::nullopt;
+  return delay;
+}
+
 nlohmann::ordered_json PredictionJson(const StepPrediction& prediction) {
   return {{"steps", prediction.steps_measured},
           {"measured_step_seconds", prediction.measured_step_s},

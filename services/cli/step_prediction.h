@@ -1,11 +1,14 @@
-// What the simulator, given the costs of the first half of a job's timeline, says of the second half.
+// What a job's timeline says: whether the simulator, given the costs of its first half, foretells the
+// second half, and the block delay.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "penstock/v1/cluster.pb.h"
+#include "schedule/block_delay.h"
 #include "schedule/prediction.h"
 #include "schedule/timeline.h"
 
@@ -14,6 +17,10 @@ namespace penstock {
 // Looks at the part of `timeline` after the job's last cut before its end.
 // Errors: FailedPrecondition if that has fewer than four whole steps.
 absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const Timeline& timeline);
+
+// The block delay in the same part; none if that has no microbatch with all its forwards.
+std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
+                                               const Timeline& timeline);
 
 // {"steps", "measured_step_seconds", "predicted_step_seconds", "error", "overhead_seconds"}.
 nlohmann::ordered_json PredictionJson(const StepPrediction& prediction);

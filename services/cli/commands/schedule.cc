@@ -32,6 +32,22 @@ struct VerifyOptions {
   bool json = false;
 };
 
+// What --expand writes must be short enough to be read again.
+absl::Status CheckExpansion(const Schedule& schedule, const ScheduleTextOptions& options) {
+  if (!options.expand) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
+  int64_t left = kScheduleTextActionsMax;
+  for (const Program& program : schedule.programs) {
+    if (program.size() > left) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--expand: the schedule has more than ", kScheduleTextActionsMax,
+                       " actions; write it without, or take fewer --steps"));
+    }
+    left -= program.size();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Show(const ShowOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
   if (options.drawing.any()) {
@@ -39,6 +55,7 @@ absl::Status Show(const ShowOptions& options, Console& console) {
                               Simulate(schedule, {}, {.timeline_spans_max = kSpansMax}));
     PENSTOCK_RETURN_IF_ERROR(Draw(result.timeline, schedule.name, options.drawing, console));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckExpansion(schedule, options.text));
   const std::string text = PrintSchedule(schedule, options.text);
   if (!options.output.empty()) {
     PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.output, text));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "services/cli/commands/commands.h"
@@ -41,11 +42,19 @@ void Print(const v1::GetJobResponse& job, const Timeline& timeline, const Option
            Console& console) {
   const absl::StatusOr<StepPrediction> found = PredictJob(job, timeline);
   const auto prediction = found.ok() ? std::optional(*found) : std::nullopt;
+  const std::optional<BlockDelay> measured = MeasureJobBlockDelay(job, timeline);
   if (options.json) {
-    PrintJson(ResultJson(job, {.losses = options.losses, .prediction = prediction}), console);
+    PrintJson(ResultJson(job, {.losses = options.losses,
+                               .prediction = prediction,
+                               .block_delay_measured = measured}),
+              console);
   } else if (job.result().steps() > 0) {
     console.out << "\n" << ResultText(job);
     if (prediction.has_value()) console.out << PredictionText(*prediction);
+    if (measured.has_value()) {
+      console.out << absl::StrFormat("block delay measured: max %d, mean %.2f\n", measured->max,
+                                     measured->mean);
+    }
   }
 }
 

@@ -54,6 +54,13 @@ TEST(SimulateTest, SynchronousMethods_UnitTimes_HaveTheKnownBubble) {
   }
 }
 
+TEST(SimulateTest, SendEarly_ShortensTheBubble) {
+  const std::vector<std::string> equal = {
+      "simulate", "--method",         "1f1b", "--stages",          "4", "--microbatches",
+      "8",        "--backward-input", "1",    "--backward-weight", "1", "--send-early"};
+  EXPECT_DOUBLE_EQ(RunJson(equal)["bubble_ratio"], 0.2);
+}
+
 TEST(SimulateTest, Drawings_AreWritten) {
   JobDirectory directory;
   const ProcessResult result =

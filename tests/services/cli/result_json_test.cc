@@ -103,6 +103,17 @@ TEST(ResultJsonTest, Prediction_IsAlwaysThere) {
   EXPECT_EQ(ResultJson(Job(), {.prediction = prediction})["prediction"]["steps"], 7);
 }
 
+TEST(ResultJsonTest, BlockDelay_IsNullWhereItIsNotKnown) {
+  v1::GetJobResponse job = Job();
+  EXPECT_EQ(ResultJson(job, {})["block_delay"]["max"], 3);
+  job.mutable_result()->clear_block_delay();
+  EXPECT_TRUE(ResultJson(job, {})["block_delay"].is_null());
+  EXPECT_TRUE(ResultJson(job, {})["block_delay_measured"].is_null());
+  const BlockDelay delay = {.max = 5, .mean = 2.5, .count = 8};
+  EXPECT_EQ(ResultJson(job, {.block_delay_measured = delay})["block_delay_measured"],
+            (nlohmann::ordered_json{{"max", 5}, {"mean", 2.5}}));
+}
+
 TEST(ResultJsonTest, Losses_OnlyWhenAskedFor) {
   EXPECT_FALSE(ResultJson(Job(), {}).contains("losses"));
 }

@@ -92,13 +92,28 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
   const Json json = RunJson(job_.Train({"--workers", "2", "--method", "pipedream"}));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_EQ(keys, (std::vector<std::string>{
-                      "job",         "method",          "stages",         "microbatches",
-                      "steps",       "tokens",          "wall_seconds",   "tokens_per_second",
-                      "train_loss",  "validation_loss", "weights_sha256", "bubble_ratio",
-                      "block_delay", "per_stage",       "job_id",         "state",
-                      "error",       "checkpoint",      "validations",    "extra_cuts",
-                      "prediction"}));
+  EXPECT_EQ(keys, (std::vector<std::string>{"job",
+                                            "method",
+                                            "stages",
+                                            "microbatches",
+                                            "steps",
+                                            "tokens",
+                                            "wall_seconds",
+                                            "tokens_per_second",
+                                            "train_loss",
+                                            "validation_loss",
+                                            "weights_sha256",
+                                            "bubble_ratio",
+                                            "block_delay",
+                                            "per_stage",
+                                            "job_id",
+                                            "state",
+                                            "error",
+                                            "checkpoint",
+                                            "validations",
+                                            "extra_cuts",
+                                            "prediction",
+                                            "block_delay_measured"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);
@@ -131,6 +146,18 @@ TEST_F(TrainTest, Timeline_WritesPictureAndTrace) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_GT(std::filesystem::file_size(job_.path("steps.svg")), 1000u);
   EXPECT_GT(std::filesystem::file_size(job_.path("steps.trace.json")), 1000u);
+}
+
+TEST_F(TrainTest, Timeline_TellsTheMeasuredBlockDelay) {
+  const std::vector<std::string> flags = {"--workers", "2", "--timeline", job_.path("steps")};
+  EXPECT_EQ(RunJson(job_.Train(flags))["block_delay_measured"], (Json{{"max", 0}, {"mean", 0.0}}));
+  std::vector<std::string> asynchronous = flags;
+  asynchronous.insert(asynchronous.end(), {"--method", "pipedream"});
+  const Json measured = RunJson(job_.Train(asynchronous))["block_delay_measured"];
+  // floor(S^2 - S/2) = 3 for S = 2, give or take a neighbour's jitter.
+  EXPECT_GE(measured["max"], 1);
+  EXPECT_LE(measured["max"], 3 + 2 * 2);
+  EXPECT_GT(measured["mean"], 0.0);
 }
 
 TEST_F(TrainTest, Timeline_ThatCannotBeWrittenInTheEnd_DoesNotCostTheResult) {
