@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "job/fingerprint.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
@@ -14,6 +15,8 @@
 
 namespace penstock {
 namespace {
+
+constexpr size_t kErrorBytesMax = 2000;  // of an event's text; it travels on in the job's record
 
 // The largest tensor that crosses a stage boundary.
 int64_t BoundaryBytes(const ResolvedJob& job) {
@@ -79,9 +82,9 @@ absl::Status TrainingRun::LoadCheckpoint() {
     return absl::OkStatus();
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(environment_.files, directory));
-  PENSTOCK_RETURN_IF_ERROR(Annotate(
-      CompareFingerprints(manifest.fingerprint, FingerprintOf(request_.spec(), plan_.job)),
-      absl::string_view(directory)));
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(CompareFingerprints(manifest.fingerprint, FingerprintOf(request_.spec(), plan_.job)),
+               absl::string_view(directory)));
   if (manifest.step != plan_.first_step) {
     return absl::InvalidArgumentError(absl::StrCat(directory, ": is of step ", manifest.step,
                                                    ", but the run goes on after step ",
@@ -276,7 +279,7 @@ void TrainingRun::ReportSave(int64_t step, const absl::StatusOr<std::vector<Save
     v1::SaveFailed& failed = *event.mutable_save_failed();
     failed.set_step(step);
     failed.set_code(layers.status().raw_code());
-    failed.set_message(std::string(layers.status().message()));
+    failed.set_message(CleanUtf8(layers.status().message(), kErrorBytesMax));
     Emit(std::move(event));
     return;
   }
@@ -305,7 +308,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
   } else {
     v1::RunFailed& failed = *event.mutable_run_failed();
     failed.set_code(step.status().raw_code());
-    failed.set_message(std::string(step.status().message()));
+    failed.set_message(CleanUtf8(step.status().message(), kErrorBytesMax));
     const std::optional<WorkerId> peer = executor_->failed_peer();
     if (peer.has_value() && !stopped_) failed.set_peer(plan_.workers[peer->value]);
   }

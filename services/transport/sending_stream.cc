@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/status.h"
 
@@ -162,7 +163,7 @@ void SendingStream::WriteEnd(const absl::Status& reason) {
   header.kind = FrameKind::kEnd;
   header.key = options_.key;
   header.value = reason.raw_code();
-  const std::string text(reason.message().substr(0, kTextBytesMax));
+  const std::string text = CleanUtf8(reason.message(), kTextBytesMax);
   can_write_ = false;
   writing_ = true;
   stream_->WriteLast(MakeTextFrame(header, text), grpc::WriteOptions(), Begin(written_tag_));

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 
 namespace penstock {
 namespace {
@@ -58,7 +59,10 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
   app.add_option("--advertise", flags.advertise,
                  "HOST:PORT under which others reach this worker (default: where it listens)");
-  app.add_option("--name", flags.name, "name of this worker, unique in the cluster");
+  app.add_option("--name", flags.name, "name of this worker, unique in the cluster")
+      ->check([](const std::string& name) {
+        return FindInvalidUtf8(name) == absl::string_view::npos ? "" : "is not UTF-8 text";
+      });
   app.add_option("--data-root", flags.data_root, "directory that relative data paths start from");
   app.add_option("--threads", flags.threads,
                  "most threads that a job's training.threads may ask for")

@@ -200,7 +200,8 @@ TEST_F(Resume, WithAnotherMethod_Trains) {
 
 TEST_F(Resume, DiskFull_IsReportedAndTrainingGoesOn) {
   const v1::JobSpec spec = Job("1f1b");
-  files_.FailFrom(0, absl::ResourceExhaustedError("no space left on device"));
+  // The system's words come in any encoding; an event's text is UTF-8.
+  files_.FailFrom(0, absl::ResourceExhaustedError("no space left on \xFF"));
   TestCluster cluster({.spec = spec, .layers = EvenSplit(kLayers, 2)}, files_);
   ASSERT_THAT(cluster.prepared(), IsOk());
   cluster.Start();
@@ -212,7 +213,7 @@ TEST_F(Resume, DiskFull_IsReportedAndTrainingGoesOn) {
       EXPECT_FALSE(event.has_layers_saved());
       if (!event.has_save_failed()) continue;
       ++failed;
-      EXPECT_THAT(event.save_failed().message(), HasSubstr("no space left"));
+      EXPECT_THAT(event.save_failed().message(), HasSubstr("no space left on \uFFFD"));
       EXPECT_EQ(event.save_failed().code(), 8);
     }
     EXPECT_EQ(failed, 2);  // after steps 2 and 4

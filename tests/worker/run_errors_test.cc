@@ -209,7 +209,7 @@ TEST_F(RunErrors, Stop_InMidRun_AbortsAllWithTheReason) {
   ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 3)};
   options.on_event = [&](int, const v1::RunEvent& event) {
     if (!event.has_step_done() || stopped.exchange(true)) return;
-    for (int w = 0; w < 3; ++w) cluster->run(w).Stop("the user cancelled");
+    for (int w = 0; w < 3; ++w) cluster->run(w).Stop("the user cancelled \xFF");
   };
   TestCluster made(options, files_);
   cluster = &made;
@@ -220,6 +220,7 @@ TEST_F(RunErrors, Stop_InMidRun_AbortsAllWithTheReason) {
   }
   // The first that was stopped blames nobody.
   EXPECT_TRUE(made.events(0).back().run_failed().peer().empty());
+  EXPECT_THAT(made.events(0).back().run_failed().message(), HasSubstr("cancelled \uFFFD"));
 }
 
 // Nobody sends a single worker anything that could end its wait.

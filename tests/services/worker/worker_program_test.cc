@@ -185,8 +185,8 @@ TEST(WorkerProgram, OccupiedPorts_ExitTwoAndSayWhich) {
 
 TEST(WorkerProgram, BadUsage_ExitsTwoAndNamesTheFlag) {
   const std::vector<std::vector<std::string>> bad = {
-      {"--listen", "nonsense"}, {"--threads", "0"},        {"--device", "tpu"},
-      {"--unknown", "1"},       {"--listen", "0.0.0.0:0"}, {"--log-level", "loud"}};
+      {"--listen", "nonsense"},  {"--threads", "0"},      {"--device", "tpu"}, {"--unknown", "1"},
+      {"--listen", "0.0.0.0:0"}, {"--log-level", "loud"}, {"--name", "a\xFF"}};
   for (const auto& flags : bad) {
     Process worker(flags);
     EXPECT_EQ(worker.Wait(), 2) << flags[0];
