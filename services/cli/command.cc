@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "job/suggest.h"
 #include "services/cli/help.h"
 
@@ -97,6 +99,17 @@ void DeclareAll(absl::Span<const Command> commands, CLI::App& app,
   }
 }
 
+// Arguments become texts of messages, which must be UTF-8.
+absl::Status CheckArguments(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (FindInvalidUtf8(argv[i]) != absl::string_view::npos) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("argument ", i, ", \"", absl::CHexEscape(argv[i]), "\", is not UTF-8 text"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 int RunCommandLine(absl::Span<const Command> commands, int argc, const char* const* argv,
@@ -108,10 +121,12 @@ int RunCommandLine(absl::Span<const Command> commands, int argc, const char* con
     console.err << app.help();
     return kExitBadInput;
   }
-  const absl::Status named = CheckCommandName(commands, argv[1]);
-  if (!named.ok()) {
-    console.err << "penstock: " << named.message() << "\n";
-    return kExitBadInput;
+  for (const absl::Status& status :
+       {CheckArguments(argc, argv), CheckCommandName(commands, argv[1])}) {
+    if (!status.ok()) {
+      console.err << "penstock: " << status.message() << "\n";
+      return kExitBadInput;
+    }
   }
   try {
     app.parse(argc, argv);

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -87,6 +86,17 @@ absl::Status CoordinatorClient::WatchJob(const std::string& job_id, int64_t afte
                     canceller, on_event);
 }
 
+absl::Status CoordinatorClient::ReadPast(const std::string& job_id, int64_t after_sequence,
+                                         const std::function<bool(const v1::JobEvent&)>& on_event) {
+  v1::WatchJobRequest request;
+  request.set_job_id(job_id);
+  request.set_after_sequence(after_sequence);
+  request.set_past_only(true);
+  StreamCanceller canceller;
+  return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, request, kWatchTimeout,
+                    canceller, on_event);
+}
+
 absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
   const std::string said(status.message());
   switch (status.code()) {
@@ -118,16 +128,6 @@ absl::Status CoordinatorClient::ExplainUnknownJob(const std::string& job_id) {
                                           nearest.empty()
                                               ? "`penstock list` shows the jobs"
                                               : absl::StrCat("did you mean ", nearest, "?")));
-}
-
-bool HasEnded(v1::JobState state) {
-  return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||
-         state == v1::JOB_STATE_CANCELLED;
-}
-
-std::string StateName(v1::JobState state) {
-  const std::string name = v1::JobState_Name(state);
-  return absl::AsciiStrToLower(name.substr(std::string("JOB_STATE_").size()));
 }
 
 }  // namespace penstock

@@ -46,6 +46,9 @@ class CoordinatorClient {
   absl::Status WatchJob(const std::string& job_id, int64_t after_sequence,
                         StreamCanceller& canceller,
                         const std::function<bool(const v1::JobEvent&)>& on_event);
+  // The same for what has happened so far: returns after the last event there is.
+  absl::Status ReadPast(const std::string& job_id, int64_t after_sequence,
+                        const std::function<bool(const v1::JobEvent&)>& on_event);
 
  private:
   CoordinatorClient(std::string address, std::unique_ptr<v1::JobService::Stub> stub)
@@ -69,10 +72,5 @@ class CoordinatorClient {
   std::string peer_;
   std::unique_ptr<v1::JobService::Stub> stub_;
 };
-
-// Whether the job has ended, for better or worse.
-bool HasEnded(v1::JobState state);
-// "running", "succeeded", ...
-std::string StateName(v1::JobState state);
 
 }  // namespace penstock

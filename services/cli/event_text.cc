@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
@@ -33,7 +34,7 @@ std::string PlanText(const v1::Plan& plan) {
 }
 
 std::string StateText(const v1::JobSummary& job) {
-  std::string text = StateName(job.state());
+  std::string text = JobStateName(job.state());
   for (const std::string& cause : {job.error(), job.reason()}) {
     if (!cause.empty()) absl::StrAppend(&text, ": ", cause);
   }

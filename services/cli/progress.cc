@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/text.h"
 
@@ -79,7 +80,7 @@ std::optional<double> Progress::remaining_seconds() const {
 }
 
 std::vector<std::string> Progress::Facts() const {
-  if (recent_.empty()) return {StateName(state_)};
+  if (recent_.empty()) return {JobStateName(state_)};
   std::vector<std::string> facts = {absl::StrFormat("loss %.4f", loss_)};
   if (validation_loss_) facts.push_back(absl::StrFormat("validation %.4f", *validation_loss_));
   if (tokens_per_second() > 0) {

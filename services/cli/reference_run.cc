@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "compute/backend.h"
 #include "coordinator/assign.h"
+#include "coordinator/run_progress.h"
 #include "job/resolve.h"
 #include "services/cli/progress.h"
 #include "services/cli/progress_display.h"
@@ -17,8 +18,6 @@
 
 namespace penstock {
 namespace {
-
-constexpr size_t kTrainLossSteps = 10;  // the result's train_loss is a mean over the last ones
 
 // The layers of each stage, as a coordinator would split them.
 absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, const ResolvedJob& job) {
@@ -32,7 +31,7 @@ absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, const 
 }
 
 double MeanOfLastLosses(const std::vector<StepResult>& steps) {
-  const size_t count = std::min(steps.size(), kTrainLossSteps);
+  const size_t count = std::min(steps.size(), RunProgress::kTrainLossSteps);
   double sum = 0;
   for (size_t i = steps.size() - count; i < steps.size(); ++i) sum += steps[i].loss;
   return count == 0 ? 0 : sum / static_cast<double>(count);

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "coordinator/job_state.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
@@ -20,7 +21,7 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::CancelJobResponse response, client.CancelJob(options.job_id));
-  const std::string state = StateName(response.state());
+  const std::string state = JobStateName(response.state());
   if (options.json) {
     const nlohmann::ordered_json json = {{"job_id", options.job_id}, {"state", state}};
     PrintJson(json, console);

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "coordinator/job_state.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
@@ -49,7 +50,7 @@ absl::Status Run(const Options& options, Console& console) {
                {"DURATION", Table::Align::kRight},
                {"NOTE"}});
   for (const v1::JobSummary& job : list.jobs()) {
-    table.AddRow({job.job_id(), job.name(), job.method(), StateName(job.state()),
+    table.AddRow({job.job_id(), job.name(), job.method(), JobStateName(job.state()),
                   absl::StrCat(job.step(), "/", job.steps()), FormatUnixMs(job.submitted_unix_ms()),
                   DurationText(job), job.error().empty() ? job.reason() : job.error()});
   }

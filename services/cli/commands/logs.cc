@@ -15,8 +15,6 @@
 namespace penstock {
 namespace {
 
-// An ended or silent stream: without -f, this much silence means that the past has been told.
-constexpr absl::Duration kSilence = absl::Milliseconds(500);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
 
 struct Options {
@@ -34,17 +32,26 @@ void Print(const v1::JobEvent& event, const Options& options, Console& console) 
   }
 }
 
-absl::Status PrintPast(JobWatch& watch, const Options& options, Console& console) {
-  const int64_t now_unix_ms = absl::ToUnixMillis(absl::Now());
-  while (const std::optional<v1::JobEvent> event = watch.Next(kSilence)) {
-    if (event->unix_ms() > now_unix_ms) break;
-    Print(*event, options, console);
+// Errors: those of the stream; Cancelled if interrupted. What was printed by then is not all.
+absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const Options& options,
+                       Console& console) {
+  int64_t last_sequence = 0;
+  for (;;) {
+    const int64_t before = last_sequence;
+    const absl::Status status =
+        client.ReadPast(options.job_id, last_sequence, [&](const v1::JobEvent& event) {
+          last_sequence = event.sequence();
+          Print(event, options, console);
+          return interrupt.Count() == 0;
+        });
+    // A reader that takes its time, such as a pager, outlasts one call.
+    if (!absl::IsDeadlineExceeded(status) || last_sequence == before) return status;
   }
-  return watch.Done() ? watch.status() : absl::OkStatus();
 }
 
-absl::Status PrintAll(JobWatch& watch, Interrupt& interrupt, const Options& options,
+absl::Status PrintAll(CoordinatorClient& client, Interrupt& interrupt, const Options& options,
                       Console& console) {
+  JobWatch watch(client, options.job_id);
   while (!watch.Done()) {
     if (const std::optional<v1::JobEvent> event = watch.Next(kTick)) {
       Print(*event, options, console);
@@ -63,9 +70,8 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_RETURN_IF_ERROR(client.GetJob(options.job_id).status());  // a clear error if unknown
-  JobWatch watch(client, options.job_id);
-  if (!options.follow) return PrintPast(watch, options, console);
-  PENSTOCK_RETURN_IF_ERROR(PrintAll(watch, interrupt, options, console));
+  if (!options.follow) return PrintPast(client, interrupt, options, console);
+  PENSTOCK_RETURN_IF_ERROR(PrintAll(client, interrupt, options, console));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job, client.GetJob(options.job_id));
   return StatusOfEnd(job);
 }

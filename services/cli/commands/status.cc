@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/job_state.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
@@ -57,8 +58,9 @@ absl::Status Run(const Options& options, Console& console) {
     return absl::OkStatus();
   }
   const v1::JobSummary& summary = job.summary();
-  console.out << summary.job_id() << " (" << summary.name() << ") is " << StateName(summary.state())
-              << ", step " << summary.step() << " of " << summary.steps() << "\n"
+  console.out << summary.job_id() << " (" << summary.name() << ") is "
+              << JobStateName(summary.state()) << ", step " << summary.step() << " of "
+              << summary.steps() << "\n"
               << "submitted " << FormatUnixMs(summary.submitted_unix_ms()) << ", started "
               << FormatUnixMs(summary.started_unix_ms()) << ", ended "
               << FormatUnixMs(summary.ended_unix_ms()) << "\n";

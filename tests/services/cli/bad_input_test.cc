@@ -59,6 +59,7 @@ TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
 }
 
 TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
+  ExpectRefused({penstock, "logs", "a\xFF"}, "argument 2, \"a\\xff\", is not UTF-8 text");
   ExpectRefused({Program("penstock"), "train", job_.path("none.yaml")}, "none.yaml");
   job_.EditJob("steps: 6", "stepz: 6");
   ExpectTrainRefused({}, "job.yaml:7:3: training.stepz: unknown key; did you mean steps?");
