@@ -54,12 +54,12 @@ TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
   ExpectRefused({penstock, "list", "--coordinator", "nowhere"}, "HOST:PORT");
   ExpectRefused({penstock, "schedule", "verify", "/no/such/file"}, "neither a method nor a file");
   ExpectRefused({penstock, "compare", job_.job()}, "job.yaml");
+  ExpectRefused({penstock, "logs", "a\xFF"}, "argument 2, \"a\\xff\", is not UTF-8 text");
   ExpectRefused({penstock, "generate", "/no/such/checkpoint"}, "/no/such/checkpoint");
   ExpectRefused({penstock, "export", job_.path(), "-o", job_.path("out")}, job_.path());
 }
 
 TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
-  ExpectRefused({penstock, "logs", "a\xFF"}, "argument 2, \"a\\xff\", is not UTF-8 text");
   ExpectRefused({Program("penstock"), "train", job_.path("none.yaml")}, "none.yaml");
   job_.EditJob("steps: 6", "stepz: 6");
   ExpectTrainRefused({}, "job.yaml:7:3: training.stepz: unknown key; did you mean steps?");
