@@ -45,9 +45,10 @@ absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const T
 
 std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
                                                const Timeline& timeline) {
-  const int64_t first_microbatch = LastCutBeforeEnd(job) * job.result().microbatches();
-  const BlockDelay delay =
-      MeasureBlockDelay(After(timeline, first_microbatch), job.plan().stages_size());
+  const absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.spec());
+  if (!resolved.ok()) return std::nullopt;
+  const BlockDelay delay = MeasureBlockDelay(
+      After(timeline, LastCutBeforeEnd(job) * resolved->microbatches), job.plan().stages_size());
   if (delay.count == 0) return std::nullopt;
   return delay;
 }

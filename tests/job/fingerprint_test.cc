@@ -1,0 +1,53 @@
+#include "job/fingerprint.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/job/jobs.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+Fingerprint After(const std::function<void(v1::JobSpec&)>& change) {
+  v1::JobSpec spec = GoodJob();
+  change(spec);
+  const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+  EXPECT_THAT(job, IsOk());
+  return job.ok() ? FingerprintOf(spec, *job) : Fingerprint();
+}
+
+TEST(FingerprintOf, WhatGivesStoredNumbersTheirMeaning_IsAPartOfIt) {
+  const Fingerprint good = After([](v1::JobSpec&) {});
+  const std::function<void(v1::JobSpec&)> changes[] = {
+      [](v1::JobSpec& spec) { spec.mutable_model()->mutable_gpt()->set_layers(7); },
+      [](v1::JobSpec& spec) { spec.mutable_training()->set_batch(64); },
+      [](v1::JobSpec& spec) { spec.mutable_training()->set_seed(2); },
+      [](v1::JobSpec& spec) {
+        spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1);
+      },
+      [](v1::JobSpec& spec) {
+        spec.mutable_data()->mutable_text()->set_sha256(std::string(64, 'a'));
+      },
+      [](v1::JobSpec& spec) {
+        spec.mutable_data()->mutable_text()->set_validation_fraction(0.25);
+      }};
+  for (size_t i = 0; i < std::size(changes); ++i) {
+    EXPECT_NE(After(changes[i]), good) << "change " << i;
+  }
+}
+
+TEST(FingerprintOf, WhatAResumedJobMayChange_IsNot) {
+  const Fingerprint good = After([](v1::JobSpec&) {});
+  EXPECT_EQ(After([](v1::JobSpec& spec) {
+              spec.mutable_pipeline()->set_method("gpipe");
+              spec.mutable_pipeline()->set_stages(2);
+              spec.mutable_training()->set_steps(1000);
+              spec.mutable_training()->set_microbatches(16);
+            }),
+            good);
+}
+
+}  // namespace
+}  // namespace penstock
