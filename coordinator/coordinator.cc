@@ -264,9 +264,9 @@ void Coordinator::OnStartFound(const std::string& job_id, const absl::StatusOr<F
 }
 
 void Coordinator::OnCommitted(const std::string& job_id, int64_t step,
-                              const absl::StatusOr<std::string>& directory, Now now) {
+                              const absl::StatusOr<CommittedCheckpoint>& committed, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnCommitted(step, directory, now);
+    run->OnCommitted(step, committed, now);
     Settle(now);
   }
 }

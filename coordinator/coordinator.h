@@ -90,7 +90,7 @@ class Coordinator {
   void OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
                     DirectoryLease lease, Now now);
   void OnCommitted(const std::string& job_id, int64_t step,
-                   const absl::StatusOr<std::string>& directory, Now now);
+                   const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
   void OnTimelineGathered(const std::string& job_id, Now now);
 
   // ---- Time.

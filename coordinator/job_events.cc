@@ -83,7 +83,9 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.method = spec().pipeline().method();
   manifest.epoch = epoch_;
   manifest.step = complete->step;
-  manifest.updates = complete->step * (job_.method->synchronous ? 1 : job_.microbatches);
+  // Counted from the start, for earlier runs may have had another method or other microbatches.
+  const int64_t updates_per_step = job_.method->synchronous ? 1 : job_.microbatches;
+  manifest.updates = start_.updates + (complete->step - start_.step) * updates_per_step;
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.fingerprint = FingerprintOf(spec(), job_);
   RunProgress digests(/*first_step=*/0, /*stages=*/0);
@@ -104,18 +106,22 @@ void JobRun::OnSaveFailed(int32_t worker_index, const v1::SaveFailed& failed, No
   }
 }
 
-void JobRun::OnCommitted(int64_t step, const absl::StatusOr<std::string>& directory, Now now) {
-  if (!directory.ok()) {
+void JobRun::OnCommitted(int64_t step, const absl::StatusOr<CommittedCheckpoint>& committed,
+                         Now now) {
+  if (!committed.ok()) {
     checkpoints_.Failed(step);
-    NoteSaveError(step, std::string(directory.status().message()), now);
+    NoteSaveError(step, std::string(committed.status().message()), now);
   } else {
     checkpoints_.Committed(step);
     save_error_.clear();
-    record_.mutable_result()->set_checkpoint(*directory);
+    record_.mutable_result()->set_checkpoint(committed->directory);
     v1::JobEvent event;
     event.mutable_checkpoint_done()->set_step(step);
-    event.mutable_checkpoint_done()->set_directory(*directory);
+    event.mutable_checkpoint_done()->set_directory(committed->directory);
     Publish(std::move(event), now);
+    if (!committed->note.empty()) {
+      Log(CleanUtf8(committed->note, kTextBytesMax), now);
+    }
     Save();
   }
   EndIfAllDone(now);

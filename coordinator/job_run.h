@@ -100,7 +100,7 @@ class JobRun {
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
   void OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
                     Now now);
-  void OnCommitted(int64_t step, const absl::StatusOr<std::string>& directory, Now now);
+  void OnCommitted(int64_t step, const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
   void OnTimelineGathered(Now now);
   // Ends the job as soon as it can be done without losing a step. Without effect once it is
   // terminal or draining.

@@ -77,9 +77,12 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   if (workers.size() <= kBlockDelayStagesMax) {
     const ScheduleOptions options =
         ScheduleOptionsOf(job_, StraightPipeline(static_cast<int32_t>(workers.size())));
-    PENSTOCK_ASSIGN_OR_RETURN(const BlockDelay delay, PredictBlockDelay(*job_.method, options));
-    result.mutable_block_delay()->set_max(static_cast<double>(delay.max));
-    result.mutable_block_delay()->set_mean(delay.mean);
+    // A statistic: where it cannot be told, the job runs without.
+    const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options);
+    if (delay.ok()) {
+      result.mutable_block_delay()->set_max(static_cast<double>(delay->max));
+      result.mutable_block_delay()->set_mean(delay->mean);
+    }
   }
 
   v1::JobEvent event;

@@ -58,9 +58,9 @@ void CheckpointKeeper::Perform(const FindCheckpoint& find) {
 
 void CheckpointKeeper::Perform(const CommitStaged& commit) {
   const auto answer = [this, job_id = commit.job_id,
-                       step = commit.manifest.step](absl::StatusOr<std::string> directory) {
-    loop_.Post([job_id, step, directory = std::move(directory)](Coordinator& coordinator, Now now) {
-      coordinator.OnCommitted(job_id, step, directory, now);
+                       step = commit.manifest.step](absl::StatusOr<CommittedCheckpoint> committed) {
+    loop_.Post([job_id, step, committed = std::move(committed)](Coordinator& coordinator, Now now) {
+      coordinator.OnCommitted(job_id, step, committed, now);
     });
   };
   if (!tasks_.Submit([this, commit, answer] {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "tests/coordinator/simulated_cluster.h"
@@ -169,6 +171,23 @@ TEST(Resume, CheckpointAtTheEnd_SucceedsWithoutTraining) {
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-10");
+}
+
+TEST(Checkpoint, OlderOnesCannotBeRemoved_IsLoggedAndNoFailure) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  cluster.commit_note = "step-4 is saved, but what is older stays: not yours";
+  v1::JobSpec spec = SmallJob(4, 2);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  spec.mutable_checkpoint()->set_every_steps(4);
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().checkpoint(), "/ckpt/step-4");
+  const std::vector<v1::JobEvent>& events = cluster.Events(job);
+  EXPECT_TRUE(std::any_of(events.begin(), events.end(), [&](const v1::JobEvent& event) {
+    return event.log() == cluster.commit_note;
+  }));
 }
 
 TEST(Checkpoint, LastOneCannotBeSaved_FailsTheJobAndSaysThatTrainingIsComplete) {

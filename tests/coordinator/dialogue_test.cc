@@ -119,8 +119,12 @@ TEST(Dialogue, SecondJob_WaitsForWorkersAndThenRuns) {
 TEST(Dialogue, Resume_GoesOnAfterTheCheckpoint) {
   SimulatedCluster cluster({.workers = 2});
   cluster.RunFor(10);
-  cluster.found_start =
-      FoundStart{"/ckpt/step-2", 2, {1}, {"passed over /ckpt/step-3: layer 0 is damaged"}};
+  // The steps before were made by a method that updates several times in a step.
+  cluster.found_start = FoundStart{.checkpoint = "/ckpt/step-2",
+                                   .step = 2,
+                                   .updates = 16,
+                                   .extra_cuts = {1},
+                                   .notes = {"passed over /ckpt/step-3: layer 0 is damaged"}};
   v1::JobSpec spec = CheckpointedJob(4, 2);
   spec.mutable_checkpoint()->set_resume("latest");
   const std::string job = cluster.Submit(spec);
@@ -128,6 +132,7 @@ TEST(Dialogue, Resume_GoesOnAfterTheCheckpoint) {
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(cluster.Saved(job).result().tokens(), 2 * 128);
   EXPECT_EQ(cluster.commits().back().extra_cuts, std::vector<int64_t>{1});
+  EXPECT_EQ(cluster.commits().back().updates, 16 + 2);
   ExpectDialogue(cluster, "resumed");
 }
 

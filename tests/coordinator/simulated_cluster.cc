@@ -471,10 +471,12 @@ std::vector<std::string> SimulatedCluster::LeasedDirectories() const {
 void SimulatedCluster::Perform(const CommitStaged& commit) {
   Say(absl::StrCat("        -> commit checkpoint of step ", commit.manifest.step));
   After(options_.commit_ms, [this, commit, fails = Percent(options_.commit_failure_percent)] {
-    absl::StatusOr<std::string> result = absl::ResourceExhaustedError("disk full");
+    absl::StatusOr<CommittedCheckpoint> result = absl::ResourceExhaustedError("disk full");
     if (!fails) {
       commits_.push_back(commit.manifest);
-      result = absl::StrCat(commit.options.root, "/step-", commit.manifest.step);
+      result = CommittedCheckpoint{
+          .directory = absl::StrCat(commit.options.root, "/step-", commit.manifest.step),
+          .note = commit_note};
     }
     Tell([&] { coordinator_.OnCommitted(commit.job_id, commit.manifest.step, result, now()); });
   });

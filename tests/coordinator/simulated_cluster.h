@@ -58,6 +58,8 @@ class SimulatedCluster {
 
   // What FindCheckpoint finds.
   absl::StatusOr<FoundStart> found_start = FoundStart{};
+  // The note of every commit that succeeds.
+  std::string commit_note;
   // Whose checkpoint directory it is right now.
   std::vector<std::string> LeasedDirectories() const;
 
