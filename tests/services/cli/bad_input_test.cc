@@ -1,5 +1,6 @@
 // Bad input of every kind: exit code 2, one clear line, nothing left running.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -50,6 +51,10 @@ TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
   ExpectRefused({penstock, "simulate", "--method", "gpip"}, "did you mean gpipe?");
   ExpectRefused({penstock, "simulate", "--method", "1f1b", "--stages", "0"}, "--stages");
   ExpectRefused({penstock, "simulate", "--method", "1f1b", "--forward", "1,2"}, "--forward");
+  ExpectRefused({penstock, "simulate", "--method", "gpipe", "--microbatches", "1000000000"},
+                "a step of 1000000000 microbatches on 4 stages is too long");
+  ExpectRefused({penstock, "schedule", "show", "1f1b", "--expand", "--steps", "1000000000"},
+                "--expand: ");
   ExpectRefused({penstock, "simulate", "--method", "1f1b", "--forward", "-1"}, "forward");
   ExpectRefused({penstock, "list", "--coordinator", "nowhere"}, "HOST:PORT");
   ExpectRefused({penstock, "schedule", "verify", "/no/such/file"}, "neither a method nor a file");
@@ -71,6 +76,14 @@ TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
   job_.EditJob("microbatches: 5", "microbatches: 4");
   job_.EditJob("method: 1f1b", "method: 1f2b");
   ExpectTrainRefused({}, "1f2b");
+}
+
+TEST_F(BadInputTest, JobFile_ThatIsNone_IsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(job_.path("pipe").c_str(), 0600), 0);
+  ExpectRefused({Program("penstock"), "train", job_.path("pipe")}, "pipe or device");
+  ExpectRefused({Program("penstock"), "train", job_.path()}, "is a directory");
+  std::ofstream(job_.path("large.yaml")) << std::string((1 << 20) + 1, '#');
+  ExpectRefused({Program("penstock"), "train", job_.path("large.yaml")}, "more than the limit");
 }
 
 TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
