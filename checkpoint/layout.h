@@ -5,6 +5,7 @@
 //     layer-000-embedding.safetensors    weights, one file per layer: re-partitioning is choosing files
 //     optim-000-embedding.safetensors    optimizer state
 //   <root>/step-000000000200.tmp-<tag>/  being written, or left by an attempt that died
+//   <root>/.penstock.lock                locked by the coordinator whose job writes here
 //
 // Plain functions.
 #pragma once
