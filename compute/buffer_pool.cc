@@ -132,6 +132,8 @@ Buffer::~Buffer() {
 }
 
 void* Buffer::data() const { return block_ == nullptr ? nullptr : block_->data; }
+bool Buffer::shared() const { return block_ != nullptr && block_->references.load() > 1; }
+
 int64_t Buffer::size_bytes() const { return block_ == nullptr ? 0 : block_->size_bytes; }
 
 }  // namespace penstock

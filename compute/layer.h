@@ -63,6 +63,8 @@ struct Tape {
   Tensor input;        // [batch, time, width] f32, or token ids [batch, time] i32
   Tensor targets;      // [batch, time] i32, read by F of the head only
   Tensor grad_output;  // [batch, time, width] f32, empty for the head
+  float loss_scale =
+      1.0f;  // of this microbatch's mean loss in the update; read by I and W of the head
   Buffer stash;
   Buffer kept;
   Buffer weight_stash;
@@ -75,20 +77,20 @@ class Layer {
   virtual TapeNeeds tape_needs() const = 0;
 
   // Reads input (and targets), writes `output`: [batch, time, width] f32; for the head the mean loss of
-  // the microbatch, one f32. A head without targets computes no loss, only logits().
-  // Errors: InvalidArgument (a token outside the vocabulary).
+  // the microbatch, one f32.
+  // REQUIRES: token ids are inside the vocabulary.
   virtual absl::Status Forward(const PassContext& context, const WeightView& weights,
                                const Tape& tape, const Tensor& output) = 0;
 
-  // Where on the tape Forward of a head left its logits, [batch, time, vocabulary] f32; null for other
-  // layers. They are there until BackwardInput.
-  virtual const float* logits(const Tape& /*tape*/) const { return nullptr; }
+  // Of a head: reads input, writes `output`: [batch, time, vocabulary] f32. Uses tape.kept.
+  virtual absl::Status Logits(const WeightView& /*weights*/, const Tape& /*tape*/,
+                              const Tensor& /*output*/) {
+    return absl::UnimplementedError("only a head has logits");
+  }
 
   // Reads grad_output, writes `grad_input`, shaped as the input (empty for the embedding).
-  // `loss_scale` is read by the head: the factor of this microbatch's mean loss in the update.
   virtual absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
-                                     const Tape& tape, float loss_scale,
-                                     const Tensor& grad_input) = 0;
+                                     const Tape& tape, const Tensor& grad_input) = 0;
 
   // Adds the microbatch's gradients to `gradients`.
   virtual absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,

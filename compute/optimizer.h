@@ -8,8 +8,10 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "compute/update_constants.h"
 
 namespace penstock {
 
@@ -46,19 +48,39 @@ struct StepArguments {
   uint16_t* next_bf16 = nullptr;   // its bf16 mirror, or null
   const float* gradients = nullptr;
   absl::Span<float* const> state;  // by state slot, flat like the weights
-  float gradient_scale = 1.0f;     // multiplied into every gradient first (clipping)
+  // Multiplied into every gradient first (clipping): by slice.
+  absl::Span<const float> gradient_scales;
   double learning_rate = 0.0;
   int64_t update = 1;  // counts from 1; AdamW's bias correction
 };
 
+// Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
+absl::Span<const absl::string_view> StateNamesOf(const SgdConfig& config);
+absl::Span<const absl::string_view> StateNamesOf(const AdamWConfig& config);
+
+SgdConstants ConstantsOf(const SgdConfig& config, double learning_rate);
+AdamWConstants ConstantsOf(const AdamWConfig& config, double learning_rate, int64_t update);
+
+// Steps the slices it was made for; other parts of the arrays are neither read nor written.
+//
 // Thread safety: the thread that owns the back-end.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
   virtual absl::Span<const absl::string_view> state_names() const = 0;
-  // Steps the given slices; other parts of the arrays are neither read nor written.
-  virtual void Step(const StepArguments& arguments, absl::Span<const ParameterSlice> slices) = 0;
+  // Errors: those of the device.
+  virtual absl::Status Step(const StepArguments& arguments) = 0;
+};
+
+// Squared norms of the slices it was made for.
+//
+// Thread safety: the thread that owns the back-end.
+class SliceNorms {
+ public:
+  virtual ~SliceNorms() = default;
+  // squared_norms[slice] = sum of squares, in double, in a fixed order. Waits for the device.
+  // Errors: those of the device.
+  virtual absl::Status Measure(const float* values, absl::Span<double> squared_norms) = 0;
 };
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/tokens.h"
 
 namespace penstock {
 namespace {
@@ -57,7 +58,8 @@ Stage::Stage(Backend& backend, const Chain& chain, const StageOptions& options)
       has_embedding_(std::holds_alternative<EmbeddingLayer>(specs_.front().config)),
       has_head_(std::holds_alternative<HeadLayer>(specs_.back().config)),
       boundary_shape_{options.batch.batch, options.batch.time, chain.width},
-      token_shape_{options.batch.batch, options.batch.time} {}
+      token_shape_{options.batch.batch, options.batch.time},
+      vocabulary_(chain.vocabulary) {}
 
 Stage::~Stage() = default;
 
@@ -71,7 +73,16 @@ absl::Status Stage::Build() {
     needs_.push_back((*layer)->tape_needs());
     layers_.push_back(*std::move(layer));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, backend_.MakeOptimizer(options_.optimizer));
+  std::vector<ParameterSlice> slices;
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    const absl::Span<const ParameterSlice> of_layer = arena_.slices(layer);
+    slices.insert(slices.end(), of_layer.begin(), of_layer.end());
+    slice_layers_.insert(slice_layers_.end(), of_layer.size(), layer);
+  }
+  slice_norms_.resize(slices.size());
+  slice_scales_.resize(slices.size());
+  PENSTOCK_ASSIGN_OR_RETURN(optimizer_, backend_.MakeOptimizer(options_.optimizer, slices));
+  PENSTOCK_ASSIGN_OR_RETURN(norms_, backend_.MakeSliceNorms(slices));
   return absl::OkStatus();
 }
 
@@ -91,7 +102,6 @@ absl::Status Stage::AllocateArrays() {
     optimizer_arrays_.push_back(array);
     optimizer_state_.push_back(std::move(state));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(loss_, AcquireTensor({1}));
   in_flight_.resize(options_.microbatches_in_flight_max);
   for (InFlight& slot : in_flight_) {
     slot.tapes.resize(layer_count());
@@ -192,6 +202,15 @@ absl::Status Stage::CheckTensor(absl::string_view what, const Tensor& tensor, DT
                       options_.layers.end() - 1, Name(dtype), shape.ToString(), got));
 }
 
+absl::StatusOr<Tensor> Stage::TokensToDevice(absl::string_view what,
+                                             absl::Span<const int32_t> ids) {
+  PENSTOCK_CHECK(static_cast<int64_t>(ids.size()) == token_shape_.elements());
+  PENSTOCK_RETURN_IF_ERROR(CheckTokens(what, ids, options_.batch.time, vocabulary_));
+  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(token_shape_.elements() * SizeOf(DType::kI32)));
+  backend_.CopyToDevice(buffer.data(), ids.data(), token_shape_.elements() * SizeOf(DType::kI32));
+  return Tensor{std::move(buffer), DType::kI32, token_shape_};
+}
+
 absl::Status Stage::CheckInput(const Tensor& input) const {
   return has_embedding_ ? CheckTensor("input", input, DType::kI32, token_shape_)
                         : CheckTensor("input", input, DType::kF32, boundary_shape_);
@@ -204,18 +223,15 @@ absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context
   tape.input = input;
   PENSTOCK_ASSIGN_OR_RETURN(tape.stash, Acquire(needs_[layer].stash_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[layer].kept_bytes));
-  Tensor output = loss_;
-  if (is_head) {
-    tape.targets = targets;
-  } else {
-    PENSTOCK_ASSIGN_OR_RETURN(output, AcquireTensor(boundary_shape_));
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor output,
+                            AcquireTensor(is_head ? Shape{1} : boundary_shape_));
+  if (is_head) tape.targets = targets;
   const absl::Status done = layers_[layer]->Forward(context, Weights(weights, layer), tape, output);
   tape.targets = Tensor();
   if (!done.ok()) {
     return Annotate(done, specs_[layer].name);
   }
-  return is_head ? Tensor() : output;
+  return output;
 }
 
 absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sample,
@@ -261,11 +277,11 @@ absl::StatusOr<Tensor> Stage::Evaluate(int64_t version, const Tensor& input,
   return EvaluateLayers(layer_count(), *weights, input, targets);
 }
 
-double Stage::TakeLoss() {
-  PENSTOCK_CHECK(has_head_);
-  float loss = 0.0f;
-  backend_.CopyToHost(&loss, loss_.buffer.data(), sizeof(loss));
-  return loss;
+absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
+  float value = 0.0f;
+  backend_.CopyToHost(&value, loss.data<float>(), sizeof(value));
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
+  return value;
 }
 
 absl::StatusOr<std::vector<float>> Stage::NextTokenLogits(int64_t version, const Tensor& input,
@@ -281,23 +297,25 @@ absl::StatusOr<std::vector<float>> Stage::NextTokenLogits(int64_t version, const
   const int head = layer_count() - 1;
   PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, EvaluateLayers(head, *weights, input, Tensor()));
   Tape tape;
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor none, ForwardLayer(head, Context(head, 0, /*training=*/false),
-                                                      *weights, activation, Tensor(), tape));
-  const int64_t vocabulary = std::get<HeadLayer>(specs_[head].config).vocabulary;
-  std::vector<float> logits(options_.batch.batch * vocabulary);
-  const float* all = layers_[head]->logits(tape);
+  tape.input = activation;
+  PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[head].kept_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Tensor output, AcquireTensor({options_.batch.batch, options_.batch.time, vocabulary_}));
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(layers_[head]->Logits(Weights(*weights, head), tape, output), specs_[head].name));
+  std::vector<float> logits(options_.batch.batch * vocabulary_);
   for (int64_t sample = 0; sample < options_.batch.batch; ++sample) {
     const int64_t row = sample * options_.batch.time + position;
-    backend_.CopyToHost(&logits[sample * vocabulary], all + row * vocabulary,
-                        vocabulary * SizeOf(DType::kF32));
+    backend_.CopyToHost(&logits[sample * vocabulary_], output.data<float>() + row * vocabulary_,
+                        vocabulary_ * SizeOf(DType::kF32));
   }
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
   return logits;
 }
 
 absl::StatusOr<Tensor> Stage::BackwardLayer(int layer, const PassContext& context,
                                             const WeightVersions::Version& weights,
-                                            const Tensor& grad_output, float loss_scale,
-                                            Tape& tape) {
+                                            const Tensor& grad_output, Tape& tape) {
   const TapeNeeds& needs = needs_[layer];
   PENSTOCK_ASSIGN_OR_RETURN(tape.weight_stash, Acquire(needs.weight_stash_bytes));
   tape.grad_output = grad_output;
@@ -305,8 +323,8 @@ absl::StatusOr<Tensor> Stage::BackwardLayer(int layer, const PassContext& contex
   if (!(has_embedding_ && layer == 0)) {
     PENSTOCK_ASSIGN_OR_RETURN(grad_input, AcquireTensor(boundary_shape_));
   }
-  PENSTOCK_RETURN_IF_ERROR(layers_[layer]->BackwardInput(context, Weights(weights, layer), tape,
-                                                         loss_scale, grad_input));
+  PENSTOCK_RETURN_IF_ERROR(
+      layers_[layer]->BackwardInput(context, Weights(weights, layer), tape, grad_input));
   tape.stash = Buffer();
   if (!needs.input_for_weight) {
     tape.input = Tensor();
@@ -332,8 +350,9 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, int64_t ver
   Tensor gradient = grad_output;
   for (int layer = layer_count() - 1; layer >= 0; --layer) {
     const PassContext context = Context(layer, slot->first_sample, /*training=*/true);
-    PENSTOCK_ASSIGN_OR_RETURN(gradient, BackwardLayer(layer, context, *weights, gradient,
-                                                      loss_scale, slot->tapes[layer]));
+    Tape& tape = slot->tapes[layer];
+    tape.loss_scale = loss_scale;
+    PENSTOCK_ASSIGN_OR_RETURN(gradient, BackwardLayer(layer, context, *weights, gradient, tape));
   }
   slot->backward_input_done = true;
   return gradient;

@@ -68,19 +68,22 @@ class Stage {
   // and clears the optimizer's state.
   void InitializeWeights();
 
+  // Token ids on the device, [batch, time] i32. `what`: "token" or "target", for messages.
+  // REQUIRES: as many ids as a microbatch has. Errors: InvalidArgument (an id outside the vocabulary),
+  // ResourceExhausted.
+  absl::StatusOr<Tensor> TokensToDevice(absl::string_view what, absl::Span<const int32_t> ids);
+
   // `input`: from the previous stage, or token ids [batch, time] i32. `targets`: for the head.
-  // Returns the output; for the head an empty tensor, its loss is read with TakeLoss.
+  // Returns the output; of the head the mean loss over time steps and samples, [1] f32 (ReadLoss).
   // `first_sample`: global index of the microbatch's row 0.
   //
-  // Errors: InvalidArgument (shape or type of a tensor, a token outside the vocabulary),
-  // FailedPrecondition (version not live, microbatch already in flight, too many in flight).
+  // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, microbatch already in flight, too many in flight).
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, int64_t version,
                                  const Tensor& input, const Tensor& targets);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
   absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input, const Tensor& targets);
-  // The mean loss over the time steps and samples of the last Forward or Evaluate.
-  // REQUIRES: has_head().
-  double TakeLoss();
+  // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
+  absl::StatusOr<double> ReadLoss(const Tensor& loss);
 
   // Returns the gradient for the previous stage (empty for the embedding). `grad_output` is empty for
   // the head. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
@@ -96,8 +99,8 @@ class Stage {
   absl::Status BackwardWeight(MicrobatchId microbatch, int64_t version);
 
   // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the
-  // embedding's layer only (after its gradients were combined).
-  void LayerSquaredNorms(absl::Span<double> norms);
+  // embedding's layer only (after its gradients were combined). Errors: those of the device.
+  absl::Status LayerSquaredNorms(absl::Span<double> norms);
 
   // Tied weights. The gradient of "wte.weight" of this stage's use, [vocabulary, width] f32, a tensor
   // that refers to the arena (no copy). REQUIRES: the chain is tied and one of the uses is here.
@@ -192,7 +195,7 @@ class Stage {
                                         const Tensor& input, const Tensor& targets);
   absl::StatusOr<Tensor> BackwardLayer(int layer, const PassContext& context,
                                        const WeightVersions::Version& weights,
-                                       const Tensor& grad_output, float loss_scale, Tape& tape);
+                                       const Tensor& grad_output, Tape& tape);
 
   // Copies `layer`'s parameters between the host and a flat array laid out by `offsets`.
   std::vector<NamedArray> CopyOut(int layer, const float* array, absl::Span<const int64_t> offsets,
@@ -212,16 +215,20 @@ class Stage {
   const bool has_head_;
   const Shape boundary_shape_;
   const Shape token_shape_;
+  const int64_t vocabulary_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<TapeNeeds> needs_;  // by layer
+  std::vector<TapeNeeds> needs_;   // by layer
+  std::vector<int> slice_layers_;  // the layer of each slice
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<SliceNorms> norms_;
 
   WeightVersions versions_;
   Buffer gradients_;
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;
   std::vector<InFlight> in_flight_;
-  Tensor loss_;  // one f32
+  std::vector<double> slice_norms_;  // by slice, for the time of a call
+  std::vector<float> slice_scales_;
 };
 
 }  // namespace penstock

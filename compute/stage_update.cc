@@ -1,4 +1,5 @@
 // Stage: gradients, tied weights and the step.
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -7,19 +8,17 @@
 
 namespace penstock {
 
-void Stage::LayerSquaredNorms(absl::Span<double> norms) {
+absl::Status Stage::LayerSquaredNorms(absl::Span<double> norms) {
   PENSTOCK_CHECK(static_cast<int>(norms.size()) == layer_count());
-  const bool tied_copy = arena_.tied_count() > 0 && !has_embedding_;
-  for (int layer = 0; layer < layer_count(); ++layer) {
-    double sum = 0.0;
-    for (const ParameterSlice& slice : arena_.slices(layer)) {
-      if (tied_copy && slice.offset == 0) {
-        continue;  // counts with the embedding's layer, on another stage
-      }
-      sum += backend_.SquaredNorm(gradients() + slice.offset, slice.count);
-    }
-    norms[layer] = sum;
+  PENSTOCK_RETURN_IF_ERROR(norms_->Measure(gradients(), absl::MakeSpan(slice_norms_)));
+  std::fill(norms.begin(), norms.end(), 0.0);
+  for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
+    norms[slice_layers_[slice]] += slice_norms_[slice];
   }
+  // A head's copy of the tied weight counts with the embedding's layer, on another stage. It is all that
+  // such a head has.
+  if (arena_.tied_count() > 0 && !has_embedding_) norms.back() = 0.0;
+  return absl::OkStatus();
 }
 
 Tensor Stage::TiedGradient() {
@@ -57,10 +56,11 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
   arguments.state = optimizer_arrays_;
   arguments.learning_rate = options.learning_rate;
   arguments.update = version;
-  for (int layer = 0; layer < layer_count(); ++layer) {
-    arguments.gradient_scale = options.gradient_scales[layer];
-    optimizer_->Step(arguments, arena_.slices(layer));
+  for (size_t slice = 0; slice < slice_scales_.size(); ++slice) {
+    slice_scales_[slice] = options.gradient_scales[slice_layers_[slice]];
   }
+  arguments.gradient_scales = slice_scales_;
+  PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
   backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
   return absl::OkStatus();
 }

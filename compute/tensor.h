@@ -47,6 +47,7 @@ class Buffer {
   explicit operator bool() const { return block_ != nullptr; }
   void* data() const;
   int64_t size_bytes() const;
+  bool shared() const;  // another handle refers to the block, too
 
   // This handle's reference as a plain pointer, for C interfaces that hand one back later: exactly one
   // Attach must follow. The handle is empty then.

@@ -115,7 +115,7 @@ absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
   head.SetTiedGradient(head_part, copy);
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
     std::vector<double> norms(options_.layers.front().count);
-    embedding.LayerSquaredNorms(absl::MakeSpan(norms));
+    PENSTOCK_RETURN_IF_ERROR(embedding.LayerSquaredNorms(absl::MakeSpan(norms)));
     embedding_squared_norm_ = norms.front();
   }
   return absl::OkStatus();
@@ -144,7 +144,7 @@ absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, ActionTimer
   }
   const absl::Span<double> norms =
       absl::MakeSpan(packed_norms_).first(options_.layers.front().count);
-  own.LayerSquaredNorms(norms);
+  PENSTOCK_RETURN_IF_ERROR(own.LayerSquaredNorms(norms));
   embedding_squared_norm_ = norms.front();
   return SendDoubles(link, norms.first(1));
 }

@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/clip.h"
-#include "worker/acquire.h"
 #include "worker/update_rule.h"
 
 namespace penstock {
@@ -150,7 +149,8 @@ absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorT
     failed_peer_ = parts_.topology.worker(sender);
     return Annotate(tensor.status(), absl::string_view(ToString(action)));
   }
-  table.Put(action.microbatch, *std::move(tensor));
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor on_device, parts_.backend.ToDevice(*tensor));
+  table.Put(action.microbatch, std::move(on_device));
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kInput);
   } else {
@@ -159,11 +159,12 @@ absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorT
   return absl::OkStatus();
 }
 
-absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& table,
+absl::Status Executor::Send(const Action& action, Sender& sender, OutgoingTable& table,
                             StageId receiver) {
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
+                            parts_.backend.FinishToHost(table.Take(action.microbatch)));
   const bool waits = !sender.Ready();
-  const absl::Status status =
-      sender.Send(action.microbatch, table.Take(action.microbatch), Deadline());
+  const absl::Status status = sender.Send(action.microbatch, std::move(tensor), Deadline());
   if (!status.ok()) {
     failed_peer_ = parts_.topology.worker(receiver);
     return Annotate(status, absl::string_view(ToString(action)));
@@ -181,12 +182,12 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
   Tensor input;
   Tensor targets;
   if (stage.has_embedding()) {
-    PENSTOCK_ASSIGN_OR_RETURN(input, ReadTokens(TokenRole::kInput, microbatch));
+    PENSTOCK_ASSIGN_OR_RETURN(input, ReadTokens(stage, TokenRole::kInput, microbatch));
   } else {
     input = local.inputs.Take(microbatch);
   }
   if (stage.has_head()) {
-    PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(TokenRole::kTarget, microbatch));
+    PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(stage, TokenRole::kTarget, microbatch));
   }
   if (stage.has_embedding() || stage.has_head()) timer_.Lap(Lane::kWait, Wait::kData);
 
@@ -195,14 +196,25 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
                                 effect.version, input, targets)
                 : stage.Evaluate(effect.version, input, targets);
   if (!output.ok()) return output.status();
-  if (stage.has_head()) {
-    PENSTOCK_RETURN_IF_ERROR(TakeLoss(local, microbatch));
-  } else if (LocalStage* next = FindLocal(StageId(local.id.value + 1))) {
-    next->inputs.Put(microbatch, *std::move(output));
-  } else {
-    local.outputs.Put(microbatch, *std::move(output));
-  }
+  PENSTOCK_RETURN_IF_ERROR(PutOutput(local, microbatch, *std::move(output)));
   timer_.Lap(Lane::kCompute);
+  return absl::OkStatus();
+}
+
+absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor output) {
+  if (LocalStage* next = FindLocal(StageId(local.id.value + 1))) {
+    next->inputs.Put(microbatch, std::move(output));
+    return absl::OkStatus();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(Outgoing outgoing, parts_.backend.StartToHost(output));
+  if (!local.stage->has_head()) {
+    local.outputs.Put(microbatch, std::move(outgoing));
+  } else if (training_) {
+    local.losses.Put(microbatch,
+                     std::move(outgoing));  // read after I, when the device is done with it
+  } else {
+    return AddLoss(local, microbatch, std::move(outgoing));
+  }
   return absl::OkStatus();
 }
 
@@ -213,10 +225,14 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   PENSTOCK_ASSIGN_OR_RETURN(Tensor input_gradient,
                             stage.BackwardInput(MicrobatchId(microbatch), effect.version,
                                                 output_gradient, LossScale(parts_.job)));
-  if (!stage.has_embedding()) {
-    LocalStage* previous = FindLocal(StageId(local.id.value - 1));
-    TensorTable& table = previous != nullptr ? previous->output_gradients : local.input_gradients;
-    table.Put(microbatch, std::move(input_gradient));
+  if (LocalStage* previous = FindLocal(StageId(local.id.value - 1))) {
+    previous->output_gradients.Put(microbatch, std::move(input_gradient));
+  } else if (!stage.has_embedding()) {
+    PENSTOCK_ASSIGN_OR_RETURN(Outgoing outgoing, parts_.backend.StartToHost(input_gradient));
+    local.input_gradients.Put(microbatch, std::move(outgoing));
+  }
+  if (stage.has_head()) {
+    PENSTOCK_RETURN_IF_ERROR(AddLoss(local, microbatch, local.losses.Take(microbatch)));
   }
   timer_.Lap(Lane::kCompute);
   return absl::OkStatus();
@@ -239,8 +255,8 @@ absl::Status Executor::Reduce(const ReduceGroup& group) {
 absl::Status Executor::Norm() {
   for (LocalStage& local : parts_.stages) {
     local.stage->CombineLocalTiedGradients();
-    local.stage->LayerSquaredNorms(
-        absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count));
+    PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
+        absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count)));
   }
   PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), timer_));
   // All workers see the same numbers, so all name the same culprit.
@@ -277,7 +293,7 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
   const absl::Span<double> norms = absl::MakeSpan(local.squared_norms);
   if (clip.kind != Clip::Kind::kGlobalNorm) local.stage->CombineLocalTiedGradients();
   if (clip.kind == Clip::Kind::kLayerNorm) {
-    local.stage->LayerSquaredNorms(norms);
+    PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(norms));
     ShareTiedNorm(
         parts_.job.chain, local.layers,
         local.stage->has_embedding() ? norms.front() : parts_.collectives.embedding_squared_norm(),
@@ -289,8 +305,9 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::TakeLoss(LocalStage& local, int64_t microbatch) {
-  const double loss = local.stage->TakeLoss();
+absl::Status Executor::AddLoss(LocalStage& local, int64_t microbatch, Outgoing outgoing) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor host, parts_.backend.FinishToHost(std::move(outgoing)));
+  const double loss = *host.data<float>();
   if (!training_) {
     evaluation_loss_sum_ += loss;
     ++evaluation_losses_;
@@ -311,18 +328,14 @@ void Executor::ReportStep(const Effect& effect, double learning_rate) {
                   .gradient_norm = gradient_norm_});
 }
 
-absl::StatusOr<Tensor> Executor::ReadTokens(TokenRole role, int64_t microbatch) {
-  const BatchShape& shape = parts_.job.microbatch;
+absl::StatusOr<Tensor> Executor::ReadTokens(Stage& stage, TokenRole role, int64_t microbatch) {
   const int64_t first = FirstSample(parts_.job, microbatch);
   if (training_) {
     parts_.data->ReadTraining(first, role, absl::MakeSpan(tokens_));
   } else {
     parts_.data->ReadValidation(first, role, absl::MakeSpan(tokens_));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(
-      Tensor tensor, AcquireTensor(parts_.backend.pool(), DType::kI32, {shape.batch, shape.time}));
-  parts_.backend.CopyToDevice(tensor.data<void>(), tokens_.data(), tensor.size_bytes());
-  return tensor;
+  return stage.TokensToDevice(role == TokenRole::kInput ? "token" : "target", tokens_);
 }
 
 LocalStage* Executor::FindLocal(StageId stage) {

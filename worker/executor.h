@@ -86,7 +86,7 @@ class Executor {
 
   absl::Status Receive(const Action& action, Receiver& receiver, TensorTable& table,
                        StageId sender);
-  absl::Status Send(const Action& action, Sender& sender, TensorTable& table, StageId receiver);
+  absl::Status Send(const Action& action, Sender& sender, OutgoingTable& table, StageId receiver);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
@@ -98,8 +98,10 @@ class Executor {
   absl::StatusOr<bool> EnterGate(int64_t microbatch, MicrobatchRange& range);
   absl::Status SwapProgram(Program& program, ProgramCursor& cursor, MicrobatchRange shorter);
 
-  absl::StatusOr<Tensor> ReadTokens(TokenRole role, int64_t microbatch);
-  absl::Status TakeLoss(LocalStage& local, int64_t microbatch);
+  absl::StatusOr<Tensor> ReadTokens(Stage& stage, TokenRole role, int64_t microbatch);
+  // Hands the output of F on: to the next stage here, to SEND_F, or as a loss to I.
+  absl::Status PutOutput(LocalStage& local, int64_t microbatch, Tensor output);
+  absl::Status AddLoss(LocalStage& local, int64_t microbatch, Outgoing loss);
   absl::Status ClipFactorsOf(LocalStage& local, int64_t step);
   void ReportStep(const Effect& effect, double learning_rate);
 

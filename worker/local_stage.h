@@ -15,21 +15,24 @@
 
 namespace penstock {
 
-// Tensors by microbatch. What the machine allowed is there, so a missing one is our own mistake.
-class TensorTable {
+// Values by microbatch. What the machine allowed is there, so a missing one is our own mistake.
+template <typename Value>
+class WaitingTable {
  public:
-  void Put(int64_t microbatch, Tensor tensor) { table_.Insert(microbatch) = std::move(tensor); }
-  Tensor Take(int64_t microbatch) {
-    Tensor* tensor = table_.Find(microbatch);
-    PENSTOCK_CHECK(tensor != nullptr);
-    Tensor taken = std::exchange(*tensor, Tensor());
+  void Put(int64_t microbatch, Value value) { table_.Insert(microbatch) = std::move(value); }
+  Value Take(int64_t microbatch) {
+    Value* value = table_.Find(microbatch);
+    PENSTOCK_CHECK(value != nullptr);
+    Value taken = std::exchange(*value, Value());
     table_.Erase(microbatch);
     return taken;
   }
 
  private:
-  MicrobatchTable<Tensor> table_;
+  MicrobatchTable<Value> table_;
 };
+using TensorTable = WaitingTable<Tensor>;      // on the device
+using OutgoingTable = WaitingTable<Outgoing>;  // on their way to the host
 
 struct LocalStage {
   StageId id;
@@ -44,10 +47,11 @@ struct LocalStage {
   std::unique_ptr<Receiver> gradients_in;
   std::unique_ptr<Sender> gradients_out;
 
-  TensorTable inputs;            // until F
-  TensorTable outputs;           // from F to SEND_F
-  TensorTable output_gradients;  // until I
-  TensorTable input_gradients;   // from I to SEND_B
+  TensorTable inputs;             // until F
+  OutgoingTable outputs;          // from F to SEND_F
+  OutgoingTable losses;           // from F to I, of the head
+  TensorTable output_gradients;   // until I
+  OutgoingTable input_gradients;  // from I to SEND_B
 
   // Room for one update's clipping, by layer.
   std::vector<double> squared_norms;

@@ -10,7 +10,6 @@
 #include "compute/clip.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
-#include "worker/acquire.h"
 #include "worker/data_source.h"
 #include "worker/text_options.h"
 
@@ -47,7 +46,6 @@ class Reference {
   void FinishStep(int64_t microbatches_end);
   absl::Status Finish();
 
-  absl::StatusOr<Tensor> Upload(const std::vector<int32_t>& tokens);
   int64_t StepOf(int64_t microbatch) const { return microbatch / job_.microbatches + 1; }
 
   const ReferenceOptions& options_;
@@ -158,9 +156,11 @@ absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
   std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
   const int64_t first_sample = FirstSample(job_, microbatch);
   data_->ReadTraining(first_sample, TokenRole::kInput, absl::MakeSpan(tokens));
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, Upload(tokens));
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation,
+                            stages_.front().stage->TokensToDevice("token", tokens));
   data_->ReadTraining(first_sample, TokenRole::kTarget, absl::MakeSpan(tokens));
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets, Upload(tokens));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
+                            stages_.back().stage->TokensToDevice("target", tokens));
 
   const MicrobatchId id(microbatch);
   for (size_t s = 0; s < stages_.size(); ++s) {
@@ -168,7 +168,7 @@ absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
     PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Forward(id, first_sample, versions_[s], activation,
                                                         stage.has_head() ? targets : Tensor()));
   }
-  const double loss = stages_.back().stage->TakeLoss();
+  PENSTOCK_ASSIGN_OR_RETURN(const double loss, stages_.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
       CheckLoss(loss, StepOf(microbatch), static_cast<int32_t>(stages_.size() - 1)));
   loss_sum_ += loss;
@@ -200,7 +200,7 @@ absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(SerialStage& serial,
   std::vector<float> factors(serial.layers.count, 1.0f);
   if (job_.clip.kind == Clip::Kind::kNone) return factors;
   std::vector<double> norms(serial.layers.count);
-  serial.stage->LayerSquaredNorms(absl::MakeSpan(norms));
+  PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(absl::MakeSpan(norms)));
   PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.chain, serial.layers, norms, step,
                                       static_cast<int32_t>(&serial - stages_.data())));
   if (job_.clip.kind == Clip::Kind::kGlobalNorm) gradient_norm_ = CombinedNorm(norms);
@@ -227,15 +227,17 @@ absl::StatusOr<double> Reference::Validate(int64_t step) {
   for (int64_t batch = 0; batch < job_.validation_batches; ++batch) {
     const int64_t first_window = FirstSample(job_, batch);
     data_->ReadValidation(first_window, TokenRole::kInput, absl::MakeSpan(tokens));
-    PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, Upload(tokens));
+    PENSTOCK_ASSIGN_OR_RETURN(Tensor activation,
+                              stages_.front().stage->TokensToDevice("token", tokens));
     data_->ReadValidation(first_window, TokenRole::kTarget, absl::MakeSpan(tokens));
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets, Upload(tokens));
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
+                              stages_.back().stage->TokensToDevice("target", tokens));
     for (SerialStage& serial : stages_) {
       Stage& stage = *serial.stage;
       PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Evaluate(stage.version(), activation,
                                                            stage.has_head() ? targets : Tensor()));
     }
-    const double loss = stages_.back().stage->TakeLoss();
+    PENSTOCK_ASSIGN_OR_RETURN(const double loss, stages_.back().stage->ReadLoss(activation));
     PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(stages_.size() - 1)));
     sum += loss;
   }
@@ -250,14 +252,6 @@ absl::Status Reference::Finish() {
   }
   result_.weights_sha256 = CombineLayerDigests(result_.layer_sha256);
   return absl::OkStatus();
-}
-
-absl::StatusOr<Tensor> Reference::Upload(const std::vector<int32_t>& tokens) {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      Tensor tensor,
-      AcquireTensor(backend_.pool(), DType::kI32, {job_.microbatch.batch, job_.microbatch.time}));
-  backend_.CopyToDevice(tensor.data<void>(), tokens.data(), tensor.size_bytes());
-  return tensor;
 }
 
 }  // namespace

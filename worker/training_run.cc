@@ -121,7 +121,7 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   const Topology& topology = plan_.topology();
   const int64_t bytes_max = BoundaryBytes(plan_.job);
   const int capacity = plan_.edge_capacity;
-  BufferPool& pool = environment_.backend.pool();
+  BufferPool& pool = environment_.backend.host_pool();
   Transport& transport = environment_.transport;
   const int32_t stage = local.id.value;
   const auto remote = [&](int32_t other) {

@@ -22,6 +22,7 @@ class CpuBackend : public Backend {
 
   absl::string_view name() const override { return name_; }
   BufferPool& pool() override { return pool_; }
+  BufferPool& host_pool() override { return pool_; }
 
   absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
                                                    Precision precision) override {
@@ -29,12 +30,26 @@ class CpuBackend : public Backend {
     return std::visit(Maker{cpu_, shape, bf16}, spec.config);
   }
 
-  absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerConfig& config) override {
+  absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
+      const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
     if (const auto* sgd = std::get_if<SgdConfig>(&config)) {
-      return MakeCpuSgd(cpu_, *sgd);
+      return MakeCpuSgd(cpu_, *sgd, slices);
     }
-    return MakeCpuAdamW(cpu_, std::get<AdamWConfig>(config));
+    return MakeCpuAdamW(cpu_, std::get<AdamWConfig>(config), slices);
   }
+  absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(
+      absl::Span<const ParameterSlice> slices) override {
+    return MakeCpuSliceNorms(cpu_, slices);
+  }
+
+  // The host is the device.
+  absl::StatusOr<Outgoing> StartToHost(const Tensor& tensor) override {
+    return Outgoing{.host = tensor};
+  }
+  absl::StatusOr<Tensor> FinishToHost(Outgoing outgoing) override {
+    return std::move(outgoing.host);
+  }
+  absl::StatusOr<Tensor> ToDevice(const Tensor& host) override { return host; }
 
   void CopyToDevice(void* device, const void* host, int64_t size_bytes) override {
     std::memcpy(device, host, size_bytes);
@@ -56,14 +71,6 @@ class CpuBackend : public Backend {
     ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
       cpu_.kernels.add_into(size, b + first, a + first);
     });
-  }
-  // Blocks one after the other, so that the sum does not depend on the number of threads.
-  double SquaredNorm(const float* values, int64_t count) override {
-    double sum = 0.0;
-    for (int64_t first = 0; first < count; first += kFlatBlock) {
-      sum += cpu_.kernels.squared_norm(std::min(kFlatBlock, count - first), values + first);
-    }
-    return sum;
   }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }  // kernels return when done

@@ -2,11 +2,9 @@
 //
 // Parameters: wte.weight [vocabulary, width], wpe.weight [context, width].
 #include "base/check.h"
-#include "base/status.h"
 #include "compute/cpu/dropout.h"
 #include "compute/cpu/layers.h"
 #include "compute/cpu/row_blocks.h"
-#include "compute/cpu/tokens.h"
 
 namespace penstock {
 namespace {
@@ -33,10 +31,9 @@ class CpuEmbedding : public Layer {
   absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
                        const Tensor& output) override {
     const auto* ids = tape.input.data<int32_t>();
-    PENSTOCK_RETURN_IF_ERROR(CheckTokens("token", ids, rows_, time_, config_.vocabulary));
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
       for (int64_t row = first; row < first + count; ++row) {
-        const auto dropout = dropout_.Rows(context, row);
+        const auto dropout = RowsOf(dropout_, context, row);
         cpu_.kernels.add_row(config_.width, weights.parameter(kTokens) + ids[row] * config_.width,
                              weights.parameter(kPositions) + row % time_ * config_.width,
                              OrNull(dropout), output.data<float>() + row * config_.width);
@@ -45,7 +42,7 @@ class CpuEmbedding : public Layer {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&, float,
+  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&,
                              const Tensor&) override {
     return absl::OkStatus();  // token ids have no gradient
   }
@@ -56,7 +53,7 @@ class CpuEmbedding : public Layer {
     const auto* ids = tape.input.data<int32_t>();
     const auto* grad_output = tape.grad_output.data<float>();
     for (int64_t row = 0; row < rows_; ++row) {
-      const auto dropout = dropout_.Rows(context, row);
+      const auto dropout = RowsOf(dropout_, context, row);
       cpu_.kernels.add_row_gradient(config_.width, grad_output + row * config_.width,
                                     OrNull(dropout),
                                     gradients.parameter(kTokens) + ids[row] * config_.width,

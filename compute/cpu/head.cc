@@ -9,11 +9,10 @@
 #include <type_traits>
 
 #include "base/status.h"
-#include "compute/cpu/block_layout.h"
+#include "compute/block_layout.h"
 #include "compute/cpu/layers.h"
 #include "compute/cpu/linear.h"
 #include "compute/cpu/row_blocks.h"
-#include "compute/cpu/tokens.h"
 
 namespace penstock {
 namespace {
@@ -35,21 +34,21 @@ class CpuHead : public Layer {
 
   absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape,
                        const Tensor& output) override {
-    const int32_t* targets = tape.targets ? tape.targets.data<int32_t>() : nullptr;
-    if (targets != nullptr) {
-      PENSTOCK_RETURN_IF_ERROR(CheckTokens("target", targets, rows_, time_, config_.vocabulary));
-    }
-    Logits(weights, tape);
-    if (targets != nullptr) {
-      std::memcpy(targets_.in(tape.stash.data()), targets, rows_ * sizeof(int32_t));
-      *output.data<float>() = static_cast<float>(MeanLoss(targets, tape));
-    }
+    const auto* targets = tape.targets.data<int32_t>();
+    Multiply(weights, tape, LogitsOf(tape));
+    std::memcpy(targets_.in(tape.stash.data()), targets, rows_ * sizeof(int32_t));
+    *output.data<float>() = static_cast<float>(MeanLoss(targets, tape));
+    return absl::OkStatus();
+  }
+
+  absl::Status Logits(const WeightView& weights, const Tape& tape, const Tensor& output) override {
+    Multiply(weights, tape, output.data<float>());
     return absl::OkStatus();
   }
 
   absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
-                             float loss_scale, const Tensor& grad_input) override {
-    const float scale = loss_scale / static_cast<float>(rows_);
+                             const Tensor& grad_input) override {
+    const float scale = tape.loss_scale / static_cast<float>(rows_);
     const float* logits = LogitsOf(tape);
     Number* gradient = LogitsGradient(tape);
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
@@ -70,8 +69,6 @@ class CpuHead : public Layer {
     linear_.BackwardWeight(gradients, Input(tape), LogitsGradient(tape));
     return absl::OkStatus();
   }
-
-  const float* logits(const Tape& tape) const override { return LogitsOf(tape); }
 
  private:
   static constexpr bool kFloat = std::is_same_v<Number, float>;
@@ -123,14 +120,14 @@ class CpuHead : public Layer {
     }
   }
 
-  void Logits(const WeightView& weights, const Tape& tape) const {
+  void Multiply(const WeightView& weights, const Tape& tape, float* logits) const {
     if constexpr (!kFloat) {
       cpu_.kernels.to_bf16(rows_ * config_.width, tape.input.data<float>(),
                            input_.in(tape.kept.data()));
     }
     for (int64_t first = 0; first < rows_; first += chunk_) {
       linear_.Forward(weights, Input(tape) + first * config_.width,
-                      LogitsOf(tape) + first * config_.vocabulary);
+                      logits + first * config_.vocabulary);
     }
   }
 

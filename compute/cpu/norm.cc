@@ -60,7 +60,7 @@ class CpuNorm : public Layer {
     return absl::OkStatus();
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape, float,
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
                              const Tensor& grad_input) override {
     float* gain_sums = gain_sums_.in(tape.weight_stash.data());
     float* bias_sums = bias_sums_.in(tape.weight_stash.data());

@@ -1,7 +1,7 @@
 // LayerNorm over rows, as a part of the layers that have one.
 #pragma once
 
-#include "compute/cpu/block_layout.h"
+#include "compute/block_layout.h"
 #include "compute/cpu/context.h"
 #include "compute/cpu/row_blocks.h"
 #include "compute/layer.h"

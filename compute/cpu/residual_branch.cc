@@ -98,7 +98,7 @@ absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const W
                      middle_scratch);
     projection_.Forward(weights, hidden, projected);
     cpu_.threads.ForBlocks(shape_.chunk, kBlockRows, [&](int64_t row, int64_t count, int64_t) {
-      const auto dropout = dropout_.Rows(context, first + row);
+      const auto dropout = RowsOf(dropout_, context, first + row);
       const int64_t block = row * shape_.width;
       cpu_.kernels.residual({count, shape_.width, input + block, projected + block,
                              weights.parameter(kProjectionBias), OrNull(dropout),
@@ -131,7 +131,7 @@ void ResidualBranch<Number>::StartGradient(const PassContext& context, const Tap
     const int64_t at = (range.first + row) * width;
     float* sums = block_sums + block * width;
     if (copies_gradient_) {
-      const auto dropout = dropout_.Rows(context, range.first + row);
+      const auto dropout = RowsOf(dropout_, context, range.first + row);
       cpu_.kernels.of<Number>().mask_column_sums(count, width, incoming + at, OrNull(dropout),
                                                  masked + at, sums);
     } else {
@@ -144,7 +144,7 @@ void ResidualBranch<Number>::StartGradient(const PassContext& context, const Tap
 template <typename Number>
 absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
                                                    const WeightView& weights, const Tape& tape,
-                                                   float /*loss_scale*/, const Tensor& grad_input) {
+                                                   const Tensor& grad_input) {
   void* scratch = cpu_.layer_scratch.data();
   void* stash = tape.stash.data();
   void* weight_stash = tape.weight_stash.data();

@@ -66,7 +66,7 @@ class ResidualBranch : public Layer {
   absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
                        const Tensor& output) override;
   absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
-                             const Tape& tape, float loss_scale, const Tensor& grad_input) override;
+                             const Tape& tape, const Tensor& grad_input) override;
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
                               const Tape& tape) override;
 

@@ -1,49 +1,46 @@
 // Stochastic gradient descent with momentum; see SgdConfig for the formula.
-#include <array>
-
 #include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/optimizers.h"
 
 namespace penstock {
 namespace {
 
-constexpr std::array<absl::string_view, 1> kStateNames = {"momentum"};
-
 class CpuSgd : public Optimizer {
  public:
-  CpuSgd(const CpuContext& context, const SgdConfig& config) : cpu_(context), config_(config) {}
+  CpuSgd(const CpuContext& context, const SgdConfig& config,
+         absl::Span<const ParameterSlice> slices)
+      : cpu_(context), config_(config), slices_(slices.begin(), slices.end()) {}
 
-  absl::Span<const absl::string_view> state_names() const override {
-    return absl::MakeConstSpan(kStateNames.data(), has_momentum() ? 1 : 0);
-  }
+  absl::Span<const absl::string_view> state_names() const override { return StateNamesOf(config_); }
 
-  void Step(const StepArguments& a, absl::Span<const ParameterSlice> slices) override {
-    for (const ParameterSlice& slice : slices) {
-      SgdConstants k;
-      k.gradient_scale = a.gradient_scale;
-      k.momentum = static_cast<float>(config_.momentum);
-      k.weight_decay = slice.decays ? static_cast<float>(config_.weight_decay) : 0.0f;
-      k.rate = static_cast<float>(a.learning_rate);
+  absl::Status Step(const StepArguments& a) override {
+    const SgdConstants decaying = ConstantsOf(config_, a.learning_rate);
+    SgdConstants other = decaying;
+    other.weight_decay = 0.0f;
+    for (size_t s = 0; s < slices_.size(); ++s) {
+      const ParameterSlice& slice = slices_[s];
+      const SgdConstants& k = slice.decays ? decaying : other;
       ForFlat(cpu_, slice.count, [&](int64_t first, int64_t count) {
         const int64_t at = slice.offset + first;
-        cpu_.kernels.sgd(k, count, a.weights + at, a.gradients + at,
-                         has_momentum() ? a.state[0] + at : nullptr, a.next_weights + at,
+        cpu_.kernels.sgd(k, a.gradient_scales[s], count, a.weights + at, a.gradients + at,
+                         a.state.empty() ? nullptr : a.state[0] + at, a.next_weights + at,
                          a.next_bf16 == nullptr ? nullptr : a.next_bf16 + at);
       });
     }
+    return absl::OkStatus();
   }
 
  private:
-  bool has_momentum() const { return config_.momentum != 0.0; }
-
   const CpuContext& cpu_;
   const SgdConfig config_;
+  const std::vector<ParameterSlice> slices_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeCpuSgd(const CpuContext& context, const SgdConfig& config) {
-  return std::make_unique<CpuSgd>(context, config);
+std::unique_ptr<Optimizer> MakeCpuSgd(const CpuContext& context, const SgdConfig& config,
+                                      absl::Span<const ParameterSlice> slices) {
+  return std::make_unique<CpuSgd>(context, config, slices);
 }
 
 }  // namespace penstock

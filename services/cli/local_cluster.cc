@@ -69,7 +69,7 @@ absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
   return supervisor_
       ->Spawn(worker,
               {program, "--coordinator", address(), "--listen", absl::StrCat(kLoopback, ":0"),
-               "--name", LocalWorkerName(worker), "--data-root", options_.data_root, "--threads",
+               "--name", LocalWorkerName(worker), "--data-root", options_.data_root, "--device", options_.device, "--threads",
                absl::StrCat(options_.threads), "--metrics", "off", "--parent-fd", "{parent-fd}"},
               {absl::StrCat("OMP_NUM_THREADS=", options_.threads)})
       .status();

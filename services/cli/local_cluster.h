@@ -21,6 +21,7 @@ namespace penstock {
 
 struct LocalClusterOptions {
   int workers = 1;
+  std::string device = "auto";       // of each worker (compute/device.h)
   int threads = 1;                   // of each worker's kernels
   std::string data_root;             // for relative data paths
   std::string checkpoint_directory;  // swept of unfinished checkpoints at the end; empty: none

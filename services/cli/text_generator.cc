@@ -46,8 +46,6 @@ absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const Checkpoi
   PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,
                             Stage::Create(*generator.backend_, model.chain, options));
   PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model, *generator.stage_));
-  generator.input_ =
-      generator.backend_->pool().AcquireTensor(DType::kI32, Shape{1, model.chain.context});
   return generator;
 }
 
@@ -57,9 +55,9 @@ absl::StatusOr<char> TextGenerator::Next(const std::string& text, Sampler& sampl
   for (int64_t i = 0; i < seen; ++i) {
     tokens[i] = static_cast<unsigned char>(text[text.size() - seen + i]);
   }
-  backend_->CopyToDevice(input_.buffer.data(), tokens.data(), input_.size_bytes());
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor input, stage_->TokensToDevice("token", tokens));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> logits,
-                            stage_->NextTokenLogits(stage_->version(), input_, seen - 1));
+                            stage_->NextTokenLogits(stage_->version(), input, seen - 1));
   return static_cast<char>(sampler.Draw(logits));
 }
 

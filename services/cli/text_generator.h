@@ -35,7 +35,6 @@ class TextGenerator {
   std::unique_ptr<Backend> backend_;
   int64_t context_;
   std::unique_ptr<Stage> stage_;  // after the back-end it lives on
-  Tensor input_;
 };
 
 }  // namespace penstock

@@ -73,7 +73,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   AddSeconds(app, "--work-timeout", flags.limits.work_timeout,
              "longest that a neighbour may take for a microbatch or a snapshot");
   std::string device = "auto";
-  app.add_option("--device", device, "auto or cpu")->check(CLI::IsMember({"auto", "cpu"}));
+  app.add_option("--device", device, "what to compute on: cpu, cuda:N, or auto (a GPU or the CPU)")
+      ->envname("PENSTOCK_DEVICE")
+      ->check([](const std::string& text) { return Text(ParseDevice(text).status()); });
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--parent-fd", flags.parent_fd,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "compute/device.h"
 #include "services/rpc/address.h"
 #include "worker/limits.h"
 
@@ -16,6 +17,7 @@ struct WorkerFlags {
   std::string advertise;  // host:port for the others; empty: where it listens
   std::string name;       // unique in the cluster
   std::string data_root;
+  Device device;
   int threads = 1;  // the most that a job may ask for
   RunLimits limits;
   std::optional<HostPort> metrics;  // none: off

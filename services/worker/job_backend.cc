@@ -6,14 +6,15 @@
 
 namespace penstock {
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec, int threads_max) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec,
+                                                        const Device& device, int threads_max) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
   if (job.threads > threads_max) {
     return absl::FailedPreconditionError(absl::StrCat("training.threads is ", job.threads,
                                                       ", but this worker has ", threads_max,
                                                       " at most (--threads)"));
   }
-  return MakeCpuBackend(job.threads);
+  return MakeBackendOn(device, job.threads);
 }
 
 }  // namespace penstock

@@ -5,13 +5,15 @@
 
 #include "absl/status/statusor.h"
 #include "compute/backend.h"
+#include "compute/device.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {
 
 // With the job's training.threads, because results are fixed for a given number only, of which a worker
 // may have more.
-// Errors: InvalidArgument (the job), FailedPrecondition (more than `threads_max`), MakeCpuBackend's.
-absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec, int threads_max);
+// Errors: InvalidArgument (the job), FailedPrecondition (more than `threads_max`), MakeBackendOn's.
+absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec,
+                                                        const Device& device, int threads_max);
 
 }  // namespace penstock

@@ -135,12 +135,13 @@ class Worker {
 
   RunHostParts HostParts() {
     return {.describe_device = [this]() -> absl::StatusOr<std::string> {
-              PENSTOCK_ASSIGN_OR_RETURN(const auto backend, MakeCpuBackend(flags_.threads));
+              PENSTOCK_ASSIGN_OR_RETURN(const auto backend,
+                                        MakeBackendOn(flags_.device, flags_.threads));
               return std::string(backend->name());
             },
             .make_backend =
                 [this](const v1::PrepareRunRequest& request) {
-                  return MakeJobBackend(request.spec(), flags_.threads);
+                  return MakeJobBackend(request.spec(), flags_.device, flags_.threads);
                 },
             .join = [this](const v1::PrepareRunRequest& request)
                 -> absl::StatusOr<std::unique_ptr<Transport>> {

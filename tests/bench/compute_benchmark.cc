@@ -61,7 +61,7 @@ class LayerRig {
 
   void Forward() { benchmark::DoNotOptimize(layer_->Forward({}, View(), tape_, output_)); }
   void BackwardInput() {
-    benchmark::DoNotOptimize(layer_->BackwardInput({}, View(), tape_, 1.0f, grad_input_));
+    benchmark::DoNotOptimize(layer_->BackwardInput({}, View(), tape_, grad_input_));
   }
   void BackwardWeight() {
     benchmark::DoNotOptimize(
@@ -140,7 +140,8 @@ constexpr int64_t kParameters = int64_t{1} << 22;
 
 void BM_Optimizer(benchmark::State& state, const OptimizerConfig& config, int64_t arrays_moved) {
   const auto backend = *MakeCpuBackend(1);
-  const auto optimizer = *backend->MakeOptimizer(config);
+  const std::vector<ParameterSlice> slices = {{0, kParameters, true}};
+  const auto optimizer = *backend->MakeOptimizer(config, slices);
   std::vector<Tensor> arrays;
   for (int i = 0; i < 4; ++i) {
     arrays.push_back(backend->pool().AcquireTensor(DType::kF32, {kParameters}));
@@ -152,9 +153,10 @@ void BM_Optimizer(benchmark::State& state, const OptimizerConfig& config, int64_
   arguments.gradients = arrays[1].data<float>();
   arguments.state = absl::MakeConstSpan(slots).first(optimizer->state_names().size());
   arguments.learning_rate = 1e-6;
-  const std::vector<ParameterSlice> slices = {{0, kParameters, true}};
+  const float scale = 1.0f;
+  arguments.gradient_scales = absl::MakeConstSpan(&scale, 1);
   for (auto _ : state) {
-    optimizer->Step(arguments, slices);
+    benchmark::DoNotOptimize(optimizer->Step(arguments));
     ++arguments.update;
   }
   state.SetBytesProcessed(state.iterations() * kParameters * 4 * arrays_moved);
@@ -167,8 +169,12 @@ void BM_SquaredNorm(benchmark::State& state) {
   const auto backend = *MakeCpuBackend(1);
   const Tensor values = backend->pool().AcquireTensor(DType::kF32, {kParameters});
   backend->Fill(values.data<float>(), 1.0f, kParameters);
+  const ParameterSlice slice = {0, kParameters, true};
+  const auto norms = *backend->MakeSliceNorms(absl::MakeConstSpan(&slice, 1));
+  double squared_norm = 0.0;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(backend->SquaredNorm(values.data<float>(), kParameters));
+    benchmark::DoNotOptimize(
+        norms->Measure(values.data<float>(), absl::MakeSpan(&squared_norm, 1)));
   }
   state.SetBytesProcessed(state.iterations() * kParameters * 4);
 }

@@ -57,13 +57,13 @@ class Trainer {
   absl::StatusOr<double> Step() {
     FillTokens();
     const MicrobatchId id(step_);
-    PENSTOCK_RETURN_IF_ERROR(
-        stage_->Forward(id, step_ * shape_.batch, step_, ids_, targets_).status());
-    const double loss = stage_->TakeLoss();
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
+                              stage_->Forward(id, step_ * shape_.batch, step_, ids_, targets_));
+    PENSTOCK_ASSIGN_OR_RETURN(const double loss, stage_->ReadLoss(mean_loss));
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardInput(id, step_, Tensor(), 1.0f).status());
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardWeight(id, step_));
     stage_->CombineLocalTiedGradients();
-    stage_->LayerSquaredNorms(absl::MakeSpan(norms_));
+    PENSTOCK_RETURN_IF_ERROR(stage_->LayerSquaredNorms(absl::MakeSpan(norms_)));
     ClipFactors(kClip, norms_, CombinedNorm(norms_), absl::MakeSpan(scales_));
     ++step_;
     PENSTOCK_RETURN_IF_ERROR(stage_->Step(

@@ -22,6 +22,7 @@ namespace penstock {
 
 struct BackendCase {
   std::string name;
+  // Unavailable: the tests are skipped.
   std::function<absl::StatusOr<std::unique_ptr<Backend>>()> make;
 };
 

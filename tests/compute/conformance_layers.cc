@@ -155,9 +155,9 @@ class LayerTester {
     if (!run.is_head) {
       tape.grad_output = ToDevice(run.cotangent, activation);
     }
+    tape.loss_scale = run.cotangent[0];
     const Tensor grad_input = run.is_embedding ? Tensor() : Poisoned(DType::kF32, activation);
-    EXPECT_THAT((*layer)->BackwardInput(context, weights, tape, run.cotangent[0], grad_input),
-                IsOk());
+    EXPECT_THAT((*layer)->BackwardInput(context, weights, tape, grad_input), IsOk());
     if (grad_input) {
       results.grad_input = ToHost(grad_input);
     }

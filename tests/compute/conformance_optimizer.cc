@@ -1,5 +1,6 @@
 // Update rules against their formulas in double.
 #include <cmath>
+#include <numeric>
 
 #include "base/random.h"
 #include "tests/compute/conformance.h"
@@ -25,7 +26,7 @@ std::vector<float> RandomFloats(uint64_t purpose, double deviation) {
 class OptimizerRun {
  public:
   OptimizerRun(BackendConformance& suite, const OptimizerConfig& config)
-      : suite_(suite), optimizer_(*suite.backend().MakeOptimizer(config)) {
+      : suite_(suite), optimizer_(*suite.backend().MakeOptimizer(config, kSlices)) {
     weights_ = suite.ToDevice(RandomFloats(1, 1.0), {kCount});
     mirror_ = suite.Poisoned(DType::kBf16, {kCount});
     for (size_t slot = 0; slot < optimizer_->state_names().size(); ++slot) {
@@ -43,10 +44,11 @@ class OptimizerRun {
     arguments.next_bf16 = mirror_.data<uint16_t>();
     arguments.gradients = device.data<float>();
     arguments.state = arrays_;
-    arguments.gradient_scale = scale;
+    const std::vector<float> scales(kSlices.size(), scale);
+    arguments.gradient_scales = scales;
     arguments.learning_rate = rate;
     arguments.update = update;
-    optimizer_->Step(arguments, kSlices);
+    EXPECT_THAT(optimizer_->Step(arguments), IsOk());
   }
   void StepInPlace(int64_t update, const std::vector<float>& gradients, float scale, double rate) {
     Step(update, gradients, scale, rate, weights_);
@@ -134,7 +136,8 @@ TEST_P(BackendConformance, Sgd_WithMomentum_MatchesTheFormula) {
 }
 
 TEST_P(BackendConformance, Sgd_WithoutMomentum_KeepsNoState) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto optimizer, backend().MakeOptimizer(SgdConfig{}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto optimizer,
+                                backend().MakeOptimizer(SgdConfig{}, kSlices));
   EXPECT_TRUE(optimizer->state_names().empty());
   OptimizerRun run(*this, SgdConfig{});
   const std::vector<float> start = run.weights();
@@ -204,13 +207,33 @@ TEST_P(BackendConformance, ConvertToBf16_NotANumber_StaysNotANumber) {
   }
 }
 
-TEST_P(BackendConformance, SquaredNorm_OfManyValues_IsSummedInDouble) {
+TEST_P(BackendConformance, SliceNorms_OfManyValues_AreSummedInDouble) {
   // In float, adding 1 to 2^24 changes nothing.
   std::vector<float> values(1 << 18, 1.0f);
-  values.front() = 4096.0f;
+  values[16] = 4096.0f;
+  values.back() = std::nanf("");  // behind the last slice
   const Tensor device = ToDevice(values, {static_cast<int64_t>(values.size())});
-  EXPECT_EQ(backend().SquaredNorm(device.data<float>(), device.shape.elements()),
-            4096.0 * 4096.0 + (1 << 18) - 1);
+  const std::vector<ParameterSlice> slices = {
+      {0, 5, true}, {16, (1 << 18) - 17, true}, {4096, 1, false}};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto norms, backend().MakeSliceNorms(slices));
+  std::vector<double> squared(3);
+  ASSERT_THAT(norms->Measure(device.data<float>(), absl::MakeSpan(squared)), IsOk());
+  EXPECT_THAT(squared, testing::ElementsAre(5.0, 4096.0 * 4096.0 + (1 << 18) - 18, 1.0));
+}
+
+// What a worker sends and receives: whole, and not changed by what the device does next.
+TEST_P(BackendConformance, TensorsToTheHostAndBack_AreWhole) {
+  std::vector<float> values(1000);
+  for (int round = 0; round < 5; ++round) {
+    std::iota(values.begin(), values.end(), static_cast<float>(round));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Outgoing outgoing,
+                                  backend().StartToHost(ToDevice(values, {10, 100})));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor host, backend().FinishToHost(std::move(outgoing)));
+    EXPECT_EQ(host.shape, (Shape{10, 100}));
+    EXPECT_EQ(std::vector<float>(host.data<float>(), host.data<float>() + 1000), values);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor device, backend().ToDevice(host));
+    EXPECT_EQ(ToHost(device), values);
+  }
 }
 
 TEST_P(BackendConformance, AddInto_AddsElementByElement) {

@@ -100,16 +100,14 @@ class Dump {
     const Shape shape{kBatch.batch, kBatch.time};
     const MicrobatchId id(step * kMicrobatches + m);
     const int32_t* ids = tokens_.data() + id.value * 2 * shape.elements();
-    const auto to_device = [&](const int32_t* values) {
-      Tensor tensor = backend_->pool().AcquireTensor(DType::kI32, shape);
-      backend_->CopyToDevice(tensor.buffer.data(), values, tensor.size_bytes());
-      return tensor;
-    };
-    PENSTOCK_RETURN_IF_ERROR(stage_
-                                 ->Forward(id, id.value * kBatch.batch, step, to_device(ids),
-                                           to_device(ids + shape.elements()))
-                                 .status());
-    loss += stage_->TakeLoss();
+    const auto count = static_cast<size_t>(shape.elements());
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor input, stage_->TokensToDevice("token", {ids, count}));
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
+                              stage_->TokensToDevice("target", {ids + count, count}));
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor mean_loss,
+                              stage_->Forward(id, id.value * kBatch.batch, step, input, targets));
+    PENSTOCK_ASSIGN_OR_RETURN(const double value, stage_->ReadLoss(mean_loss));
+    loss += value;
     PENSTOCK_RETURN_IF_ERROR(
         stage_->BackwardInput(id, step, Tensor(), 1.0f / kMicrobatches).status());
     return stage_->BackwardWeight(id, step);

@@ -12,21 +12,17 @@
 
 #include <cstdint>
 
+#include "compute/dropout_mask.h"
+#include "compute/update_constants.h"
+
 namespace penstock {
 
 // Bits of a bfloat16 number: the upper half of a float.
 using Bf16 = uint16_t;
 
-// Dropout of a block of rows of [batch, time, width]. Whether an element is kept is a pure function
-// (Philox) of key, layer, sample, time step and column.
-struct DropoutRows {
-  uint64_t key = 0;
-  uint32_t layer = 0;
-  int64_t first_sample = 0;  // global index of row 0 of the microbatch
-  int64_t time = 0;          // rows in a sample
-  int64_t first_row = 0;     // of the block
-  uint32_t drop_below = 0;  // an element is dropped if its random word is below: probability * 2^32
-  float scale = 1.0f;       // of what is kept: 1 / (1 - probability)
+// Dropout of a block of rows of [batch, time, width].
+struct DropoutRows : DropoutMask {
+  int64_t first_row = 0;  // of the microbatch
 };
 
 struct LayerNormRows {
@@ -77,23 +73,6 @@ struct AttentionHeadGradient {
   float* query;
   float* key;
   float* value;
-};
-
-struct AdamWConstants {
-  float gradient_scale;
-  float beta1, beta2;
-  float rest1, rest2;  // 1 - beta, rounded once
-  float keep;          // 1 - rate * weight decay
-  float rate;          // of the update, first bias correction included
-  float root_scale;    // 1 / sqrt(second bias correction)
-  float epsilon;
-};
-
-struct SgdConstants {
-  float gradient_scale;
-  float momentum;
-  float weight_decay;
-  float rate;
 };
 
 // Function types, so that each kernel's parameters are written once. Number is float or Bf16: what the
@@ -151,11 +130,11 @@ using CrossEntropyGradient = void(int64_t rows, int64_t vocabulary, const float*
                                   Number* gradient);
 
 // One pass over a parameter. `next` may be `weights`; `mirror` may be null.
-using AdamW = void(const AdamWConstants&, int64_t count, const float* weights,
+using AdamW = void(const AdamWConstants&, float gradient_scale, int64_t count, const float* weights,
                    const float* gradients, float* mean, float* square, float* next, Bf16* mirror);
 // `velocity` is null when there is no momentum.
-using Sgd = void(const SgdConstants&, int64_t count, const float* weights, const float* gradients,
-                 float* velocity, float* next, Bf16* mirror);
+using Sgd = void(const SgdConstants&, float gradient_scale, int64_t count, const float* weights,
+                 const float* gradients, float* velocity, float* next, Bf16* mirror);
 
 using Fill = void(int64_t count, float value, float* values);
 using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values

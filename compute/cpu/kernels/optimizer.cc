@@ -5,10 +5,10 @@
 
 namespace penstock::PENSTOCK_ISA {
 
-void AdamW(const AdamWConstants& k, int64_t count, const float* weights, const float* gradients,
-           float* mean, float* square, float* next, Bf16* mirror) {
+void AdamW(const AdamWConstants& k, float gradient_scale, int64_t count, const float* weights,
+           const float* gradients, float* mean, float* square, float* next, Bf16* mirror) {
   ForVectors(count, [&](int64_t i, auto lanes) {
-    const Floats g = Load(gradients + i, lanes) * k.gradient_scale;
+    const Floats g = Load(gradients + i, lanes) * gradient_scale;
     const Floats m = Load(mean + i, lanes) * k.beta1 + g * k.rest1;
     const Floats v = Load(square + i, lanes) * k.beta2 + g * g * k.rest2;
     const Floats w =
@@ -22,11 +22,11 @@ void AdamW(const AdamWConstants& k, int64_t count, const float* weights, const f
   });
 }
 
-void Sgd(const SgdConstants& k, int64_t count, const float* weights, const float* gradients,
-         float* velocity, float* next, Bf16* mirror) {
+void Sgd(const SgdConstants& k, float gradient_scale, int64_t count, const float* weights,
+         const float* gradients, float* velocity, float* next, Bf16* mirror) {
   ForVectors(count, [&](int64_t i, auto lanes) {
     Floats w = Load(weights + i, lanes);
-    Floats g = Load(gradients + i, lanes) * k.gradient_scale + w * k.weight_decay;
+    Floats g = Load(gradients + i, lanes) * gradient_scale + w * k.weight_decay;
     if (velocity != nullptr) {
       g += Load(velocity + i, lanes) * k.momentum;
       Store(g, velocity + i, lanes);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "compute/device.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
@@ -27,6 +28,7 @@ namespace {
 struct Options {
   TrainJobOptions job;
   std::vector<int64_t> extra_cuts;
+  std::string device = "auto";
   std::string timeline_prefix;
   bool losses = false;
   bool json = false;
@@ -101,6 +103,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::unique_ptr<LocalCluster> cluster,
       LocalCluster::Fork({.workers = train.workers,
+                          .device = options.device,
                           .threads = train.spec.training().threads(),
                           .data_root = train.data_root,
                           .checkpoint_directory = train.spec.checkpoint().directory()}));
@@ -146,6 +149,12 @@ CommandRunner DeclareTrain(CLI::App& app) {
          absl::StrCat("Worker processes; default: the job's pipeline.stages, or ", kDefaultWorkers))
       ->type_name("N")
       ->check(CLI::Range(1, 256));
+  app.add_option("--device", options->device,
+                 "What the workers compute on: cpu, cuda:N, or auto (a GPU or the CPU)")
+      ->envname("PENSTOCK_DEVICE")
+      ->check([](const std::string& text) {
+        return std::string(ParseDevice(text).status().message());
+      });
   app.add_option("--data-root", options->job.data_root,
                  "Where relative data paths start; default: the folder of the job file")
       ->type_name("DIR");

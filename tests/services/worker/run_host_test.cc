@@ -352,7 +352,8 @@ class RunHostJobs : public ::testing::Test {
     return {.describe_device = [] { return absl::StatusOr<std::string>("a device"); },
             .make_backend =
                 [this](const v1::PrepareRunRequest& request) {
-                  auto backend = MakeJobBackend(request.spec(), /*threads_max=*/2);
+                  auto backend = MakeJobBackend(request.spec(), Device{Device::Kind::kCpu},
+                                                 /*threads_max=*/2);
                   if (backend.ok()) device_ = std::string((*backend)->name());
                   return backend;
                 },

@@ -1,0 +1,30 @@
+#include "compute/device.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace penstock {
+
+absl::StatusOr<Device> ParseDevice(absl::string_view text) {
+  if (text == "auto") return Device{Device::Kind::kAuto};
+  if (text == "cpu") return Device{Device::Kind::kCpu};
+  absl::string_view number = text;
+  int index = 0;
+  if (absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0) {
+    return Device{Device::Kind::kCuda, index};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("device \"", text, "\"; expected auto, cpu, or cuda:N with N from 0"));
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackendOn(const Device& device, int threads) {
+  if (device.kind == Device::Kind::kCpu) return MakeCpuBackend(threads);
+  absl::StatusOr<std::unique_ptr<Backend>> gpu = MakeCudaBackend(device.index);
+  if (device.kind == Device::Kind::kAuto && absl::IsUnavailable(gpu.status())) {
+    return MakeCpuBackend(threads);
+  }
+  return gpu;
+}
+
+}  // namespace penstock
