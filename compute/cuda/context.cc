@@ -1,0 +1,103 @@
+#include "compute/cuda/context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "compute/cuda/error.h"
+#include "compute/cuda/memory.h"
+
+namespace penstock::cuda {
+
+namespace {
+
+bool Same(const AttentionShape& a, const AttentionShape& b) {
+  return a.batch == b.batch && a.time == b.time && a.heads == b.heads && a.size == b.size;
+}
+
+}  // namespace
+
+absl::Status Scratch::Reserve(int64_t size_bytes) {
+  if (buffer_ && buffer_.size_bytes() >= size_bytes) return absl::OkStatus();
+  Buffer larger = pool_.Acquire(std::max<int64_t>(size_bytes, 1));
+  if (!larger) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("no memory for %d bytes of scratch", size_bytes));
+  }
+  buffer_ = std::move(larger);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int device) {
+  int count = 0;
+  PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
+  if (device < 0 || device >= count) {
+    return absl::UnavailableError(
+        absl::StrFormat("there is no GPU %d; this machine has %d, numbered from 0", device, count));
+  }
+  std::unique_ptr<CudaContext> context(new CudaContext(device));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(context->Start(), absl::StrCat("starting GPU ", device)));
+  return context;
+}
+
+CudaContext::CudaContext(int device)
+    : device_(device),
+      pool_(DeviceMemory(device)),
+      host_pool_(PinnedMemory(device)),
+      layer_scratch_(pool_) {}
+
+absl::Status CudaContext::Start() {
+  PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing the device"));
+  PENSTOCK_RETURN_IF_ERROR(
+      ToStatus(cudaGetDeviceProperties(&properties_, device_), "reading its properties"));
+  for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_}) {
+    PENSTOCK_RETURN_IF_ERROR(
+        ToStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(ToStatus(cublasLtCreate(&blas_), "starting cuBLASLt"));
+  if (const cudnnStatus_t status = cudnnCreate(&dnn_); status != CUDNN_STATUS_SUCCESS) {
+    return absl::InternalError(absl::StrCat("starting cuDNN: ", cudnnGetErrorString(status)));
+  }
+  if (const cudnnStatus_t status = cudnnSetStream(dnn_, compute_); status != CUDNN_STATUS_SUCCESS) {
+    return absl::InternalError(
+        absl::StrCat("giving cuDNN the stream: ", cudnnGetErrorString(status)));
+  }
+  library_workspace_ = pool_.Acquire(kLibraryWorkspaceBytes);
+  if (!library_workspace_) return absl::ResourceExhaustedError("no memory for the libraries");
+  return absl::OkStatus();
+}
+
+CudaContext::~CudaContext() {
+  (void)cudaSetDevice(device_);
+  (void)cudaDeviceSynchronize();
+  sdpas_.clear();
+  if (dnn_ != nullptr) (void)cudnnDestroy(dnn_);
+  if (blas_ != nullptr) (void)cublasLtDestroy(blas_);
+  for (cudaStream_t stream : {compute_, copy_in_, copy_out_}) {
+    if (stream != nullptr) (void)cudaStreamDestroy(stream);
+  }
+}
+
+absl::StatusOr<const Sdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
+  for (const KnownSdpa& known : sdpas_) {
+    if (Same(known.shape, shape)) return known.sdpa.get();
+  }
+  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::Create(dnn_, shape);
+  if (absl::IsUnimplemented(sdpa.status())) sdpa = nullptr;
+  PENSTOCK_RETURN_IF_ERROR(sdpa.status());
+  sdpas_.push_back({shape, *std::move(sdpa)});
+  return sdpas_.back().sdpa.get();
+}
+
+absl::Status CudaContext::Check(absl::string_view what) {
+  if (!error_.ok()) return std::exchange(error_, absl::OkStatus());
+  return ToStatus(cudaGetLastError(), what);
+}
+
+void CudaContext::Note(absl::Status status) {
+  if (error_.ok()) error_ = std::move(status);
+}
+
+}  // namespace penstock::cuda

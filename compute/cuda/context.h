@@ -1,0 +1,100 @@
+// CudaContext: what the layers of a CUDA back-end share: the device, its streams, library handles and
+// scratch memory.
+//
+// All kernels go to one stream, in the order in which they are asked for; two more streams copy to and
+// from the device beside them. Blocks of the pool are only ever used in the order of the compute stream,
+// so a block that came back may be given out again while a kernel still works on it.
+//
+// An error of the device is kept until someone asks: Check.
+//
+// Thread safety: the thread that owns the back-end.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "compute/buffer_pool.h"
+#include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/sdpa.h"
+
+namespace penstock::cuda {
+
+// Scratch memory: content lives no longer than one pass of one layer, so all layers share it. Grows
+// while layers are made.
+class Scratch {
+ public:
+  explicit Scratch(BufferPool& pool) : pool_(pool) {}
+  // Errors: ResourceExhausted; what there was stays.
+  absl::Status Reserve(int64_t size_bytes);
+  void* data() const { return buffer_ ? buffer_.data() : nullptr; }
+
+ private:
+  BufferPool& pool_;
+  Buffer buffer_;
+};
+
+class CudaContext {
+ public:
+  // Errors: Unavailable (no driver, no such device), ResourceExhausted, Internal.
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(int device);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  int device() const { return device_; }
+  const cudaDeviceProp& properties() const { return properties_; }
+  cudaStream_t stream() const { return compute_; }
+  cudaStream_t copy_in() const { return copy_in_; }
+  cudaStream_t copy_out() const { return copy_out_; }
+  cublasLtHandle_t blas() const { return blas_; }
+  cudnnHandle_t dnn() const { return dnn_; }
+
+  BufferPool& pool() { return pool_; }
+  BufferPool& host_pool() { return host_pool_; }
+  // Of the pass that runs, and of the library call inside it.
+  Scratch& layer_scratch() { return layer_scratch_; }
+  void* library_workspace() const { return library_workspace_.data(); }
+  int64_t library_workspace_bytes() const { return kLibraryWorkspaceBytes; }
+
+  // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none.
+  // Errors: those of cuDNN.
+  absl::StatusOr<const Sdpa*> SdpaFor(const AttentionShape& shape);
+
+  // The first error since the last call, of what was queued so far as far as it is known. `what`: the
+  // call that asks.
+  absl::Status Check(absl::string_view what);
+  // Remembers an error for the next Check, for calls that return nothing.
+  void Note(absl::Status status);
+
+ private:
+  // What cuBLASLt's kernels for Hopper want: NVIDIA's documentation recommends 32 MiB.
+  static constexpr int64_t kLibraryWorkspaceBytes = int64_t{32} << 20;
+
+  explicit CudaContext(int device);
+  absl::Status Start();
+
+  const int device_;
+  cudaDeviceProp properties_ = {};
+  cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr;
+  cublasLtHandle_t blas_ = nullptr;
+  cudnnHandle_t dnn_ = nullptr;
+  BufferPool pool_, host_pool_;
+  Scratch layer_scratch_;
+  Buffer library_workspace_;
+  struct KnownSdpa {
+    AttentionShape shape;
+    std::unique_ptr<Sdpa> sdpa;
+  };
+  std::vector<KnownSdpa> sdpas_;
+  absl::Status error_;
+};
+
+}  // namespace penstock::cuda

@@ -1,0 +1,83 @@
+// Token and position embedding: output = dropout(wte[id] + wpe[time step]).
+//
+// Rows of one id are added in ascending order, which a sort by id finds: no atomic sums.
+//
+// Parameters: wte.weight [vocabulary, width], wpe.weight [context, width].
+#include "base/status.h"
+#include "compute/block_layout.h"
+#include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/layers.h"
+#include "compute/dropout.h"
+
+namespace penstock::cuda {
+namespace {
+
+constexpr int kTokens = 0;
+constexpr int kPositions = 1;
+
+class Embedding : public Layer {
+ public:
+  Embedding(CudaContext& context, const EmbeddingLayer& config, BatchShape shape)
+      : cuda_(context),
+        config_(config),
+        rows_(shape.batch * shape.time),
+        time_(shape.time),
+        dropout_(config.dropout, shape.time) {
+    BlockLayout scratch;
+    order_ = scratch.Add<int32_t>(2 * rows_);
+    workspace_ = scratch.Add<char>(SortRowsWorkspaceBytes(rows_));
+    scratch_bytes_ = scratch.size_bytes();
+  }
+
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+
+  TapeNeeds tape_needs() const override {
+    return {.input_for_weight = true, .grad_output_for_weight = true};
+  }
+
+  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
+                       const Tensor& output) override {
+    EmbeddingForward(cuda_.stream(), rows_, time_, config_.width, tape.input.data<int32_t>(),
+                     weights.parameter(kTokens), weights.parameter(kPositions),
+                     dropout_.Mask(context), output.data<float>());
+    return cuda_.Check("forward of the embedding");
+  }
+
+  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&,
+                             const Tensor&) override {
+    return absl::OkStatus();  // token ids have no gradient
+  }
+
+  absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
+                              const Tape& tape) override {
+    void* scratch = cuda_.layer_scratch().data();
+    int32_t* order = order_.in(scratch);
+    SortRows(cuda_.stream(), rows_, config_.vocabulary, tape.input.data<int32_t>(), order,
+             workspace_.in(scratch));
+    EmbeddingBackward(cuda_.stream(), rows_, time_, config_.width, order,
+                      tape.grad_output.data<float>(), dropout_.Mask(context),
+                      gradients.parameter(kTokens), gradients.parameter(kPositions));
+    return cuda_.Check("backward of the embedding");
+  }
+
+ private:
+  CudaContext& cuda_;
+  const EmbeddingLayer config_;
+  const int64_t rows_, time_;
+  const Dropout dropout_;
+  Place<int32_t> order_;   // scratch
+  Place<char> workspace_;  // scratch, of the sort
+  int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeEmbedding(CudaContext& context,
+                                                     const EmbeddingLayer& config,
+                                                     BatchShape shape) {
+  auto layer = std::make_unique<Embedding>(context, config, shape);
+  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(layer->scratch_bytes()));
+  return std::unique_ptr<Layer>(std::move(layer));
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,140 @@
+// The head: logits = input W^T and their mean cross-entropy against the targets.
+//
+// F computes the loss and turns the logits into their gradient in one pass, up to the factor that I and W
+// put into their products; so probabilities are never stored, and logits are the only large array.
+//
+// Parameter: weight [vocabulary, width], the token embedding's when tied.
+#include "base/check.h"
+#include "base/status.h"
+#include "compute/block_layout.h"
+#include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/layers.h"
+#include "compute/cuda/linear.h"
+
+namespace penstock::cuda {
+namespace {
+
+// Rows of logits begin at multiples of this, so that cuBLASLt finds its fast kernels for any vocabulary.
+constexpr int64_t kLogitsAlignment = 64;
+
+template <typename Number>
+class Head : public Layer {
+ public:
+  static absl::StatusOr<std::unique_ptr<Layer>> Create(CudaContext& context,
+                                                       const HeadLayer& config, BatchShape shape) {
+    std::unique_ptr<Head> head(new Head(context, config, shape));
+    const LinearShape padded = head->Linear(head->stride_);
+    PENSTOCK_ASSIGN_OR_RETURN(
+        head->forward_,
+        MatrixProduct::Create(context, ForwardShape<Number>(padded, kTypeOf<Number>)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        head->logits_,
+        MatrixProduct::Create(context, ForwardShape<Number>(head->Linear(0), CUDA_R_32F)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        head->backward_,
+        MatrixProduct::Create(context, BackwardInputShape<Number>(padded, CUDA_R_32F)));
+    PENSTOCK_ASSIGN_OR_RETURN(head->weight_, WeightGradient<Number>::Create(context, padded, 0));
+    return std::unique_ptr<Layer>(std::move(head));
+  }
+
+  TapeNeeds tape_needs() const override { return needs_; }
+
+  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
+                       const Tensor& output) override {
+    Number* logits = gradient_.in(tape.kept.data());
+    PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = ConvertedInput(tape),
+                                           .right = ParameterOf<Number>(weights, 0),
+                                           .result = logits}));
+    CrossEntropy(cuda_.stream(), rows_, config_.vocabulary, stride_, logits,
+                 tape.targets.data<int32_t>(), context.training, row_losses_.in(tape.stash.data()),
+                 output.data<float>());
+    return cuda_.Check("forward of the head");
+  }
+
+  absl::Status Logits(const WeightView& weights, const Tape& tape, const Tensor& output) override {
+    PENSTOCK_RETURN_IF_ERROR(logits_.Run({.left = ConvertedInput(tape),
+                                          .right = ParameterOf<Number>(weights, 0),
+                                          .result = output.data<float>()}));
+    return cuda_.Check("logits of the head");
+  }
+
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
+                             const Tensor& grad_input) override {
+    PENSTOCK_RETURN_IF_ERROR(backward_.Run({.left = gradient_.in(tape.kept.data()),
+                                            .right = ParameterOf<Number>(weights, 0),
+                                            .result = grad_input.data<float>(),
+                                            .alpha = Scale(tape)}));
+    return cuda_.Check("backward of the head's input");
+  }
+
+  absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
+                              const Tape& tape) override {
+    PENSTOCK_RETURN_IF_ERROR(
+        weight_.Add(gradients, Input(tape), gradient_.in(tape.kept.data()), Scale(tape)));
+    return cuda_.Check("backward of the head's weight");
+  }
+
+ private:
+  Head(CudaContext& context, const HeadLayer& config, BatchShape shape)
+      : cuda_(context),
+        config_(config),
+        rows_(shape.batch * shape.time),
+        stride_((config.vocabulary + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment) {
+    BlockLayout stash, kept;
+    row_losses_ = stash.Add<float>(rows_);
+    gradient_ = kept.Add<Number>(rows_ * stride_);
+    input_ = kept.Add<Number>(kIsFloat<Number> ? 0 : rows_ * config.width);
+    needs_.stash_bytes = stash.size_bytes();
+    needs_.kept_bytes = kept.size_bytes();
+    needs_.input_for_weight = kIsFloat<Number>;
+  }
+
+  LinearShape Linear(int64_t output_stride) const {
+    return {.rows = rows_,
+            .inputs = config_.width,
+            .outputs = config_.vocabulary,
+            .outputs_first = true,
+            .output_stride = output_stride};
+  }
+
+  // Of the gradient of the mean over the rows.
+  float Scale(const Tape& tape) const { return tape.loss_scale / static_cast<float>(rows_); }
+
+  // The input as the products read it.
+  const Number* Input(const Tape& tape) const {
+    if constexpr (kIsFloat<Number>) {
+      return tape.input.data<float>();
+    } else {
+      return input_.in(tape.kept.data());
+    }
+  }
+
+  // The same, made first where it is another type.
+  const Number* ConvertedInput(const Tape& tape) const {
+    if constexpr (!kIsFloat<Number>) {
+      ConvertToBf16(cuda_.stream(), rows_ * config_.width, tape.input.data<float>(),
+                    input_.in(tape.kept.data()));
+    }
+    return Input(tape);
+  }
+
+  CudaContext& cuda_;
+  const HeadLayer config_;
+  const int64_t rows_, stride_;
+  MatrixProduct forward_, logits_, backward_;
+  WeightGradient<Number> weight_;
+  TapeNeeds needs_;
+  Place<float> row_losses_;  // stash [rows]
+  Place<Number> gradient_;   // kept [rows, stride]: logits, then their gradient
+  Place<Number> input_;      // kept [rows, width], unless float
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeHead(CudaContext& context, const HeadLayer& config,
+                                                BatchShape shape, bool bf16) {
+  return bf16 ? Head<Bf16>::Create(context, config, shape)
+              : Head<float>::Create(context, config, shape);
+}
+
+}  // namespace penstock::cuda

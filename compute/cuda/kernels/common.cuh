@@ -1,0 +1,105 @@
+// What the kernels share: numbers, sums over warps and blocks, dropout masks.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "compute/cuda/kernels/kernels.h"
+
+namespace penstock::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr int kBlock = 256;
+
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+__device__ inline float ToFloat(float value) { return value; }
+__device__ inline float ToFloat(Bf16 bits) { return __uint_as_float(uint32_t{bits} << 16); }
+
+template <typename Number>
+__device__ inline Number FromFloat(float value);
+template <>
+__device__ inline float FromFloat<float>(float value) {
+  return value;
+}
+// To nearest, ties to even.
+template <>
+__device__ inline Bf16 FromFloat<Bf16>(float value) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
+template <typename T>
+__device__ inline T WarpSum(T value) {
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) {
+    value += __shfl_xor_sync(0xFFFFFFFF, value, lane);
+  }
+  return value;
+}
+
+__device__ inline float WarpMax(float value) {
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xFFFFFFFF, value, lane));
+  }
+  return value;
+}
+
+// Over a block of kBlock threads; every thread gets the sum.
+template <typename T>
+__device__ inline T BlockSum(T value) {
+  __shared__ T warps[kBlock / kWarp];
+  value = WarpSum(value);
+  __syncthreads();  // a call before may still be reading
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  T sum = 0;
+  for (int warp = 0; warp < kBlock / kWarp; ++warp) sum += warps[warp];
+  return sum;
+}
+
+__device__ inline float BlockMax(float value) {
+  __shared__ float warps[kBlock / kWarp];
+  value = WarpMax(value);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  float maximum = warps[0];
+  for (int warp = 1; warp < kBlock / kWarp; ++warp) maximum = fmaxf(maximum, warps[warp]);
+  return maximum;
+}
+
+// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The same numbers
+// as base/random.h.
+__device__ inline uint4 Philox(uint64_t key, uint4 c) {
+  auto key0 = static_cast<uint32_t>(key);
+  auto key1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint32_t high0 = __umulhi(0xD2511F53u, c.x);
+    const uint32_t low0 = 0xD2511F53u * c.x;
+    const uint32_t high1 = __umulhi(0xCD9E8D57u, c.z);
+    const uint32_t low1 = 0xCD9E8D57u * c.z;
+    c = make_uint4(high1 ^ c.y ^ key0, low1, high0 ^ c.w ^ key1, low0);
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return c;
+}
+
+// What dropout multiplies an element by: 0 or the scale. The numbering of elements is that of
+// compute/cpu/kernels/dropout.h: groups of 64 columns, column 16 w + l of a group is word w of counter l.
+__device__ inline float DropoutFactor(const DropoutMask& d, int64_t row, int64_t width,
+                                      int64_t column) {
+  if (d.drop_below == 0) return 1.0f;
+  const int64_t groups = (width + 63) / 64;
+  const int64_t group = column / 64;
+  const int lane = static_cast<int>(column % 16);
+  const int word = static_cast<int>(column % 64 / 16);
+  const auto sample = static_cast<uint64_t>(d.first_sample + row / d.time);
+  const auto first = static_cast<uint32_t>((row % d.time * groups + group) * 16);
+  const uint4 random = Philox(d.key, make_uint4(first + lane, d.layer, static_cast<uint32_t>(sample),
+                                                static_cast<uint32_t>(sample >> 32)));
+  const uint32_t words[4] = {random.x, random.y, random.z, random.w};
+  return words[word] < d.drop_below ? 0.0f : d.scale;
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,102 @@
+// Token and position embedding.
+#include <cub/device/device_radix_sort.cuh>
+
+#include "compute/cuda/kernels/common.cuh"
+
+namespace penstock::cuda {
+namespace {
+
+__global__ void ForwardKernel(int64_t rows, int64_t time, int64_t width, const int32_t* ids,
+                              const float* tokens, const float* positions, DropoutMask dropout,
+                              float* output) {
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (at >= rows * width) return;
+  const int64_t row = at / width;
+  const int64_t column = at % width;
+  const float sum = tokens[ids[row] * width + column] + positions[row % time * width + column];
+  output[at] = sum * DropoutFactor(dropout, row, width, column);
+}
+
+__global__ void NumberRows(int64_t rows, int32_t* numbers) {
+  const int64_t row = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (row < rows) numbers[row] = static_cast<int32_t>(row);
+}
+
+// One block for each place in the sorted rows; the first place of an id adds all rows of that id.
+__global__ void TokensKernel(int64_t rows, int64_t width, const int32_t* order,
+                             const float* gradient, DropoutMask dropout, float* tokens) {
+  const int64_t place = blockIdx.x;
+  const int32_t id = order[place];
+  if (place > 0 && order[place - 1] == id) return;
+  for (int64_t column = threadIdx.x; column < width; column += blockDim.x) {
+    float sum = tokens[id * width + column];
+    for (int64_t next = place; next < rows && order[next] == id; ++next) {
+      const int64_t row = order[rows + next];
+      sum += gradient[row * width + column] * DropoutFactor(dropout, row, width, column);
+    }
+    tokens[id * width + column] = sum;
+  }
+}
+
+__global__ void PositionsKernel(int64_t rows, int64_t time, int64_t width, const float* gradient,
+                                DropoutMask dropout, float* positions) {
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (at >= time * width) return;
+  const int64_t column = at % width;
+  float sum = positions[at];
+  for (int64_t row = at / width; row < rows; row += time) {
+    sum += gradient[row * width + column] * DropoutFactor(dropout, row, width, column);
+  }
+  positions[at] = sum;
+}
+
+int BitsOf(int64_t vocabulary) {
+  int bits = 1;
+  while (bits < 31 && int64_t{1} << bits < vocabulary) ++bits;
+  return bits;
+}
+
+// Sorts rows by id; cub's radix sort is stable, so rows of one id stay ascending.
+cudaError_t Sort(void* workspace, size_t& bytes, int64_t rows, int64_t vocabulary,
+                 const int32_t* ids, int32_t* order, const int32_t* numbers, cudaStream_t stream) {
+  return cub::DeviceRadixSort::SortPairs(workspace, bytes, ids, order, numbers, order + rows,
+                                         static_cast<int>(rows), 0, BitsOf(vocabulary), stream);
+}
+
+int64_t NumbersBytes(int64_t rows) {
+  return CeilDiv(rows * static_cast<int64_t>(sizeof(int32_t)), 256) * 256;
+}
+
+}  // namespace
+
+void EmbeddingForward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
+                      const int32_t* ids, const float* tokens, const float* positions,
+                      const DropoutMask& dropout, float* output) {
+  ForwardKernel<<<CeilDiv(rows * width, kBlock), kBlock, 0, stream>>>(rows, time, width, ids, tokens,
+                                                                      positions, dropout, output);
+}
+
+int64_t SortRowsWorkspaceBytes(int64_t rows) {
+  size_t bytes = 0;
+  Sort(nullptr, bytes, rows, INT32_MAX, nullptr, nullptr, nullptr, nullptr);
+  return NumbersBytes(rows) + static_cast<int64_t>(bytes);
+}
+
+void SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, const int32_t* ids,
+              int32_t* order, void* workspace) {
+  auto* numbers = static_cast<int32_t*>(workspace);
+  NumberRows<<<CeilDiv(rows, kBlock), kBlock, 0, stream>>>(rows, numbers);
+  size_t bytes = SortRowsWorkspaceBytes(rows) - NumbersBytes(rows);
+  Sort(static_cast<char*>(workspace) + NumbersBytes(rows), bytes, rows, vocabulary, ids, order,
+       numbers, stream);
+}
+
+void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
+                       const int32_t* order, const float* gradient, const DropoutMask& dropout,
+                       float* tokens, float* positions) {
+  TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, dropout, tokens);
+  PositionsKernel<<<CeilDiv(time * width, kBlock), kBlock, 0, stream>>>(rows, time, width, gradient,
+                                                                        dropout, positions);
+}
+
+}  // namespace penstock::cuda

@@ -1,0 +1,148 @@
+// Kernels: what the CUDA back-end computes with kernels of its own, because no library does it well.
+//
+// Host functions that queue kernels on a stream and return at once. Matrices are row-major. Sums run in a
+// fixed order and nothing is added atomically, so results repeat bit for bit. `Number` is float or Bf16:
+// what the matrix products read; everything between them is computed in float.
+//
+// All sizes may be odd; rows and widths above zero. C++17, for nvcc.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "compute/dropout_mask.h"
+#include "compute/update_constants.h"
+
+namespace penstock::cuda {
+
+// Bits of a bfloat16 number, as in the interfaces of compute/.
+using Bf16 = uint16_t;
+
+// output [rows, width] = dropout(tokens[ids[row]] + positions[row % time]).
+void EmbeddingForward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
+                      const int32_t* ids, const float* tokens, const float* positions,
+                      const DropoutMask& dropout, float* output);
+// The order in which EmbeddingBackward adds rows: by id, rows of one id ascending. `order` has 2 * rows
+// numbers: the sorted ids, then their rows.
+int64_t SortRowsWorkspaceBytes(int64_t rows);
+void SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, const int32_t* ids,
+              int32_t* order, void* workspace);
+// tokens[ids[row]] += dropout(gradient[row]), positions[row % time] += the same.
+void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
+                       const int32_t* order, const float* gradient, const DropoutMask& dropout,
+                       float* tokens, float* positions);
+
+// output = (x - mean) / deviation * gain + bias, of each row. mean, inverse_deviation: [rows].
+template <typename Number>
+void LayerNormForward(cudaStream_t stream, int64_t rows, int64_t width, const float* input,
+                      const float* gain, const float* bias, float* mean, float* inverse_deviation,
+                      Number* output);
+
+struct LayerNormBackwardArguments {
+  const float* input;  // [rows, width]
+  const float* gain;   // [width]
+  const float* mean;   // [rows]
+  const float* inverse_deviation;
+  const float* grad_output;  // [rows, width]
+  const float* residual;     // added to grad_input, or null
+  float* grad_input;
+  float* gain_sums;  // [width], written
+  float* bias_sums;  // [width], written
+  float* workspace;  // ColumnSumsWorkspaceFloats(rows, 2 * width)
+};
+void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
+                       const LayerNormBackwardArguments& arguments);
+
+// Column sums are made in two steps, the partial sums in `workspace`.
+int64_t ColumnSumsWorkspaceFloats(int64_t rows, int64_t width);
+template <typename Number>
+void ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, const Number* values, float* sums,
+                float* workspace);
+
+// output = residual + dropout(product + bias).
+void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const float* residual,
+                     const float* product, const float* bias, const DropoutMask& dropout,
+                     float* output);
+// masked = dropout(values), as Number.
+template <typename Number>
+void Mask(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
+          const DropoutMask& dropout, Number* masked);
+
+// z = product + bias, in place; output = gelu(z) in its tanh form. For sizes cuBLASLt's epilogue refuses.
+template <typename Number>
+void BiasGeluForward(cudaStream_t stream, int64_t rows, int64_t width, float* z, const float* bias,
+                     Number* output);
+// gradient = incoming * gelu'(z).
+template <typename Number>
+void GeluBackward(cudaStream_t stream, int64_t count, const float* incoming, const float* z,
+                  Number* gradient);
+// to = values + bias, as Number.
+template <typename Number>
+void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
+             const float* bias, Number* to);
+
+// Causal attention over query, key and value side by side, [batch * time, 3 * heads * size], scores scaled
+// by 1 / sqrt(size). For f32, and for heads that cuDNN's attention refuses.
+struct AttentionShape {
+  int64_t batch, time, heads, size;
+};
+inline constexpr int64_t kAttentionSizeMax = 256;  // of a head
+// output [batch * time, heads * size]; log_sums [batch, heads, time] for the backward pass.
+template <typename Number>
+void AttentionForward(cudaStream_t stream, const AttentionShape& shape, const Number* expansion,
+                      Number* output, float* log_sums);
+// gradient: of `expansion`. `dots` [batch, heads, time]: workspace.
+template <typename Number>
+void AttentionBackward(cudaStream_t stream, const AttentionShape& shape, const Number* expansion,
+                       const Number* output, const Number* grad_output, const float* log_sums,
+                       float* dots, Number* gradient);
+
+// loss [1] = mean over the rows of log(sum exp(logits[row])) - logits[row][targets[row]], and in place
+// logits = softmax(logits) - one at the target, unless !with_gradient. Rows are `stride` numbers apart.
+// row_losses [rows]: workspace.
+template <typename Number>
+void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
+                  Number* logits, const int32_t* targets, bool with_gradient, float* row_losses,
+                  float* loss);
+
+// Flat arrays.
+void Fill(cudaStream_t stream, int64_t count, float value, float* values);
+void AddInto(cudaStream_t stream, int64_t count, const float* values, float* sums);
+void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to);
+void ConvertToFloat(cudaStream_t stream, int64_t count, const Bf16* from, float* to);
+
+// A part of a flat array, as the kernels see a ParameterSlice.
+struct Slice {
+  int64_t offset;
+  int64_t count;
+  int32_t decays;
+};
+// A launch over slices gives each block kSliceBlock elements of one slice: blocks[b] says which.
+inline constexpr int64_t kSliceBlock = 1 << 14;
+struct SliceBlock {
+  int32_t slice;
+  int32_t part;  // of the slice
+};
+
+// norms[slice] = sum of squares, in double. partial_sums: one double for each block.
+void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Slice* slice_table,
+                  const SliceBlock* block_table, const float* values, double* partial_sums,
+                  double* norms);
+
+struct StepArrays {
+  const float* weights;
+  float* next_weights;  // may be `weights`
+  Bf16* next_bf16;      // or null
+  const float* gradients;
+  const float* scales;  // of the gradients, by slice
+};
+void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
+               const SliceBlock* block_table, const AdamWConstants& constants,
+               const StepArrays& arrays, float* mean, float* square);
+// `velocity` is null when there is no momentum.
+void SgdStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
+             const SliceBlock* block_table, const SgdConstants& constants, const StepArrays& arrays,
+             float* velocity);
+
+}  // namespace penstock::cuda

@@ -1,0 +1,69 @@
+// Linear: the three matrix products of a linear map y = x W over the rows of a microbatch.
+//
+// x, W and the gradient of y are Number. What is written is chosen by the caller: the products of F and I
+// as they need it, the gradient of the weight always float and added.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "compute/cuda/number.h"
+#include "compute/cuda/product.h"
+
+namespace penstock::cuda {
+
+struct LinearShape {
+  int64_t rows = 0;
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  bool outputs_first = false;  // the weight is [outputs, inputs], as embeddings are
+  int64_t output_stride = 0;   // numbers from row to row of y and its gradient; 0: dense
+};
+
+// y = x W.
+template <typename Number>
+ProductShape ForwardShape(const LinearShape& s, cudaDataType_t result,
+                          Epilogue epilogue = Epilogue::kNone) {
+  return {.rows = s.rows,
+          .columns = s.outputs,
+          .inner = s.inputs,
+          .transposed_right = s.outputs_first,
+          .result_stride = s.output_stride,
+          .operands = kTypeOf<Number>,
+          .result = result,
+          .epilogue = epilogue};
+}
+
+// dx = dy W^T.
+template <typename Number>
+ProductShape BackwardInputShape(const LinearShape& s, cudaDataType_t result,
+                                Epilogue epilogue = Epilogue::kNone) {
+  return {.rows = s.rows,
+          .columns = s.inputs,
+          .inner = s.outputs,
+          .transposed_right = !s.outputs_first,
+          .left_stride = s.output_stride,
+          .operands = kTypeOf<Number>,
+          .result = result,
+          .epilogue = epilogue};
+}
+
+// dW += x^T dy, or with the outputs first dW += dy^T x.
+template <typename Number>
+class WeightGradient {
+ public:
+  WeightGradient() = default;
+  // `parameter`: number of the weight in the layer.
+  static absl::StatusOr<WeightGradient> Create(CudaContext& context, const LinearShape& s,
+                                               int parameter);
+  absl::Status Add(const GradientView& gradients, const Number* x, const Number* dy,
+                   float alpha = 1.0f) const;
+
+ private:
+  int parameter_ = 0;
+  bool outputs_first_ = false;
+  MatrixProduct product_;
+};
+
+extern template class WeightGradient<float>;
+extern template class WeightGradient<Bf16>;
+
+}  // namespace penstock::cuda

@@ -1,0 +1,68 @@
+#include "compute/cuda/memory.h"
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace penstock::cuda {
+namespace {
+
+// Buffers may be dropped by any thread, so each call says which device it means.
+class OfDevice : public MemorySource {
+ public:
+  explicit OfDevice(int device) : device_(device) {}
+
+  void* Allocate(int64_t size_bytes) override {
+    void* data = nullptr;
+    if (cudaSetDevice(device_) == cudaSuccess && Take(&data, size_bytes) == cudaSuccess) {
+      return data;
+    }
+    (void)cudaGetLastError();  // the caller says that memory is out; not the next kernel
+    return nullptr;
+  }
+  void Free(void* data, int64_t /*size_bytes*/) override {
+    (void)cudaSetDevice(device_);
+    (void)Give(data);
+  }
+
+ private:
+  virtual cudaError_t Take(void** data, int64_t size_bytes) = 0;
+  virtual cudaError_t Give(void* data) = 0;
+
+  const int device_;
+};
+
+class Device : public OfDevice {
+  using OfDevice::OfDevice;
+  cudaError_t Take(void** data, int64_t size_bytes) override {
+    return cudaMalloc(data, size_bytes);
+  }
+  cudaError_t Give(void* data) override { return cudaFree(data); }
+};
+
+class Pinned : public OfDevice {
+  using OfDevice::OfDevice;
+  cudaError_t Take(void** data, int64_t size_bytes) override {
+    return cudaHostAlloc(data, size_bytes, cudaHostAllocPortable);
+  }
+  cudaError_t Give(void* data) override { return cudaFreeHost(data); }
+};
+
+template <typename Source>
+MemorySource& Immortal(int device) {
+  static auto& mutex = *new std::mutex;
+  static auto& sources = *new std::map<int, std::unique_ptr<MemorySource>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<MemorySource>& source = sources[device];
+  if (source == nullptr) source = std::make_unique<Source>(device);
+  return *source;
+}
+
+}  // namespace
+
+MemorySource& DeviceMemory(int device) { return Immortal<Device>(device); }
+MemorySource& PinnedMemory(int device) { return Immortal<Pinned>(device); }
+
+}  // namespace penstock::cuda

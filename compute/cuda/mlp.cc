@@ -1,0 +1,126 @@
+// The MLP of a block: GELU between the two linear maps, fused into their products where cuBLASLt can.
+#include <utility>
+
+#include "base/status.h"
+#include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/layers.h"
+#include "compute/cuda/residual_branch.h"
+
+namespace penstock::cuda {
+namespace {
+
+using branch_parameter::kExpansion;
+using branch_parameter::kExpansionBias;
+using branch_parameter::kProjection;
+
+// z = normal W + bias is kept for I; both products carry GELU as their epilogue.
+template <typename Number>
+class FusedGelu : public Middle<Number> {
+ public:
+  static absl::StatusOr<std::unique_ptr<Middle<Number>>> Create(CudaContext& context,
+                                                                const BranchShape& shape) {
+    auto middle = std::make_unique<FusedGelu>();
+    PENSTOCK_ASSIGN_OR_RETURN(
+        middle->forward_,
+        MatrixProduct::Create(context, ForwardShape<Number>(shape.expansion(), kTypeOf<Number>,
+                                                            Epilogue::kBiasGelu)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        middle->backward_, MatrixProduct::Create(context, BackwardInputShape<Number>(
+                                                              shape.projection(), kTypeOf<Number>,
+                                                              Epilogue::kGeluSlope)));
+    middle->stash_bytes_ = shape.rows * shape.expanded * static_cast<int64_t>(sizeof(Number));
+    return middle;
+  }
+
+  int64_t stash_bytes() const override { return stash_bytes_; }
+  int64_t scratch_bytes() const override { return 0; }
+
+  absl::Status Forward(const WeightView& weights, const Number* normal, Number* hidden, void* stash,
+                       void* /*scratch*/) override {
+    return forward_.Run({.left = normal,
+                         .right = ParameterOf<Number>(weights, kExpansion),
+                         .result = hidden,
+                         .bias = ParameterOf<Number>(weights, kExpansionBias),
+                         .auxiliary = stash});
+  }
+
+  absl::Status Backward(const WeightView& weights, const Number* incoming, const Number* /*hidden*/,
+                        Number* gradient, void* stash, void* /*scratch*/) override {
+    return backward_.Run({.left = incoming,
+                          .right = ParameterOf<Number>(weights, kProjection),
+                          .result = gradient,
+                          .auxiliary = stash});
+  }
+
+ private:
+  MatrixProduct forward_, backward_;
+  int64_t stash_bytes_ = 0;
+};
+
+// For sizes that the epilogues refuse.
+template <typename Number>
+class PlainGelu : public Middle<Number> {
+ public:
+  static absl::StatusOr<std::unique_ptr<Middle<Number>>> Create(CudaContext& context,
+                                                                const BranchShape& shape) {
+    auto middle = std::make_unique<PlainGelu>(context, shape);
+    PENSTOCK_ASSIGN_OR_RETURN(
+        middle->forward_,
+        MatrixProduct::Create(context, ForwardShape<Number>(shape.expansion(), CUDA_R_32F)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        middle->backward_,
+        MatrixProduct::Create(context, BackwardInputShape<Number>(shape.projection(), CUDA_R_32F)));
+    return middle;
+  }
+  PlainGelu(CudaContext& context, const BranchShape& shape) : cuda_(context), shape_(shape) {}
+
+  int64_t stash_bytes() const override { return count() * static_cast<int64_t>(sizeof(float)); }
+  int64_t scratch_bytes() const override { return stash_bytes(); }
+
+  absl::Status Forward(const WeightView& weights, const Number* normal, Number* hidden, void* stash,
+                       void* /*scratch*/) override {
+    auto* z = static_cast<float*>(stash);
+    PENSTOCK_RETURN_IF_ERROR(forward_.Run(
+        {.left = normal, .right = ParameterOf<Number>(weights, kExpansion), .result = z}));
+    BiasGeluForward(cuda_.stream(), shape_.rows, shape_.expanded, z,
+                    weights.parameter(kExpansionBias), hidden);
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(const WeightView& weights, const Number* incoming, const Number* /*hidden*/,
+                        Number* gradient, void* stash, void* scratch) override {
+    auto* through = static_cast<float*>(scratch);
+    PENSTOCK_RETURN_IF_ERROR(backward_.Run(
+        {.left = incoming, .right = ParameterOf<Number>(weights, kProjection), .result = through}));
+    GeluBackward(cuda_.stream(), count(), through, static_cast<const float*>(stash), gradient);
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t count() const { return shape_.rows * shape_.expanded; }
+
+  CudaContext& cuda_;
+  const BranchShape shape_;
+  MatrixProduct forward_, backward_;
+};
+
+template <typename Number>
+absl::StatusOr<std::unique_ptr<Layer>> Make(CudaContext& context, const MlpLayer& config,
+                                            BatchShape shape) {
+  const BranchShape branch{shape.batch * shape.time, config.width, config.hidden, config.hidden};
+  absl::StatusOr<std::unique_ptr<Middle<Number>>> middle =
+      FusedGelu<Number>::Create(context, branch);
+  if (absl::IsUnimplemented(middle.status())) middle = PlainGelu<Number>::Create(context, branch);
+  if (!middle.ok()) return middle.status();
+  return ResidualBranch<Number>::Create(context, branch, Dropout(config.dropout, shape.time),
+                                        *std::move(middle));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeMlp(CudaContext& context, const MlpLayer& config,
+                                               BatchShape shape, bool bf16) {
+  return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);
+}
+
+}  // namespace penstock::cuda

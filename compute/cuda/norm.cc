@@ -1,0 +1,85 @@
+// The LayerNorm before the head. Parameters: gain and bias [width].
+#include "base/status.h"
+#include "compute/block_layout.h"
+#include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/layers.h"
+
+namespace penstock::cuda {
+namespace {
+
+constexpr int kGain = 0;
+constexpr int kBias = 1;
+
+class Norm : public Layer {
+ public:
+  Norm(CudaContext& context, const NormLayer& config, BatchShape shape)
+      : cuda_(context), width_(config.width), rows_(shape.batch * shape.time) {
+    BlockLayout stash, weight_stash, scratch;
+    mean_ = stash.Add<float>(rows_);
+    inverse_deviation_ = stash.Add<float>(rows_);
+    gain_sums_ = weight_stash.Add<float>(width_);
+    bias_sums_ = weight_stash.Add<float>(width_);
+    workspace_ = scratch.Add<float>(ColumnSumsWorkspaceFloats(rows_, 2 * width_));
+    needs_.stash_bytes = stash.size_bytes();
+    needs_.weight_stash_bytes = weight_stash.size_bytes();
+    scratch_bytes_ = scratch.size_bytes();
+  }
+
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+  TapeNeeds tape_needs() const override { return needs_; }
+
+  absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape,
+                       const Tensor& output) override {
+    void* stash = tape.stash.data();
+    LayerNormForward(cuda_.stream(), rows_, width_, tape.input.data<float>(),
+                     weights.parameter(kGain), weights.parameter(kBias), mean_.in(stash),
+                     inverse_deviation_.in(stash), output.data<float>());
+    return cuda_.Check("forward of a norm");
+  }
+
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
+                             const Tensor& grad_input) override {
+    void* stash = tape.stash.data();
+    void* weight_stash = tape.weight_stash.data();
+    LayerNormBackward(cuda_.stream(), rows_, width_,
+                      {.input = tape.input.data<float>(),
+                       .gain = weights.parameter(kGain),
+                       .mean = mean_.in(stash),
+                       .inverse_deviation = inverse_deviation_.in(stash),
+                       .grad_output = tape.grad_output.data<float>(),
+                       .residual = nullptr,
+                       .grad_input = grad_input.data<float>(),
+                       .gain_sums = gain_sums_.in(weight_stash),
+                       .bias_sums = bias_sums_.in(weight_stash),
+                       .workspace = workspace_.in(cuda_.layer_scratch().data())});
+    return cuda_.Check("backward of a norm's input");
+  }
+
+  absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
+                              const Tape& tape) override {
+    void* weight_stash = tape.weight_stash.data();
+    AddInto(cuda_.stream(), width_, gain_sums_.in(weight_stash), gradients.parameter(kGain));
+    AddInto(cuda_.stream(), width_, bias_sums_.in(weight_stash), gradients.parameter(kBias));
+    return cuda_.Check("backward of a norm's weights");
+  }
+
+ private:
+  CudaContext& cuda_;
+  const int64_t width_, rows_;
+  TapeNeeds needs_;
+  Place<float> mean_, inverse_deviation_;  // stash [rows]
+  Place<float> gain_sums_, bias_sums_;     // weight stash [width]
+  Place<float> workspace_;                 // scratch
+  int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeNorm(CudaContext& context, const NormLayer& config,
+                                                BatchShape shape) {
+  auto layer = std::make_unique<Norm>(context, config, shape);
+  PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(layer->scratch_bytes()));
+  return std::unique_ptr<Layer>(std::move(layer));
+}
+
+}  // namespace penstock::cuda

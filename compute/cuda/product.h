@@ -1,0 +1,79 @@
+// MatrixProduct: C = alpha A B, or C += alpha A B, of fixed shapes, through cuBLASLt with the algorithm
+// its heuristics rank first, chosen once.
+//
+// A and B are float or bf16, row-major, either may be stored transposed; sums run in float. With float
+// operands products are true f32, not TF32. Algorithms whose sums depend on timing are left out, so
+// results repeat bit for bit on one kind of device.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compute/cuda/context.h"
+
+namespace penstock::cuda {
+
+// What cuBLASLt does to each element before it is written.
+enum class Epilogue : uint8_t {
+  kNone,
+  kBias,       // + bias[column]
+  kBiasGelu,   // z = product + bias is kept in `auxiliary`, the result is gelu(z) in its tanh form
+  kGeluSlope,  // * gelu'(auxiliary)
+};
+
+struct ProductShape {
+  int64_t rows = 0;     // of C and A
+  int64_t columns = 0;  // of C and B
+  int64_t inner = 0;
+  bool transposed_left = false;   // A is stored as [inner, rows]
+  bool transposed_right = false;  // B is stored as [columns, inner]
+  bool accumulate = false;        // C += instead of C =
+  int64_t left_stride = 0;        // numbers from row to row as stored; 0: dense
+  int64_t right_stride = 0;
+  int64_t result_stride = 0;
+  cudaDataType_t operands = CUDA_R_32F;  // A and B, and the auxiliary
+  cudaDataType_t result = CUDA_R_32F;    // C, and the bias
+  Epilogue epilogue = Epilogue::kNone;
+};
+
+struct ProductOperands {
+  const void* left = nullptr;
+  const void* right = nullptr;
+  void* result = nullptr;
+  const void* bias = nullptr;  // [columns]
+  void* auxiliary = nullptr;   // [rows, columns]
+  float alpha = 1.0f;
+};
+
+class MatrixProduct {
+ public:
+  MatrixProduct() = default;
+  // REQUIRES: `context` outlives the product.
+  // Errors: Unimplemented (cuBLASLt has no algorithm for it, as for odd sizes with an epilogue), Internal.
+  static absl::StatusOr<MatrixProduct> Create(CudaContext& context, const ProductShape& shape);
+  MatrixProduct(MatrixProduct&& other) noexcept;
+  MatrixProduct& operator=(MatrixProduct&& other) noexcept;
+  ~MatrixProduct();
+
+  // Queues the product. Errors: those of cuBLASLt.
+  absl::Status Run(const ProductOperands& operands) const;
+
+ private:
+  absl::Status Describe(const ProductShape& shape);
+  absl::Status Choose();
+  template <typename T>
+  absl::Status Set(cublasLtMatmulDescAttributes_t attribute, const T& value) const;
+  void Swap(MatrixProduct& other);
+
+  CudaContext* context_ = nullptr;
+  ProductShape shape_;
+  // cuBLASLt's matrices are column-major: it computes C^T = B^T A^T.
+  cublasLtMatmulDesc_t product_ = nullptr;
+  cublasLtMatrixLayout_t left_ = nullptr, right_ = nullptr, result_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_ = {};
+};
+
+}  // namespace penstock::cuda

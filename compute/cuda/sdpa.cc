@@ -1,0 +1,197 @@
+#include "compute/cuda/sdpa.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+
+namespace penstock::cuda {
+namespace {
+
+constexpr int64_t kBf16Bytes = 2;
+constexpr int64_t kWorkspaceAlignment = 256;
+// From 9.16 on cuDNN masks the rest of a tile itself when time is no multiple of 128.
+constexpr size_t kOldestCudnn = 91600;
+
+// The tensors of attention are [batch, heads, time, size], wherever their elements are.
+struct Layouts {
+  TensorLayout side;        // query, key or value in the rows of the expansion
+  TensorLayout output;      // in rows of heads * size
+  TensorLayout scores;      // [batch, heads, time, time], never stored
+  TensorLayout statistics;  // [batch, heads, time, 1]
+};
+
+Layouts LayoutsOf(const AttentionShape& s) {
+  const int64_t width = s.heads * s.size;
+  const std::array<int64_t, 4> sizes = {s.batch, s.heads, s.time, s.size};
+  return {.side = {sizes, {s.time * 3 * width, s.size, 3 * width, 1}},
+          .output = {sizes, {s.time * width, s.size, width, 1}},
+          .scores = DenseLayout({s.batch, s.heads, s.time, s.time}),
+          .statistics = DenseLayout({s.batch, s.heads, s.time, 1})};
+}
+
+GraphTensor ScaleOf(const AttentionShape& shape, Graph& g) {
+  return g.Constant(static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.size))));
+}
+
+// Minus infinity where the key comes after the query.
+GraphTensor MaskFuture(Graph& g, const GraphTensor& scores) {
+  const GraphTensor query_step = g.Index(scores, 2);
+  const GraphTensor key_step = g.Index(scores, 3);
+  const GraphTensor visible = g.Virtual(scores.layout, CUDNN_DATA_BOOLEAN);
+  g.Pointwise(CUDNN_POINTWISE_CMP_GE, {query_step, key_step}, visible);
+  const GraphTensor hidden = g.Constant(-std::numeric_limits<float>::infinity());
+  return g.Pointwise(CUDNN_POINTWISE_BINARY_SELECT, {scores, hidden, visible});
+}
+
+// Memory: query, key, value, output, stats.
+Graph ForwardGraph(const AttentionShape& shape) {
+  const Layouts l = LayoutsOf(shape);
+  Graph g;
+  const GraphTensor query = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor key_transposed = g.Memory(Transposed(l.side), CUDNN_DATA_BFLOAT16);
+  const GraphTensor value = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor output = g.Memory(l.output, CUDNN_DATA_BFLOAT16);
+  const GraphTensor stats = g.Memory(l.statistics, CUDNN_DATA_FLOAT);
+
+  const GraphTensor products = g.Virtual(l.scores, CUDNN_DATA_FLOAT);
+  g.MatrixProduct(query, key_transposed, products);
+  const GraphTensor scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {products, ScaleOf(shape, g)});
+  const GraphTensor scores = MaskFuture(g, scaled);
+
+  const GraphTensor maximum = g.Reduce(CUDNN_REDUCE_TENSOR_MAX, scores, l.statistics);
+  const GraphTensor shifted = g.Pointwise(CUDNN_POINTWISE_SUB, {scores, maximum});
+  const GraphTensor powers = g.Pointwise(CUDNN_POINTWISE_EXP, {shifted});
+  const GraphTensor sum = g.Reduce(CUDNN_REDUCE_TENSOR_ADD, powers, l.statistics);
+  const GraphTensor log_sum = g.Pointwise(CUDNN_POINTWISE_LOG, {sum});
+  g.Pointwise(CUDNN_POINTWISE_ADD, {maximum, log_sum}, stats);
+
+  const GraphTensor probabilities = g.Virtual(l.scores, CUDNN_DATA_BFLOAT16);
+  g.Pointwise(CUDNN_POINTWISE_DIV, {powers, sum}, probabilities);
+  g.MatrixProduct(probabilities, value, output);
+  return g;
+}
+
+// Memory: query, key, value, output, grad_output, stats, grad_query, grad_key, grad_value, and the
+// float workspace [batch, heads, time] of grad_output . output.
+Graph BackwardGraph(const AttentionShape& shape) {
+  const Layouts l = LayoutsOf(shape);
+  Graph g;
+  const GraphTensor query = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor key_transposed = g.Memory(Transposed(l.side), CUDNN_DATA_BFLOAT16);
+  const GraphTensor value_transposed = g.Memory(Transposed(l.side), CUDNN_DATA_BFLOAT16);
+  const GraphTensor output = g.Memory(l.output, CUDNN_DATA_BFLOAT16);
+  const GraphTensor grad_output = g.Memory(l.output, CUDNN_DATA_BFLOAT16);
+  const GraphTensor stats = g.Memory(l.statistics, CUDNN_DATA_FLOAT);
+  const GraphTensor grad_query = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor grad_key = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor grad_value = g.Memory(l.side, CUDNN_DATA_BFLOAT16);
+  const GraphTensor dots = g.Memory(l.statistics, CUDNN_DATA_FLOAT);
+  const GraphTensor scale = ScaleOf(shape, g);
+
+  const GraphTensor shares = g.Pointwise(CUDNN_POINTWISE_MUL, {grad_output, output});
+  const GraphTensor sums = g.Reduce(CUDNN_REDUCE_TENSOR_ADD, shares, l.statistics);
+  // The factor, which is that of dropout, keeps the graph in the form of NVIDIA's frontend.
+  g.Pointwise(CUDNN_POINTWISE_MUL, {sums, g.Constant(1.0f)}, dots);
+
+  const GraphTensor products = g.Virtual(l.scores, CUDNN_DATA_FLOAT);
+  g.MatrixProduct(query, key_transposed, products);
+  const GraphTensor scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {products, scale});
+  const GraphTensor logs = g.Pointwise(CUDNN_POINTWISE_SUB, {scaled, stats});
+  const GraphTensor probabilities = g.Pointwise(CUDNN_POINTWISE_EXP, {MaskFuture(g, logs)});
+  g.MatrixProduct(g.Transpose(probabilities, CUDNN_DATA_BFLOAT16), grad_output, grad_value);
+
+  const GraphTensor grad_probabilities = g.Virtual(l.scores, CUDNN_DATA_FLOAT);
+  g.MatrixProduct(grad_output, value_transposed, grad_probabilities);
+  const GraphTensor centred = g.Pointwise(CUDNN_POINTWISE_SUB, {grad_probabilities, dots});
+  const GraphTensor grad_scaled = g.Pointwise(CUDNN_POINTWISE_MUL, {centred, probabilities});
+  const GraphTensor grad_products = g.Pointwise(CUDNN_POINTWISE_MUL, {grad_scaled, scale});
+  g.MatrixProduct(g.Transpose(grad_products, CUDNN_DATA_BFLOAT16), query, grad_key);
+  // Straight into the result: engines then store the gradient of the scores and sum it afterwards.
+  // They also know a pattern with a float sum in memory before the result, which needs no such
+  // storage, but its blocks add in the order in which they finish, and cuDNN does not mark it.
+  g.MatrixProduct(grad_products, g.Transpose(key_transposed, CUDNN_DATA_FLOAT), grad_query);
+  return g;
+}
+
+absl::Status CheckShape(const AttentionShape& shape) {
+  if (cudnnGetVersion() < kOldestCudnn) {
+    return absl::UnimplementedError(
+        absl::StrFormat("needs cuDNN 9.16 or newer, this is version %d", cudnnGetVersion()));
+  }
+  if (shape.size % 8 != 0) {
+    return absl::UnimplementedError("the size of a head is no multiple of 8");
+  }
+  if (shape.time < 2) return absl::UnimplementedError("time is below 2");
+  return absl::OkStatus();
+}
+
+// cuDNN's interface has no const; it does not write inputs.
+void* Input(const void* address, int64_t offset_bytes = 0) {
+  return const_cast<std::byte*>(static_cast<const std::byte*>(address)) + offset_bytes;
+}
+
+int64_t RoundUp(int64_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::Create(cudnnHandle_t handle,
+                                                   const AttentionShape& shape) {
+  return CreateFor({.handle = handle}, shape);
+}
+
+absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::CreateFor(const PlanTarget& target,
+                                                      const AttentionShape& shape) {
+  const auto annotate = [&shape](const absl::Status& status, const char* pass) {
+    return Annotate(
+        status, absl::StrFormat("cuDNN's attention%s of batch %d, time %d, %d heads of %d", pass,
+                                shape.batch, shape.time, shape.heads, shape.size));
+  };
+  PENSTOCK_RETURN_IF_ERROR(annotate(CheckShape(shape), ""));
+  absl::StatusOr<Plan> forward = Plan::Create(target, ForwardGraph(shape));
+  if (!forward.ok()) return annotate(forward.status(), " (forward)");
+  absl::StatusOr<Plan> backward = Plan::Create(target, BackwardGraph(shape));
+  if (!backward.ok()) return annotate(backward.status(), " (backward)");
+  return std::unique_ptr<Sdpa>(new Sdpa(shape, *std::move(forward), *std::move(backward)));
+}
+
+Sdpa::Sdpa(const AttentionShape& shape, Plan forward, Plan backward)
+    : shape_(shape), forward_(std::move(forward)), backward_(std::move(backward)) {}
+
+int64_t Sdpa::SideBytes() const { return shape_.heads * shape_.size * kBf16Bytes; }
+
+int64_t Sdpa::DotsBytes() const {
+  return RoundUp(shape_.batch * shape_.heads * shape_.time * int64_t{sizeof(float)});
+}
+
+int64_t Sdpa::workspace_bytes() const {
+  return std::max(forward_.workspace_bytes(), DotsBytes() + backward_.workspace_bytes());
+}
+
+absl::Status Sdpa::Forward(cudnnHandle_t handle, const void* expansion, void* output, float* stats,
+                           void* workspace) const {
+  const int64_t side = SideBytes();
+  return forward_.Run(
+      handle, {Input(expansion), Input(expansion, side), Input(expansion, 2 * side), output, stats},
+      workspace);
+}
+
+absl::Status Sdpa::Backward(cudnnHandle_t handle, const void* expansion, const void* output,
+                            const void* grad_output, const float* stats, void* gradient,
+                            void* workspace) const {
+  const int64_t side = SideBytes();
+  std::byte* const grad_query = static_cast<std::byte*>(gradient);
+  return backward_.Run(handle,
+                       {Input(expansion), Input(expansion, side), Input(expansion, 2 * side),
+                        Input(output), Input(grad_output), Input(stats), grad_query,
+                        grad_query + side, grad_query + 2 * side, workspace},
+                       static_cast<std::byte*>(workspace) + DotsBytes());
+}
+
+}  // namespace penstock::cuda
