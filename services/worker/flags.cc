@@ -75,7 +75,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   std::string device = "auto";
   app.add_option("--device", device, "what to compute on: cpu, cuda:N, or auto (a GPU or the CPU)")
       ->envname("PENSTOCK_DEVICE")
-      ->check([](const std::string& text) { return Text(ParseDevice(text).status()); });
+      ->check([](const std::string& text) {
+        return std::string(ParseDevice(text).status().message());
+      });
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--parent-fd", flags.parent_fd,
@@ -102,6 +104,7 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   };
   parse("--coordinator", coordinator, flags.coordinator);
   parse("--listen", listen, flags.listen);
+  flags.device = *ParseDevice(device);  // checked above
   if (metrics != "off") parse("--metrics", metrics, flags.metrics.emplace());
   if (status.ok()) status = CheckAdvertise(flags);
   if (status.ok()) return flags;
