@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,54 @@ struct WorkerOverhead {
     return last_ns < first_ns ? 0 : last_ns - first_ns - computing_or_waiting_ns;
   }
 };
+
+// How long messages were on their way, one link. A clock of one worker that is ahead of the other's makes
+// one direction look slow and the other fast by as much, so the mean of both is right.
+class LinkLatency {
+ public:
+  void Add(bool forward, int64_t latency_ns) {
+    (forward ? forward_ : backward_).push_back(latency_ns);
+  }
+
+  double Seconds() {
+    int64_t unused = 0;
+    if (forward_.empty() && backward_.empty()) return 0.0;
+    if (forward_.empty()) return std::max(0.0, MedianSeconds(backward_, unused));
+    if (backward_.empty()) return std::max(0.0, MedianSeconds(forward_, unused));
+    return std::max(0.0, (MedianSeconds(forward_, unused) + MedianSeconds(backward_, unused)) / 2);
+  }
+
+ private:
+  std::vector<int64_t> forward_, backward_;
+};
+
+// Link s joins stages s and s + 1. A message's latency shows where somebody waited for it: from the end of
+// its SEND to the end of that wait.
+std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, int32_t stages, int64_t start_ns,
+                                    int64_t end_ns) {
+  std::map<std::tuple<bool, int32_t, int64_t>, int64_t> sent;  // direction, link, microbatch: when
+  const auto in_window = [&](const Span& span) {
+    return span.start_ns >= start_ns && span.end_ns <= end_ns;
+  };
+  for (const Span& span : timeline.spans) {
+    if (span.lane == Lane::kTransfer || !IsSend(span.action.op) || !in_window(span)) continue;
+    const bool forward = span.action.op == Op::kSendActivation;
+    int64_t& end = sent[{forward, span.action.index - (forward ? 0 : 1), span.action.microbatch}];
+    end = std::max(end, span.end_ns);
+  }
+  std::vector<LinkLatency> latencies(std::max(stages - 1, 0));
+  for (const Span& span : timeline.spans) {
+    if (span.wait != Wait::kInput || !IsReceive(span.action.op) || !in_window(span)) continue;
+    const bool forward = span.action.op == Op::kRecvActivation;
+    const int32_t link = span.action.index - (forward ? 1 : 0);
+    const auto found = sent.find({forward, link, span.action.microbatch});
+    if (found == sent.end() || link < 0 || link >= stages - 1) continue;
+    latencies[link].Add(forward, span.end_ns - found->second);
+  }
+  std::vector<LinkCosts> links;
+  for (LinkLatency& latency : latencies) links.push_back({.latency_s = latency.Seconds()});
+  return links;
+}
 
 // When each of the longest row of whole steps ended: the end of the last backward of its microbatches,
 // over all stages. A step is whole if all its backwards are in the timeline.
@@ -111,6 +160,7 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
   }
 
   SimulationCosts costs;
+  costs.links = MeasureLinks(timeline, topology.stages(), start_ns, end_ns);
   int64_t overhead_ns = 0;
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     StageDurations& d = durations[stage];

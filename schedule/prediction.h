@@ -19,8 +19,9 @@ namespace penstock {
 // The costs that a timeline shows in [start_ns, end_ns): by stage the median time of each kind of
 // compute action. All other time that is not waiting is `overhead_s`, spread evenly over all actions:
 // messages, collectives, the gaps between spans, and what actions took beyond their median (a core
-// shared with other threads makes a tail that no median shows). Links get no cost of their own: what a
-// message costs its worker is in the overhead, what it makes others wait is in no span.
+// shared with other threads makes a tail that no median shows). A link's latency is the median over the
+// messages that somebody waited for, of both directions together; what a message costs its workers is in
+// the overhead.
 //
 // REQUIRES: actions > 0.
 // Errors: FailedPrecondition if an action of a stage does not occur in the window.

@@ -58,6 +58,29 @@ TEST(Prediction, OverheadPerAction_IsFoundAndForetold) {
   EXPECT_NEAR(prediction.error(), 0.0, 0.01);
 }
 
+TEST(MeasureCosts, LatencyOfLinks_IsFoundWhateverTheClocksSay) {
+  const ScheduleOptions options = {.topology = StraightPipeline(2), .microbatches_per_step = 8};
+  SimulationCosts costs;
+  costs.stages.assign(2, {.forward_s = 0.01, .backward_input_s = 0.01, .backward_weight_s = 0.01});
+  costs.links = {{.latency_s = 0.002}};
+  costs.overhead_s = 0.0001;  // a send is a span then
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+  Timeline timeline = Measured(*method, options, 20, costs);
+  for (Span& span : timeline.spans) {
+    if (span.worker != WorkerId(1)) continue;
+    span.start_ns += 500'000;  // worker 1's clock is ahead
+    span.end_ns += 500'000;
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const SimulationCosts found,
+      MeasureCosts(timeline, options.topology, 0, timeline.end_ns(), 1000));
+  ASSERT_EQ(found.links.size(), 1u);
+  EXPECT_NEAR(found.links[0].latency_s, 0.002, 1e-5);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const StepPrediction prediction,
+                                PredictSteps(timeline, *method, options));
+  EXPECT_NEAR(prediction.error(), 0.0, 0.005);
+}
+
 // Every fifth forward takes four times as long, so the mean is 1.6 medians: what a busy machine does.
 TEST(Prediction, TailOfTheActions_IsPartOfTheOverhead) {
   const ScheduleOptions options = {.topology = StraightPipeline(1), .microbatches_per_step = 5};
