@@ -2,13 +2,14 @@
 # Runs the benchmarks. usage: scripts/bench.sh BUILD_DIR [NAME...]   (all without a name)
 #   transport   tensor streaming over loopback against raw TCP and a protobuf stream
 #   compute     layers, and one worker's tokens/s against eager PyTorch
+#   pipeline    two workers against two trainings side by side; steps predicted and measured
 # Ratios come from pairs of runs and stand a busy machine; absolute figures need a quiet one.
 set -euo pipefail
-[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute...]" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|pipeline...]" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 build=$1
 shift
-[ $# -gt 0 ] || set -- transport compute
+[ $# -gt 0 ] || set -- transport compute pipeline
 
 echo "machine: $(nproc) cores, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs)," \
   "load $(cut -d' ' -f1 /proc/loadavg)"
@@ -21,6 +22,13 @@ for name in "$@"; do
       "$build/tests/bench/transport_benchmark"
       ;;
     compute) scripts/bench_compute.sh "$build" ;;
+    pipeline)
+      cmake --build "$build" --target penstock penstock-worker >/dev/null
+      text=$(mktemp)
+      find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs -r -d '\n' cat > "$text"
+      tests/bench/pipeline.py "$build/bin/penstock" "$text"
+      rm -f "$text"
+      ;;
     *)
       echo "scripts/bench.sh: no benchmark named $name" >&2
       exit 2
