@@ -110,6 +110,7 @@ absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
   PENSTOCK_ASSIGN_OR_RETURN(
       Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype, embedding_part.shape));
   backend_.CopyToHost(host.data<void>(), embedding_part.data<void>(), host.size_bytes());
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
   backend_.CopyToDevice(copy.data<void>(), host.data<void>(), copy.size_bytes());
   embedding.SetTiedGradient(head_part, embedding_part);
   head.SetTiedGradient(head_part, copy);
@@ -126,6 +127,7 @@ absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, ActionTimer& ti
   const Tensor part = own.TiedGradient();
   PENSTOCK_ASSIGN_OR_RETURN(Tensor copy, AcquireTensor(host_pool_, part.dtype, part.shape));
   backend_.CopyToHost(copy.data<void>(), part.data<void>(), copy.size_bytes());
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
   PENSTOCK_RETURN_IF_ERROR(Send(link, copy));
   PENSTOCK_ASSIGN_OR_RETURN(Tensor received, Receive(link, part.dtype, part.shape, timer));
   PENSTOCK_ASSIGN_OR_RETURN(Tensor other, AcquireTensor(backend_.pool(), part.dtype, part.shape));

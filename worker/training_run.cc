@@ -188,6 +188,8 @@ absl::StatusOr<int64_t> TrainingRun::TrainToTheEnd() {
     if (step < cut.step) break;
   }
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
+  final_digests_ = LayerDigests();
+  PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
   return step;
 }
 
@@ -223,6 +225,8 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
     std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
     std::move(copies.begin(), copies.end(), std::back_inserter(layers));
   }
+  // A device that failed gave nothing worth keeping.
+  PENSTOCK_RETURN_IF_ERROR(environment_.backend.Synchronize());
   saved_step_ = step;
   const std::string staging =
       StagingPath(request_.spec().checkpoint().directory(), step, request_.staging_tag());
@@ -304,7 +308,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
     v1::RunDone& done = *event.mutable_run_done();
     done.set_step(*step);
     FillReports(*done.mutable_stages());
-    for (v1::LayerDigest& digest : LayerDigests()) *done.add_layers() = std::move(digest);
+    for (v1::LayerDigest& digest : final_digests_) *done.add_layers() = std::move(digest);
   } else {
     v1::RunFailed& failed = *event.mutable_run_failed();
     failed.set_code(step.status().raw_code());

@@ -82,7 +82,8 @@ class TrainingRun : public Run {
   CheckpointWriter writer_;
   Counter checkpoint_wait_ns_;
   int64_t memory_bytes_ = 0;
-  int64_t saved_step_ = -1;  // of the last checkpoint begun in this run
+  int64_t saved_step_ = -1;                     // of the last checkpoint begun in this run
+  std::vector<v1::LayerDigest> final_digests_;  // of a run that went to its end
   std::atomic<bool> stopped_ = false;
 };
 

@@ -20,6 +20,9 @@ using branch_parameter::kExpansion;
 using branch_parameter::kExpansionBias;
 using branch_parameter::kProjection;
 
+// Of cuDNN's workspace.
+constexpr int64_t kWorkspaceAlignment = 256;
+
 template <typename Number>
 class AttentionMiddle : public Middle<Number> {
  public:
@@ -30,10 +33,14 @@ class AttentionMiddle : public Middle<Number> {
     if constexpr (!kIsFloat<Number>) {
       PENSTOCK_ASSIGN_OR_RETURN(middle->fused_, context.SdpaFor(heads));
     }
-    PENSTOCK_ASSIGN_OR_RETURN(
-        middle->forward_,
-        MatrixProduct::Create(
-            context, ForwardShape<Number>(shape.expansion(), kTypeOf<Number>, Epilogue::kBias)));
+    absl::StatusOr<MatrixProduct> biased = MatrixProduct::Create(
+        context, ForwardShape<Number>(shape.expansion(), kTypeOf<Number>, Epilogue::kBias));
+    middle->adds_bias_ = absl::IsUnimplemented(biased.status());
+    if (middle->adds_bias_) {
+      biased = MatrixProduct::Create(context, ForwardShape<Number>(shape.expansion(), CUDA_R_32F));
+    }
+    PENSTOCK_RETURN_IF_ERROR(biased.status());
+    middle->forward_ = *std::move(biased);
     PENSTOCK_ASSIGN_OR_RETURN(
         middle->backward_,
         MatrixProduct::Create(context,
@@ -56,13 +63,10 @@ class AttentionMiddle : public Middle<Number> {
   absl::Status Forward(const WeightView& weights, const Number* normal, Number* hidden, void* stash,
                        void* scratch) override {
     Number* expansion = expansion_.in(stash);
-    PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = normal,
-                                           .right = ParameterOf<Number>(weights, kExpansion),
-                                           .result = expansion,
-                                           .bias = ParameterOf<Number>(weights, kExpansionBias)}));
+    PENSTOCK_RETURN_IF_ERROR(Expand(weights, normal, expansion, scratch));
     if (fused_ != nullptr) {
       return fused_->Forward(cuda_.dnn(), expansion, hidden, log_sums_.in(stash),
-                             workspace_.in(scratch));
+                             Workspace(scratch));
     }
     AttentionForward(cuda_.stream(), heads_, expansion, hidden, log_sums_.in(stash));
     return absl::OkStatus();
@@ -77,7 +81,7 @@ class AttentionMiddle : public Middle<Number> {
                                             .result = grad_hidden}));
     if (fused_ != nullptr) {
       return fused_->Backward(cuda_.dnn(), expansion, hidden, grad_hidden, log_sums_.in(stash),
-                              gradient, workspace_.in(scratch));
+                              gradient, Workspace(scratch));
     }
     AttentionBackward(cuda_.stream(), heads_, expansion, hidden, grad_hidden, log_sums_.in(stash),
                       dots_.in(scratch), gradient);
@@ -85,11 +89,36 @@ class AttentionMiddle : public Middle<Number> {
   }
 
  private:
+  // expansion = normal W + bias.
+  absl::Status Expand(const WeightView& weights, const Number* normal, Number* expansion,
+                      void* scratch) const {
+    const Number* weight = ParameterOf<Number>(weights, kExpansion);
+    if (!adds_bias_) {
+      return forward_.Run({.left = normal,
+                           .right = weight,
+                           .result = expansion,
+                           .bias = ParameterOf<Number>(weights, kExpansionBias)});
+    }
+    float* product = product_.in(scratch);
+    PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = normal, .right = weight, .result = product}));
+    AddBias(cuda_.stream(), shape_.rows, shape_.expanded, product,
+            weights.parameter(kExpansionBias), expansion);
+    return absl::OkStatus();
+  }
+
+  void* Workspace(void* scratch) const {
+    const auto at = reinterpret_cast<uintptr_t>(workspace_.in(scratch));
+    return reinterpret_cast<void*>((at + kWorkspaceAlignment - 1) / kWorkspaceAlignment *
+                                   kWorkspaceAlignment);
+  }
+
   void PlaceScratch() {
     BlockLayout scratch;
+    product_ = scratch.Add<float>(adds_bias_ ? shape_.rows * shape_.expanded : 0);
     grad_hidden_ = scratch.Add<Number>(shape_.rows * shape_.projected);
     dots_ = scratch.Add<float>(shape_.rows * heads_.heads);
-    workspace_ = scratch.Add<char>(fused_ == nullptr ? 0 : fused_->workspace_bytes());
+    workspace_ =
+        scratch.Add<char>(fused_ == nullptr ? 0 : fused_->workspace_bytes() + kWorkspaceAlignment);
     scratch_bytes_ = scratch.size_bytes();
   }
 
@@ -97,9 +126,11 @@ class AttentionMiddle : public Middle<Number> {
   const BranchShape shape_;
   const AttentionShape heads_;
   const Sdpa* fused_ = nullptr;  // where cuDNN has it
+  bool adds_bias_ = false;       // where cuBLASLt's epilogue does not
   MatrixProduct forward_, backward_;
   Place<Number> expansion_;    // stash [rows, 3 width]
   Place<float> log_sums_;      // stash [batch, heads, time]
+  Place<float> product_;       // scratch [rows, 3 width], if adds_bias_
   Place<Number> grad_hidden_;  // scratch [rows, width]
   Place<float> dots_;          // scratch [batch, heads, time]
   Place<char> workspace_;      // scratch, of cuDNN

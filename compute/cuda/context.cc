@@ -1,6 +1,8 @@
 #include "compute/cuda/context.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,14 @@
 namespace penstock::cuda {
 
 namespace {
+
+// The oldest architecture that cmake/penstock_cuda.cmake builds for.
+constexpr int kMajorMin = 8;
+
+constexpr std::chrono::minutes kWaitMax{10};
+// Waits shorter than this are polled for; sleeping costs more.
+constexpr std::chrono::microseconds kSpin{200};
+constexpr std::chrono::microseconds kNap{20};
 
 bool Same(const AttentionShape& a, const AttentionShape& b) {
   return a.batch == b.batch && a.time == b.time && a.heads == b.heads && a.size == b.size;
@@ -32,7 +42,9 @@ absl::Status Scratch::Reserve(int64_t size_bytes) {
 
 absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int device) {
   int count = 0;
-  PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    return absl::UnavailableError(ToStatus(error, "looking for GPUs").message());
+  }
   if (device < 0 || device >= count) {
     return absl::UnavailableError(
         absl::StrFormat("there is no GPU %d; this machine has %d, numbered from 0", device, count));
@@ -52,10 +64,17 @@ absl::Status CudaContext::Start() {
   PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing the device"));
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaGetDeviceProperties(&properties_, device_), "reading its properties"));
+  if (properties_.major < kMajorMin) {
+    return absl::UnavailableError(
+        absl::StrFormat("%s has compute capability %d.%d; this build is for %d.0 and newer",
+                        properties_.name, properties_.major, properties_.minor, kMajorMin));
+  }
   for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_}) {
     PENSTOCK_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream"));
   }
+  PENSTOCK_RETURN_IF_ERROR(
+      ToStatus(cudaEventCreateWithFlags(&stream_done_, cudaEventDisableTiming), "making an event"));
   PENSTOCK_RETURN_IF_ERROR(ToStatus(cublasLtCreate(&blas_), "starting cuBLASLt"));
   if (const cudnnStatus_t status = cudnnCreate(&dnn_); status != CUDNN_STATUS_SUCCESS) {
     return absl::InternalError(absl::StrCat("starting cuDNN: ", cudnnGetErrorString(status)));
@@ -75,6 +94,7 @@ CudaContext::~CudaContext() {
   sdpas_.clear();
   if (dnn_ != nullptr) (void)cudnnDestroy(dnn_);
   if (blas_ != nullptr) (void)cublasLtDestroy(blas_);
+  if (stream_done_ != nullptr) (void)cudaEventDestroy(stream_done_);
   for (cudaStream_t stream : {compute_, copy_in_, copy_out_}) {
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
   }
@@ -89,6 +109,25 @@ absl::StatusOr<const Sdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
   PENSTOCK_RETURN_IF_ERROR(sdpa.status());
   sdpas_.push_back({shape, *std::move(sdpa)});
   return sdpas_.back().sdpa.get();
+}
+
+absl::Status CudaContext::WaitFor(cudaEvent_t event, absl::string_view what) const {
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const cudaError_t state = cudaEventQuery(event);
+    if (state != cudaErrorNotReady) return ToStatus(state, what);
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited > kWaitMax) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("GPU ", device_, " did not finish ", what, " within 10 minutes"));
+    }
+    if (waited > kSpin) std::this_thread::sleep_for(kNap);
+  }
+}
+
+absl::Status CudaContext::WaitForStream(absl::string_view what) const {
+  PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaEventRecord(stream_done_, compute_), what));
+  return WaitFor(stream_done_, what);
 }
 
 absl::Status CudaContext::Check(absl::string_view what) {

@@ -71,6 +71,10 @@ class CudaContext {
   // The first error since the last call, of what was queued so far as far as it is known. `what`: the
   // call that asks.
   absl::Status Check(absl::string_view what);
+  // Waits until an event has happened, or all of the compute stream so far. Errors: DeadlineExceeded after
+  // ten minutes, since a device that takes longer hangs; of the device.
+  absl::Status WaitFor(cudaEvent_t event, absl::string_view what) const;
+  absl::Status WaitForStream(absl::string_view what) const;
   // Remembers an error for the next Check, for calls that return nothing.
   void Note(absl::Status status);
 
@@ -84,6 +88,7 @@ class CudaContext {
   const int device_;
   cudaDeviceProp properties_ = {};
   cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr;
+  cudaEvent_t stream_done_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;
   BufferPool pool_, host_pool_;

@@ -1,36 +1,11 @@
 #include "compute/cuda/copies.h"
 
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/status.h"
 #include "compute/cuda/error.h"
 
 namespace penstock::cuda {
-namespace {
-
-// A device that takes longer over what was queued before one copy hangs.
-constexpr std::chrono::minutes kWaitMax{10};
-// Waits shorter than this are polled for; sleeping costs more.
-constexpr std::chrono::microseconds kSpin{200};
-constexpr std::chrono::microseconds kNap{20};
-
-absl::Status WaitFor(cudaEvent_t event) {
-  const auto start = std::chrono::steady_clock::now();
-  for (;;) {
-    const cudaError_t state = cudaEventQuery(event);
-    if (state != cudaErrorNotReady) return ToStatus(state, "waiting for a copy to the host");
-    const auto waited = std::chrono::steady_clock::now() - start;
-    if (waited > kWaitMax) {
-      return absl::DeadlineExceededError("the GPU did not finish a copy within 10 minutes");
-    }
-    if (waited > kSpin) std::this_thread::sleep_for(kNap);
-  }
-}
-
-}  // namespace
-
 Copies::~Copies() {
   (void)cudaStreamSynchronize(cuda_.copy_in());
   (void)cudaStreamSynchronize(cuda_.copy_out());
@@ -70,8 +45,9 @@ absl::StatusOr<Outgoing> Copies::StartToHost(const Tensor& tensor) {
 }
 
 absl::StatusOr<Tensor> Copies::FinishToHost(Outgoing outgoing) {
-  PENSTOCK_RETURN_IF_ERROR(WaitFor(by_ticket_[outgoing.ticket]));
+  const absl::Status done = cuda_.WaitFor(by_ticket_[outgoing.ticket], "a copy to the host");
   free_tickets_.push_back(outgoing.ticket);
+  PENSTOCK_RETURN_IF_ERROR(done);
   return std::move(outgoing.host);
 }
 
@@ -91,18 +67,24 @@ absl::Status Copies::MarkReleases() {
 
 absl::StatusOr<Copies::Landing*> Copies::FreeLanding(int64_t size_bytes) {
   PENSTOCK_RETURN_IF_ERROR(MarkReleases());
+  Landing* released = nullptr;
   for (Landing& landing : landings_) {
-    if (landing.release_marked && !landing.host && landing.device.size_bytes() >= size_bytes &&
-        cudaEventQuery(landing.released) == cudaSuccess) {
-      return &landing;
+    if (!landing.release_marked || landing.host || landing.device.size_bytes() < size_bytes) {
+      continue;
     }
+    if (cudaEventQuery(landing.released) == cudaSuccess) return &landing;
+    if (released == nullptr) released = &landing;
+  }
+  if (released != nullptr) {  // free as soon as the kernels queued so far are done
+    PENSTOCK_RETURN_IF_ERROR(
+        ToStatus(cudaStreamWaitEvent(cuda_.copy_in(), released->released), "waiting for an event"));
+    return released;
   }
   Landing landing;
   landing.device = cuda_.pool().Acquire(size_bytes);
   if (!landing.device) return absl::ResourceExhaustedError("no memory for a received tensor");
   // The block may come from the pool while a kernel still works on it.
-  PENSTOCK_RETURN_IF_ERROR(
-      ToStatus(cudaStreamSynchronize(cuda_.stream()), "waiting for a block of memory"));
+  PENSTOCK_RETURN_IF_ERROR(cuda_.WaitForStream("a block of memory"));
   PENSTOCK_ASSIGN_OR_RETURN(landing.copied, MakeEvent());
   PENSTOCK_ASSIGN_OR_RETURN(landing.released, MakeEvent());
   landings_.push_back(std::move(landing));

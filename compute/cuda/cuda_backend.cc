@@ -57,7 +57,7 @@ class CudaBackend : public Backend {
   void CopyToHost(void* host, const void* device, int64_t size_bytes) override {
     Note(cudaMemcpyAsync(host, device, size_bytes, cudaMemcpyDeviceToHost, context_->stream()),
          "copying to the host");
-    Note(cudaStreamSynchronize(context_->stream()), "waiting for a copy to the host");
+    context_->Note(context_->WaitForStream("a copy to the host"));
   }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
     cuda::ConvertToBf16(context_->stream(), count, from, to);
@@ -70,7 +70,7 @@ class CudaBackend : public Backend {
   }
 
   absl::Status Synchronize() override {
-    Note(cudaStreamSynchronize(context_->stream()), "waiting for the GPU");
+    context_->Note(context_->WaitForStream("what was queued"));
     return context_->Check("waiting for the GPU");
   }
 
@@ -106,6 +106,9 @@ class CudaBackend : public Backend {
 
 }  // namespace
 }  // namespace penstock::cuda
+
+extern "C" __attribute__((visibility("default"))) const char PenstockCudaVersion[];
+const char PenstockCudaVersion[] = PENSTOCK_VERSION " " __VERSION__;
 
 extern "C" __attribute__((visibility("default")))
 penstock::cuda::MakeBackendFunction PenstockMakeCudaBackend;

@@ -5,6 +5,7 @@
 // Parameters: wte.weight [vocabulary, width], wpe.weight [context, width].
 #include "base/status.h"
 #include "compute/block_layout.h"
+#include "compute/cuda/error.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/layers.h"
 #include "compute/dropout.h"
@@ -25,7 +26,8 @@ class Embedding : public Layer {
         dropout_(config.dropout, shape.time) {
     BlockLayout scratch;
     order_ = scratch.Add<int32_t>(2 * rows_);
-    workspace_ = scratch.Add<char>(SortRowsWorkspaceBytes(rows_));
+    workspace_bytes_ = SortRowsWorkspaceBytes(rows_);
+    workspace_ = scratch.Add<char>(workspace_bytes_);
     scratch_bytes_ = scratch.size_bytes();
   }
 
@@ -52,8 +54,10 @@ class Embedding : public Layer {
                               const Tape& tape) override {
     void* scratch = cuda_.layer_scratch().data();
     int32_t* order = order_.in(scratch);
-    SortRows(cuda_.stream(), rows_, config_.vocabulary, tape.input.data<int32_t>(), order,
-             workspace_.in(scratch));
+    PENSTOCK_RETURN_IF_ERROR(
+        ToStatus(SortRows(cuda_.stream(), rows_, config_.vocabulary, tape.input.data<int32_t>(),
+                          order, workspace_.in(scratch), workspace_bytes_),
+                 "sorting tokens"));
     EmbeddingBackward(cuda_.stream(), rows_, time_, config_.width, order,
                       tape.grad_output.data<float>(), dropout_.Mask(context),
                       gradients.parameter(kTokens), gradients.parameter(kPositions));
@@ -67,6 +71,7 @@ class Embedding : public Layer {
   const Dropout dropout_;
   Place<int32_t> order_;   // scratch
   Place<char> workspace_;  // scratch, of the sort
+  int64_t workspace_bytes_ = 0;
   int64_t scratch_bytes_ = 0;
 };
 

@@ -44,14 +44,20 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
   // Stays loaded: what it makes lives as long as the program may want.
   void* plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (plugin == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("the CUDA back-end does not load: ", LoaderError(),
-                     "; install the CUDA 13 run-time libraries and cuDNN 9, or use the CPU"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "there is an NVIDIA driver, but the CUDA back-end does not load: ", LoaderError(),
+        "; install the CUDA 13 run-time libraries and cuDNN 9, or use --device cpu"));
   }
   auto* make =
       reinterpret_cast<cuda::MakeBackendFunction*>(dlsym(plugin, cuda::kMakeBackendSymbol));
   if (make == nullptr) {
-    return absl::UnavailableError(absl::StrCat(path, " is not Penstock's: ", LoaderError()));
+    return absl::FailedPreconditionError(absl::StrCat(path, " is not Penstock's: ", LoaderError()));
+  }
+  const auto* version = static_cast<const char*>(dlsym(plugin, cuda::kVersionSymbol));
+  if (version == nullptr || std::string(version) != cuda::kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is of build ", version == nullptr ? "unknown" : version,
+                     ", this program of ", cuda::kVersion, "; install both from one build"));
   }
   return make(device);
 }

@@ -16,10 +16,11 @@ class OfDevice : public MemorySource {
 
   void* Allocate(int64_t size_bytes) override {
     void* data = nullptr;
-    if (cudaSetDevice(device_) == cudaSuccess && Take(&data, size_bytes) == cudaSuccess) {
-      return data;
-    }
-    (void)cudaGetLastError();  // the caller says that memory is out; not the next kernel
+    if (cudaSetDevice(device_) != cudaSuccess) return nullptr;
+    const cudaError_t error = Take(&data, size_bytes);
+    if (error == cudaSuccess) return data;
+    // That memory is out is the caller's to say; any other error is for the next check.
+    if (error == cudaErrorMemoryAllocation) (void)cudaGetLastError();
     return nullptr;
   }
   void Free(void* data, int64_t /*size_bytes*/) override {

@@ -11,6 +11,9 @@ namespace penstock::cuda {
 
 inline constexpr char kPluginFile[] = "libpenstock_cuda.so";
 inline constexpr char kMakeBackendSymbol[] = "PenstockMakeCudaBackend";
+// C++ types cross between the two, so both must be of one build: a text, compared before the first call.
+inline constexpr char kVersionSymbol[] = "PenstockCudaVersion";
+inline constexpr char kVersion[] = PENSTOCK_VERSION " " __VERSION__;
 
 using MakeBackendFunction = absl::StatusOr<std::unique_ptr<Backend>>(int device);
 

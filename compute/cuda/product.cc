@@ -12,6 +12,9 @@ namespace {
 // Parameters begin at multiples of 16 numbers: 32 bytes where they are bf16.
 constexpr int kAlignmentBytes = 32;
 
+// What the auxiliary's rows must be a multiple of: documentation of CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
+constexpr int kAuxiliaryMultiple = 8;
+
 cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
   switch (epilogue) {
     case Epilogue::kNone:
@@ -55,6 +58,9 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CudaContext& context,
 }
 
 absl::Status MatrixProduct::Describe(const ProductShape& s) {
+  if (HasAuxiliary(s.epilogue) && s.columns % kAuxiliaryMultiple != 0) {
+    return absl::UnimplementedError("cuBLASLt's GELU wants columns in multiples of 8");
+  }
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "describing the product"));
@@ -106,6 +112,10 @@ absl::Status MatrixProduct::Choose() {
                                             result_, preference, 1, &result, &found);
   }
   (void)cublasLtMatmulPreferenceDestroy(preference);
+  // It answers a combination that it does not know with either of two errors.
+  if (status == CUBLAS_STATUS_INVALID_VALUE && shape_.epilogue != Epilogue::kNone) {
+    status = CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   PENSTOCK_RETURN_IF_ERROR(ToStatus(status, "looking for an algorithm"));
   if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for it");
   algorithm_ = result.algo;

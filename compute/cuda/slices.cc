@@ -49,7 +49,7 @@ class Norms : public SliceNorms {
         ToStatus(cudaMemcpyAsync(squared_norms.data(), norms, table_.count() * kDoubleBytes,
                                  cudaMemcpyDeviceToHost, cuda_.stream()),
                  "copying norms"));
-    return ToStatus(cudaStreamSynchronize(cuda_.stream()), "waiting for norms");
+    return cuda_.WaitForStream("norms of gradients");
   }
 
  private:
@@ -142,7 +142,8 @@ absl::StatusOr<SliceTable> SliceTable::Create(CudaContext& context,
   std::vector<Slice> on_device;
   std::vector<SliceBlock> blocks;
   for (size_t s = 0; s < slices.size(); ++s) {
-    on_device.push_back({slices[s].offset, slices[s].count, slices[s].decays ? 1 : 0});
+    on_device.push_back({slices[s].offset, slices[s].count, slices[s].decays ? 1 : 0,
+                         static_cast<int32_t>(blocks.size())});
     for (int64_t first = 0; first < slices[s].count; first += kSliceBlock) {
       blocks.push_back({static_cast<int32_t>(s), static_cast<int32_t>(first / kSliceBlock)});
     }

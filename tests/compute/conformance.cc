@@ -91,6 +91,7 @@ Pipeline::Pipeline(Backend& backend, const Chain& chain, Options options)
     stage.seed = options_.seed;
     stage.microbatches_in_flight_max = options_.microbatches;
     absl::StatusOr<std::unique_ptr<Stage>> made = Stage::Create(backend, chain_, stage);
+    if (!made.ok()) ADD_FAILURE() << made.status();
     PENSTOCK_CHECK(made.ok());
     stages_.push_back(*std::move(made));
     stages_.back()->InitializeWeights();

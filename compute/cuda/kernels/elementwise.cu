@@ -99,8 +99,4 @@ void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* 
   ForEach(stream, count, [=] __device__(int64_t at) { to[at] = FromFloat<Bf16>(from[at]); });
 }
 
-void ConvertToFloat(cudaStream_t stream, int64_t count, const Bf16* from, float* to) {
-  ForEach(stream, count, [=] __device__(int64_t at) { to[at] = ToFloat(from[at]); });
-}
-
 }  // namespace penstock::cuda

@@ -82,13 +82,13 @@ int64_t SortRowsWorkspaceBytes(int64_t rows) {
   return NumbersBytes(rows) + static_cast<int64_t>(bytes);
 }
 
-void SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, const int32_t* ids,
-              int32_t* order, void* workspace) {
+cudaError_t SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, const int32_t* ids,
+                     int32_t* order, void* workspace, int64_t workspace_bytes) {
   auto* numbers = static_cast<int32_t*>(workspace);
   NumberRows<<<CeilDiv(rows, kBlock), kBlock, 0, stream>>>(rows, numbers);
-  size_t bytes = SortRowsWorkspaceBytes(rows) - NumbersBytes(rows);
-  Sort(static_cast<char*>(workspace) + NumbersBytes(rows), bytes, rows, vocabulary, ids, order,
-       numbers, stream);
+  auto bytes = static_cast<size_t>(workspace_bytes - NumbersBytes(rows));
+  return Sort(static_cast<char*>(workspace) + NumbersBytes(rows), bytes, rows, vocabulary, ids,
+              order, numbers, stream);
 }
 
 void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,

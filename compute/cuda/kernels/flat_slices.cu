@@ -26,15 +26,15 @@ __global__ void PartialSquares(const Slice* slices, const SliceBlock* blocks, co
   if (threadIdx.x == 0) partial_sums[blockIdx.x] = sum;
 }
 
-// A slice's blocks lie side by side, so each slice adds its own in order.
-__global__ void AddPartialSums(int64_t slices, int64_t blocks, const SliceBlock* block_table,
-                               const double* partial_sums, double* norms) {
+// Each slice adds its blocks in order.
+__global__ void AddPartialSums(int64_t count, const Slice* slices, const double* partial_sums,
+                               double* norms) {
   const int64_t slice = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (slice >= slices) return;
+  if (slice >= count) return;
+  const int64_t first = slices[slice].first_block;
+  const int64_t blocks = (slices[slice].count + kSliceBlock - 1) / kSliceBlock;
   double sum = 0.0;
-  for (int64_t b = 0; b < blocks; ++b) {
-    if (block_table[b].slice == slice) sum += partial_sums[b];
-  }
+  for (int64_t b = first; b < first + blocks; ++b) sum += partial_sums[b];
   norms[slice] = sum;
 }
 
@@ -84,8 +84,8 @@ void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Sli
                   const SliceBlock* block_table, const float* values, double* partial_sums,
                   double* norms) {
   PartialSquares<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, values, partial_sums);
-  AddPartialSums<<<CeilDiv(slices, kBlock), kBlock, 0, stream>>>(slices, blocks, block_table,
-                                                                 partial_sums, norms);
+  AddPartialSums<<<CeilDiv(slices, kBlock), kBlock, 0, stream>>>(slices, slice_table, partial_sums,
+                                                                 norms);
 }
 
 void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,

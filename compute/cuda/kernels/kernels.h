@@ -26,8 +26,9 @@ void EmbeddingForward(cudaStream_t stream, int64_t rows, int64_t time, int64_t w
 // The order in which EmbeddingBackward adds rows: by id, rows of one id ascending. `order` has 2 * rows
 // numbers: the sorted ids, then their rows.
 int64_t SortRowsWorkspaceBytes(int64_t rows);
-void SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, const int32_t* ids,
-              int32_t* order, void* workspace);
+// Errors: those of cub, which does not report them otherwise.
+cudaError_t SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, const int32_t* ids,
+                     int32_t* order, void* workspace, int64_t workspace_bytes);
 // tokens[ids[row]] += dropout(gradient[row]), positions[row % time] += the same.
 void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
                        const int32_t* order, const float* gradient, const DropoutMask& dropout,
@@ -110,13 +111,13 @@ void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t
 void Fill(cudaStream_t stream, int64_t count, float value, float* values);
 void AddInto(cudaStream_t stream, int64_t count, const float* values, float* sums);
 void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to);
-void ConvertToFloat(cudaStream_t stream, int64_t count, const Bf16* from, float* to);
 
 // A part of a flat array, as the kernels see a ParameterSlice.
 struct Slice {
   int64_t offset;
   int64_t count;
   int32_t decays;
+  int32_t first_block;  // of the launch; its blocks lie side by side
 };
 // A launch over slices gives each block kSliceBlock elements of one slice: blocks[b] says which.
 inline constexpr int64_t kSliceBlock = 1 << 14;
