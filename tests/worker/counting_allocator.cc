@@ -40,7 +40,8 @@ int AddLeftOut(dl_phdr_info* library, size_t, void*) {
   return 0;
 }
 
-void Count(void* caller) {
+// Unused where a sanitizer owns the allocator.
+[[maybe_unused]] void Count(void* caller) {
   if (!counting.load(std::memory_order_relaxed)) return;
   const auto address = reinterpret_cast<uintptr_t>(caller);
   for (int i = 0; i < left_out_count; ++i) {
