@@ -30,8 +30,12 @@ class BadInputTest : public ::testing::Test {
   std::string TrainCheckpoint() {
     const ProcessResult result = RunProcess(job_.Train(WithCheckpoints()));
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_FALSE(job_.Checkpoints().empty());
-    return job_.checkpoints() + "/" + job_.Checkpoints().back();
+    const std::vector<std::string> checkpoints = job_.Checkpoints();
+    if (checkpoints.empty()) {
+      ADD_FAILURE() << "no checkpoint was written";
+      return job_.checkpoints();
+    }
+    return job_.checkpoints() + "/" + checkpoints.back();
   }
   std::vector<std::string> WithCheckpoints(const std::vector<std::string>& more = {}) {
     std::vector<std::string> flags = {"--set", "checkpoint.every_steps=6", "--set",
