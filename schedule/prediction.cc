@@ -16,12 +16,17 @@ constexpr double kSecondsPerNs = 1e-9;
 // Microbatches of the simulated run, in steps: enough for the period to settle.
 constexpr int64_t kSimulatedSteps = 16;
 
-// The median; the time above it goes to `excess_ns`.
-double MedianSeconds(std::vector<int64_t>& durations_ns, int64_t& excess_ns) {
+int64_t MedianNs(std::vector<int64_t>& durations_ns) {
   const auto middle = durations_ns.begin() + static_cast<int64_t>(durations_ns.size() / 2);
   std::nth_element(durations_ns.begin(), middle, durations_ns.end());
-  for (const int64_t duration : durations_ns) excess_ns += duration - *middle;
-  return static_cast<double>(*middle) * kSecondsPerNs;
+  return *middle;
+}
+
+// The median; the time above it goes to `excess_ns`.
+double MedianSeconds(std::vector<int64_t>& durations_ns, int64_t& excess_ns) {
+  const int64_t median_ns = MedianNs(durations_ns);
+  for (const int64_t duration : durations_ns) excess_ns += duration - median_ns;
+  return static_cast<double>(median_ns) * kSecondsPerNs;
 }
 
 // Durations of one stage's compute actions.
@@ -62,12 +67,16 @@ class LinkLatency {
     (forward ? forward_ : backward_).push_back(latency_ns);
   }
 
+  // 0 if nobody waited for a message.
   double Seconds() {
-    int64_t unused = 0;
-    if (forward_.empty() && backward_.empty()) return 0.0;
-    if (forward_.empty()) return std::max(0.0, MedianSeconds(backward_, unused));
-    if (backward_.empty()) return std::max(0.0, MedianSeconds(forward_, unused));
-    return std::max(0.0, (MedianSeconds(forward_, unused) + MedianSeconds(backward_, unused)) / 2);
+    double sum_ns = 0.0;
+    int directions = 0;
+    for (std::vector<int64_t>* latencies : {&forward_, &backward_}) {
+      if (latencies->empty()) continue;
+      sum_ns += static_cast<double>(MedianNs(*latencies));
+      ++directions;
+    }
+    return directions == 0 ? 0.0 : std::max(0.0, sum_ns / directions) * kSecondsPerNs;
   }
 
  private:
