@@ -187,6 +187,7 @@ TEST_F(ServerTest, Unary_FullQueue_IsRefusedAtOnce) {
   first.get_future().wait();
   for (int i = 0; i < 4; ++i) clients.emplace_back(client);  // two wait, two are too many
   for (std::thread& thread : clients) thread.join();
+  server_->Shutdown();  // the handler's thread is done with the gate
   EXPECT_EQ(served, 3);
   EXPECT_EQ(busy, 2);
 }
