@@ -2,7 +2,11 @@
 PRESET ?= release
 TEXT ?=
 
-.PHONY: setup build test demo bench parity format
+# Of gpu-check: where the figures go as JSON, and the steps to run (all of them if empty).
+JSON ?=
+ONLY ?=
+
+.PHONY: setup build test demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -22,6 +26,13 @@ bench: build
 
 parity: build
 	@scripts/parity.sh build/$(PRESET)
+
+# What a machine with a GPU and nothing of Penstock's libraries needs for gpu-check.
+gpu-bundle: build
+	@scripts/gpu_bundle.sh build/$(PRESET) $(TEXT)
+
+gpu-check:
+	@scripts/gpu_check.sh $(if $(TEXT),--text $(TEXT)) $(if $(JSON),--json $(JSON)) $(if $(ONLY),--only $(ONLY))
 
 format:
 	@git ls-files '*.cc' '*.h' | xargs clang-format -i

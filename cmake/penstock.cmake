@@ -5,6 +5,7 @@
 # that link to it: each library publishes an include root that holds its own folder alone. So the
 # link list is the dependency rule, and an include that breaks it does not compile.
 
+option(PENSTOCK_CLUSTER "Build the cluster; OFF: the compute library and its tests only, without gRPC" ON)
 option(PENSTOCK_BUILD_TESTS "Build the tests" ON)
 option(PENSTOCK_BUILD_BENCHMARKS "Build the benchmarks" ON)
 option(PENSTOCK_WERROR "Treat warnings as errors" ON)

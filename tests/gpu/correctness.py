@@ -1,0 +1,156 @@
+"""Steps `conformance`, `losses`, `memory` and `sanitizers`: whether the GPU computes what the CPU does."""
+
+import json
+import os
+import shutil
+
+import process
+import report
+from training import StepFailed, train
+
+LOSS_DIFFERENCE_MAX = 0.01
+MEMORY_DIFFERENCE_MAX = 0.05
+SHAKESPEARE = "examples/shakespeare.yaml"
+
+# Small sizes, and between them every kernel: sanitizers make programs up to a hundred times slower.
+MEMCHECK_TESTS = ["Bf16_StaysWithin*", "Passes_RunTwice*", "AdamW_FirstStep*", "Sgd_WithMomentum*", "Step_Mirror*",
+                  "ConvertToBf16*", "SliceNorms*", "AddInto*", "TensorsToTheHost*", "TiedGradient_IsTheSum*",
+                  "Head_WithLargeLogits*", "Dropout_Mask*", "NextTokenLogits*"]
+RACECHECK_TESTS = ["Passes_RunTwice*", "AdamW_FirstStep*", "Step_Mirror*", "SliceNorms*", "AddInto*",
+                   "Head_WithLargeLogits*"]
+DRY_RUN_TESTS = ["ConvertToBf16*", "AddInto*", "AdamW_FirstStep*"]
+
+
+def title(name):
+    """What the table calls a test program."""
+    return name.removesuffix("_test").replace("_", " ")
+
+
+def gtest_filter(tests):
+    return "--gtest_filter=" + ":".join(f"*.{test}" for test in tests)
+
+
+def gtest_row(step, result, details):
+    """The row of a test program that ran with --gtest_output=json:`details`. It fails also if tests were
+    skipped, as they are where the back-end does not load."""
+    target = "all pass, none skipped"
+    if result.timed_out or not details.exists():
+        return report.failed(step, result.complaint(), target)
+    tests = [test for suite in json.loads(details.read_text())["testsuites"] for test in suite["testsuite"]
+             if test["status"] == "RUN"]
+    wrong = [f"{test['name']}" for test in tests if test.get("failures")]
+    skipped = sum(test["result"] == "SKIPPED" for test in tests)
+    figure = f"{len(tests) - len(wrong) - skipped} passed"
+    if wrong:
+        figure += f", {len(wrong)} failed ({wrong[0]})"
+    if skipped:
+        figure += f", {skipped} skipped"
+    good = bool(tests) and not wrong and not skipped and result.code == 0
+    return report.judged(step, figure, target, good, {"failed": wrong, "seconds": result.seconds})
+
+
+def run_tests(context, step, program, tests, limit_s, before=(), env=None):
+    """(the row, what the program said). `before`: a command that runs the program."""
+    details = context.scratch / f"{step.replace(' ', '-')}.json"
+    command = [*before, program, f"--gtest_output=json:{details}"]
+    if tests:
+        command.append(gtest_filter(tests))
+    result = context.run(command, limit_s, env)
+    return gtest_row(step, result, details), result
+
+
+def conformance(context):
+    if context.dry_run:
+        program = context.programs.path("compute_conformance_test")
+        return [run_tests(context, "conformance", program, DRY_RUN_TESTS, 60)[0]]
+    return [run_tests(context, title(name), context.programs.path(name), [], 90)[0]
+            for name in context.programs.gpu_tests]
+
+
+def methods(context):
+    result = context.run([context.programs.path("penstock"), "methods", "--json"], 20)
+    if result.code != 0:
+        raise StepFailed(f"penstock methods: {result.complaint()}")
+    return [method["method"] for method in json.loads(result.output)]
+
+
+def losses(context):
+    workers = context.sizes.loss_workers
+    settings = {"validation.every_steps": 0, **context.sizes.loss}
+
+    def training(method, device, precision):
+        return train(context, SHAKESPEARE, workers, device,
+                     {**settings, "pipeline.method": method, "training.precision": precision})
+
+    names = methods(context)
+    references = {}
+    for method in names:  # side by side: the losses count here, not the times
+        reference = training(method, "cpu", "f32")
+        references[method] = (reference, reference.start(context))
+    cases = [(method, "f32") for method in names] + [(names[0], "bf16")]
+    trained, rows = {}, []
+    for case in cases:
+        try:
+            trained[case] = training(case[0], context.device, case[1]).run(context, 60)
+        except StepFailed as failure:
+            rows.append(report.failed(f"loss, {case[0]}, {case[1]}, {workers} workers", str(failure)))
+    expected = {method: reference.read(process.finish(child, context.limit(100)))["train_loss"]
+                for method, (reference, child) in references.items()}
+    for (method, precision), result in trained.items():
+        loss, reference = result["train_loss"], expected[method]
+        difference = abs(loss - reference) / reference
+        rows.append(report.judged(
+            f"loss, {method}, {precision}, {workers} workers",
+            f"{loss:.4f}, on the CPU {reference:.4f}: {100 * difference:.2f} %",
+            f"within {100 * LOSS_DIFFERENCE_MAX:.0f} %", difference <= LOSS_DIFFERENCE_MAX,
+            {"loss": loss, "cpu_loss": reference, "tokens_per_second": result["tokens_per_second"]}))
+    context.results["losses"] = {method: result for (method, precision), result in trained.items()
+                                 if precision == "f32"}
+    return rows
+
+
+def memory(context):
+    trained = context.results.get("losses")
+    if not trained:
+        return [report.skipped("memory", "step `losses` gave no trainings to look at")]
+    rows = []
+    for method, result in trained.items():
+        step = f"memory, {method}"
+        pairs = [(stage.get("device_peak_bytes"), stage.get("device_predicted_bytes"))
+                 for stage in result["per_stage"]]
+        if not all(measured and predicted for measured, predicted in pairs):
+            rows.append(report.skipped(step, "not reported"))
+            continue
+        measured, predicted = max(pairs, key=lambda pair: abs(pair[0] / pair[1] - 1))
+        difference = measured / predicted - 1
+        rows.append(context.judged_speed(
+            step, f"peak {measured / 2**20:.1f} MiB, predicted {predicted / 2**20:.1f}: {100 * difference:+.1f} % "
+                  "(the worst stage)",
+            f"within {100 * MEMORY_DIFFERENCE_MAX:.0f} %", abs(difference) <= MEMORY_DIFFERENCE_MAX,
+            {"measured_and_predicted_bytes": pairs}))
+    return rows
+
+
+def find_sanitizer():
+    return shutil.which("compute-sanitizer") or next(
+        (path for path in ("/usr/local/cuda/bin/compute-sanitizer",
+                           "/usr/local/cuda/compute-sanitizer/compute-sanitizer") if os.path.exists(path)), None)
+
+
+def sanitizers(context):
+    sanitizer = find_sanitizer()
+    rows = []
+    for tool, tests in (("memcheck", MEMCHECK_TESTS), ("racecheck", RACECHECK_TESTS)):
+        if sanitizer is None or context.dry_run:
+            rows.append(report.skipped(tool, "compute-sanitizer is not here" if sanitizer is None else "no GPU"))
+            continue
+        row, result = run_tests(
+            context, tool, context.programs.path("cuda_conformance_test"), tests, 70,
+            before=[sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", "99"])
+        said = [line.strip("= ") for line in (result.output + result.errors).splitlines() if " SUMMARY: " in line]
+        row.figure = "; ".join([row.figure, *said[-1:]])
+        row.target = "clean, none skipped"
+        if not said:
+            row.status = report.FAILED
+        rows.append(row)
+    return rows

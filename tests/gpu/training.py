@@ -1,0 +1,59 @@
+"""Trainings with `penstock train`, and what their results say."""
+
+import json
+import statistics
+
+
+class StepFailed(Exception):
+    """A step could not give its figure; the text says why."""
+
+
+class Training:
+    def __init__(self, command, trace=None):
+        self._command, self.trace = command, trace
+
+    def read(self, result):
+        """The JSON that the command printed."""
+        if result.code != 0 or result.timed_out:
+            raise StepFailed(f"penstock train: {result.complaint()}")
+        document = json.loads(result.output)
+        if document["state"] != "succeeded":
+            raise StepFailed(f"penstock train: {document['state']}: {document['error']}")
+        return document
+
+    def start(self, context):
+        return context.start(self._command)
+
+    def run(self, context, limit_s):
+        return self.read(context.run(self._command, limit_s))
+
+
+def train(context, job, workers, device, settings, trace=None):
+    """`settings`: {key of the job: value}. `trace`: a path without ending; the timeline goes there."""
+    command = [context.programs.path("penstock"), "train", job, "--data", context.text, "--workers", workers,
+               "--device", device, "--json"]
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    if trace:
+        command += ["--timeline", trace]
+    return Training(command, trace)
+
+
+def step_seconds(trace, stage, warmup_steps):
+    """How long each step of a synchronous method took: from update to update of a stage, in a trace."""
+    with open(f"{trace}.trace.json", encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    ends = sorted(event["ts"] + event["dur"] for event in events
+                  if event["ph"] == "X" and event["name"] == f"{stage}STEP")
+    seconds = [(after - before) * 1e-6 for before, after in zip(ends, ends[1:])][warmup_steps:]
+    if len(seconds) < 3:
+        raise StepFailed(f"the timeline shows only {len(ends)} updates of stage {stage}")
+    return seconds
+
+
+def summary(seconds, tokens_per_step):
+    """Tokens/s by the median step, and by the slowest and the fastest."""
+    return {"steps": len(seconds),
+            "tokens_per_second": tokens_per_step / statistics.median(seconds),
+            "tokens_per_second_min": tokens_per_step / max(seconds),
+            "tokens_per_second_max": tokens_per_step / min(seconds)}
