@@ -58,10 +58,19 @@ std::vector<WorkerId> Topology::WorkersOf(GroupId group) const {
   return result;
 }
 
-Topology StraightPipeline(int32_t stages) {
-  Topology topology;
-  topology.workers = stages;
-  for (int32_t stage = 0; stage < stages; ++stage) topology.worker_of.emplace_back(stage);
+Topology StraightPipeline(int32_t stages) { return LoopedPipeline(stages, stages); }
+
+Topology LoopedPipeline(int32_t stages, int32_t workers) {
+  Topology topology{.workers = workers};
+  for (int32_t stage = 0; stage < stages; ++stage) topology.worker_of.emplace_back(stage % workers);
+  return topology;
+}
+
+Topology VPipeline(int32_t workers) {
+  Topology topology{.workers = workers};
+  for (int32_t stage = 0; stage < 2 * workers; ++stage) {
+    topology.worker_of.emplace_back(std::min(stage, 2 * workers - 1 - stage));
+  }
   return topology;
 }
 

@@ -48,8 +48,12 @@ struct Topology {
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-// One stage per worker, without groups: the plain pipeline.
+// Without groups. One stage on each worker: the plain pipeline.
 Topology StraightPipeline(int32_t stages);
+// Stage s on worker s mod workers. REQUIRES: stages is a multiple of workers.
+Topology LoopedPipeline(int32_t stages, int32_t workers);
+// Two stages on each worker, down the workers and back up: the first and the last stage share one.
+Topology VPipeline(int32_t workers);
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, or a group is not a set of
 // at least two stages.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
@@ -25,6 +26,49 @@ constexpr Method kMethods[] = {
      .weight_policy = WeightPolicy::kSingle,
      .synchronous = true,
      .program = OneFOneB},
+    {.name = "interleaved-1f1b",
+     .summary = "1F1B with several smaller stages on each worker; smaller bubble, more messages",
+     .paper = "Narayanan et al., SC 2021, arXiv 2104.04473",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = InterleavedOneFOneB,
+     .placement = Placement::kLooped,
+     .steps_in_rounds = true},
+    {.name = "looped-bfs",
+     .summary = "gpipe with several smaller stages on each worker; smaller bubble, largest stash",
+     .paper = "Lamy-Poirier, MLSys 2023, arXiv 2211.05953",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = LoopedBreadthFirst,
+     .placement = Placement::kLooped},
+    {.name = "zb-h1",
+     .summary = "1f1b whose weight gradients fill the drain; a third of the bubble, same stash",
+     .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = ZeroBubbleH1},
+    {.name = "zb-h2",
+     .summary =
+         "zb-h1 with more forwards in flight; no bubble if F, I and W are equal, twice the stash",
+     .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = ZeroBubbleH2},
+    {.name = "zb-v",
+     .summary = "zero bubble with two stages on each worker, down and back up; the stash of 1f1b",
+     .paper = "Qi et al., NeurIPS 2024, arXiv 2405.15362",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = ZeroBubbleV,
+     .placement = Placement::kV},
+    {.name = "dualpipe-v",
+     .summary =
+         "two stages on each worker, down and back up; a forward and a backward side by side",
+     .paper = "DeepSeek-AI, 2024, arXiv 2412.19437",
+     .weight_policy = WeightPolicy::kSingle,
+     .synchronous = true,
+     .program = DualPipeV,
+     .placement = Placement::kV},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
@@ -46,6 +90,15 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                                                    "of ",
                                                    per_step));
   }
+  const int32_t workers = options.topology.workers;
+  if (method.steps_in_rounds && per_step % workers != 0) {
+    const int64_t below = per_step / workers * workers;
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " needs a multiple of ", workers,
+                     " microbatches in a step, as many as there are workers; got ", per_step,
+                     below > 0 ? absl::StrCat("; ", below, " or ", below + workers, " would do")
+                               : absl::StrCat("; ", workers, " would do")));
+  }
   const int64_t most = ListedMicrobatchesMax(options.topology.stages());
   if (method.synchronous && per_step > most) {
     return absl::InvalidArgumentError(
@@ -58,10 +111,14 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
 absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
-  if (topology.stages() != topology.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " runs one stage on each worker, but the plan has ",
-                     topology.stages(), " stages on ", topology.workers, " workers"));
+  const absl::StatusOr<Topology> placed =
+      Place(method.placement, topology.stages(), topology.workers);
+  if (!placed.ok()) return Annotate(placed.status(), method.name);
+  for (int32_t stage = 0; stage < topology.stages(); ++stage) {
+    if (placed->worker_of[stage] == topology.worker_of[stage]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, ": stage ", stage, " belongs on worker ", placed->worker_of[stage].value,
+        ", but the plan has it on worker ", topology.worker_of[stage].value));
   }
   if (method.synchronous) return absl::OkStatus();
   if (options.global_norm) {
@@ -80,6 +137,32 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
 }
 
 }  // namespace
+
+absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers) {
+  const auto refuse = [&](absl::string_view rule) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(rule, ", but the plan has ", stages, " stages on ", workers, " workers"));
+  };
+  if (stages < 1 || workers < 1) return refuse("expected at least one stage and one worker");
+  switch (placement) {
+    case Placement::kStraight:
+      if (stages != workers) return refuse("expected one stage on each worker");
+      return StraightPipeline(stages);
+    case Placement::kLooped:
+      if (stages % workers != 0 || stages / workers < 2) {
+        return refuse("expected the same number of stages, two or more, on each worker");
+      }
+      return LoopedPipeline(stages, workers);
+    case Placement::kV:
+      if (stages != 2 * workers) return refuse("expected two stages on each worker");
+      return VPipeline(workers);
+  }
+  PENSTOCK_CHECK(false);
+}
+
+int32_t StagesPerWorkerMin(Placement placement) {
+  return placement == Placement::kStraight ? 1 : 2;
+}
 
 absl::Span<const Method> Methods() { return kMethods; }
 
@@ -115,10 +198,10 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
                     .range = range};
   const LowerOptions lower{.global_norm = options.global_norm,
                            .send_gradient_early = options.send_gradient_early};
-  for (int32_t worker = 0; worker < options.topology.workers; ++worker) {
-    const StageId stage = options.topology.StagesOf(WorkerId(worker)).front();
+  for (int32_t id = 0; id < options.topology.workers; ++id) {
+    const WorkerId worker(id);
     schedule.programs.push_back(
-        Lower(method.program(options, stage, range), options.topology, WorkerId(worker), lower));
+        Lower(method.program(options, worker, range), options.topology, worker, lower));
   }
   return schedule;
 }

@@ -26,6 +26,20 @@ struct ScheduleOptions {
   bool send_gradient_early = false;
 };
 
+// Which worker holds which stage.
+enum class Placement : uint8_t {
+  kStraight,  // one stage on each worker
+  kLooped,    // the same number, two or more, on each: stage s on worker s mod W
+  kV,         // two on each: down the workers and back up
+};
+
+// The topology of `placement`, without groups.
+// Errors: InvalidArgument, with the numbers that would do.
+absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers);
+
+// The fewest stages that a worker holds: 1 or 2.
+int32_t StagesPerWorkerMin(Placement placement);
+
 struct Method {
   absl::string_view name;     // what the job says: "1f1b"
   absl::string_view summary;  // one line for `penstock methods` and --help
@@ -34,8 +48,11 @@ struct Method {
   // Every stage updates once per step with the mean gradient of the whole step, all weights the
   // same version; otherwise a stage updates after every microbatch.
   bool synchronous;
-  // The compute actions (F, I, W, STEP) of the worker that holds `stage` alone, over `range`.
-  Program (*program)(const ScheduleOptions& options, StageId stage, MicrobatchRange range);
+  // The compute actions (F, I, W, STEP) of `worker` over `range`.
+  Program (*program)(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+  Placement placement = Placement::kStraight;
+  // The microbatches of a step must be a multiple of the workers.
+  bool steps_in_rounds = false;
 };
 
 absl::Span<const Method> Methods();

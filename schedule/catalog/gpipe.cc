@@ -11,7 +11,8 @@
 
 namespace penstock {
 
-Program Gpipe(const ScheduleOptions& options, StageId stage, MicrobatchRange range) {
+Program Gpipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
+  const StageId stage = StageOf(worker);
   const int64_t microbatches = options.microbatches_per_step;
   Program program{.repeats = range.count / microbatches, .shift = microbatches};
   for (int64_t m = 0; m < microbatches; ++m) Forward(program.period, stage, range.first + m);

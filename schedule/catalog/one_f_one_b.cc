@@ -14,7 +14,8 @@
 
 namespace penstock {
 
-Program OneFOneB(const ScheduleOptions& options, StageId stage, MicrobatchRange range) {
+Program OneFOneB(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
+  const StageId stage = StageOf(worker);
   const int64_t microbatches = options.microbatches_per_step;
   const int64_t warm_up =
       std::min<int64_t>(microbatches, options.topology.stages() - 1 - stage.value);

@@ -21,7 +21,8 @@
 
 namespace penstock {
 
-Program PipeDream(const ScheduleOptions& options, StageId stage, MicrobatchRange range) {
+Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
+  const StageId stage = StageOf(worker);
   const int64_t warm_up =
       std::min<int64_t>(range.count, options.topology.stages() - 1 - stage.value);
   Program program{.repeats = range.count - warm_up, .shift = 1};

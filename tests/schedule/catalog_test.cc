@@ -64,6 +64,156 @@ TEST(OneFOneB, AnySize_MatchesItsClosedForms) {
   }
 }
 
+// The microbatches between F and W on a worker at most, over all its stages.
+int64_t WorkerStash(const Program& program) {
+  int64_t stash = 0;
+  int64_t peak = 0;
+  for (const Action& action : Expand(program)) {
+    if (action.op == Op::kForward) peak = std::max(peak, ++stash);
+    if (action.op == Op::kBackwardWeight) --stash;
+  }
+  return peak;
+}
+
+void ExpectSynchronous(const Schedule& schedule, int64_t updates, int64_t step) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+  for (const StageCounts& counts : report.stages) {
+    EXPECT_EQ(counts.versions_peak, 1);
+    EXPECT_EQ(counts.staleness, (StalenessCount{updates, 0, 0, updates * step}));
+  }
+}
+
+TEST(InterleavedOneFOneB, AnySize_MatchesItsClosedForms) {
+  const Method& method = **FindMethod("interleaved-1f1b");
+  for (int32_t workers = 1; workers <= kStagesMax; ++workers) {
+    for (const int32_t parts : {2, 3, 5}) {
+      for (const int64_t rounds : {1, 2, 4}) {
+        const int64_t m = rounds * workers;
+        SCOPED_TRACE(testing::Message() << workers << " workers of " << parts << ", " << m);
+        const ScheduleOptions options{LoopedPipeline(parts * workers, workers), m};
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                      BuildSchedule(method, options, {0, m}));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                      Simulate(schedule, {}, {.channel_capacity = 2 * workers}));
+        EXPECT_NEAR(result.bubble_ratio, double(workers - 1) / double(parts * m + workers - 1),
+                    1e-12);
+        for (int32_t w = 0; w < workers; ++w) {
+          EXPECT_EQ(
+              WorkerStash(schedule.programs[w]),
+              std::min<int64_t>(parts * m, (parts - 1) * workers + 2 * (workers - 1 - w) + 1));
+        }
+        ExpectSynchronous(schedule, 1, m);
+      }
+    }
+  }
+}
+
+TEST(LoopedBreadthFirst, AnySize_MatchesItsClosedForms) {
+  const Method& method = **FindMethod("looped-bfs");
+  for (int32_t workers = 1; workers <= kStagesMax; ++workers) {
+    for (const int32_t parts : {2, 3}) {
+      for (const int64_t m : {int64_t{workers}, int64_t{workers} + 1, int64_t{3} * workers}) {
+        SCOPED_TRACE(testing::Message() << workers << " workers of " << parts << ", " << m);
+        const ScheduleOptions options{LoopedPipeline(parts * workers, workers), m};
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                      BuildSchedule(method, options, {0, m}));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(
+            const SimulationResult result,
+            Simulate(schedule, {}, {.channel_capacity = static_cast<int32_t>(m)}));
+        EXPECT_NEAR(result.bubble_ratio, double(workers - 1) / double(parts * m + workers - 1),
+                    1e-12);
+        for (const Program& program : schedule.programs) EXPECT_EQ(WorkerStash(program), parts * m);
+        ExpectSynchronous(schedule, 1, m);
+      }
+    }
+  }
+}
+
+// Seconds from the start of one step to that of the next, beyond the work of a worker, where F, I and W
+// take a second each and gradients leave early.
+double WaitingOfAStep(const Method& method, const ScheduleOptions& options, int32_t steps = 6) {
+  const int64_t m = options.microbatches_per_step;
+  const int32_t stages = options.topology.stages();
+  const SimulationCosts equal{.stages = std::vector<StageCosts>(stages, {1, 1, 1, 0})};
+  const auto makespan_s = [&](int32_t count) {
+    return Simulate(*BuildSchedule(method, options, {0, count * m}), equal, {.channel_capacity = 4})
+        ->makespan_s;
+  };
+  const double step_s = (makespan_s(steps) - makespan_s(2)) / (steps - 2);
+  return step_s - 3.0 * double(m) * stages / options.topology.workers;
+}
+
+ScheduleOptions Early(Topology topology, int64_t microbatches) {
+  return {.topology = std::move(topology),
+          .microbatches_per_step = microbatches,
+          .send_gradient_early = true};
+}
+
+TEST(ZeroBubbleH1, AnySize_MatchesItsClosedForms) {
+  const Method& method = **FindMethod("zb-h1");
+  for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
+    for (const int64_t m : {int64_t{stages}, int64_t{stages} + 1, int64_t{2} * stages + 3}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, " << m << " microbatches");
+      const ScheduleOptions options = Early(StraightPipeline(stages), m);
+      EXPECT_DOUBLE_EQ(WaitingOfAStep(method, options), stages - 1);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                    BuildSchedule(method, options, {0, 2 * m}));
+      for (const Program& program : schedule.programs) EXPECT_EQ(WorkerStash(program), stages);
+      ExpectSynchronous(schedule, 2, m);
+    }
+  }
+}
+
+TEST(ZeroBubbleH2, AnySize_MatchesItsClosedForms) {
+  const Method& method = **FindMethod("zb-h2");
+  for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
+    for (const int64_t m :
+         {int64_t{2} * stages - 1, int64_t{2} * stages, int64_t{3} * stages + 1}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, " << m << " microbatches");
+      const ScheduleOptions options = Early(StraightPipeline(stages), m);
+      EXPECT_DOUBLE_EQ(WaitingOfAStep(method, options), 0);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                    BuildSchedule(method, options, {0, 2 * m}));
+      for (const Program& program : schedule.programs) {
+        EXPECT_EQ(WorkerStash(program), 2 * stages - 1);
+      }
+      ExpectSynchronous(schedule, 2, m);
+    }
+  }
+}
+
+TEST(VPipelines, AnySize_MatchTheirClosedForms) {
+  for (int32_t workers = 1; workers <= kStagesMax; ++workers) {
+    for (const int64_t m : {int64_t{2} * workers, int64_t{2} * workers + 1, int64_t{4} * workers}) {
+      SCOPED_TRACE(testing::Message() << workers << " workers, " << m << " microbatches");
+      const ScheduleOptions options = Early(VPipeline(workers), m);
+      EXPECT_DOUBLE_EQ(WaitingOfAStep(**FindMethod("zb-v"), options), 0);
+      EXPECT_DOUBLE_EQ(WaitingOfAStep(**FindMethod("dualpipe-v"), options), workers - 1);
+      for (const char* name : {"zb-v", "dualpipe-v"}) {
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                      BuildSchedule(**FindMethod(name), options, {0, 2 * m}));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+        for (int32_t s = 0; s < 2 * workers; ++s) {
+          EXPECT_EQ(report.stages[s].activations_peak, 2 * workers - s);
+        }
+        ExpectSynchronous(schedule, 2, m);
+      }
+    }
+  }
+}
+
+TEST(Catalog, FewMicrobatches_AreAccepted) {
+  for (const Method& method : Methods()) {
+    for (int32_t workers = 1; workers <= 9; ++workers) {
+      for (int64_t m = 1; m <= 20; ++m) {
+        if (m != StepFor(method, workers, m)) continue;
+        EXPECT_THAT(Verify(CatalogSteps(method, workers, m, 0, 2)), IsOk())
+            << method.name << " on " << workers << ", " << m;
+      }
+    }
+  }
+}
+
 TEST(PipeDream, AnySize_MatchesItsClosedForms) {
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
     for (const int64_t n : kMicrobatches) {
@@ -132,12 +282,13 @@ TEST(SendGradientEarly, ShortensTheBubbleOfOneFOneB) {
 }
 
 TEST(Catalog, EveryMethod_HasItsGoldenPicture) {
-  const SimulationCosts with_step{.stages = std::vector<StageCosts>(4, {.step_s = 0.5})};
   for (const Method& method : Methods()) {
     const Schedule schedule = CatalogSchedule(method.name, 4, 8, {0, 16});
+    const SimulationCosts with_step{
+        .stages = std::vector<StageCosts>(schedule.topology.stages(), {.step_s = 0.5})};
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const SimulationResult result,
-        Simulate(schedule, with_step, {.channel_capacity = 1, .timeline_spans_max = 10'000}));
+        Simulate(schedule, with_step, {.channel_capacity = 8, .timeline_spans_max = 10'000}));
     const std::string picture =
         absl::StrCat(method.name, ": ", method.summary, "\n\n",
                      RenderText(result.timeline, {.slot_ns = 500'000'000, .columns = 120}), "\n",
@@ -148,15 +299,17 @@ TEST(Catalog, EveryMethod_HasItsGoldenPicture) {
 
 TEST(Catalog, EveryMethodAndOption_IsVerified) {
   for (const Method& method : Methods()) {
-    for (int32_t stages = 1; stages <= 6; ++stages) {
+    for (int32_t workers = 1; workers <= 6; ++workers) {
       for (const bool early : {false, true}) {
-        ScheduleOptions options = method.synchronous && stages > 1
-                                      ? TiedOptions(stages, 3)
-                                      : ScheduleOptions{StraightPipeline(stages), 3};
+        const Topology topology = PlacedOn(method, workers);
+        const int64_t step = StepFor(method, workers, 3);
+        ScheduleOptions options = method.synchronous && topology.stages() > 1
+                                      ? TiedOptions(topology, step)
+                                      : ScheduleOptions{topology, step};
         options.global_norm = method.synchronous;
         options.send_gradient_early = early;
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
-                                      BuildSchedule(method, options, {6, 12}));
+                                      BuildSchedule(method, options, {6, 4 * step}));
         EXPECT_THAT(Verify(schedule), IsOk()) << PrintSchedule(schedule);
       }
     }
@@ -217,7 +370,17 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
         {"1f1b", {StraightPipeline(2), 4}, {-4, 4}, "at least one microbatch"},
         {"1f1b", {StraightPipeline(2), 0}, {0, 4}, "at least 1 microbatch"},
         {"1f1b", {Topology(), 4}, {0, 4}, "at least one stage"},
-        {"gpipe", {looped, 4}, {0, 4}, "3 stages on 2 workers"},
+        {"gpipe",
+         {looped, 4},
+         {0, 4},
+         "gpipe: expected one stage on each worker, but the plan has "
+         "3 stages on 2 workers"},
+        {"interleaved-1f1b", {looped, 4}, {0, 4}, "the same number of stages, two or more"},
+        {"interleaved-1f1b", {StraightPipeline(2), 4}, {0, 4}, "two or more, on each worker"},
+        {"interleaved-1f1b", {VPipeline(2), 4}, {0, 4}, "stage 2 belongs on worker 0"},
+        {"interleaved-1f1b", {LoopedPipeline(4, 2), 5}, {0, 5}, "got 5; 4 or 6 would do"},
+        {"interleaved-1f1b", {LoopedPipeline(6, 3), 2}, {0, 2}, "got 2; 3 would do"},
+        {"zb-v", {StraightPipeline(4), 4}, {0, 4}, "zb-v: expected two stages on each worker"},
         {"pipedream", norm, {0, 4}, "no moment with a gradient of the whole model"},
         {"pipedream", TiedOptions(3, 1), {0, 4}, "stages 0 and 2 cannot share parameters"}}) {
     EXPECT_THAT(BuildSchedule(**FindMethod(bad.method), bad.options, bad.range),

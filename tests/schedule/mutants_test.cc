@@ -269,13 +269,12 @@ std::vector<Schedule> Originals() {
   std::vector<Schedule> originals;
   for (const Method& method : Methods()) {
     for (const int32_t stages : {2, 3}) {
-      originals.push_back(CatalogSchedule(method.name, stages, 2, {4, 4}));
+      originals.push_back(CatalogSteps(method, stages, 2, 4, 2));
     }
   }
   ScheduleOptions tied = TiedOptions(3, 2);
   tied.global_norm = true;
   originals.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 4}).value());
-  originals.push_back(InterleavedOneFOneB(2, 2, 4));
   // Two neighbouring stages on one worker, and W apart from I.
   originals.push_back(ScheduleFromText(
       "# penstock schedule 1 stages=0,0,1 range=0+3\n"

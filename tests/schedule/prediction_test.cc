@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/schedule/schedules.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -25,10 +26,10 @@ Timeline Measured(const Method& method, const ScheduleOptions& options, int64_t 
 TEST(Prediction, TimelineOfTheSimulatorItself_IsForetoldExactly) {
   for (const Method& method : Methods()) {
     for (int32_t stages : {1, 2, 3, 4}) {
-      const ScheduleOptions options = {.topology = StraightPipeline(stages),
-                                       .microbatches_per_step = 6};
+      const ScheduleOptions options = {.topology = PlacedOn(method, stages),
+                                       .microbatches_per_step = StepFor(method, stages, 6)};
       SimulationCosts costs;
-      for (int32_t s = 0; s < stages; ++s) {
+      for (int32_t s = 0; s < options.topology.stages(); ++s) {
         costs.stages.push_back({.forward_s = 0.010 + 0.001 * s,
                                 .backward_input_s = 0.011,
                                 .backward_weight_s = 0.009 + 0.002 * s,

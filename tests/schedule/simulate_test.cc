@@ -19,7 +19,10 @@ SimulationCosts EqualCosts(int32_t stages, double seconds) {
 }
 
 TEST(Simulate, ChannelCapacity_ShortensInterleavedOneFOneB) {
-  const Schedule schedule = InterleavedOneFOneB(4, 2, 8, {.send_gradient_early = true});
+  const Method& method = **FindMethod("interleaved-1f1b");
+  const ScheduleOptions options{
+      .topology = LoopedPipeline(8, 4), .microbatches_per_step = 8, .send_gradient_early = true};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule, BuildSchedule(method, options, {0, 8}));
   ASSERT_THAT(Verify(schedule), IsOk());
   const SimulationCosts costs = EqualCosts(8, 1);
   EXPECT_DOUBLE_EQ(Simulate(schedule, costs, {.channel_capacity = 1})->makespan_s, 56);
@@ -27,15 +30,16 @@ TEST(Simulate, ChannelCapacity_ShortensInterleavedOneFOneB) {
     EXPECT_DOUBLE_EQ(Simulate(schedule, costs, {.channel_capacity = capacity})->makespan_s, 54);
   }
   // A backward as one piece lengthens the way back through the 3 other workers by one W each.
-  EXPECT_DOUBLE_EQ(Simulate(InterleavedOneFOneB(4, 2, 8), costs)->makespan_s, 57);
+  EXPECT_DOUBLE_EQ(Simulate(CatalogSchedule(method.name, 4, 8, {0, 8}), costs)->makespan_s, 57);
 }
 
 TEST(Simulate, RandomCosts_PartsOfEveryWorkerAddUpToTheMakespan) {
   RandomStream random(5, 0);
   for (int round = 0; round < 200; ++round) {
-    const auto stages = static_cast<int32_t>(1 + random.Below(5));
+    const auto workers = static_cast<int32_t>(1 + random.Below(5));
     const Method& method = Methods()[random.Below(Methods().size())];
-    const Schedule schedule = CatalogSchedule(method.name, stages, 4, {0, 12});
+    const Schedule schedule = CatalogSteps(method, workers, 4, 0, 3);
+    const int32_t stages = schedule.topology.stages();
     SimulationCosts costs{.overhead_s = random.Uniform() / 100, .collective_s = 0.01};
     for (int32_t s = 0; s < stages; ++s) {
       costs.stages.push_back(
@@ -46,7 +50,7 @@ TEST(Simulate, RandomCosts_PartsOfEveryWorkerAddUpToTheMakespan) {
         const SimulationResult result,
         Simulate(schedule, costs, {.channel_capacity = 2, .timeline_spans_max = 100'000}));
     const std::vector<TimeShares> shares = SharesOf(result.timeline);
-    for (int32_t w = 0; w < stages; ++w) {
+    for (int32_t w = 0; w < workers; ++w) {
       const WorkerTimes& times = result.workers[w];
       EXPECT_NEAR(times.busy_s + times.overhead_s + times.idle_s(), result.makespan_s, 1e-6);
       EXPECT_NEAR(times.bubble_ratio, times.idle_s() / result.makespan_s, 1e-9);
@@ -58,12 +62,14 @@ TEST(Simulate, RandomCosts_PartsOfEveryWorkerAddUpToTheMakespan) {
 }
 
 TEST(Simulate, SpansOfAWorker_NeverOverlap) {
-  SimulationCosts costs{.overhead_s = 0.05};
-  costs.links.assign(3, {.bytes = 1, .bytes_per_second = 4, .latency_s = 0.5});
   for (const Method& method : Methods()) {
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(SimulationResult result,
-                                  Simulate(CatalogSchedule(method.name, 4, 4, {0, 12}), costs,
-                                           {.channel_capacity = 1, .timeline_spans_max = 100'000}));
+    const Schedule schedule = CatalogSteps(method, 4, 4, 0, 3);
+    SimulationCosts costs{.overhead_s = 0.05};
+    costs.links.assign(schedule.topology.stages() - 1,
+                       {.bytes = 1, .bytes_per_second = 4, .latency_s = 0.5});
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        SimulationResult result,
+        Simulate(schedule, costs, {.channel_capacity = 4, .timeline_spans_max = 100'000}));
     std::vector<int64_t> end_ns(4);
     for (const Span& span : result.timeline.spans) {
       if (span.lane == Lane::kTransfer) continue;

@@ -19,7 +19,7 @@ std::vector<Schedule> Samples() {
   for (const Method& method : Methods()) {
     for (const int32_t stages : {1, 2, 5}) {
       for (const int64_t steps : {1, 2, 30}) {
-        samples.push_back(CatalogSchedule(method.name, stages, 3, {9, 3 * steps}));
+        samples.push_back(CatalogSteps(method, stages, 3, 9, steps));
       }
     }
   }
@@ -30,7 +30,6 @@ std::vector<Schedule> Samples() {
                                   .operation = ReduceGroup::Operation::kMean});
   samples.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 20}).value());
   samples.push_back(BuildEvaluation(StraightPipeline(3), {0, 12}));
-  samples.push_back(InterleavedOneFOneB(2, 3, 4));
   return samples;
 }
 

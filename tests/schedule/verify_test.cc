@@ -179,7 +179,7 @@ TEST(VerifyShortcut, EveryMethodAndLength_GivesTheAnswerOfTheFullRun) {
     for (int32_t stages = 1; stages <= 7; ++stages) {
       for (int64_t steps = 1; steps <= 40; ++steps) {
         SCOPED_TRACE(testing::Message() << method.name << " " << stages << " " << steps);
-        ExpectSameAnswer(CatalogSchedule(method.name, stages, 3, {5, 3 * steps}));
+        ExpectSameAnswer(CatalogSteps(method, stages, 3, 5, steps));
       }
     }
   }
@@ -216,8 +216,8 @@ TEST(VerifyShortcut, RandomPeriodicPrograms_GiveTheAnswerOfTheFullRun) {
   for (int round = 0; round < 6000; ++round) {
     const Method& method = Methods()[random.Below(Methods().size())];
     const auto stages = static_cast<int32_t>(1 + random.Below(4));
-    Schedule schedule = CatalogSchedule(method.name, stages, 2,
-                                        {0, static_cast<int64_t>(2 * (1 + random.Below(30)))});
+    Schedule schedule =
+        CatalogSteps(method, stages, 2, 0, static_cast<int64_t>(1 + random.Below(30)));
     for (uint64_t mutations = random.Below(3); mutations > 0; --mutations) {
       Program& program = schedule.programs[random.Below(schedule.programs.size())];
       ActionList* lists[] = {&program.prologue, &program.period, &program.epilogue};

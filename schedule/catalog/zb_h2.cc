@@ -1,0 +1,22 @@
+// ZB-H2: ZB-H1 with more forwards before the first backward, so that where F, I and W take the same time
+// no worker waits between its first action of a run and its last; up to twice the stash of 1F1B.
+//
+// With S stages, M >= 2S-1 microbatches in a step, times F, I and W of the three passes:
+//   bubble            (S-1)(F+I-2W) of a step's time on every worker, so none if they are equal
+//   activation stash  2S-1 on every stage (between F and W)
+//   weight versions   1; staleness 0
+//
+// The paper lets stages update without waiting for a norm over all of them; with clipping by the global
+// norm (a NORM before the update) the workers wait for the last one in every step.
+//
+// Qi, Wan, Huang, Lin, "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
+#include "schedule/catalog/zero_bubble.h"
+
+namespace penstock {
+
+Program ZeroBubbleH2(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
+  const int64_t after = options.topology.stages() - 1 - worker.value;
+  return DelayedWeights(options, StageOf(worker), range, 2 * after + 1, 2 * worker.value);
+}
+
+}  // namespace penstock
