@@ -131,7 +131,9 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const Schedul
   if (method.synchronous) return BlockDelay();
   ScheduleOptions in_slots = options;
   in_slots.send_gradient_early = false;  // a slot has a whole backward
-  const MicrobatchRange range = {0, 8 * int64_t{options.topology.stages()} + 2};
+  const int64_t update = method.updates_each_microbatch ? 1 : options.microbatches_per_step;
+  const int64_t updates = (8 * int64_t{options.topology.stages()} + 1) / update + 3;
+  const MicrobatchRange range = {0, updates * update};
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, in_slots, range));
   return PredictBlockDelay(schedule);
 }

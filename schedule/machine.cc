@@ -79,6 +79,7 @@ void Machine::BeginRange(Completeness completeness) {
   PENSTOCK_CHECK(Remainder().empty());
   completeness_ = completeness;
   for (Stage& stage : stages_) {
+    stage.versions.BeginRange();
     for (size_t op = 0; op < stage.rules.size(); ++op) {
       stage.rules[op] = RuleOf(static_cast<Op>(op), stage.id);
     }
@@ -184,6 +185,12 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                     absl::StrCat("the stage it goes to already holds its ", NameOf(rule.hands)));
     }
   }
+  if (action.op == Op::kForward && completeness_ == Completeness::kTrain &&
+      stage.versions.NextForwardVersion() > stage.versions.current()) {
+    return Refuse(action,
+                  absl::StrCat("it reads weight version ", stage.versions.NextForwardVersion(),
+                               ", which is not made yet"));
+  }
   if (action.op == Op::kBackwardWeight) {
     const absl::string_view obstacle = ObstacleToAccumulate(stage, action.microbatch);
     if (!obstacle.empty()) return Refuse(action, obstacle);
@@ -220,6 +227,7 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
         break;
       }
       effect.version = flight.forward_version = versions.BeginForward();
+      counts.versions_live = versions.live();
       counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
       break;
     case Op::kBackwardInput:

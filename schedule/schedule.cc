@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -107,14 +109,33 @@ absl::Status CheckTopology(const Topology& topology) {
   return absl::OkStatus();
 }
 
-absl::string_view WeightPolicyName(WeightPolicy policy) {
-  switch (policy) {
-    case WeightPolicy::kSingle:
+std::string ToString(const WeightPolicy& policy) {
+  switch (policy.kind) {
+    case WeightPolicy::Kind::kSingle:
       return "single";
-    case WeightPolicy::kStash:
+    case WeightPolicy::Kind::kStash:
       return "stash";
+    case WeightPolicy::Kind::kDelayed:
+      return absl::StrCat("delayed:", policy.batch, ":", policy.lag);
   }
   PENSTOCK_CHECK(false);
+}
+
+absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text) {
+  for (const WeightPolicy& policy : {kSingleVersion, kStashedVersions}) {
+    if (text == ToString(policy)) return policy;
+  }
+  WeightPolicy delayed{.kind = WeightPolicy::Kind::kDelayed};
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
+  const auto is_number = [](absl::string_view part, int64_t& number) {
+    return absl::SimpleAtoi(part, &number) && number >= 1 && number < kMicrobatchMax;
+  };
+  if (parts.size() == 3 && parts[0] == "delayed" && is_number(parts[1], delayed.batch) &&
+      is_number(parts[2], delayed.lag)) {
+    return delayed;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\": expected single, stash, or delayed:<microbatches>:<versions>"));
 }
 
 absl::string_view CompletenessName(Completeness completeness) {

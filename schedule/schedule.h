@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "schedule/program.h"
@@ -61,10 +62,21 @@ absl::Status CheckTopology(const Topology& topology);
 
 // Which version of a stage's weights forward and backward read, and which are kept
 // (weight_policy.h has the rules).
-enum class WeightPolicy : uint8_t {
-  kSingle,  // the current weights for both; synchronous schedules change them only when drained
-  kStash,   // backward reads the version its forward read (PipeDream, SOSP'19)
+struct WeightPolicy {
+  enum class Kind : uint8_t {
+    kSingle,   // the current weights for both; synchronous schedules change them only when drained
+    kStash,    // backward reads the version its forward read (PipeDream, SOSP'19)
+    kDelayed,  // both read the version `lag` older than that of their batch of `batch` microbatches
+  };
+  Kind kind = Kind::kSingle;
+  // Of kDelayed: 1 or more each; 1 and 0 otherwise.
+  int64_t batch = 1;
+  int64_t lag = 0;
+
+  friend bool operator==(const WeightPolicy&, const WeightPolicy&) = default;
 };
+inline constexpr WeightPolicy kSingleVersion = {WeightPolicy::Kind::kSingle};
+inline constexpr WeightPolicy kStashedVersions = {WeightPolicy::Kind::kStash};
 
 // What a complete range holds for every stage and microbatch.
 enum class Completeness : uint8_t {
@@ -83,7 +95,7 @@ struct MicrobatchRange {
 struct Schedule {
   std::string name;
   Topology topology;
-  WeightPolicy weight_policy = WeightPolicy::kSingle;
+  WeightPolicy weight_policy;
   Completeness completeness = Completeness::kTrain;
   MicrobatchRange range;
   std::vector<Program> programs;  // by WorkerId
@@ -102,8 +114,11 @@ absl::Status CheckRange(const MicrobatchRange& range);
 // Errors: InvalidArgument.
 absl::Status CheckSchedule(const Schedule& schedule);
 
-// "single", "stash"; "train", "evaluate".
-absl::string_view WeightPolicyName(WeightPolicy policy);
+// "single", "stash", "delayed:8:1" (batch and lag).
+std::string ToString(const WeightPolicy& policy);
+// The inverse. Errors: InvalidArgument.
+absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text);
+// "train", "evaluate".
 absl::string_view CompletenessName(Completeness completeness);
 
 }  // namespace penstock

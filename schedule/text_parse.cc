@@ -102,11 +102,12 @@ class Parser {
       return valid ? "" : "a name of letters, digits, '.', '_' and '-'";
     }
     if (key == "weights") {
-      for (const WeightPolicy policy : {WeightPolicy::kSingle, WeightPolicy::kStash}) {
-        schedule_.weight_policy = policy;
-        if (WeightPolicyName(policy) == value) return "";
+      const absl::StatusOr<WeightPolicy> policy = ParseWeightPolicy(value);
+      if (!policy.ok()) {
+        return "weights=single, weights=stash, or weights=delayed:<microbatches>:<versions>";
       }
-      return "weights=single or weights=stash";
+      schedule_.weight_policy = *policy;
+      return "";
     }
     if (key == "complete") {
       has_completeness_ = true;

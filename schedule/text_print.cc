@@ -20,7 +20,7 @@ std::string PrintHeader(const Schedule& schedule) {
   std::replace_if(
       name.begin(), name.end(), [](char c) { return !IsScheduleNameCharacter(c); }, '-');
   std::string header = absl::StrCat(
-      kScheduleTextHeader, " name=", name, " weights=", WeightPolicyName(schedule.weight_policy),
+      kScheduleTextHeader, " name=", name, " weights=", ToString(schedule.weight_policy),
       " complete=", CompletenessName(schedule.completeness), " range=", schedule.range.first, "+",
       schedule.range.count, " stages=", JoinIds(schedule.topology.worker_of));
   for (const ReduceGroup& group : schedule.topology.groups) {

@@ -5,56 +5,63 @@
 #include "base/check.h"
 
 namespace penstock {
-namespace {
-
-// Whether a microbatch's backward reads the version that its forward read, so that it must be kept.
-bool BackwardReadsForwardVersion(WeightPolicy policy) {
-  switch (policy) {
-    case WeightPolicy::kSingle:
-      return false;
-    case WeightPolicy::kStash:
-      return true;
-  }
-  PENSTOCK_CHECK(false);
-}
-
-}  // namespace
 
 void VersionLedger::Reset(int64_t version) {
-  PENSTOCK_CHECK(kept_.empty() && current_readers_ == 0);
-  current_ = version;
+  PENSTOCK_CHECK(
+      current_readers_ == 0 &&
+      std::all_of(kept_.begin(), kept_.end(), [](const Kept& kept) { return kept.readers == 0; }));
+  kept_.clear();
+  current_ = first_version_ = version;
+  forwards_ = 0;
+}
+
+int64_t VersionLedger::NextForwardVersion() const {
+  if (policy_.kind != WeightPolicy::Kind::kDelayed) return current_;
+  return first_version_ + std::max<int64_t>(0, forwards_ / policy_.batch - policy_.lag);
 }
 
 int64_t VersionLedger::BeginForward() {
-  if (BackwardReadsForwardVersion(policy_)) ++current_readers_;
-  return current_;
+  const int64_t version = NextForwardVersion();
+  if (BackwardReadsForwardVersion()) ++ReadersOf(version);
+  ++forwards_;
+  ReleaseUnread();
+  return version;
 }
 
 int64_t VersionLedger::BackwardVersion(int64_t forward_version) const {
-  return BackwardReadsForwardVersion(policy_) ? forward_version : current_;
+  return BackwardReadsForwardVersion() ? forward_version : current_;
 }
 
 void VersionLedger::EndBackward(int64_t forward_version) {
-  if (!BackwardReadsForwardVersion(policy_)) return;
-  if (forward_version == current_) {
-    --current_readers_;
-    return;
-  }
-  const auto read = std::find_if(kept_.begin(), kept_.end(), [forward_version](const Kept& kept) {
-    return kept.version == forward_version;
-  });
-  PENSTOCK_CHECK(read != kept_.end());
-  --read->readers;
-  kept_.erase(kept_.begin(), std::find_if(kept_.begin(), kept_.end(),
-                                          [](const Kept& kept) { return kept.readers > 0; }));
+  if (!BackwardReadsForwardVersion()) return;
+  --ReadersOf(forward_version);
+  ReleaseUnread();
 }
 
 bool VersionLedger::Update() {
-  const bool keeps = current_readers_ > 0;
+  const bool keeps = current_readers_ > 0 || MayBeRead(current_);
   if (keeps) kept_.push_back({current_, current_readers_});
   current_readers_ = 0;
   ++current_;
   return keeps;
+}
+
+bool VersionLedger::MayBeRead(int64_t version) const {
+  return policy_.kind == WeightPolicy::Kind::kDelayed && version >= NextForwardVersion();
+}
+
+int64_t& VersionLedger::ReadersOf(int64_t version) {
+  if (version == current_) return current_readers_;
+  const auto kept = std::find_if(kept_.begin(), kept_.end(),
+                                 [version](const Kept& each) { return each.version == version; });
+  PENSTOCK_CHECK(kept != kept_.end());
+  return kept->readers;
+}
+
+void VersionLedger::ReleaseUnread() {
+  kept_.erase(kept_.begin(), std::find_if(kept_.begin(), kept_.end(), [this](const Kept& kept) {
+                return kept.readers > 0 || MayBeRead(kept.version);
+              }));
 }
 
 void VersionLedger::AppendRelativeState(std::vector<int64_t>& state) const {
@@ -63,6 +70,11 @@ void VersionLedger::AppendRelativeState(std::vector<int64_t>& state) const {
   for (const Kept& kept : kept_) {
     state.push_back(current_ - kept.version);
     state.push_back(kept.readers);
+  }
+  if (policy_.kind == WeightPolicy::Kind::kDelayed) {
+    state.push_back(forwards_ % policy_.batch);
+    state.push_back(std::min(forwards_ / policy_.batch, policy_.lag));
+    state.push_back(current_ - NextForwardVersion());
   }
 }
 

@@ -1,9 +1,16 @@
 // Weight policies: which version of a stage's weights forward and backward read, and which versions
 // must be kept for that.
 //
-//   policy   forward reads   backward (I and W) reads    kept besides the current version
-//   single   the current     the current                 none
-//   stash    the current     what its forward read       those read by a forward whose W is to come
+//   policy   forward reads        backward (I and W) reads   kept besides the current version
+//   single   the current          the current                none
+//   stash    the current          what its forward read      those read by a forward whose W is to come
+//   delayed  `lag` before that    what its forward read      the same, and those that a forward of the
+//            of its batch                                    range may still read
+//
+// With `delayed`, the n-th forward of a range (from 0) belongs to batch n / `batch`, whose gradients make
+// version n / batch + 1 of the range; it reads version max(0, n / batch - lag), wherever the stage is
+// by then. So every stage reads the same version: with a step as the batch and a lag of 1 this is
+// PipeDream-2BW's double buffering, with batches of 1 and a lag of the depth PipeDream's vertical sync.
 //
 // A policy is a row of this table and a case in each of the functions of weight_policy.cc.
 //
@@ -25,13 +32,18 @@ class VersionLedger {
 
   // Starts again from `version`. REQUIRES: no forward waits for its backward.
   void Reset(int64_t version);
+  // A range begins. REQUIRES: no forward waits for its backward.
+  void BeginRange() { Reset(current_); }
 
   int64_t current() const { return current_; }
   // The oldest version still to be read, or the current one; older ones may be released.
   int64_t oldest_live() const { return kept_.empty() ? current_ : kept_.front().version; }
   int64_t live() const { return static_cast<int64_t>(kept_.size()) + 1; }
 
+  // The version that the next forward reads; beyond the current one if it is not made yet.
+  int64_t NextForwardVersion() const;
   // F of a microbatch that will have a backward: the version it reads.
+  // REQUIRES: NextForwardVersion() <= current().
   int64_t BeginForward();
   // I and W: the version that they read now if their forward read `forward_version`.
   int64_t BackwardVersion(int64_t forward_version) const;
@@ -49,10 +61,20 @@ class VersionLedger {
     int64_t readers;  // microbatches whose W is to come
   };
 
+  bool BackwardReadsForwardVersion() const { return policy_.kind != WeightPolicy::Kind::kSingle; }
+  // Whether forwards to come may read `version`, which is not the current one.
+  bool MayBeRead(int64_t version) const;
+  int64_t& ReadersOf(int64_t version);
+  void ReleaseUnread();
+
   WeightPolicy policy_;
   int64_t current_ = 0;
   int64_t current_readers_ = 0;
   std::vector<Kept> kept_;  // ascending; short, so that a vector serves as the queue
+
+  // Of the range.
+  int64_t first_version_ = 0;
+  int64_t forwards_ = 0;
 };
 
 }  // namespace penstock

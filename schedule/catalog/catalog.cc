@@ -17,19 +17,19 @@ constexpr Method kMethods[] = {
     {.name = "gpipe",
      .summary = "all forwards of a step, then all backwards; stashes every microbatch of the step",
      .paper = "Huang et al., NeurIPS 2019, arXiv 1811.06965",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
      .program = Gpipe},
     {.name = "1f1b",
      .summary = "forward and backward in turn, an update at the end of the step; small stash",
      .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
      .program = OneFOneB},
     {.name = "interleaved-1f1b",
      .summary = "1F1B with several smaller stages on each worker; smaller bubble, more messages",
      .paper = "Narayanan et al., SC 2021, arXiv 2104.04473",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
      .program = InterleavedOneFOneB,
      .placement = Placement::kLooped,
@@ -37,44 +37,64 @@ constexpr Method kMethods[] = {
     {.name = "looped-bfs",
      .summary = "gpipe with several smaller stages on each worker; smaller bubble, largest stash",
      .paper = "Lamy-Poirier, MLSys 2023, arXiv 2211.05953",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
      .program = LoopedBreadthFirst,
      .placement = Placement::kLooped},
     {.name = "zb-h1",
      .summary = "1f1b whose weight gradients fill the drain; a third of the bubble, same stash",
      .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
-     .program = ZeroBubbleH1},
+     .program = ZeroBubbleH1,
+     .sends_gradient_early = true},
     {.name = "zb-h2",
      .summary =
          "zb-h1 with more forwards in flight; no bubble if F, I and W are equal, twice the stash",
      .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
-     .program = ZeroBubbleH2},
+     .program = ZeroBubbleH2,
+     .sends_gradient_early = true},
     {.name = "zb-v",
      .summary = "zero bubble with two stages on each worker, down and back up; the stash of 1f1b",
      .paper = "Qi et al., NeurIPS 2024, arXiv 2405.15362",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleV,
-     .placement = Placement::kV},
+     .placement = Placement::kV,
+     .sends_gradient_early = true},
     {.name = "dualpipe-v",
      .summary =
          "two stages on each worker, down and back up; a forward and a backward side by side",
      .paper = "DeepSeek-AI, 2024, arXiv 2412.19437",
-     .weight_policy = WeightPolicy::kSingle,
+     .weights = Weights::kSingle,
      .synchronous = true,
      .program = DualPipeV,
-     .placement = Placement::kV},
+     .placement = Placement::kV,
+     .sends_gradient_early = true},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
-     .weight_policy = WeightPolicy::kStash,
+     .weights = Weights::kStash,
      .synchronous = false,
-     .program = PipeDream},
+     .program = PipeDream,
+     .updates_each_microbatch = true},
+    {.name = "pipedream-2bw",
+     .summary =
+         "1F1B without end, an update per step, weights one version late; no bubble, 2 versions",
+     .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
+     .weights = Weights::kDoubleBuffer,
+     .synchronous = false,
+     .program = PipeDream2BW,
+     .step_fills_pipeline = true},
+    {.name = "paci",
+     .summary =
+         "1F1B without end, an update per step, always the current weights; no bubble, 1 version",
+     .paper = "Elam et al., 2026, arXiv 2606.07881",
+     .weights = Weights::kSingle,
+     .synchronous = false,
+     .program = Paci},
 };
 
 absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
@@ -84,7 +104,7 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
     return absl::InvalidArgumentError(
         absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
   }
-  if (method.synchronous && range.count % per_step != 0) {
+  if (!method.updates_each_microbatch && range.count % per_step != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the range of ", range.count,
                                                    " microbatches is not a whole number of steps "
                                                    "of ",
@@ -99,11 +119,38 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                      below > 0 ? absl::StrCat("; ", below, " or ", below + workers, " would do")
                                : absl::StrCat("; ", workers, " would do")));
   }
+  if (method.step_fills_pipeline && per_step < options.topology.stages()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, " needs at least as many microbatches in a step as there are stages, ",
+        options.topology.stages(), "; got ", per_step));
+  }
   const int64_t most = ListedMicrobatchesMax(options.topology.stages());
-  if (method.synchronous && per_step > most) {
+  if (!method.updates_each_microbatch && per_step > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step of ", per_step, " microbatches on ", options.topology.stages(),
                      " stages is too long to be listed; at most ", most, " are possible"));
+  }
+  return absl::OkStatus();
+}
+
+Weights WeightsOf(const Method& method, const ScheduleOptions& options) {
+  return options.weights.value_or(method.weights);
+}
+
+absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) {
+  const Weights weights = WeightsOf(method, options);
+  const auto refuse = [&](absl::string_view reason) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " cannot have the weights \"", Name(weights), "\": ", reason));
+  };
+  if (method.synchronous && weights != Weights::kSingle) {
+    return refuse("all microbatches of a step read the same version anyway");
+  }
+  if (weights == Weights::kDoubleBuffer && method.updates_each_microbatch) {
+    return refuse("double buffers need an update per step, not one per microbatch");
+  }
+  if (weights == Weights::kVerticalSync && !method.updates_each_microbatch) {
+    return refuse("vertical sync needs an update per microbatch, not one per step");
   }
   return absl::OkStatus();
 }
@@ -120,12 +167,13 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
         method.name, ": stage ", stage, " belongs on worker ", placed->worker_of[stage].value,
         ", but the plan has it on worker ", topology.worker_of[stage].value));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, options));
   if (method.synchronous) return absl::OkStatus();
   if (options.global_norm) {
     return absl::InvalidArgumentError(
         absl::StrCat(method.name,
-                     " updates each stage by itself after every microbatch, so there is no moment "
-                     "with a gradient of the whole model; clip per layer or not at all"));
+                     " updates each stage by itself, so there is no moment with a gradient of the "
+                     "whole model; clip per layer or not at all"));
   }
   if (!topology.groups.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -156,6 +204,36 @@ absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t work
     case Placement::kV:
       if (stages != 2 * workers) return refuse("expected two stages on each worker");
       return VPipeline(workers);
+  }
+  PENSTOCK_CHECK(false);
+}
+
+absl::string_view Name(Weights weights) {
+  switch (weights) {
+    case Weights::kSingle:
+      return "single";
+    case Weights::kStash:
+      return "stash";
+    case Weights::kDoubleBuffer:
+      return "double-buffer";
+    case Weights::kVerticalSync:
+      return "vertical-sync";
+  }
+  PENSTOCK_CHECK(false);
+}
+
+WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {
+  const int64_t depth = options.topology.stages() - 1;
+  switch (WeightsOf(method, options)) {
+    case Weights::kSingle:
+      return kSingleVersion;
+    case Weights::kStash:
+      return kStashedVersions;
+    case Weights::kDoubleBuffer:
+      return {WeightPolicy::Kind::kDelayed, options.microbatches_per_step, 1};
+    case Weights::kVerticalSync:
+      if (depth == 0) return kStashedVersions;  // the same: nothing is late
+      return {WeightPolicy::Kind::kDelayed, 1, depth};
   }
   PENSTOCK_CHECK(false);
 }
@@ -193,11 +271,12 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
   PENSTOCK_RETURN_IF_ERROR(CheckBuildable(method, options, range));
   Schedule schedule{.name = std::string(method.name),
                     .topology = options.topology,
-                    .weight_policy = method.weight_policy,
+                    .weight_policy = WeightPolicyOf(method, options),
                     .completeness = Completeness::kTrain,
                     .range = range};
-  const LowerOptions lower{.global_norm = options.global_norm,
-                           .send_gradient_early = options.send_gradient_early};
+  const LowerOptions lower{
+      .global_norm = options.global_norm,
+      .send_gradient_early = options.send_gradient_early || method.sends_gradient_early};
   for (int32_t id = 0; id < options.topology.workers; ++id) {
     const WorkerId worker(id);
     schedule.programs.push_back(
@@ -209,7 +288,6 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
 Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
   Schedule schedule{.name = "evaluate",
                     .topology = topology,
-                    .weight_policy = WeightPolicy::kSingle,
                     .completeness = Completeness::kEvaluate,
                     .range = range};
   for (int32_t worker = 0; worker < topology.workers; ++worker) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,10 +16,22 @@
 
 namespace penstock {
 
+// Which weights forward and backward of a microbatch read: the policies of weight_policy.h by the names
+// that papers gave them.
+enum class Weights : uint8_t {
+  kSingle,        // the current ones
+  kStash,         // backward reads what its forward read
+  kDoubleBuffer,  // both read those of one step before (PipeDream-2BW)
+  kVerticalSync,  // both read, on every stage, the version that the first stage had (PipeDream)
+};
+absl::string_view Name(Weights weights);  // "single", "stash", "double-buffer", "vertical-sync"
+
 // What a catalog schedule depends on besides the range.
 struct ScheduleOptions {
   Topology topology;
   int64_t microbatches_per_step = 1;
+  // Other weights than the method's own, where it allows them.
+  std::optional<Weights> weights;
   // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
   // step accept it.
   bool global_norm = false;
@@ -44,16 +57,25 @@ struct Method {
   absl::string_view name;     // what the job says: "1f1b"
   absl::string_view summary;  // one line for `penstock methods` and --help
   absl::string_view paper;
-  WeightPolicy weight_policy;
-  // Every stage updates once per step with the mean gradient of the whole step, all weights the
-  // same version; otherwise a stage updates after every microbatch.
+  Weights weights;
+  // The pipeline drains at the end of every step, so that all microbatches of a step read the same
+  // version; otherwise it runs on until the next cut.
   bool synchronous;
   // The compute actions (F, I, W, STEP) of `worker` over `range`.
   Program (*program)(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
   Placement placement = Placement::kStraight;
+  // A stage updates after every microbatch, otherwise with the mean gradient of a whole step.
+  bool updates_each_microbatch = false;
   // The microbatches of a step must be a multiple of the workers.
   bool steps_in_rounds = false;
+  // They must be as many as there are stages or more.
+  bool step_fills_pipeline = false;
+  // Gradients leave for the previous stage before W whatever the options say: the method lives by it.
+  bool sends_gradient_early = false;
 };
+
+// REQUIRES: the method can do what the options ask (CheckBuildable).
+WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options);
 
 absl::Span<const Method> Methods();
 
@@ -73,7 +95,7 @@ absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options
 // The complete, lowered schedule of `method` over `range`. Every party (coordinator, workers,
 // reference, command line) calls this; catalog schedules do not travel, their digest does.
 //
-// Errors: InvalidArgument if the range is empty or (for a synchronous method) not a multiple of
+// Errors: InvalidArgument if the range is empty or (with an update per step) not a multiple of
 // microbatches_per_step, a step is too long to be listed, the topology is not valid, or the method
 // cannot do what the options ask (with the reason).
 absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,

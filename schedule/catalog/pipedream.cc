@@ -15,28 +15,12 @@
 //   block delay       at most floor(S^2 - S/2), mean (S^2-1)/2 (block_delay.h)
 //
 // Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019.
-#include <algorithm>
-
-#include "schedule/catalog/schedules.h"
+#include "schedule/catalog/continuous.h"
 
 namespace penstock {
 
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
-  const StageId stage = StageOf(worker);
-  const int64_t warm_up =
-      std::min<int64_t>(range.count, options.topology.stages() - 1 - stage.value);
-  Program program{.repeats = range.count - warm_up, .shift = 1};
-  for (int64_t m = 0; m < warm_up; ++m) Forward(program.prologue, stage, range.first + m);
-
-  Forward(program.period, stage, range.first + warm_up);
-  Backward(program.period, stage, range.first);
-  Step(program.period, stage);
-
-  for (int64_t m = range.end() - warm_up; m < range.end(); ++m) {
-    Backward(program.epilogue, stage, m);
-    Step(program.epilogue, stage);
-  }
-  return program;
+  return ContinuousOneFOneB(options, StageOf(worker), range, 1);
 }
 
 }  // namespace penstock

@@ -18,6 +18,8 @@ Program ZeroBubbleH2(const ScheduleOptions& options, WorkerId worker, Microbatch
 Program ZeroBubbleV(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program DualPipeV(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+Program PipeDream2BW(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+Program Paci(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 
 // Where a worker holds one stage alone.
 inline StageId StageOf(WorkerId worker) { return StageId(worker.value); }

@@ -242,6 +242,94 @@ TEST(PipeDream, AnySize_MatchesItsClosedForms) {
   }
 }
 
+TEST(PipeDream2BW, AnySize_MatchesItsClosedForms) {
+  for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
+    for (const int64_t m : {int64_t{stages}, int64_t{stages} + 1, int64_t{2} * stages + 3}) {
+      for (const int64_t steps : {1, 2, 3, 6}) {
+        SCOPED_TRACE(testing::Message()
+                     << stages << " stages, " << m << " microbatches, " << steps);
+        const int64_t n = steps * m;
+        const Schedule schedule = CatalogSchedule("pipedream-2bw", stages, m, {3 * m, n});
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                      Simulate(schedule, {}, {.channel_capacity = 1}));
+        EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(n + stages - 1));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+        for (int32_t s = 0; s < stages; ++s) {
+          const StageCounts& counts = report.stages[s];
+          EXPECT_EQ(counts.activations_peak, std::min<int64_t>(n, stages - s));
+          EXPECT_LE(counts.versions_peak, 2);
+          EXPECT_EQ(counts.versions_peak, 2);
+          EXPECT_EQ(counts.staleness,
+                    (StalenessCount{steps, std::min<int64_t>(steps - 1, 1), (steps - 1) * m, n}));
+          EXPECT_EQ(counts.version_drift, (StalenessCount{steps, 0, 0, n}));
+        }
+      }
+    }
+  }
+}
+
+// The paper asks for as many microbatches in a step as there are stages; one fewer would do.
+TEST(PipeDream2BW, TwoVersions_SufficeIfAndOnlyIfAStepFillsThePipelineButOne) {
+  Method method = **FindMethod("pipedream-2bw");
+  method.step_fills_pipeline = false;
+  for (int32_t stages = 2; stages <= kStagesMax; ++stages) {
+    for (int64_t m = 1; m <= stages + 1; ++m) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, " << m << " microbatches");
+      const ScheduleOptions options{StraightPipeline(stages), m};
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                    BuildSchedule(method, options, {0, 8 * stages * m}));
+      const absl::StatusOr<VerifyReport> report = Verify(schedule);
+      if (m < stages - 1) {
+        EXPECT_THAT(report, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                     HasSubstr("reads weight version 1, which is not made yet")));
+        continue;
+      }
+      ASSERT_THAT(report, IsOk());
+      for (const StageCounts& counts : report->stages) EXPECT_EQ(counts.versions_peak, 2);
+    }
+  }
+}
+
+TEST(Paci, AnySize_ReachesItsDriftAndNeverPassesIt) {
+  for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
+    for (const int64_t a : {1, 2, 3, 5, 8, 31, 40}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, accumulation " << a);
+      const int64_t n = (2 * stages / a + 3) * a;
+      const Schedule schedule = CatalogSchedule("paci", stages, a, {0, n});
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                    Simulate(schedule, {}, {.channel_capacity = 1}));
+      EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(n + stages - 1));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+      for (int32_t s = 0; s < stages; ++s) {
+        const int64_t depth = stages - 1 - s;
+        const StageCounts& counts = report.stages[s];
+        EXPECT_EQ(counts.activations_peak, std::min<int64_t>(n, stages - s));
+        EXPECT_EQ(counts.versions_peak, 1);
+        EXPECT_EQ(counts.version_drift.max, (depth + a - 1) / a);
+      }
+    }
+  }
+}
+
+TEST(VerticalSync, AnySize_ReadsTheSameVersionOnEveryStage) {
+  const Method& method = **FindMethod("pipedream");
+  for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
+    const ScheduleOptions options{.topology = StraightPipeline(stages),
+                                  .weights = Weights::kVerticalSync};
+    const int64_t n = 3 * stages + 5;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule, BuildSchedule(method, options, {2, n}));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+    for (const StageCounts& counts : report.stages) {
+      const int64_t depth = stages - 1;
+      // Microbatch k reads max(0, k - depth) and its update replaces version k.
+      EXPECT_EQ(counts.staleness,
+                (StalenessCount{n, depth, depth * (n - depth) + depth * (depth - 1) / 2, n}));
+      EXPECT_EQ(counts.version_drift, (StalenessCount{n, 0, 0, n}));
+      EXPECT_EQ(counts.versions_peak, stages);
+    }
+  }
+}
+
 TEST(PipeDream, ManyMicrobatches_TakesTwoSlotsForEach) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
                                 Simulate(CatalogSchedule("pipedream", 8, 1, {0, 1000}), {}));
@@ -381,6 +469,17 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
         {"interleaved-1f1b", {LoopedPipeline(4, 2), 5}, {0, 5}, "got 5; 4 or 6 would do"},
         {"interleaved-1f1b", {LoopedPipeline(6, 3), 2}, {0, 2}, "got 2; 3 would do"},
         {"zb-v", {StraightPipeline(4), 4}, {0, 4}, "zb-v: expected two stages on each worker"},
+        {"pipedream-2bw", {StraightPipeline(4), 3}, {0, 6}, "as there are stages, 4; got 3"},
+        {"pipedream-2bw", {StraightPipeline(4), 4}, {0, 6}, "not a whole number of steps of 4"},
+        {"1f1b", {StraightPipeline(2), 4, Weights::kStash}, {0, 4}, "the same version anyway"},
+        {"pipedream",
+         {StraightPipeline(2), 1, Weights::kDoubleBuffer},
+         {0, 4},
+         "an update per step"},
+        {"paci",
+         {StraightPipeline(2), 2, Weights::kVerticalSync},
+         {0, 4},
+         "an update per microbatch"},
         {"pipedream", norm, {0, 4}, "no moment with a gradient of the whole model"},
         {"pipedream", TiedOptions(3, 1), {0, 4}, "stages 0 and 2 cannot share parameters"}}) {
     EXPECT_THAT(BuildSchedule(**FindMethod(bad.method), bad.options, bad.range),

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 // One machine and the text of what is done to it.
 class MachineTest : public ::testing::Test {
  protected:
-  void Make(Topology topology, int32_t worker, WeightPolicy policy = WeightPolicy::kSingle) {
+  void Make(Topology topology, int32_t worker, WeightPolicy policy = kSingleVersion) {
     topology_ = std::move(topology);
     machine_.emplace(topology_, WorkerId(worker), policy);
   }
@@ -158,7 +158,7 @@ TEST_F(MachineTest, SinglePolicy_ReadsTheCurrentVersionAndCountsDrift) {
 }
 
 TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
-  Make(StraightPipeline(2), 0, WeightPolicy::kStash);
+  Make(StraightPipeline(2), 0, kStashedVersions);
   machine_->SetVersion(StageId(0), 100);
   EXPECT_EQ(Do("0F0").version, 100);
   Do("0SEND_F0");
@@ -183,7 +183,7 @@ TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
 }
 
 TEST_F(MachineTest, StashPolicy_ReleasesVersionsInTheOrderTheyWereMade) {
-  Make(StraightPipeline(1), 0, WeightPolicy::kStash);
+  Make(StraightPipeline(1), 0, kStashedVersions);
   Do("0F0 0F1 0I0 0W0 0STEP 0F2 0F3 0I2 0W2 0STEP");
   EXPECT_EQ(counts(0).versions_live, 3) << "versions 0 (of 1), 1 (of 3), 2";
   Do("0I3 0W3 0STEP");
@@ -229,7 +229,7 @@ TEST_F(MachineTest, ReduceOfWeights_ComesWithoutAccumulatedGradients) {
 }
 
 TEST_F(MachineTest, RelativeState_IsTheSameAfterAShiftOfMicrobatchesAndVersions) {
-  Make(StraightPipeline(3), 0, WeightPolicy::kStash);
+  Make(StraightPipeline(3), 0, kStashedVersions);
   Do("0F0 0SEND_F0 0F1 0SEND_F1");
   const auto period = [](int64_t k) {
     return absl::StrCat("0F", k + 2, " 0SEND_F", k + 2, " 0RECV_B", k, " 0I", k, " 0W", k,

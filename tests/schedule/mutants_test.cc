@@ -139,7 +139,7 @@ class RandomExecution {
         if (s > 0) Take({"input", s, m});
         Leave({"stash", s, m});
         if (s < last()) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
-        read_[{s, m}] = version_[s];
+        Read(s, m);
         break;
       case Op::kSendActivation:
         ok_ = ok_ && s < last() && !local_after;
@@ -178,6 +178,15 @@ class RandomExecution {
       default:
         break;
     }
+  }
+
+  void Read(int32_t s, int64_t m) {
+    const WeightPolicy& policy = schedule_.weight_policy;
+    const int64_t forward = forwards_[s]++;
+    read_[{s, m}] = policy.kind == WeightPolicy::Kind::kDelayed
+                        ? std::max<int64_t>(0, forward / policy.batch - policy.lag)
+                        : version_[s];
+    ok_ = ok_ && read_[{s, m}] <= version_[s];
   }
 
   void Step(int32_t s) {
@@ -257,6 +266,7 @@ class RandomExecution {
   std::map<ChannelKey, std::deque<int64_t>> channels_;
   std::map<Action, int, Less> done_;
   std::map<int32_t, int64_t> version_;
+  std::map<int32_t, int64_t> forwards_;
   std::map<std::pair<int32_t, int64_t>, int64_t> read_;  // version by stage and microbatch
   std::map<int32_t, int64_t> next_weight_;
   std::map<int32_t, std::vector<int64_t>> accumulated_;

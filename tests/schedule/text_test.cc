@@ -110,7 +110,10 @@ TEST(ScheduleText, BadText_NamesLineColumnAndToken) {
         {"0F0\n2F0\n", "no worker has an action of stage 1 of 3"},
         {"# penstock schedule 1 color=red\n0F0",
          "line 1, column 23: \"color=red\": expected one of"},
-        {"# penstock schedule 1 weights=double\n0F0", "expected weights=single or weights=stash"},
+        {"# penstock schedule 1 weights=double\n0F0",
+         "expected weights=single, weights=stash, or weights=delayed:"},
+        {"# penstock schedule 1 weights=delayed:0:1\n0F0", "expected weights="},
+        {"# penstock schedule 1 weights=delayed:4\n0F0", "expected weights="},
         {"# penstock schedule 1 range=0+0\n0F0", "expected range="},
         {"# penstock schedule 1 range=5\n0F0", "expected range="},
         {"# penstock schedule 1 stages=0,x\n0F0", "expected the worker of each stage"},
@@ -154,7 +157,7 @@ TEST(Digest, AnyChange_ChangesIt) {
   EXPECT_EQ(DigestOf(schedule), digest);
 
   Schedule changed = schedule;
-  changed.weight_policy = WeightPolicy::kSingle;
+  changed.weight_policy = kSingleVersion;
   EXPECT_NE(DigestOf(changed), digest);
   changed = schedule;
   changed.topology.groups = TiedOptions(3, 1).topology.groups;
