@@ -58,17 +58,18 @@ absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions&
 
 int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free) {
   if (spec.pipeline().has_stages()) {
-    return free >= spec.pipeline().stages() ? spec.pipeline().stages() : 0;
+    const int64_t needed = spec.pipeline().stages() / job.stages_per_worker;
+    return free >= needed ? needed : 0;
   }
-  return std::min<int64_t>(free, job.chain.size());
+  return std::min<int64_t>(free, job.chain.size() / job.stages_per_worker);
 }
 
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,
                                   absl::Span<const WorkerOffer> workers, int64_t first_step,
                                   absl::Span<const int64_t> extra_cuts) {
-  const int32_t stages = static_cast<int32_t>(workers.size());
+  const auto stages = static_cast<int32_t>(workers.size()) * job.stages_per_worker;
   PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
-  const ScheduleOptions options = ScheduleOptionsOf(job, StraightPipeline(stages));
+  const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages));
   const std::vector<Cut> cuts = CutsOf(spec, first_step, extra_cuts);
 
   v1::Plan plan;
@@ -83,10 +84,11 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
     const int end = s + 1 < stages ? first_layers[s + 1] : job.chain.size();
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
-    stage.set_worker_index(s);
-    stage.set_worker(workers[s].name);
-    stage.set_address(workers[s].address);
-    stage.set_incarnation(workers[s].incarnation);
+    const int32_t index = options.topology.worker(StageId(s)).value;
+    stage.set_worker_index(index);
+    stage.set_worker(workers[index].name);
+    stage.set_address(workers[index].address);
+    stage.set_incarnation(workers[index].incarnation);
     stage.set_first_layer(first_layers[s]);
     stage.set_layers(end - first_layers[s]);
   }

@@ -22,10 +22,10 @@ struct WorkerOffer {
 };
 
 // How many workers `job` takes when `free` are free: what the spec asks for, or as many as there
-// are (at most one a layer). 0 if there are too few.
+// are (with at most one stage a layer). 0 if there are too few.
 int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free);
 
-// The plan for `job` on all of `workers`, one stage each: consecutive layers so that the slowest
+// The plan for `job` on all of `workers`, stages placed as the method wants them: consecutive layers so that the slowest
 // stage is as fast as possible by estimated cost, messages in flight as the schedule needs, and the
 // digest of everything that will be run from `first_step` on.
 //

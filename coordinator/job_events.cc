@@ -48,7 +48,7 @@ void JobRun::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
 }
 
 void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now) {
-  if (worker_index != last_worker() || done.step() > job_.steps || !progress_.OnStep(done)) {
+  if (worker_index != loss_worker() || done.step() > job_.steps || !progress_.OnStep(done)) {
     return;
   }
   record_.mutable_summary()->set_step(done.step());
@@ -58,7 +58,7 @@ void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now)
 }
 
 void JobRun::OnValidationDone(int32_t worker_index, const v1::ValidationDone& done, Now now) {
-  if (worker_index != last_worker()) {
+  if (worker_index != loss_worker()) {
     return;
   }
   progress_.OnValidation(done);
@@ -84,7 +84,7 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.epoch = epoch_;
   manifest.step = complete->step;
   // Counted from the start, for earlier runs may have had another method or other microbatches.
-  const int64_t updates_per_step = job_.method->synchronous ? 1 : job_.microbatches;
+  const int64_t updates_per_step = job_.microbatches / job_.microbatches_of_update();
   manifest.updates = start_.updates + (complete->step - start_.step) * updates_per_step;
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.fingerprint = FingerprintOf(spec(), job_);

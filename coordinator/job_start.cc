@@ -64,19 +64,19 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   PENSTOCK_ASSIGN_OR_RETURN(*record_.mutable_plan(),
                             MakePlan(spec(), job_, workers, start_.step, start_.extra_cuts));
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
-  progress_ = RunProgress(start_.step, static_cast<int32_t>(workers.size()));
+  const int32_t stages = record_.plan().stages_size();
+  progress_ = RunProgress(start_.step, stages);
   record_.mutable_summary()->set_step(start_.step);
 
   v1::JobResult& result = *record_.mutable_result();
   result.set_job(spec().name());
   result.set_job_id(id());
   result.set_method(spec().pipeline().method());
-  result.set_stages(static_cast<int32_t>(workers.size()));
+  result.set_stages(stages);
   result.set_microbatches(job_.microbatches);
   result.set_checkpoint(start_.checkpoint);
-  if (workers.size() <= kBlockDelayStagesMax) {
-    const ScheduleOptions options =
-        ScheduleOptionsOf(job_, StraightPipeline(static_cast<int32_t>(workers.size())));
+  if (stages <= kBlockDelayStagesMax) {
+    const ScheduleOptions options = ScheduleOptionsOf(job_, TopologyOf(job_, stages));
     // A statistic: where it cannot be told, the job runs without.
     const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options);
     if (delay.ok()) {

@@ -207,8 +207,13 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckData(spec.data(), spec.model().gpt()));
   PENSTOCK_RETURN_IF_ERROR(CheckTraining(spec.training()));
   PENSTOCK_RETURN_IF_ERROR(CheckCuts(spec));
-  if (spec.pipeline().has_stages()) {
-    return CheckRange("pipeline.stages", spec.pipeline().stages(), 1, kStagesMax);
+  const v1::PipelineSpec& pipeline = spec.pipeline();
+  if (pipeline.has_stages()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stages", pipeline.stages(), 1, kStagesMax));
+  }
+  if (pipeline.has_stages_per_worker()) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckRange("pipeline.stages_per_worker", pipeline.stages_per_worker(), 1, kStagesMax));
   }
   return absl::OkStatus();
 }

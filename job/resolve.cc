@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "job/check_fields.h"
 #include "job/suggest.h"
@@ -79,8 +80,27 @@ Clip ClipOf(const v1::ClipSpec& spec) {
   return {};
 }
 
+absl::StatusOr<Weights> WeightsOfJob(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Weights weights :
+       {Weights::kSingle, Weights::kStash, Weights::kDoubleBuffer, Weights::kVerticalSync}) {
+    if (name == Name(weights)) return weights;
+    names.emplace_back(std::string(Name(weights)));
+  }
+  const std::string nearest = NearestName(name, names);
+  return InvalidKey(
+      "pipeline.weights",
+      absl::StrCat("\"", name, "\" is not one of ", absl::StrJoin(names, ", "),
+                   nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+}
+
 // What the method refuses whatever the number of stages.
 absl::Status CheckMethod(const ResolvedJob& job) {
+  if (job.stages_per_worker < StagesPerWorkerMin(job.method->placement)) {
+    return InvalidKey("pipeline.stages_per_worker",
+                      absl::StrCat("is ", job.stages_per_worker, ", but ", job.method->name,
+                                   " needs two or more stages on each worker"));
+  }
   if (!job.method->synchronous && job.clip.kind == Clip::Kind::kGlobalNorm) {
     return InvalidKey(
         "training.clip.global_norm",
@@ -99,6 +119,12 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   ResolvedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(job.chain, BuildChain(spec.model()));
   PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));
+  if (!spec.pipeline().weights().empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(job.weights, WeightsOfJob(spec.pipeline().weights()));
+  }
+  job.stages_per_worker = spec.pipeline().has_stages_per_worker()
+                              ? spec.pipeline().stages_per_worker()
+                              : StagesPerWorkerMin(job.method->placement);
   job.steps = training.steps();
   job.batch = training.batch();
   job.microbatches = training.microbatches();
@@ -111,7 +137,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.threads = training.threads();
   job.validation_batches = spec.validation().batches() * job.microbatches;
   PENSTOCK_RETURN_IF_ERROR(CheckMethod(job));
-  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, std::max(1, spec.pipeline().stages())));
+  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, spec.pipeline().has_stages()
+                                                ? spec.pipeline().stages()
+                                                : int64_t{job.stages_per_worker}));
   return job;
 }
 
@@ -123,8 +151,22 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                      " layers (embedding, attention and MLP of each block, final norm, "
                      "head) and every stage needs one"));
   }
-  const ScheduleOptions options =
-      ScheduleOptionsOf(job, StraightPipeline(static_cast<int32_t>(stages)));
+  if (stages % job.stages_per_worker != 0) {
+    const int64_t below = stages / job.stages_per_worker * job.stages_per_worker;
+    return InvalidKey("pipeline.stages",
+                      absl::StrCat("is ", stages, ", but every worker holds ",
+                                   job.stages_per_worker, " stages (pipeline.stages_per_worker); ",
+                                   below > 0 ? absl::StrCat(below, " or ") : "",
+                                   below + job.stages_per_worker, " would do"));
+  }
+  const absl::StatusOr<Topology> topology =
+      Place(job.method->placement, static_cast<int32_t>(stages),
+            static_cast<int32_t>(stages / job.stages_per_worker));
+  if (!topology.ok()) {
+    return InvalidKey("pipeline.stages_per_worker",
+                      absl::StrCat(job.method->name, ": ", topology.status().message()));
+  }
+  const ScheduleOptions options = ScheduleOptionsOf(job, *topology);
   if (!job.method->synchronous && !options.topology.groups.empty()) {
     return InvalidKey(
         "model.gpt.tied_head",
@@ -140,6 +182,12 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
              : InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
 }
 
+Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
+  return Place(job.method->placement, static_cast<int32_t>(stages),
+               static_cast<int32_t>(stages / job.stages_per_worker))
+      .value();
+}
+
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
   const int32_t last = topology.stages() - 1;
   if (job.chain.tied() && last > 0) {
@@ -147,6 +195,7 @@ ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
   }
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,
+          .weights = job.weights,
           .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm};
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,8 @@ namespace penstock {
 struct ResolvedJob {
   Chain chain;
   const Method* method = nullptr;
+  std::optional<Weights> weights;  // instead of the method's
+  int32_t stages_per_worker = 1;
   int64_t steps = 0;
   int64_t batch = 0;         // samples per step
   int64_t microbatches = 0;  // per step
@@ -37,8 +40,10 @@ struct ResolvedJob {
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation
 
-  int64_t samples_of_update() const { return method->synchronous ? batch : microbatch.batch; }
-  int64_t microbatches_of_update() const { return method->synchronous ? microbatches : 1; }
+  int64_t samples_of_update() const { return microbatches_of_update() * microbatch.batch; }
+  int64_t microbatches_of_update() const {
+    return method->updates_each_microbatch ? 1 : microbatches;
+  }
   int64_t tokens_per_step() const { return batch * microbatch.time; }
 };
 
@@ -47,6 +52,10 @@ struct ResolvedJob {
 // REQUIRES: `spec` has its defaults filled in (job/defaults.h).
 // Errors: InvalidArgument naming the key ("training.microbatches"), what it is and what is allowed.
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
+
+// The workers of a pipeline of `stages` stages, and who holds which stage.
+// REQUIRES: CheckStages is OK.
+Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 
 // Checks that the job can run as a pipeline of `stages` stages.
 // Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, more

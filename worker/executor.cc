@@ -21,7 +21,7 @@ bool BeginsMicrobatch(Op op) { return op == Op::kRecvActivation || op == Op::kFo
 
 Executor::Executor(const ExecutorParts& parts)
     : parts_(parts),
-      machine_(parts.topology, parts.worker, parts.job.method->weight_policy),
+      machine_(parts.topology, parts.worker, parts.weight_policy),
       timer_(parts.clock, parts.recorder),
       local_index_(parts.topology.stages(), -1),
       chain_norms_(parts.job.chain.size()),

@@ -40,6 +40,7 @@ namespace penstock {
 struct ExecutorParts {
   const ResolvedJob& job;
   const Topology& topology;
+  WeightPolicy weight_policy;
   const std::vector<LayerRange>& layers;  // by stage, all workers'
   WorkerId worker;
   const RunLimits& limits;

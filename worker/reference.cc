@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "checkpoint/weights_digest.h"
 #include "compute/clip.h"
@@ -16,11 +17,55 @@
 namespace penstock {
 namespace {
 
-// A stage and how many microbatches old the weights are that it reads once the pipeline is full.
+// A stage, how many stages come after it, and the versions that the microbatch in hand reads.
 struct SerialStage {
   std::unique_ptr<Stage> stage;
   LayerRange layers;
-  int64_t lag = 0;
+  int64_t depth = 0;
+  int64_t forward_version = 0;
+  int64_t backward_version = 0;
+};
+
+// Which versions microbatch k of a range reads, both counted from the cut: the closed forms of the
+// continuous methods. A stage updates after every `interval` microbatches.
+class VersionRule {
+ public:
+  VersionRule(Weights weights, int64_t stages, int64_t interval)
+      : weights_(weights), stages_(stages), interval_(interval) {}
+
+  int64_t Forward(int64_t k, int64_t depth) const {
+    switch (weights_) {
+      case Weights::kSingle:
+      case Weights::kStash:
+        return std::max<int64_t>(0, k - depth) / interval_;
+      case Weights::kDoubleBuffer:
+        return std::max<int64_t>(0, k / interval_ - 1);
+      case Weights::kVerticalSync:
+        return std::max<int64_t>(0, k - (stages_ - 1));
+    }
+    PENSTOCK_CHECK(false);
+  }
+  int64_t Backward(int64_t k, int64_t depth) const {
+    return weights_ == Weights::kSingle ? k / interval_ : Forward(k, depth);
+  }
+  // From the oldest still to be read to the newest.
+  int64_t VersionsMax(int64_t depth) const {
+    switch (weights_) {
+      case Weights::kSingle:
+      case Weights::kStash:
+        return (depth + interval_ - 1) / interval_ + 1;
+      case Weights::kDoubleBuffer:
+        return 2;
+      case Weights::kVerticalSync:
+        return stages_;
+    }
+    PENSTOCK_CHECK(false);
+  }
+
+ private:
+  const Weights weights_;
+  const int64_t stages_;
+  const int64_t interval_;
 };
 
 class Reference {
@@ -34,6 +79,10 @@ class Reference {
  private:
   absl::Status OpenData();
   absl::Status MakeStages(const std::vector<LayerRange>& ranges);
+  VersionRule RuleFor(size_t stages) const {
+    return {job_.weights.value_or(job_.method->weights), static_cast<int64_t>(stages),
+            job_.microbatches_of_update()};
+  }
 
   // The steps up to the cut, from microbatch `first` on, where every stage has seen `base` updates.
   absl::Status TrainSteps(int64_t first, int64_t end);
@@ -54,20 +103,15 @@ class Reference {
   Backend& backend_;
   std::unique_ptr<DataSource> data_;
   std::vector<SerialStage> stages_;
-  std::vector<int64_t> versions_;  // by stage, that the next microbatch reads
-  double loss_sum_ = 0.0;          // of the step in progress
+  double loss_sum_ = 0.0;  // of the step in progress
   double gradient_norm_ = 0.0;
   ReferenceResult result_;
 };
 
 absl::Status Reference::Prepare() {
   PENSTOCK_RETURN_IF_ERROR(OpenData());
-  if (job_.method->synchronous) return MakeStages({{0, job_.chain.size()}});
-  if (job_.method->name != "pipedream") {
-    return absl::UnimplementedError(
-        absl::StrCat("the serial reference has no rule for ", job_.method->name));
-  }
-  return MakeStages(options_.stages);
+  return MakeStages(job_.method->synchronous ? std::vector<LayerRange>{{0, job_.chain.size()}}
+                                             : options_.stages);
 }
 
 absl::Status Reference::OpenData() {
@@ -87,19 +131,21 @@ absl::Status Reference::MakeStages(const std::vector<LayerRange>& ranges) {
                                                      " layers; the next layer is ", next_layer));
     }
     next_layer = ranges[s].end();
-    SerialStage serial = {.layers = ranges[s], .lag = static_cast<int64_t>(ranges.size() - 1 - s)};
-    PENSTOCK_ASSIGN_OR_RETURN(serial.stage, Stage::Create(backend_, job_.chain,
-                                                          {.layers = ranges[s],
-                                                           .batch = job_.microbatch,
-                                                           .precision = job_.precision,
-                                                           .optimizer = job_.optimizer,
-                                                           .seed = job_.seed,
-                                                           .versions_max = serial.lag + 1,
-                                                           .microbatches_in_flight_max = 1}));
+    SerialStage serial = {.layers = ranges[s],
+                          .depth = static_cast<int64_t>(ranges.size() - 1 - s)};
+    PENSTOCK_ASSIGN_OR_RETURN(
+        serial.stage,
+        Stage::Create(backend_, job_.chain,
+                      {.layers = ranges[s],
+                       .batch = job_.microbatch,
+                       .precision = job_.precision,
+                       .optimizer = job_.optimizer,
+                       .seed = job_.seed,
+                       .versions_max = RuleFor(ranges.size()).VersionsMax(serial.depth),
+                       .microbatches_in_flight_max = 1}));
     serial.stage->InitializeWeights();
     stages_.push_back(std::move(serial));
   }
-  versions_.resize(stages_.size());
   if (next_layer == job_.chain.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the stages have ", next_layer, " layers, the model ", job_.chain.size()));
@@ -124,7 +170,7 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
 absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
   SerialStage& whole = stages_.front();
   for (int64_t microbatch = first; microbatch < end; ++microbatch) {
-    versions_[0] = whole.stage->version();
+    whole.forward_version = whole.backward_version = whole.stage->version();
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(microbatch));
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
@@ -135,19 +181,23 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
 }
 
 absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
+  const VersionRule rule = RuleFor(stages_.size());
   const int64_t base = stages_.front().stage->version();
-  const auto version_read = [&](const SerialStage& serial, int64_t k) {
-    return base + std::max<int64_t>(0, k - serial.lag);
-  };
   for (int64_t k = 0; k < end - first; ++k) {
-    for (size_t s = 0; s < stages_.size(); ++s) versions_[s] = version_read(stages_[s], k);
-    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(first + k));
-    const bool last = first + k + 1 == end;
     for (SerialStage& serial : stages_) {
-      const int64_t oldest_live = last ? base + k + 1 : version_read(serial, k + 1);
-      PENSTOCK_RETURN_IF_ERROR(Update(serial, first + k + 1, oldest_live));
+      serial.forward_version = base + rule.Forward(k, serial.depth);
+      serial.backward_version = base + rule.Backward(k, serial.depth);
     }
-    if ((first + k + 1) % job_.microbatches == 0) FinishStep(first + k + 1);
+    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(first + k));
+    const int64_t done = first + k + 1;
+    if (done % job_.microbatches_of_update() == 0) {
+      for (SerialStage& serial : stages_) {
+        const int64_t oldest_live =
+            done == end ? serial.stage->version() + 1 : base + rule.Forward(k + 1, serial.depth);
+        PENSTOCK_RETURN_IF_ERROR(Update(serial, done, oldest_live));
+      }
+    }
+    if (done % job_.microbatches == 0) FinishStep(done);
   }
   return absl::OkStatus();
 }
@@ -163,10 +213,11 @@ absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
                             stages_.back().stage->TokensToDevice("target", tokens));
 
   const MicrobatchId id(microbatch);
-  for (size_t s = 0; s < stages_.size(); ++s) {
-    Stage& stage = *stages_[s].stage;
-    PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Forward(id, first_sample, versions_[s], activation,
-                                                        stage.has_head() ? targets : Tensor()));
+  for (const SerialStage& serial : stages_) {
+    Stage& stage = *serial.stage;
+    PENSTOCK_ASSIGN_OR_RETURN(activation,
+                              stage.Forward(id, first_sample, serial.forward_version, activation,
+                                            stage.has_head() ? targets : Tensor()));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, stages_.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
@@ -174,11 +225,11 @@ absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
   loss_sum_ += loss;
 
   Tensor gradient;
-  for (size_t s = stages_.size(); s-- > 0;) {
-    Stage& stage = *stages_[s].stage;
-    PENSTOCK_ASSIGN_OR_RETURN(gradient,
-                              stage.BackwardInput(id, versions_[s], gradient, LossScale(job_)));
-    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, versions_[s]));
+  for (auto serial = stages_.rbegin(); serial != stages_.rend(); ++serial) {
+    Stage& stage = *serial->stage;
+    PENSTOCK_ASSIGN_OR_RETURN(
+        gradient, stage.BackwardInput(id, serial->backward_version, gradient, LossScale(job_)));
+    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, serial->backward_version));
   }
   return absl::OkStatus();
 }

@@ -1,11 +1,11 @@
 // The serial reference: the same training in one process, one microbatch at a time, without any
 // schedule code. It is the judge: on the CPU a cluster must give the same bits, whatever its timing.
 //
-//   synchronous methods   plain minibatch training: for each step forward and backward of its
-//                         microbatches in order, then one update; the whole model is one stage
-//   pipedream             stage s of S (from 0) keeps its own versions: between two cuts, microbatch k,
-//                         counted from the cut, reads version base + max(0, k - (S-1-s)) in forward and
-//                         backward, and makes version base + k + 1; base: the updates at the cut
+//   methods that drain    plain minibatch training: for each step forward and backward of its
+//   at every step         microbatches in order, then one update; the whole model is one stage
+//   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
+//                         counted from the cut, reads the version that follows from k, s and the weights
+//                         in closed form (VersionRule in reference.cc)
 //
 // Cuts, clipping, rates, dropout and validation are those of the job.
 //
@@ -51,8 +51,7 @@ struct ReferenceResult {
 };
 
 // Trains the job from its initial weights to its end.
-// Errors: InvalidArgument (job or stages), Unimplemented (a method without a serial rule here), those of
-// DataSource, FailedPrecondition (the loss is not finite, or with clipping a gradient).
+// Errors: InvalidArgument (job or stages), those of DataSource, FailedPrecondition (the loss is not finite, or with clipping a gradient).
 absl::StatusOr<ReferenceResult> TrainReference(const ReferenceOptions& options, Files& files,
                                                Backend& backend);
 

@@ -156,6 +156,7 @@ void TrainingRun::MakeExecutor() {
   executor_ = std::make_unique<Executor>(
       ExecutorParts{.job = plan_.job,
                     .topology = plan_.topology(),
+                    .weight_policy = WeightPolicyOf(*plan_.job.method, plan_.schedule),
                     .layers = plan_.layers,
                     .worker = plan_.worker,
                     .limits = environment_.limits,

@@ -40,10 +40,14 @@ absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& o
 }  // namespace
 
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
-  app.add_option("--stages", source.stages, "Stages, one on each worker (of a method)")
+  app.add_option("--stages", source.stages, "Stages of the pipeline (of a method)")
       ->type_name("S")
       ->check(CLI::Range(1, kStagesMax))
       ->capture_default_str();
+  app.add_option("--stages-per-worker", source.stages_per_worker,
+                 "Default: the fewest that the method runs with, 1 or 2")
+      ->type_name("V")
+      ->check(CLI::Range(1, kStagesMax));
   app.add_option("--microbatches", source.microbatches, "Microbatches in a step (of a method)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
@@ -57,16 +61,27 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                "without messages)");
 }
 
-ScheduleOptions CatalogOptions(const ScheduleSource& source) {
-  return {.topology = StraightPipeline(source.stages),
-          .microbatches_per_step = source.microbatches,
-          .send_gradient_early = source.send_early};
+absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const ScheduleSource& source) {
+  const int32_t per_worker = source.stages_per_worker > 0 ? source.stages_per_worker
+                                                          : StagesPerWorkerMin(method.placement);
+  if (source.stages % per_worker != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--stages ", source.stages,
+                                                   " is not a multiple of the ", per_worker,
+                                                   " stages that each worker holds"));
+  }
+  absl::StatusOr<Topology> topology =
+      Place(method.placement, source.stages, source.stages / per_worker);
+  if (!topology.ok()) return Annotate(topology.status(), method.name);
+  return ScheduleOptions{.topology = *std::move(topology),
+                         .microbatches_per_step = source.microbatches,
+                         .send_gradient_early = source.send_early};
 }
 
 absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source) {
   const absl::StatusOr<const Method*> method = FindMethod(source.name);
   if (method.ok()) {
-    return BuildSchedule(**method, CatalogOptions(source),
+    PENSTOCK_ASSIGN_OR_RETURN(const ScheduleOptions options, CatalogOptions(**method, source));
+    return BuildSchedule(**method, options,
                          {.first = 0, .count = source.steps * source.microbatches});
   }
   if (RealFiles().Exists(source.name)) {

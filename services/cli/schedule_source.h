@@ -14,16 +14,18 @@ namespace penstock {
 struct ScheduleSource {
   std::string name;  // of a method, or the path of a file
   int32_t stages = 4;
+  int32_t stages_per_worker = 0;  // 0: the fewest that the method runs with
   int64_t microbatches = 8;  // per step
   int64_t steps = 1;
   bool send_early = false;  // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --microbatches, --steps and --send-early.
+// Declares --stages, --stages-per-worker, --microbatches, --steps and --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 
-// The options of a catalog schedule: a plain pipeline, no global norm.
-ScheduleOptions CatalogOptions(const ScheduleSource& source);
+// The options of a catalog schedule: stages where the method wants them, no global norm.
+// Errors: InvalidArgument (the stages do not fit the method).
+absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const ScheduleSource& source);
 
 // A catalog name comes first; anything else is a file in the form of schedule/text.h, whose lists may
 // hold compute actions only (then the messages are added).

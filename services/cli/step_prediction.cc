@@ -38,7 +38,7 @@ Timeline After(const Timeline& timeline, int64_t first_microbatch) {
 absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const Timeline& timeline) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(job.spec()));
   const ScheduleOptions options =
-      ScheduleOptionsOf(resolved, StraightPipeline(job.plan().stages_size()));
+      ScheduleOptionsOf(resolved, TopologyOf(resolved, job.plan().stages_size()));
   return PredictSteps(After(timeline, LastCutBeforeEnd(job) * resolved.microbatches),
                       *resolved.method, options);
 }

@@ -18,26 +18,28 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
-absl::StatusOr<int> WorkersFor(const v1::JobSpec& spec, int asked) {
+absl::StatusOr<int> WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int asked) {
   const int stages = spec.pipeline().stages();
-  if (asked == 0) return stages > 0 ? stages : kDefaultWorkers;
-  if (stages > asked) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pipeline.stages: is ", stages, ", more than --workers ", asked,
-                     "; give --workers ", stages, " or --set pipeline.stages=", asked));
+  const int needed = stages / job.stages_per_worker;
+  if (asked == 0) return stages > 0 ? needed : kDefaultWorkers;
+  if (needed > asked) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pipeline.stages: is ", stages, ", more than --workers ", asked,
+        job.stages_per_worker > 1
+            ? absl::StrCat(" hold with ", job.stages_per_worker, " stages each")
+            : "",
+        "; give --workers ", needed, " or --set pipeline.stages=", asked * job.stages_per_worker));
   }
   return asked;
 }
 
-// Resolves `spec` as a pipeline. Without pipeline.stages it gets a stage per worker.
-absl::StatusOr<ResolvedJob> ResolvePipeline(v1::JobSpec& spec, int workers, bool by_default) {
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(spec));
-  if (spec.pipeline().has_stages()) return resolved;
-  spec.mutable_pipeline()->set_stages(workers);
-  PENSTOCK_RETURN_IF_ERROR(
-      Annotate(CheckStages(resolved, workers),
-               absl::StrCat("--workers ", workers, by_default ? " (the default)" : "")));
-  return resolved;
+// Without pipeline.stages the job gets all that the workers hold.
+absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, bool by_default) {
+  if (spec.pipeline().has_stages()) return absl::OkStatus();
+  const int stages = workers * job.stages_per_worker;
+  spec.mutable_pipeline()->set_stages(stages);
+  return Annotate(CheckStages(job, stages),
+                  absl::StrCat("--workers ", workers, by_default ? " (the default)" : ""));
 }
 
 }  // namespace
@@ -45,9 +47,9 @@ absl::StatusOr<ResolvedJob> ResolvePipeline(v1::JobSpec& spec, int workers, bool
 absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& options) {
   TrainJob train;
   PENSTOCK_ASSIGN_OR_RETURN(train.spec, LoadJob(options.job));
-  PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, options.workers));
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved,
-                            ResolvePipeline(train.spec, train.workers, options.workers == 0));
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(train.spec));
+  PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, resolved, options.workers));
+  PENSTOCK_RETURN_IF_ERROR(FillStages(train.spec, resolved, train.workers, options.workers == 0));
 
   const std::string folder = std::filesystem::path(options.job.path).parent_path().string();
   train.data_root =

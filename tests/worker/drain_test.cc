@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "job/run_schedule.h"
+#include "tests/schedule/schedules.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -19,9 +20,10 @@ constexpr int kLayers = 7;
 // two agree up to the first action that begins one of these.
 TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
   for (const Method& method : Methods()) {
-    for (int32_t stages = 1; stages <= 5; ++stages) {
-      for (const int64_t microbatches : {1, 2, 3, 4, 7}) {
-        const ScheduleOptions options = {.topology = StraightPipeline(stages),
+    for (int32_t workers = 1; workers <= 5; ++workers) {
+      for (const int64_t few : {1, 2, 3, 4, 7}) {
+        const int64_t microbatches = StepFor(method, workers, few);
+        const ScheduleOptions options = {.topology = PlacedOn(method, workers),
                                          .microbatches_per_step = microbatches,
                                          .global_norm = method.synchronous};
         constexpr int64_t kFirstStep = 2;
@@ -33,7 +35,7 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
           const MicrobatchRange cut = {whole.first, steps * microbatches};
           const auto shorter = BuildSchedule(method, options, cut);
           ASSERT_THAT(shorter, IsOk());
-          for (int32_t worker = 0; worker < stages; ++worker) {
+          for (int32_t worker = 0; worker < workers; ++worker) {
             ActionList expected = Expand(schedule->programs[worker]);
             const auto beyond = std::find_if(expected.begin(), expected.end(), [&](Action action) {
               return HasMicrobatch(action.op) && action.microbatch >= cut.end();
@@ -42,7 +44,7 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
             const ActionList actual = Expand(shorter->programs[worker]);
             ASSERT_GE(actual.size(), static_cast<size_t>(beyond - expected.begin()));
             EXPECT_TRUE(std::equal(expected.begin(), beyond, actual.begin()))
-                << std::string(method.name) << ", worker " << worker << " of " << stages
+                << std::string(method.name) << ", worker " << worker << " of " << workers
                 << ", cut after " << steps;
           }
         }

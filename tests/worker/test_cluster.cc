@@ -17,16 +17,14 @@
 namespace penstock {
 namespace {
 
-std::vector<std::string> WorkerNames(size_t count) {
-  std::vector<std::string> names;
-  for (size_t w = 0; w < count; ++w) names.push_back(absl::StrCat("worker-", w));
-  return names;
+int CountWorkers(const std::vector<int>& worker_of_stage) {
+  return 1 + *std::max_element(worker_of_stage.begin(), worker_of_stage.end());
 }
 
-std::vector<int> OneStageEach(size_t count) {
-  std::vector<int> workers;
-  for (size_t w = 0; w < count; ++w) workers.push_back(static_cast<int>(w));
-  return workers;
+std::vector<std::string> WorkerNames(int count) {
+  std::vector<std::string> names;
+  for (int w = 0; w < count; ++w) names.push_back(absl::StrCat("worker-", w));
+  return names;
 }
 
 }  // namespace
@@ -34,8 +32,9 @@ std::vector<int> OneStageEach(size_t count) {
 TestCluster::TestCluster(ClusterOptions options, Files& files)
     : options_(std::move(options)),
       files_(files),
-      network_(WorkerNames(options_.layers.size()), OneStageEach(options_.layers.size())) {
-  const int count = static_cast<int>(options_.layers.size());
+      worker_of_stage_(WorkersOfStages(options_.spec, static_cast<int>(options_.layers.size()))),
+      network_(WorkerNames(CountWorkers(worker_of_stage_)), worker_of_stage_) {
+  const int count = CountWorkers(worker_of_stage_);
   for (int w = 0; w < count; ++w) workers_.push_back(std::make_unique<Worker>());
   for (int w = 0; w < count; ++w) workers_[w]->thread = std::thread([this, w] { Main(w); });
   MutexLock lock(mutex_);
@@ -142,7 +141,7 @@ absl::StatusOr<int64_t> TestCluster::Drain() {
 
 std::vector<StepResult> TestCluster::Steps() const {
   std::vector<StepResult> steps;
-  for (const v1::RunEvent& event : workers_.back()->events) {
+  for (const v1::RunEvent& event : loss_worker().events) {
     if (!event.has_step_done()) continue;
     const v1::StepDone& done = event.step_done();
     steps.push_back({done.step(), done.loss(), done.learning_rate(), done.gradient_norm()});
@@ -152,7 +151,7 @@ std::vector<StepResult> TestCluster::Steps() const {
 
 std::vector<ReferenceResult::Validation> TestCluster::Validations() const {
   std::vector<ReferenceResult::Validation> validations;
-  for (const v1::RunEvent& event : workers_.back()->events) {
+  for (const v1::RunEvent& event : loss_worker().events) {
     if (!event.has_validation_done()) continue;
     validations.push_back({event.validation_done().step(), event.validation_done().loss()});
   }
@@ -160,16 +159,18 @@ std::vector<ReferenceResult::Validation> TestCluster::Validations() const {
 }
 
 std::string TestCluster::WeightsSha256() const {
-  std::vector<std::string> layers;
+  std::map<int, std::string> by_layer;
   for (const auto& worker : workers_) {
     for (const v1::LayerDigest& digest : worker->events.back().run_done().layers()) {
-      layers.push_back(digest.sha256());
+      by_layer[digest.layer()] = digest.sha256();
     }
   }
+  std::vector<std::string> layers;
+  for (const auto& [layer, sha256] : by_layer) layers.push_back(sha256);
   return CombineLayerDigests(layers);
 }
 
-int64_t TestCluster::LastStep() const { return workers_.back()->events.back().run_done().step(); }
+int64_t TestCluster::LastStep() const { return loss_worker().events.back().run_done().step(); }
 
 std::vector<v1::StageReport> TestCluster::Reports() const {
   std::vector<v1::StageReport> reports;
@@ -177,6 +178,8 @@ std::vector<v1::StageReport> TestCluster::Reports() const {
     const auto& stages = worker->events.back().run_done().stages();
     reports.insert(reports.end(), stages.begin(), stages.end());
   }
+  std::sort(reports.begin(), reports.end(),
+            [](const auto& a, const auto& b) { return a.stage() < b.stage(); });
   return reports;
 }
 
@@ -186,7 +189,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
                        .method = std::string(job->method->name),
                        .epoch = 1,
                        .step = step,
-                       .updates = step * (job->method->synchronous ? 1 : job->microbatches)};
+                       .updates = step * job->microbatches / job->microbatches_of_update()};
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);

@@ -21,7 +21,7 @@ namespace penstock {
 
 struct ClusterOptions {
   v1::JobSpec spec;
-  std::vector<LayerRange> layers;  // by stage, one worker each
+  std::vector<LayerRange> layers;  // by stage, placed as the method wants them
   int64_t first_step = 0;
   std::string checkpoint;
   std::vector<int64_t> extra_cuts;
@@ -79,8 +79,11 @@ class TestCluster {
   void Main(int worker);
   std::unique_ptr<Transport> MakeTransport(int worker);
 
+  const Worker& loss_worker() const { return *workers_[worker_of_stage_.back()]; }
+
   const ClusterOptions options_;
   Files& files_;
+  const std::vector<int> worker_of_stage_;
   MemoryNetwork network_;
   std::vector<std::unique_ptr<Worker>> workers_;
 

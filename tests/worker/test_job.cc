@@ -88,6 +88,18 @@ std::vector<std::vector<LayerRange>> AllSplits(int layers, int stages) {
   return splits;
 }
 
+std::vector<int> WorkersOfStages(const v1::JobSpec& spec, int stages) {
+  std::vector<int> workers;
+  const auto job = ResolveJob(spec);
+  if (job.ok() && CheckStages(*job, stages).ok()) {
+    for (const WorkerId worker : TopologyOf(*job, stages).worker_of)
+      workers.push_back(worker.value);
+  } else {
+    for (int s = 0; s < stages; ++s) workers.push_back(s);
+  }
+  return workers;
+}
+
 v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const LayerRange> layers,
                                   int worker_index, int64_t first_step,
                                   const std::vector<int64_t>& extra_cuts) {
@@ -102,19 +114,20 @@ v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const Laye
   v1::Plan& plan = *request.mutable_plan();
   plan.set_method(spec.pipeline().method());
   plan.set_channel_capacity(2);
-  for (size_t s = 0; s < layers.size(); ++s) {
+  const int stages = static_cast<int>(layers.size());
+  const std::vector<int> worker_of_stage = WorkersOfStages(spec, stages);
+  for (int s = 0; s < stages; ++s) {
     v1::StageAssignment& stage = *plan.add_stages();
-    stage.set_stage(static_cast<int32_t>(s));
-    stage.set_worker_index(static_cast<int32_t>(s));
-    stage.set_worker(absl::StrCat("worker-", s));
+    stage.set_stage(s);
+    stage.set_worker_index(worker_of_stage[s]);
+    stage.set_worker(absl::StrCat("worker-", worker_of_stage[s]));
     stage.set_first_layer(layers[s].first);
     stage.set_layers(layers[s].count);
   }
   const auto job = ResolveJob(spec);
-  if (!job.ok()) return request;
-  const auto digest = DigestOfRun(
-      *job, ScheduleOptionsOf(*job, StraightPipeline(static_cast<int32_t>(layers.size()))),
-      first_step, CutsOf(spec, first_step, extra_cuts));
+  if (!job.ok() || !CheckStages(*job, stages).ok()) return request;
+  const auto digest = DigestOfRun(*job, ScheduleOptionsOf(*job, TopologyOf(*job, stages)),
+                                  first_step, CutsOf(spec, first_step, extra_cuts));
   if (digest.ok()) plan.set_schedule_digest(*digest);
   return request;
 }

@@ -1,8 +1,14 @@
-// penstock methods: the catalog.
+// penstock methods: the catalog, with what each method costs on a pipeline of a given size.
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
 #include "schedule/catalog/catalog.h"
+#include "schedule/simulate.h"
+#include "schedule/verify.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/json_output.h"
 #include "services/cli/table.h"
@@ -10,35 +16,129 @@
 namespace penstock {
 namespace {
 
+struct Options {
+  int32_t workers = 4;
+  int64_t microbatches = 8;
+  bool json = false;
+};
+
+// What a method costs, or why it cannot run at this size.
+struct Costs {
+  double bubble_ratio = 0.0;  // of a step in the middle of a long run
+  int64_t versions_peak = 0;  // the most on any stage, as the others
+  int64_t staleness_max = 0;
+  int64_t version_drift_max = 0;
+};
+
 std::string ToString(absl::string_view view) { return std::string(view.data(), view.size()); }
 
-absl::Status Run(bool json, Console& console) {
-  if (json) {
+// Steps of a run, so that filling and draining at its ends does not count.
+constexpr int64_t kStepsFew = 8;
+constexpr int64_t kStepsMany = 16;
+
+absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
+  const int32_t per_worker = StagesPerWorkerMin(method.placement);
+  const int32_t stages = options.workers * per_worker;
+  PENSTOCK_ASSIGN_OR_RETURN(const Topology topology,
+                            Place(method.placement, stages, options.workers));
+  const ScheduleOptions catalog = {.topology = topology,
+                                   .microbatches_per_step = options.microbatches};
+  // F, I and W take the same time on every stage, messages none.
+  const SimulationCosts equal = {.stages = std::vector<StageCosts>(stages, {1, 1, 1, 0})};
+  double makespan_s[2] = {};
+  VerifyReport report;
+  for (const int64_t steps : {kStepsFew, kStepsMany}) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const Schedule schedule,
+        BuildSchedule(method, catalog, {.first = 0, .count = steps * options.microbatches}));
+    PENSTOCK_ASSIGN_OR_RETURN(report, Verify(schedule));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const SimulationResult result,
+        Simulate(schedule, equal, {.channel_capacity = report.channel_capacity_min + 2}));
+    makespan_s[steps == kStepsMany] = result.makespan_s;
+  }
+  const double step_s = (makespan_s[1] - makespan_s[0]) / (kStepsMany - kStepsFew);
+  const double work_s = 3.0 * static_cast<double>(options.microbatches) * per_worker;
+  Costs costs = {.bubble_ratio = std::max(0.0, 1.0 - work_s / step_s)};
+  for (const StageCounts& counts : report.stages) {
+    costs.versions_peak = std::max(costs.versions_peak, counts.versions_peak);
+    costs.staleness_max = std::max(costs.staleness_max, counts.staleness.max);
+    costs.version_drift_max = std::max(costs.version_drift_max, counts.version_drift.max);
+  }
+  return costs;
+}
+
+nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Costs>& costs) {
+  nlohmann::ordered_json json = {{"method", ToString(method.name)},
+                                 {"summary", ToString(method.summary)},
+                                 {"paper", ToString(method.paper)},
+                                 {"synchronous", method.synchronous},
+                                 {"updates_each_microbatch", method.updates_each_microbatch},
+                                 {"weights", ToString(Name(method.weights))},
+                                 {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
+                                 {"bubble_ratio", nullptr},
+                                 {"versions_peak", nullptr},
+                                 {"staleness_max", nullptr},
+                                 {"version_drift_max", nullptr},
+                                 {"refusal", nullptr}};
+  if (costs.ok()) {
+    json["bubble_ratio"] = costs->bubble_ratio;
+    json["versions_peak"] = costs->versions_peak;
+    json["staleness_max"] = costs->staleness_max;
+    json["version_drift_max"] = costs->version_drift_max;
+  } else {
+    json["refusal"] = ToString(costs.status().message());
+  }
+  return json;
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  if (options.json) {
     nlohmann::ordered_json methods = nlohmann::ordered_json::array();
     for (const Method& method : Methods()) {
-      methods.push_back({{"method", ToString(method.name)},
-                         {"summary", ToString(method.summary)},
-                         {"paper", ToString(method.paper)},
-                         {"synchronous", method.synchronous}});
+      methods.push_back(MethodJson(method, CostsOf(method, options)));
     }
     PrintJson(methods, console);
     return absl::OkStatus();
   }
-  Table table({{"METHOD"}, {"UPDATES"}, {"SUMMARY"}, {"PAPER"}});
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"METHOD"},
+               {"BUBBLE", kRight},
+               {"VERSIONS", kRight},
+               {"STALENESS", kRight},
+               {"SUMMARY"},
+               {"PAPER"}});
   for (const Method& method : Methods()) {
-    table.AddRow({ToString(method.name), method.synchronous ? "per step" : "continuous",
-                  ToString(method.summary), ToString(method.paper)});
+    const absl::StatusOr<Costs> costs = CostsOf(method, options);
+    table.AddRow({ToString(method.name),
+                  costs.ok() ? absl::StrFormat("%.0f %%", costs->bubble_ratio * 100.0) : "-",
+                  costs.ok() ? absl::StrCat(costs->versions_peak) : "-",
+                  costs.ok() ? absl::StrCat(costs->staleness_max) : "-", ToString(method.summary),
+                  ToString(method.paper)});
   }
-  console.out << table.Render();
+  console.out
+      << table.Render() << "\n"
+      << "On " << options.workers << " workers with " << options.microbatches
+      << " microbatches in a step, forward and both halves of the backward equal: the bubble\n"
+         "of a step in a long run, and the most weight versions and staleness (updates) of a "
+         "stage.\n";
   return absl::OkStatus();
 }
 
 }  // namespace
 
 CommandRunner DeclareMethods(CLI::App& app) {
-  const auto json = std::make_shared<bool>(false);
-  app.add_flag("--json", *json, "Print JSON");
-  return [json](Console& console) { return Run(*json, console); };
+  const auto options = std::make_shared<Options>();
+  app.add_option("--workers", options->workers, "Workers of the pipeline that figures are for")
+      ->type_name("W")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--microbatches", options->microbatches, "Microbatches in a step")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options](Console& console) { return Run(*options, console); };
 }
 
 }  // namespace penstock

@@ -80,7 +80,11 @@ absl::StatusOr<SimulationCosts> CostsOf(const Options& options, int32_t stages) 
 
 absl::StatusOr<BlockDelay> BlockDelayOf(const Options& options, const Schedule& schedule) {
   const absl::StatusOr<const Method*> method = FindMethod(options.source.name);
-  if (method.ok()) return PredictBlockDelay(**method, CatalogOptions(options.source));
+  if (method.ok()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const ScheduleOptions catalog,
+                              CatalogOptions(**method, options.source));
+    return PredictBlockDelay(**method, catalog);
+  }
   return PredictBlockDelay(schedule);
 }
 
