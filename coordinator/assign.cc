@@ -58,16 +58,16 @@ absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions&
 
 int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free) {
   if (spec.pipeline().has_stages()) {
-    const int64_t needed = spec.pipeline().stages() / job.stages_per_worker;
+    const int64_t needed = job.WorkersOf(spec.pipeline().stages());
     return free >= needed ? needed : 0;
   }
-  return std::min<int64_t>(free, job.chain.size() / job.stages_per_worker);
+  return std::min<int64_t>(free, job.WorkersOf(job.chain.size()));
 }
 
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,
                                   absl::Span<const WorkerOffer> workers, int64_t first_step,
                                   absl::Span<const int64_t> extra_cuts) {
-  const auto stages = static_cast<int32_t>(workers.size()) * job.stages_per_worker;
+  const auto stages = static_cast<int32_t>(job.StagesOn(static_cast<int64_t>(workers.size())));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
   const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages));
   const std::vector<Cut> cuts = CutsOf(spec, first_step, extra_cuts);

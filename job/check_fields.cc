@@ -208,6 +208,11 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckTraining(spec.training()));
   PENSTOCK_RETURN_IF_ERROR(CheckCuts(spec));
   const v1::PipelineSpec& pipeline = spec.pipeline();
+  if (pipeline.schedule().size() > kScheduleBytesMax) {
+    return InvalidKey("pipeline.schedule_file",
+                      absl::StrCat("has ", pipeline.schedule().size(), " bytes; at most ",
+                                   kScheduleBytesMax, " are possible"));
+  }
   if (pipeline.has_stages()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stages", pipeline.stages(), 1, kStagesMax));
   }

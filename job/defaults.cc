@@ -65,7 +65,8 @@ void FillDefaults(v1::JobSpec& spec) {
   FillTraining(*spec.mutable_training());
   PENSTOCK_DEFAULT(*spec.mutable_validation(), batches, 8);
   if (spec.pipeline().method().empty()) {
-    spec.mutable_pipeline()->set_method("1f1b");
+    const bool listed = !spec.pipeline().schedule_file().empty();
+    spec.mutable_pipeline()->set_method(listed ? std::string(ListedMethod().name) : "1f1b");
   }
   PENSTOCK_DEFAULT(*spec.mutable_checkpoint(), keep, 2);
 }

@@ -10,6 +10,9 @@
 #include "job/check_fields.h"
 #include "job/suggest.h"
 #include "model/gpt.h"
+#include "schedule/lower.h"
+#include "schedule/text.h"
+#include "schedule/verify.h"
 
 namespace penstock {
 namespace {
@@ -27,6 +30,30 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
   return InvalidKey("pipeline.method", absl::StrCat(method.status().message(),
                                                     nearest.empty() ? "" : "; did you mean ",
                                                     nearest, nearest.empty() ? "" : "?"));
+}
+
+// Reads and verifies the step that a job brings along.
+absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpec& pipeline) {
+  if (pipeline.method() != ListedMethod().name) {
+    return InvalidKey("pipeline.schedule_file",
+                      absl::StrCat("cannot be together with pipeline.method ", pipeline.method(),
+                                   "; leave one of them out"));
+  }
+  const absl::StatusOr<Schedule> schedule = ParseSchedule(pipeline.schedule());
+  if (!schedule.ok()) return InvalidKey("pipeline.schedule_file", schedule.status().message());
+  const absl::Status topology = CheckTopology(schedule->topology);
+  if (!topology.ok()) return InvalidKey("pipeline.schedule_file", topology.message());
+  if (!(schedule->weight_policy == kSingleVersion) ||
+      schedule->completeness != Completeness::kTrain) {
+    return InvalidKey("pipeline.schedule_file",
+                      "must list a training step with a single version of the weights");
+  }
+  const absl::StatusOr<Schedule> complete =
+      IsComplete(*schedule) ? schedule : CompleteSchedule(*schedule, {});
+  if (!complete.ok()) return InvalidKey("pipeline.schedule_file", complete.status().message());
+  const absl::StatusOr<VerifyReport> report = VerifyAndDraw(*complete);
+  if (!report.ok()) return InvalidKey("pipeline.schedule_file", report.status().message());
+  return std::make_shared<const Schedule>(*schedule);
 }
 
 absl::StatusOr<Chain> BuildChain(const v1::ModelSpec& model) {
@@ -111,6 +138,31 @@ absl::Status CheckMethod(const ResolvedJob& job) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
+  if (job.listed != nullptr) {
+    Topology topology = job.listed->topology;
+    topology.groups.clear();  // the model says what is shared
+    return topology;
+  }
+  return Place(job.method->placement, static_cast<int32_t>(stages),
+               static_cast<int32_t>(job.WorkersOf(stages)));
+}
+
+absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
+  const Schedule& listed = *job.listed;
+  if (stages != listed.topology.stages()) {
+    return InvalidKey("pipeline.stages",
+                      absl::StrCat("is ", stages, ", but pipeline.schedule_file lists ",
+                                   listed.topology.stages(), " stages"));
+  }
+  if (listed.range.count != job.microbatches) {
+    return InvalidKey("training.microbatches",
+                      absl::StrCat("is ", job.microbatches, ", but pipeline.schedule_file lists ",
+                                   listed.range.count, " microbatches"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
@@ -118,7 +170,12 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(job.chain, BuildChain(spec.model()));
-  PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));
+  if (spec.pipeline().schedule_file().empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));
+  } else {
+    job.method = &ListedMethod();
+    PENSTOCK_ASSIGN_OR_RETURN(job.listed, ReadListed(spec.pipeline()));
+  }
   if (!spec.pipeline().weights().empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(job.weights, WeightsOfJob(spec.pipeline().weights()));
   }
@@ -137,9 +194,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.threads = training.threads();
   job.validation_batches = spec.validation().batches() * job.microbatches;
   PENSTOCK_RETURN_IF_ERROR(CheckMethod(job));
-  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, spec.pipeline().has_stages()
-                                                ? spec.pipeline().stages()
-                                                : int64_t{job.stages_per_worker}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckStages(job, spec.pipeline().has_stages() ? spec.pipeline().stages() : job.StagesOn(1)));
   return job;
 }
 
@@ -151,7 +207,9 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                      " layers (embedding, attention and MLP of each block, final norm, "
                      "head) and every stage needs one"));
   }
-  if (stages % job.stages_per_worker != 0) {
+  if (job.listed != nullptr) {
+    PENSTOCK_RETURN_IF_ERROR(CheckListedStages(job, stages));
+  } else if (stages % job.stages_per_worker != 0) {
     const int64_t below = stages / job.stages_per_worker * job.stages_per_worker;
     return InvalidKey("pipeline.stages",
                       absl::StrCat("is ", stages, ", but every worker holds ",
@@ -159,9 +217,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                                    below > 0 ? absl::StrCat(below, " or ") : "",
                                    below + job.stages_per_worker, " would do"));
   }
-  const absl::StatusOr<Topology> topology =
-      Place(job.method->placement, static_cast<int32_t>(stages),
-            static_cast<int32_t>(stages / job.stages_per_worker));
+  const absl::StatusOr<Topology> topology = PlaceStages(job, stages);
   if (!topology.ok()) {
     return InvalidKey("pipeline.stages_per_worker",
                       absl::StrCat(job.method->name, ": ", topology.status().message()));
@@ -183,9 +239,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
 }
 
 Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
-  return Place(job.method->placement, static_cast<int32_t>(stages),
-               static_cast<int32_t>(stages / job.stages_per_worker))
-      .value();
+  return PlaceStages(job, stages).value();
 }
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
@@ -196,6 +250,7 @@ ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,
           .weights = job.weights,
+          .listed = job.listed,
           .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm};
 }
 

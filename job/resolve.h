@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct ResolvedJob {
   const Method* method = nullptr;
   std::optional<Weights> weights;  // instead of the method's
   int32_t stages_per_worker = 1;
+  std::shared_ptr<const Schedule> listed;  // of ListedMethod
   int64_t steps = 0;
   int64_t batch = 0;         // samples per step
   int64_t microbatches = 0;  // per step
@@ -39,6 +41,14 @@ struct ResolvedJob {
   uint64_t seed = 0;
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation
+
+  // The workers of a pipeline of so many stages, and the stages that so many workers hold.
+  int64_t WorkersOf(int64_t stages) const {
+    return listed == nullptr ? stages / stages_per_worker : listed->topology.workers;
+  }
+  int64_t StagesOn(int64_t workers) const {
+    return listed == nullptr ? workers * stages_per_worker : listed->topology.stages();
+  }
 
   int64_t samples_of_update() const { return microbatches_of_update() * microbatch.batch; }
   int64_t microbatches_of_update() const {

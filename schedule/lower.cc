@@ -23,6 +23,10 @@ class Lowering {
       const StageId stage = action.stage();
       const int64_t m = action.microbatch;
       const auto add = [&](Op op) { result.push_back({op, stage.value, m}); };
+      if (options_.has_messages && action.op != Op::kStep) {
+        result.push_back(action);
+        continue;
+      }
       switch (action.op) {
         case Op::kForward:
           if (RemoteBefore(stage)) add(Op::kRecvActivation);
@@ -102,6 +106,13 @@ const Action* FindAction(const Program& program, Predicate predicate) {
   return nullptr;
 }
 
+template <typename Predicate>
+bool HasNone(const Schedule& schedule, Predicate predicate) {
+  return std::all_of(
+      schedule.programs.begin(), schedule.programs.end(),
+      [&](const Program& program) { return FindAction(program, predicate) == nullptr; });
+}
+
 }  // namespace
 
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
@@ -116,18 +127,23 @@ Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
 }
 
 absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& options) {
+  LowerOptions lower = options;
+  lower.has_messages = !IsComputeOnly(compute);
   const Topology& topology = compute.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   for (size_t id = 0; id < compute.programs.size(); ++id) {
     const WorkerId worker(static_cast<int32_t>(id));
     Program& program = compute.programs[id];
     const Action* other = FindAction(program, [&](const Action& action) {
-      return !IsCompute(action.op) || action.index < 0 || action.index >= topology.stages() ||
+      const bool message = IsSend(action.op) || IsReceive(action.op);
+      const bool allowed = IsCompute(action.op) || (lower.has_messages && message);
+      return !allowed || action.index < 0 || action.index >= topology.stages() ||
              topology.worker(action.stage()) != worker;
     });
     if (other != nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "worker ", id, ": ", ToString(*other), ": expected only F, I, W and STEP of its stages"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("worker ", id, ": ", ToString(*other),
+                       ": expected only F, I, W, STEP and messages of its stages"));
     }
     const bool steps =
         FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;
@@ -136,16 +152,17 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
         program.epilogue.push_back({Op::kStep, stage.value});
       }
     }
-    program = Lower(program, topology, worker, options);
+    program = Lower(program, topology, worker, lower);
   }
   return compute;
 }
 
 bool IsComputeOnly(const Schedule& schedule) {
-  return std::all_of(
-      schedule.programs.begin(), schedule.programs.end(), [](const Program& program) {
-        return FindAction(program, [](const Action& a) { return !IsCompute(a.op); }) == nullptr;
-      });
+  return HasNone(schedule, [](const Action& action) { return !IsCompute(action.op); });
+}
+
+bool IsComplete(const Schedule& schedule) {
+  return !HasNone(schedule, [](const Action& action) { return action.op == Op::kFlush; });
 }
 
 }  // namespace penstock

@@ -35,20 +35,23 @@ struct LowerOptions {
   bool global_norm = false;
   // SEND_B directly after I: shortens the bubble, but the backward is no longer one piece.
   bool send_gradient_early = false;
+  // The list has its messages already; only what comes before STEPs, and FLUSH, is added.
+  bool has_messages = false;
 };
 
-// REQUIRES: `compute` holds only F, I, W and STEP of stages of `worker`.
+// REQUIRES: `compute` holds only F, I, W and STEP of stages of `worker`, and messages if it has them.
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);
 
-// A whole schedule from lists of compute actions, as people and other tools write them. A worker
-// whose list has no STEP gets one for each of its stages at the end (in a train range). Errors:
-// InvalidArgument if the topology is not valid or a worker has other actions than F, I, W and STEP
-// of its own stages.
-absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& options);
+// A whole schedule from lists as people and other tools write them: compute actions alone, or with all
+// messages (those of PyTorch's pipelining). A worker whose list has no STEP gets one for each of its
+// stages at the end (in a train range). Errors: InvalidArgument if the topology is not valid or a
+// worker has other actions than these of its own stages.
+absl::StatusOr<Schedule> CompleteSchedule(Schedule schedule, const LowerOptions& options);
 
-// Whether no worker sends, receives, reduces or flushes, so that CompleteSchedule is the thing to
-// call.
+// Whether there are no messages, reductions or FLUSH.
 bool IsComputeOnly(const Schedule& schedule);
+// Whether there is a FLUSH, so that nothing is to be added.
+bool IsComplete(const Schedule& schedule);
 
 }  // namespace penstock

@@ -90,12 +90,15 @@ absl::StatusOr<bool> Interpreter::RunUntilBlocked() {
     moved = false;
     for (Worker& worker : workers_) {
       while (!Halted(worker)) {
+        current_worker_ = worker.id;
+        current_position_ = worker.cursor.position();
         PENSTOCK_ASSIGN_OR_RETURN(const bool advanced, TryAdvance(worker));
         if (!advanced) break;
         moved = true;
       }
     }
   }
+  current_position_ = -1;
   return std::all_of(workers_.begin(), workers_.end(),
                      [this](const Worker& worker) { return Halted(worker); });
 }
@@ -204,6 +207,18 @@ std::string Interpreter::DescribeBlocked() const {
     positions.push_back(worker.cursor.position());
   }
   return absl::StrCat(sentence, "\n", Grid(schedule_, blocked, positions));
+}
+
+std::string Interpreter::DrawFailure() const {
+  if (current_position_ < 0) return "";
+  std::vector<WorkerId> workers = {current_worker_};
+  std::vector<int64_t> positions = {current_position_};
+  for (const Worker& worker : workers_) {
+    if (worker.id == current_worker_) continue;
+    workers.push_back(worker.id);
+    positions.push_back(worker.cursor.position());
+  }
+  return Grid(schedule_, workers, positions);
 }
 
 void Interpreter::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const {

@@ -67,6 +67,9 @@ class Interpreter {
   // capacity may help; and who is blocked where and why, with the lists around these places.
   bool BlockedOnFullChannel() const;
   std::string DescribeBlocked() const;
+  // After an error: the list of the worker whose action it was, with an arrow at it; empty if no action
+  // was at fault.
+  std::string DrawFailure() const;
 
   const Machine& machine(WorkerId worker) const { return workers_[worker.value].machine; }
 
@@ -110,6 +113,9 @@ class Interpreter {
   std::vector<Worker> workers_;
   std::vector<Channel> channels_;               // activations into stage s: 2s, gradients: 2s + 1
   std::vector<std::vector<WorkerId>> members_;  // by GroupId; the last entry is all workers
+  // Whose action is in progress, and where it stands in the worker's program.
+  WorkerId current_worker_;
+  int64_t current_position_ = -1;
   int64_t periods_max_;
 };
 

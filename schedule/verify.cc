@@ -207,6 +207,18 @@ absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits
   });
 }
 
+absl::StatusOr<VerifyReport> VerifyAndDraw(const Schedule& schedule, const VerifyLimits& limits) {
+  absl::StatusOr<VerifyReport> report = Verify(schedule, limits);
+  const bool broken = report.status().code() == absl::StatusCode::kFailedPrecondition;
+  if (!broken || ActionsOf(schedule) > limits.actions_max) return report;
+  CompletenessCheck check(schedule);
+  Interpreter interpreter(schedule, limits.channel_capacity, check);
+  const absl::StatusOr<bool> done = interpreter.RunToEnd();
+  const std::string drawing = interpreter.DrawFailure();
+  if (done.ok() || drawing.empty()) return report;
+  return absl::FailedPreconditionError(absl::StrCat(done.status().message(), "\n", drawing));
+}
+
 absl::StatusOr<VerifyReport> VerifyWithoutShortcut(const Schedule& schedule,
                                                    const VerifyLimits& limits) {
   return VerifyWith(schedule, limits,

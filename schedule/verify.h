@@ -42,6 +42,11 @@ struct VerifyReport {
 // actions and no steady state).
 absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits = {});
 
+// Verify for people who wrote the schedule themselves: where an action breaks a rule, the error also draws
+// the lists around it, its worker's first, with an arrow. Runs every action once more.
+absl::StatusOr<VerifyReport> VerifyAndDraw(const Schedule& schedule,
+                                           const VerifyLimits& limits = {});
+
 // The same answer by running every action: what the tests compare Verify with.
 absl::StatusOr<VerifyReport> VerifyWithoutShortcut(const Schedule& schedule,
                                                    const VerifyLimits& limits = {});

@@ -97,6 +97,14 @@ constexpr Method kMethods[] = {
      .program = Paci},
 };
 
+constexpr Method kListed = {.name = "schedule-file",
+                            .summary = "the step that a schedule file lists, over and over",
+                            .paper = "",
+                            .weights = Weights::kSingle,
+                            .synchronous = true,
+                            .program = ListedStep,
+                            .placement = Placement::kListed};
+
 absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                         MicrobatchRange range) {
   const int64_t per_step = options.microbatches_per_step;
@@ -155,9 +163,27 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
   return absl::OkStatus();
 }
 
+absl::Status CheckListed(const ScheduleOptions& options) {
+  if (options.listed == nullptr) return absl::InvalidArgumentError("no schedule is listed");
+  const Topology& listed = options.listed->topology;
+  if (options.topology.worker_of != listed.worker_of) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the schedule is for ", listed.stages(), " stages on ", listed.workers,
+                     " workers, the plan has ", options.topology.stages(), " on ",
+                     options.topology.workers, ", or has them elsewhere"));
+  }
+  if (options.listed->range.count != options.microbatches_per_step) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the schedule lists a step of ", options.listed->range.count,
+                     " microbatches, the steps have ", options.microbatches_per_step));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  if (method.placement == Placement::kListed) return CheckListed(options);
   const absl::StatusOr<Topology> placed =
       Place(method.placement, topology.stages(), topology.workers);
   if (!placed.ok()) return Annotate(placed.status(), method.name);
@@ -201,6 +227,8 @@ absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t work
         return refuse("expected the same number of stages, two or more, on each worker");
       }
       return LoopedPipeline(stages, workers);
+    case Placement::kListed:
+      break;
     case Placement::kV:
       if (stages != 2 * workers) return refuse("expected two stages on each worker");
       return VPipeline(workers);
@@ -239,10 +267,13 @@ WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options
 }
 
 int32_t StagesPerWorkerMin(Placement placement) {
-  return placement == Placement::kStraight ? 1 : 2;
+  const bool several = placement == Placement::kLooped || placement == Placement::kV;
+  return several ? 2 : 1;
 }
 
 absl::Span<const Method> Methods() { return kMethods; }
+
+const Method& ListedMethod() { return kListed; }
 
 absl::StatusOr<const Method*> FindMethod(absl::string_view name) {
   std::vector<absl::string_view> names;
@@ -276,7 +307,8 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
                     .range = range};
   const LowerOptions lower{
       .global_norm = options.global_norm,
-      .send_gradient_early = options.send_gradient_early || method.sends_gradient_early};
+      .send_gradient_early = options.send_gradient_early || method.sends_gradient_early,
+      .has_messages = options.listed != nullptr && !IsComputeOnly(*options.listed)};
   for (int32_t id = 0; id < options.topology.workers; ++id) {
     const WorkerId worker(id);
     schedule.programs.push_back(

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -32,6 +33,9 @@ struct ScheduleOptions {
   int64_t microbatches_per_step = 1;
   // Other weights than the method's own, where it allows them.
   std::optional<Weights> weights;
+  // Of ListedMethod: one step, compute actions or with messages (STEP, REDUCE, NORM and FLUSH are left
+  // out and added as needed). `topology` is its own, but for groups.
+  std::shared_ptr<const Schedule> listed;
   // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
   // step accept it.
   bool global_norm = false;
@@ -44,9 +48,10 @@ enum class Placement : uint8_t {
   kStraight,  // one stage on each worker
   kLooped,    // the same number, two or more, on each: stage s on worker s mod W
   kV,         // two on each: down the workers and back up
+  kListed,    // as a schedule file says
 };
 
-// The topology of `placement`, without groups.
+// The topology of `placement`, without groups. REQUIRES: it is not kListed.
 // Errors: InvalidArgument, with the numbers that would do.
 absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers);
 
@@ -78,6 +83,9 @@ struct Method {
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options);
 
 absl::Span<const Method> Methods();
+
+// Not in the catalog: repeats a step that somebody listed (ScheduleOptions::listed).
+const Method& ListedMethod();
 
 // Errors: NotFound, listing the names there are.
 absl::StatusOr<const Method*> FindMethod(absl::string_view name);

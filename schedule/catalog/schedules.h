@@ -20,6 +20,7 @@ Program DualPipeV(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream2BW(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program Paci(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+Program ListedStep(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 
 // Where a worker holds one stage alone.
 inline StageId StageOf(WorkerId worker) { return StageId(worker.value); }

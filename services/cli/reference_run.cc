@@ -21,7 +21,7 @@ namespace {
 
 // The layers of each stage, as a coordinator would split them.
 absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, const ResolvedJob& job) {
-  const std::vector<WorkerOffer> workers(spec.pipeline().stages() / job.stages_per_worker);
+  const std::vector<WorkerOffer> workers(job.WorkersOf(spec.pipeline().stages()));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Plan plan, MakePlan(spec, job, workers, 0, {}));
   std::vector<LayerRange> stages;
   for (const v1::StageAssignment& stage : plan.stages()) {

@@ -30,7 +30,7 @@ absl::Status NeitherMethodNorFile(const std::string& name) {
 absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kFileBytesMax));
   absl::StatusOr<Schedule> schedule = ParseSchedule(text);
-  if (schedule.ok() && IsComputeOnly(*schedule)) {
+  if (schedule.ok() && !IsComplete(*schedule)) {
     schedule = CompleteSchedule(*std::move(schedule), options);
   }
   if (!schedule.ok()) return Annotate(schedule.status(), path);

@@ -19,16 +19,17 @@ std::string Absolute(const std::string& path) {
 }
 
 absl::StatusOr<int> WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int asked) {
-  const int stages = spec.pipeline().stages();
-  const int needed = stages / job.stages_per_worker;
-  if (asked == 0) return stages > 0 ? needed : kDefaultWorkers;
+  const bool known = spec.pipeline().has_stages() || job.listed != nullptr;
+  if (!known) return asked == 0 ? kDefaultWorkers : asked;
+  const int64_t stages = job.listed != nullptr ? job.StagesOn(1) : spec.pipeline().stages();
+  const auto needed = static_cast<int>(job.WorkersOf(stages));
+  if (asked == 0) return needed;
   if (needed > asked) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "pipeline.stages: is ", stages, ", more than --workers ", asked,
-        job.stages_per_worker > 1
-            ? absl::StrCat(" hold with ", job.stages_per_worker, " stages each")
-            : "",
-        "; give --workers ", needed, " or --set pipeline.stages=", asked * job.stages_per_worker));
+        "pipeline.stages: is ", stages, ", which takes ", needed, " workers, more than --workers ",
+        asked, "; give --workers ", needed,
+        job.listed == nullptr ? absl::StrCat(" or --set pipeline.stages=", job.StagesOn(asked))
+                              : ""));
   }
   return asked;
 }
@@ -36,8 +37,8 @@ absl::StatusOr<int> WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, 
 // Without pipeline.stages the job gets all that the workers hold.
 absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, bool by_default) {
   if (spec.pipeline().has_stages()) return absl::OkStatus();
-  const int stages = workers * job.stages_per_worker;
-  spec.mutable_pipeline()->set_stages(stages);
+  const int64_t stages = job.StagesOn(workers);
+  spec.mutable_pipeline()->set_stages(static_cast<int32_t>(stages));
   return Annotate(CheckStages(job, stages),
                   absl::StrCat("--workers ", workers, by_default ? " (the default)" : ""));
 }

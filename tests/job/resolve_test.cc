@@ -88,6 +88,64 @@ TEST(CheckStages, TiedHeadAndAsynchronousMethod_NeedsOneStage) {
                                             StartsWith("model.gpt.tied_head: must be false")));
 }
 
+TEST(CheckStages, SeveralStagesOnAWorker_MustDivide) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_method("zb-v");
+  spec.mutable_pipeline()->set_stages(4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.stages_per_worker, 2);
+  EXPECT_EQ(job.WorkersOf(4), 2);
+  EXPECT_EQ(TopologyOf(job, 4), VPipeline(2));
+  EXPECT_THAT(CheckStages(job, 5),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("pipeline.stages: is 5"), HasSubstr("4 or 6 would do"))));
+  spec.mutable_pipeline()->set_stages_per_worker(1);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         StartsWith("pipeline.stages_per_worker: is 1")));
+  spec.mutable_pipeline()->set_stages_per_worker(4);
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       StartsWith("pipeline.stages_per_worker: zb-v: expected two stages")));
+}
+
+TEST(ResolveJob, WeightsThatAMethodCannotHave_AreRefused) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_weights("stashed");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         AllOf(StartsWith("pipeline.weights: \"stashed\""),
+                                               HasSubstr("did you mean stash?"))));
+  spec.mutable_pipeline()->set_weights("stash");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("cannot have the weights \"stash\"")));
+}
+
+TEST(ResolveJob, ScheduleFile_IsReadAndVerifiedFirst) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->set_microbatches(2);
+  spec.mutable_pipeline()->set_stages(2);
+  spec.mutable_pipeline()->set_schedule_file("step.csv");
+  const auto resolve = [&](const std::string& text) {
+    spec.mutable_pipeline()->set_method("schedule-file");
+    spec.mutable_pipeline()->set_schedule(text);
+    return ResolveJob(spec).status();
+  };
+  EXPECT_THAT(resolve("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n"), IsOk());
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(StartsWith("pipeline.schedule_file: "), HasSubstr(what)));
+  };
+  EXPECT_THAT(resolve("0F0,0X1\n"), refused("line 1, column 5"));
+  EXPECT_THAT(resolve(""), refused("no actions"));
+  EXPECT_THAT(resolve("0F0,0F1,0B0,0B1\n1F0,1F1,1B1,1B0\n"), refused("\n -->  1W1"));
+  EXPECT_THAT(resolve("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       StartsWith("training.microbatches: is 2, but pipeline.schedule_file")));
+  EXPECT_THAT(resolve("0F0,0F1,0B0,0B1\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("pipeline.stages: is 2")));
+  spec.mutable_pipeline()->set_method("gpipe");
+  EXPECT_THAT(ResolveJob(spec), refused("cannot be together with pipeline.method gpipe"));
+}
+
 TEST(ScheduleOptionsOf, TiedHeadOnAnotherStage_MakesAGroup) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(GoodJob()));
   EXPECT_TRUE(ScheduleOptionsOf(job, StraightPipeline(1)).topology.groups.empty());

@@ -404,6 +404,35 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
   }
 }
 
+// What the catalog lists for a step comes back from a file, with messages and without.
+TEST(ListedMethod, StepOfEveryMethodThatDrains_IsThatOfTheMethod) {
+  for (const Method& method : Methods()) {
+    if (!method.synchronous) continue;
+    const int64_t step = StepFor(method, 3, 6);
+    const Schedule expected = CatalogSteps(method, 3, step, 0, 3);
+    const Schedule one = CatalogSteps(method, 3, step, 0, 1);
+    ScheduleOptions options{.topology = expected.topology,
+                            .microbatches_per_step = step,
+                            .listed = std::make_shared<const Schedule>(one),
+                            .send_gradient_early = method.sends_gradient_early};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Schedule listed,
+                                  BuildSchedule(ListedMethod(), options, {0, 3 * step}));
+    EXPECT_EQ(listed.programs, expected.programs) << method.name;
+
+    Schedule compute = one;
+    for (Program& program : compute.programs) {
+      ActionList list = Expand(program);
+      std::erase_if(list, [](const Action& action) {
+        return !HasMicrobatch(action.op) || IsSend(action.op) || IsReceive(action.op);
+      });
+      program = {.prologue = list};
+    }
+    options.listed = std::make_shared<const Schedule>(compute);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(listed, BuildSchedule(ListedMethod(), options, {0, 3 * step}));
+    EXPECT_EQ(listed.programs, expected.programs) << method.name;
+  }
+}
+
 TEST(BuildSchedule, StepTooLongToBeListed_IsRefusedBeforeAnythingIsAllocated) {
   for (const char* name : {"gpipe", "1f1b"}) {
     const Method& method = **FindMethod(name);

@@ -82,7 +82,7 @@ TEST(CompleteSchedule, WrongActions_AreNamed) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("worker 0: 1F0")));
   const Schedule complete = CatalogSchedule("1f1b", 2, 2, {0, 2});
   EXPECT_THAT(CompleteSchedule(complete, {}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("worker 0: 0SEND_F0")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("worker 0: FLUSH")));
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ inline Schedule CatalogSteps(const Method& method, int32_t workers, int64_t micr
 // From the text form; compute-only lists are completed. REQUIRES: it is valid.
 inline Schedule ScheduleFromText(absl::string_view text, const LowerOptions& options = {}) {
   Schedule schedule = ParseSchedule(text).value();
-  if (IsComputeOnly(schedule)) schedule = CompleteSchedule(schedule, options).value();
+  if (!IsComplete(schedule)) schedule = CompleteSchedule(schedule, options).value();
   return schedule;
 }
 

@@ -83,6 +83,16 @@ TEST(Verify, TiedStages_ReduceOnceInEachStep) {
   }
 }
 
+TEST(VerifyAndDraw, BrokenRule_IsDrawnWithAnArrowAtTheAction) {
+  const Schedule wrong = ScheduleFromText("0F0,0F1,0B0,0B1\n1F0,1F1,1I0,1I1,1W1,1W0\n");
+  const absl::Status status = VerifyAndDraw(wrong).status();
+  EXPECT_THAT(status,
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("1W1 does not come in the order of the microbatches"),
+                             HasSubstr("\n      worker 1"), HasSubstr("\n -->  1W1"))));
+  EXPECT_THAT(VerifyAndDraw(ScheduleFromText("0F0,0B0\n1F0,1B0\n")), IsOk());
+}
+
 struct Mistake {
   absl::string_view from, to, expected;
 };

@@ -233,6 +233,32 @@ TEST_F(Equivalence, ThreeStagesOnEachWorker_AreTheSerialReference) {
   }
 }
 
+// Files of PyTorch's pipelining, for sizes and orders of our own.
+TEST_F(Equivalence, ScheduleFiles_AreTheSerialReference) {
+  for (const char* text :
+       {"0F0,0F1,0F2,0F3,,,0B0,0B1,0B2,0B3\n,1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n",
+        // Zero bubble, by hand.
+        "0F0,0F1,0F2,0I0,0F3,0I1,0W0,0I2,0W1,0I3,0W2,0W3\n"
+        ",1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1F3,1I3,1W2,1W3\n",
+        // Two stages on each worker, with its messages.
+        "0F0,0SEND_F0,0F1,0SEND_F1,2RECV_F0,2F0,2SEND_F0,2RECV_F1,2F1,2SEND_F1,"
+        "2RECV_B0,2I0,2W0,2SEND_B0,2RECV_B1,2B1,2SEND_B1,0RECV_B0,0B0,0RECV_B1,0B1,"
+        "0F2,0SEND_F2,0F3,0SEND_F3,2RECV_F2,2F2,2SEND_F2,2RECV_F3,2F3,2SEND_F3,"
+        "2RECV_B2,2B2,2SEND_B2,2RECV_B3,2B3,2SEND_B3,0RECV_B2,0B2,0RECV_B3,0B3\n"
+        "1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,3RECV_F0,3F0,3B0,3SEND_B0,3RECV_F1,3F1,3B1,"
+        "3SEND_B1,1RECV_B0,1B0,1SEND_B0,1RECV_B1,1B1,1SEND_B1,"
+        "1RECV_F2,1F2,1SEND_F2,1RECV_F3,1F3,1SEND_F3,3RECV_F2,3F2,3B2,3SEND_B2,3RECV_F3,3F3,3B3,"
+        "3SEND_B3,1RECV_B2,1B2,1SEND_B2,1RECV_B3,1B3,1SEND_B3\n"}) {
+    v1::JobSpec spec = SmallJob(std::string(ListedMethod().name));
+    spec.mutable_pipeline()->set_schedule_file("step.csv");
+    spec.mutable_pipeline()->set_schedule(text);
+    SetTied(spec);
+    SetGlobalClip(spec, 0.5);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+    ExpectEqual(spec, EvenSplit(kLayers, static_cast<int>(job.StagesOn(1))), /*delay_seed=*/3);
+  }
+}
+
 TEST_F(Equivalence, OtherWeightsThanTheMethods_AreTheSerialReference) {
   for (const char* method : {"pipedream", "paci", "pipedream-2bw"}) {
     for (const char* weights : {"single", "stash", "double-buffer", "vertical-sync"}) {

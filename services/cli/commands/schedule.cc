@@ -111,7 +111,7 @@ std::string VerifyText(const Schedule& schedule, const VerifyReport& report) {
 absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
   const absl::StatusOr<VerifyReport> report =
-      Verify(schedule, {.channel_capacity = options.capacity});
+      VerifyAndDraw(schedule, {.channel_capacity = options.capacity});
   if (!report.ok()) return Annotate(report.status(), options.source.name);
   if (options.json) {
     PrintJson(VerifyJson(schedule, *report), console);
