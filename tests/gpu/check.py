@@ -8,6 +8,7 @@ table says FAILED and the exit code is 1. Without a GPU it says so and ends with
 import argparse
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -104,6 +105,7 @@ def run_steps(only, context):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended on the way out
     gpu = None if arguments.dry_run else device.find_gpu()
     if isinstance(gpu, str):
         print(f"gpu-check: skipped, nothing was checked: {gpu}; --dry-run tries the check itself on the CPU")

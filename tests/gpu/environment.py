@@ -8,7 +8,8 @@ import device
 import process
 import report
 
-NEEDED = ["libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9"]
+# cuDNN compiles its attention with NVRTC.
+NEEDED = ["libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnvrtc.so.13"]
 
 
 def cpu_name():
@@ -33,7 +34,8 @@ def use_cuda(context):
     """Finds CUDA's libraries for the programs. Returns {name: path} and the names that are nowhere."""
     names = context.programs.manifest.get("left_to_the_machine", NEEDED)
     found, missing = device.find_libraries(sorted({*names, *NEEDED} - {"libcuda.so.1"}))
-    context.use_libraries(list(dict.fromkeys(os.path.dirname(path) for path in found.values())))
+    folders = [os.path.dirname(path) for path in found.values()] + [context.gpu.driver_folder]
+    context.use_libraries(list(dict.fromkeys(filter(None, folders))))
     return found, missing
 
 
