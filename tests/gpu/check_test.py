@@ -6,15 +6,20 @@ The dry run goes through every step; what its rows are judged by is tested numbe
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
+LOADER = "/lib64/ld-linux-x86-64.so.2"
+C_LIBRARY = "/lib/x86_64-linux-gnu/libc.so.6"
 FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 
 import correctness  # noqa: E402
+import device  # noqa: E402
 import process  # noqa: E402
 import report  # noqa: E402
 import speed  # noqa: E402
@@ -111,6 +116,32 @@ class Speed(unittest.TestCase):
         model = {"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50304}
         weights = 12 * 12 * 768**2 + 50304 * 768  # 123.6 million
         self.assertEqual(speed.operations_per_token(model), 6 * weights + 6 * 12 * 768 * 1024)
+
+
+class Machine(unittest.TestCase):
+    def test_libraries_of_the_search_path_come_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "libcudnn.so.9").touch()
+            with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": f"/nowhere:{folder}"}):
+                found, missing = device.find_libraries(["libcudnn.so.9", "libcudnn-of-nobody.so.1"])
+        self.assertEqual(found, {"libcudnn.so.9": f"{folder}/libcudnn.so.9"})
+        self.assertEqual(missing, ["libcudnn-of-nobody.so.1"])
+
+    @unittest.skipUnless(os.path.exists(LOADER) and os.path.exists(C_LIBRARY), "not Debian on x86-64")
+    def test_launcher_uses_the_bundles_c_library_only_where_the_systems_is_older(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("bin", "glibc"):
+                os.mkdir(f"{folder}/{name}")
+            # A program that says what runs it.
+            shutil.copy(shutil.which("readlink"), f"{folder}/bin/readlink.elf")
+            shutil.copy(FOLDER / "launch.sh", f"{folder}/bin/readlink")
+            shutil.copy(LOADER, f"{folder}/bin/{os.path.basename(LOADER)}")
+            shutil.copy(C_LIBRARY, f"{folder}/glibc/libc.so.6")
+            for needed, runner in (("2.2.5", "readlink.elf"), ("99.1", os.path.basename(LOADER))):
+                pathlib.Path(folder, "glibc/version").write_text(needed + "\n")
+                said = subprocess.run([f"{folder}/bin/readlink", "/proc/self/exe"], stdout=subprocess.PIPE,
+                                      text=True, check=True).stdout.strip()
+                self.assertEqual(said, f"{os.path.realpath(folder)}/bin/{runner}", needed)
 
 
 class Process(unittest.TestCase):

@@ -110,14 +110,15 @@ def losses(context):
 
 
 def memory(context):
-    trained = context.results.get("losses")
+    trained = dict(context.results.get("losses", {}))
+    if "one stage" in context.results:
+        trained["gpt2"] = context.results["one stage"]
     if not trained:
-        return [report.skipped("memory", "step `losses` gave no trainings to look at")]
+        return [report.skipped("memory", "no step gave a training to look at")]
     rows = []
-    for method, result in trained.items():
-        step = f"memory, {method}"
-        pairs = [(stage.get("device_peak_bytes"), stage.get("device_predicted_bytes"))
-                 for stage in result["per_stage"]]
+    for name, result in trained.items():
+        step = f"memory, {name}"
+        pairs = [(stage["peak_memory_bytes"], stage.get("predicted_memory_bytes")) for stage in result["per_stage"]]
         if not all(measured and predicted for measured, predicted in pairs):
             rows.append(report.skipped(step, "not reported"))
             continue

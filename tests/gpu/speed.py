@@ -31,7 +31,8 @@ def run_torch(context):
     config = {**sizes.model, **sizes.load, "text": str(context.text), "device": context.device.split(":")[0],
               "precision": sizes.precision, "steps": sizes.steps, "warmup_steps": sizes.warmup_steps,
               "matmul_size": sizes.matmul_size, "copy_bytes": sizes.copy_bytes}
-    result = context.run([sys.executable, BASELINE, json.dumps(config)], 170)
+    # Safe path: PyTorch must not find modules of this folder.
+    result = context.run([sys.executable, BASELINE, json.dumps(config)], 170, {"PYTHONSAFEPATH": "1"})
     if result.code != 0 or result.timed_out:
         raise StepFailed(f"PyTorch: {result.complaint()}")
     return json.loads(result.output)
