@@ -95,7 +95,8 @@ def check(context):
         raise StepFailed(context.results["build failure"])
     folder, tests = context.results["build"]
     if context.dry_run:
-        return [report.judged("build without gRPC", f"configured, {len(tests)} program(s)", "configures", True)]
+        return [report.judged("build without gRPC", f"configured, {len(tests)} program(s)", "configures",
+                              True)]
     result = process.finish(context.background.pop("build"), context.limit(120))
     result.output = (context.scratch / LOG).read_text(errors="replace")
     if result.code != 0 or result.timed_out:

@@ -41,7 +41,8 @@ SYSTEM_LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
 
 
 def output_of(*command):
-    return subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True).stdout
+    words = [str(word) for word in command]
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def needs(path):
@@ -179,7 +180,8 @@ def main():
         output.mkdir(parents=True, exist_ok=True)
         archive = output / "bundle.tar.xz"
         write_archive(root, archive)
-        unpacked = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+        unpacked = sum(path.stat().st_size for path in root.rglob("*")
+                       if path.is_file() and not path.is_symlink())
     manifest["sha256"] = hashlib.sha256(archive.read_bytes()).hexdigest()
     (output / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     size, beside = archive.stat().st_size, repository_bytes()

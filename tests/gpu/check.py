@@ -40,7 +40,7 @@ STEPS = {
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--programs", metavar="BUILD_DIR", help="programs of a build folder, not of the bundle")
+    parser.add_argument("--programs", metavar="BUILD_DIR", help="its programs, not the bundle's")
     parser.add_argument("--text", metavar="FILE", help="what to train on; default: the bundle's text")
     parser.add_argument("--only", metavar="STEP,...", help=f"of {', '.join(STEPS)}; default: all")
     parser.add_argument("--limit", metavar="SECONDS", type=float, default=525.0, help="of all together")
@@ -129,7 +129,8 @@ def main():
     seconds = time.monotonic() - began
     if arguments.json:
         pathlib.Path(arguments.json).write_text(report.document(
-            rows, dry_run=arguments.dry_run, failures=failures, seconds=seconds, commit=found.manifest.get("commit")))
+            rows, dry_run=arguments.dry_run, failures=failures, seconds=seconds,
+            commit=found.manifest.get("commit")))
     if not failures:
         shutil.rmtree(scratch)
     print(f"\n{report.table(rows)}\n")

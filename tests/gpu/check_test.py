@@ -92,8 +92,9 @@ class Rows(unittest.TestCase):
         self.assertEqual(row.figure, "1 passed, 1 failed (Test1)")
 
     def test_document_without_numbers_is_still_json(self):
-        row = report.judged("loss", "nan", "within 1 %", False, {"loss": float("nan"), "list": [float("inf"), 1.0]})
-        self.assertEqual(json.loads(report.document([row]))["rows"][0]["values"], {"loss": None, "list": [None, 1.0]})
+        values = {"loss": float("nan"), "list": [float("inf"), 1.0]}
+        text = report.document([report.judged("loss", "nan", "within 1 %", False, values)])
+        self.assertEqual(json.loads(text)["rows"][0]["values"], {"loss": None, "list": [None, 1.0]})
 
 
 class Speed(unittest.TestCase):

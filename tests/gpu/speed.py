@@ -86,8 +86,9 @@ def speed(context):
         "gpt2, of the matmul rate", f"{operations / of_product:.3f}: {operations / 1e12:.3g} of "
         f"{of_product / 1e12:.3g} TFLOP/s ({context.sizes.precision})",
         values={"operations_per_second": operations, "matmul_operations_per_second": of_product}))
-    rows.append(report.Row("copies on the device", f"{baseline['copy_bytes_per_second'] / 1e12:.3g} TB/s, read and "
-                           "written", values={"bytes_per_second": baseline["copy_bytes_per_second"]}))
+    copied = baseline["copy_bytes_per_second"]
+    rows.append(report.Row("copies on the device", f"{copied / 1e12:.3g} TB/s, read and written",
+                           values={"bytes_per_second": copied}))
     return rows
 
 
@@ -105,4 +106,5 @@ def pipelining(context):
             f"at least {RATIO_OF_TWO_STAGES_MIN}", ratio >= RATIO_OF_TWO_STAGES_MIN,
             {"two_stages": two["speed"], "one_stage": one, "bubble_ratio": bubbles}),
         report.Row("bytes between the stages", f"{crossed / 2**20:.2f} MiB per microbatch, edges: "
-                   f"{', '.join(edges) or 'not reported'}", values={"bytes_per_microbatch": crossed, "edges": edges})]
+                   f"{', '.join(edges) or 'not reported'}",
+                   values={"bytes_per_microbatch": crossed, "edges": edges})]
