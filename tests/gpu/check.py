@@ -32,7 +32,7 @@ STEPS = {
     "losses": (correctness.losses, 50),
     "sanitizers": (correctness.sanitizers, 10),
     "build": (build.check, 10),
-    "speed": (speed.speed, 170),
+    "speed": (speed.speed, 200),
     "pipelining": (speed.pipelining, 40),
     "memory": (correctness.memory, 0),
 }

@@ -47,7 +47,8 @@ class Check(unittest.TestCase):
         for method in ("1f1b", "gpipe", "pipedream"):
             self.assertEqual(rows[f"loss, {method}, f32, 4 workers"]["status"], "pass")
             self.assertIn(f"memory, {method}", rows)
-        self.assertTrue({"gpt2 against PyTorch", "gpt2, one stage"} & set(rows))
+        for step in ("gpt2 against PyTorch", "gpt2, one stage"):
+            self.assertIn(step, rows)
         self.assertGreater(rows["bytes between the stages"]["values"]["bytes_per_microbatch"], 0)
         self.assertEqual(figures["failures"], 0)
 
@@ -90,6 +91,14 @@ class Rows(unittest.TestCase):
         row = self.gtest_row([passed, wrong], code=1)
         self.assertEqual(row.status, report.FAILED)
         self.assertEqual(row.figure, "1 passed, 1 failed (Test1)")
+
+    def test_sanitizer_is_clean_only_if_it_says_so(self):
+        memcheck, racecheck = "========= ERROR SUMMARY: {} errors\n", "========= RACECHECK SUMMARY: {} hazards\n"
+        self.assertEqual(correctness.sanitizer_verdict("[  PASSED  ] 3 tests.\n" + memcheck.format(0)),
+                         (True, "ERROR SUMMARY: 0 errors"))
+        self.assertEqual(correctness.sanitizer_verdict(racecheck.format(12) + racecheck.format(0)),
+                         (False, "RACECHECK SUMMARY: 12 hazards"))
+        self.assertFalse(correctness.sanitizer_verdict("[  PASSED  ] 3 tests.\n")[0])
 
     def test_document_without_numbers_is_still_json(self):
         values = {"loss": float("nan"), "list": [float("inf"), 1.0]}
