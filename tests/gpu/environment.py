@@ -10,6 +10,8 @@ import report
 
 # cuDNN compiles its attention with NVRTC.
 NEEDED = ["libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnvrtc.so.13"]
+# Loaded where several GPUs reduce.
+WANTED = ["libnccl.so.2"]
 
 
 def cpu_name():
@@ -33,10 +35,10 @@ def versions(paths):
 def use_cuda(context):
     """Finds CUDA's libraries for the programs. Returns {name: path} and the names that are nowhere."""
     names = context.programs.manifest.get("left_to_the_machine", NEEDED)
-    found, missing = device.find_libraries(sorted({*names, *NEEDED} - {"libcuda.so.1"}))
+    found, missing = device.find_libraries(sorted({*names, *NEEDED, *WANTED} - {"libcuda.so.1"}))
     folders = [os.path.dirname(path) for path in found.values()] + [context.gpu.driver_folder]
     context.use_libraries(list(dict.fromkeys(filter(None, folders))))
-    return found, missing
+    return found, [name for name in missing if name not in WANTED]
 
 
 def check(context):
