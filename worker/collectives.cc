@@ -73,7 +73,7 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
     const EdgeId in = {EdgeKind::kCollective, peer.value, options_.worker.value};
-    Link link = {.peer = peer};
+    Link link = {.peer = peer, .out = out};
     PENSTOCK_ASSIGN_OR_RETURN(link.sender,
                               transport.OpenSender(out, kCollectiveCapacity, bytes_max));
     PENSTOCK_ASSIGN_OR_RETURN(
@@ -242,6 +242,12 @@ int64_t Collectives::bytes_sent() const {
   int64_t bytes = 0;
   for (const Link& link : links_) bytes += link.sender->bytes_sent();
   return bytes;
+}
+
+std::vector<EdgePath> Collectives::paths() const {
+  std::vector<EdgePath> paths;
+  for (const Link& link : links_) paths.push_back({link.out, link.sender->path()});
+  return paths;
 }
 
 int64_t Collectives::messages_sent() const {

@@ -61,6 +61,7 @@ class Collectives {
 
   int64_t bytes_sent() const;
   int64_t messages_sent() const;
+  std::vector<EdgePath> paths() const;
   // The worker at the other end of the message that failed.
   std::optional<WorkerId> failed_peer() const { return failed_peer_; }
 
@@ -68,6 +69,7 @@ class Collectives {
   // The two edges to another worker; messages on each are numbered.
   struct Link {
     WorkerId peer;
+    EdgeId out;
     std::unique_ptr<Sender> sender;
     std::unique_ptr<Receiver> receiver;
     int64_t sent = 0;

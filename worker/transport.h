@@ -68,6 +68,10 @@ absl::Status CheckExpectation(const EdgeId& edge, const TensorExpectation& expec
 
 // How the tensors of an edge travel, for people: what is not lent travels in host memory.
 inline constexpr char kHostPath[] = "host";
+struct EdgePath {
+  EdgeId edge;
+  std::string path;  // "host", "cuda-ipc", "peer"
+};
 
 // The sending end of an edge.
 class Sender {
