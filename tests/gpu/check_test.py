@@ -46,10 +46,12 @@ class Check(unittest.TestCase):
             self.assertIn(step, ran.stdout)
         for method in ("1f1b", "gpipe", "pipedream"):
             self.assertEqual(rows[f"loss, {method}, f32, 4 workers"]["status"], "pass")
-            self.assertIn(f"memory, {method}", rows)
+            self.assertIn("predicted", rows[f"memory, {method}"]["figure"])
         for step in ("gpt2 against PyTorch", "gpt2, one stage"):
             self.assertIn(step, rows)
-        self.assertGreater(rows["bytes between the stages"]["values"]["bytes_per_microbatch"], 0)
+        crossed = rows["bytes between the stages"]["values"]
+        self.assertGreater(crossed["bytes_per_microbatch"], 0)
+        self.assertEqual(crossed["paths"], ["host"])
         self.assertEqual(figures["failures"], 0)
 
     def test_failing_step_fails_alone(self):
