@@ -56,8 +56,8 @@ absl::Status HostStash::FinishComing(WeightArrays& arrays, HostCopy& copy) {
   Buffer* const to[] = {&arrays.f32, &arrays.bf16};
   for (size_t i = 0; i < copy.incoming.size(); ++i) {
     if (!copy.host[i]) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
-                              backend_->FinishToDevice(std::exchange(copy.incoming[i], Incoming())));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        Tensor tensor, backend_->FinishToDevice(std::exchange(copy.incoming[i], Incoming())));
     *to[i] = std::move(tensor.buffer);
   }
   copy.state = HostCopy::State::kBoth;

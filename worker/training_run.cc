@@ -31,8 +31,7 @@ int64_t ReduceBytes(const RunPlan& plan) {
   const Chain& chain = plan.job.chain;
   if (!chain.tied()) return 0;
   const Topology& topology = plan.topology();
-  const bool local =
-      topology.worker(StageId(0)) == topology.worker(StageId(topology.stages() - 1));
+  const bool local = topology.worker(StageId(0)) == topology.worker(StageId(topology.stages() - 1));
   return (local ? 1 : 2) * chain.vocabulary * chain.width * SizeOf(DType::kF32);
 }
 
@@ -194,8 +193,8 @@ absl::Status TrainingRun::MakeExecutor() {
                             environment_.backend.MakeMarks(DeviceSpans::kMarks));
   if (marks != nullptr) {
     device_spans_ = std::make_unique<DeviceSpans>(
-        environment_.clock, [this] { return environment_.backend.Synchronize(); },
-        std::move(marks), recorder_);
+        environment_.clock, [this] { return environment_.backend.Synchronize(); }, std::move(marks),
+        recorder_);
   }
   const auto training_program = [this](MicrobatchRange range) -> absl::StatusOr<Program> {
     PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,

@@ -20,9 +20,12 @@ Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(t
 Json MomentOrNull(int64_t unix_ms) { return unix_ms == 0 ? Json() : Json(unix_ms); }
 
 Json MemoryJson(const v1::StageMemory& memory) {
-  return {{"weights", memory.weights()},       {"gradients", memory.gradients()},
-          {"optimizer", memory.optimizer()},   {"stashed_weights", memory.stashed_weights()},
-          {"host_stashed_weights", memory.host_stashed_weights()}, {"activations", memory.activations()}};
+  return {{"weights", memory.weights()},
+          {"gradients", memory.gradients()},
+          {"optimizer", memory.optimizer()},
+          {"stashed_weights", memory.stashed_weights()},
+          {"host_stashed_weights", memory.host_stashed_weights()},
+          {"activations", memory.activations()}};
 }
 
 Json CopiesJson(const v1::StageReport& stage) {
