@@ -7,8 +7,8 @@ if(PENSTOCK_CUDA STREQUAL "OFF" OR (PENSTOCK_CUDA STREQUAL "AUTO" AND PENSTOCK_S
   return()
 endif()
 
-# Real code for Ampere (80), Hopper (90) and Blackwell's newest (120); 90's portable code serves what lies
-# between.
+# Real code for Ampere (80), Hopper (90) and Blackwell (120, which runs on 121, the highest number of CUDA
+# 13.0, too); 90's portable code serves what lies between, 120's what will come.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90 120)
 endif()
@@ -22,6 +22,7 @@ if(CMAKE_CUDA_COMPILER)
   if(CUDAToolkit_FOUND)
     find_library(PENSTOCK_CUDNN cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
     find_library(PENSTOCK_CUDNN_GRAPH cudnn_graph HINTS ${CUDAToolkit_LIBRARY_DIR})
+    find_path(PENSTOCK_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})  # not required
   endif()
 endif()
 

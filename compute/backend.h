@@ -8,7 +8,8 @@
 // returns; so whoever drops a tensor after a call need not wait. What brings something to the host waits.
 // An error of the device shows in the next call that returns a status.
 //
-// Thread safety: a back-end and all it makes belong to one thread at a time, except BufferPools.
+// Thread safety: a back-end and all it makes belong to one thread at a time, except BufferPools and what
+// says otherwise.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,13 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "compute/buffer_pool.h"
+#include "compute/device_group.h"
+#include "compute/device_marks.h"
 #include "compute/layer.h"
 #include "compute/optimizer.h"
+#include "compute/rounding.h"
 #include "compute/tensor.h"
+#include "compute/transfers.h"
 #include "model/chain.h"
 
 namespace penstock {
@@ -32,24 +37,30 @@ namespace penstock {
 // stay f32. A device without fast bf16 products computes kBf16 as kF32.
 enum class Precision : uint8_t { kF32, kBf16 };
 
+// How the bf16 mirror of the weights comes from the f32 master weights, which it never changes: to nearest
+// even, or up or down at random so that the mean is exact (compute/rounding.h).
+enum class Rounding : uint8_t { kNearest, kStochastic };
+
+// Where weight versions wait that were replaced and are still to be read.
+enum class StashPlace : uint8_t { kDevice, kHost };
+
 struct BatchShape {
   int64_t batch = 0;  // samples in a microbatch
   int64_t time = 0;   // time steps in a sample
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
 
-// A tensor on its way to the host.
-struct Outgoing {
-  Tensor device;       // kept until the copy is done
-  Tensor host;         // not to be read before FinishToHost
+// A tensor on its way to the device.
+struct Incoming {
+  Tensor host;         // kept until the copy is done
+  Tensor device;       // not to be read before FinishToDevice
   int64_t ticket = 0;  // the back-end's own
 };
 
-class Backend {
+class Backend : public Transfers {
  public:
-  virtual ~Backend() = default;
-
   virtual absl::string_view name() const = 0;  // "cpu (oneDNN 2.6.3, avx512_core_bf16, 1 thread)"
+  virtual int64_t memory_bytes() const = 0;    // that the device has, in use or not
   virtual BufferPool& pool() = 0;
   // Memory that the network reads and writes: pool() where the device computes on it.
   virtual BufferPool& host_pool() = 0;
@@ -64,21 +75,24 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(
       absl::Span<const ParameterSlice> slices) = 0;
 
-  // Tensors of activations and gradients cross between host_pool() and pool() beside the computation. No
-  // copy is made where the two are one.
-  //
-  // Starts a copy of `tensor` as the calls so far leave it. Errors: ResourceExhausted, of the device.
-  virtual absl::StatusOr<Outgoing> StartToHost(const Tensor& tensor) = 0;
-  // Waits for the copy, no longer than ten minutes. Errors: DeadlineExceeded, of the device.
-  virtual absl::StatusOr<Tensor> FinishToHost(Outgoing outgoing) = 0;
-  // The tensor for the device; later calls see it whole. Errors: as StartToHost.
-  virtual absl::StatusOr<Tensor> ToDevice(const Tensor& host) = 0;
+  // As ToDevice, for what is needed later: the copy begins once the calls so far are done, and runs beside
+  // those that follow. Errors: as StartToHost.
+  virtual absl::StatusOr<Incoming> StartToDevice(const Tensor& host) = 0;
+  // The tensor for the device; later calls see it whole. Does not wait. Errors: of the device.
+  virtual absl::StatusOr<Tensor> FinishToDevice(Incoming incoming) = 0;
+
+  // Groups of devices that reduce together; null where there are none. Lives as long as the back-end.
+  virtual DeviceGroups* groups() = 0;
 
   // Single copies in the order of the calls. The host's memory is the caller's again on return.
   virtual void CopyToDevice(void* device, const void* host, int64_t size_bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, int64_t size_bytes) = 0;
+  virtual void CopyOnDevice(void* to, const void* from, int64_t size_bytes) = 0;
   // Rounds to nearest even, as the optimizers do for the mirror of the weights.
   virtual void ConvertToBf16(uint16_t* to, const float* from, int64_t count) = 0;
+  // The same at random; `from` is the parameter's first element.
+  virtual void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
+                             const StochasticRounding& rounding) = 0;
 
   virtual void Fill(float* device, float value, int64_t count) = 0;
   // a[i] = b[i] + a[i] (b first, so that a tied gradient sums the head's use before the embedding's).
@@ -86,13 +100,23 @@ class Backend {
 
   // Waits until all calls so far are done. Errors: the first since the last status, of the device.
   virtual absl::Status Synchronize() = 0;
+
+  // `count` marks, numbered from 0; null where calls return when their work is done, so that the host's
+  // clock tells the device's time. REQUIRES: the back-end outlives them.
+  // Errors: of the device.
+  virtual absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int count) = 0;
 };
 
 // The CPU back-end. `threads`: how many threads its kernels use; results are deterministic for a given
 // number. Errors: InvalidArgument (fewer than 1 thread, more than 1024).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads);
 
+// Whether a device may use algorithms whose results differ in the last bits from run to run, where they are
+// faster (training.deterministic). The CPU has none.
+enum class Repeatability : uint8_t { kBitwise, kFast };
+
 // The CUDA back-end on GPU number `device`. Errors: Unavailable (this build has none, or no such GPU).
-absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device);
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(
+    int device, Repeatability repeatability = Repeatability::kBitwise);
 
 }  // namespace penstock

@@ -13,11 +13,6 @@ namespace {
 
 constexpr int64_t kGranularityBytes = 64;
 
-int64_t RoundUp(int64_t size_bytes) {
-  const int64_t at_least_one = std::max<int64_t>(size_bytes, 1);
-  return (at_least_one + kGranularityBytes - 1) / kGranularityBytes * kGranularityBytes;
-}
-
 }  // namespace
 
 struct Buffer::Block {
@@ -92,8 +87,13 @@ struct BufferPool::State {
 BufferPool::BufferPool(MemorySource& source) : state_(std::make_shared<State>(source)) {}
 BufferPool::~BufferPool() = default;
 
+int64_t BufferPool::BlockBytes(int64_t size_bytes) {
+  const int64_t at_least_one = std::max<int64_t>(size_bytes, 1);
+  return (at_least_one + kGranularityBytes - 1) / kGranularityBytes * kGranularityBytes;
+}
+
 Buffer BufferPool::Acquire(int64_t size_bytes) {
-  const int64_t rounded = RoundUp(size_bytes);
+  const int64_t rounded = BlockBytes(size_bytes);
   Buffer::Block* block = state_->TakeIdle(rounded);
   if (block == nullptr) {
     block = state_->MakeBlock(rounded);

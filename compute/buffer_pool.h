@@ -39,6 +39,9 @@ class BufferPool {
   Buffer Acquire(int64_t size_bytes);
   Tensor AcquireTensor(DType dtype, const Shape& shape);
 
+  // What a block of so many bytes counts.
+  static int64_t BlockBytes(int64_t size_bytes);
+
   struct Stats {
     int64_t allocations = 0;  // blocks taken from the source so far
     int64_t bytes_in_use = 0;

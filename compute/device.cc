@@ -18,9 +18,10 @@ absl::StatusOr<Device> ParseDevice(absl::string_view text) {
       absl::StrCat("device \"", text, "\"; expected auto, cpu, or cuda:N with N from 0"));
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackendOn(const Device& device, int threads) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackendOn(const Device& device, int threads,
+                                                       Repeatability repeatability) {
   if (device.kind == Device::Kind::kCpu) return MakeCpuBackend(threads);
-  absl::StatusOr<std::unique_ptr<Backend>> gpu = MakeCudaBackend(device.index);
+  absl::StatusOr<std::unique_ptr<Backend>> gpu = MakeCudaBackend(device.index, repeatability);
   if (device.kind == Device::Kind::kAuto && absl::IsUnavailable(gpu.status())) {
     return MakeCpuBackend(threads);
   }

@@ -21,6 +21,7 @@ absl::StatusOr<Device> ParseDevice(absl::string_view text);
 
 // `threads`: of the CPU's kernels. Errors: those of MakeCpuBackend and MakeCudaBackend; kAuto passes over a
 // GPU that is Unavailable only.
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackendOn(const Device& device, int threads);
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackendOn(
+    const Device& device, int threads, Repeatability repeatability = Repeatability::kBitwise);
 
 }  // namespace penstock

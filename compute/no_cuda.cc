@@ -4,7 +4,8 @@
 
 namespace penstock {
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int /*device*/) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int /*device*/,
+                                                         Repeatability /*repeatability*/) {
   return absl::UnavailableError(
       "this build of Penstock computes on the CPU only; use the CPU back-end");
 }

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "compute/rounding.h"
 #include "compute/update_constants.h"
 
 namespace penstock {
@@ -40,6 +42,7 @@ struct ParameterSlice {
   int64_t offset = 0;  // floats, a multiple of 16
   int64_t count = 0;
   bool decays = true;
+  uint64_t identity = 0;  // of the parameter's name: names its random numbers, wherever it lies
 };
 
 struct StepArguments {
@@ -51,7 +54,13 @@ struct StepArguments {
   // Multiplied into every gradient first (clipping): by slice.
   absl::Span<const float> gradient_scales;
   double learning_rate = 0.0;
-  int64_t update = 1;  // counts from 1; AdamW's bias correction
+  int64_t update = 1;  // counts from 1; AdamW's bias correction; the version that is written
+  // With a key (compute/rounding.h) the mirror is rounded at random, else to nearest even.
+  std::optional<uint64_t> rounding_key;
+
+  StochasticRounding RoundingOf(const ParameterSlice& slice) const {
+    return {*rounding_key, slice.identity, static_cast<uint32_t>(update)};
+  }
 };
 
 // Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.

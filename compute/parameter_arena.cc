@@ -1,6 +1,9 @@
 #include "compute/parameter_arena.h"
 
+#include <string>
 #include <variant>
+
+#include "base/sha256.h"
 
 namespace penstock {
 namespace {
@@ -9,6 +12,10 @@ constexpr int64_t kAlignmentFloats = 16;
 
 int64_t Padded(int64_t floats) {
   return (floats + kAlignmentFloats - 1) / kAlignmentFloats * kAlignmentFloats;
+}
+
+uint64_t IdentityOf(const std::string& name) {
+  return std::stoull(Sha256Hex("parameter " + name).substr(0, 16), nullptr, 16);
 }
 
 bool IsTiedHead(const LayerSpec& layer) {
@@ -47,7 +54,7 @@ ParameterArena::ParameterArena(absl::Span<const LayerSpec> layers) {
       }
       offsets.push_back(offset);
       if (!(tied_head && aliased)) {
-        slices.push_back({offset, parameter.size(), parameter.decays});
+        slices.push_back({offset, parameter.size(), parameter.decays, IdentityOf(parameter.name)});
       }
     }
   }

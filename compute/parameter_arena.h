@@ -9,6 +9,8 @@
 //    but its gradient has an accumulator of its own behind all weights, so that the sum of the two uses
 //    is the same number as when they are on two stages.
 //
+// A slice's identity is a digest of the parameter's name, so that the two uses of a tied weight share it.
+//
 // A value; immutable after it is built.
 #pragma once
 

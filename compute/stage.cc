@@ -73,6 +73,12 @@ absl::Status Stage::Build() {
     needs_.push_back((*layer)->tape_needs());
     layers_.push_back(*std::move(layer));
   }
+  activation_bytes_ =
+      ActivationBytesOf({.needs = needs_,
+                         .boundary = boundary_shape_.elements() * SizeOf(DType::kF32),
+                         .tokens = token_shape_.elements() * SizeOf(DType::kI32),
+                         .has_embedding = has_embedding_,
+                         .has_head = has_head_});
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
     const absl::Span<const ParameterSlice> of_layer = arena_.slices(layer);
@@ -91,6 +97,7 @@ absl::Status Stage::AllocateArrays() {
   PENSTOCK_ASSIGN_OR_RETURN(
       versions_, WeightVersions::Create(backend_.pool(), arena_.weight_count(), with_mirror,
                                         options_.versions_max));
+  if (stashes_on_host()) versions_.StashOnHost(backend_);
   backend_.Fill(versions_.current().weights(), 0.0f, arena_.weight_count());
   RefreshMirror();
   PENSTOCK_ASSIGN_OR_RETURN(gradients_, Acquire(arena_.gradient_count() * SizeOf(DType::kF32)));
@@ -140,13 +147,14 @@ GradientView Stage::Gradients(int layer) const {
   return {gradients(), arena_.gradient_offsets(layer).data()};
 }
 
-absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number) const {
+absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number) {
   const WeightVersions::Version* version = versions_.Find(number);
   if (version == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrFormat("weight version %d is not live; the current one is %d and %d are live",
                         number, versions_.current().number, versions_.live()));
   }
+  PENSTOCK_RETURN_IF_ERROR(versions_.BringBack(number));
   return version;
 }
 
@@ -242,6 +250,7 @@ absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sam
   }
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
+  slot->version = version;
   Tensor activation = input;
   for (int layer = 0; layer < layer_count(); ++layer) {
     absl::StatusOr<Tensor> output =
@@ -355,7 +364,21 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, int64_t ver
     PENSTOCK_ASSIGN_OR_RETURN(gradient, BackwardLayer(layer, context, *weights, gradient, tape));
   }
   slot->backward_input_done = true;
+  PENSTOCK_RETURN_IF_ERROR(PrepareNextBackward(version));
   return gradient;
+}
+
+absl::Status Stage::PrepareNextBackward(int64_t version) {
+  if (!stashes_on_host()) return absl::OkStatus();
+  const InFlight* next = nullptr;
+  bool read_again = false;
+  for (const InFlight& slot : in_flight_) {
+    if (!slot.used || slot.backward_input_done) continue;
+    read_again |= slot.version == version;
+    if (next == nullptr || slot.microbatch < next->microbatch) next = &slot;
+  }
+  if (!read_again) versions_.Leave(version);
+  return next == nullptr ? absl::OkStatus() : versions_.StartBringingBack(next->version);
 }
 
 absl::Status Stage::BackwardWeight(MicrobatchId microbatch, int64_t /*version*/) {

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "compute/activation_bytes.h"
 #include "compute/backend.h"
 #include "compute/parameter_arena.h"
 #include "compute/weight_versions.h"
@@ -30,6 +31,8 @@ struct StageOptions {
   LayerRange layers;
   BatchShape batch;
   Precision precision = Precision::kF32;
+  Rounding rounding = Rounding::kNearest;
+  StashPlace stash = StashPlace::kDevice;
   OptimizerConfig optimizer;
   uint64_t seed = 0;
   int64_t versions_max = 1;  // live weight versions at the most (the verifier's number)
@@ -144,12 +147,17 @@ class Stage {
   std::vector<std::string> LayerDigests();
 
   struct MemoryStats {
-    int64_t weight_bytes = 0;  // all versions now allocated
+    int64_t version_bytes = 0;  // weights of one version
+    int64_t weight_bytes = 0;   // all versions now allocated on the device
     int64_t versions_allocated = 0;
+    int64_t host_stash_bytes = 0;  // versions that wait on the host
     int64_t gradient_bytes = 0;
     int64_t optimizer_bytes = 0;
   };
   MemoryStats memory() const;
+  // Weight versions on the device at once, if `versions` are live.
+  int64_t DeviceVersions(int64_t versions) const;
+  const ActivationBytes& activation_bytes() const { return activation_bytes_; }
 
   // Logits for the token after time step `position` of each sample: [batch, vocabulary] on the host.
   // Time steps after `position` do not matter. `input` as in Evaluate. REQUIRES: has_head().
@@ -163,6 +171,7 @@ class Stage {
     bool backward_input_done = false;
     MicrobatchId microbatch;
     int64_t first_sample = 0;
+    int64_t version = 0;      // that I will read
     std::vector<Tape> tapes;  // by layer of the stage
   };
 
@@ -170,6 +179,11 @@ class Stage {
   absl::Status Build();
   absl::Status AllocateArrays();
 
+  // With no more versions than the stash leaves on the device there is nothing to put away.
+  bool stashes_on_host() const {
+    return options_.stash == StashPlace::kHost &&
+           options_.versions_max > HostStash::kDeviceVersionsMax;
+  }
   int layer_count() const { return static_cast<int>(specs_.size()); }
   absl::StatusOr<Buffer> Acquire(int64_t size_bytes);
   absl::StatusOr<Tensor> AcquireTensor(const Shape& shape);
@@ -177,11 +191,14 @@ class Stage {
   WeightView Weights(const WeightVersions::Version& version, int layer) const;
   GradientView Gradients(int layer) const;
   float* gradients() const { return static_cast<float*>(gradients_.data()); }
-  absl::StatusOr<const WeightVersions::Version*> LiveVersion(int64_t number) const;
+  absl::StatusOr<const WeightVersions::Version*> LiveVersion(int64_t number);
 
   absl::StatusOr<InFlight*> Begin(MicrobatchId microbatch, int64_t first_sample);
   absl::StatusOr<InFlight*> Find(MicrobatchId microbatch);
   static void Forget(InFlight& slot);
+  // After I of a microbatch that read `version`: the stash may put it away, and bring back what the next
+  // microbatch will read.
+  absl::Status PrepareNextBackward(int64_t version);
   absl::Status CheckTensor(absl::string_view what, const Tensor& tensor, DType dtype,
                            const Shape& shape) const;
   absl::Status CheckInput(const Tensor& input) const;
@@ -217,7 +234,8 @@ class Stage {
   const Shape token_shape_;
   const int64_t vocabulary_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<TapeNeeds> needs_;   // by layer
+  std::vector<TapeNeeds> needs_;  // by layer
+  ActivationBytes activation_bytes_;
   std::vector<int> slice_layers_;  // the layer of each slice
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SliceNorms> norms_;

@@ -70,8 +70,20 @@ void Stage::InitializeWeights() {
 
 void Stage::RefreshMirror() {
   const WeightVersions::Version& version = versions_.current();
-  if (version.mirror() != nullptr) {
+  if (version.mirror() == nullptr) return;
+  if (options_.rounding == Rounding::kNearest) {
     backend_.ConvertToBf16(version.mirror(), version.weights(), arena_.weight_count());
+    return;
+  }
+  // As the step that made this version rounded it.
+  StochasticRounding rounding = {.key = KeyOfRounding(options_.seed),
+                                 .version = static_cast<uint32_t>(version.number)};
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    for (const ParameterSlice& slice : arena_.slices(layer)) {
+      rounding.parameter = slice.identity;
+      backend_.ConvertToBf16(version.mirror() + slice.offset, version.weights() + slice.offset,
+                             slice.count, rounding);
+    }
   }
 }
 
@@ -156,7 +168,10 @@ absl::Status Stage::LoadLayerOptimizerState(int layer, absl::Span<const NamedArr
 }
 
 int64_t Stage::version() const { return versions_.current().number; }
-void Stage::SetVersion(int64_t version) { versions_.Renumber(version); }
+void Stage::SetVersion(int64_t version) {
+  versions_.Renumber(version);
+  if (options_.rounding == Rounding::kStochastic) RefreshMirror();
+}
 
 std::vector<std::string> Stage::LayerDigests() {
   std::vector<std::string> digests;
@@ -168,15 +183,21 @@ std::vector<std::string> Stage::LayerDigests() {
 
 Stage::MemoryStats Stage::memory() const {
   MemoryStats stats;
-  const WeightVersions::Version& version = versions_.current();
+  stats.version_bytes = versions_.version_bytes();
   stats.versions_allocated = versions_.allocated();
-  stats.weight_bytes =
-      stats.versions_allocated * (version.f32.size_bytes() + version.bf16.size_bytes());
+  stats.weight_bytes = versions_.device_bytes();
+  stats.host_stash_bytes = versions_.host_bytes();
   stats.gradient_bytes = gradients_.size_bytes();
   for (const Buffer& state : optimizer_state_) {
     stats.optimizer_bytes += state.size_bytes();
   }
   return stats;
+}
+
+int64_t Stage::DeviceVersions(int64_t versions) const {
+  const bool elsewhere =
+      options_.stash == StashPlace::kHost && &backend_.pool() != &backend_.host_pool();
+  return elsewhere ? std::min(versions, HostStash::kDeviceVersionsMax) : versions;
 }
 
 }  // namespace penstock

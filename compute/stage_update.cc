@@ -56,11 +56,15 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
   arguments.state = optimizer_arrays_;
   arguments.learning_rate = options.learning_rate;
   arguments.update = version;
+  if (options_.rounding == Rounding::kStochastic) {
+    arguments.rounding_key = KeyOfRounding(options_.seed);
+  }
   for (size_t slice = 0; slice < slice_scales_.size(); ++slice) {
     slice_scales_[slice] = options.gradient_scales[slice_layers_[slice]];
   }
   arguments.gradient_scales = slice_scales_;
   PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
+  if (options.keep_replaced) PENSTOCK_RETURN_IF_ERROR(versions_.StartLeaving(version - 1));
   backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
   return absl::OkStatus();
 }

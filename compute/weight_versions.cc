@@ -38,11 +38,12 @@ absl::StatusOr<WeightVersions::Version> WeightVersions::TakeArray() {
     return version;
   }
   Version version;
-  version.f32 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(float)));
+  WeightArrays& arrays = version.arrays;
+  arrays.f32 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(float)));
   if (with_mirror_) {
-    version.bf16 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(uint16_t)));
+    arrays.bf16 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(uint16_t)));
   }
-  if (!version.f32 || (with_mirror_ && !version.bf16)) {
+  if (!arrays.f32 || (with_mirror_ && !arrays.bf16)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "no memory for weight version %d of %d floats; use more stages or fewer versions",
         allocated() + 1, count_));
@@ -57,8 +58,13 @@ absl::StatusOr<WeightVersions::Transition> WeightVersions::Advance(int64_t numbe
     return absl::FailedPreconditionError(absl::StrFormat(
         "step to weight version %d, but the current one is %d", number, current().number));
   }
+  if (host_stash_) {
+    for (Version& version : live_) {
+      PENSTOCK_RETURN_IF_ERROR(host_stash_->FinishLeaving(version.arrays, version.copy));
+    }
+  }
   while (live_.size() > 1 && live_.front().number < oldest_live) {
-    idle_.push_back(std::move(live_.front()));
+    if (!host_stash_) idle_.push_back(std::move(live_.front()));
     live_.erase(live_.begin());
   }
   if (!keep_replaced) {
@@ -74,6 +80,60 @@ absl::StatusOr<WeightVersions::Transition> WeightVersions::Advance(int64_t numbe
   next.number = number;
   live_.push_back(std::move(next));
   return Transition{&live_[live_.size() - 2], &live_.back()};
+}
+
+WeightVersions::Version* WeightVersions::FindStashed(int64_t number) {
+  if (!host_stash_ || number == current().number) return nullptr;
+  for (Version& version : live_) {
+    if (version.number == number) return &version;
+  }
+  return nullptr;
+}
+
+absl::Status WeightVersions::StartLeaving(int64_t number) {
+  Version* version = FindStashed(number);
+  return version == nullptr ? absl::OkStatus()
+                            : host_stash_->StartLeaving(version->arrays, version->copy);
+}
+
+absl::Status WeightVersions::StartBringingBack(int64_t number) {
+  Version* version = FindStashed(number);
+  return version == nullptr ? absl::OkStatus() : host_stash_->StartComing(version->copy);
+}
+
+absl::Status WeightVersions::BringBack(int64_t number) {
+  Version* version = FindStashed(number);
+  if (version == nullptr) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(host_stash_->StartComing(version->copy));
+  return host_stash_->FinishComing(version->arrays, version->copy);
+}
+
+void WeightVersions::Leave(int64_t number) {
+  Version* version = FindStashed(number);
+  if (version != nullptr && version->copy.state == HostCopy::State::kBoth) {
+    HostStash::Leave(version->arrays, version->copy);
+  }
+}
+
+int64_t WeightVersions::version_bytes() const {
+  const WeightArrays& arrays = current().arrays;
+  return arrays.f32.size_bytes() + arrays.bf16.size_bytes();
+}
+
+int64_t WeightVersions::device_bytes() const {
+  int64_t on_device = static_cast<int64_t>(idle_.size());
+  for (const Version& version : live_) {
+    if (version.copy.state != HostCopy::State::kAway) ++on_device;
+  }
+  return on_device * version_bytes();
+}
+
+int64_t WeightVersions::host_bytes() const {
+  int64_t on_host = 0;
+  for (const Version& version : live_) {
+    if (version.copy.state != HostCopy::State::kNone) ++on_host;
+  }
+  return on_host * version_bytes();
 }
 
 void WeightVersions::Renumber(int64_t number) {

@@ -5,15 +5,19 @@
 // readable. Arrays of versions that died are reused, so the number of arrays is the number of versions
 // that were ever live together.
 //
+// With a stash on the host (host_stash.h) replaced versions wait there, and only Read may tell where one is.
+//
 // Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compute/buffer_pool.h"
+#include "compute/host_stash.h"
 
 namespace penstock {
 
@@ -21,43 +25,64 @@ class WeightVersions {
  public:
   struct Version {
     int64_t number = 0;
-    Buffer f32;
-    Buffer bf16;  // mirror of f32, empty unless asked for
+    WeightArrays arrays;  // empty while the version is on the host only
+    HostCopy copy;
 
-    float* weights() const { return static_cast<float*>(f32.data()); }
-    uint16_t* mirror() const { return static_cast<uint16_t*>(bf16.data()); }
+    float* weights() const { return static_cast<float*>(arrays.f32.data()); }
+    uint16_t* mirror() const { return static_cast<uint16_t*>(arrays.bf16.data()); }
   };
 
   WeightVersions() = default;
   // One live version, number 0, uninitialised. Errors: ResourceExhausted.
   static absl::StatusOr<WeightVersions> Create(BufferPool& pool, int64_t count, bool with_mirror,
                                                int64_t versions_max);
+  // From here on replaced versions wait on the host. REQUIRES: `backend` outlives this; live() == 1.
+  void StashOnHost(Backend& backend) { host_stash_.emplace(backend); }
 
   const Version& current() const { return live_.back(); }
   const Version* Find(int64_t number) const;  // null if not live
   int64_t live() const { return static_cast<int64_t>(live_.size()); }
   int64_t allocated() const { return static_cast<int64_t>(live_.size() + idle_.size()); }
+  // Bytes of one version, of all on the device, and of those that wait on the host.
+  int64_t version_bytes() const;
+  int64_t device_bytes() const;
+  int64_t host_bytes() const;
 
   struct Transition {
     const Version* from;  // to be read
     const Version* to;    // to be written; the same array when the replaced version is not kept
   };
   // Makes `number` = current().number + 1 the current version. Versions before `oldest_live` die.
-  // Errors: FailedPrecondition (wrong number, more than versions_max live), ResourceExhausted.
+  // Errors: FailedPrecondition (wrong number, more than versions_max live), ResourceExhausted; of the
+  // stash's copies.
   absl::StatusOr<Transition> Advance(int64_t number, bool keep_replaced, int64_t oldest_live);
+
+  // The stash's part; without one, or for the current version, they do nothing. Errors: of its copies.
+  //
+  // Makes a live version readable by calls to the back-end that follow.
+  absl::Status BringBack(int64_t number);
+  // Begins with that, because the version will be read soon.
+  absl::Status StartBringingBack(int64_t number);
+  // What the step that replaced version `number` has read may go to the host.
+  absl::Status StartLeaving(int64_t number);
+  // The version is not read soon: its place on the device may be given away.
+  void Leave(int64_t number);
 
   // REQUIRES: live() == 1.
   void Renumber(int64_t number);
 
  private:
   absl::StatusOr<Version> TakeArray();
+  // The version if the stash has a say about it, or null.
+  Version* FindStashed(int64_t number);
 
   BufferPool* pool_ = nullptr;
   int64_t count_ = 0;
   bool with_mirror_ = false;
   int64_t versions_max_ = 0;
   std::vector<Version> live_;  // ascending; capacity for versions_max
-  std::vector<Version> idle_;
+  std::vector<Version> idle_;  // none with a stash on the host
+  std::optional<HostStash> host_stash_;
 };
 
 }  // namespace penstock

@@ -161,6 +161,13 @@ absl::Status CheckTraining(const v1::TrainingSpec& training) {
   PENSTOCK_RETURN_IF_ERROR(CheckOptimizer(training.optimizer()));
   PENSTOCK_RETURN_IF_ERROR(CheckRateAndClip(training));
   PENSTOCK_RETURN_IF_ERROR(CheckName("training.precision", training.precision(), {"f32", "bf16"}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckName("training.rounding", training.rounding(), {"nearest", "stochastic"}));
+  if (training.rounding() == "stochastic" && training.precision() != "bf16") {
+    return InvalidKey("training.rounding",
+                      "is \"stochastic\", but training.precision \"f32\" rounds nothing; use bf16");
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckName("training.stash", training.stash(), {"device", "host"}));
   return CheckRange("training.threads", training.threads(), 1, kThreadsMax);
 }
 

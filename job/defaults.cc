@@ -54,7 +54,14 @@ void FillTraining(v1::TrainingSpec& training) {
   if (training.precision().empty()) {
     training.set_precision("f32");
   }
+  if (training.rounding().empty()) {
+    training.set_rounding("nearest");
+  }
+  if (training.stash().empty()) {
+    training.set_stash("device");
+  }
   PENSTOCK_DEFAULT(training, threads, 1);
+  PENSTOCK_DEFAULT(training, deterministic, true);
 }
 
 }  // namespace

@@ -190,6 +190,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.learning_rate = LearningRateOf(training);
   job.clip = ClipOf(training.clip());
   job.precision = training.precision() == "bf16" ? Precision::kBf16 : Precision::kF32;
+  job.rounding = training.rounding() == "stochastic" ? Rounding::kStochastic : Rounding::kNearest;
+  job.stash = training.stash() == "host" ? StashPlace::kHost : StashPlace::kDevice;
+  job.repeatability = training.deterministic() ? Repeatability::kBitwise : Repeatability::kFast;
   job.seed = training.seed();
   job.threads = training.threads();
   job.validation_batches = spec.validation().batches() * job.microbatches;

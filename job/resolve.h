@@ -38,6 +38,9 @@ struct ResolvedJob {
   LearningRate learning_rate;  // by samples
   Clip clip;
   Precision precision = Precision::kF32;
+  Rounding rounding = Rounding::kNearest;
+  StashPlace stash = StashPlace::kDevice;
+  Repeatability repeatability = Repeatability::kBitwise;
   uint64_t seed = 0;
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation

@@ -8,26 +8,37 @@
 // Each lap becomes a span in the timeline and adds to the stage's meter; the laps of an action that are
 // not waiting make its duration. What lies between two actions is nobody's: the overhead.
 //
+// On a device that goes on working when a call returns, laps of Lane::kCompute are the device's time and
+// all come a little later (worker/device_spans.h); elsewhere they are the host's, at once.
+//
 // Thread safety: the executor's thread.
 #pragma once
 
+#include "absl/status/status.h"
 #include "base/clock.h"
-#include "worker/stage_meter.h"
-#include "worker/timeline_recorder.h"
+#include "base/status.h"
+#include "worker/device_spans.h"
+#include "worker/span_sink.h"
 
 namespace penstock {
 
 class ActionTimer {
  public:
-  ActionTimer(Clock& clock, TimelineRecorder& recorder) : clock_(clock), recorder_(recorder) {}
+  // `device`: null where the host's clock tells the device's time.
+  ActionTimer(Clock& clock, TimelineRecorder& recorder, DeviceSpans* device)
+      : clock_(clock), sink_(recorder), device_(device) {}
 
-  // With a null `meter` laps are measured but not kept (validation).
-  void Begin(const Action& action, StageMeter* meter) {
+  // With a null `meter` laps are measured but not kept (validation). Errors: of the device.
+  absl::Status Begin(const Action& action, StageMeter* meter) {
     span_.action = action;
     meter_ = meter;
-    worked_ = false;
-    work_ns_ = 0;
+    if (device_ != nullptr) {
+      if (meter_ != nullptr) PENSTOCK_RETURN_IF_ERROR(device_->Prepare());
+      device_->BeginRange(action);
+      if (ComputesOnDevice()) device_->StartCompute();
+    }
     span_.start_ns = clock_.MonotonicNs();
+    return absl::OkStatus();
   }
 
   // Ends the lap that began with the last one; the next begins.
@@ -35,28 +46,56 @@ class ActionTimer {
     span_.end_ns = clock_.MonotonicNs();
     span_.lane = lane;
     span_.wait = wait;
-    if (lane != Lane::kWait) {
-      worked_ = true;
-      work_ns_ += span_.duration_ns();
-    }
-    if (meter_ != nullptr) {
-      meter_->AddSpan(span_);
-      recorder_.Record(span_);
-    }
+    if (meter_ != nullptr) Keep();
     span_.start_ns = span_.end_ns;
   }
 
-  void End() {
-    if (meter_ != nullptr && worked_) meter_->AddDuration(span_.action.op, work_ns_);
+  // A copy to or from the device is asked for between these two. Without EndCopy it is not counted: one that
+  // first waited for a message or for credit began later.
+  void StartCopy(CopyDirection direction) {
+    if (device_ != nullptr && meter_ != nullptr) device_->StartCopy(direction);
+  }
+  void EndCopy(CopyDirection direction) {
+    if (device_ != nullptr && meter_ != nullptr) device_->EndCopy(direction, *meter_);
   }
 
+  void End() {
+    if (device_ != nullptr) device_->EndRange();
+    if (meter_ == nullptr) return;
+    if (device_ != nullptr) {
+      device_->End(span_.action, *meter_);
+    } else {
+      sink_.End(span_.action.op, *meter_);
+    }
+  }
+
+  // Until the device has done all that was asked of it. Errors: of the device.
+  absl::Status Finish() { return device_ == nullptr ? absl::OkStatus() : device_->Finish(); }
+
  private:
+  bool ComputesOnDevice() const {
+    const Op op = span_.action.op;
+    return device_ != nullptr && meter_ != nullptr &&
+           (op == Op::kForward || op == Op::kBackwardInput || op == Op::kBackwardWeight ||
+            op == Op::kStep);
+  }
+
+  void Keep() {
+    if (device_ == nullptr) {
+      sink_.Add(span_, *meter_);
+    } else if (span_.lane == Lane::kCompute) {
+      device_->EndCompute(span_, *meter_);
+    } else {
+      device_->Add(span_, *meter_);
+      if (ComputesOnDevice()) device_->StartCompute();
+    }
+  }
+
   Clock& clock_;
-  TimelineRecorder& recorder_;
+  SpanSink sink_;
+  DeviceSpans* const device_;
   StageMeter* meter_ = nullptr;
   Span span_;
-  bool worked_ = false;  // whether any lap was not waiting
-  int64_t work_ns_ = 0;
 };
 
 }  // namespace penstock

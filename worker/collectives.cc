@@ -63,7 +63,6 @@ Collectives::Collectives(const CollectiveOptions& options, Backend& backend, Clo
     : options_(options),
       backend_(backend),
       clock_(clock),
-      host_pool_(HostMemory()),
       packed_norms_(options.job.chain.size()) {}
 
 absl::Status Collectives::OpenLinks(Transport& transport) {
@@ -74,17 +73,19 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
     const EdgeId in = {EdgeKind::kCollective, peer.value, options_.worker.value};
-    Link link = {.peer = peer};
+    Link link = {.peer = peer, .out = out};
     PENSTOCK_ASSIGN_OR_RETURN(link.sender,
                               transport.OpenSender(out, kCollectiveCapacity, bytes_max));
     PENSTOCK_ASSIGN_OR_RETURN(
-        link.receiver, transport.OpenReceiver(in, kCollectiveCapacity, bytes_max, host_pool_));
+        link.receiver,
+        transport.OpenReceiver(in, kCollectiveCapacity, bytes_max, backend_.host_pool()));
     links_.push_back(std::move(link));
   }
   return absl::OkStatus();
 }
 
-absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, ActionTimer& timer) {
+absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, Courier& courier,
+                                     ActionTimer& timer) {
   PENSTOCK_CHECK(embedding != nullptr || head != nullptr);
   if (embedding != nullptr && head != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(ReduceLocally(*embedding, *head));
@@ -94,9 +95,9 @@ absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, ActionTimer&
   Stage& own = embedding != nullptr ? *embedding : *head;
   const StageId other(embedding != nullptr ? options_.topology.stages() - 1 : 0);
   Link& link = LinkTo(options_.topology.worker(other));
-  PENSTOCK_RETURN_IF_ERROR(ReduceWithPeer(own, link, timer));
+  PENSTOCK_RETURN_IF_ERROR(ReduceWithPeer(own, link, courier, timer));
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
-    PENSTOCK_RETURN_IF_ERROR(ShareEmbeddingNorm(own, link, timer));
+    PENSTOCK_RETURN_IF_ERROR(ShareEmbeddingNorm(own, link, courier, timer));
   }
   timer.Lap(Lane::kCollective);
   return absl::OkStatus();
@@ -105,13 +106,9 @@ absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, ActionTimer&
 absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
   const Tensor embedding_part = embedding.TiedGradient();
   const Tensor head_part = head.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor host,
-                            AcquireTensor(host_pool_, embedding_part.dtype, embedding_part.shape));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype, embedding_part.shape));
-  backend_.CopyToHost(host.data<void>(), embedding_part.data<void>(), host.size_bytes());
-  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
-  backend_.CopyToDevice(copy.data<void>(), host.data<void>(), copy.size_bytes());
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype,
+                                                             embedding_part.shape));
+  backend_.CopyOnDevice(copy.data<void>(), embedding_part.data<void>(), copy.size_bytes());
   embedding.SetTiedGradient(head_part, embedding_part);
   head.SetTiedGradient(head_part, copy);
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
@@ -122,25 +119,29 @@ absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
   return absl::OkStatus();
 }
 
-// The gradient is copied before it is sent, because it changes while the network may still read it.
-absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, ActionTimer& timer) {
+// The gradient is copied before it is sent, because it changes while the transport may still read it.
+absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, Courier& courier,
+                                         ActionTimer& timer) {
   const Tensor part = own.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor copy, AcquireTensor(host_pool_, part.dtype, part.shape));
-  backend_.CopyToHost(copy.data<void>(), part.data<void>(), copy.size_bytes());
-  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
-  PENSTOCK_RETURN_IF_ERROR(Send(link, copy));
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor received, Receive(link, part.dtype, part.shape, timer));
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor other, AcquireTensor(backend_.pool(), part.dtype, part.shape));
-  backend_.CopyToDevice(other.data<void>(), received.data<void>(), other.size_bytes());
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
+                            AcquireTensor(backend_.pool(), part.dtype, part.shape));
+  backend_.CopyOnDevice(copy.data<void>(), part.data<void>(), copy.size_bytes());
+  const absl::Status sent = courier.Send(*link.sender, link.sent++, copy, Deadline());
+  if (!sent.ok()) return courier.peer_failed() ? Blame(link, sent) : sent;
+  const absl::StatusOr<Tensor> other = Timed(link, timer, [&] {
+    return courier.Receive(*link.receiver, {link.received++, part.dtype, part.shape}, Deadline());
+  });
+  if (!other.ok()) return courier.peer_failed() ? Blame(link, other.status()) : other.status();
   if (own.has_head()) {
-    own.SetTiedGradient(part, other);
+    own.SetTiedGradient(part, *other);
   } else {
-    own.SetTiedGradient(other, part);
+    own.SetTiedGradient(*other, part);
   }
   return absl::OkStatus();
 }
 
-absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, ActionTimer& timer) {
+absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, Courier& courier,
+                                             ActionTimer& timer) {
   if (!own.has_embedding()) {
     return ReceiveDoubles(link, absl::MakeSpan(&embedding_squared_norm_, 1), timer);
   }
@@ -148,16 +149,17 @@ absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, ActionTimer
       absl::MakeSpan(packed_norms_).first(options_.layers.front().count);
   PENSTOCK_RETURN_IF_ERROR(own.LayerSquaredNorms(norms));
   embedding_squared_norm_ = norms.front();
-  return SendDoubles(link, norms.first(1));
+  return SendDoubles(link, norms.first(1), courier);
 }
 
-absl::Status Collectives::CombineNorms(absl::Span<double> norms, ActionTimer& timer) {
+absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courier,
+                                       ActionTimer& timer) {
   const auto packed = [this](WorkerId worker) {
     return absl::MakeSpan(packed_norms_).first(LayersOf(worker));
   };
   CopyNorms(options_.worker, norms, packed(options_.worker), /*pack=*/true);
   for (Link& link : links_) {
-    PENSTOCK_RETURN_IF_ERROR(SendDoubles(link, packed(options_.worker)));
+    PENSTOCK_RETURN_IF_ERROR(SendDoubles(link, packed(options_.worker), courier));
   }
   for (Link& link : links_) {
     PENSTOCK_RETURN_IF_ERROR(ReceiveDoubles(link, packed(link.peer), timer));
@@ -198,38 +200,41 @@ int64_t Collectives::LayersOf(WorkerId worker) const {
   return layers;
 }
 
-absl::Status Collectives::Send(Link& link, const Tensor& tensor) {
-  const absl::Status status =
-      link.sender->Send(link.sent++, tensor, clock_.WallTime() + options_.receive_timeout);
-  if (!status.ok()) failed_peer_ = link.peer;
+absl::Time Collectives::Deadline() const { return clock_.WallTime() + options_.receive_timeout; }
+
+absl::Status Collectives::Blame(const Link& link, const absl::Status& status) {
+  failed_peer_ = link.peer;
   return status;
 }
 
-absl::StatusOr<Tensor> Collectives::Receive(Link& link, DType dtype, const Shape& shape,
-                                            ActionTimer& timer) {
+template <typename Receive>
+absl::StatusOr<Tensor> Collectives::Timed(Link& link, ActionTimer& timer, Receive receive) {
   timer.Lap(Lane::kCollective);
   const bool waits = !link.receiver->Ready();
-  absl::StatusOr<Tensor> tensor = link.receiver->Receive(
-      {link.received++, dtype, shape}, clock_.WallTime() + options_.receive_timeout);
+  absl::StatusOr<Tensor> received = receive();
   if (waits) timer.Lap(Lane::kWait, Wait::kCollective);
-  if (!tensor.ok()) failed_peer_ = link.peer;
-  return tensor;
+  return received;
 }
 
-absl::Status Collectives::SendDoubles(Link& link, absl::Span<const double> values) {
+absl::Status Collectives::SendDoubles(Link& link, absl::Span<const double> values,
+                                      Courier& courier) {
   const auto count = static_cast<int64_t>(values.size());
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
-                            AcquireTensor(host_pool_, DType::kI32, {count * kWordsPerDouble}));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor tensor, AcquireTensor(backend_.host_pool(), DType::kI32,
+                                                               {count * kWordsPerDouble}));
   std::memcpy(tensor.data<void>(), values.data(), count * kDoubleBytes);
-  return Send(link, tensor);
+  const absl::Status sent = courier.SendFromHost(*link.sender, link.sent++, tensor, Deadline());
+  return sent.ok() || !courier.peer_failed() ? sent : Blame(link, sent);
 }
 
 absl::Status Collectives::ReceiveDoubles(Link& link, absl::Span<double> values,
                                          ActionTimer& timer) {
   const auto count = static_cast<int64_t>(values.size());
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
-                            Receive(link, DType::kI32, {count * kWordsPerDouble}, timer));
-  std::memcpy(values.data(), tensor.data<void>(), count * kDoubleBytes);
+  const absl::StatusOr<Tensor> tensor = Timed(link, timer, [&] {
+    return link.receiver->Receive({link.received++, DType::kI32, {count * kWordsPerDouble}},
+                                  Deadline());
+  });
+  if (!tensor.ok()) return Blame(link, tensor.status());
+  std::memcpy(values.data(), tensor->data<void>(), count * kDoubleBytes);
   return absl::OkStatus();
 }
 
@@ -237,6 +242,12 @@ int64_t Collectives::bytes_sent() const {
   int64_t bytes = 0;
   for (const Link& link : links_) bytes += link.sender->bytes_sent();
   return bytes;
+}
+
+std::vector<EdgePath> Collectives::paths() const {
+  std::vector<EdgePath> paths;
+  for (const Link& link : links_) paths.push_back({link.out, link.sender->path()});
+  return paths;
 }
 
 int64_t Collectives::messages_sent() const {

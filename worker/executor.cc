@@ -22,7 +22,8 @@ bool BeginsMicrobatch(Op op) { return op == Op::kRecvActivation || op == Op::kFo
 Executor::Executor(const ExecutorParts& parts)
     : parts_(parts),
       machine_(parts.topology, parts.worker, parts.weight_policy),
-      timer_(parts.clock, parts.recorder),
+      timer_(parts.clock, parts.recorder, parts.device_spans),
+      courier_(parts.backend),
       local_index_(parts.topology.stages(), -1),
       chain_norms_(parts.job.chain.size()),
       tokens_(parts.job.microbatch.batch * parts.job.microbatch.time) {
@@ -54,6 +55,8 @@ absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
     PENSTOCK_RETURN_IF_ERROR(Perform(action));
     cursor.Advance();
   }
+  PENSTOCK_RETURN_IF_ERROR(DrainEdges());
+  PENSTOCK_RETURN_IF_ERROR(timer_.Finish());
   EndWindow();
   return range;
 }
@@ -68,6 +71,7 @@ absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) 
     PENSTOCK_RETURN_IF_ERROR(parts_.gate.cancelled());
     PENSTOCK_RETURN_IF_ERROR(Perform(cursor.Current()));
   }
+  PENSTOCK_RETURN_IF_ERROR(DrainEdges());
   return evaluation_losses_ == 0 ? 0.0
                                  : evaluation_loss_sum_ / static_cast<double>(evaluation_losses_);
 }
@@ -100,7 +104,8 @@ absl::Status Executor::SwapProgram(Program& program, ProgramCursor& cursor,
 
 absl::Status Executor::Perform(const Action& action) {
   PENSTOCK_ASSIGN_OR_RETURN(const Effect effect, machine_.Apply(action));
-  timer_.Begin(action, training_ ? MeteredStage(action).meter.get() : nullptr);
+  PENSTOCK_RETURN_IF_ERROR(
+      timer_.Begin(action, training_ ? MeteredStage(action).meter.get() : nullptr));
   PENSTOCK_RETURN_IF_ERROR(Dispatch(action, effect));
   timer_.End();
   actions_done_.Add(1);
@@ -143,38 +148,43 @@ absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorT
                                StageId sender) {
   const bool waits = !receiver.Ready();
   const Shape shape = Local(action.stage()).stage->boundary_shape();
+  timer_.StartCopy(CopyDirection::kToDevice);
   absl::StatusOr<Tensor> tensor =
-      receiver.Receive({action.microbatch, DType::kF32, shape}, Deadline());
-  if (!tensor.ok()) {
-    failed_peer_ = parts_.topology.worker(sender);
-    return Annotate(tensor.status(), absl::string_view(ToString(action)));
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor on_device, parts_.backend.ToDevice(*tensor));
-  table.Put(action.microbatch, std::move(on_device));
+      courier_.Receive(receiver, {action.microbatch, DType::kF32, shape}, Deadline());
+  if (!tensor.ok()) return EdgeError(action, sender, tensor.status());
+  table.Put(action.microbatch, *std::move(tensor));
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kInput);
   } else {
+    timer_.EndCopy(CopyDirection::kToDevice);
     timer_.Lap(Lane::kReceive);
   }
   return absl::OkStatus();
 }
 
-absl::Status Executor::Send(const Action& action, Sender& sender, OutgoingTable& table,
+absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& table,
                             StageId receiver) {
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
-                            parts_.backend.FinishToHost(table.Take(action.microbatch)));
   const bool waits = !sender.Ready();
-  const absl::Status status = sender.Send(action.microbatch, std::move(tensor), Deadline());
-  if (!status.ok()) {
-    failed_peer_ = parts_.topology.worker(receiver);
-    return Annotate(status, absl::string_view(ToString(action)));
-  }
+  timer_.StartCopy(CopyDirection::kToHost);
+  const absl::Status status =
+      courier_.Send(sender, action.microbatch, table.Take(action.microbatch), Deadline());
+  if (!status.ok()) return EdgeError(action, receiver, status);
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kCredit);
   } else {
+    timer_.EndCopy(CopyDirection::kToHost);
     timer_.Lap(Lane::kSend);
   }
   return absl::OkStatus();
+}
+
+absl::Status Executor::EdgeError(const Action& action, StageId other, const absl::Status& status) {
+  if (courier_.peer_failed()) failed_peer_ = parts_.topology.worker(other);
+  return Annotate(status, absl::string_view(ToString(action)));
+}
+
+absl::Status Executor::DrainEdges() {
+  return Annotate(courier_.Drain(Deadline()), "waiting for the last tensors of a range");
 }
 
 absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effect& effect) {
@@ -206,15 +216,13 @@ absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor o
     next->inputs.Put(microbatch, std::move(output));
     return absl::OkStatus();
   }
-  PENSTOCK_ASSIGN_OR_RETURN(Outgoing outgoing, parts_.backend.StartToHost(output));
   if (!local.stage->has_head()) {
-    local.outputs.Put(microbatch, std::move(outgoing));
-  } else if (training_) {
-    local.losses.Put(microbatch,
-                     std::move(outgoing));  // read after I, when the device is done with it
-  } else {
-    return AddLoss(local, microbatch, std::move(outgoing));
+    local.outputs.Put(microbatch, std::move(output));
+    return absl::OkStatus();
   }
+  PENSTOCK_ASSIGN_OR_RETURN(Outgoing loss, parts_.backend.StartToHost(output));
+  if (!training_) return AddLoss(local, microbatch, std::move(loss));
+  local.losses.Put(microbatch, std::move(loss));  // read after I, when the device is done with it
   return absl::OkStatus();
 }
 
@@ -228,14 +236,11 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   if (LocalStage* previous = FindLocal(StageId(local.id.value - 1))) {
     previous->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.has_embedding()) {
-    PENSTOCK_ASSIGN_OR_RETURN(Outgoing outgoing, parts_.backend.StartToHost(input_gradient));
-    local.input_gradients.Put(microbatch, std::move(outgoing));
-  }
-  if (stage.has_head()) {
-    PENSTOCK_RETURN_IF_ERROR(AddLoss(local, microbatch, local.losses.Take(microbatch)));
+    local.input_gradients.Put(microbatch, std::move(input_gradient));
   }
   timer_.Lap(Lane::kCompute);
-  return absl::OkStatus();
+  return stage.has_head() ? AddLoss(local, microbatch, local.losses.Take(microbatch))
+                          : absl::OkStatus();
 }
 
 absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect) {
@@ -249,7 +254,8 @@ absl::Status Executor::Reduce(const ReduceGroup& group) {
   LocalStage* embedding = FindLocal(group.stages.front());
   LocalStage* head = FindLocal(group.stages.back());
   return parts_.collectives.ReduceTied(embedding == nullptr ? nullptr : embedding->stage.get(),
-                                       head == nullptr ? nullptr : head->stage.get(), timer_);
+                                       head == nullptr ? nullptr : head->stage.get(), courier_,
+                                       timer_);
 }
 
 absl::Status Executor::Norm() {
@@ -258,7 +264,8 @@ absl::Status Executor::Norm() {
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
         absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count)));
   }
-  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), timer_));
+  PENSTOCK_RETURN_IF_ERROR(
+      parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), courier_, timer_));
   // All workers see the same numbers, so all name the same culprit.
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
     const LayerRange layers = parts_.layers[stage];
@@ -282,6 +289,8 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
                                          .oldest_live_version = effect.oldest_live_version}));
   timer_.Lap(Lane::kCompute);
   local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
+  const Stage::MemoryStats memory = local.stage->memory();
+  local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
   if (ends_step && local.stage->has_head()) ReportStep(effect, learning_rate);
   if (ends_step && &local == &parts_.stages.front()) CountStep();

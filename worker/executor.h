@@ -28,6 +28,7 @@
 #include "worker/action_timer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
+#include "worker/courier.h"
 #include "worker/data_source.h"
 #include "worker/hold_gate.h"
 #include "worker/limits.h"
@@ -49,6 +50,7 @@ struct ExecutorParts {
   const DataSource* data;  // null if no stage of this worker reads tokens
   HoldGate& gate;
   TimelineRecorder& recorder;
+  DeviceSpans* device_spans;  // null where the host's clock tells the device's time
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
   // This worker's program over a training range.
@@ -75,6 +77,9 @@ class Executor {
   // The worker at the other end of the message that failed.
   std::optional<WorkerId> failed_peer() const;
 
+  // From any thread: ends waits for the device at the end of a range. The first reason counts.
+  void Cancel(const absl::Status& reason) { courier_.Cancel(reason); }
+
   // From any thread: actions performed; time spent training so far, waits at a held gate left out;
   // blocks taken from the system by training after its second step.
   int64_t actions_done() const { return actions_done_.value(); }
@@ -87,7 +92,9 @@ class Executor {
 
   absl::Status Receive(const Action& action, Receiver& receiver, TensorTable& table,
                        StageId sender);
-  absl::Status Send(const Action& action, Sender& sender, OutgoingTable& table, StageId receiver);
+  absl::Status Send(const Action& action, Sender& sender, TensorTable& table, StageId receiver);
+  // Names the stage at the other end of an edge as what failed, if it was.
+  absl::Status EdgeError(const Action& action, StageId other, const absl::Status& status);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
@@ -100,6 +107,8 @@ class Executor {
   absl::Status SwapProgram(Program& program, ProgramCursor& cursor, MicrobatchRange shorter);
 
   absl::StatusOr<Tensor> ReadTokens(Stage& stage, TokenRole role, int64_t microbatch);
+  // Waits until nothing of the range is under way between device and transport.
+  absl::Status DrainEdges();
   // Hands the output of F on: to the next stage here, to SEND_F, or as a loss to I.
   absl::Status PutOutput(LocalStage& local, int64_t microbatch, Tensor output);
   absl::Status AddLoss(LocalStage& local, int64_t microbatch, Outgoing loss);
@@ -120,6 +129,7 @@ class Executor {
   ExecutorParts parts_;
   Machine machine_;
   ActionTimer timer_;
+  Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
 
   bool training_ = false;

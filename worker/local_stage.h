@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "compute/stage.h"
+#include "compute/transfers.h"
 #include "schedule/microbatch_table.h"
 #include "worker/stage_meter.h"
 #include "worker/transport.h"
@@ -40,6 +41,7 @@ struct LocalStage {
   std::unique_ptr<Stage> stage;
   std::unique_ptr<StageMeter> meter;
   int64_t first_version = 0;  // updates before this run
+  Stage::MemoryStats memory;  // when it was made
 
   // Null where there is no neighbour, or it is on the same worker.
   std::unique_ptr<Receiver> activations_in;
@@ -47,11 +49,11 @@ struct LocalStage {
   std::unique_ptr<Receiver> gradients_in;
   std::unique_ptr<Sender> gradients_out;
 
-  TensorTable inputs;             // until F
-  OutgoingTable outputs;          // from F to SEND_F
-  OutgoingTable losses;           // from F to I, of the head
-  TensorTable output_gradients;   // until I
-  OutgoingTable input_gradients;  // from I to SEND_B
+  TensorTable inputs;            // until F
+  TensorTable outputs;           // from F to SEND_F
+  OutgoingTable losses;          // from F to I, of the head
+  TensorTable output_gradients;  // until I
+  TensorTable input_gradients;   // from I to SEND_B
 
   // Room for one update's clipping, by layer.
   std::vector<double> squared_norms;

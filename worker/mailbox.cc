@@ -13,10 +13,19 @@ Mailbox::Mailbox(int capacity) : capacity_(capacity) {
   ring_.resize(capacity);
 }
 
-absl::Status Mailbox::Push(Message message, absl::Time deadline) {
+absl::Status Mailbox::Reserve(absl::Time deadline) {
+  MutexLock lock(mutex_);
+  if (!CanPush()) PENSTOCK_RETURN_IF_ERROR(WaitForRoom(Monotonic(deadline)));
+  PENSTOCK_RETURN_IF_ERROR(End());
+  ++reserved_;
+  return absl::OkStatus();
+}
+
+absl::Status Mailbox::Push(Message message) {
   {
     MutexLock lock(mutex_);
-    if (!CanPush()) PENSTOCK_RETURN_IF_ERROR(WaitForRoom(Monotonic(deadline)));
+    PENSTOCK_CHECK(reserved_ > 0);
+    --reserved_;
     PENSTOCK_RETURN_IF_ERROR(Append(std::move(message)));
   }
   arrived_.NotifyOne();
@@ -100,11 +109,12 @@ void Mailbox::Cancel(const absl::Status& reason) {
 
 bool Mailbox::CanPop() const { return count_ > 0 || !closed_.ok() || !cancelled_.ok(); }
 
-bool Mailbox::CanPush() const { return count_ < capacity_ || !closed_.ok() || !cancelled_.ok(); }
+bool Mailbox::CanPush() const { return count_ + reserved_ < capacity_ || !End().ok(); }
+
+absl::Status Mailbox::End() const { return cancelled_.ok() ? closed_ : cancelled_; }
 
 absl::Status Mailbox::Append(Message message) {
-  if (!cancelled_.ok()) return cancelled_;
-  if (!closed_.ok()) return closed_;
+  PENSTOCK_RETURN_IF_ERROR(End());
   ring_[(head_ + count_) % capacity_] = std::move(message);
   ++count_;
   return absl::OkStatus();

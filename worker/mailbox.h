@@ -1,7 +1,7 @@
 // Mailbox: the bounded first-in-first-out queue between whoever delivers an edge's messages (a
 // neighbour's executor, or a network thread) and the executor that takes them.
 //
-// A full mailbox is the system's only back-pressure: in one process Push blocks, over a network the
+// A full mailbox is the system's only back-pressure: in one process Reserve blocks, over a network the
 // sender has no credit left. The queue's memory is taken once, so a hand-over allocates nothing.
 //
 // Thread safety: all methods may be called from any thread; the mailbox outlives all calls. Deadlines are
@@ -16,13 +16,15 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "compute/device_share.h"
 #include "compute/tensor.h"
 
 namespace penstock {
 
 struct Message {
   int64_t sequence = 0;
-  Tensor tensor;
+  Tensor tensor;    // of a lent one only type and shape
+  ShareBytes lent;  // its descriptor; empty if it is in host memory
 };
 
 class Mailbox {
@@ -32,9 +34,11 @@ class Mailbox {
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  // Blocks while the mailbox is full.
+  // Takes a place for a message; blocks while the mailbox is full.
   // Errors: DeadlineExceeded, or the reason given to Close or Cancel.
-  absl::Status Push(Message message, absl::Time deadline);
+  absl::Status Reserve(absl::Time deadline);
+  // Fills a place. REQUIRES: a Reserve for each. Errors: the reason given to Close or Cancel.
+  absl::Status Push(Message message);
   // Never blocks. Errors: ResourceExhausted if the mailbox is full (the sender exceeded its credit),
   // or the reason given to Close or Cancel.
   absl::Status TryPush(Message message);
@@ -43,7 +47,7 @@ class Mailbox {
   // Errors: DeadlineExceeded, or the reason given to Cancel, or to Close once the mailbox is empty.
   absl::StatusOr<Message> Pop(absl::Time deadline);
 
-  // Whether Pop, or Push, would return at once.
+  // Whether Pop, or Reserve, would return at once.
   bool Ready() const;
   bool HasRoom() const;
 
@@ -55,10 +59,12 @@ class Mailbox {
  private:
   bool CanPop() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CanPush() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why nothing is accepted any more.
+  absl::Status End() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForRoom(CondVar::Clock::time_point until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForMessage(CondVar::Clock::time_point until)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // REQUIRES: CanPush().
+  // REQUIRES: there is room.
   absl::Status Append(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int capacity_;
@@ -70,6 +76,7 @@ class Mailbox {
   std::vector<Message> ring_ ABSL_GUARDED_BY(mutex_);
   int head_ ABSL_GUARDED_BY(mutex_) = 0;
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
+  int reserved_ ABSL_GUARDED_BY(mutex_) = 0;  // places that are not filled yet
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
 };

@@ -146,11 +146,14 @@ class MemoryTransport : public Transport {
    public:
     explicit EdgeSender(MemoryNetwork::Edge& edge) : edge_(edge) {}
 
-    absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
+    absl::Status Reserve(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
       PENSTOCK_RETURN_IF_ERROR(
           CheckMessageSize(edge_.id, sequence, tensor, edge_.tensor_bytes_max));
-      const absl::Status sent = edge_.mailbox.Push(Message{sequence, tensor}, deadline);
-      if (!sent.ok()) return edge_.Explain(kSendingEnd, sent);
+      return Explained(edge_.mailbox.Reserve(deadline));
+    }
+
+    absl::Status Put(int64_t sequence, const Tensor& tensor) override {
+      PENSTOCK_RETURN_IF_ERROR(Explained(edge_.mailbox.Push({sequence, tensor, {}})));
       bytes_sent_.fetch_add(tensor.size_bytes(), std::memory_order_relaxed);
       messages_sent_.fetch_add(1, std::memory_order_relaxed);
       return absl::OkStatus();
@@ -163,6 +166,10 @@ class MemoryTransport : public Transport {
     }
 
    private:
+    absl::Status Explained(const absl::Status& status) {
+      return status.ok() ? status : edge_.Explain(kSendingEnd, status);
+    }
+
     MemoryNetwork::Edge& edge_;
     std::atomic<int64_t> bytes_sent_ = 0;
     std::atomic<int64_t> messages_sent_ = 0;
@@ -172,8 +179,7 @@ class MemoryTransport : public Transport {
    public:
     EdgeReceiver(MemoryNetwork::Edge& edge, BufferPool& pool) : edge_(edge), pool_(pool) {}
 
-    absl::StatusOr<Tensor> Receive(const TensorExpectation& expected,
-                                   absl::Time deadline) override {
+    absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
       absl::StatusOr<Message> message = edge_.mailbox.Pop(deadline);
       if (!message.ok()) return edge_.Explain(kReceivingEnd, message.status());
       const Tensor& sent = message->tensor;
@@ -181,7 +187,7 @@ class MemoryTransport : public Transport {
           edge_.id, expected, TensorExpectation{message->sequence, sent.dtype, sent.shape}));
       PENSTOCK_ASSIGN_OR_RETURN(Tensor received, AcquireTensor(pool_, sent.dtype, sent.shape));
       std::memcpy(received.data<void>(), sent.data<void>(), sent.size_bytes());
-      return received;
+      return Arrival{.tensor = std::move(received)};
     }
 
     bool Ready() const override { return edge_.mailbox.Ready(); }

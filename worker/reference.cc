@@ -139,6 +139,7 @@ absl::Status Reference::MakeStages(const std::vector<LayerRange>& ranges) {
                       {.layers = ranges[s],
                        .batch = job_.microbatch,
                        .precision = job_.precision,
+                       .rounding = job_.rounding,
                        .optimizer = job_.optimizer,
                        .seed = job_.seed,
                        .versions_max = RuleFor(ranges.size()).VersionsMax(serial.depth),

@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const v1::PrepareRunRequest& r
   PENSTOCK_RETURN_IF_ERROR(may_go_on());
   PENSTOCK_RETURN_IF_ERROR(run->LoadCheckpoint());
   PENSTOCK_RETURN_IF_ERROR(run->OpenEdges());
-  run->MakeExecutor();
+  PENSTOCK_RETURN_IF_ERROR(run->MakeExecutor());
   return run;
 }
 

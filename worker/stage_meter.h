@@ -6,6 +6,7 @@
 // may see the numbers of one moment a little apart.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -36,6 +37,13 @@ class DurationMeter {
   std::vector<Counter> samples_;  // a ring
 };
 
+enum class CopyDirection : uint8_t { kToDevice, kToHost };
+
+struct CopyMeter {
+  Counter count;
+  Counter total_ns;
+};
+
 class StageMeter {
  public:
   explicit StageMeter(int64_t duration_samples_max);
@@ -44,21 +52,40 @@ class StageMeter {
   void AddSpan(const Span& span);
   // How long an action was at work.
   void AddDuration(Op op, int64_t work_ns) { durations_[static_cast<int>(op)].Add(work_ns); }
+  // How long a copy to or from the device took, beside the lanes.
+  void AddCopy(CopyDirection direction, int64_t copy_ns) {
+    CopyMeter& copies = copies_[static_cast<int>(direction)];
+    copies.total_ns.Add(copy_ns);
+    copies.count.Add(1);
+  }
   // What the machine has counted so far.
   void Publish(const StageCounts& counts, int64_t updates);
+  // Weight versions beside the current one now, on the device and on the host; the most is kept.
+  void PublishStash(int64_t device_bytes, int64_t host_bytes) {
+    stash_bytes_.Set(std::max(stash_bytes_.value(), device_bytes));
+    host_stash_bytes_.Set(std::max(host_stash_bytes_.value(), host_bytes));
+  }
 
   int64_t lane_ns(Lane lane) const { return lane_ns_[static_cast<int>(lane)].value(); }
   int64_t waiting_ns(Wait cause) const { return waiting_ns_[static_cast<int>(cause)].value(); }
+  // None where host and device are one.
+  const CopyMeter& copies(CopyDirection direction) const {
+    return copies_[static_cast<int>(direction)];
+  }
   const DurationMeter& durations(Op op) const { return durations_[static_cast<int>(op)]; }
   StageCounts counts() const;
   int64_t updates() const { return updates_.value(); }
+  int64_t stash_bytes() const { return stash_bytes_.value(); }
+  int64_t host_stash_bytes() const { return host_stash_bytes_.value(); }
 
  private:
   std::array<Counter, kLanes> lane_ns_;
   std::array<Counter, kWaits> waiting_ns_;
+  std::array<CopyMeter, 2> copies_;      // by CopyDirection
   std::deque<DurationMeter> durations_;  // by Op
   std::array<Counter, 12> counts_;       // the fields of StageCounts
   Counter updates_;
+  Counter stash_bytes_, host_stash_bytes_;
 };
 
 }  // namespace penstock

@@ -52,13 +52,48 @@ void AddTraffic(const LocalStage& local, const WorkerMeasures& worker, bool firs
                 v1::StageReport& report) {
   int64_t bytes = first_of_worker ? worker.collective_bytes_sent : 0;
   int64_t messages = first_of_worker ? worker.collective_messages_sent : 0;
-  for (const Sender* sender : {local.activations_out.get(), local.gradients_out.get()}) {
+  const auto add_path = [&report](const EdgeId& edge, const std::string& path) {
+    v1::EdgePath& entry = *report.add_edges();
+    entry.set_edge(edge.ToString());
+    entry.set_path(path);
+  };
+  const int32_t stage = local.id.value;
+  const std::pair<EdgeId, const Sender*> senders[] = {
+      {{EdgeKind::kActivation, stage, stage + 1}, local.activations_out.get()},
+      {{EdgeKind::kGradient, stage, stage - 1}, local.gradients_out.get()}};
+  for (const auto& [edge, sender] : senders) {
     if (sender == nullptr) continue;
     bytes += sender->bytes_sent();
     messages += sender->messages_sent();
+    add_path(edge, sender->path());
+  }
+  if (first_of_worker) {
+    for (const EdgePath& path : worker.collective_paths) add_path(path.edge, path.path);
   }
   report.set_bytes_sent(bytes);
   report.set_messages_sent(messages);
+}
+
+void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageReport& report) {
+  report.set_memory_bytes(worker.memory_bytes);
+  report.set_peak_memory_bytes(worker.peak_memory_bytes);
+  report.set_predicted_memory_bytes(worker.predicted_memory_bytes);
+  v1::StageMemory& memory = *report.mutable_memory();
+  memory.set_weights(local.memory.version_bytes);
+  memory.set_gradients(local.memory.gradient_bytes);
+  memory.set_optimizer(local.memory.optimizer_bytes);
+  memory.set_stashed_weights(local.meter->stash_bytes());
+  memory.set_host_stashed_weights(local.meter->host_stash_bytes());
+  memory.set_activations(local.stage->activation_bytes().forward.left);
+}
+
+void AddCopies(const StageMeter& meter, v1::StageReport& report) {
+  const auto fill = [](const CopyMeter& copies, v1::CopyTime& time) {
+    time.set_count(copies.count.value());
+    time.set_seconds(Seconds(copies.total_ns.value()));
+  };
+  fill(meter.copies(CopyDirection::kToDevice), *report.mutable_copies_to_device());
+  fill(meter.copies(CopyDirection::kToHost), *report.mutable_copies_to_host());
 }
 
 }  // namespace
@@ -79,7 +114,8 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   report.set_versions_peak(counts.versions_peak);
   report.set_activations_peak(counts.activations_peak);
   report.set_updates(local.meter->updates());
-  report.set_peak_memory_bytes(worker.peak_memory_bytes);
+  AddMemory(local, worker, report);
+  AddCopies(*local.meter, report);
   report.set_allocations_steady(worker.allocations_steady);
   return report;
 }

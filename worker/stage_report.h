@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "penstock/v1/cluster.pb.h"
 #include "worker/local_stage.h"
@@ -16,10 +17,13 @@ struct WorkerMeasures {
   std::string worker;
   int64_t window_ns = 0;           // training, cuts and validation left out
   int64_t checkpoint_wait_ns = 0;  // for the previous checkpoint, at cuts
+  int64_t memory_bytes = 0;        // in use now
   int64_t peak_memory_bytes = 0;
+  int64_t predicted_memory_bytes = 0;  // what the peak must be
   int64_t allocations_steady = 0;
   int64_t collective_bytes_sent = 0;  // counted with the worker's first stage
   int64_t collective_messages_sent = 0;
+  std::vector<EdgePath> collective_paths;
 };
 
 // Busy is the time in F, I, W and STEP. The rest of the window is idle: its causes, and what remains of

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "job/fingerprint.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
+#include "worker/memory_plan.h"
 #include "worker/stage_report.h"
 #include "worker/text_options.h"
 
@@ -21,6 +23,16 @@ constexpr size_t kErrorBytesMax = 2000;  // of an event's text; it travels on in
 // The largest tensor that crosses a stage boundary.
 int64_t BoundaryBytes(const ResolvedJob& job) {
   return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
+}
+
+// What a REDUCE takes for its time: a copy of this worker's part of the tied gradient, and the other's if
+// that is on another worker.
+int64_t ReduceBytes(const RunPlan& plan) {
+  const Chain& chain = plan.job.chain;
+  if (!chain.tied()) return 0;
+  const Topology& topology = plan.topology();
+  const bool local = topology.worker(StageId(0)) == topology.worker(StageId(topology.stages() - 1));
+  return (local ? 1 : 2) * chain.vocabulary * chain.width * SizeOf(DType::kF32);
 }
 
 v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::string& sha256) {
@@ -63,16 +75,44 @@ absl::Status TrainingRun::MakeStages() {
                                             {.layers = local.layers,
                                              .batch = plan_.job.microbatch,
                                              .precision = plan_.job.precision,
+                                             .rounding = plan_.job.rounding,
+                                             .stash = plan_.job.stash,
                                              .optimizer = plan_.job.optimizer,
                                              .seed = plan_.job.seed,
                                              .versions_max = counts.versions_peak,
                                              .microbatches_in_flight_max =
                                                  std::max<int64_t>(1, counts.activations_peak)}));
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
+    local.memory = local.stage->memory();
     stages_.push_back(std::move(local));
   }
   memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
+  PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
+  std::vector<StageBytes> stages(plan_.layers.size());
+  int64_t bytes = memory_bytes_;
+  for (const LocalStage& local : stages_) {
+    const int64_t versions = plan_.counts[local.id.value].versions_peak;
+    bytes += (local.stage->DeviceVersions(versions) - 1) * local.memory.version_bytes;
+    stages[local.id.value] = {.activations = local.stage->activation_bytes(),
+                              .tied_gradient = ReduceBytes(plan_)};
+  }
+  int64_t activations = 0;
+  int64_t from_step = plan_.first_step;
+  std::set<int64_t> walked;  // ranges of one length differ by a shift only
+  for (const Cut& cut : plan_.cuts) {
+    const MicrobatchRange range = RangeOfSteps(plan_.job, from_step, cut.step);
+    from_step = cut.step;
+    if (!walked.insert(range.count).second) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                              BuildSchedule(*plan_.job.method, plan_.schedule, range));
+    activations =
+        std::max(activations, PeakActivationBytes(schedule.programs[plan_.worker.value], stages));
+  }
+  return bytes + activations;
 }
 
 absl::Status TrainingRun::LoadCheckpoint() {
@@ -105,6 +145,7 @@ absl::Status TrainingRun::OpenEdges() {
         " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
         " for a message; use more training.microbatches or a smaller model.gpt.context"));
   }
+  environment_.transport.UseShare(environment_.backend.share());
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(OpenEdgesOf(local));
   PENSTOCK_ASSIGN_OR_RETURN(
       collectives_,
@@ -147,7 +188,14 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   return absl::OkStatus();
 }
 
-void TrainingRun::MakeExecutor() {
+absl::Status TrainingRun::MakeExecutor() {
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<DeviceMarks> marks,
+                            environment_.backend.MakeMarks(DeviceSpans::kMarks));
+  if (marks != nullptr) {
+    device_spans_ = std::make_unique<DeviceSpans>(
+        environment_.clock, [this] { return environment_.backend.Synchronize(); }, std::move(marks),
+        recorder_);
+  }
   const auto training_program = [this](MicrobatchRange range) -> absl::StatusOr<Program> {
     PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,
                               BuildSchedule(*plan_.job.method, plan_.schedule, range));
@@ -165,10 +213,12 @@ void TrainingRun::MakeExecutor() {
                     .data = data_.get(),
                     .gate = gate_,
                     .recorder = recorder_,
+                    .device_spans = device_spans_.get(),
                     .collectives = *collectives_,
                     .stages = stages_,
                     .training_program = training_program,
                     .on_step = [this](const StepResult& result) { ReportStep(result); }});
+  return absl::OkStatus();
 }
 
 absl::Status TrainingRun::Execute() {
@@ -250,6 +300,7 @@ void TrainingRun::Stop(const std::string& reason) {
   gate_.Cancel(status);
   writer_.Cancel(status);
   environment_.transport.Cancel(status);
+  executor_->Cancel(status);
 }
 
 void TrainingRun::Emit(v1::RunEvent event) {
@@ -337,14 +388,17 @@ void TrainingRun::FillReports(google::protobuf::RepeatedPtrField<v1::StageReport
 }
 
 std::vector<v1::StageReport> TrainingRun::Reports() const {
-  const WorkerMeasures measures = {
-      .worker = plan_.workers[plan_.worker.value],
-      .window_ns = executor_->window_ns(),
-      .checkpoint_wait_ns = checkpoint_wait_ns_.value(),
-      .peak_memory_bytes = environment_.backend.pool().stats().bytes_peak,
-      .allocations_steady = executor_->allocations_steady(),
-      .collective_bytes_sent = collectives_->bytes_sent(),
-      .collective_messages_sent = collectives_->messages_sent()};
+  const BufferPool::Stats pool = environment_.backend.pool().stats();
+  const WorkerMeasures measures = {.worker = plan_.workers[plan_.worker.value],
+                                   .window_ns = executor_->window_ns(),
+                                   .checkpoint_wait_ns = checkpoint_wait_ns_.value(),
+                                   .memory_bytes = pool.bytes_in_use,
+                                   .peak_memory_bytes = pool.bytes_peak,
+                                   .predicted_memory_bytes = predicted_memory_bytes_,
+                                   .allocations_steady = executor_->allocations_steady(),
+                                   .collective_bytes_sent = collectives_->bytes_sent(),
+                                   .collective_messages_sent = collectives_->messages_sent(),
+                                   .collective_paths = collectives_->paths()};
   std::vector<v1::StageReport> reports;
   for (const LocalStage& local : stages_) {
     reports.push_back(MakeStageReport(local, measures, &local == &stages_.front()));

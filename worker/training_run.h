@@ -16,6 +16,7 @@
 #include "worker/collectives.h"
 #include "worker/counter.h"
 #include "worker/data_source.h"
+#include "worker/device_spans.h"
 #include "worker/executor.h"
 #include "worker/hold_gate.h"
 #include "worker/local_stage.h"
@@ -34,7 +35,7 @@ class TrainingRun : public Run {
   absl::Status MakeStages();
   absl::Status LoadCheckpoint();
   absl::Status OpenEdges();
-  void MakeExecutor();
+  absl::Status MakeExecutor();
 
   absl::Status Execute() override;
   absl::StatusOr<int64_t> Hold() override { return gate_.Hold(); }
@@ -56,6 +57,8 @@ class TrainingRun : public Run {
   absl::Status SaveCheckpoint(int64_t step);
   absl::Status WaitForCheckpoint();
   absl::Status OpenEdgesOf(LocalStage& local);
+  // The most memory that training will need. REQUIRES: the stages are made.
+  absl::StatusOr<int64_t> PredictMemory() const;
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
 
   // Hands an event out, unless the last one was.
@@ -72,6 +75,8 @@ class TrainingRun : public Run {
   const RunEnvironment environment_;
   HoldGate gate_;
   TimelineRecorder recorder_;
+  std::unique_ptr<DeviceSpans>
+      device_spans_;  // null where the host's clock tells the device's time
   std::unique_ptr<DataSource> data_;
   std::vector<LocalStage> stages_;
   std::unique_ptr<Collectives> collectives_;
@@ -81,7 +86,8 @@ class TrainingRun : public Run {
   bool events_ended_ ABSL_GUARDED_BY(events_mutex_) = false;
   CheckpointWriter writer_;
   Counter checkpoint_wait_ns_;
-  int64_t memory_bytes_ = 0;
+  int64_t memory_bytes_ = 0;                    // in use once the stages are made
+  int64_t predicted_memory_bytes_ = 0;          // at most, while training
   int64_t saved_step_ = -1;                     // of the last checkpoint begun in this run
   std::vector<v1::LayerDigest> final_digests_;  // of a run that went to its end
   std::atomic<bool> stopped_ = false;

@@ -1,6 +1,7 @@
 #include "worker/transport.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace penstock {
 
@@ -50,6 +51,24 @@ absl::Status CheckExpectation(const EdgeId& edge, const TensorExpectation& expec
   return absl::FailedPreconditionError(absl::StrCat("edge ", edge.ToString(), ": expected ",
                                                     expected.ToString(), ", got ", got.ToString(),
                                                     "; the sender follows another plan"));
+}
+
+absl::Status Sender::Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) {
+  PENSTOCK_RETURN_IF_ERROR(Reserve(sequence, tensor, deadline));
+  return Put(sequence, tensor);
+}
+
+absl::Status Sender::Lend(int64_t sequence, const Tensor& /*tensor*/) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("message ", sequence, ": this edge does not lend"));
+}
+
+absl::StatusOr<Tensor> Receiver::Receive(const TensorExpectation& expected, absl::Time deadline) {
+  PENSTOCK_ASSIGN_OR_RETURN(Arrival arrival, Take(expected, deadline));
+  if (!arrival.fetched) return std::move(arrival.tensor);
+  return absl::FailedPreconditionError(
+      absl::StrCat(expected.ToString(),
+                   ": expected in host memory, got it lent; the sender follows another plan"));
 }
 
 std::string TensorExpectation::ToString() const {

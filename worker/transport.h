@@ -5,10 +5,14 @@
 // window of `capacity` messages: Send blocks while as many are sent and not yet received by the
 // other executor. That is the system's only back-pressure.
 //
+// Tensors travel in host memory, or, between processes that can, as the lent memory of a device
+// (compute/device_share.h). Then the message is received when the receiver's device has its own copy.
+//
 // Implementations: memory_transport.h (threads of one process, for tests) and
 // services/transport/ (gRPC). tests/worker/transport_suite.h holds what all must do.
 //
-// Thread safety: Send and Receive are called by the executor's thread; everything else by any.
+// Thread safety: Open*, Reserve, Send, Take and Receive are called by the executor's thread, and ends are
+// destroyed on it; everything else by any.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +25,7 @@
 #include "base/ids.h"
 #include "compute/buffer_pool.h"
 #include "compute/tensor.h"
+#include "compute/transfers.h"
 
 namespace penstock {
 
@@ -61,23 +66,55 @@ absl::Status CheckMessageSize(const EdgeId& edge, int64_t sequence, const Tensor
 absl::Status CheckExpectation(const EdgeId& edge, const TensorExpectation& expected,
                               const TensorExpectation& got);
 
+// How the tensors of an edge travel, for people: what is not lent travels in host memory.
+inline constexpr char kHostPath[] = "host";
+struct EdgePath {
+  EdgeId edge;
+  std::string path;  // "host", "cuda-ipc", "peer"
+};
+
 // The sending end of an edge.
 class Sender {
  public:
   virtual ~Sender() = default;
 
-  // Hands `tensor` over; its memory is read until the transport drops its reference, so the caller
-  // must not write to it any more. Blocks while the window is full.
+  // Takes a place in the window for message `sequence`, which will be of this tensor's size. Blocks
+  // while the window is full.
   // Errors: DeadlineExceeded (no credit until `deadline`), Aborted (the peer ended the run),
   // Unavailable (the peer is gone; names it), InvalidArgument (empty, or larger than the edge
   // allows), or the reason given to Cancel.
-  virtual absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) = 0;
+  virtual absl::Status Reserve(int64_t sequence, const Tensor& tensor, absl::Time deadline) = 0;
 
-  // Whether the window has room (then Send does not block).
+  // Fills the place reserved with a tensor in host memory; does not block. The memory is read until
+  // the transport drops its reference, so the caller must not write to it any more.
+  // REQUIRES: one Reserve for each Put or Lend, with the same sequence, in the same order.
+  // Errors: as Reserve, but no deadline.
+  virtual absl::Status Put(int64_t sequence, const Tensor& tensor) = 0;
+
+  // Fills the place with a tensor of the device, which the peer fetches from there. As with Put, the
+  // memory must not change until the transport drops its reference.
+  // REQUIRES: lends(). Errors: as Put, and those of Lender.
+  virtual absl::Status Lend(int64_t sequence, const Tensor& tensor);
+  // Whether Lend may be used; final once a Reserve has returned OK.
+  virtual bool lends() const { return false; }
+  // "host", "cuda-ipc", "peer"; final as lends().
+  virtual std::string path() const { return kHostPath; }
+
+  // Reserve and Put.
+  absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline);
+
+  // Whether the window has room (then Reserve does not block).
   virtual bool Ready() const = 0;
 
   virtual int64_t bytes_sent() const = 0;
   virtual int64_t messages_sent() const = 0;
+};
+
+// A message as it was received.
+struct Arrival {
+  Tensor tensor;  // contiguous; in host memory, of the pool the edge was opened with, or fetched
+  bool fetched = false;        // to the device
+  int64_t ticket = kNoTicket;  // of the copy, if fetched
 };
 
 // The receiving end of an edge.
@@ -85,14 +122,19 @@ class Receiver {
  public:
   virtual ~Receiver() = default;
 
-  // The next message, in memory from the pool the edge was opened with, contiguous and its checksum
-  // verified. Receiving gives the sender one credit back.
-  // Errors: as Send; FailedPrecondition if the message is not what is expected (the sender follows
-  // another plan; says both); DataLoss if its checksum was wrong.
-  virtual absl::StatusOr<Tensor> Receive(const TensorExpectation& expected,
-                                         absl::Time deadline) = 0;
+  // The next message, its checksum verified. Taking one in host memory gives the sender one credit
+  // back; for a fetched one Release must follow, when the device has done its ticket.
+  // Errors: as Reserve; FailedPrecondition if the message is not what is expected (the sender follows
+  // another plan; says both); DataLoss if its checksum was wrong; those of Borrower.
+  virtual absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) = 0;
 
-  // Whether a message waits (then Receive does not block).
+  // The sender may have the memory of the first fetched message back that was not released yet.
+  virtual void Release() {}
+
+  // Take, where nothing may be lent. Errors also: FailedPrecondition if it was.
+  absl::StatusOr<Tensor> Receive(const TensorExpectation& expected, absl::Time deadline);
+
+  // Whether a message waits (then Take does not block).
   virtual bool Ready() const = 0;
 };
 
@@ -100,6 +142,10 @@ class Receiver {
 class Transport {
  public:
   virtual ~Transport() = default;
+
+  // Edges that are opened from now on may carry tensors of this device directly; null: they may not.
+  // REQUIRES: what it is of outlives the ends of these edges.
+  virtual void UseShare(DeviceShare* /*share*/) {}
 
   // `capacity`: messages in flight, at least 1. `tensor_bytes_max`: the largest message allowed.
   // Does not wait for the other end; the first Send or Receive does.

@@ -17,6 +17,7 @@ class CpuAdamW : public Optimizer {
     const AdamWConstants decaying = ConstantsOf(config_, a.learning_rate, a.update);
     AdamWConstants other = decaying;
     other.keep = 1.0f;
+    Bf16* const mirror = a.rounding_key ? nullptr : a.next_bf16;
     for (size_t s = 0; s < slices_.size(); ++s) {
       const ParameterSlice& slice = slices_[s];
       const AdamWConstants& k = slice.decays ? decaying : other;
@@ -24,8 +25,9 @@ class CpuAdamW : public Optimizer {
         const int64_t at = slice.offset + first;
         cpu_.kernels.adamw(k, a.gradient_scales[s], count, a.weights + at, a.gradients + at,
                            a.state[0] + at, a.state[1] + at, a.next_weights + at,
-                           a.next_bf16 == nullptr ? nullptr : a.next_bf16 + at);
+                           mirror == nullptr ? nullptr : mirror + at);
       });
+      RoundMirror(cpu_, a, slice);
     }
     return absl::OkStatus();
   }

@@ -1,4 +1,6 @@
 // The CPU back-end: the parts of this folder put together.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -21,6 +23,9 @@ class CpuBackend : public Backend {
   explicit CpuBackend(int threads) : cpu_(threads), pool_(HostMemory()), name_(Describe(cpu_)) {}
 
   absl::string_view name() const override { return name_; }
+  int64_t memory_bytes() const override {
+    return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
+  }
   BufferPool& pool() override { return pool_; }
   BufferPool& host_pool() override { return pool_; }
 
@@ -46,10 +51,20 @@ class CpuBackend : public Backend {
   absl::StatusOr<Outgoing> StartToHost(const Tensor& tensor) override {
     return Outgoing{.host = tensor};
   }
+  absl::StatusOr<bool> Poll(int64_t /*ticket*/) override { return true; }
   absl::StatusOr<Tensor> FinishToHost(Outgoing outgoing) override {
     return std::move(outgoing.host);
   }
   absl::StatusOr<Tensor> ToDevice(const Tensor& host) override { return host; }
+  absl::StatusOr<Incoming> StartToDevice(const Tensor& host) override {
+    return Incoming{.device = host};
+  }
+  absl::StatusOr<Tensor> FinishToDevice(Incoming incoming) override {
+    return std::move(incoming.device);
+  }
+
+  DeviceShare* share() override { return nullptr; }
+  DeviceGroups* groups() override { return nullptr; }
 
   void CopyToDevice(void* device, const void* host, int64_t size_bytes) override {
     std::memcpy(device, host, size_bytes);
@@ -57,11 +72,18 @@ class CpuBackend : public Backend {
   void CopyToHost(void* host, const void* device, int64_t size_bytes) override {
     std::memcpy(host, device, size_bytes);
   }
+  void CopyOnDevice(void* to, const void* from, int64_t size_bytes) override {
+    std::memcpy(to, from, size_bytes);
+  }
 
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
     ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
       cpu_.kernels.to_bf16(size, from + first, to + first);
     });
+  }
+  void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
+                     const StochasticRounding& rounding) override {
+    RoundParameter(cpu_, rounding, count, from, to);
   }
   void Fill(float* device, float value, int64_t count) override {
     ForFlat(cpu_, count,
@@ -74,6 +96,7 @@ class CpuBackend : public Backend {
   }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }  // kernels return when done
+  absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int /*count*/) override { return nullptr; }
 
  private:
   struct Maker {

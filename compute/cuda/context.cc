@@ -40,7 +40,8 @@ absl::Status Scratch::Reserve(int64_t size_bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int device) {
+absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int device,
+                                                                 Repeatability repeatability) {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
     return absl::UnavailableError(ToStatus(error, "looking for GPUs").message());
@@ -49,13 +50,14 @@ absl::StatusOr<std::unique_ptr<CudaContext>> CudaContext::Create(int device) {
     return absl::UnavailableError(
         absl::StrFormat("there is no GPU %d; this machine has %d, numbered from 0", device, count));
   }
-  std::unique_ptr<CudaContext> context(new CudaContext(device));
+  std::unique_ptr<CudaContext> context(new CudaContext(device, repeatability));
   PENSTOCK_RETURN_IF_ERROR(Annotate(context->Start(), absl::StrCat("starting GPU ", device)));
   return context;
 }
 
-CudaContext::CudaContext(int device)
+CudaContext::CudaContext(int device, Repeatability repeatability)
     : device_(device),
+      repeatability_(repeatability),
       pool_(DeviceMemory(device)),
       host_pool_(PinnedMemory(device)),
       layer_scratch_(pool_) {}
@@ -104,7 +106,7 @@ absl::StatusOr<const Sdpa*> CudaContext::SdpaFor(const AttentionShape& shape) {
   for (const KnownSdpa& known : sdpas_) {
     if (Same(known.shape, shape)) return known.sdpa.get();
   }
-  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::Create(dnn_, shape);
+  absl::StatusOr<std::unique_ptr<Sdpa>> sdpa = Sdpa::Create(dnn_, shape, repeatability_);
   if (absl::IsUnimplemented(sdpa.status())) sdpa = nullptr;
   PENSTOCK_RETURN_IF_ERROR(sdpa.status());
   sdpas_.push_back({shape, *std::move(sdpa)});
@@ -132,7 +134,9 @@ absl::Status CudaContext::WaitForStream(absl::string_view what) const {
 
 absl::Status CudaContext::Check(absl::string_view what) {
   if (!error_.ok()) return std::exchange(error_, absl::OkStatus());
-  return ToStatus(cudaGetLastError(), what);
+  const cudaError_t error = cudaGetLastError();
+  // What asking for an event leaves behind that has not happened yet.
+  return error == cudaErrorNotReady ? absl::OkStatus() : ToStatus(error, what);
 }
 
 void CudaContext::Note(absl::Status status) {

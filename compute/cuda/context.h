@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "compute/backend.h"
 #include "compute/buffer_pool.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/sdpa.h"
@@ -44,12 +45,14 @@ class Scratch {
 class CudaContext {
  public:
   // Errors: Unavailable (no driver, no such device), ResourceExhausted, Internal.
-  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(int device);
+  static absl::StatusOr<std::unique_ptr<CudaContext>> Create(int device,
+                                                             Repeatability repeatability);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
   int device() const { return device_; }
+  Repeatability repeatability() const { return repeatability_; }
   const cudaDeviceProp& properties() const { return properties_; }
   cudaStream_t stream() const { return compute_; }
   cudaStream_t copy_in() const { return copy_in_; }
@@ -82,10 +85,11 @@ class CudaContext {
   // What cuBLASLt's kernels for Hopper want: NVIDIA's documentation recommends 32 MiB.
   static constexpr int64_t kLibraryWorkspaceBytes = int64_t{32} << 20;
 
-  explicit CudaContext(int device);
+  CudaContext(int device, Repeatability repeatability);
   absl::Status Start();
 
   const int device_;
+  const Repeatability repeatability_;
   cudaDeviceProp properties_ = {};
   cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr;
   cudaEvent_t stream_done_ = nullptr;

@@ -23,14 +23,8 @@ absl::StatusOr<cudaEvent_t> Copies::MakeEvent() {
 absl::StatusOr<Outgoing> Copies::StartToHost(const Tensor& tensor) {
   Tensor host = cuda_.host_pool().AcquireTensor(tensor.dtype, tensor.shape);
   if (!host) return absl::ResourceExhaustedError("no page-locked memory for a tensor to be sent");
-  if (free_tickets_.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(const cudaEvent_t made, MakeEvent());
-    free_tickets_.push_back(static_cast<int64_t>(by_ticket_.size()));
-    by_ticket_.push_back(made);
-  }
-  const int64_t ticket = free_tickets_.back();
-  free_tickets_.pop_back();
-  const cudaEvent_t event = by_ticket_[ticket];
+  PENSTOCK_ASSIGN_OR_RETURN(const Tickets::Ticket ticket, tickets_.Take());
+  const cudaEvent_t event = ticket.event;
   // One event serves twice: the wait has taken note of it before it is recorded again.
   PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaEventRecord(event, cuda_.stream()), "recording an event"));
   PENSTOCK_RETURN_IF_ERROR(
@@ -41,13 +35,11 @@ absl::StatusOr<Outgoing> Copies::StartToHost(const Tensor& tensor) {
                "copying a tensor to the host"));
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaEventRecord(event, cuda_.copy_out()), "recording an event"));
-  return Outgoing{.device = tensor, .host = std::move(host), .ticket = ticket};
+  return Outgoing{.device = tensor, .host = std::move(host), .ticket = ticket.number};
 }
 
 absl::StatusOr<Tensor> Copies::FinishToHost(Outgoing outgoing) {
-  const absl::Status done = cuda_.WaitFor(by_ticket_[outgoing.ticket], "a copy to the host");
-  free_tickets_.push_back(outgoing.ticket);
-  PENSTOCK_RETURN_IF_ERROR(done);
+  PENSTOCK_RETURN_IF_ERROR(tickets_.Await(outgoing.ticket, "a copy to the host"));
   return std::move(outgoing.host);
 }
 
@@ -91,19 +83,29 @@ absl::StatusOr<Copies::Landing*> Copies::FreeLanding(int64_t size_bytes) {
   return &landings_.back();
 }
 
-absl::StatusOr<Tensor> Copies::ToDevice(const Tensor& host) {
-  PENSTOCK_ASSIGN_OR_RETURN(Landing * landing, FreeLanding(host.size_bytes()));
-  PENSTOCK_RETURN_IF_ERROR(
-      ToStatus(cudaMemcpyAsync(landing->device.data(), host.data<void>(), host.size_bytes(),
-                               cudaMemcpyHostToDevice, cuda_.copy_in()),
-               "copying a tensor to the device"));
+absl::StatusOr<Copies::Landing*> Copies::Land(const void* from, int64_t size_bytes) {
+  PENSTOCK_ASSIGN_OR_RETURN(Landing * landing, FreeLanding(size_bytes));
+  PENSTOCK_RETURN_IF_ERROR(ToStatus(
+      cudaMemcpyAsync(landing->device.data(), from, size_bytes, cudaMemcpyDefault, cuda_.copy_in()),
+      "copying a tensor to the device"));
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaEventRecord(landing->copied, cuda_.copy_in()), "recording an event"));
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaStreamWaitEvent(cuda_.stream(), landing->copied), "waiting for an event"));
-  landing->host = host;
   landing->release_marked = false;
+  return landing;
+}
+
+absl::StatusOr<Tensor> Copies::ToDevice(const Tensor& host) {
+  PENSTOCK_ASSIGN_OR_RETURN(Landing * landing, Land(host.data<void>(), host.size_bytes()));
+  landing->host = host;
   return Tensor{landing->device, host.dtype, host.shape};
+}
+
+absl::StatusOr<Borrower::Fetched> Copies::Fetch(const void* lent, DType dtype, const Shape& shape) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Landing* landing, Land(lent, shape.elements() * SizeOf(dtype)));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t ticket, tickets_.Record(cuda_.copy_in()));
+  return Borrower::Fetched{.tensor = {landing->device, dtype, shape}, .ticket = ticket};
 }
 
 }  // namespace penstock::cuda

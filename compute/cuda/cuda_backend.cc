@@ -11,9 +11,13 @@
 #include "compute/cuda/context.h"
 #include "compute/cuda/copies.h"
 #include "compute/cuda/error.h"
+#include "compute/cuda/groups.h"
+#include "compute/cuda/ipc.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/layers.h"
+#include "compute/cuda/marks.h"
 #include "compute/cuda/plugin.h"
+#include "compute/cuda/prefetch.h"
 #include "compute/cuda/slices.h"
 
 namespace penstock::cuda {
@@ -22,9 +26,17 @@ namespace {
 class CudaBackend : public Backend {
  public:
   explicit CudaBackend(std::unique_ptr<CudaContext> context)
-      : context_(std::move(context)), copies_(*context_), name_(Describe(*context_)) {}
+      : context_(std::move(context)),
+        copies_(*context_),
+        share_(*context_, copies_),
+        groups_(MakeGroups(*context_)),
+        prefetch_(*context_),
+        name_(Describe(*context_)) {}
 
   absl::string_view name() const override { return name_; }
+  int64_t memory_bytes() const override {
+    return static_cast<int64_t>(context_->properties().totalGlobalMem);
+  }
   BufferPool& pool() override { return context_->pool(); }
   BufferPool& host_pool() override { return context_->host_pool(); }
 
@@ -48,6 +60,15 @@ class CudaBackend : public Backend {
     return copies_.FinishToHost(std::move(outgoing));
   }
   absl::StatusOr<Tensor> ToDevice(const Tensor& host) override { return copies_.ToDevice(host); }
+  absl::StatusOr<bool> Poll(int64_t ticket) override { return copies_.tickets().Poll(ticket); }
+  DeviceShare* share() override { return &share_; }
+  DeviceGroups* groups() override { return groups_.get(); }
+  absl::StatusOr<Incoming> StartToDevice(const Tensor& host) override {
+    return prefetch_.StartToDevice(host);
+  }
+  absl::StatusOr<Tensor> FinishToDevice(Incoming incoming) override {
+    return prefetch_.FinishToDevice(std::move(incoming));
+  }
 
   // From memory that is not page-locked: the driver copies it before the call returns.
   void CopyToDevice(void* device, const void* host, int64_t size_bytes) override {
@@ -59,8 +80,16 @@ class CudaBackend : public Backend {
          "copying to the host");
     context_->Note(context_->WaitForStream("a copy to the host"));
   }
+  void CopyOnDevice(void* to, const void* from, int64_t size_bytes) override {
+    Note(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDeviceToDevice, context_->stream()),
+         "copying on the device");
+  }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
     cuda::ConvertToBf16(context_->stream(), count, from, to);
+  }
+  void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
+                     const StochasticRounding& rounding) override {
+    cuda::RoundToBf16(context_->stream(), count, from, rounding, to);
   }
   void Fill(float* device, float value, int64_t count) override {
     cuda::Fill(context_->stream(), count, value, device);
@@ -72,6 +101,9 @@ class CudaBackend : public Backend {
   absl::Status Synchronize() override {
     context_->Note(context_->WaitForStream("what was queued"));
     return context_->Check("waiting for the GPU");
+  }
+  absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int count) override {
+    return cuda::MakeMarks(*context_, count);
   }
 
  private:
@@ -101,6 +133,9 @@ class CudaBackend : public Backend {
 
   const std::unique_ptr<CudaContext> context_;
   Copies copies_;
+  IpcShare share_;
+  const std::unique_ptr<DeviceGroups> groups_;
+  Prefetch prefetch_;
   const std::string name_;
 };
 
@@ -113,8 +148,9 @@ const char PenstockCudaVersion[] = PENSTOCK_VERSION " " __VERSION__;
 extern "C" __attribute__((visibility("default")))
 penstock::cuda::MakeBackendFunction PenstockMakeCudaBackend;
 
-absl::StatusOr<std::unique_ptr<penstock::Backend>> PenstockMakeCudaBackend(int device) {
+absl::StatusOr<std::unique_ptr<penstock::Backend>> PenstockMakeCudaBackend(
+    int device, penstock::Repeatability repeatability) {
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<penstock::cuda::CudaContext> context,
-                            penstock::cuda::CudaContext::Create(device));
+                            penstock::cuda::CudaContext::Create(device, repeatability));
   return std::make_unique<penstock::cuda::CudaBackend>(std::move(context));
 }

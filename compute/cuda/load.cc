@@ -33,7 +33,7 @@ std::string LoaderError() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device, Repeatability repeatability) {
   // Without a driver the libraries load all the same, and take 200 MB to find out.
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) {
@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(int device) {
         absl::StrCat(path, " is of build ", version == nullptr ? "unknown" : version,
                      ", this program of ", cuda::kVersion, "; install both from one build"));
   }
-  return make(device);
+  return make(device, repeatability);
 }
 
 }  // namespace penstock

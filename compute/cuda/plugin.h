@@ -15,6 +15,7 @@ inline constexpr char kMakeBackendSymbol[] = "PenstockMakeCudaBackend";
 inline constexpr char kVersionSymbol[] = "PenstockCudaVersion";
 inline constexpr char kVersion[] = PENSTOCK_VERSION " " __VERSION__;
 
-using MakeBackendFunction = absl::StatusOr<std::unique_ptr<Backend>>(int device);
+using MakeBackendFunction = absl::StatusOr<std::unique_ptr<Backend>>(int device,
+                                                                     Repeatability repeatability);
 
 }  // namespace penstock::cuda

@@ -89,8 +89,10 @@ absl::Status MatrixProduct::Choose() {
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm"));
   const auto workspace = static_cast<size_t>(context_->library_workspace_bytes());
-  // Not in place: that order of sums is the order in which blocks finish.
-  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  // In place, the order of sums is the order in which blocks finish.
+  const uint32_t reductions = context_->repeatability() == Repeatability::kFast
+                                  ? CUBLASLT_REDUCTION_SCHEME_MASK
+                                  : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const auto alignment = static_cast<uint32_t>(kAlignmentBytes);
   cublasLtMatmulHeuristicResult_t result = {};
   int found = 0;

@@ -142,8 +142,9 @@ int64_t RoundUp(int64_t bytes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::Create(cudnnHandle_t handle,
-                                                   const AttentionShape& shape) {
-  return CreateFor({.handle = handle}, shape);
+                                                   const AttentionShape& shape,
+                                                   Repeatability repeatability) {
+  return CreateFor({.handle = handle, .repeatability = repeatability}, shape);
 }
 
 absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::CreateFor(const PlanTarget& target,

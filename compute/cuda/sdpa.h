@@ -35,7 +35,8 @@ class Sdpa {
   // multiple of 8, or too large; a time of 1; an old GPU): AttentionForward and AttentionBackward
   // of kernels.h compute the same. Else those of cuDNN.
   static absl::StatusOr<std::unique_ptr<Sdpa>> Create(cudnnHandle_t handle,
-                                                      const AttentionShape& shape);
+                                                      const AttentionShape& shape,
+                                                      Repeatability repeatability);
   // For a GPU that may be only described; see PlanTarget.
   static absl::StatusOr<std::unique_ptr<Sdpa>> CreateFor(const PlanTarget& target,
                                                          const AttentionShape& shape);

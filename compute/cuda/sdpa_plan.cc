@@ -59,7 +59,9 @@ absl::Status CheckRepeats(cudnnBackendDescriptor_t configuration) {
 
 absl::StatusOr<Descriptor> MakePlan(const PlanTarget& target,
                                     cudnnBackendDescriptor_t configuration) {
-  PENSTOCK_RETURN_IF_ERROR(CheckRepeats(configuration));
+  if (target.repeatability == Repeatability::kBitwise) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRepeats(configuration));
+  }
   DescriptorWriter writer(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, "making a plan");
   if (target.handle != nullptr) writer.Set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, target.handle);
   if (target.properties != nullptr) {

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "compute/backend.h"
 #include "compute/cuda/sdpa_descriptor.h"
 #include "compute/cuda/sdpa_graph.h"
 
@@ -22,12 +23,13 @@ namespace penstock::cuda {
 struct PlanTarget {
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t properties = nullptr;  // a CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR
+  Repeatability repeatability = Repeatability::kBitwise;
 };
 
 class Plan {
  public:
-  // Takes the first of the engines that cuDNN proposes which accepts the GPU, without those that
-  // cuDNN marks as adding in an order that timing decides. May compile kernels.
+  // Takes the first of the engines that cuDNN proposes which accepts the GPU, for kBitwise without those
+  // that cuDNN marks as adding in an order that timing decides. May compile kernels.
   // Errors: Unimplemented when there is none; those of cuDNN.
   static absl::StatusOr<Plan> Create(const PlanTarget& target, Graph graph);
 

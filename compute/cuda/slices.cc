@@ -81,8 +81,16 @@ class SliceOptimizer : public Optimizer {
         cudaMemcpyAsync(scales_.data(), a.gradient_scales.data(), table_.count() * sizeof(float),
                         cudaMemcpyHostToDevice, cuda_.stream()),
         "uploading the gradients' scales"));
-    return StepArrays{a.weights, a.next_weights, a.next_bf16, a.gradients,
-                      static_cast<const float*>(scales_.data())};
+    StepArrays arrays = {.weights = a.weights,
+                         .next_weights = a.next_weights,
+                         .next_bf16 = a.next_bf16,
+                         .gradients = a.gradients,
+                         .scales = static_cast<const float*>(scales_.data())};
+    arrays.rounds_at_random = a.rounding_key.has_value();
+    if (a.rounding_key) {
+      arrays.rounding = {*a.rounding_key, 0, static_cast<uint32_t>(a.update)};
+    }
+    return arrays;
   }
 
   CudaContext& cuda_;
@@ -143,7 +151,7 @@ absl::StatusOr<SliceTable> SliceTable::Create(CudaContext& context,
   std::vector<SliceBlock> blocks;
   for (size_t s = 0; s < slices.size(); ++s) {
     on_device.push_back({slices[s].offset, slices[s].count, slices[s].decays ? 1 : 0,
-                         static_cast<int32_t>(blocks.size())});
+                         static_cast<int32_t>(blocks.size()), slices[s].identity});
     for (int64_t first = 0; first < slices[s].count; first += kSliceBlock) {
       blocks.push_back({static_cast<int32_t>(s), static_cast<int32_t>(first / kSliceBlock)});
     }

@@ -1,6 +1,7 @@
 #include "services/cli/result_json.h"
 
 #include <string>
+#include <utility>
 
 #include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
@@ -17,6 +18,32 @@ Json StatisticJson(const v1::Statistic& statistic) {
 
 Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
 Json MomentOrNull(int64_t unix_ms) { return unix_ms == 0 ? Json() : Json(unix_ms); }
+
+Json MemoryJson(const v1::StageMemory& memory) {
+  return {{"weights", memory.weights()},
+          {"gradients", memory.gradients()},
+          {"optimizer", memory.optimizer()},
+          {"stashed_weights", memory.stashed_weights()},
+          {"host_stashed_weights", memory.host_stashed_weights()},
+          {"activations", memory.activations()}};
+}
+
+Json CopiesJson(const v1::StageReport& stage) {
+  Json copies = Json::object();
+  for (const auto& [direction, time] : {std::pair("to_device", &stage.copies_to_device()),
+                                        std::pair("to_host", &stage.copies_to_host())}) {
+    copies[direction] = {{"count", time->count()}, {"seconds", time->seconds()}};
+  }
+  return copies;
+}
+
+Json EdgesJson(const v1::StageReport& stage) {
+  Json edges = Json::array();
+  for (const v1::EdgePath& path : stage.edges()) {
+    edges.push_back({{"edge", path.edge()}, {"path", path.path()}});
+  }
+  return edges;
+}
 
 Json StageJson(const v1::StageReport& stage) {
   Json idle_causes = Json::object();
@@ -48,6 +75,11 @@ Json StageJson(const v1::StageReport& stage) {
           {"messages_sent", stage.messages_sent()},
           {"updates", stage.updates()},
           {"allocations_steady", stage.allocations_steady()},
+          {"memory_bytes", stage.memory_bytes()},
+          {"predicted_memory_bytes", stage.predicted_memory_bytes()},
+          {"memory", MemoryJson(stage.memory())},
+          {"copies", CopiesJson(stage)},
+          {"edges", EdgesJson(stage)},
           {"actions", actions}};
 }
 

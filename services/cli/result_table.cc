@@ -37,14 +37,16 @@ std::string StageTable(const v1::JobResult& result) {
                {"VERSIONS", Align::kRight},
                {"ACTIVATIONS", Align::kRight},
                {"SENT", Align::kRight},
-               {"MEMORY", Align::kRight}});
+               {"MEMORY", Align::kRight},
+               {"PREDICTED", Align::kRight}});
   for (const v1::StageReport& stage : result.per_stage()) {
     table.AddRow({absl::StrCat(stage.stage()), stage.worker(),
                   LayersText(stage.first_layer(), stage.layers()),
                   FormatDuration(stage.busy_seconds()), FormatPercent(stage.bubble_ratio()),
                   IdleText(stage), StatisticText(stage.staleness()),
                   absl::StrCat(stage.versions_peak()), absl::StrCat(stage.activations_peak()),
-                  FormatBytes(stage.bytes_sent()), FormatBytes(stage.peak_memory_bytes())});
+                  FormatBytes(stage.bytes_sent()), FormatBytes(stage.peak_memory_bytes()),
+                  FormatBytes(stage.predicted_memory_bytes())});
   }
   return table.Render();
 }

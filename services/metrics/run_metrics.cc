@@ -48,8 +48,20 @@ const StageMetric kStageMetrics[] = {
     {Kind::kGauge, "penstock_stage_activations_peak",
      "Most microbatches whose activations the stage kept at one time.",
      [](const v1::StageReport& s) { return double(s.activations_peak()); }},
-    {Kind::kGauge, "penstock_stage_memory_peak_bytes", "Most memory the stage held at one time.",
+    {Kind::kGauge, "penstock_stage_memory_bytes", "Device memory that the stage's worker uses now.",
+     [](const v1::StageReport& s) { return double(s.memory_bytes()); }},
+    {Kind::kGauge, "penstock_stage_memory_peak_bytes",
+     "Most device memory that the stage's worker used at one time.",
      [](const v1::StageReport& s) { return double(s.peak_memory_bytes()); }},
+    {Kind::kGauge, "penstock_stage_memory_predicted_bytes",
+     "What the peak must be, by the verified schedule.",
+     [](const v1::StageReport& s) { return double(s.predicted_memory_bytes()); }},
+    {Kind::kGauge, "penstock_stage_stashed_weights_bytes",
+     "Most memory that weight versions beside the current one took on the device.",
+     [](const v1::StageReport& s) { return double(s.memory().stashed_weights()); }},
+    {Kind::kGauge, "penstock_stage_host_stashed_weights_bytes",
+     "Most memory that weight versions took which waited on the host.",
+     [](const v1::StageReport& s) { return double(s.memory().host_stashed_weights()); }},
     {Kind::kCounter, "penstock_stage_updates_total", "Updates of the stage's weights.",
      [](const v1::StageReport& s) { return double(s.updates()); }},
 };
@@ -83,6 +95,34 @@ MetricFamily IdleFamily(const RunSnapshot& snapshot) {
   return family;
 }
 
+// By kind of action: how often, or how long. On a GPU F, I, W and STEP are the GPU's time.
+MetricFamily ActionFamily(const RunSnapshot& snapshot, const char* name, const char* help,
+                          double (*value)(const v1::ActionTime&)) {
+  MetricFamily family = {Kind::kCounter, name, help, {}};
+  for (const v1::StageReport& stage : snapshot.stages) {
+    for (const v1::ActionTime& action : stage.actions()) {
+      Labels labels = StageLabels(snapshot, stage);
+      labels.emplace_back("action", action.action());
+      family.samples.push_back({std::move(labels), value(action)});
+    }
+  }
+  return family;
+}
+
+MetricFamily CopyFamily(const RunSnapshot& snapshot, const char* name, const char* help,
+                        double (*value)(const v1::CopyTime&)) {
+  MetricFamily family = {Kind::kCounter, name, help, {}};
+  for (const v1::StageReport& stage : snapshot.stages) {
+    for (const auto& [direction, time] : {std::pair("to_device", &stage.copies_to_device()),
+                                          std::pair("to_host", &stage.copies_to_host())}) {
+      Labels labels = StageLabels(snapshot, stage);
+      labels.emplace_back("direction", direction);
+      family.samples.push_back({std::move(labels), value(*time)});
+    }
+  }
+  return family;
+}
+
 MetricFamily LinkFamily(const RunSnapshot& snapshot, const char* name, const char* help,
                         int64_t LinkCount::*value) {
   MetricFamily family = {Kind::kCounter, name, help, {}};
@@ -93,7 +133,8 @@ MetricFamily LinkFamily(const RunSnapshot& snapshot, const char* name, const cha
                                {"edge", link.kind},
                                {"source", absl::StrCat(link.source)},
                                {"destination", absl::StrCat(link.destination)},
-                               {"direction", link.sent ? "sent" : "received"}},
+                               {"direction", link.sent ? "sent" : "received"},
+                               {"path", link.path}},
                               static_cast<double>(link.*value)});
   }
   return family;
@@ -117,6 +158,20 @@ std::vector<MetricFamily> RunMetrics(const RunSnapshot& snapshot) {
                       {{job, double(snapshot.actions_done)}}});
   for (const StageMetric& metric : kStageMetrics) families.push_back(StageFamily(snapshot, metric));
   families.push_back(IdleFamily(snapshot));
+  families.push_back(ActionFamily(
+      snapshot, "penstock_stage_actions_total", "Actions of the stage, by kind.",
+      [](const v1::ActionTime& action) { return static_cast<double>(action.count()); }));
+  families.push_back(ActionFamily(
+      snapshot, "penstock_stage_action_seconds_total",
+      "Time at work on the stage's actions, by kind: on a GPU the GPU's time of F, I, W and STEP.",
+      [](const v1::ActionTime& action) { return action.seconds(); }));
+  families.push_back(
+      CopyFamily(snapshot, "penstock_stage_copies_total",
+                 "Copies of the stage's tensors between host and device that did not wait first.",
+                 [](const v1::CopyTime& time) { return static_cast<double>(time.count()); }));
+  families.push_back(CopyFamily(snapshot, "penstock_stage_copy_seconds_total",
+                                "Time of these copies, which run beside the computation.",
+                                [](const v1::CopyTime& time) { return time.seconds(); }));
   families.push_back(LinkFamily(snapshot, "penstock_link_bytes_total",
                                 "Tensor bytes that travelled over an edge.", &LinkCount::bytes));
   families.push_back(LinkFamily(snapshot, "penstock_link_messages_total",

@@ -20,6 +20,7 @@ struct LinkCount {
   int32_t destination = 0;
   std::string peer;   // the other worker
   bool sent = false;  // else received
+  std::string path;   // "host", "cuda-ipc", "peer"
   int64_t bytes = 0;
   int64_t messages = 0;
 };

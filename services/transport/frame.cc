@@ -1,5 +1,6 @@
 #include "services/transport/frame.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -19,6 +20,7 @@ static_assert(std::endian::native == std::endian::little,
 constexpr char kMagic[4] = {'P', 'S', 'T', 'K'};
 constexpr int kHeaderCrcOffset = 108;
 constexpr size_t kNameBytesMax = 256;
+constexpr size_t kHelloFixedBytes = 2 * sizeof(uint64_t) + sizeof(uint16_t);
 
 // Offsets of the fields; the table is in the header.
 enum Offset {
@@ -62,6 +64,8 @@ absl::Status Wrong(absl::string_view field, const Expected& expected, const Got&
 bool IsKnown(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kI32;
 }
+
+bool HasTensor(FrameKind kind) { return kind == FrameKind::kChunk || kind == FrameKind::kLent; }
 
 // Is it a frame of ours at all, in this version and undamaged?
 absl::Status CheckEnvelope(const FrameBytes& bytes) {
@@ -124,6 +128,13 @@ absl::Status DecodeTensor(const FrameBytes& bytes, FrameHeader& header) {
     return Wrong("tensor bytes", absl::StrCat(size, " for ", header.shape.ToString()),
                  header.tensor_bytes);
   }
+  if (header.kind == FrameKind::kLent) {
+    if (header.chunk_offset != 0) return Wrong("chunk offset", 0, header.chunk_offset);
+    if (header.payload_bytes >= 1 && header.payload_bytes <= ShareBytes::kMax) {
+      return absl::OkStatus();
+    }
+    return Wrong("descriptor bytes", absl::StrCat("1 to ", ShareBytes::kMax), header.payload_bytes);
+  }
   if (header.payload_bytes < 1 || header.payload_bytes > kChunkBytesMax) {
     return Wrong("chunk bytes", absl::StrCat("1 to ", kChunkBytesMax), header.payload_bytes);
   }
@@ -134,7 +145,7 @@ absl::Status DecodeTensor(const FrameBytes& bytes, FrameHeader& header) {
   return absl::OkStatus();
 }
 
-// What only a chunk has must be zero in other frames.
+// What only a tensor has must be zero in other frames.
 absl::Status CheckNoTensor(const FrameBytes& bytes, const FrameHeader& header) {
   bool zero = Get<uint8_t>(bytes, kDTypeAt) == 0 && Get<uint8_t>(bytes, kRankAt) == 0 &&
               header.sequence == 0 && header.chunk_offset == 0;
@@ -158,7 +169,7 @@ FrameBytes EncodeFrameHeader(const FrameHeader& header) {
   std::memcpy(bytes.data(), kMagic, sizeof(kMagic));
   Put(bytes, kVersionAt, kFrameVersion);
   Put(bytes, kKindAt, header.kind);
-  if (header.kind == FrameKind::kChunk) {
+  if (HasTensor(header.kind)) {
     Put(bytes, kDTypeAt, header.dtype);
     Put(bytes, kRankAt, static_cast<uint8_t>(header.shape.rank));
     for (int i = 0; i < header.shape.rank; ++i) Put(bytes, kDimsAt + 8 * i, header.shape.dims[i]);
@@ -182,7 +193,7 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(const FrameBytes& bytes) {
   PENSTOCK_RETURN_IF_ERROR(CheckEnvelope(bytes));
   FrameHeader header;
   const int kind = Get<uint8_t>(bytes, kKindAt);
-  if (kind < 1 || kind > 5) return Wrong("kind", "1 to 5", kind);
+  if (kind < 1 || kind > 6) return Wrong("kind", "1 to 6", kind);
   header.kind = static_cast<FrameKind>(kind);
   PENSTOCK_RETURN_IF_ERROR(DecodeKey(bytes, header.key));
   header.value = Get<int32_t>(bytes, kValueAt);
@@ -192,8 +203,8 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(const FrameBytes& bytes) {
   header.chunk_offset = Get<int64_t>(bytes, kChunkOffsetAt);
   header.payload_bytes = Get<int32_t>(bytes, kPayloadBytesAt);
   header.payload_crc = Get<uint32_t>(bytes, kPayloadCrcAt);
-  PENSTOCK_RETURN_IF_ERROR(header.kind == FrameKind::kChunk ? DecodeTensor(bytes, header)
-                                                            : CheckNoTensor(bytes, header));
+  PENSTOCK_RETURN_IF_ERROR(HasTensor(header.kind) ? DecodeTensor(bytes, header)
+                                                  : CheckNoTensor(bytes, header));
   return header;
 }
 
@@ -205,23 +216,34 @@ int64_t TensorBytes(DType dtype, const Shape& shape) {
   return size;
 }
 
+// Two incarnations, the length of the name in 16 bits, the name, and what is left is the offer.
 std::string EncodeHello(const Hello& hello) {
-  std::string payload(2 * sizeof(uint64_t), '\0');
+  const std::string name = hello.source_name.substr(0, kNameBytesMax);
+  const auto name_bytes = static_cast<uint16_t>(name.size());
+  std::string payload(kHelloFixedBytes, '\0');
   std::memcpy(payload.data(), &hello.source_incarnation, sizeof(uint64_t));
   std::memcpy(payload.data() + sizeof(uint64_t), &hello.destination_incarnation, sizeof(uint64_t));
-  return payload + hello.source_name.substr(0, kNameBytesMax);
+  std::memcpy(payload.data() + 2 * sizeof(uint64_t), &name_bytes, sizeof(name_bytes));
+  return absl::StrCat(payload, name, hello.offer.view());
 }
 
 absl::StatusOr<Hello> DecodeHello(absl::string_view payload) {
-  constexpr size_t kFixed = 2 * sizeof(uint64_t);
-  if (payload.size() < kFixed || payload.size() > kFixed + kNameBytesMax) {
-    return Wrong("hello", absl::StrCat(kFixed, " to ", kFixed + kNameBytesMax, " bytes"),
-                 payload.size());
+  constexpr size_t kMax = kHelloFixedBytes + kNameBytesMax + ShareBytes::kMax;
+  if (payload.size() < kHelloFixedBytes || payload.size() > kMax) {
+    return Wrong("hello", absl::StrCat(kHelloFixedBytes, " to ", kMax, " bytes"), payload.size());
   }
   Hello hello;
+  uint16_t name_bytes = 0;
   std::memcpy(&hello.source_incarnation, payload.data(), sizeof(uint64_t));
   std::memcpy(&hello.destination_incarnation, payload.data() + sizeof(uint64_t), sizeof(uint64_t));
-  hello.source_name = std::string(payload.substr(kFixed));
+  std::memcpy(&name_bytes, payload.data() + 2 * sizeof(uint64_t), sizeof(name_bytes));
+  payload.remove_prefix(kHelloFixedBytes);
+  if (name_bytes > std::min(payload.size(), kNameBytesMax)) {
+    return Wrong("bytes of the name", absl::StrCat("at most ", kNameBytesMax, ", in the payload"),
+                 name_bytes);
+  }
+  hello.source_name = std::string(payload.substr(0, name_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(hello.offer, ShareBytes::Of(payload.substr(name_bytes)));
   return hello;
 }
 

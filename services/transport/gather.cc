@@ -19,11 +19,12 @@ void DropReference(void* reference) { Buffer::Attach(reference); }
 
 }  // namespace
 
-grpc::ByteBuffer MakeTextFrame(FrameHeader header, const std::string& payload) {
+grpc::ByteBuffer MakeTextFrame(FrameHeader header, absl::string_view payload) {
   header.payload_bytes = static_cast<int32_t>(payload.size());
   header.payload_crc = Crc32c(payload.data(), payload.size());
   const FrameBytes head = EncodeFrameHeader(header);
-  const grpc::Slice slices[] = {grpc::Slice(head.data(), head.size()), grpc::Slice(payload)};
+  const grpc::Slice slices[] = {grpc::Slice(head.data(), head.size()),
+                                grpc::Slice(payload.data(), payload.size())};
   return grpc::ByteBuffer(slices, payload.empty() ? 1 : 2);
 }
 

@@ -6,16 +6,16 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "compute/tensor.h"
 #include "services/transport/frame.h"
 
 namespace penstock {
 
-// A frame whose payload is text. Sets payload_bytes and payload_crc.
-grpc::ByteBuffer MakeTextFrame(FrameHeader header, const std::string& payload);
+// A frame whose payload is short, and copied. Sets payload_bytes and payload_crc.
+grpc::ByteBuffer MakeTextFrame(FrameHeader header, absl::string_view payload);
 
 // The frame of `payload_bytes` of `tensor` from `chunk_offset` on. The payload is not copied: gRPC
 // reads the tensor's memory, whose reference it holds until the bytes are sent. Sets payload_crc.

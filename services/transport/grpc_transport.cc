@@ -15,10 +15,20 @@ class EdgeSender final : public Sender {
   EdgeSender(const EdgeId& edge, int64_t tensor_bytes_max, std::shared_ptr<SendingStream> stream)
       : edge_(edge), tensor_bytes_max_(tensor_bytes_max), stream_(std::move(stream)) {}
 
-  absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
+  absl::Status Reserve(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
     PENSTOCK_RETURN_IF_ERROR(CheckMessageSize(edge_, sequence, tensor, tensor_bytes_max_));
-    return AtEdge(edge_, stream_->Send(sequence, tensor, deadline));
+    return AtEdge(edge_, stream_->Reserve(sequence, deadline));
   }
+  absl::Status Put(int64_t sequence, const Tensor& tensor) override {
+    return AtEdge(edge_, stream_->Put({sequence, tensor, {}}));
+  }
+  absl::Status Lend(int64_t sequence, const Tensor& tensor) override {
+    const absl::StatusOr<ShareBytes> descriptor = stream_->options().lender->Describe(tensor);
+    if (!descriptor.ok()) return AtEdge(edge_, descriptor.status());
+    return AtEdge(edge_, stream_->Put({sequence, tensor, *descriptor}));
+  }
+  bool lends() const override { return stream_->lends(); }
+  std::string path() const override { return stream_->path(); }
   bool Ready() const override { return stream_->Ready(); }
   int64_t bytes_sent() const override { return stream_->bytes_sent(); }
   int64_t messages_sent() const override { return stream_->messages_sent(); }
@@ -32,16 +42,24 @@ class EdgeSender final : public Sender {
 class EdgeReceiver final : public Receiver {
  public:
   explicit EdgeReceiver(std::shared_ptr<InboundEdge> edge) : edge_(std::move(edge)) {}
+  ~EdgeReceiver() override { edge_->StopBorrowing(); }
 
-  absl::StatusOr<Tensor> Receive(const TensorExpectation& expected, absl::Time deadline) override {
+  absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
     const EdgeId& id = edge_->options().key.edge;
     absl::StatusOr<Message> message = edge_->Pop(deadline);
     if (!message.ok()) return AtEdge(id, message.status());
     Tensor& tensor = message->tensor;
     PENSTOCK_RETURN_IF_ERROR(
         CheckExpectation(id, expected, {message->sequence, tensor.dtype, tensor.shape}));
-    return std::move(tensor);
+    if (message->lent.empty()) return Arrival{.tensor = std::move(tensor)};
+    absl::StatusOr<Borrower::Fetched> fetched = edge_->Fetch(*message);
+    if (!fetched.ok()) {
+      return AtEdge(id, Annotate(fetched.status(), absl::string_view(expected.ToString())));
+    }
+    return Arrival{
+        .tensor = std::move(fetched->tensor), .fetched = true, .ticket = fetched->ticket};
   }
+  void Release() override { edge_->Release(); }
   bool Ready() const override { return edge_->mailbox().Ready(); }
 
  private:
@@ -99,19 +117,34 @@ absl::Status GrpcTransport::CheckOpen(const EdgeId& edge, bool sending, int capa
 Hello GrpcTransport::HelloOf(const EdgeId& edge) const {
   const TensorPeer& source = peers_.workers[WorkerAt(edge.kind, edge.source)];
   const TensorPeer& destination = peers_.workers[WorkerAt(edge.kind, edge.destination)];
-  return {source.incarnation, destination.incarnation, source.name};
+  return {source.incarnation, destination.incarnation, source.name, {}};
+}
+
+void GrpcTransport::UseShare(DeviceShare* share) {
+  share_ = share;
+  lender_ = nullptr;
+  if (share == nullptr) return;
+  absl::StatusOr<std::shared_ptr<Lender>> lender = share->MakeLender();
+  if (lender.ok()) {
+    lender_ = *std::move(lender);
+  } else {
+    hub_.ReportNoLending(lender.status());
+  }
 }
 
 absl::StatusOr<std::unique_ptr<Sender>> GrpcTransport::OpenSender(const EdgeId& edge, int capacity,
                                                                   int64_t tensor_bytes_max) {
   PENSTOCK_RETURN_IF_ERROR(CheckOpen(edge, /*sending=*/true, capacity, tensor_bytes_max));
   const TensorPeer& peer = peers_.workers[WorkerAt(edge.kind, edge.destination)];
+  Hello hello = HelloOf(edge);
+  if (lender_ != nullptr) hello.offer = lender_->offer();
   std::shared_ptr<SendingStream> stream = hub_.Connect({.key = KeyOf(edge),
                                                         .capacity = capacity,
                                                         .tensor_bytes_max = tensor_bytes_max,
-                                                        .hello = HelloOf(edge),
+                                                        .hello = std::move(hello),
                                                         .peer = peer.ToString(),
-                                                        .address = peer.address});
+                                                        .address = peer.address,
+                                                        .lender = lender_});
   {
     MutexLock lock(mutex_);
     outbound_.emplace_back(edge, stream);
@@ -132,7 +165,7 @@ absl::StatusOr<std::unique_ptr<Receiver>> GrpcTransport::OpenReceiver(const Edge
                                                        .tensor_bytes_max = tensor_bytes_max,
                                                        .hello = HelloOf(edge),
                                                        .peer = peer.ToString()},
-                                    pool);
+                                    pool, share_);
   {
     MutexLock lock(mutex_);
     inbound_.push_back(inbound);
@@ -155,13 +188,14 @@ std::vector<LinkTraffic> GrpcTransport::Traffic() const {
   std::vector<LinkTraffic> traffic;
   for (const auto& [edge, stream] : outbound_) {
     const std::string& peer = peers_.workers[WorkerAt(edge.kind, edge.destination)].name;
-    traffic.push_back({edge, peer, /*sent=*/true, stream->bytes_sent(), stream->messages_sent()});
+    traffic.push_back(
+        {edge, peer, /*sent=*/true, stream->path(), stream->bytes_sent(), stream->messages_sent()});
   }
   for (const auto& inbound : inbound_) {
     const EdgeId& edge = inbound->options().key.edge;
     const std::string& peer = peers_.workers[WorkerAt(edge.kind, edge.source)].name;
-    traffic.push_back(
-        {edge, peer, /*sent=*/false, inbound->bytes_received(), inbound->messages_received()});
+    traffic.push_back({edge, peer, /*sent=*/false, inbound->path(), inbound->bytes_received(),
+                       inbound->messages_received()});
   }
   return traffic;
 }

@@ -27,6 +27,7 @@ class GrpcTransport final : public Transport {
   absl::StatusOr<std::unique_ptr<Receiver>> OpenReceiver(const EdgeId& edge, int capacity,
                                                          int64_t tensor_bytes_max,
                                                          BufferPool& pool) override;
+  void UseShare(DeviceShare* share) override;
   void Cancel(const absl::Status& reason) override ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What travelled over each open edge so far. Any thread.
@@ -53,6 +54,9 @@ class GrpcTransport final : public Transport {
   TensorHub& hub_;
   const RunPeers peers_;
   const uint64_t job_;
+  // Of the thread that opens edges.
+  DeviceShare* share_ = nullptr;
+  std::shared_ptr<Lender> lender_;
 
   mutable Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,9 @@
 #include "services/transport/inbound_edge.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "services/transport/stream_end.h"
 #include "worker/acquire.h"
 
@@ -22,7 +25,33 @@ absl::StatusOr<Tensor> InboundEdge::Acquire(DType dtype, const Shape& shape) {
   return AcquireTensor(*pool_, dtype, shape);
 }
 
+absl::Status InboundEdge::TryOffer(const ShareBytes& offer) {
+  // Held while it tries, so that the share stays.
+  MutexLock lock(mutex_);
+  if (share_ == nullptr || offer.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<Borrower>> borrower = share_->Borrow(offer);
+  PENSTOCK_RETURN_IF_ERROR(borrower.status());
+  borrower_ = *std::move(borrower);
+  borrows_ = true;
+  path_ = borrower_->path();
+  return absl::OkStatus();
+}
+
+bool InboundEdge::borrows() const {
+  MutexLock lock(mutex_);
+  return borrows_;
+}
+
+std::string InboundEdge::path() const {
+  MutexLock lock(mutex_);
+  return path_;
+}
+
 absl::Status InboundEdge::Deliver(Message message) {
+  if (!message.lent.empty() && !borrows()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message ", message.sequence, " is lent, which was not agreed upon"));
+  }
   bytes_received_.fetch_add(message.tensor.size_bytes(), std::memory_order_relaxed);
   messages_received_.fetch_add(1, std::memory_order_relaxed);
   return mailbox_.TryPush(std::move(message));
@@ -36,25 +65,69 @@ int32_t InboundEdge::TakeCredits() {
 absl::StatusOr<Message> InboundEdge::Pop(absl::Time deadline) {
   absl::StatusOr<Message> message = mailbox_.Pop(deadline);
   if (!message.ok()) return message;
-  std::shared_ptr<StreamEnd> stream;
   {
     MutexLock lock(mutex_);
-    ++credits_owed_;
-    stream = stream_;
+    if (!message->lent.empty()) {
+      ++unreleased_;
+      return message;
+    }
+    ++(unreleased_ > 0 ? credits_behind_ : credits_owed_);
   }
-  if (stream != nullptr) stream->Wake();
+  WakeStream();
   return message;
 }
 
+absl::StatusOr<Borrower::Fetched> InboundEdge::Fetch(const Message& message) {
+  Borrower* borrower = nullptr;
+  {
+    MutexLock lock(mutex_);
+    borrower = borrower_.get();  // which only this thread takes away
+  }
+  return borrower->Fetch(message.lent, message.tensor.dtype, message.tensor.shape);
+}
+
+void InboundEdge::Release() {
+  {
+    MutexLock lock(mutex_);
+    --unreleased_;
+    ++credits_owed_;
+    if (unreleased_ == 0) credits_owed_ += std::exchange(credits_behind_, 0);
+  }
+  WakeStream();
+}
+
+void InboundEdge::StopBorrowing() {
+  std::unique_ptr<Borrower> borrower;
+  {
+    MutexLock lock(mutex_);
+    share_ = nullptr;
+    borrower = std::move(borrower_);
+  }
+  if (borrower == nullptr) return;
+  borrower.reset();  // waits for its copies, so not with the mutex held
+  {
+    MutexLock lock(mutex_);
+    borrows_ = false;
+  }
+  WakeStream();
+}
+
 void InboundEdge::End(const absl::Status& reason) {
-  std::shared_ptr<StreamEnd> stream;
   {
     MutexLock lock(mutex_);
     pool_ = nullptr;
     if (!ended_.has_value()) ended_ = reason;
-    stream = stream_;
   }
   mailbox_.Cancel(reason.ok() ? absl::AbortedError("the edge is closed") : reason);
+  WakeStream();
+}
+
+void InboundEdge::WakeStream() {
+  std::shared_ptr<StreamEnd> stream;
+  {
+    MutexLock lock(mutex_);
+    stream = stream_;
+  }
   if (stream != nullptr) stream->Wake();
 }
 

@@ -1,5 +1,6 @@
 #include "services/transport/message_assembler.h"
 
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,10 +19,7 @@ std::string Describe(const FrameHeader& header) {
 
 absl::StatusOr<std::optional<Message>> MessageAssembler::Take(const FrameHeader& header,
                                                               FrameReader& frame) {
-  if (header.key != key_) {
-    return absl::FailedPreconditionError(absl::StrCat("expected a chunk of ", key_.ToString(),
-                                                      ", got one of ", header.key.ToString()));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckKey(header));
   if (!message_.tensor) {
     PENSTOCK_RETURN_IF_ERROR(CheckFirst(header));
     PENSTOCK_ASSIGN_OR_RETURN(message_.tensor, acquire_(header.dtype, header.shape));
@@ -35,6 +33,26 @@ absl::StatusOr<std::optional<Message>> MessageAssembler::Take(const FrameHeader&
   received_bytes_ += header.payload_bytes;
   if (received_bytes_ < header.tensor_bytes) return std::optional<Message>();
   return std::optional<Message>(std::exchange(message_, Message()));
+}
+
+absl::StatusOr<Message> MessageAssembler::TakeLent(const FrameHeader& header, FrameReader& frame) {
+  PENSTOCK_RETURN_IF_ERROR(CheckKey(header));
+  if (message_.tensor) PENSTOCK_RETURN_IF_ERROR(CheckNext(header));
+  PENSTOCK_RETURN_IF_ERROR(CheckFirst(header));
+  std::array<char, ShareBytes::kMax> descriptor;  // which the header's check keeps within bounds
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(frame.ReadPayload(header, descriptor.data()), Describe(header)));
+  Message message = {.sequence = header.sequence,
+                     .tensor = {.buffer = {}, .dtype = header.dtype, .shape = header.shape}};
+  const auto size = static_cast<size_t>(header.payload_bytes);
+  PENSTOCK_ASSIGN_OR_RETURN(message.lent, ShareBytes::Of({descriptor.data(), size}));
+  return message;
+}
+
+absl::Status MessageAssembler::CheckKey(const FrameHeader& header) const {
+  if (header.key == key_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("expected a tensor of ", key_.ToString(),
+                                                    ", got one of ", header.key.ToString()));
 }
 
 absl::Status MessageAssembler::CheckFirst(const FrameHeader& header) const {
@@ -52,8 +70,9 @@ absl::Status MessageAssembler::CheckFirst(const FrameHeader& header) const {
 
 absl::Status MessageAssembler::CheckNext(const FrameHeader& header) const {
   const Tensor& tensor = message_.tensor;
-  if (header.sequence == message_.sequence && header.dtype == tensor.dtype &&
-      header.shape == tensor.shape && header.chunk_offset == received_bytes_) {
+  if (header.kind == FrameKind::kChunk && header.sequence == message_.sequence &&
+      header.dtype == tensor.dtype && header.shape == tensor.shape &&
+      header.chunk_offset == received_bytes_) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

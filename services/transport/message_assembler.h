@@ -27,8 +27,11 @@ class MessageAssembler {
   // Errors: FailedPrecondition (another job, epoch or edge), InvalidArgument (over the limit, or not
   // the chunk that follows), DataLoss (checksum), or Acquire's.
   absl::StatusOr<std::optional<Message>> Take(const FrameHeader& header, FrameReader& frame);
+  // Takes the frame of a lent tensor; its memory stays where it is. Errors: as Take.
+  absl::StatusOr<Message> TakeLent(const FrameHeader& header, FrameReader& frame);
 
  private:
+  absl::Status CheckKey(const FrameHeader& header) const;
   absl::Status CheckFirst(const FrameHeader& header) const;
   absl::Status CheckNext(const FrameHeader& header) const;
 

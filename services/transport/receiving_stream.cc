@@ -36,6 +36,7 @@ void ReceivingStream::OnWake(bool broken) {
                       ? *ended
                       : absl::AbortedError(absl::StrCat("ended the run: ", ended->message())));
   }
+  if (closed_by_peer_ && (broken || !edge_->borrows())) return Finish(absl::OkStatus());
   WriteCredits();
 }
 
@@ -68,6 +69,8 @@ void ReceivingStream::StartRead() { stream_.Read(&incoming_, Begin(read_tag_)); 
 void ReceivingStream::OnRead(bool ok) {
   if (state_ == State::kFinishing) return;
   if (!ok) {
+    closed_by_peer_ = ended_by_peer_;
+    if (closed_by_peer_ && edge_ != nullptr && edge_->borrows()) return;
     if (ended_by_peer_) return Finish(absl::OkStatus());
     return Reject(absl::UnavailableError(
         "closed the tensor stream in mid-run; its process or the connection is gone"));
@@ -86,6 +89,9 @@ absl::Status ReceivingStream::HandleFrame() {
   if (header.kind == FrameKind::kChunk && state_ == State::kOpen && !ended_by_peer_) {
     return HandleChunk(header, frame);
   }
+  if (header.kind == FrameKind::kLent && state_ == State::kOpen && !ended_by_peer_) {
+    return HandleLent(header, frame);
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("frame: kind ", static_cast<int>(header.kind), " is not expected ",
                    state_ == State::kOpen ? "after the welcome" : "before the welcome"));
@@ -100,6 +106,7 @@ absl::Status ReceivingStream::HandleHello(const FrameHeader& header, FrameReader
   PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, payload.data()));
   PENSTOCK_ASSIGN_OR_RETURN(const Hello hello, DecodeHello(payload));
   key_ = header.key;
+  offer_ = hello.offer;
   state_ = State::kParked;
   PENSTOCK_RETURN_IF_ERROR(directory_.OnHello(header, hello, shared_from_this()));
   Open();
@@ -120,6 +127,7 @@ void ReceivingStream::Open() {
   assembler_.emplace(
       key_, edge_->options().tensor_bytes_max,
       [edge = edge_](DType dtype, const Shape& shape) { return edge->Acquire(dtype, shape); });
+  directory_.OnOpen(*edge_, edge_->TryOffer(offer_));
   WriteCredits();
 }
 
@@ -127,6 +135,11 @@ absl::Status ReceivingStream::HandleChunk(const FrameHeader& header, FrameReader
   PENSTOCK_ASSIGN_OR_RETURN(std::optional<Message> message, assembler_->Take(header, frame));
   if (!message.has_value()) return absl::OkStatus();
   return edge_->Deliver(*std::move(message));
+}
+
+absl::Status ReceivingStream::HandleLent(const FrameHeader& header, FrameReader& frame) {
+  PENSTOCK_ASSIGN_OR_RETURN(Message message, assembler_->TakeLent(header, frame));
+  return edge_->Deliver(std::move(message));
 }
 
 absl::Status ReceivingStream::HandleEnd(const FrameHeader& header, FrameReader& frame) {
@@ -151,9 +164,10 @@ void ReceivingStream::WriteCredits() {
   header.kind = welcomed_ ? FrameKind::kCredit : FrameKind::kWelcome;
   header.key = key_;
   header.value = credits;
+  const bool tells_path = !welcomed_ && edge_->borrows();
   welcomed_ = true;
   writing_ = true;
-  stream_.Write(MakeTextFrame(header, ""), Begin(written_tag_));
+  stream_.Write(MakeTextFrame(header, tells_path ? edge_->path() : ""), Begin(written_tag_));
 }
 
 void ReceivingStream::OnWritten(bool) {

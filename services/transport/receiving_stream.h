@@ -5,6 +5,9 @@
 // different speeds; then chunks come in and credits go out (kOpen). A stream that is not open after
 // kOpenTimeout is ended.
 //
+// The first frame back, the welcome, says whether tensors may be lent, after that was tried. A sender's lent
+// memory must stay until it is closed here, so the stream of a borrower lasts as long as its run.
+//
 // Trusts nothing it reads. A message that breaks a rule ends the stream with an error that names job,
 // epoch and edge, and fails the run's receive with the same.
 #pragma once
@@ -39,6 +42,9 @@ class StreamDirectory {
                                const std::shared_ptr<ReceivingStream>& stream) = 0;
   // The stream ended before it was attached.
   virtual void OnLeft(ReceivingStream* stream) = 0;
+  // The run's edge and the stream found each other. `not_lent`: why tensors travel in host memory though
+  // both ends have a device that might lend.
+  virtual void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) = 0;
 };
 
 class ReceivingStream final : public StreamEnd,
@@ -67,6 +73,7 @@ class ReceivingStream final : public StreamEnd,
   absl::Status HandleFrame();
   absl::Status HandleHello(const FrameHeader& header, FrameReader& frame);
   absl::Status HandleChunk(const FrameHeader& header, FrameReader& frame);
+  absl::Status HandleLent(const FrameHeader& header, FrameReader& frame);
   absl::Status HandleEnd(const FrameHeader& header, FrameReader& frame);
   // Takes the edge once Attach has left it.
   void Open() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -87,12 +94,14 @@ class ReceivingStream final : public StreamEnd,
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer incoming_;
   grpc::Alarm open_alarm_;
-  StreamKey key_;  // from the hello on
+  StreamKey key_;     // from the hello on
+  ShareBytes offer_;  // of the hello
   std::shared_ptr<InboundEdge> edge_;
   std::optional<MessageAssembler> assembler_;
   bool writing_ = false;
   bool welcomed_ = false;
   bool ended_by_peer_ = false;
+  bool closed_by_peer_ = false;
   std::optional<absl::Status> finish_;  // to be sent when nothing is being written
   OperationTag<ReceivingStream, &ReceivingStream::OnAccepted> accepted_tag_{this};
   OperationTag<ReceivingStream, &ReceivingStream::OnRead> read_tag_{this};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/deadline.h"
 #include "base/status.h"
 #include "base/utf8.h"
@@ -11,35 +12,57 @@
 #include "services/rpc/status.h"
 
 namespace penstock {
+namespace {
+
+constexpr size_t kPathBytesMax = 32;
+
+}  // namespace
+
 SendingStream::SendingStream(SendingStreamOptions options, grpc::CompletionQueue& queue,
                              StreamSet& set)
     : StreamEnd(queue, set),
       options_(std::move(options)),
       stub_(MakeTensorChannel(options_.address)),
+      sent_(options_.capacity),
       ring_(options_.capacity) {}
 
-absl::Status SendingStream::Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) {
-  {
-    MutexLock lock(mutex_);
-    if (credits_ == 0 && failed_.ok()) {
-      const auto until = Monotonic(deadline);
-      while (credits_ == 0 && failed_.ok()) {
-        if (!changed_.WaitUntil(mutex_, until) && credits_ == 0 && failed_.ok()) {
-          return absl::DeadlineExceededError(
-              absl::StrCat(options_.peer, " gave no credit in time for message ", sequence,
-                           " (window of ", options_.capacity, " messages)"));
-        }
+absl::Status SendingStream::Reserve(int64_t sequence, absl::Time deadline) {
+  MutexLock lock(mutex_);
+  if (credits_ == 0 && failed_.ok()) {
+    const auto until = Monotonic(deadline);
+    while (credits_ == 0 && failed_.ok()) {
+      if (!changed_.WaitUntil(mutex_, until) && credits_ == 0 && failed_.ok()) {
+        return absl::DeadlineExceededError(
+            absl::StrCat(options_.peer, " gave no credit in time for message ", sequence,
+                         " (window of ", options_.capacity, " messages)"));
       }
     }
+  }
+  if (!failed_.ok()) return failed_;
+  --credits_;
+  ++reserved_;
+  return absl::OkStatus();
+}
+
+absl::Status SendingStream::Put(Message message) {
+  const int64_t size_bytes = message.tensor.size_bytes();
+  {
+    MutexLock lock(mutex_);
+    PENSTOCK_CHECK(reserved_ > 0);
+    --reserved_;
     if (!failed_.ok()) return failed_;
-    --credits_;
-    ring_[(head_ + count_) % ring_.size()] = {sequence, tensor};
+    ring_[(head_ + count_) % ring_.size()] = std::move(message);
     ++count_;
   }
-  bytes_sent_.fetch_add(tensor.size_bytes(), std::memory_order_relaxed);
+  bytes_sent_.fetch_add(size_bytes, std::memory_order_relaxed);
   messages_sent_.fetch_add(1, std::memory_order_relaxed);
   Wake();
   return absl::OkStatus();
+}
+
+std::string SendingStream::path() const {
+  MutexLock lock(mutex_);
+  return path_;
 }
 
 bool SendingStream::Ready() const {
@@ -69,7 +92,7 @@ absl::Status SendingStream::AddCredit(int32_t credits) {
   {
     MutexLock lock(mutex_);
     // A credit comes back for a message that was received, so never for one that is still here.
-    const int unsent = count_ + (current_.tensor ? 1 : 0);
+    const int unsent = reserved_ + count_ + (current_.tensor ? 1 : 0);
     if (credits > options_.capacity - credits_ - unsent) {
       return absl::InvalidArgumentError(absl::StrCat(
           "frame: ", credits, " credits on top of ", credits_, " unused ones and ", unsent,
@@ -120,7 +143,7 @@ void SendingStream::OnWritten(bool ok) {
 
 void SendingStream::Pump() {
   if (writing_ || !can_write_ || finishing_) return;
-  if (current_.tensor || TakeNext()) WriteChunk();
+  if (current_.tensor || TakeNext()) WriteMessage();
 }
 
 bool SendingStream::TakeNext() {
@@ -140,22 +163,45 @@ bool SendingStream::TakeNext() {
   return static_cast<bool>(current_.tensor);
 }
 
-void SendingStream::WriteChunk() {
-  const int64_t size = current_.tensor.size_bytes();
+FrameHeader SendingStream::TensorHeader(FrameKind kind) const {
   FrameHeader header;
-  header.kind = FrameKind::kChunk;
+  header.kind = kind;
   header.key = options_.key;
   header.sequence = current_.sequence;
   header.dtype = current_.tensor.dtype;
   header.shape = current_.tensor.shape;
-  header.tensor_bytes = size;
-  header.chunk_offset = sent_bytes_;
-  header.payload_bytes =
-      static_cast<int32_t>(std::min<int64_t>(size - sent_bytes_, kChunkBytesMax));
-  const grpc::ByteBuffer frame = MakeChunkFrame(header, current_.tensor);
-  sent_bytes_ += header.payload_bytes;
-  if (sent_bytes_ == size) current_ = Message();
+  header.tensor_bytes = current_.tensor.size_bytes();
+  return header;
+}
+
+void SendingStream::WriteMessage() {
+  grpc::ByteBuffer frame;
+  if (current_.lent.empty()) {
+    FrameHeader header = TensorHeader(FrameKind::kChunk);
+    header.chunk_offset = sent_bytes_;
+    header.payload_bytes =
+        static_cast<int32_t>(std::min<int64_t>(header.tensor_bytes - sent_bytes_, kChunkBytesMax));
+    frame = MakeChunkFrame(header, current_.tensor);
+    sent_bytes_ += header.payload_bytes;
+  } else {
+    frame = MakeTextFrame(TensorHeader(FrameKind::kLent), current_.lent.view());
+    sent_bytes_ = current_.tensor.size_bytes();
+  }
+  if (sent_bytes_ == current_.tensor.size_bytes()) {
+    // gRPC holds what is in host memory until it is sent; what is lent is held here.
+    Tensor& held = sent_[(sent_head_ + sent_count_) % sent_.size()];
+    if (!current_.lent.empty()) held = std::move(current_.tensor);
+    ++sent_count_;
+    current_ = Message();
+  }
   Write(frame);
+}
+
+void SendingStream::ForgetSent(int32_t credits) {
+  for (; credits > 0 && sent_count_ > 0; --credits, --sent_count_) {
+    sent_[sent_head_] = Tensor();
+    sent_head_ = (sent_head_ + 1) % static_cast<int>(sent_.size());
+  }
 }
 
 void SendingStream::WriteEnd(const absl::Status& reason) {
@@ -186,12 +232,31 @@ absl::Status SendingStream::HandleFrame() {
         "frame: expected ", welcomed_ ? "credit" : "welcome", " for ", options_.key.ToString(),
         ", got kind ", static_cast<int>(header.kind), " for ", header.key.ToString()));
   }
+  if (!welcomed_) return HandleWelcome(header, frame);
+  PENSTOCK_RETURN_IF_ERROR(AddCredit(header.value));
+  ForgetSent(header.value);
+  return absl::OkStatus();
+}
+
+absl::Status SendingStream::HandleWelcome(const FrameHeader& header, FrameReader& frame) {
+  std::string path(header.payload_bytes, '\0');
+  PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, path.data()));
+  if (!path.empty() && options_.lender == nullptr) {
+    return absl::InvalidArgumentError("frame: welcome to lend, where nothing was offered");
+  }
   welcomed_ = true;
+  if (!path.empty()) {
+    MutexLock lock(mutex_);
+    path_ = CleanUtf8(path, kPathBytesMax);
+    lends_.store(true, std::memory_order_release);
+  }
+  options_.on_open(this->path());
   return AddCredit(header.value);
 }
 
 void SendingStream::DropMessages() {
   current_ = Message();
+  ForgetSent(sent_count_);
   MutexLock lock(mutex_);
   for (Message& message : ring_) message = Message();
   count_ = 0;

@@ -2,15 +2,17 @@
 //
 // The executor puts tensors into a queue as long as the window has room; the polling thread cuts them
 // into chunks and writes one after the other. The checksum of a chunk is taken right before gRPC reads
-// it, so the bytes come from the cache.
+// it, so the bytes come from the cache. Of a lent tensor one frame says where it lies; it is kept until the
+// receiver's credit says that it has its own.
 //
-// Thread safety: Send by one thread at a time; the rest of the public methods by any.
+// Thread safety: Reserve by one thread at a time; the rest of the public methods by any.
 #pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "compute/device_share.h"
 #include "services/transport/frame.h"
 #include "services/transport/gather.h"
 #include "services/transport/stream_end.h"
@@ -30,22 +33,28 @@ struct SendingStreamOptions {
   int capacity = 0;  // messages in flight
   int64_t tensor_bytes_max = 0;
   Hello hello;
-  std::string peer;     // for messages: "worker right (127.0.0.1:4000)"
-  std::string address;  // of the peer
+  std::string peer;                // for messages: "worker right (127.0.0.1:4000)"
+  std::string address;             // of the peer
+  std::shared_ptr<Lender> lender;  // whose offer the hello makes; null: nothing is lent
+  // The peer's welcome came: tensors may be lent on this path, or travel in host memory. On the polling
+  // thread; must not block.
+  std::function<void(const std::string& path)> on_open;
 };
 
 class SendingStream final : public StreamEnd {
  public:
   SendingStream(SendingStreamOptions options, grpc::CompletionQueue& queue, StreamSet& set);
 
-  // See Sender::Send.
-  absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline)
-      ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether Send would return at once.
+  // See Sender.
+  absl::Status Reserve(int64_t sequence, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Put(Message message) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::string path() const ABSL_LOCKS_EXCLUDED(mutex_);
+  bool lends() const { return lends_.load(std::memory_order_acquire); }
+  // Whether Reserve would return at once.
   bool Ready() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const SendingStreamOptions& options() const { return options_; }
-  // Handed over by Send so far.
+  // Handed over by Put so far.
   int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   int64_t messages_sent() const { return messages_sent_.load(std::memory_order_relaxed); }
 
@@ -67,18 +76,25 @@ class SendingStream final : public StreamEnd {
   void Pump() ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the next message, or the wish to end, off the queue.
   bool TakeNext() ABSL_LOCKS_EXCLUDED(mutex_);
-  void WriteChunk();
+  void WriteMessage();
+  // Fills in the header what belongs to the tensor being sent.
+  FrameHeader TensorHeader(FrameKind kind) const;
   void WriteEnd(const absl::Status& reason);
   absl::Status HandleFrame();
+  absl::Status HandleWelcome(const FrameHeader& header, FrameReader& frame)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gives up what the receiver has of its own: of the oldest `credits` messages.
+  void ForgetSent(int32_t credits);
   // Errors: InvalidArgument if that makes more than the window, unsent messages included.
   absl::Status AddCredit(int32_t credits) ABSL_LOCKS_EXCLUDED(mutex_);
   void DropMessages() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes Send return `reason` from now on. The first reason counts.
+  // Makes Reserve and Put return `reason` from now on. The first reason counts.
   void Fail(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const SendingStreamOptions options_;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> messages_sent_ = 0;
+  std::atomic<bool> lends_ = false;
 
   // Of the polling thread.
   grpc::GenericStub stub_;
@@ -93,6 +109,10 @@ class SendingStream final : public StreamEnd {
   absl::Status violation_;  // of the protocol, by the peer
   Message current_;         // being sent; without tensor: none
   int64_t sent_bytes_ = 0;  // of it
+  // A ring of `capacity`: messages sent without credit since; of those that were lent, the tensor.
+  std::vector<Tensor> sent_;
+  int sent_head_ = 0;
+  int sent_count_ = 0;
   OperationTag<SendingStream, &SendingStream::OnStarted> started_tag_{this};
   OperationTag<SendingStream, &SendingStream::OnRead> read_tag_{this};
   OperationTag<SendingStream, &SendingStream::OnWritten> written_tag_{this};
@@ -100,9 +120,11 @@ class SendingStream final : public StreamEnd {
 
   mutable Mutex mutex_;
   CondVar changed_;  // credit came, or the end
+  std::string path_ ABSL_GUARDED_BY(mutex_) = kHostPath;
   int32_t credits_ ABSL_GUARDED_BY(mutex_) = 0;
-  // A ring of `capacity` messages. Unused credits, unsent messages and messages at the receiver are
-  // never more than that together.
+  int reserved_ ABSL_GUARDED_BY(mutex_) = 0;  // credits taken for messages to come
+  // A ring of `capacity` messages. Unused and reserved credits, unsent messages and messages at the
+  // receiver are never more than that together.
   std::vector<Message> ring_ ABSL_GUARDED_BY(mutex_);
   int head_ ABSL_GUARDED_BY(mutex_) = 0;
   int count_ ABSL_GUARDED_BY(mutex_) = 0;

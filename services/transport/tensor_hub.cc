@@ -65,8 +65,7 @@ std::string TensorPeer::ToString() const {
   return absl::StrCat("worker ", name, " (", address, ")");
 }
 
-TensorHub::TensorHub(std::function<void(const absl::Status&)> on_refused)
-    : on_refused_(std::move(on_refused)) {}
+TensorHub::TensorHub(Log log) : log_(std::move(log)) {}
 
 TensorHub::~TensorHub() = default;
 
@@ -109,7 +108,7 @@ void TensorHub::OnAccepted(grpc::ServerCompletionQueue& queue) {
 absl::Status TensorHub::OnHello(const FrameHeader& header, const Hello& hello,
                                 const std::shared_ptr<ReceivingStream>& stream) {
   const absl::Status greeted = Greet(header, hello, stream);
-  if (!greeted.ok()) on_refused_(Annotate(greeted, absl::StrCat("stream of ", hello.source_name)));
+  if (!greeted.ok()) log_.refused(Annotate(greeted, absl::StrCat("stream of ", hello.source_name)));
   return greeted;
 }
 
@@ -137,6 +136,17 @@ absl::Status TensorHub::Greet(const FrameHeader& header, const Hello& hello,
 void TensorHub::OnLeft(ReceivingStream* stream) {
   MutexLock lock(mutex_);
   std::erase_if(parked_, [&](const ParkedStream& parked) { return parked.stream.get() == stream; });
+}
+
+void TensorHub::OnOpen(const InboundEdge& edge, const absl::Status& not_lent) {
+  const InboundEdgeOptions& options = edge.options();
+  const std::string line =
+      absl::StrCat(options.key.edge.ToString(), " from ", options.peer, ": ", edge.path());
+  log_.opened(not_lent.ok() ? line : absl::StrCat(line, " (", not_lent.message(), ")"));
+}
+
+void TensorHub::ReportNoLending(const absl::Status& reason) {
+  log_.opened(absl::StrCat("tensors travel in host memory: ", reason.message()));
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> TensorHub::Join(RunPeers peers) {
@@ -192,6 +202,9 @@ std::shared_ptr<SendingStream> TensorHub::Connect(SendingStreamOptions options) 
     MutexLock lock(mutex_);
     queue = queues_[next_queue_++ % queues_.size()];
   }
+  options.on_open = [this, edge = options.key.edge, peer = options.peer](const std::string& path) {
+    log_.opened(absl::StrCat(edge.ToString(), " to ", peer, ": ", path));
+  };
   auto stream = std::make_shared<SendingStream>(std::move(options), *queue, streams_);
   streams_.Add(stream);
   return stream;
@@ -207,7 +220,7 @@ void TensorHub::Expect(const std::shared_ptr<InboundEdge>& edge) {
       parked.stream->Attach(edge);
     } else {
       parked.stream->Attach(connected);
-      on_refused_(connected);
+      log_.refused(connected);
     }
     return true;
   });

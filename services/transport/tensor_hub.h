@@ -50,6 +50,7 @@ struct LinkTraffic {
   EdgeId edge;
   std::string peer;   // the other worker's name
   bool sent = false;  // else received
+  std::string path;   // "host", "cuda-ipc", "peer" (compute/device_share.h)
   int64_t bytes = 0;
   int64_t messages = 0;
 };
@@ -63,9 +64,15 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   // Jobs whose last epoch is remembered, so that late streams of an older one are refused.
   static constexpr size_t kRememberedJobsMax = 64;
 
-  // `on_refused` hears of streams of others that were refused, for the log; must not block, nor call
-  // the hub.
-  explicit TensorHub(std::function<void(const absl::Status&)> on_refused);
+  // What the hub tells the log. Must not block, nor call the hub.
+  struct Log {
+    // Streams of others that were refused.
+    std::function<void(const absl::Status&)> refused;
+    // An edge's two ends found each other; how its tensors travel: "activation 0->1 to worker right
+    // (127.0.0.1:4000): cuda-ipc".
+    std::function<void(const std::string&)> opened;
+  };
+  explicit TensorHub(Log log);
   ~TensorHub() override;
 
   // The edges of one run.
@@ -98,8 +105,11 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
                        const std::shared_ptr<ReceivingStream>& stream) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnLeft(ReceivingStream* stream) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) override;
 
   // ---- For GrpcTransport
+  // A run has a device that might lend, and does not.
+  void ReportNoLending(const absl::Status& reason);
   std::shared_ptr<SendingStream> Connect(SendingStreamOptions options) ABSL_LOCKS_EXCLUDED(mutex_);
   // The run expects a stream for `edge`; takes it if it has come already.
   void Expect(const std::shared_ptr<InboundEdge>& edge) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -111,7 +121,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   // From now on, epochs of the job below `epoch` are over.
   void SetFirstEpoch(uint64_t job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::function<void(const absl::Status&)> on_refused_;
+  const Log log_;
   grpc::AsyncGenericService service_;
   StreamSet streams_;
   std::vector<grpc::ServerCompletionQueue*> queues_;  // constant from Start on

@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec,
                                                       ", but this worker has ", threads_max,
                                                       " at most (--threads)"));
   }
-  return MakeBackendOn(device, job.threads);
+  return MakeBackendOn(device, job.threads, job.repeatability);
 }
 
 }  // namespace penstock

@@ -7,7 +7,6 @@
 #include <grpcpp/grpcpp.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -55,10 +54,6 @@ uint64_t RandomIncarnation() {
   return (uint64_t{device()} << 32) | device();
 }
 
-int64_t PhysicalMemoryBytes() {
-  return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
-}
-
 // The whole program. Its members stand in the order they are made; each uses those above it.
 class Worker {
  public:
@@ -67,7 +62,7 @@ class Worker {
 
   // Returns the exit code.
   int Serve() {
-    absl::StatusOr<std::string> device = host_.DeviceName();
+    absl::StatusOr<DeviceDescription> device = host_.Device();
     if (!device.ok()) {
       log_.error("{}", Text(device.status()));
       return kFailed;
@@ -95,8 +90,8 @@ class Worker {
     }
     registration_ = std::make_unique<Registration>(RegistrationParts());
     server_.SetServing(true);
-    log_.info("worker {} on {}: {}, gRPC {}", flags_.name, server_.address().ToString(), device_,
-              grpc::Version());
+    log_.info("worker {} on {}: {}, gRPC {}", flags_.name, server_.address().ToString(),
+              device_.name, grpc::Version());
     return absl::OkStatus();
   }
 
@@ -134,10 +129,10 @@ class Worker {
   }
 
   RunHostParts HostParts() {
-    return {.describe_device = [this]() -> absl::StatusOr<std::string> {
+    return {.describe_device = [this]() -> absl::StatusOr<DeviceDescription> {
               PENSTOCK_ASSIGN_OR_RETURN(const auto backend,
                                         MakeBackendOn(flags_.device, flags_.threads));
-              return std::string(backend->name());
+              return DeviceDescription{std::string(backend->name()), backend->memory_bytes()};
             },
             .make_backend =
                 [this](const v1::PrepareRunRequest& request) {
@@ -221,8 +216,8 @@ class Worker {
     request.set_address(flags_.advertise.empty() ? server_.address().ToString() : flags_.advertise);
     request.set_incarnation(incarnation_);
     request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
-    request.set_device(device_);
-    request.set_memory_bytes(PhysicalMemoryBytes());
+    request.set_device(device_.name);
+    request.set_memory_bytes(device_.memory_bytes);
     if (metrics_ != nullptr) request.set_metrics_address(metrics_->address().ToString());
     request.set_build(PENSTOCK_VERSION);
     return request;
@@ -243,6 +238,7 @@ class Worker {
                                 .destination = link.edge.destination,
                                 .peer = link.peer,
                                 .sent = link.sent,
+                                .path = link.path,
                                 .bytes = link.bytes,
                                 .messages = link.messages});
     }
@@ -255,13 +251,15 @@ class Worker {
   const uint64_t incarnation_ = RandomIncarnation();
   const std::string coordinator_ = absl::StrCat("coordinator ", flags_.coordinator.ToString());
   std::atomic<bool> refused_ = false;  // by the coordinator, for good
-  std::string device_;
+  DeviceDescription device_;
 
   const std::unique_ptr<v1::WorkerRegistry::Stub> registry_ =
       v1::WorkerRegistry::NewStub(MakeControlChannel(flags_.coordinator.ToString()));
-  TensorHub hub_{[this](const absl::Status& refused) {
-    log_.warn("refused a tensor stream: {}", Text(refused));
-  }};
+  TensorHub hub_{{.refused =
+                      [this](const absl::Status& refused) {
+                        log_.warn("refused a tensor stream: {}", Text(refused));
+                      },
+                  .opened = [this](const std::string& edge) { log_.info("edge {}", edge); }}};
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};

@@ -34,7 +34,7 @@ RunHost::~RunHost() {
   executor_.join();
 }
 
-absl::StatusOr<std::string> RunHost::DeviceName() {
+absl::StatusOr<DeviceDescription> RunHost::Device() {
   MutexLock lock(mutex_);
   while (!device_.has_value()) changed_.Wait(mutex_);
   return *device_;
@@ -44,7 +44,7 @@ absl::StatusOr<std::string> RunHost::DeviceName() {
 
 void RunHost::ExecutorMain() {
   NameThread("executor");
-  absl::StatusOr<std::string> device = parts_.describe_device();
+  absl::StatusOr<DeviceDescription> device = parts_.describe_device();
   const bool usable = device.ok();
   {
     MutexLock lock(mutex_);

@@ -36,10 +36,16 @@
 
 namespace penstock {
 
+// What a worker computes on, as it introduces itself.
+struct DeviceDescription {
+  std::string name;
+  int64_t memory_bytes = 0;
+};
+
 // What a host needs from outside. All but `on_event` are called on the executor thread.
 struct RunHostParts {
   // What this worker computes on. Called once, first.
-  std::function<absl::StatusOr<std::string>()> describe_device;
+  std::function<absl::StatusOr<DeviceDescription>()> describe_device;
   // The back-end of the attempt.
   std::function<absl::StatusOr<std::unique_ptr<Backend>>(const v1::PrepareRunRequest&)>
       make_backend;
@@ -67,7 +73,7 @@ class RunHost {
   RunHost& operator=(const RunHost&) = delete;
 
   // Waits until the device is described. Errors: describe_device's.
-  absl::StatusOr<std::string> DeviceName() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<DeviceDescription> Device() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // WorkerControl, see cluster.proto. What is repeated has the effect of once. PrepareRun stops an
   // older attempt first: the coordinator decides what this worker works on.
@@ -154,7 +160,8 @@ class RunHost {
 
   mutable Mutex mutex_;
   CondVar changed_;
-  std::optional<absl::StatusOr<std::string>> device_ ABSL_GUARDED_BY(mutex_);  // once described
+  std::optional<absl::StatusOr<DeviceDescription>> device_
+      ABSL_GUARDED_BY(mutex_);                   // once described
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // why no attempt is taken any more
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
   // Shared with calls that wait for it; its fields but `request` are guarded by mutex_.

@@ -18,41 +18,41 @@ void BackendConformance::SetUp() {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(backend_, std::move(made));
 }
 
-Buffer BackendConformance::PoisonedBlock(int64_t size_bytes) {
+Buffer DeviceMemory::PoisonedBlock(int64_t size_bytes) {
   if (size_bytes == 0) {
     return Buffer();
   }
-  Buffer block = backend().pool().Acquire(size_bytes);
+  Buffer block = backend_.pool().Acquire(size_bytes);
   const std::vector<uint8_t> poison(size_bytes, 0xFF);  // NaN as f32 and bf16, -1 as i32
-  backend().CopyToDevice(block.data(), poison.data(), size_bytes);
+  backend_.CopyToDevice(block.data(), poison.data(), size_bytes);
   return block;
 }
 
-Tensor BackendConformance::Poisoned(DType dtype, const Shape& shape) {
+Tensor DeviceMemory::Poisoned(DType dtype, const Shape& shape) {
   return {PoisonedBlock(shape.elements() * SizeOf(dtype)), dtype, shape};
 }
 
-Tensor BackendConformance::ToDevice(const std::vector<float>& values, const Shape& shape) {
+Tensor DeviceMemory::ToDevice(const std::vector<float>& values, const Shape& shape) {
   PENSTOCK_CHECK(shape.elements() == static_cast<int64_t>(values.size()));
   Tensor tensor = Poisoned(DType::kF32, shape);
-  backend().CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
+  backend_.CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
   return tensor;
 }
 
-Tensor BackendConformance::ToDevice(const std::vector<int32_t>& values, const Shape& shape) {
+Tensor DeviceMemory::ToDevice(const std::vector<int32_t>& values, const Shape& shape) {
   PENSTOCK_CHECK(shape.elements() == static_cast<int64_t>(values.size()));
   Tensor tensor = Poisoned(DType::kI32, shape);
-  backend().CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
+  backend_.CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
   return tensor;
 }
 
-std::vector<float> BackendConformance::ToHost(const float* device, int64_t count) {
+std::vector<float> DeviceMemory::ToHost(const float* device, int64_t count) {
   std::vector<float> values(count);
-  backend().CopyToHost(values.data(), device, count * SizeOf(DType::kF32));
+  backend_.CopyToHost(values.data(), device, count * SizeOf(DType::kF32));
   return values;
 }
 
-std::vector<float> BackendConformance::ToHost(const Tensor& tensor) {
+std::vector<float> DeviceMemory::ToHost(const Tensor& tensor) {
   return ToHost(tensor.data<float>(), tensor.shape.elements());
 }
 
@@ -87,6 +87,7 @@ Pipeline::Pipeline(Backend& backend, const Chain& chain, Options options)
     stage.layers = {first, count};
     stage.batch = options_.batch;
     stage.precision = options_.precision;
+    stage.rounding = options_.rounding;
     stage.optimizer = options_.optimizer;
     stage.seed = options_.seed;
     stage.microbatches_in_flight_max = options_.microbatches;

@@ -26,12 +26,13 @@ struct BackendCase {
   std::function<absl::StatusOr<std::unique_ptr<Backend>>()> make;
 };
 
-class BackendConformance : public ::testing::TestWithParam<BackendCase> {
+// Memory of a back-end, as tests fill and read it.
+class DeviceMemory {
  public:
-  void SetUp() override;
-  Backend& backend() { return *backend_; }
+  // REQUIRES: `backend` outlives it.
+  explicit DeviceMemory(Backend& backend) : backend_(backend) {}
 
-  // Device memory of `count` elements, filled with what no test expects (NaN, or wild ids).
+  // `count` elements, filled with what no test expects (NaN, or wild ids).
   Tensor Poisoned(DType dtype, const Shape& shape);
   Buffer PoisonedBlock(int64_t size_bytes);
   Tensor ToDevice(const std::vector<float>& values, const Shape& shape);
@@ -40,6 +41,28 @@ class BackendConformance : public ::testing::TestWithParam<BackendCase> {
   std::vector<float> ToHost(const float* device, int64_t count);
 
  private:
+  Backend& backend_;
+};
+
+class BackendConformance : public ::testing::TestWithParam<BackendCase> {
+ public:
+  void SetUp() override;
+  Backend& backend() { return *backend_; }
+
+  // As DeviceMemory.
+  Tensor Poisoned(DType dtype, const Shape& shape) { return memory().Poisoned(dtype, shape); }
+  template <typename T>
+  Tensor ToDevice(const std::vector<T>& values, const Shape& shape) {
+    return memory().ToDevice(values, shape);
+  }
+  std::vector<float> ToHost(const Tensor& tensor) { return memory().ToHost(tensor); }
+  std::vector<float> ToHost(const float* device, int64_t count) {
+    return memory().ToHost(device, count);
+  }
+
+ private:
+  DeviceMemory memory() { return DeviceMemory(*backend_); }
+
   std::unique_ptr<Backend> backend_;
 };
 
@@ -60,6 +83,7 @@ class Pipeline {
     BatchShape batch;
     int64_t microbatches = 1;  // per step
     Precision precision = Precision::kF32;
+    Rounding rounding = Rounding::kNearest;
     OptimizerConfig optimizer = AdamWConfig{};
     double learning_rate = 1e-3;
     Clip clip;

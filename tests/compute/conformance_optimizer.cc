@@ -1,6 +1,8 @@
 // Update rules against their formulas in double.
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/random.h"
 #include "tests/compute/conformance.h"
@@ -13,9 +15,9 @@ constexpr int64_t kCount = 200;
 // Two parameters with a gap between them; the first decays.
 const std::vector<ParameterSlice> kSlices = {{0, 100, true}, {112, 77, false}};
 
-std::vector<float> RandomFloats(uint64_t purpose, double deviation) {
+std::vector<float> RandomFloats(uint64_t purpose, double deviation, int64_t count = kCount) {
   RandomStream random(4, purpose);
-  std::vector<float> values(kCount);
+  std::vector<float> values(count);
   for (float& value : values) {
     value = static_cast<float>(deviation * random.Normal());
   }
@@ -25,29 +27,34 @@ std::vector<float> RandomFloats(uint64_t purpose, double deviation) {
 // One optimizer with its arrays on the device.
 class OptimizerRun {
  public:
-  OptimizerRun(BackendConformance& suite, const OptimizerConfig& config)
-      : suite_(suite), optimizer_(*suite.backend().MakeOptimizer(config, kSlices)) {
-    weights_ = suite.ToDevice(RandomFloats(1, 1.0), {kCount});
-    mirror_ = suite.Poisoned(DType::kBf16, {kCount});
+  OptimizerRun(BackendConformance& suite, const OptimizerConfig& config,
+               std::vector<ParameterSlice> slices = kSlices, int64_t count = kCount)
+      : suite_(suite),
+        slices_(std::move(slices)),
+        count_(count),
+        optimizer_(*suite.backend().MakeOptimizer(config, slices_)) {
+    weights_ = suite.ToDevice(RandomFloats(1, 1.0, count), {count});
+    mirror_ = suite.Poisoned(DType::kBf16, {count});
     for (size_t slot = 0; slot < optimizer_->state_names().size(); ++slot) {
-      state_.push_back(suite.ToDevice(std::vector<float>(kCount, 0.0f), {kCount}));
+      state_.push_back(suite.ToDevice(std::vector<float>(count, 0.0f), {count}));
       arrays_.push_back(state_.back().data<float>());
     }
   }
 
   void Step(int64_t update, const std::vector<float>& gradients, float scale, double rate,
             const Tensor& next) {
-    const Tensor device = suite_.ToDevice(gradients, {kCount});
+    const Tensor device = suite_.ToDevice(gradients, {count_});
     StepArguments arguments;
     arguments.weights = weights_.data<float>();
     arguments.next_weights = next.data<float>();
     arguments.next_bf16 = mirror_.data<uint16_t>();
     arguments.gradients = device.data<float>();
     arguments.state = arrays_;
-    const std::vector<float> scales(kSlices.size(), scale);
+    const std::vector<float> scales(slices_.size(), scale);
     arguments.gradient_scales = scales;
     arguments.learning_rate = rate;
     arguments.update = update;
+    arguments.rounding_key = rounding_key;
     EXPECT_THAT(optimizer_->Step(arguments), IsOk());
   }
   void StepInPlace(int64_t update, const std::vector<float>& gradients, float scale, double rate) {
@@ -56,10 +63,17 @@ class OptimizerRun {
 
   std::vector<float> weights() { return suite_.ToHost(weights_); }
   std::vector<float> state(int slot) { return suite_.ToHost(state_[slot]); }
-  const Tensor& mirror() { return mirror_; }
+  std::vector<uint16_t> mirror() {
+    std::vector<uint16_t> values(count_);
+    suite_.backend().CopyToHost(values.data(), mirror_.buffer.data(), count_ * 2);
+    return values;
+  }
+  std::optional<uint64_t> rounding_key;  // of the steps to come
 
  private:
   BackendConformance& suite_;
+  const std::vector<ParameterSlice> slices_;
+  const int64_t count_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor weights_, mirror_;
   std::vector<Tensor> state_;
@@ -100,6 +114,77 @@ TEST_P(BackendConformance, AdamW_SeveralSteps_MatchTheFormula) {
       EXPECT_EQ(result[i], start[i]) << i << " lies between the parameters";
       EXPECT_EQ(mean[i], 0.0f) << i;
     }
+  }
+}
+
+// Parameters of more elements than a block of a GPU's launch has, and one that ends with a block.
+const std::vector<ParameterSlice> kLargeSlices = {{0, 50'000, true, 1},
+                                                  {50'016, 3, false, 2},
+                                                  {50'032, 16'384, false, 3},
+                                                  {66'416, 16'385, true, 4}};
+constexpr int64_t kLargeCount = 82'816;
+
+TEST_P(BackendConformance, Steps_OfLargeParameters_MatchTheFormulas) {
+  const std::vector<float> gradients = RandomFloats(7, 0.1, kLargeCount);
+  const AdamWConfig adamw{0.8, 0.9, 1e-6, 0.2};
+  const SgdConfig sgd{0.9, 0.01};
+  OptimizerRun with_adamw(*this, adamw, kLargeSlices, kLargeCount);
+  OptimizerRun with_sgd(*this, sgd, kLargeSlices, kLargeCount);
+  const std::vector<float> start = with_adamw.weights();
+  with_adamw.StepInPlace(1, gradients, 0.5f, 0.01);
+  with_sgd.StepInPlace(1, gradients, 0.5f, 0.01);
+  const std::vector<float> after_adamw = with_adamw.weights();
+  const std::vector<float> after_sgd = with_sgd.weights();
+  std::vector<bool> stepped(kLargeCount, false);
+  for (const ParameterSlice& slice : kLargeSlices) {
+    for (int64_t i = slice.offset; i < slice.offset + slice.count; ++i) {
+      stepped[i] = true;
+      const double w = start[i];
+      const double g = 0.5 * gradients[i];
+      // The first step: both bias corrections cancel the averages.
+      const double adamw_step =
+          (slice.decays ? adamw.weight_decay * w : 0.0) + g / (std::abs(g) + adamw.epsilon);
+      ASSERT_NEAR(after_adamw[i], w - 0.01 * adamw_step, 2e-6) << i;
+      const double sgd_step = g + (slice.decays ? sgd.weight_decay * w : 0.0);
+      ASSERT_NEAR(after_sgd[i], w - 0.01 * sgd_step, 1e-6) << i;
+    }
+  }
+  for (int64_t i = 0; i < kLargeCount; ++i) {
+    if (!stepped[i]) {
+      ASSERT_EQ(after_adamw[i], start[i]) << i << " lies between the parameters";
+      ASSERT_EQ(after_sgd[i], start[i]) << i << " lies between the parameters";
+    }
+  }
+}
+
+// The mirror follows compute/rounding.h whatever the back-end; the master weights do not know of it.
+TEST_P(BackendConformance, Step_RoundingAtRandom_GivesTheBitsOfTheCpuAndLeavesTheWeights) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeCpuBackend(1));
+  const std::vector<float> gradients = RandomFloats(8, 0.1, kLargeCount);
+  for (const OptimizerConfig& config :
+       {OptimizerConfig(AdamWConfig{}), OptimizerConfig(SgdConfig{0.9, 0.1})}) {
+    OptimizerRun nearest(*this, config, kLargeSlices, kLargeCount);
+    OptimizerRun at_random(*this, config, kLargeSlices, kLargeCount);
+    at_random.rounding_key = KeyOfRounding(99);
+    for (int64_t update = 1; update <= 2; ++update) {
+      nearest.StepInPlace(update, gradients, 1.0f, 0.1);
+      at_random.StepInPlace(update, gradients, 1.0f, 0.1);
+    }
+    const std::vector<float> weights = at_random.weights();
+    EXPECT_EQ(nearest.weights(), weights);
+    const std::vector<uint16_t> mirror = at_random.mirror();
+    const std::vector<uint16_t> rounded = nearest.mirror();
+    int64_t differs = 0;
+    for (const ParameterSlice& slice : kLargeSlices) {
+      std::vector<uint16_t> expected(slice.count);
+      cpu->ConvertToBf16(expected.data(), weights.data() + slice.offset, slice.count,
+                         {KeyOfRounding(99), slice.identity, /*version=*/2});
+      for (int64_t i = 0; i < slice.count; ++i) {
+        ASSERT_EQ(mirror[slice.offset + i], expected[i]) << slice.offset + i;
+        differs += expected[i] != rounded[slice.offset + i];
+      }
+    }
+    EXPECT_GT(differs, kLargeCount / 10);
   }
 }
 
@@ -168,8 +253,8 @@ TEST_P(BackendConformance, Step_Mirror_IsTheRoundedWeights) {
   OptimizerRun run(*this, AdamWConfig{});
   run.StepInPlace(1, RandomFloats(6, 1.0), 1.0f, 0.1);
   const std::vector<float> weights = run.weights();
-  std::vector<uint16_t> mirror(kCount), expected(kCount);
-  backend().CopyToHost(mirror.data(), run.mirror().buffer.data(), kCount * 2);
+  const std::vector<uint16_t> mirror = run.mirror();
+  std::vector<uint16_t> expected(kCount);
   const Tensor device = ToDevice(weights, {kCount});
   const Tensor rounded = Poisoned(DType::kBf16, {kCount});
   backend().ConvertToBf16(rounded.data<uint16_t>(), device.data<float>(), kCount);
@@ -233,6 +318,41 @@ TEST_P(BackendConformance, TensorsToTheHostAndBack_AreWhole) {
     EXPECT_EQ(std::vector<float>(host.data<float>(), host.data<float>() + 1000), values);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor device, backend().ToDevice(host));
     EXPECT_EQ(ToHost(device), values);
+  }
+}
+
+TEST_P(BackendConformance, SeveralTensors_OnTheirWayAtOnce_EachArriveWhole) {
+  constexpr int kTensors = 9;
+  const auto values_of = [](int t) {
+    std::vector<float> values(1000 + 500 * (t % 3));
+    std::iota(values.begin(), values.end(), static_cast<float>(10'000 * t));
+    return values;
+  };
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Outgoing> outgoing;
+    for (int t = 0; t < kTensors; ++t) {
+      const std::vector<float> values = values_of(t + round);
+      const Tensor tensor = ToDevice(values, {static_cast<int64_t>(values.size())});
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(outgoing.emplace_back(), backend().StartToHost(tensor));
+    }
+    std::vector<Tensor> host(kTensors);
+    for (int t = kTensors; t-- > 0;) {  // the last one first
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(host[t], backend().FinishToHost(std::move(outgoing[t])));
+    }
+    std::vector<Incoming> incoming;
+    for (int t = 0; t < kTensors; ++t) {
+      const std::vector<float> values = values_of(t + round);
+      EXPECT_EQ(std::vector<float>(host[t].data<float>(), host[t].data<float>() + values.size()),
+                values);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(incoming.emplace_back(), backend().StartToDevice(host[t]));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor at_once, backend().ToDevice(host[t]));
+      EXPECT_EQ(ToHost(at_once), values);
+    }
+    for (int t = 0; t < kTensors; ++t) {
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor device,
+                                    backend().FinishToDevice(std::move(incoming[t])));
+      EXPECT_EQ(ToHost(device), values_of(t + round));
+    }
   }
 }
 

@@ -121,6 +121,35 @@ TEST_P(BackendConformance, Bf16_LossCurve_StaysWithinOnePercentOfF32) {
   }
 }
 
+TEST_P(BackendConformance, Bf16_RoundedAtRandom_AnyPartitionGivesTheSameBits) {
+  for (const bool tied : {true, false}) {
+    GptConfig config = TinyGpt();
+    config.tied_head = tied;
+    const Chain chain = MakeChain(config);
+    Pipeline::Options options = OptionsFor(kPartitions.front());
+    options.precision = Precision::kBf16;
+    options.rounding = Rounding::kStochastic;
+    const Outcome whole = Train(backend(), chain, options);
+    for (const std::vector<int>& partition : kPartitions) {
+      options.layers_per_stage = partition;
+      EXPECT_EQ(Train(backend(), chain, options), whole) << partition.size() << " stages";
+    }
+  }
+}
+
+TEST_P(BackendConformance, Bf16_RoundedAtRandom_LossStaysWithinOnePercentOfF32) {
+  const Chain chain = MakeChain(TinyGpt());
+  Pipeline::Options options = OptionsFor({7});
+  options.learning_rate = 5e-3;
+  const Outcome exact = Train(backend(), chain, options, 30);
+  options.precision = Precision::kBf16;
+  options.rounding = Rounding::kStochastic;
+  const Outcome rounded = Train(backend(), chain, options, 30);
+  for (size_t step = 0; step < exact.losses.size(); ++step) {
+    EXPECT_NEAR(rounded.losses[step], exact.losses[step], 0.02 * exact.losses[step]) << step;
+  }
+}
+
 TEST_P(BackendConformance, TiedGradients_OnOneAndTwoStages_AreEqualAndCountOnce) {
   const Chain chain = MakeChain(TinyGpt());
   Pipeline one(backend(), chain, OptionsFor({7}));
@@ -348,10 +377,12 @@ TEST_P(BackendConformance, Dropout_Gradients_MatchDifferencesOfTheMaskedLoss) {
   }
 }
 
-TEST_P(BackendConformance, Checkpoint_LoadedIntoAnotherPartition_ContinuesWithTheSameBits) {
+void ExpectCheckpointContinues(Backend& backend, Pipeline::Options options) {
   const Chain chain = MakeChain(TinyGpt());
-  Pipeline original(backend(), chain, OptionsFor({3, 4}));
-  Pipeline copy(backend(), chain, OptionsFor({7}));
+  options.layers_per_stage = {3, 4};
+  Pipeline original(backend, chain, options);
+  options.layers_per_stage = {7};
+  Pipeline copy(backend, chain, options);
   // Both pipelines count their own steps, so the copy takes as many before it is overwritten.
   original.Step();
   original.Step();
@@ -367,6 +398,40 @@ TEST_P(BackendConformance, Checkpoint_LoadedIntoAnotherPartition_ContinuesWithTh
   copy.stage(0).SetVersion(2);
   EXPECT_EQ(original.Step(), copy.Step());
   EXPECT_EQ(original.Digests(), copy.Digests());
+}
+
+TEST_P(BackendConformance, Checkpoint_LoadedIntoAnotherPartition_ContinuesWithTheSameBits) {
+  ExpectCheckpointContinues(backend(), OptionsFor({}));
+}
+
+// The mirror that was rounded at random is made again as it was.
+TEST_P(BackendConformance, Checkpoint_OfWeightsRoundedAtRandom_ContinuesWithTheSameBits) {
+  Pipeline::Options options = OptionsFor({});
+  options.precision = Precision::kBf16;
+  options.rounding = Rounding::kStochastic;
+  ExpectCheckpointContinues(backend(), options);
+}
+
+// Marks of a device that works on behind the calls tell its time in the order of the calls.
+TEST_P(BackendConformance, Marks_ArePassedInOrderAndTellTime) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto marks, backend().MakeMarks(4));
+  if (marks == nullptr) GTEST_SKIP() << "calls of this back-end return when their work is done";
+  const Tensor values = Poisoned(DType::kF32, {1 << 22});
+  for (int round = 0; round < 3; ++round) {
+    marks->BeginRange("0F3");
+    marks->Put(0, DeviceStream::kCompute);
+    backend().Fill(values.data<float>(), 1.0f, 1 << 22);
+    marks->Put(1, DeviceStream::kCompute);
+    for (int i = 0; i < 20; ++i) backend().Fill(values.data<float>(), 2.0f, 1 << 22);
+    marks->Put(2, DeviceStream::kCompute);
+    marks->EndRange();
+    marks->Put(3, DeviceStream::kCopyOut);
+    ASSERT_THAT(backend().Synchronize(), IsOk());
+    for (const int mark : {0, 1, 2}) EXPECT_TRUE(marks->Passed(mark)) << mark;
+    EXPECT_GT(marks->ElapsedNs(0, 1), 0);
+    EXPECT_GT(marks->ElapsedNs(1, 2), marks->ElapsedNs(0, 1));
+    EXPECT_NEAR(marks->ElapsedNs(0, 2), marks->ElapsedNs(0, 1) + marks->ElapsedNs(1, 2), 2000);
+  }
 }
 
 TEST_P(BackendConformance, SteadyState_TakesNoMemoryFromTheSource) {

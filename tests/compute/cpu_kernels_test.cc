@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -51,6 +52,29 @@ TEST_P(CpuKernels, BiasGelu_MatchesTheTanhFormAndItsDerivative) {
     // smallest floats.
     EXPECT_NEAR(gelu[i], expected, (1e-6 + 5e-7 * std::abs(u)) * std::abs(expected) + 1e-36) << x;
     EXPECT_NEAR(derivative[i], 0.5 * one_plus_tanh + 0.5 * x * sech * sech * slope, 1e-6) << x;
+  }
+}
+
+// compute/rounding.h, for starts and counts in the middle of its groups.
+TEST_P(CpuKernels, RoundToBf16_RoundsEachElementByItsOwnWord) {
+  const StochasticRounding rounding = {KeyOfRounding(3), 0xFEDCBA9876543210, 77};
+  const std::vector<float> values = RandomFloats(700, 1.0);
+  for (const int64_t first : {0, 64, 1 << 14}) {
+    for (const int64_t count : {1, 7, 16, 63, 64, 65, 130, 700}) {
+      std::vector<Bf16> rounded(count + 8, 0xABCD);
+      kernels().round_to_bf16(rounding, first, count, values.data(), rounded.data());
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t element = first + i;
+        const auto words = Philox(
+            rounding.key, {static_cast<uint32_t>(element / 64 * 16 + element % 16),
+                           static_cast<uint32_t>(rounding.parameter),
+                           static_cast<uint32_t>(rounding.parameter >> 32), rounding.version});
+        ASSERT_EQ(rounded[i],
+                  StochasticBf16(std::bit_cast<uint32_t>(values[i]), words[element % 64 / 16]))
+            << "element " << element << " of " << count;
+      }
+      for (int64_t i = count; i < count + 8; ++i) ASSERT_EQ(rounded[i], 0xABCD) << i;
+    }
   }
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "model/gpt.h"
 
 namespace penstock {
@@ -83,6 +85,24 @@ TEST(ParameterArena, UntiedHead_IsAnOrdinaryLayer) {
   const ParameterArena arena = Layout(chain, 0, chain.size());
   EXPECT_FALSE(arena.both_uses());
   EXPECT_GT(arena.weight_offsets(4)[0], 0);
+}
+
+// Both uses of a tied weight, wherever they are, draw the same random numbers.
+TEST(ParameterArena, Identity_FollowsTheNameAndNothingElse) {
+  const Chain chain = MakeChain(/*tied=*/true);
+  const ParameterArena whole(chain.layers);
+  const ParameterArena head(absl::MakeConstSpan(chain.layers).subspan(chain.layers.size() - 1));
+  ASSERT_EQ(head.slices(0).size(), 1u);
+  EXPECT_EQ(head.slices(0)[0].identity, whole.slices(0)[0].identity);
+  std::set<uint64_t> identities;
+  size_t slices = 0;
+  for (int layer = 0; layer < chain.size(); ++layer) {
+    for (const ParameterSlice& slice : whole.slices(layer)) {
+      identities.insert(slice.identity);
+      ++slices;
+    }
+  }
+  EXPECT_EQ(identities.size(), slices);
 }
 
 }  // namespace

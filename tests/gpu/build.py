@@ -29,7 +29,7 @@ def link_libraries(context, folder):
     return {name: pathlib.Path(path) for name, path in found.items()}
 
 
-def configure_command(context, folder, libraries):
+def configure_command(context, folder, libraries, headers):
     command = ["cmake", "-S", ".", "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DPENSTOCK_CLUSTER=OFF",
                "-DPENSTOCK_BUILD_BENCHMARKS=OFF", "-DPENSTOCK_WERROR=OFF",
                f"-DPENSTOCK_CUDA={'OFF' if context.dry_run else 'ON'}",
@@ -40,15 +40,14 @@ def configure_command(context, folder, libraries):
         command.append(f"-DCMAKE_PREFIX_PATH={context.programs.prefix / 'usr'}")
     if context.gpu:
         command += [f"-DCMAKE_CUDA_ARCHITECTURES={context.gpu.capability}-real",
-                    f"-DCMAKE_LIBRARY_PATH={libraries}"]
+                    f"-DCMAKE_LIBRARY_PATH={libraries}", f"-DCMAKE_INCLUDE_PATH={';'.join(headers)}"]
     return command
 
 
-def header_path(found):
-    """CPATH with the headers that Python packages keep beside their libraries."""
+def header_folders(found):
+    """Where the headers lie that Python packages keep beside their libraries."""
     folders = {path.parent.parent / "include" for path in found.values()}
-    have = sorted(str(folder) for folder in folders if folder.exists() and str(folder) != "/usr/include")
-    return ":".join([*have, *filter(None, [os.environ.get("CPATH")])])
+    return sorted(str(folder) for folder in folders if folder.exists() and str(folder) != "/usr/include")
 
 
 def gpu_tests(context, folder):
@@ -72,8 +71,10 @@ def _prepare(context):
         raise StepFailed("there is no cmake here")
     folder = context.scratch / "build"
     found = link_libraries(context, context.scratch / "libraries") if context.gpu else {}
-    environment = {"CPATH": header_path(found)} if found else {}
-    result = context.run(configure_command(context, folder, context.scratch / "libraries"), 60, environment)
+    headers = header_folders(found)
+    environment = {"CPATH": ":".join([*headers, os.environ.get("CPATH", "")]).rstrip(":")} if headers else {}
+    command = configure_command(context, folder, context.scratch / "libraries", headers)
+    result = context.run(command, 60, environment)
     if result.code != 0:
         raise StepFailed(f"cmake: {result.complaint()}")
     tests = gpu_tests(context, folder)
@@ -95,7 +96,8 @@ def check(context):
         raise StepFailed(context.results["build failure"])
     folder, tests = context.results["build"]
     if context.dry_run:
-        return [report.judged("build without gRPC", f"configured, {len(tests)} program(s)", "configures", True)]
+        return [report.judged("build without gRPC", f"configured, {len(tests)} program(s)", "configures",
+                              True)]
     result = process.finish(context.background.pop("build"), context.limit(120))
     result.output = (context.scratch / LOG).read_text(errors="replace")
     if result.code != 0 or result.timed_out:

@@ -6,6 +6,7 @@ usage: bundle.py BUILD_DIR OUTPUT_DIR TEXT
 OUTPUT_DIR/bundle.tar.xz, and beside it what is inside (manifest.json):
   bin/     the programs NAME.elf with a launcher NAME each, the CUDA back-end, the loader of the C library
   usr/     the libraries they need, and headers and CMake files to build the back-end and its tests with
+  runtime/ the compiler's libraries; apart, for what is built on the machine has the machine's own
   glibc/   the C library, for systems with an older one
   text.txt what is trained on
 CUDA, cuDNN, NCCL and the driver are not carried: a machine with a GPU has them.
@@ -30,6 +31,7 @@ PLUGIN = "bin/libpenstock_cuda.so"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 ON_THE_MACHINE = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|cudnn\w*|nccl|nvrtc|nvToolsExt|nvtx\w*)\.so")
 GLIBC = re.compile(r"^(ld-linux|libc\.|libm\.|libpthread\.|libdl\.|librt\.|libresolv\.|libutil\.|libmvec\.)")
+RUNTIME = re.compile(r"^lib(stdc\+\+|gcc_s|gomp)\.")
 # To build the compute library, its CUDA back-end and their tests.
 HEADERS = ["absl", "gtest", "gmock", "openssl", "x86_64-linux-gnu/openssl", "isa-l", "oneapi", "CL"]
 LOOSE_HEADERS = ["isa-l.h", "dnnl*.h", "dnnl*.hpp"]
@@ -39,7 +41,8 @@ SYSTEM_LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
 
 
 def output_of(*command):
-    return subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True).stdout
+    words = [str(word) for word in command]
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def needs(path):
@@ -105,6 +108,8 @@ def copy_libraries(needed, root):
             copy(path.resolve(), root / "bin" / "ld-linux-x86-64.so.2")
         elif GLIBC.match(name):
             copy(path.resolve(), root / "glibc" / name)
+        elif RUNTIME.match(name):
+            copy(path.resolve(), root / "runtime" / name)
         else:
             copy(SYSTEM_LIBRARIES / name if path.parent.samefile(SYSTEM_LIBRARIES) else path,
                  root / LIBRARIES / name)
@@ -160,6 +165,7 @@ def main():
         strip(root)
         shutil.copy(text, root / "text.txt")
         version = glibc_needed([*root.glob("bin/*.elf"), *root.glob("bin/*.so"),
+                                *root.glob("runtime/*"),
                                 *(path for path in (root / LIBRARIES).glob("*.so*") if not path.is_symlink())])
         (root / "glibc/version").write_text(version + "\n")
         manifest = {
@@ -174,7 +180,8 @@ def main():
         output.mkdir(parents=True, exist_ok=True)
         archive = output / "bundle.tar.xz"
         write_archive(root, archive)
-        unpacked = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+        unpacked = sum(path.stat().st_size for path in root.rglob("*")
+                       if path.is_file() and not path.is_symlink())
     manifest["sha256"] = hashlib.sha256(archive.read_bytes()).hexdigest()
     (output / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     size, beside = archive.stat().st_size, repository_bytes()

@@ -8,6 +8,7 @@ table says FAILED and the exit code is 1. Without a GPU it says so and ends with
 import argparse
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -31,7 +32,7 @@ STEPS = {
     "losses": (correctness.losses, 50),
     "sanitizers": (correctness.sanitizers, 10),
     "build": (build.check, 10),
-    "speed": (speed.speed, 170),
+    "speed": (speed.speed, 200),
     "pipelining": (speed.pipelining, 40),
     "memory": (correctness.memory, 0),
 }
@@ -39,11 +40,11 @@ STEPS = {
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--programs", metavar="BUILD_DIR", help="programs of a build folder, not of the bundle")
+    parser.add_argument("--programs", metavar="BUILD_DIR", help="its programs, not the bundle's")
     parser.add_argument("--text", metavar="FILE", help="what to train on; default: the bundle's text")
     parser.add_argument("--only", metavar="STEP,...", help=f"of {', '.join(STEPS)}; default: all")
     parser.add_argument("--limit", metavar="SECONDS", type=float, default=525.0, help="of all together")
-    parser.add_argument("--json", metavar="FILE", help="writes the table and all figures behind it")
+    parser.add_argument("--json", metavar="FILE", type=pathlib.Path, help="writes the table and all figures behind it")
     parser.add_argument("--dry-run", action="store_true",
                         help="runs every step with tiny sizes on the CPU, to check the check")
     arguments = parser.parse_args()
@@ -51,6 +52,8 @@ def parse_arguments():
     unknown = set(arguments.only) - set(STEPS)
     if unknown:
         parser.error(f"no step {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
+    if arguments.json and not arguments.json.resolve().parent.is_dir():
+        parser.error(f"no folder {arguments.json.resolve().parent} for --json")
     return arguments
 
 
@@ -104,6 +107,7 @@ def run_steps(only, context):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is ended on the way out
     gpu = None if arguments.dry_run else device.find_gpu()
     if isinstance(gpu, str):
         print(f"gpu-check: skipped, nothing was checked: {gpu}; --dry-run tries the check itself on the CPU")
@@ -124,14 +128,15 @@ def main():
         for child in context.background.values():
             process.kill(child)
     failures = sum(row.status == report.FAILED for row in rows)
-    seconds = time.monotonic() - began
+    facts = {"dry_run": arguments.dry_run, "failures": failures, "seconds": time.monotonic() - began,
+             "commit": found.manifest.get("commit")}
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(report.document(
-            rows, dry_run=arguments.dry_run, failures=failures, seconds=seconds, commit=found.manifest.get("commit")))
+        arguments.json.write_text(report.document(rows, **facts))
     if not failures:
         shutil.rmtree(scratch)
     print(f"\n{report.table(rows)}\n")
-    print(f"gpu-check: {failures} failed, {seconds:.0f} s" + (f"; logs in {scratch}" if failures else ""))
+    print(f"gpu-check: {failures} failed, {facts['seconds']:.0f} s"
+          + (f"; logs in {scratch}" if failures else ""))
     return 1 if failures else 0
 
 

@@ -6,15 +6,20 @@ The dry run goes through every step; what its rows are judged by is tested numbe
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
+LOADER = "/lib64/ld-linux-x86-64.so.2"
+C_LIBRARY = "/lib/x86_64-linux-gnu/libc.so.6"
 FOLDER = pathlib.Path(__file__).parent
 sys.path.insert(0, str(FOLDER))
 
 import correctness  # noqa: E402
+import device  # noqa: E402
 import process  # noqa: E402
 import report  # noqa: E402
 import speed  # noqa: E402
@@ -41,9 +46,12 @@ class Check(unittest.TestCase):
             self.assertIn(step, ran.stdout)
         for method in ("1f1b", "gpipe", "pipedream"):
             self.assertEqual(rows[f"loss, {method}, f32, 4 workers"]["status"], "pass")
-            self.assertIn(f"memory, {method}", rows)
-        self.assertTrue({"gpt2 against PyTorch", "gpt2, one stage"} & set(rows))
-        self.assertGreater(rows["bytes between the stages"]["values"]["bytes_per_microbatch"], 0)
+            self.assertIn("predicted", rows[f"memory, {method}"]["figure"])
+        for step in ("gpt2 against PyTorch", "gpt2, one stage"):
+            self.assertIn(step, rows)
+        crossed = rows["bytes between the stages"]["values"]
+        self.assertGreater(crossed["bytes_per_microbatch"], 0)
+        self.assertEqual(crossed["paths"], ["host"])
         self.assertEqual(figures["failures"], 0)
 
     def test_failing_step_fails_alone(self):
@@ -86,9 +94,18 @@ class Rows(unittest.TestCase):
         self.assertEqual(row.status, report.FAILED)
         self.assertEqual(row.figure, "1 passed, 1 failed (Test1)")
 
+    def test_sanitizer_is_clean_only_if_it_says_so(self):
+        memcheck, racecheck = "========= ERROR SUMMARY: {} errors\n", "========= RACECHECK SUMMARY: {} hazards\n"
+        self.assertEqual(correctness.sanitizer_verdict("[  PASSED  ] 3 tests.\n" + memcheck.format(0)),
+                         (True, "ERROR SUMMARY: 0 errors"))
+        self.assertEqual(correctness.sanitizer_verdict(racecheck.format(12) + racecheck.format(0)),
+                         (False, "RACECHECK SUMMARY: 12 hazards"))
+        self.assertFalse(correctness.sanitizer_verdict("[  PASSED  ] 3 tests.\n")[0])
+
     def test_document_without_numbers_is_still_json(self):
-        row = report.judged("loss", "nan", "within 1 %", False, {"loss": float("nan"), "list": [float("inf"), 1.0]})
-        self.assertEqual(json.loads(report.document([row]))["rows"][0]["values"], {"loss": None, "list": [None, 1.0]})
+        values = {"loss": float("nan"), "list": [float("inf"), 1.0]}
+        text = report.document([report.judged("loss", "nan", "within 1 %", False, values)])
+        self.assertEqual(json.loads(text)["rows"][0]["values"], {"loss": None, "list": [None, 1.0]})
 
 
 class Speed(unittest.TestCase):
@@ -113,9 +130,36 @@ class Speed(unittest.TestCase):
         self.assertEqual(speed.operations_per_token(model), 6 * weights + 6 * 12 * 768 * 1024)
 
 
+class Machine(unittest.TestCase):
+    def test_libraries_of_the_search_path_come_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "libcudnn.so.9").touch()
+            with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": f"/nowhere:{folder}"}):
+                found, missing = device.find_libraries(["libcudnn.so.9", "libcudnn-of-nobody.so.1"])
+        self.assertEqual(found, {"libcudnn.so.9": f"{folder}/libcudnn.so.9"})
+        self.assertEqual(missing, ["libcudnn-of-nobody.so.1"])
+
+    @unittest.skipUnless(os.path.exists(LOADER) and os.path.exists(C_LIBRARY), "not Debian on x86-64")
+    def test_launcher_uses_the_bundles_c_library_only_where_the_systems_is_older(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("bin", "glibc"):
+                os.mkdir(f"{folder}/{name}")
+            # A program that says what runs it.
+            shutil.copy(shutil.which("readlink"), f"{folder}/bin/readlink.elf")
+            shutil.copy(FOLDER / "launch.sh", f"{folder}/bin/readlink")
+            shutil.copy(LOADER, f"{folder}/bin/{os.path.basename(LOADER)}")
+            shutil.copy(C_LIBRARY, f"{folder}/glibc/libc.so.6")
+            for needed, runner in (("2.2.5", "readlink.elf"), ("99.1", os.path.basename(LOADER))):
+                pathlib.Path(folder, "glibc/version").write_text(needed + "\n")
+                said = subprocess.run([f"{folder}/bin/readlink", "/proc/self/exe"], stdout=subprocess.PIPE,
+                                      text=True, check=True).stdout.strip()
+                self.assertEqual(said, f"{os.path.realpath(folder)}/bin/{runner}", needed)
+
+
 class Process(unittest.TestCase):
     def test_past_its_limit_it_is_killed_with_what_it_started(self):
-        result = process.run(["sh", "-c", "sleep 60 & echo $!; wait"], limit_s=0.5)
+        # `set -m` gives the children groups of their own, as ninja does.
+        result = process.run(["sh", "-c", "set -m; sleep 60 & echo $!; wait"], limit_s=0.5)
         self.assertTrue(result.timed_out)
         self.assertLess(result.seconds, 30)
         child = int(result.output)

@@ -23,15 +23,17 @@ class Gpu:
     capability: str  # "90"
     driver: str
     cuda: str  # the newest version that the driver serves
+    driver_folder: str  # where libcuda.so.1 lies, or "" if the loader knows
 
 
 def _load_driver():
-    for path in ["libcuda.so.1", *(f"{folder}/libcuda.so.1" for folder in DRIVER_FOLDERS)]:
+    """(the driver's library, its folder if the loader does not look there by itself)."""
+    for folder in ["", *DRIVER_FOLDERS]:
         try:
-            return ctypes.CDLL(path)
+            return ctypes.CDLL(os.path.join(folder, "libcuda.so.1")), folder
         except OSError:
             continue
-    return None
+    return None, ""
 
 
 def _driver_version():
@@ -45,7 +47,7 @@ def _driver_version():
 
 def find_gpu():
     """The first GPU, or a text that says why there is none."""
-    driver = _load_driver()
+    driver, folder = _load_driver()
     if driver is None:
         return "no NVIDIA driver (libcuda.so.1 is not here)"
     count, device, code = ctypes.c_int(0), ctypes.c_int(0), driver.cuInit(0)
@@ -64,7 +66,7 @@ def find_gpu():
         driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
         capability.append(str(number.value))
     return Gpu(name.value.decode(), memory.value, "".join(capability), _driver_version(),
-               f"{version.value // 1000}.{version.value % 1000 // 10}")
+               f"{version.value // 1000}.{version.value % 1000 // 10}", folder)
 
 
 def _candidates():
@@ -112,6 +114,10 @@ for path in sys.argv[1:]:
     elif "libcudart.so" in path:
         library.cudaRuntimeGetVersion(ctypes.byref(number))
         print(f"CUDA runtime {number.value // 1000}.{number.value % 1000 // 10}")
+    elif "libnvrtc.so" in path:
+        minor = ctypes.c_int(0)
+        library.nvrtcVersion(ctypes.byref(number), ctypes.byref(minor))
+        print(f"NVRTC {number.value}.{minor.value}")
     elif "libnccl.so" in path:
         library.ncclGetVersion(ctypes.byref(number))
         v = number.value

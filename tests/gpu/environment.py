@@ -8,7 +8,10 @@ import device
 import process
 import report
 
-NEEDED = ["libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9"]
+# cuDNN compiles its attention with NVRTC.
+NEEDED = ["libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnvrtc.so.13"]
+# Loaded where several GPUs reduce.
+WANTED = ["libnccl.so.2"]
 
 
 def cpu_name():
@@ -32,9 +35,10 @@ def versions(paths):
 def use_cuda(context):
     """Finds CUDA's libraries for the programs. Returns {name: path} and the names that are nowhere."""
     names = context.programs.manifest.get("left_to_the_machine", NEEDED)
-    found, missing = device.find_libraries(sorted({*names, *NEEDED} - {"libcuda.so.1"}))
-    context.use_libraries(list(dict.fromkeys(os.path.dirname(path) for path in found.values())))
-    return found, missing
+    found, missing = device.find_libraries(sorted({*names, *NEEDED, *WANTED} - {"libcuda.so.1"}))
+    folders = [os.path.dirname(path) for path in found.values()] + [context.gpu.driver_folder]
+    context.use_libraries(list(dict.fromkeys(filter(None, folders))))
+    return found, [name for name in missing if name not in WANTED]
 
 
 def check(context):

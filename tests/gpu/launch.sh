@@ -6,7 +6,7 @@
 set -eu
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 program=$here/$(basename "$0").elf
-libraries=$here/../usr/lib/x86_64-linux-gnu${PENSTOCK_CUDA_PATH:+:$PENSTOCK_CUDA_PATH}
+libraries=$here/../usr/lib/x86_64-linux-gnu:$here/../runtime${PENSTOCK_CUDA_PATH:+:$PENSTOCK_CUDA_PATH}
 
 needed=$(cat "$here/../glibc/version")
 system=$(getconf GNU_LIBC_VERSION 2>/dev/null | cut -d' ' -f2)

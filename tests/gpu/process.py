@@ -1,6 +1,7 @@
 """Runs programs with a time limit, in sessions of their own, so that what they start ends with them."""
 
 import dataclasses
+import glob
 import os
 import signal
 import subprocess
@@ -31,12 +32,32 @@ def start(command, env=None, cwd=None, log=None):
         stderr=log or subprocess.PIPE, text=True, errors="replace", env=env, cwd=cwd, start_new_session=True)
 
 
+def _session(number):
+    """The processes of a session that still run. Not a group: build tools give compilers groups of their own."""
+    members = []
+    for stat in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(stat, encoding="utf-8", errors="replace") as file:
+                state, _, _, session = file.read().rpartition(") ")[2].split()[:4]
+        except OSError:
+            continue  # has just ended
+        if int(session) == number and state not in "ZX":
+            members.append(int(stat.split("/")[2]))
+    return members
+
+
 def kill(process):
     """Ends the whole session of a process that `start` began."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    for _ in range(5):  # again, for what was started meanwhile
+        members = _session(process.pid)
+        for member in members:
+            try:
+                os.kill(member, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if not members:
+            return
+        time.sleep(0.01)
 
 
 def finish(process, limit_s):

@@ -29,8 +29,17 @@ def skipped(step, why):
     return Row(step, why, status=SKIPPED)
 
 
+FIGURE_WIDTH_MAX = 110
+
+
+def _clipped(text):
+    return text if len(text) <= FIGURE_WIDTH_MAX else text[:FIGURE_WIDTH_MAX - 3] + "..."
+
+
 def table(rows):
-    cells = [("step", "figure", "target", "")] + [(r.step, r.figure, r.target, r.status) for r in rows]
+    """Lines of text. The document has the figures in full."""
+    cells = [("step", "figure", "target", "")]
+    cells += [(row.step, _clipped(row.figure), row.target, row.status) for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(3)]
     lines = ["  ".join([*(text.ljust(width) for text, width in zip(row, widths)), row[3]]).rstrip()
              for row in cells]

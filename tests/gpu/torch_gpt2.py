@@ -99,6 +99,7 @@ class Trainer:
             self.step()
         except Exception as error:  # whatever a compiler may throw
             print(f"torch.compile failed: {error}", file=sys.stderr)
+            self.optimizer.zero_grad(set_to_none=True)
             self.run_model, self.mode = self.model, "eager (torch.compile failed)"
 
     def batch(self):

@@ -40,6 +40,9 @@ TEST(FillDefaults, MinimalJob_GetsTheDocumentedDefaults) {
   EXPECT_EQ(spec.training().learning_rate().decay(), "constant");
   EXPECT_EQ(spec.training().learning_rate().final_fraction(), 0.1);
   EXPECT_EQ(spec.training().precision(), "f32");
+  EXPECT_EQ(spec.training().rounding(), "nearest");
+  EXPECT_EQ(spec.training().stash(), "device");
+  EXPECT_TRUE(spec.training().deterministic());
   EXPECT_EQ(spec.training().threads(), 1);
   EXPECT_EQ(spec.validation().every_steps(), 0);
   EXPECT_EQ(spec.validation().batches(), 8);
@@ -52,10 +55,12 @@ TEST(FillDefaults, MinimalJob_GetsTheDocumentedDefaults) {
 TEST(FillDefaults, ExplicitZeroAndFalse_AreKept) {
   v1::JobSpec spec = MinimalJob();
   spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_training()->set_deterministic(false);
   spec.mutable_training()->mutable_optimizer()->mutable_adamw()->set_weight_decay(0.0);
   spec.mutable_data()->mutable_text()->set_validation_fraction(0.0);
   FillDefaults(spec);
   EXPECT_FALSE(spec.model().gpt().tied_head());
+  EXPECT_FALSE(spec.training().deterministic());
   EXPECT_EQ(spec.training().optimizer().adamw().weight_decay(), 0.0);
   EXPECT_EQ(spec.data().text().validation_fraction(), 0.0);
 }

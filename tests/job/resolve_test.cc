@@ -30,10 +30,25 @@ TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
                                              .final_fraction = 0.1}));
   EXPECT_EQ(job.clip, (Clip{.kind = Clip::Kind::kGlobalNorm, .norm_max = 1.0}));
   EXPECT_EQ(job.precision, Precision::kF32);
+  EXPECT_EQ(job.rounding, Rounding::kNearest);
+  EXPECT_EQ(job.stash, StashPlace::kDevice);
+  EXPECT_EQ(job.repeatability, Repeatability::kBitwise);
   EXPECT_EQ(job.seed, 1u);
   EXPECT_EQ(job.validation_batches, 160);
   EXPECT_EQ(job.tokens_per_step(), 32 * 128);
   EXPECT_EQ(job.samples_of_update(), 32);
+}
+
+TEST(ResolveJob, RoundingStashAndRepeatability_AreWhatTheFileSays) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->set_precision("bf16");
+  spec.mutable_training()->set_rounding("stochastic");
+  spec.mutable_training()->set_stash("host");
+  spec.mutable_training()->set_deterministic(false);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.rounding, Rounding::kStochastic);
+  EXPECT_EQ(job.stash, StashPlace::kHost);
+  EXPECT_EQ(job.repeatability, Repeatability::kFast);
 }
 
 TEST(ResolveJob, AsynchronousMethod_UpdatesAfterEachMicrobatch) {

@@ -13,7 +13,7 @@ namespace penstock {
 
 class SlowTransport : public Transport {
  public:
-  // Before each Send and after each Receive it waits up to `delay_us_max`, drawn from `seed`.
+  // Before each message is sent or taken it waits up to `delay_us_max`, drawn from `seed`.
   SlowTransport(std::unique_ptr<Transport> inner, uint64_t seed, int64_t delay_us_max)
       : inner_(std::move(inner)), seed_(seed), delay_us_max_(delay_us_max) {}
 
@@ -32,6 +32,7 @@ class SlowTransport : public Transport {
     return std::make_unique<SlowReceiver>(*std::move(receiver), NextDelay());
   }
 
+  void UseShare(DeviceShare* share) override { inner_->UseShare(share); }
   void Cancel(const absl::Status& reason) override { inner_->Cancel(reason); }
 
  private:
@@ -51,9 +52,12 @@ class SlowTransport : public Transport {
    public:
     SlowSender(std::unique_ptr<Sender> inner, Delay delay)
         : inner_(std::move(inner)), delay_(delay) {}
-    absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
+    absl::Status Reserve(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
       delay_.Pass();
-      return inner_->Send(sequence, tensor, deadline);
+      return inner_->Reserve(sequence, tensor, deadline);
+    }
+    absl::Status Put(int64_t sequence, const Tensor& tensor) override {
+      return inner_->Put(sequence, tensor);
     }
     bool Ready() const override { return inner_->Ready(); }
     int64_t bytes_sent() const override { return inner_->bytes_sent(); }
@@ -68,10 +72,9 @@ class SlowTransport : public Transport {
    public:
     SlowReceiver(std::unique_ptr<Receiver> inner, Delay delay)
         : inner_(std::move(inner)), delay_(delay) {}
-    absl::StatusOr<Tensor> Receive(const TensorExpectation& expected,
-                                   absl::Time deadline) override {
+    absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
       delay_.Pass();
-      return inner_->Receive(expected, deadline);
+      return inner_->Take(expected, deadline);
     }
     bool Ready() const override { return inner_->Ready(); }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "tests/support/status_matchers.h"
 #include "worker/action_timer.h"
 
 namespace penstock {
@@ -48,12 +49,12 @@ class ActionTimerTest : public ::testing::Test {
   ManualClock clock_;
   TimelineRecorder recorder_{WorkerId(0), 16};
   StageMeter meter_{16};
-  ActionTimer timer_{clock_, recorder_};
+  ActionTimer timer_{clock_, recorder_, /*device=*/nullptr};
 };
 
 TEST_F(ActionTimerTest, Laps_OfOneAction_SplitWaitingFromWork) {
   const Action forward = {Op::kForward, 0, 7};
-  timer_.Begin(forward, &meter_);
+  ASSERT_THAT(timer_.Begin(forward, &meter_), IsOk());
   After(30, Lane::kWait, Wait::kData);
   After(500, Lane::kCompute);
   timer_.End();
@@ -67,7 +68,7 @@ TEST_F(ActionTimerTest, Laps_OfOneAction_SplitWaitingFromWork) {
 }
 
 TEST_F(ActionTimerTest, Laps_OfWorkInPieces_MakeOneDuration) {
-  timer_.Begin({Op::kNorm}, &meter_);
+  ASSERT_THAT(timer_.Begin({Op::kNorm}, &meter_), IsOk());
   After(10, Lane::kCollective);
   After(1000, Lane::kWait, Wait::kCollective);
   After(20, Lane::kCollective);
@@ -77,14 +78,14 @@ TEST_F(ActionTimerTest, Laps_OfWorkInPieces_MakeOneDuration) {
 }
 
 TEST_F(ActionTimerTest, End_AfterWaitingOnly_CountsNoDuration) {
-  timer_.Begin({Op::kRecvActivation}, &meter_);
+  ASSERT_THAT(timer_.Begin({Op::kRecvActivation}, &meter_), IsOk());
   After(10, Lane::kWait, Wait::kInput);
   timer_.End();
   EXPECT_EQ(meter_.durations(Op::kRecvActivation).count(), 0);
 }
 
 TEST_F(ActionTimerTest, Begin_WithoutMeter_KeepsNothing) {
-  timer_.Begin({Op::kForward}, nullptr);
+  ASSERT_THAT(timer_.Begin({Op::kForward}, nullptr), IsOk());
   After(10, Lane::kCompute);
   timer_.End();
   EXPECT_TRUE(recorder_.Recent().empty());

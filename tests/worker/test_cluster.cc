@@ -52,7 +52,8 @@ TestCluster::~TestCluster() {
 
 void TestCluster::Main(int worker) {
   Worker& self = *workers_[worker];
-  auto backend = MakeCpuBackend(/*threads=*/1);
+  const std::unique_ptr<Backend> backend =
+      options_.make_backend ? options_.make_backend() : *MakeCpuBackend(/*threads=*/1);
   std::unique_ptr<Transport> transport = MakeTransport(worker);
   v1::PrepareRunRequest request =
       MakeRequest(options_.spec, options_.layers, worker, options_.first_step, options_.extra_cuts);
@@ -65,7 +66,7 @@ void TestCluster::Main(int worker) {
   };
   auto run = Run::Prepare(request, {.clock = RealClock(),
                                     .files = files_,
-                                    .backend = **backend,
+                                    .backend = *backend,
                                     .transport = *transport,
                                     .data_root = "/",
                                     .limits = options_.limits,

@@ -33,6 +33,8 @@ struct ClusterOptions {
   std::function<void(int worker, const v1::RunEvent&)> on_event;
   // May change a worker's request before it is used.
   std::function<void(v1::PrepareRunRequest&)> edit_request;
+  // Of each worker, called on its thread; empty: the CPU's.
+  std::function<std::unique_ptr<Backend>()> make_backend;
 };
 
 class TestCluster {

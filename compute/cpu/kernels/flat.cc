@@ -1,6 +1,6 @@
 // Loops over flat arrays.
 #include "compute/cpu/kernels/isa.h"
-#include "compute/cpu/kernels/simd.h"
+#include "compute/cpu/kernels/philox.h"
 
 namespace penstock::PENSTOCK_ISA {
 
@@ -35,6 +35,42 @@ double SquaredNorm(int64_t count, const float* values) {
 
 void ToBf16(int64_t count, const float* from, Bf16* to) {
   ForVectors(count, [&](int64_t i, auto lanes) { Store(Load(from + i, lanes), to + i, lanes); });
+}
+
+// The numbering of compute/rounding.h.
+void RoundToBf16(const StochasticRounding& rounding, int64_t first, int64_t count,
+                 const float* from, Bf16* to) {
+  constexpr int kGroupLanes = 16;
+  constexpr int kGroup = 4 * kGroupLanes;
+  Words lane_number;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    lane_number[lane] = lane;
+  }
+  const Words parameter = Words{} + static_cast<uint32_t>(rounding.parameter);
+  const Words parameter_high = Words{} + static_cast<uint32_t>(rounding.parameter >> 32);
+  const auto round = [&](Words random, int64_t i, auto lanes) {
+    const Floats values = Load(from + i, lanes);
+    const Words bits = reinterpret_cast<Words>(values);
+    const Words quiet = (bits >> 16) | 0x40u;  // a NaN stays one
+    Store(
+        __builtin_convertvector(values == values ? StochasticBf16(bits, random) : quiet, HalfWords),
+        to + i, lanes);
+  };
+  for (int64_t group = 0; group < count; group += kGroup) {
+    const auto counter = static_cast<uint32_t>((first + group) / kGroup * kGroupLanes);
+    for (int lane = 0; lane < kGroupLanes; lane += kLanes) {
+      const PhiloxWords random = PhiloxLanes(rounding.key, lane_number + (counter + lane),
+                                             parameter, parameter_high, Words{} + rounding.version);
+      for (int word = 0; word < 4; ++word) {
+        const int64_t i = group + word * kGroupLanes + lane;
+        if (i + kLanes <= count) {
+          round(random.word[word], i, All());
+        } else if (i < count) {
+          round(random.word[word], i, First{count - i});
+        }
+      }
+    }
+  }
 }
 
 }  // namespace penstock::PENSTOCK_ISA

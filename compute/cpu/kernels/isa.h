@@ -31,6 +31,7 @@ kernel::Fill Fill;
 kernel::AddInto AddInto;
 kernel::SquaredNorm SquaredNorm;
 kernel::ToBf16 ToBf16;
+kernel::RoundToBf16 RoundToBf16;
 
 extern const Kernels kKernels;
 

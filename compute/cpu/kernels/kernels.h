@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "compute/dropout_mask.h"
+#include "compute/rounding.h"
 #include "compute/update_constants.h"
 
 namespace penstock {
@@ -140,6 +141,9 @@ using Fill = void(int64_t count, float value, float* values);
 using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
+// At random. `first`: number of from[0] in its parameter, a multiple of 64.
+using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int64_t count,
+                         const float* from, Bf16* to);
 
 }  // namespace kernel
 
@@ -174,6 +178,7 @@ struct Kernels {
   kernel::AddInto* add_into;
   kernel::SquaredNorm* squared_norm;
   kernel::ToBf16* to_bf16;
+  kernel::RoundToBf16* round_to_bf16;
 
   template <typename Number>
   const NumberKernels<Number>& of() const;

@@ -88,13 +88,15 @@ PENSTOCK_INLINE Floats Load(const Bf16* from, First lanes) {
   __builtin_memcpy(&halves, from, lanes.count * sizeof(Bf16));
   return FromBf16(halves);
 }
-PENSTOCK_INLINE void Store(Floats values, Bf16* to, All) {
-  const HalfWords halves = ToBf16(values);
+PENSTOCK_INLINE void Store(HalfWords halves, Bf16* to, All) {
   __builtin_memcpy(to, &halves, sizeof(halves));
 }
-PENSTOCK_INLINE void Store(Floats values, Bf16* to, First lanes) {
-  const HalfWords halves = ToBf16(values);
+PENSTOCK_INLINE void Store(HalfWords halves, Bf16* to, First lanes) {
   __builtin_memcpy(to, &halves, lanes.count * sizeof(Bf16));
+}
+PENSTOCK_INLINE void Store(Floats values, Bf16* to, All lanes) { Store(ToBf16(values), to, lanes); }
+PENSTOCK_INLINE void Store(Floats values, Bf16* to, First lanes) {
+  Store(ToBf16(values), to, lanes);
 }
 
 // Where one of the two is not a number, the result is `b`.

@@ -25,6 +25,7 @@ const Kernels kKernels = {
     .add_into = AddInto,
     .squared_norm = SquaredNorm,
     .to_bf16 = ToBf16,
+    .round_to_bf16 = RoundToBf16,
 };
 
 }  // namespace penstock::PENSTOCK_ISA

@@ -85,6 +85,17 @@ __device__ inline uint4 Philox(uint64_t key, uint4 c) {
   return c;
 }
 
+// The numbering of compute/rounding.h.
+__device__ inline Bf16 RoundAtRandom(float value, int64_t element, const StochasticRounding& r) {
+  if (value != value) return FromFloat<Bf16>(value);
+  const auto counter = static_cast<uint32_t>(element / 64 * 16 + element % 16);
+  const uint4 random =
+      Philox(r.key, make_uint4(counter, static_cast<uint32_t>(r.parameter),
+                               static_cast<uint32_t>(r.parameter >> 32), r.version));
+  const uint32_t words[4] = {random.x, random.y, random.z, random.w};
+  return static_cast<Bf16>(StochasticBf16(__float_as_uint(value), words[element % 64 / 16]));
+}
+
 // What dropout multiplies an element by: 0 or the scale. The numbering of elements is that of
 // compute/cpu/kernels/dropout.h: groups of 64 columns, column 16 w + l of a group is word w of counter l.
 __device__ inline float DropoutFactor(const DropoutMask& d, int64_t row, int64_t width,

@@ -99,4 +99,10 @@ void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* 
   ForEach(stream, count, [=] __device__(int64_t at) { to[at] = FromFloat<Bf16>(from[at]); });
 }
 
+void RoundToBf16(cudaStream_t stream, int64_t count, const float* from,
+                 const StochasticRounding& rounding, Bf16* to) {
+  ForEach(stream, count,
+          [=] __device__(int64_t at) { to[at] = RoundAtRandom(from[at], at, rounding); });
+}
+
 }  // namespace penstock::cuda

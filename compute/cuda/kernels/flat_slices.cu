@@ -38,9 +38,16 @@ __global__ void AddPartialSums(int64_t count, const Slice* slices, const double*
   norms[slice] = sum;
 }
 
-__device__ void StoreWeight(const StepArrays& a, int64_t i, float weight) {
+__device__ void StoreWeight(const StepArrays& a, const Slice& slice, int64_t i, float weight) {
   a.next_weights[i] = weight;
-  if (a.next_bf16 != nullptr) a.next_bf16[i] = FromFloat<Bf16>(weight);
+  if (a.next_bf16 == nullptr) return;
+  if (a.rounds_at_random) {
+    StochasticRounding rounding = a.rounding;
+    rounding.parameter = slice.identity;
+    a.next_bf16[i] = RoundAtRandom(weight, i - slice.offset, rounding);
+  } else {
+    a.next_bf16[i] = FromFloat<Bf16>(weight);
+  }
 }
 
 __global__ void AdamWKernel(const Slice* slices, const SliceBlock* blocks, AdamWConstants k,
@@ -56,7 +63,8 @@ __global__ void AdamWKernel(const Slice* slices, const SliceBlock* blocks, AdamW
     const float v = square[i] * k.beta2 + g * g * k.rest2;
     mean[i] = m;
     square[i] = v;
-    StoreWeight(a, i, a.weights[i] * keep - m * k.rate / (sqrtf(v) * k.root_scale + k.epsilon));
+    StoreWeight(a, slice, i,
+                a.weights[i] * keep - m * k.rate / (sqrtf(v) * k.root_scale + k.epsilon));
   }
 }
 
@@ -74,7 +82,7 @@ __global__ void SgdKernel(const Slice* slices, const SliceBlock* blocks, SgdCons
       g += velocity[i] * k.momentum;
       velocity[i] = g;
     }
-    StoreWeight(a, i, w - g * k.rate);
+    StoreWeight(a, slice, i, w - g * k.rate);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "compute/dropout_mask.h"
+#include "compute/rounding.h"
 #include "compute/update_constants.h"
 
 namespace penstock::cuda {
@@ -111,6 +112,9 @@ void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t
 void Fill(cudaStream_t stream, int64_t count, float value, float* values);
 void AddInto(cudaStream_t stream, int64_t count, const float* values, float* sums);
 void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to);
+// At random; from[0] is the parameter's first element.
+void RoundToBf16(cudaStream_t stream, int64_t count, const float* from,
+                 const StochasticRounding& rounding, Bf16* to);
 
 // A part of a flat array, as the kernels see a ParameterSlice.
 struct Slice {
@@ -118,6 +122,7 @@ struct Slice {
   int64_t count;
   int32_t decays;
   int32_t first_block;  // of the launch; its blocks lie side by side
+  uint64_t identity;    // as ParameterSlice's
 };
 // A launch over slices gives each block kSliceBlock elements of one slice: blocks[b] says which.
 inline constexpr int64_t kSliceBlock = 1 << 14;
@@ -137,6 +142,8 @@ struct StepArrays {
   Bf16* next_bf16;      // or null
   const float* gradients;
   const float* scales;  // of the gradients, by slice
+  bool rounds_at_random;
+  StochasticRounding rounding;  // then; its `parameter` is each slice's identity
 };
 void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
                const SliceBlock* block_table, const AdamWConstants& constants,

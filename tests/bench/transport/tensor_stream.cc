@@ -35,7 +35,7 @@ struct Worker {
     server.Shutdown(absl::Milliseconds(100));
   }
 
-  TensorHub hub{[](const absl::Status&) {}};
+  TensorHub hub{{.refused = [](const absl::Status&) {}, .opened = [](const std::string&) {}}};
   RpcServer server{{.listen = {"127.0.0.1", 0}}};
   BufferPool pool{HostMemory()};
   std::unique_ptr<Transport> transport;

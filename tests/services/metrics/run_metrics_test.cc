@@ -38,6 +38,17 @@ RunSnapshot Running() {
   stage.mutable_staleness()->set_mean(2.5);
   stage.set_versions_peak(4);
   stage.set_updates(17);
+  stage.set_memory_bytes(900);
+  stage.set_peak_memory_bytes(1000);
+  stage.set_predicted_memory_bytes(1010);
+  stage.mutable_memory()->set_stashed_weights(300);
+  stage.mutable_memory()->set_host_stashed_weights(200);
+  stage.mutable_copies_to_host()->set_count(5);
+  stage.mutable_copies_to_host()->set_seconds(0.125);
+  v1::ActionTime& backward = *stage.add_actions();
+  backward.set_action("I");
+  backward.set_count(12);
+  backward.set_seconds(0.75);
   v1::IdleCause& idle = *stage.add_idle_causes();
   idle.set_cause("credit");
   idle.set_seconds(0.5);
@@ -46,6 +57,7 @@ RunSnapshot Running() {
                             .destination = 3,
                             .peer = "w1",
                             .sent = true,
+                            .path = "host",
                             .bytes = 4096,
                             .messages = 2});
   snapshot.last_step.set_step(9);
@@ -68,10 +80,28 @@ TEST(RunMetrics, Stage_IsShownByJobWorkerAndStage) {
             0.5);
 }
 
+TEST(RunMetrics, MemoryActionsAndCopies_AreShown) {
+  const auto values = Flatten(RunMetrics(Running()));
+  const std::string labels = "job=j1,worker=w0,stage=2";
+  const auto value = [&](const std::string& name, const std::string& more = "") {
+    return values.at(absl::StrCat("penstock_stage_", name, "{", labels, more, "}"));
+  };
+  EXPECT_EQ(value("memory_bytes"), 900);
+  EXPECT_EQ(value("memory_peak_bytes"), 1000);
+  EXPECT_EQ(value("memory_predicted_bytes"), 1010);
+  EXPECT_EQ(value("stashed_weights_bytes"), 300);
+  EXPECT_EQ(value("host_stashed_weights_bytes"), 200);
+  EXPECT_EQ(value("actions_total", ",action=I"), 12);
+  EXPECT_EQ(value("action_seconds_total", ",action=I"), 0.75);
+  EXPECT_EQ(value("copies_total", ",direction=to_host"), 5);
+  EXPECT_EQ(value("copy_seconds_total", ",direction=to_host"), 0.125);
+  EXPECT_EQ(value("copies_total", ",direction=to_device"), 0);
+}
+
 TEST(RunMetrics, LinksAndSteps_AreShown) {
   const auto values = Flatten(RunMetrics(Running()));
   const std::string link =
-      "{job=j1,worker=w0,peer=w1,edge=activation,source=2,destination=3,direction=sent}";
+      "{job=j1,worker=w0,peer=w1,edge=activation,source=2,destination=3,direction=sent,path=host}";
   EXPECT_EQ(values.at("penstock_link_bytes_total" + link), 4096);
   EXPECT_EQ(values.at("penstock_link_messages_total" + link), 2);
   EXPECT_EQ(values.at("penstock_run_step{job=j1,worker=w0}"), 9);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "compute/buffer_pool.h"
 #include "services/rpc/server.h"
@@ -26,11 +27,18 @@ struct TestWorker {
 
   Mutex mutex;
   absl::Status refused ABSL_GUARDED_BY(mutex);  // the last stream that was
+  std::vector<std::string> opened ABSL_GUARDED_BY(mutex);
   BufferPool pool{HostMemory()};
-  TensorHub hub{[this](const absl::Status& status) {
-    MutexLock lock(mutex);
-    refused = status;
-  }};
+  TensorHub hub{{.refused =
+                     [this](const absl::Status& status) {
+                       MutexLock lock(mutex);
+                       refused = status;
+                     },
+                 .opened =
+                     [this](const std::string& line) {
+                       MutexLock lock(mutex);
+                       opened.push_back(line);
+                     }}};
   RpcServer server{{.listen = {"127.0.0.1", 0}}};
   std::unique_ptr<TcpProxy> proxy;
   std::unique_ptr<Transport> transport;

@@ -48,6 +48,10 @@ FrameBytes Forged(FrameBytes bytes, int offset, T value) {
 
 TEST(Frame, EveryKind_DecodesToWhatWasEncoded) {
   EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(Chunk())), IsOkAndHolds(Chunk()));
+  FrameHeader lent = Chunk();
+  lent.kind = FrameKind::kLent;
+  lent.chunk_offset = 0;
+  EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(lent)), IsOkAndHolds(lent));
   for (int kind : {1, 2, 4, 5}) {
     FrameHeader header = Hello5();
     header.kind = static_cast<FrameKind>(kind);
@@ -122,8 +126,8 @@ TEST(Frame, WrongField_IsNamedWithWhatWasExpected) {
   const auto refused = [](const char* field) {
     return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(field));
   };
-  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 6, uint8_t{6})),
-              refused("kind: expected 1 to 5, got 6"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 6, uint8_t{7})),
+              refused("kind: expected 1 to 6, got 7"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 7, uint8_t{9})), refused("dtype"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 16, int64_t{0})), refused("epoch"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 24, uint8_t{0})), refused("edge kind"));
@@ -144,6 +148,13 @@ TEST(Frame, WrongField_IsNamedWithWhatWasExpected) {
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 96, int32_t{-1})), refused("chunk bytes"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 96, kChunkBytesMax + 1)), refused("chunk bytes"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 104, uint32_t{1})), refused("reserved"));
+  const FrameBytes lent = Forged(Forged(chunk, 6, uint8_t{6}), 88, int64_t{0});
+  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 88, int64_t{4})), refused("chunk offset: expected 0"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 96, int32_t{0})), refused("descriptor bytes"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 96, int32_t{ShareBytes::kMax + 1})),
+              refused("descriptor bytes"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 80, int64_t{61})),
+              refused("tensor bytes: expected 60"));
   const FrameBytes hello = EncodeFrameHeader(Hello5());
   EXPECT_THAT(DecodeFrameHeader(Forged(hello, 40, int64_t{1})), refused("without a tensor"));
   EXPECT_THAT(DecodeFrameHeader(Forged(hello, 96, kTextBytesMax + 1)), refused("payload bytes"));
@@ -164,8 +175,16 @@ TEST(Frame, ShapeWhoseSizeOverflows_IsRefused) {
 }
 
 TEST(Hello, Payload_RoundTripsAndOtherSizesAreRefused) {
-  const Hello hello = {1, ~uint64_t{0}, "worker-3"};
+  Hello hello = {1, ~uint64_t{0}, "worker-3"};
   EXPECT_THAT(DecodeHello(EncodeHello(hello)), IsOkAndHolds(hello));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(hello.offer, ShareBytes::Of(std::string(ShareBytes::kMax, 'o')));
+  EXPECT_THAT(DecodeHello(EncodeHello(hello)), IsOkAndHolds(hello));
+  EXPECT_THAT(DecodeHello(EncodeHello(hello) + "x"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 256")));
+  std::string lies_about_its_name = EncodeHello({1, 2, "worker-3"});
+  lies_about_its_name[16] = 9;
+  EXPECT_THAT(DecodeHello(lies_about_its_name),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name")));
   EXPECT_THAT(DecodeHello("short"), StatusIs(absl::StatusCode::kInvalidArgument, _));
   EXPECT_THAT(DecodeHello(std::string(1000, 'x')), StatusIs(absl::StatusCode::kInvalidArgument, _));
 }

@@ -3,6 +3,7 @@
 #include "services/transport/grpc_transport.h"
 
 #include "tests/services/transport/cluster.h"
+#include "tests/services/transport/lending_pair.h"
 #include "tests/worker/transport_suite.h"
 
 namespace penstock {
@@ -26,6 +27,10 @@ class GrpcPair : public TransportPair {
 
 INSTANTIATE_TEST_SUITE_P(Grpc, TransportSuite, ::testing::Values(TransportPairFactory([] {
                            return std::make_unique<GrpcPair>();
+                         })));
+
+INSTANTIATE_TEST_SUITE_P(Lending, TransportSuite, ::testing::Values(TransportPairFactory([] {
+                           return std::make_unique<LendingPair>();
                          })));
 
 constexpr EdgeId kEdge = {EdgeKind::kActivation, 0, 1};

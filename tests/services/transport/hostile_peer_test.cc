@@ -10,11 +10,10 @@
 #include <thread>
 
 #include "base/random.h"
-#include "services/rpc/channel.h"
-#include "services/rpc/status.h"
 #include "services/transport/gather.h"
 #include "services/transport/grpc_transport.h"
 #include "tests/services/transport/cluster.h"
+#include "tests/services/transport/raw_sender.h"
 
 namespace penstock {
 namespace {
@@ -28,57 +27,6 @@ constexpr int kWindow = 2;
 constexpr int64_t kLimit = 4096;
 
 absl::Time Later() { return absl::Now() + absl::Seconds(20); }
-
-// A client that writes any bytes it likes.
-class RawSender {
- public:
-  explicit RawSender(const std::string& address) : stub_(MakeTensorChannel(address)) {
-    context_.set_deadline(absl::ToChronoTime(Later()));
-    call_ = stub_.PrepareCall(&context_, kTensorStreamMethod, &queue_);
-    call_->StartCall(nullptr);
-    Next();
-  }
-  ~RawSender() {
-    queue_.Shutdown();
-    while (Next()) {
-    }
-  }
-
-  bool Write(const grpc::ByteBuffer& frame) {
-    call_->Write(frame, nullptr);
-    return Next();
-  }
-  bool Write(const std::string& bytes) {
-    const grpc::Slice slice(bytes);
-    return Write(grpc::ByteBuffer(&slice, 1));
-  }
-  bool Read() {
-    call_->Read(&incoming_, nullptr);
-    return Next();
-  }
-  // Reads to the end; the server's verdict.
-  absl::Status Finish() {
-    while (Read()) {
-    }
-    grpc::Status status;
-    call_->Finish(&status, nullptr);
-    Next();
-    return FromGrpcStatus(status, "server");
-  }
-
- private:
-  bool Next() {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue_.Next(&tag, &ok) && ok;
-  }
-
-  grpc::CompletionQueue queue_;
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  grpc::ByteBuffer incoming_;
-};
 
 class HostilePeerTest : public ::testing::Test {
  protected:
@@ -217,6 +165,17 @@ TEST_F(HostilePeerTest, TensorOverTheEdgesLimit_FailsBothEndsAndTakesNoMemory) {
   EXPECT_THAT(sender->Finish(), refused);
   EXPECT_THAT(Received(), refused);
   EXPECT_EQ(cluster_.workers[1].pool.stats().allocations, 0);
+  ExpectWorkerGoesOn();
+}
+
+TEST_F(HostilePeerTest, TensorLentOnAnEdgeOfHostMemory_FailsBothEnds) {
+  const auto sender = Welcomed();
+  FrameHeader header = ChunkHeader(0, 4);
+  header.kind = FrameKind::kLent;
+  sender->Write(MakeTextFrame(header, "somewhere"));
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not agreed upon"));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Received(), refused);
   ExpectWorkerGoesOn();
 }
 
@@ -475,6 +434,13 @@ TEST_F(WrongReceiverTest, CreditForMessagesThatWereNotSentYet_IsRefused) {
   EXPECT_THAT(Send(*sender, kWindow, kElements),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("worker right"), HasSubstr("exceed the window of 2"))));
+}
+
+TEST_F(WrongReceiverTest, WelcomeToLendWhereNothingWasOffered_IsRefused) {
+  AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(1), "cuda-ipc"));
+  EXPECT_THAT(SendTo(receiver.address()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("worker right"), HasSubstr("nothing was offered"))));
 }
 
 TEST_F(WrongReceiverTest, WelcomeForAnotherEdge_IsRefused) {

@@ -16,14 +16,14 @@ class NoMemory : public MemorySource {
 TEST(InboundEdge, Acquire_WhenThereIsNoMemory_IsAnErrorAndNoTensor) {
   NoMemory none;
   BufferPool pool(none);
-  InboundEdge edge({.capacity = 1, .tensor_bytes_max = 1 << 20}, pool);
+  InboundEdge edge({.capacity = 1, .tensor_bytes_max = 1 << 20}, pool, /*share=*/nullptr);
   EXPECT_THAT(edge.Acquire(DType::kF32, {4, 100}),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("1600 bytes")));
 }
 
 TEST(InboundEdge, Acquire_AfterTheEnd_TakesNoMemory) {
   BufferPool pool(HostMemory());
-  InboundEdge edge({.capacity = 1, .tensor_bytes_max = 1 << 20}, pool);
+  InboundEdge edge({.capacity = 1, .tensor_bytes_max = 1 << 20}, pool, /*share=*/nullptr);
   EXPECT_THAT(edge.Acquire(DType::kF32, {4}), IsOk());
   edge.End(absl::OkStatus());
   EXPECT_THAT(edge.Acquire(DType::kF32, {4}),

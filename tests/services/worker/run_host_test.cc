@@ -110,7 +110,10 @@ class ScriptedRun : public Run {
 class RunHostTest : public ::testing::Test {
  protected:
   RunHostParts Parts() {
-    return {.describe_device = [] { return absl::StatusOr<std::string>("a device"); },
+    return {.describe_device =
+                [] {
+                  return absl::StatusOr<DeviceDescription>({"a device", 1 << 20});
+                },
             .make_backend = [](const v1::PrepareRunRequest&) { return MakeCpuBackend(1); },
             .join =
                 [this](const v1::PrepareRunRequest&) {
@@ -337,10 +340,10 @@ TEST_F(RunHostTest, ManyCallsAtOnce_OneAttemptAtATime) {
 }
 
 TEST(RunHost, DeviceThatCannotBeHad_IsSaidAtOnce) {
-  RunHost host({.describe_device = []() -> absl::StatusOr<std::string> {
+  RunHost host({.describe_device = []() -> absl::StatusOr<DeviceDescription> {
     return absl::InvalidArgumentError("no such device");
   }});
-  EXPECT_THAT(host.DeviceName(), StatusIs(absl::StatusCode::kInvalidArgument, "no such device"));
+  EXPECT_THAT(host.Device(), StatusIs(absl::StatusCode::kInvalidArgument, "no such device"));
 }
 
 // Real runs of one worker, one job after the other on one host.
@@ -349,11 +352,14 @@ class RunHostJobs : public ::testing::Test {
   RunHostJobs() { AddTestText(files_); }
 
   RunHostParts Parts() {
-    return {.describe_device = [] { return absl::StatusOr<std::string>("a device"); },
+    return {.describe_device =
+                [] {
+                  return absl::StatusOr<DeviceDescription>({"a device", 1 << 20});
+                },
             .make_backend =
                 [this](const v1::PrepareRunRequest& request) {
                   auto backend = MakeJobBackend(request.spec(), Device{Device::Kind::kCpu},
-                                                 /*threads_max=*/2);
+                                                /*threads_max=*/2);
                   if (backend.ok()) device_ = std::string((*backend)->name());
                   return backend;
                 },

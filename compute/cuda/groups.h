@@ -1,0 +1,15 @@
+// Groups of GPUs of several workers. With NCCL (nccl_groups.cc), or, in builds without its header, none
+// (no_nccl.cc).
+#pragma once
+
+#include <memory>
+
+#include "compute/cuda/context.h"
+#include "compute/device_group.h"
+
+namespace penstock::cuda {
+
+// REQUIRES: the context outlives them.
+std::unique_ptr<DeviceGroups> MakeGroups(CudaContext& context);
+
+}  // namespace penstock::cuda

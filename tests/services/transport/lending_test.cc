@@ -1,0 +1,386 @@
+// Edges that lend tensors instead of carrying their bytes: between two servers on loopback, with devices
+// that are played.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "services/transport/gather.h"
+#include "services/transport/grpc_transport.h"
+#include "tests/services/transport/cluster.h"
+#include "tests/services/transport/fake_share.h"
+#include "tests/services/transport/raw_sender.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::_;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr EdgeId kEdge = {EdgeKind::kActivation, 0, 1};
+constexpr int64_t kLimit = 1 << 24;
+
+absl::Time Soon() { return absl::Now() + absl::Milliseconds(50); }
+absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int attempt = 0; attempt < 4000; ++attempt) {
+    if (condition()) return true;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return false;
+}
+
+// --------------------------------------------------------------------------- what is agreed upon
+
+class LendingTest : public ::testing::Test {
+ protected:
+  // Opens an edge whose ends use these shares; null: none.
+  void Open(DeviceShare* left, DeviceShare* right, int capacity = 2) {
+    cluster_.left().UseShare(left);
+    cluster_.right().UseShare(right);
+    auto receiver = cluster_.right().OpenReceiver(kEdge, capacity, kLimit, right_pool());
+    auto sender = cluster_.left().OpenSender(kEdge, capacity, kLimit);
+    ASSERT_THAT(receiver, IsOk());
+    ASSERT_THAT(sender, IsOk());
+    receiver_ = *std::move(receiver);
+    sender_ = *std::move(sender);
+  }
+  void OpenLending(int capacity = 2) { Open(&left_share_, &right_share_, capacity); }
+
+  BufferPool& left_pool() { return cluster_.workers[0].pool; }
+  BufferPool& right_pool() { return cluster_.workers[1].pool; }
+  int64_t LentBytes() { return left_pool().stats().bytes_in_use; }
+
+  Tensor Holding(int32_t value) {
+    Tensor tensor = left_pool().AcquireTensor(DType::kI32, {4});
+    for (int i = 0; i < 4; ++i) tensor.data<int32_t>()[i] = value;
+    return tensor;
+  }
+  absl::Status Lend(int32_t value, absl::Time deadline = Later()) {
+    const Tensor tensor = Holding(value);
+    const absl::Status reserved = sender_->Reserve(value, tensor, deadline);
+    return reserved.ok() ? sender_->Lend(value, tensor) : reserved;
+  }
+  absl::StatusOr<Arrival> Take(int32_t sequence, absl::Time deadline = Later()) {
+    return receiver_->Take({sequence, DType::kI32, {4}}, deadline);
+  }
+  void ExpectArrives(int32_t value, bool fetched) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Arrival arrival, Take(value));
+    EXPECT_EQ(arrival.fetched, fetched);
+    EXPECT_EQ(*arrival.tensor.data<int32_t>(), value);
+  }
+  // An edge that carries bytes, both ends of which say so and `why`.
+  void ExpectHostMemory(const std::string& why) {
+    ASSERT_THAT(sender_->Send(7, Holding(7), Later()), IsOk());
+    EXPECT_FALSE(sender_->lends());
+    EXPECT_EQ(sender_->path(), "host");
+    ExpectArrives(7, /*fetched=*/false);
+    EXPECT_THAT(Opened(1), Contains(AllOf(HasSubstr("activation 0->1 from worker left"),
+                                          HasSubstr(": host"), HasSubstr(why))));
+    EXPECT_THAT(Opened(0),
+                Contains(AllOf(HasSubstr("activation 0->1 to worker right"), HasSubstr(": host"))));
+  }
+  std::vector<std::string> Opened(int worker) {
+    MutexLock lock(cluster_.workers[worker].mutex);
+    return cluster_.workers[worker].opened;
+  }
+
+  FakeHost host_{1};
+  TestCluster cluster_;
+  FakeShare left_share_{host_, cluster_.workers[0].pool};
+  FakeShare right_share_{host_, cluster_.workers[1].pool};
+  std::unique_ptr<Receiver> receiver_;
+  std::unique_ptr<Sender> sender_;
+};
+
+TEST_F(LendingTest, BothCan_TensorIsFetchedAndBothEndsSayHow) {
+  OpenLending();
+  ASSERT_THAT(Lend(3), IsOk());
+  EXPECT_TRUE(sender_->lends());
+  EXPECT_EQ(sender_->path(), "fake-ipc");
+  ExpectArrives(3, /*fetched=*/true);
+  EXPECT_THAT(Opened(0), Contains(AllOf(HasSubstr("to worker right"), HasSubstr(": fake-ipc"))));
+  EXPECT_THAT(Opened(1), Contains(AllOf(HasSubstr("from worker left"), HasSubstr(": fake-ipc"))));
+  for (int worker : {0, 1}) {
+    const auto traffic = cluster_.workers[worker].hub.Traffic(kTestJob);
+    ASSERT_EQ(traffic.size(), 1u);
+    EXPECT_EQ(traffic[0].path, "fake-ipc");
+    EXPECT_EQ(traffic[0].bytes, 16);
+  }
+}
+
+TEST_F(LendingTest, OnlyTheSenderHasADevice_BytesTravel) {
+  Open(&left_share_, nullptr);
+  ExpectHostMemory("");
+}
+
+TEST_F(LendingTest, OnlyTheReceiverHasADevice_BytesTravel) {
+  Open(nullptr, &right_share_);
+  ExpectHostMemory("");
+}
+
+TEST_F(LendingTest, AnotherHost_BytesTravelAndTheReasonIsTold) {
+  FakeHost other(2);
+  FakeShare share(other, right_pool());
+  Open(&left_share_, &share);
+  ExpectHostMemory("another host");
+  receiver_.reset();  // before its share
+}
+
+TEST_F(LendingTest, SenderCannotLend_BytesTravelAndTheReasonIsTold) {
+  left_share_.lends = false;
+  OpenLending();
+  ExpectHostMemory("");
+  EXPECT_THAT(Opened(0), Contains(HasSubstr("this system lends nothing")));
+}
+
+TEST_F(LendingTest, HostTensorOnALendingEdge_TravelsAsBytes) {
+  OpenLending();
+  ASSERT_THAT(sender_->Send(5, Holding(5), Later()), IsOk());
+  ASSERT_THAT(Lend(6), IsOk());
+  ExpectArrives(5, /*fetched=*/false);
+  ExpectArrives(6, /*fetched=*/true);
+}
+
+TEST_F(LendingTest, Receive_OfALentTensor_IsRefused) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  EXPECT_THAT(receiver_->Receive({0, DType::kI32, {4}}, Later()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("got it lent")));
+}
+
+// ------------------------------------------------------------------------- who holds memory when
+
+TEST_F(LendingTest, Release_GivesTheSenderItsMemoryAndCreditBack) {
+  OpenLending(/*capacity=*/1);
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  EXPECT_THAT(Lend(1, Soon()), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
+  EXPECT_GT(LentBytes(), 0);
+  receiver_->Release();
+  EXPECT_TRUE(Eventually([&] { return sender_->Ready(); }));
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_THAT(Lend(1), IsOk());
+}
+
+// The sender counts credits to know which memory is its own again.
+TEST_F(LendingTest, CreditOfAMessageBehindALentOne_WaitsForTheRelease) {
+  OpenLending(/*capacity=*/3);
+  ASSERT_THAT(Lend(0), IsOk());
+  ASSERT_THAT(sender_->Send(1, Holding(1), Later()), IsOk());
+  ASSERT_THAT(sender_->Send(2, Holding(2), Later()), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  ExpectArrives(1, /*fetched=*/false);
+  ExpectArrives(2, /*fetched=*/false);
+  absl::SleepFor(absl::Milliseconds(30));
+  EXPECT_FALSE(sender_->Ready());
+  EXPECT_GT(LentBytes(), 0);
+  receiver_->Release();
+  for (int m : {3, 4, 5}) EXPECT_THAT(Lend(m), IsOk());
+}
+
+TEST_F(LendingTest, ManyMessages_SenderReusesItsFewBlocks) {
+  OpenLending();
+  const auto exchange = [&](int32_t m) {
+    ASSERT_THAT(Lend(m), IsOk());
+    ExpectArrives(m, /*fetched=*/true);
+    receiver_->Release();
+    ASSERT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  };
+  exchange(0);
+  const int64_t allocations = left_pool().stats().allocations;
+  for (int32_t m = 1; m < 50; ++m) exchange(m);
+  EXPECT_EQ(left_pool().stats().allocations, allocations);
+}
+
+TEST_F(LendingTest, SenderLeavesAfterItsLastMessage_MemoryStaysUntilTheReceiverLeaves) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  ASSERT_THAT(Lend(1), IsOk());
+  sender_.reset();
+  cluster_.workers[0].transport.reset();
+  ExpectArrives(0, /*fetched=*/true);
+  receiver_->Release();
+  ExpectArrives(1, /*fetched=*/true);
+  EXPECT_THAT(Take(2), StatusIs(absl::StatusCode::kAborted, HasSubstr("worker left")));
+  EXPECT_GT(LentBytes(), 0);
+  EXPECT_EQ(right_share_.open_borrowers, 1);
+  receiver_.reset();
+  EXPECT_EQ(right_share_.open_borrowers, 0);
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+}
+
+TEST_F(LendingTest, ReceiverDies_SenderGetsItsMemoryBack) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  cluster_.workers[1].proxy->Cut();
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_THAT(Lend(1), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker right")));
+}
+
+TEST_F(LendingTest, SenderDies_TakeIsUnavailable) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  for (TestWorker& worker : cluster_.workers) worker.proxy->Cut();
+  EXPECT_THAT(Take(1), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker left")));
+  receiver_->Release();
+}
+
+TEST_F(LendingTest, ReceiverCancels_SenderHearsWhyAndGetsItsMemoryBack) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  cluster_.right().Cancel(absl::InternalError("disk full"));
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_THAT(Lend(1), StatusIs(absl::StatusCode::kAborted, HasSubstr("disk full")));
+}
+
+TEST_F(LendingTest, ServerOfABorrowerShutsDown_NothingHangs) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  sender_.reset();
+  cluster_.workers[0].transport.reset();
+  EXPECT_THAT(Take(1), StatusIs(absl::StatusCode::kAborted, _));
+  cluster_.workers[1].server.Shutdown(absl::Milliseconds(100));
+}
+
+// ------------------------------------------------------------------------------- hostile lenders
+
+class HostileLenderTest : public LendingTest {
+ protected:
+  HostileLenderTest() {
+    cluster_.right().UseShare(&right_share_);
+    auto receiver = cluster_.right().OpenReceiver(kEdge, 2, 4096, right_pool());
+    EXPECT_THAT(receiver, IsOk());
+    receiver_ = *std::move(receiver);
+  }
+
+  static FrameHeader Header(FrameKind kind) {
+    FrameHeader header;
+    header.kind = kind;
+    header.key = {JobHash(kTestJob), 1, kEdge};
+    if (kind == FrameKind::kHello) {
+      header.value = 2;
+      header.tensor_bytes = 4096;
+    } else {
+      header.dtype = DType::kI32;
+      header.shape = {4};
+      header.tensor_bytes = 16;
+    }
+    return header;
+  }
+  // A sender whose offer was tried; how its tensors travel is in the welcome.
+  std::unique_ptr<RawSender> Welcomed(const ShareBytes& offer, const std::string& path) {
+    auto sender = std::make_unique<RawSender>(cluster_.workers[1].server.address().ToString());
+    EXPECT_TRUE(sender->Write(
+        MakeTextFrame(Header(FrameKind::kHello), EncodeHello({11, 22, "left", offer}))));
+    EXPECT_TRUE(sender->Read());
+    FrameReader welcome(sender->incoming());
+    const auto header = welcome.ReadHeader();
+    EXPECT_THAT(header, IsOk());
+    std::string payload(header->payload_bytes, '\0');
+    EXPECT_THAT(welcome.ReadPayload(*header, payload.data()), IsOk());
+    EXPECT_EQ(payload, path);
+    return sender;
+  }
+  std::unique_ptr<RawSender> Lender() { return Welcomed(ShareBytes::From(host_.id()), "fake-ipc"); }
+  static std::string Descriptor(int64_t number) {
+    const ShareBytes bytes = ShareBytes::From(number);
+    return std::string(bytes.view());
+  }
+};
+
+TEST_F(HostileLenderTest, OfferThatIsNone_IsAnsweredWithHostMemory) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ShareBytes offer, ShareBytes::Of("nonsense?!"));
+  Welcomed(offer, "");
+  EXPECT_THAT(Opened(1), Contains(AllOf(HasSubstr(": host"), HasSubstr("not an offer"))));
+}
+
+TEST_F(HostileLenderTest, UnknownMemory_FailsTheRunAndNamesTheMessage) {
+  const auto sender = Lender();
+  sender->Write(MakeTextFrame(Header(FrameKind::kLent), Descriptor(99)));
+  EXPECT_THAT(Take(0), StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(HasSubstr("0->1"), HasSubstr("message 0"),
+                                      HasSubstr("nothing of that size is lent"))));
+}
+
+TEST_F(HostileLenderTest, TensorLargerThanItsMemory_FailsTheRun) {
+  const auto sender = Lender();
+  const Tensor small = Holding(1);
+  FrameHeader header = Header(FrameKind::kLent);
+  header.shape = {1000};
+  header.tensor_bytes = 4000;
+  sender->Write(MakeTextFrame(
+      header, Descriptor(host_.NumberOf(small.data<void>(), small.buffer.size_bytes()))));
+  EXPECT_THAT(receiver_->Take({0, DType::kI32, {1000}}, Later()),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nothing of that size")));
+}
+
+TEST_F(HostileLenderTest, DescriptorThatIsNone_FailsTheRun) {
+  const auto sender = Lender();
+  sender->Write(MakeTextFrame(Header(FrameKind::kLent), "x"));
+  EXPECT_THAT(Take(0), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a descriptor")));
+}
+
+TEST_F(HostileLenderTest, DescriptorTooLong_FailsBothEnds) {
+  const auto sender = Lender();
+  sender->Write(MakeTextFrame(Header(FrameKind::kLent), std::string(ShareBytes::kMax + 1, 'x')));
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument,
+                                HasSubstr("descriptor bytes: expected 1 to 256"));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Take(0), refused);
+}
+
+TEST_F(HostileLenderTest, TensorOverTheEdgesLimit_FailsBothEnds) {
+  const auto sender = Lender();
+  FrameHeader header = Header(FrameKind::kLent);
+  header.shape = {1025};
+  header.tensor_bytes = 4100;
+  sender->Write(MakeTextFrame(header, Descriptor(1)));
+  const auto refused =
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 4096 bytes"));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Take(0), refused);
+}
+
+TEST_F(HostileLenderTest, LentInTheMiddleOfChunks_FailsBothEnds) {
+  const auto sender = Lender();
+  FrameHeader half = Header(FrameKind::kChunk);
+  half.payload_bytes = 8;
+  sender->Write(MakeChunkFrame(half, Holding(1)));
+  sender->Write(MakeTextFrame(Header(FrameKind::kLent), Descriptor(1)));
+  const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("from byte 8"));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Take(0), refused);
+}
+
+TEST_F(HostileLenderTest, LentOfAnotherEpoch_FailsBothEnds) {
+  const auto sender = Lender();
+  FrameHeader header = Header(FrameKind::kLent);
+  header.key.epoch = 2;
+  sender->Write(MakeTextFrame(header, Descriptor(1)));
+  const auto refused = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                AllOf(HasSubstr("epoch 1"), HasSubstr("epoch 2")));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Take(0), refused);
+}
+
+TEST_F(HostileLenderTest, MoreThanTheWindow_FailsBothEnds) {
+  const auto sender = Lender();
+  for (int64_t m = 0; m < 3; ++m) {
+    FrameHeader header = Header(FrameKind::kLent);
+    header.sequence = m;
+    sender->Write(MakeTextFrame(header, Descriptor(1)));
+  }
+  const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("window of 2"));
+  EXPECT_THAT(sender->Finish(), refused);
+  EXPECT_THAT(Take(0), refused);
+}
+
+}  // namespace
+}  // namespace penstock

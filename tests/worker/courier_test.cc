@@ -1,0 +1,335 @@
+#include "worker/courier.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "tests/support/status_matchers.h"
+#include "tests/worker/fake_device.h"
+#include "worker/memory_transport.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+absl::Time Soon() { return absl::Now() + absl::Milliseconds(50); }
+absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int attempt = 0; attempt < 4000; ++attempt) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+// Long enough for a thread that does not wait as it should.
+void GiveOthersTime() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
+
+// Two workers; the left one has a courier and a device that the test commands.
+class CourierTest : public ::testing::Test {
+ protected:
+  struct Edge {
+    std::unique_ptr<Sender> sender;
+    std::unique_ptr<Receiver> receiver;
+  };
+  Edge Open(const EdgeId& id, int capacity) {
+    Edge edge;
+    auto sender = transports_[id.source]->OpenSender(id, capacity, 1 << 20);
+    auto receiver = transports_[id.destination]->OpenReceiver(id, capacity, 1 << 20, pool_);
+    EXPECT_THAT(sender, IsOk());
+    EXPECT_THAT(receiver, IsOk());
+    return {*std::move(sender), *std::move(receiver)};
+  }
+  Edge OpenForward(int capacity) { return Open({EdgeKind::kActivation, 0, 1}, capacity); }
+
+  Tensor Holding(float value) {
+    Tensor tensor = device_.pool().AcquireTensor(DType::kF32, {1});
+    *tensor.data<float>() = value;
+    return tensor;
+  }
+  absl::Status Send(Sender& sender, int64_t sequence, absl::Time deadline = Later()) {
+    return courier_->Send(sender, sequence, Holding(static_cast<float>(10 + sequence)), deadline);
+  }
+  static absl::StatusOr<float> Received(Receiver& receiver, int64_t sequence,
+                                        absl::Time deadline = Later()) {
+    auto tensor = receiver.Receive({sequence, DType::kF32, {1}}, deadline);
+    if (!tensor.ok()) return tensor.status();
+    return *tensor->data<float>();
+  }
+
+  FakeDevice device_;
+  BufferPool pool_{HostMemory()};
+  MemoryNetwork network_{{"left", "right"}, {0, 1}};
+  std::unique_ptr<Transport> transports_[2] = {network_.MakeTransport(0),
+                                               network_.MakeTransport(1)};
+  std::unique_ptr<Courier> courier_ = std::make_unique<Courier>(device_);
+};
+
+TEST_F(CourierTest, Send_WhileTheDeviceIsBusy_ReturnsAndArrivesWhenItIsDone) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  ASSERT_THAT(Send(*edge.sender, 1), IsOk());
+  GiveOthersTime();
+  EXPECT_FALSE(edge.receiver->Ready());
+  device_.Finish(0);
+  EXPECT_THAT(Received(*edge.receiver, 0), IsOkAndHolds(10.0f));
+  device_.Finish(1);
+  EXPECT_THAT(Received(*edge.receiver, 1), IsOkAndHolds(11.0f));
+}
+
+TEST_F(CourierTest, Send_LaterTensorDoneFirst_KeepsTheEdgesOrder) {
+  Edge edge = OpenForward(3);
+  for (int m = 0; m < 3; ++m) ASSERT_THAT(Send(*edge.sender, m), IsOk());
+  device_.Finish(2);
+  device_.Finish(1);
+  GiveOthersTime();
+  EXPECT_FALSE(edge.receiver->Ready());
+  device_.Finish(0);
+  for (int m = 0; m < 3; ++m) EXPECT_THAT(Received(*edge.receiver, m), IsOkAndHolds(10.0f + m));
+}
+
+TEST_F(CourierTest, Send_OtherEdgeWaits_IsNotHeldUp) {
+  Edge forward = OpenForward(1);
+  Edge other = Open({EdgeKind::kCollective, 0, 1}, 1);
+  ASSERT_THAT(Send(*forward.sender, 0), IsOk());
+  ASSERT_THAT(Send(*other.sender, 7), IsOk());
+  device_.Finish(1);
+  EXPECT_THAT(Received(*other.receiver, 7), IsOkAndHolds(17.0f));
+  EXPECT_FALSE(forward.receiver->Ready());
+}
+
+TEST_F(CourierTest, Send_WindowFull_BlocksBeforeTheDeviceIsAskedForMore) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  ASSERT_THAT(Send(*edge.sender, 1), IsOk());
+  EXPECT_FALSE(edge.sender->Ready());
+  EXPECT_THAT(Send(*edge.sender, 2, Soon()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
+  EXPECT_TRUE(courier_->peer_failed());
+  EXPECT_EQ(device_.tickets(), 2);
+  device_.Finish(0);
+  ASSERT_THAT(Received(*edge.receiver, 0), IsOk());
+  EXPECT_THAT(Send(*edge.sender, 2), IsOk());
+}
+
+TEST_F(CourierTest, Send_NothingToWaitFor_GoesStraightThrough) {
+  device_.FinishAll();
+  Edge edge = OpenForward(1);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  EXPECT_TRUE(edge.receiver->Ready());  // without any other thread
+  EXPECT_THAT(courier_->Drain(absl::InfinitePast()), IsOk());
+}
+
+TEST_F(CourierTest, SendFromHost_BehindATensorOfTheDevice_KeepsTheOrder) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  ASSERT_THAT(courier_->SendFromHost(*edge.sender, 1, Holding(5.0f), Later()), IsOk());
+  GiveOthersTime();
+  EXPECT_FALSE(edge.receiver->Ready());
+  device_.Finish(0);
+  EXPECT_THAT(Received(*edge.receiver, 0), IsOkAndHolds(10.0f));
+  EXPECT_THAT(Received(*edge.receiver, 1), IsOkAndHolds(5.0f));
+}
+
+TEST_F(CourierTest, DeviceFails_NextSendAndDrainSaySoAndBlameNoPeer) {
+  Edge edge = OpenForward(4);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  ASSERT_THAT(Send(*edge.sender, 1), IsOk());
+  device_.Finish(0, absl::InternalError("illegal address"));
+  const auto failed =
+      StatusIs(absl::StatusCode::kInternal, HasSubstr("message 0: illegal address"));
+  EXPECT_THAT(courier_->Drain(Later()), failed);
+  EXPECT_FALSE(courier_->peer_failed());
+  EXPECT_THAT(Send(*edge.sender, 2), failed);
+  EXPECT_FALSE(courier_->peer_failed());
+}
+
+TEST_F(CourierTest, DeviceFailsOnOneEdge_OtherEdgesGoOn) {
+  Edge forward = OpenForward(2);
+  Edge other = Open({EdgeKind::kCollective, 0, 1}, 2);
+  ASSERT_THAT(Send(*forward.sender, 0), IsOk());
+  device_.Finish(0, absl::InternalError("illegal address"));
+  EXPECT_THAT(courier_->Drain(Later()), StatusIs(absl::StatusCode::kInternal, ::testing::_));
+  ASSERT_THAT(Send(*other.sender, 0), IsOk());
+  device_.Finish(1);
+  EXPECT_THAT(Received(*other.receiver, 0), IsOkAndHolds(10.0f));
+}
+
+TEST_F(CourierTest, DeviceHangs_EndsAtTheDeadlineOfTheMessage) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 3, Soon()), IsOk());
+  EXPECT_THAT(courier_->Drain(Later()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("message 3")));
+}
+
+TEST_F(CourierTest, TransportFailsMeanwhile_NextSendSaysSoAndBlamesThePeer) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  network_.Disconnect(1);
+  device_.Finish(0);
+  EXPECT_THAT(courier_->Drain(Later()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("right")));
+  EXPECT_TRUE(courier_->peer_failed());
+  EXPECT_THAT(Send(*edge.sender, 1), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("right")));
+}
+
+TEST_F(CourierTest, Drain_WaitsUntilAllIsHandedOver) {
+  Edge edge = OpenForward(3);
+  for (int m = 0; m < 3; ++m) ASSERT_THAT(Send(*edge.sender, m), IsOk());
+  EXPECT_THAT(courier_->Drain(Soon()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("3 tensors")));
+  std::thread device([&] {
+    for (int m = 0; m < 3; ++m) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      device_.Finish(m);
+    }
+  });
+  EXPECT_THAT(courier_->Drain(Later()), IsOk());
+  EXPECT_EQ(edge.sender->messages_sent(), 3);
+  device.join();
+}
+
+TEST_F(CourierTest, Cancel_WhileDraining_ReturnsTheFirstReason) {
+  Edge edge = OpenForward(1);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  std::thread canceller([&] {
+    GiveOthersTime();
+    courier_->Cancel(absl::AbortedError("the user said stop"));
+    courier_->Cancel(absl::AbortedError("too late"));
+  });
+  EXPECT_THAT(courier_->Drain(Later()), StatusIs(absl::StatusCode::kAborted, "the user said stop"));
+  canceller.join();
+  EXPECT_THAT(Send(*edge.sender, 1), StatusIs(absl::StatusCode::kAborted, "the user said stop"));
+  EXPECT_THAT(Received(*edge.receiver, 0, Soon()),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
+}
+
+TEST_F(CourierTest, Destruction_WithTensorsUnderWay_DropsThem) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  ASSERT_THAT(Send(*edge.sender, 1), IsOk());
+  courier_.reset();
+  EXPECT_EQ(device_.pool().stats().bytes_in_use, 0);
+}
+
+TEST_F(CourierTest, SteadyState_ManyMessages_TakesNoNewMemory) {
+  Edge edge = OpenForward(2);
+  const auto exchange = [&](int64_t m) {
+    ASSERT_THAT(Send(*edge.sender, m), IsOk());
+    device_.Finish(m);
+    ASSERT_THAT(Received(*edge.receiver, m), IsOkAndHolds(10.0f + static_cast<float>(m)));
+    ASSERT_TRUE(Eventually([&] { return device_.pool().stats().bytes_in_use == 0; }));
+  };
+  for (int64_t m = 0; m < 3; ++m) exchange(m);
+  const int64_t allocations = device_.pool().stats().allocations;
+  for (int64_t m = 3; m < 50; ++m) exchange(m);
+  EXPECT_EQ(device_.pool().stats().allocations, allocations);
+}
+
+// ------------------------------------------------------------------------------------ lent tensors
+
+// Writes down what the courier does with edges that lend.
+struct LendingLog {
+  Mutex mutex;
+  std::vector<int64_t> lent ABSL_GUARDED_BY(mutex);
+  int released ABSL_GUARDED_BY(mutex) = 0;
+
+  std::vector<int64_t> Lent() {
+    MutexLock lock(mutex);
+    return lent;
+  }
+  int Released() {
+    MutexLock lock(mutex);
+    return released;
+  }
+};
+
+class LendingSender : public Sender {
+ public:
+  explicit LendingSender(LendingLog& log) : log_(log) {}
+  absl::Status Reserve(int64_t, const Tensor&, absl::Time) override { return absl::OkStatus(); }
+  absl::Status Put(int64_t, const Tensor&) override { return absl::InternalError("not lent"); }
+  absl::Status Lend(int64_t sequence, const Tensor&) override {
+    MutexLock lock(log_.mutex);
+    log_.lent.push_back(sequence);
+    return absl::OkStatus();
+  }
+  bool lends() const override { return true; }
+  bool Ready() const override { return true; }
+  int64_t bytes_sent() const override { return 0; }
+  int64_t messages_sent() const override { return 0; }
+
+ private:
+  LendingLog& log_;
+};
+
+class BorrowingReceiver : public Receiver {
+ public:
+  BorrowingReceiver(LendingLog& log, FakeDevice& device) : log_(log), device_(device) {}
+  absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time) override {
+    return Arrival{.tensor = device_.pool().AcquireTensor(expected.dtype, expected.shape),
+                   .fetched = true,
+                   .ticket = device_.NextTicket()};
+  }
+  void Release() override {
+    MutexLock lock(log_.mutex);
+    ++log_.released;
+  }
+  bool Ready() const override { return true; }
+
+ private:
+  LendingLog& log_;
+  FakeDevice& device_;
+};
+
+TEST_F(CourierTest, LendingEdge_TensorIsLentWhenTheDeviceHasWrittenIt) {
+  LendingLog log;
+  LendingSender sender(log);
+  ASSERT_THAT(Send(sender, 4), IsOk());
+  ASSERT_THAT(Send(sender, 5), IsOk());
+  GiveOthersTime();
+  EXPECT_THAT(log.Lent(), IsEmpty());
+  device_.Finish(1);
+  device_.Finish(0);
+  ASSERT_THAT(courier_->Drain(Later()), IsOk());
+  EXPECT_THAT(log.Lent(), ElementsAre(4, 5));
+}
+
+TEST_F(CourierTest, BorrowingEdge_LenderHearsWhenTheCopyIsDone) {
+  LendingLog log;
+  BorrowingReceiver receiver(log, device_);
+  EXPECT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
+  GiveOthersTime();
+  EXPECT_EQ(log.Released(), 0);
+  device_.Finish(0);
+  ASSERT_THAT(courier_->Drain(Later()), IsOk());
+  EXPECT_EQ(log.Released(), 1);
+}
+
+TEST_F(CourierTest, BorrowingEdge_CopyDoneAtOnce_ReleasesAtOnce) {
+  device_.FinishAll();
+  LendingLog log;
+  BorrowingReceiver receiver(log, device_);
+  EXPECT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
+  EXPECT_EQ(log.Released(), 1);
+}
+
+TEST_F(CourierTest, BorrowingEdge_CopyFails_NextReceiveSaysSo) {
+  LendingLog log;
+  BorrowingReceiver receiver(log, device_);
+  ASSERT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
+  device_.Finish(0, absl::InternalError("illegal address"));
+  EXPECT_THAT(courier_->Drain(Later()), StatusIs(absl::StatusCode::kInternal, ::testing::_));
+  EXPECT_THAT(courier_->Receive(receiver, {1, DType::kF32, {1}}, Later()),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("illegal address")));
+  EXPECT_EQ(log.Released(), 0);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,158 @@
+// The memory a worker says that it will need against what its pool gave out.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "schedule/catalog/catalog.h"
+#include "tests/support/status_matchers.h"
+#include "tests/worker/test_cluster.h"
+#include "tests/worker/test_job.h"
+#include "worker/memory_plan.h"
+
+namespace penstock {
+namespace {
+
+// Bytes that are easy to tell apart in sums.
+StageBytes Bytes() {
+  return {.activations = {.boundary = 1,
+                          .forward = {1100, 1000},
+                          .backward_input = {40, -700},
+                          .backward_weight = {0, -300}},
+          .tied_gradient = 5};
+}
+
+int64_t PeakOf(const std::string& method, int32_t stages, int32_t stage, int64_t microbatches) {
+  const ScheduleOptions options = {.topology = StraightPipeline(stages),
+                                   .microbatches_per_step = microbatches};
+  const absl::StatusOr<const Method*> found = FindMethod(absl::string_view(method));
+  EXPECT_THAT(found, IsOk());
+  const absl::StatusOr<Schedule> schedule =
+      BuildSchedule(**found, options, {.first = 0, .count = 5 * microbatches});
+  EXPECT_THAT(schedule, IsOk());
+  return PeakActivationBytes(schedule->programs[stage], std::vector<StageBytes>(stages, Bytes()));
+}
+
+TEST(PeakActivationBytes, GPipe_HoldsAllMicrobatchesOfAStep) {
+  // The last forward of a step, with what it takes for its time; the first stage receives nothing.
+  EXPECT_EQ(PeakOf("gpipe", 1, 0, 8), 7 * 1000 + 1100);
+}
+
+TEST(PeakActivationBytes, OneFOneB_HoldsAsManyAsThereAreStagesFromHereOn) {
+  const int64_t first = PeakOf("1f1b", 4, 0, 8);
+  // Of three the output, one byte, is sent.
+  EXPECT_EQ(first, 3 * 999 + 1100);
+  // Its received input is one more byte.
+  EXPECT_EQ(PeakOf("1f1b", 4, 3, 8), 1100 + 1);
+  EXPECT_LT(PeakOf("1f1b", 4, 0, 8), PeakOf("gpipe", 4, 0, 8));
+}
+
+TEST(PeakActivationBytes, LongRanges_NeedNoMoreThanShortOnes) {
+  const StageBytes bytes = Bytes();
+  const absl::StatusOr<const Method*> method = FindMethod("pipedream");
+  ASSERT_THAT(method, IsOk());
+  const ScheduleOptions options = {.topology = StraightPipeline(3), .microbatches_per_step = 4};
+  int64_t expected = 0;
+  for (const int64_t count : {40, 400, 4'000'000}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                  BuildSchedule(**method, options, {.first = 0, .count = count}));
+    const int64_t peak =
+        PeakActivationBytes(schedule.programs[0], std::vector<StageBytes>(3, bytes));
+    if (expected == 0) expected = peak;
+    EXPECT_EQ(peak, expected) << count;
+  }
+}
+
+class MeasuredMemory : public ::testing::Test {
+ protected:
+  MeasuredMemory() { AddTestText(files_); }
+
+  // Large enough that messages in mailboxes, whose number depends on timing, weigh little.
+  static v1::JobSpec Job(const std::string& method) {
+    v1::JobSpec spec = SmallJob(method);
+    v1::GptSpec& gpt = *spec.mutable_model()->mutable_gpt();
+    gpt.set_layers(4);
+    gpt.set_width(64);
+    gpt.set_heads(2);
+    gpt.set_context(32);
+    return spec;
+  }
+
+  std::vector<v1::StageReport> Train(const v1::JobSpec& spec, int stages) {
+    absl::StatusOr<Trained> trained =
+        TrainCluster({.spec = spec, .layers = EvenSplit(11, stages)}, files_);
+    EXPECT_THAT(trained, IsOk());
+    return trained.ok() ? trained->reports : std::vector<v1::StageReport>();
+  }
+
+  MemoryFiles files_;
+};
+
+TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
+  for (const std::string method : {"1f1b", "gpipe", "pipedream"}) {
+    for (const int stages : {1, 2, 4}) {
+      for (const v1::StageReport& report : Train(Job(method), stages)) {
+        SCOPED_TRACE(testing::Message()
+                     << method << ", stage " << report.stage() << " of " << stages);
+        const auto predicted = static_cast<double>(report.predicted_memory_bytes());
+        EXPECT_NEAR(static_cast<double>(report.peak_memory_bytes()) / predicted, 1.0, 0.05)
+            << report.peak_memory_bytes() << " measured, " << report.predicted_memory_bytes()
+            << " predicted";
+        // Alone on its worker, and without messages, all is known.
+        if (stages == 1) {
+          EXPECT_EQ(report.peak_memory_bytes(), report.predicted_memory_bytes());
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MeasuredMemory, Report_SaysWhatHoldsTheMemory) {
+  const std::vector<v1::StageReport> reports = Train(Job("pipedream"), 4);
+  ASSERT_EQ(reports.size(), 4u);
+  for (const v1::StageReport& report : reports) {
+    const v1::StageMemory& memory = report.memory();
+    EXPECT_GT(memory.weights(), 0);
+    EXPECT_EQ(memory.gradients(), memory.weights());
+    EXPECT_EQ(memory.optimizer(), 2 * memory.weights());
+    EXPECT_EQ(memory.stashed_weights(), (report.versions_peak() - 1) * memory.weights());
+    EXPECT_EQ(memory.host_stashed_weights(), 0);
+    EXPECT_GT(memory.activations(), 0);
+    EXPECT_LE(report.memory_bytes(), report.peak_memory_bytes());
+    EXPECT_EQ(report.copies_to_host().count(), 0);
+  }
+  EXPECT_EQ(reports[0].versions_peak(), 4);
+}
+
+// Where host and device are one, a stash on the host is the same memory and the same training.
+TEST_F(MeasuredMemory, StashOnTheHost_OnTheCpu_ChangesNoBit) {
+  v1::JobSpec spec = Job("pipedream");
+  spec.mutable_training()->set_steps(6);
+  const ClusterOptions on_device = {.spec = spec, .layers = EvenSplit(11, 4)};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained kept, TrainCluster(on_device, files_));
+  ClusterOptions on_host = on_device;
+  on_host.spec.mutable_training()->set_stash("host");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained stashed, TrainCluster(on_host, files_));
+  ExpectSameTraining(stashed, kept);
+  EXPECT_GT(stashed.reports[0].memory().host_stashed_weights(), 0);
+}
+
+TEST_F(MeasuredMemory, RoundingAtRandom_ClusterAndReferenceAgree) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_training()->set_precision("bf16");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained nearest,
+                                TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+  spec.mutable_training()->set_rounding("stochastic");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
+                                TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+  for (const int stages : {1, 2, 3}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Trained cluster,
+        TrainCluster({.spec = spec, .layers = EvenSplit(7, stages)}, files_));
+    ExpectSameTraining(cluster, serial);
+  }
+  const bool has_bf16 = std::string((*MakeCpuBackend(1))->name()).find("bf16") != std::string::npos;
+  EXPECT_EQ(serial.weights_sha256 != nearest.weights_sha256, has_bf16);
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,107 @@
+// Courier: brings tensors from the device to the transport and back, so that the executor never waits for
+// the device and goes on queueing work for it.
+//
+// A tensor that leaves may still have to be computed and copied. The executor takes its place in the
+// edge's window, starts the copy and goes on; the courier's thread waits until the device is done and
+// hands the tensor over, for each edge in the order of the calls. A lent tensor (compute/device_share.h)
+// needs no copy here, only the same patience, and where one was fetched the thread tells its sender when
+// the device has it. Where nothing is ever to wait for, as on the CPU, tensors go straight through, and
+// there is no thread.
+//
+// The window bounds what is under way: a place is taken before a copy starts. What goes wrong on the thread
+// is told by the next call for that edge, and by Drain.
+//
+// Thread safety: the executor's thread, except Cancel.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "compute/transfers.h"
+#include "worker/transport.h"
+
+namespace penstock {
+
+class Courier {
+ public:
+  // REQUIRES: `device` outlives the courier, and so do the ends of edges it is given.
+  explicit Courier(Transfers& device) : device_(device) {}
+  // Drops what is still under way.
+  ~Courier();
+  Courier(const Courier&) = delete;
+  Courier& operator=(const Courier&) = delete;
+
+  // Sends a tensor of the device as the calls so far leave it; it must not be written to any more. Waits
+  // for a place in the window only. `deadline` is also the device's.
+  // Errors: those of Sender, of Transfers, and of messages sent before on this edge.
+  absl::Status Send(Sender& sender, int64_t sequence, const Tensor& tensor, absl::Time deadline);
+  // Sends a tensor of host memory, after what was sent before.
+  absl::Status SendFromHost(Sender& sender, int64_t sequence, const Tensor& tensor,
+                            absl::Time deadline);
+  // The next message, on the device; later calls of the back-end see it whole.
+  absl::StatusOr<Tensor> Receive(Receiver& receiver, const TensorExpectation& expected,
+                                 absl::Time deadline);
+  // Whether the last error that a call here returned came from the other end of its edge.
+  bool peer_failed() const { return peer_failed_; }
+
+  // Waits until nothing is under way. Errors: the first of any edge, DeadlineExceeded.
+  absl::Status Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Any thread. Drops what is under way and makes all calls that wait here return `reason`, later ones too.
+  // The first reason counts.
+  void Cancel(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  using TimePoint = CondVar::Clock::time_point;
+
+  struct Errand {
+    int64_t sequence = 0;
+    Outgoing outgoing;  // of a fetched tensor only the ticket
+    TimePoint deadline;
+  };
+  // One end of an edge; exactly one of the two is set.
+  struct Lane {
+    Sender* sender = nullptr;
+    Receiver* receiver = nullptr;
+    std::vector<Errand> errands = {};  // in order; never more than the window
+    absl::Status error = {};           // ends the lane
+    bool peer_failed = false;
+  };
+
+  // Hands over now, if nothing is to wait for and nothing is ahead of it.
+  absl::Status Dispatch(Sender& sender, int64_t sequence, Outgoing outgoing, absl::Time deadline);
+  static absl::Status HandOver(Sender& sender, int64_t sequence, const Outgoing& outgoing);
+  absl::Status ErrorOf(const void* end) ABSL_LOCKS_EXCLUDED(mutex_);
+  Lane& LaneOf(Sender* sender, Receiver* receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Enqueue(Lane& lane, Errand errand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Blame(bool peer, absl::Status status);
+
+  // Of the courier's thread.
+  void Main() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Does what can be done now. False if that is nothing.
+  bool Round() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TryFirst(Lane& lane, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Fail(Lane& lane, bool peer, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Transfers& device_;
+  bool peer_failed_ = false;
+
+  Mutex mutex_;
+  CondVar work_;  // there is an errand, or the end
+  CondVar idle_;  // there is none any more, or an error
+  std::deque<Lane> lanes_ ABSL_GUARDED_BY(mutex_);
+  int64_t errands_ ABSL_GUARDED_BY(mutex_) = 0;  // of all lanes
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
+  bool quit_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // from the first errand on
+};
+
+}  // namespace penstock

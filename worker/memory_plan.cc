@@ -1,0 +1,53 @@
+#include "worker/memory_plan.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+// What an action does to the bytes in use, beside what was there before it.
+PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
+  const auto stage = [&]() -> const StageBytes& { return stages[action.index]; };
+  switch (action.op) {
+    case Op::kForward:
+      return stage().activations.forward;
+    case Op::kBackwardInput:
+      return stage().activations.backward_input;
+    case Op::kBackwardWeight:
+      return stage().activations.backward_weight;
+    case Op::kRecvActivation:
+    case Op::kRecvGradient:
+      return {stage().activations.boundary, stage().activations.boundary};
+    case Op::kSendActivation:
+    case Op::kSendGradient:
+      return {0, -stage().activations.boundary};
+    case Op::kReduce: {
+      int64_t most = 0;
+      for (const StageBytes& any : stages) most = std::max(most, any.tied_gradient);
+      return {most, 0};
+    }
+    case Op::kNorm:
+    case Op::kStep:
+    case Op::kFlush:
+      return {};
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages) {
+  Program walked = program;
+  // Every copy of the period leaves what it found, so that the second shows all that the others would.
+  walked.repeats = std::min<int64_t>(walked.repeats, 2);
+  int64_t bytes = 0;
+  int64_t most = 0;
+  for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
+    const PassBytes change = BytesOf(cursor.Current(), stages);
+    most = std::max(most, bytes + change.most);
+    bytes += change.left;
+  }
+  return most;
+}
+
+}  // namespace penstock

@@ -1,0 +1,25 @@
+// The most memory a worker's device will need, told before it runs: its program walked with the bytes that
+// each action takes and gives back (compute/activation_bytes.h), and the verified number of weight versions.
+//
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compute/activation_bytes.h"
+#include "schedule/program.h"
+
+namespace penstock {
+
+struct StageBytes {
+  ActivationBytes activations;
+  int64_t tied_gradient = 0;  // what a REDUCE takes for its time
+};
+
+// Of activations and messages, at most, over a range. `stages`: by stage of the chain; of those of other
+// workers the entries are not read. A received tensor counts from its RECV on and a sent one until its SEND:
+// what waits in mailboxes depends on timing, and lies with the host where that has memory of its own.
+int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
+
+}  // namespace penstock
