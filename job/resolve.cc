@@ -39,6 +39,11 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
                       absl::StrCat("cannot be together with pipeline.method ", pipeline.method(),
                                    "; leave one of them out"));
   }
+  if (pipeline.has_stages_per_worker()) {
+    return InvalidKey("pipeline.stages_per_worker",
+                      "cannot be together with pipeline.schedule_file, which says where each stage "
+                      "is; leave one of them out");
+  }
   const absl::StatusOr<Schedule> schedule = ParseSchedule(pipeline.schedule());
   if (!schedule.ok()) return InvalidKey("pipeline.schedule_file", schedule.status().message());
   const absl::Status topology = CheckTopology(schedule->topology);

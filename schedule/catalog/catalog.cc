@@ -183,6 +183,7 @@ absl::Status CheckListed(const ScheduleOptions& options) {
 absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, options));
   if (method.placement == Placement::kListed) return CheckListed(options);
   const absl::StatusOr<Topology> placed =
       Place(method.placement, topology.stages(), topology.workers);
@@ -193,7 +194,6 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
         method.name, ": stage ", stage, " belongs on worker ", placed->worker_of[stage].value,
         ", but the plan has it on worker ", topology.worker_of[stage].value));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, options));
   if (method.synchronous) return absl::OkStatus();
   if (options.global_norm) {
     return absl::InvalidArgumentError(

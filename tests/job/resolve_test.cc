@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "job/defaults.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
@@ -159,6 +160,27 @@ TEST(ResolveJob, ScheduleFile_IsReadAndVerifiedFirst) {
               StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("pipeline.stages: is 2")));
   spec.mutable_pipeline()->set_method("gpipe");
   EXPECT_THAT(ResolveJob(spec), refused("cannot be together with pipeline.method gpipe"));
+}
+
+TEST(ResolveJob, WhatAScheduleFileSaysItself_IsRefusedBesideIt) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->set_microbatches(2);
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.set_stages(2);
+  pipeline.set_method("schedule-file");
+  pipeline.set_schedule_file("step.csv");
+  pipeline.set_schedule("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n");
+  for (const char* weights : {"stash", "double-buffer", "vertical-sync"}) {
+    pipeline.set_weights(weights);
+    EXPECT_THAT(ResolveJob(spec),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("cannot have the weights \"", weights))));
+  }
+  pipeline.set_weights("single");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  pipeline.set_stages_per_worker(1);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         StartsWith("pipeline.stages_per_worker: cannot be")));
 }
 
 TEST(ScheduleOptionsOf, TiedHeadOnAnotherStage_MakesAGroup) {
