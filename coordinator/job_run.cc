@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/utf8.h"
 
 namespace penstock {
@@ -189,13 +191,19 @@ absl::Status JobRun::CheckInvariants() const {
 bool JobRun::Active() const { return phase_ != Phase::kQueued && !IsTerminal(state()); }
 
 std::string JobRun::NameOf(int32_t worker_index) const {
-  return absl::StrCat("worker ", parts_[worker_index].worker.name, " (stage ", worker_index, ")");
+  std::vector<int32_t> stages;
+  for (const v1::StageAssignment& stage : record_.plan().stages()) {
+    if (stage.worker_index() == worker_index) stages.push_back(stage.stage());
+  }
+  return absl::StrCat("worker ", parts_[worker_index].worker.name,
+                      stages.size() == 1 ? " (stage " : " (stages ", absl::StrJoin(stages, ", "),
+                      ")");
 }
 
 std::vector<int64_t> JobRun::ExtraCutsUpTo(int64_t step) const {
   std::vector<int64_t> extra = start_.extra_cuts;
-  if (drain_step_.has_value() && *drain_step_ <= step &&
-      *drain_step_<job_.steps&& * drain_step_> start_.step) {
+  if (drain_step_.has_value() && *drain_step_ > start_.step && *drain_step_ <= step &&
+      *drain_step_ < job_.steps) {
     const std::vector<Cut> cuts = CutsOf(spec(), start_.step, start_.extra_cuts);
     const bool regular = std::any_of(cuts.begin(), cuts.end(),
                                      [&](const Cut& cut) { return cut.step == *drain_step_; });

@@ -179,7 +179,7 @@ class JobRun {
   int32_t loss_worker() const {
     return record_.plan().stages(record_.plan().stages_size() - 1).worker_index();
   }
-  std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)"
+  std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)", "... (stages 1, 2)"
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
   void SetState(v1::JobState state, Now now);
   void Publish(v1::JobEvent event, Now now);

@@ -69,6 +69,18 @@ TEST(Dialogue, WorkerFrozen_IsLostByItsHeartbeat) {
               HasSubstr("worker w1 (stage 1): was lost: no heartbeat"));
 }
 
+TEST(Dialogue, WorkerWithTwoStages_IsNamedWithBoth) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  v1::JobSpec spec = SmallJob(100, 4);
+  spec.mutable_pipeline()->set_method("zb-v");
+  const std::string job = cluster.Submit(spec);
+  cluster.At(450, [&] { cluster.FailRun(1, "the loss of step 3 is not finite"); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).error(),
+            "worker w1 (stages 1, 2): the loss of step 3 is not finite");
+}
+
 TEST(Dialogue, LossNotFinite_StopsAllOthers) {
   SimulatedCluster cluster({.workers = 3});
   cluster.RunFor(10);
