@@ -86,16 +86,20 @@ class CudaBackend : public Backend {
   }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count) override {
     cuda::ConvertToBf16(context_->stream(), count, from, to);
+    NoteLaunch("rounding to bf16");
   }
   void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                      const StochasticRounding& rounding) override {
     cuda::RoundToBf16(context_->stream(), count, from, rounding, to);
+    NoteLaunch("rounding to bf16 at random");
   }
   void Fill(float* device, float value, int64_t count) override {
     cuda::Fill(context_->stream(), count, value, device);
+    NoteLaunch("filling an array");
   }
   void AddInto(float* a, const float* b, int64_t count) override {
     cuda::AddInto(context_->stream(), count, b, a);
+    NoteLaunch("adding to an array");
   }
 
   absl::Status Synchronize() override {
@@ -130,6 +134,8 @@ class CudaBackend : public Backend {
   }
 
   void Note(cudaError_t error, absl::string_view what) { context_->Note(ToStatus(error, what)); }
+  // At once, because asking for an event that has not happened takes the place of the launch's error.
+  void NoteLaunch(absl::string_view what) { context_->Note(context_->Check(what)); }
 
   const std::unique_ptr<CudaContext> context_;
   Copies copies_;

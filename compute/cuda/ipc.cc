@@ -73,6 +73,8 @@ class IpcLender final : public Lender {
     std::shared_ptr<IpcLender> lender(new IpcLender(cuda.device()));
     Offer offer = {.magic = kMagic, .gpu = UuidOf(cuda)};
     PENSTOCK_ASSIGN_OR_RETURN(offer.boot, ReadBootId());
+    // Kernels queued so far may still work on the blocks that the pool gives.
+    PENSTOCK_RETURN_IF_ERROR(cuda.WaitForStream("memory to be lent"));
     std::random_device random;
     for (size_t i = 0; i < offer.probes.size(); ++i) {
       Probe& probe = offer.probes[i];
