@@ -1,0 +1,83 @@
+// StepClock: how long an order takes, thousands of times a second.
+//
+// The same model as simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
+// and with arrays that are allocated once. Also the critical path: the passes whose places in the lists
+// decide the length.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/search/problem.h"
+
+namespace penstock {
+
+// Thread-compatible.
+class StepClock {
+ public:
+  // REQUIRES: `problem` outlives the clock.
+  explicit StepClock(const StepProblem& problem);
+
+  // Of an order that does not end: the workers wait for each other.
+  static constexpr int64_t kNever = INT64_MAX;
+
+  // The makespan. REQUIRES: ListCheck allows all lists.
+  int64_t Measure(const StepOrder& order);
+
+  // Of the last order measured, if it ends:
+  // when each worker has done its last action.
+  int64_t end_ns(int32_t worker) const { return workers_[worker].now_ns; }
+
+  struct Place {
+    int32_t worker;
+    int32_t position;
+  };
+  // The passes on one longest path, from the last to the first.
+  const std::vector<Place>& CriticalPath();
+
+ private:
+  // What a worker does next within a pass.
+  enum class Phase : uint8_t { kReceive, kCompute, kSend };
+  struct Worker {
+    int64_t now_ns = 0;
+    int32_t position = 0;
+    Phase phase = Phase::kReceive;
+    bool queued = false;
+  };
+  // Messages of one pass to its next stage.
+  struct Channel {
+    int64_t sent = 0;
+    int64_t received = 0;
+    int64_t link_free_ns = 0;
+  };
+
+  // Runs a worker until it waits or is done.
+  void Advance(int32_t id, const PassList& list);
+  void Wake(int32_t worker);
+  size_t MessageIndex(int32_t pass_id, int64_t microbatch) const {
+    return static_cast<size_t>(pass_id) * microbatches_ + static_cast<size_t>(microbatch);
+  }
+
+  const StepProblem& problem_;
+  const size_t microbatches_;
+  struct PassFacts {
+    int64_t compute_ns, transfer_ns, latency_ns;
+    int32_t source;  // the pass that its input comes from as a message, or -1
+    int32_t target;  // the pass that its output goes to as a message, or -1
+    int32_t worker;
+  };
+  std::vector<PassFacts> facts_;           // by pass id
+  std::vector<Worker> workers_;
+  std::vector<int64_t> done_;              // by pass id
+  std::vector<Channel> channels_;          // by the pass id of the sender
+  std::vector<int64_t> arrival_ns_;        // by MessageIndex of the sender
+  std::vector<int64_t> freed_ns_;          // the same: when the message was received
+  std::vector<int32_t> sent_at_;           // the same: the position of the sender
+  std::vector<std::vector<uint8_t>> waited_;  // by worker and position: for its message
+  std::vector<std::vector<int32_t>> microbatch_;  // by worker and position
+  const StepOrder* order_ = nullptr;
+  std::vector<int32_t> queue_;
+  std::vector<Place> path_;
+};
+
+}  // namespace penstock
