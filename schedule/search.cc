@@ -45,8 +45,8 @@ absl::Status CheckSize(const Topology& topology, int64_t microbatches) {
   const int64_t most = kSearchPassesMax / kPasses / topology.stages();
   if (microbatches >= 1 && microbatches <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a search on ", topology.stages(),
-                                                 " stages takes 1 to ", most,
-                                                 " microbatches, got ", microbatches));
+                                                 " stages takes 1 to ", most, " microbatches, got ",
+                                                 microbatches));
 }
 
 class Search {
@@ -119,9 +119,9 @@ class Search {
     }
     const int64_t share = options_.moves / (2 * static_cast<int64_t>(starts.size()));
     const auto improve = [&](const TimedOrder& start, int64_t moves, int64_t permille) {
-      TimedOrder improved = Improve(
-          problem_, start,
-          {.moves = moves, .threshold_permille = permille, .bound_ns = bound_ns}, random_);
+      TimedOrder improved =
+          Improve(problem_, start,
+                  {.moves = moves, .threshold_permille = permille, .bound_ns = bound_ns}, random_);
       if (improved.makespan_ns < best.makespan_ns) best = std::move(improved);
     };
     for (const TimedOrder& start : starts) improve(start, share, 10);
@@ -161,9 +161,9 @@ absl::StatusOr<SearchResult> SearchSchedule(const Topology& topology, int64_t mi
     return absl::InvalidArgumentError(
         absl::StrCat("a channel must hold at least 1 message, got ", options.channel_capacity));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const StepProblem problem,
-                            MakeStepProblem(topology, microbatches, options.costs, limits,
-                                            options.channel_capacity));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const StepProblem problem,
+      MakeStepProblem(topology, microbatches, options.costs, limits, options.channel_capacity));
   return Search(problem, options).Run();
 }
 

@@ -36,8 +36,8 @@ struct SearchOptions {
 struct SearchResult {
   Schedule schedule;  // "searched": one step from microbatch 0 on, complete
   double makespan_s = 0.0;
-  double bound_s = 0.0;         // no order is shorter
-  std::string catalog_method;   // the best synchronous one within the limits; empty: none
+  double bound_s = 0.0;             // no order is shorter
+  std::string catalog_method;       // the best synchronous one within the limits; empty: none
   double catalog_makespan_s = 0.0;  // its length (with gradients sent early)
 
   // By how much the bound allows a shorter step: 0.02 is 2 %.

@@ -141,8 +141,8 @@ class Relaxation {
   const StepProblem& problem_;
   const int32_t stages_;
   const int64_t microbatches_;
-  std::vector<int64_t> duration_;          // by pass id
-  std::vector<int64_t> head_, tail_;       // by Index
+  std::vector<int64_t> duration_;     // by pass id
+  std::vector<int64_t> head_, tail_;  // by Index
 };
 
 }  // namespace

@@ -95,7 +95,7 @@ class LocalSearch {
   RandomStream& random_;
   TimedOrder now_;
   TimedOrder best_;
-  int64_t cost_ns_ = 0;  // of now_
+  int64_t cost_ns_ = 0;                 // of now_
   std::vector<StepClock::Place> path_;  // of now_
 };
 

@@ -19,9 +19,9 @@ struct TimedOrder {
 };
 
 struct ImproveOptions {
-  int64_t moves = 0;              // tried
-  int64_t threshold_permille = 0; // of the length, at the start
-  int64_t bound_ns = 0;           // nothing is shorter: the search stops there
+  int64_t moves = 0;               // tried
+  int64_t threshold_permille = 0;  // of the length, at the start
+  int64_t bound_ns = 0;            // nothing is shorter: the search stops there
 };
 
 // The shortest order met, from `start` on. REQUIRES: `start` ends.

@@ -80,8 +80,8 @@ class ListScheduler {
 
   // What a worker starts next if nothing else becomes ready before.
   std::optional<Choice> Choose(int32_t worker) const {
-    std::optional<Choice> best;       // of those that start first
-    std::optional<Choice> awaited;    // the first F or I
+    std::optional<Choice> best;     // of those that start first
+    std::optional<Choice> awaited;  // the first F or I
     const std::vector<int32_t>& stages = problem_.workers[worker].stages;
     for (size_t i = stages.size(); i-- > 0;) {
       for (const Pass pass : {kPassF, kPassI, kPassW}) {

@@ -66,14 +66,14 @@ class StepClock {
     int32_t target;  // the pass that its output goes to as a message, or -1
     int32_t worker;
   };
-  std::vector<PassFacts> facts_;           // by pass id
+  std::vector<PassFacts> facts_;  // by pass id
   std::vector<Worker> workers_;
-  std::vector<int64_t> done_;              // by pass id
-  std::vector<Channel> channels_;          // by the pass id of the sender
-  std::vector<int64_t> arrival_ns_;        // by MessageIndex of the sender
-  std::vector<int64_t> freed_ns_;          // the same: when the message was received
-  std::vector<int32_t> sent_at_;           // the same: the position of the sender
-  std::vector<std::vector<uint8_t>> waited_;  // by worker and position: for its message
+  std::vector<int64_t> done_;                     // by pass id
+  std::vector<Channel> channels_;                 // by the pass id of the sender
+  std::vector<int64_t> arrival_ns_;               // by MessageIndex of the sender
+  std::vector<int64_t> freed_ns_;                 // the same: when the message was received
+  std::vector<int32_t> sent_at_;                  // the same: the position of the sender
+  std::vector<std::vector<uint8_t>> waited_;      // by worker and position: for its message
   std::vector<std::vector<int32_t>> microbatch_;  // by worker and position
   const StepOrder* order_ = nullptr;
   std::vector<int32_t> queue_;
