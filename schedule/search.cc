@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/random.h"
 #include "base/status.h"
 #include "schedule/catalog/catalog.h"
@@ -17,6 +18,10 @@
 
 namespace penstock {
 namespace {
+
+constexpr double kNsPerSecond = 1e9;
+constexpr int64_t kMoves = 200'000;
+constexpr int64_t kMovesTimesPasses = 600'000'000;
 
 constexpr uint64_t kPurpose = 0x7365617263686564;  // "searched"
 
@@ -56,53 +61,70 @@ class Search {
         options_(options),
         check_(problem),
         clock_(problem),
-        random_(options.seed, kPurpose) {}
+        random_(options.seed, kPurpose) {
+    const auto passes =
+        static_cast<int64_t>(problem.stages.size()) * kPasses * problem.microbatches;
+    moves_ = options.moves.value_or(std::min(kMoves, kMovesTimesPasses / passes));
+  }
 
   absl::StatusOr<SearchResult> Run() {
     AddCatalog();
     for (const ListRule& rule : ListRules(problem_)) {
       if (std::optional<StepOrder> order = ListSchedule(problem_, rule)) AddSeed(*std::move(order));
     }
-    if (seeds_.empty()) {
-      return absl::FailedPreconditionError(
-          "no order was found that keeps within the memory of the workers");
-    }
+    PENSTOCK_CHECK(!seeds_.empty());  // ListRules
     const int64_t bound_ns = StepBound(problem_);
     const TimedOrder best = ImproveSeeds(bound_ns);
-    result_.makespan_s = static_cast<double>(best.makespan_ns) * 1e-9;
-    result_.bound_s = static_cast<double>(bound_ns) * 1e-9;
+    result_.makespan_s = static_cast<double>(best.makespan_ns) / kNsPerSecond;
+    result_.bound_s = static_cast<double>(bound_ns) / kNsPerSecond;
     PENSTOCK_ASSIGN_OR_RETURN(result_.schedule, Complete(best.order));
+    // Orders send gradients early. With little room in the channels that can be the longer way.
+    if (catalog_ && result_.catalog_makespan_s < result_.makespan_s) {
+      result_.makespan_s = result_.catalog_makespan_s;
+      result_.schedule = *std::move(catalog_);
+    }
     return std::move(result_);
   }
 
  private:
-  // Returns the length; kNever where the order does not fit or does not end.
-  int64_t AddSeed(StepOrder order) {
+  bool Fits(const StepOrder& order) {
     for (size_t worker = 0; worker < order.lists.size(); ++worker) {
-      if (!check_.Allows(static_cast<int32_t>(worker), order.lists[worker])) {
-        return StepClock::kNever;
-      }
+      if (!check_.Allows(static_cast<int32_t>(worker), order.lists[worker])) return false;
     }
+    return true;
+  }
+
+  void AddSeed(StepOrder order) {
+    if (!Fits(order)) return;
     const int64_t makespan_ns = clock_.Measure(order);
     if (makespan_ns != StepClock::kNever) seeds_.push_back({std::move(order), makespan_ns});
-    return makespan_ns;
   }
 
   void AddCatalog() {
-    int64_t best_ns = StepClock::kNever;
     for (const Method& method : Methods()) {
-      const MicrobatchRange step{.first = 0, .count = problem_.microbatches};
-      const ScheduleOptions options{.topology = problem_.topology,
-                                    .microbatches_per_step = problem_.microbatches};
-      if (!method.synchronous || !CheckBuildable(method, options, step).ok()) continue;
-      const absl::StatusOr<Schedule> schedule = BuildSchedule(method, options, step);
-      if (!schedule.ok()) continue;
-      const int64_t makespan_ns = AddSeed(OrderOf(*schedule));
-      if (makespan_ns >= best_ns) continue;
-      best_ns = makespan_ns;
-      result_.catalog_method = std::string(method.name);
-      result_.catalog_makespan_s = static_cast<double>(makespan_ns) * 1e-9;
+      for (const bool early : {false, true}) {
+        const MicrobatchRange step{.first = 0, .count = problem_.microbatches};
+        const ScheduleOptions options{.topology = problem_.topology,
+                                      .microbatches_per_step = problem_.microbatches,
+                                      .send_gradient_early = early};
+        if (!method.synchronous || !CheckBuildable(method, options, step).ok()) continue;
+        absl::StatusOr<Schedule> schedule = BuildSchedule(method, options, step);
+        if (!schedule.ok() || !Fits(OrderOf(*schedule))) continue;
+        AddSeed(OrderOf(*schedule));
+        Compare(method, *std::move(schedule));
+      }
     }
+  }
+
+  // Keeps the best of the catalog.
+  void Compare(const Method& method, Schedule schedule) {
+    const absl::StatusOr<SimulationResult> simulated =
+        Simulate(schedule, options_.costs, {.channel_capacity = options_.channel_capacity});
+    if (!simulated.ok()) return;  // it needs larger channels
+    if (catalog_ && simulated->makespan_s >= result_.catalog_makespan_s) return;
+    catalog_ = std::move(schedule);
+    result_.catalog_method = std::string(method.name);
+    result_.catalog_makespan_s = simulated->makespan_s;
   }
 
   // A short search from each of the best different seeds, then a long one from the best of those.
@@ -117,7 +139,7 @@ class Search {
       if (starts.size() == kSeeds) break;
       if (starts.empty() || starts.back().makespan_ns != seed.makespan_ns) starts.push_back(seed);
     }
-    const int64_t share = options_.moves / (2 * static_cast<int64_t>(starts.size()));
+    const int64_t share = moves_ / (2 * static_cast<int64_t>(starts.size()));
     const auto improve = [&](const TimedOrder& start, int64_t moves, int64_t permille) {
       TimedOrder improved =
           Improve(problem_, start,
@@ -125,7 +147,7 @@ class Search {
       if (improved.makespan_ns < best.makespan_ns) best = std::move(improved);
     };
     for (const TimedOrder& start : starts) improve(start, share, 10);
-    improve(TimedOrder(best), options_.moves / 2, 5);
+    improve(TimedOrder(best), moves_ / 2, 5);
     return best;
   }
 
@@ -144,11 +166,13 @@ class Search {
 
   const StepProblem& problem_;
   const SearchOptions& options_;
+  int64_t moves_ = 0;
   ListCheck check_;
   StepClock clock_;
   RandomStream random_;
   std::vector<TimedOrder> seeds_;
   SearchResult result_;
+  std::optional<Schedule> catalog_;  // the best one
 };
 
 }  // namespace

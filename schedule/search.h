@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,9 @@ struct SearchOptions {
   // By worker: microbatches between F and W at most, over all its stages. Empty: as many as there are
   // stages, on every worker, which is what the first worker of 1F1B keeps.
   std::vector<int64_t> activations_max;
-  int64_t moves = 200'000;  // of the local search; 0: none
+  // Of the local search, which takes time in proportion to them and to the passes. Empty: 200,000, and fewer
+  // for steps of more than 3,000 passes, so that a search takes seconds. 0: none.
+  std::optional<int64_t> moves;
   uint64_t seed = 0;
   int32_t channel_capacity = 4;  // messages
 };
@@ -38,7 +41,7 @@ struct SearchResult {
   double makespan_s = 0.0;
   double bound_s = 0.0;             // no order is shorter
   std::string catalog_method;       // the best synchronous one within the limits; empty: none
-  double catalog_makespan_s = 0.0;  // its length (with gradients sent early)
+  double catalog_makespan_s = 0.0;  // its length, gradients sent early or not
 
   // By how much the bound allows a shorter step: 0.02 is 2 %.
   double gap() const { return bound_s > 0 ? makespan_s / bound_s - 1.0 : 0.0; }
@@ -47,10 +50,10 @@ struct SearchResult {
 // The passes (F, I, W of every stage and microbatch) of a step that is searched.
 inline constexpr int64_t kSearchPassesMax = 100'000;
 
-// `topology`: one of catalog.h's placements; its groups are left out of the times.
+// The times leave out the groups of `topology` (REDUCE) and a gradient norm.
 //
 // Errors: InvalidArgument (topology, costs, limits that are not one for each worker or less than the stages
-// it holds, a step that is too long), FailedPrecondition (nothing fits the limits).
+// it holds, a step of too many passes or of a century).
 absl::StatusOr<SearchResult> SearchSchedule(const Topology& topology, int64_t microbatches,
                                             const SearchOptions& options);
 

@@ -18,15 +18,18 @@ class ListScheduler {
   }
 
   std::optional<StepOrder> Run() {
+    for (size_t worker = 0; worker < problem_.workers.size(); ++worker) {
+      choices_.push_back(Choose(static_cast<int32_t>(worker)));
+    }
     const auto passes = static_cast<int64_t>(ready_ns_.size());
     for (int64_t i = 0; i < passes; ++i) {
       std::optional<Choice> first;
-      for (size_t worker = 0; worker < problem_.workers.size(); ++worker) {
-        const std::optional<Choice> choice = Choose(static_cast<int32_t>(worker));
+      for (const std::optional<Choice>& choice : choices_) {
         if (choice && (!first || choice->start_ns < first->start_ns)) first = choice;
       }
       if (!first) return std::nullopt;
       Start(*first);
+      ChooseAgain(StageOfPass(first->pass_id));
     }
     return std::move(order_);
   }
@@ -106,6 +109,15 @@ class ListScheduler {
     return best;
   }
 
+  // After a pass of `stage`: its worker, and those whose input it may be.
+  void ChooseAgain(int32_t stage) {
+    const auto stages = static_cast<int32_t>(problem_.stages.size());
+    for (int32_t s = std::max(stage - 1, 0); s <= std::min(stage + 1, stages - 1); ++s) {
+      const int32_t worker = problem_.stages[s].worker;
+      choices_[worker] = Choose(worker);
+    }
+  }
+
   void Start(const Choice& choice) {
     const int32_t id = choice.pass_id;
     const int64_t microbatch = done_[id]++;
@@ -134,10 +146,11 @@ class ListScheduler {
 
   const StepProblem& problem_;
   const ListRule& rule_;
-  std::vector<int64_t> done_;      // by pass id
-  std::vector<int64_t> ready_ns_;  // by Index; 0 where the same worker made the input
-  std::vector<int64_t> now_ns_;    // by worker
-  std::vector<int64_t> memory_;    // by worker
+  std::vector<int64_t> done_;                   // by pass id
+  std::vector<int64_t> ready_ns_;               // by Index; 0 where the same worker made the input
+  std::vector<int64_t> now_ns_;                 // by worker
+  std::vector<int64_t> memory_;                 // by worker
+  std::vector<std::optional<Choice>> choices_;  // by worker
   StepOrder order_;
 };
 
@@ -174,7 +187,7 @@ int64_t PeriodOf(const StepProblem& problem) {
 std::vector<std::vector<int64_t>> WarmUps(const StepProblem& problem) {
   const auto stages = static_cast<int64_t>(problem.stages.size());
   std::vector<std::vector<int64_t>> result;
-  for (const int64_t percent : {100, 125, 150, 200, 300}) {
+  for (const int64_t percent : {0, 100, 125, 150, 200, 300}) {
     std::vector<int64_t>& warm_up = result.emplace_back();
     for (int64_t s = 0; s < stages; ++s) {
       warm_up.push_back(1 + ((stages - 1 - s) * percent + 99) / 100);

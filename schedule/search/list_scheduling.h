@@ -21,7 +21,8 @@ struct ListRule {
 };
 
 // All combinations of warm-ups (in proportion to the stages that follow, and to the time until the gradient
-// is back), and of priorities.
+// is back), and of priorities. Among them are those with a single microbatch in the pipeline, which end with
+// any memory and channels.
 std::vector<ListRule> ListRules(const StepProblem& problem);
 
 // Nothing if the rule comes to a point where no worker can start anything (several stages on a worker).

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "schedule/costs_ns.h"
 
@@ -14,6 +15,17 @@ constexpr Op kOpOfPass[kPasses] = {Op::kForward, Op::kBackwardInput, Op::kBackwa
 // where there is none.
 int32_t SourceStage(int32_t pass_id) {
   return StageOfPass(pass_id) + (KindOfPass(pass_id) == kPassF ? -1 : 1);
+}
+
+// So that sums of nanoseconds cannot overflow: every action and message after every other.
+absl::Status CheckLength(const CostsNs& costs, int64_t passes) {
+  constexpr double kYears = 100;
+  constexpr double kPartsOfAPass = 6;  // compute, send, receive, transfer, latency, update
+  const double ns_max =
+      kPartsOfAPass * static_cast<double>(passes) * static_cast<double>(costs.longest_ns());
+  if (ns_max <= kYears * 365 * 86400 * 1e9) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the step may last longer than ", kYears, " years"));
 }
 
 }  // namespace
@@ -62,6 +74,7 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
                                             int64_t channel_capacity) {
   const int32_t stages = topology.stages();
   PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, stages));
+  PENSTOCK_RETURN_IF_ERROR(CheckLength(costs_ns, microbatches * stages * kPasses));
   StepProblem problem{.topology = topology,
                       .microbatches = microbatches,
                       .channel_capacity = channel_capacity,

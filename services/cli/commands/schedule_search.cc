@@ -32,7 +32,7 @@ struct Options {
   int64_t microbatches = 8;
   CostOptions costs;
   std::vector<int64_t> memory;  // empty: the default of SearchOptions
-  int64_t moves = SearchOptions().moves;
+  std::optional<int64_t> moves;
   uint64_t seed = 0;
   std::string output;
   DrawingOptions drawing;
@@ -142,6 +142,7 @@ std::string FoundText(const Found& found, const SimulationResult& simulated) {
 
 absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(CheckCanDraw(options.drawing));
+  if (!options.output.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(options.output));
   PENSTOCK_ASSIGN_OR_RETURN(const Found found, Search(options));
   const Schedule& schedule = found.search.schedule;
   PENSTOCK_RETURN_IF_ERROR(Verify(schedule).status());
@@ -188,10 +189,10 @@ CommandRunner DeclareScheduleSearch(CLI::App& app) {
       ->type_name("N[,N...]")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  app.add_option("--moves", options->moves, "Moves that the search tries")
+  app.add_option("--moves", options->moves,
+                 "Moves that the search tries; default: 200000, fewer for long steps")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
   app.add_option("--seed", options->seed, "Of the search")->type_name("N")->capture_default_str();
   app.add_option("-o,--output", options->output,
                  "Write the schedule to this file, for pipeline.schedule_file of a job")
