@@ -28,12 +28,9 @@ StepClock::StepClock(const StepProblem& problem)
   }
   done_.resize(passes);
   channels_.resize(passes);
-  arrival_ns_.resize(passes * microbatches_);
-  freed_ns_.resize(passes * microbatches_);
-  sent_at_.resize(passes * microbatches_);
+  messages_.resize(passes * microbatches_);
   for (const StepProblem::Worker& worker : problem.workers) {
-    waited_.emplace_back(worker.stages.size() * kPasses * microbatches_);
-    microbatch_.emplace_back(worker.stages.size() * kPasses * microbatches_);
+    steps_.emplace_back(worker.stages.size() * kPasses * microbatches_);
   }
   queue_.reserve(workers_.size());
 }
@@ -71,51 +68,59 @@ void StepClock::Advance(int32_t id, const PassList& list) {
   const auto size = static_cast<int32_t>(list.size());
   while (worker.position < size) {
     const int32_t pass = list[worker.position];
-    const PassFacts& facts = facts_[pass];
     const int64_t microbatch = done_[pass];
-    if (worker.phase == Phase::kReceive) {
-      microbatch_[id][worker.position] = static_cast<int32_t>(microbatch);
-      waited_[id][worker.position] = 0;
-      if (facts.source >= 0) {
-        Channel& channel = channels_[facts.source];
-        if (channel.sent <= microbatch) return;
-        const size_t message = MessageIndex(facts.source, microbatch);
-        if (arrival_ns_[message] > worker.now_ns) {
-          worker.now_ns = arrival_ns_[message];
-          waited_[id][worker.position] = 1;
-        }
-        worker.now_ns += problem_.overhead_ns;
-        freed_ns_[message] = worker.now_ns;
-        ++channel.received;
-        if (channel.received == channel.sent - problem_.channel_capacity + 1) {
-          Wake(facts_[facts.source].worker);
-        }
-      }
-      worker.phase = Phase::kCompute;
-    }
     if (worker.phase == Phase::kCompute) {
-      worker.now_ns += facts.compute_ns;
+      if (!Receive(id, pass, microbatch)) return;
+      worker.now_ns += facts_[pass].compute_ns;
       worker.phase = Phase::kSend;
     }
-    if (facts.target >= 0) {
-      Channel& channel = channels_[pass];
-      const int64_t before = microbatch - problem_.channel_capacity;
-      if (before >= 0) {
-        if (channel.received <= before) return;
-        worker.now_ns = std::max(worker.now_ns, freed_ns_[MessageIndex(pass, before)]);
-      }
-      worker.now_ns += problem_.overhead_ns;
-      channel.link_free_ns = std::max(worker.now_ns, channel.link_free_ns) + facts.transfer_ns;
-      const size_t message = MessageIndex(pass, microbatch);
-      arrival_ns_[message] = channel.link_free_ns + facts.latency_ns;
-      sent_at_[message] = worker.position;
-      ++channel.sent;
-      Wake(facts_[facts.target].worker);
-    }
+    if (!Send(worker, pass, microbatch)) return;
     ++done_[pass];
     ++worker.position;
-    worker.phase = Phase::kReceive;
+    worker.phase = Phase::kCompute;
   }
+}
+
+bool StepClock::Receive(int32_t id, int32_t pass, int64_t microbatch) {
+  Worker& worker = workers_[id];
+  Step& step = steps_[id][worker.position];
+  step = {.microbatch = static_cast<int32_t>(microbatch), .waited = false};
+  const int32_t source = facts_[pass].source;
+  if (source < 0) return true;
+  Channel& channel = channels_[source];
+  if (channel.sent <= microbatch) return false;
+  Message& message = messages_[MessageIndex(source, microbatch)];
+  if (message.arrival_ns > worker.now_ns) {
+    worker.now_ns = message.arrival_ns;
+    step.waited = true;
+  }
+  worker.now_ns += problem_.overhead_ns;
+  message.freed_ns = worker.now_ns;
+  ++channel.received;
+  // The sender may wait for the place.
+  if (channel.sent == channel.received - 1 + problem_.channel_capacity) {
+    Wake(facts_[source].worker);
+  }
+  return true;
+}
+
+bool StepClock::Send(Worker& worker, int32_t pass, int64_t microbatch) {
+  const PassFacts& facts = facts_[pass];
+  if (facts.target < 0) return true;
+  Channel& channel = channels_[pass];
+  const int64_t before = microbatch - problem_.channel_capacity;
+  if (before >= 0) {
+    if (channel.received <= before) return false;
+    worker.now_ns = std::max(worker.now_ns, messages_[MessageIndex(pass, before)].freed_ns);
+  }
+  worker.now_ns += problem_.overhead_ns;
+  channel.link_free_ns = std::max(worker.now_ns, channel.link_free_ns) + facts.transfer_ns;
+  Message& message = messages_[MessageIndex(pass, microbatch)];
+  message.arrival_ns = channel.link_free_ns + facts.latency_ns;
+  message.sent_at = worker.position;
+  ++channel.sent;
+  Wake(facts_[facts.target].worker);
+  return true;
 }
 
 const std::vector<StepClock::Place>& StepClock::CriticalPath() {
@@ -127,12 +132,13 @@ const std::vector<StepClock::Place>& StepClock::CriticalPath() {
   int32_t position = workers_[id].position - 1;
   while (position >= 0) {
     path_.push_back({id, position});
-    if (!waited_[id][position]) {
+    const Step& step = steps_[id][position];
+    if (!step.waited) {
       --position;
       continue;
     }
     const int32_t source = facts_[order_->lists[id][position]].source;
-    position = sent_at_[MessageIndex(source, microbatch_[id][position])];
+    position = messages_[MessageIndex(source, step.microbatch)].sent_at;
     id = facts_[source].worker;
   }
   return path_;
