@@ -188,7 +188,7 @@ CommandRunner DeclareScheduleSearch(CLI::App& app) {
                  "each; default: as many as there are stages")
       ->type_name("N[,N...]")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}));
   app.add_option("--moves", options->moves,
                  "Moves that the search tries; default: 200000, fewer for long steps")
       ->type_name("N")
