@@ -13,7 +13,6 @@
 #include "schedule/render_trace.h"
 
 namespace penstock {
-namespace {
 
 absl::Status CheckCanWrite(const std::string& path) {
   std::error_code error;
@@ -28,8 +27,6 @@ absl::Status CheckCanWrite(const std::string& path) {
   if (access(needed.c_str(), W_OK) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
 }
-
-}  // namespace
 
 CLI::Option* AddDrawingOptions(CLI::App& app, const std::string& trace_flags,
                                DrawingOptions& options) {

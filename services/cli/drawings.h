@@ -35,6 +35,9 @@ absl::Status CheckCanDraw(const DrawingOptions& options);
 absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
                   Console& console);
 
+// Whether WriteTextFile could write `path` now. Errors: those of the file system, naming the path.
+absl::Status CheckCanWrite(const std::string& path);
+
 // Writes a file anew, replacing an old one. Errors: PermissionDenied, NotFound and the like, with path.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 

@@ -1,4 +1,5 @@
-// penstock schedule show | verify: a schedule as text or picture, and whether it is right.
+// penstock schedule show | verify | search: a schedule as text or picture, whether it is right, and the best
+// one for given times (schedule_search.cc).
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "schedule/text.h"
 #include "schedule/verify.h"
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/schedule_search.h"
 #include "services/cli/drawings.h"
 #include "services/cli/json_output.h"
 #include "services/cli/schedule_source.h"
@@ -149,8 +151,13 @@ CommandRunner DeclareSchedule(CLI::App& app) {
       ->capture_default_str();
   verify_app->add_flag("--json", verify->json, "Print JSON");
 
+  CLI::App* search_app =
+      app.add_subcommand("search", "Search the best order of a step for given times");
+  const CommandRunner search = DeclareScheduleSearch(*search_app);
+
   app.require_subcommand(1);
-  return [show_app, show, verify](Console& console) {
+  return [show_app, show, search_app, search, verify](Console& console) {
+    if (search_app->parsed()) return search(console);
     return show_app->parsed() ? Show(*show, console) : VerifyOne(*verify, console);
   };
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "schedule/block_delay.h"
 #include "schedule/verify.h"
 #include "services/cli/commands/commands.h"
+#include "services/cli/cost_options.h"
 #include "services/cli/drawings.h"
 #include "services/cli/json_output.h"
 #include "services/cli/schedule_source.h"
@@ -24,31 +24,9 @@ namespace {
 
 constexpr int64_t kSpansMax = 200'000;
 
-// A cost as a flag: one number for all stages, or one for each.
-struct PerStage {
-  const char* flag;
-  std::vector<double> values;
-
-  absl::StatusOr<double> At(int32_t stage, int32_t stages) const {
-    if (values.size() == 1) return values[0];
-    if (values.size() == static_cast<size_t>(stages)) return values[stage];
-    return absl::InvalidArgumentError(absl::StrCat(flag, ": has ", values.size(),
-                                                   " numbers; expected one, or one for each of ",
-                                                   stages, " stages"));
-  }
-};
-
 struct Options {
   ScheduleSource source;
-  PerStage forward = {"--forward", {1.0}};
-  PerStage backward_input = {"--backward-input", {0.5}};
-  PerStage backward_weight = {"--backward-weight", {0.5}};
-  PerStage update = {"--update", {0.0}};
-  double message_bytes = 0.0;
-  double bytes_per_second = 0.0;
-  double latency = 0.0;
-  double overhead = 0.0;
-  int32_t capacity = 4;
+  CostOptions costs;
   DrawingOptions drawing;
   bool json = false;
 };
@@ -60,23 +38,6 @@ struct Report {
   std::optional<SimulationResult> result;
   std::optional<BlockDelay> block_delay;  // unknown where the schedule is too short
 };
-
-absl::StatusOr<SimulationCosts> CostsOf(const Options& options, int32_t stages) {
-  SimulationCosts costs;
-  costs.overhead_s = options.overhead;
-  for (int32_t stage = 0; stage < stages; ++stage) {
-    StageCosts cost;
-    PENSTOCK_ASSIGN_OR_RETURN(cost.forward_s, options.forward.At(stage, stages));
-    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_input_s, options.backward_input.At(stage, stages));
-    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_weight_s, options.backward_weight.At(stage, stages));
-    PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, options.update.At(stage, stages));
-    costs.stages.push_back(cost);
-  }
-  LinkCosts link = {.bytes = options.message_bytes, .latency_s = options.latency};
-  if (options.bytes_per_second > 0) link.bytes_per_second = options.bytes_per_second;
-  costs.links.assign(stages - 1, link);
-  return costs;
-}
 
 absl::StatusOr<BlockDelay> BlockDelayOf(const Options& options, const Schedule& schedule) {
   const absl::StatusOr<const Method*> method = FindMethod(options.source.name);
@@ -94,12 +55,12 @@ absl::StatusOr<Report> MakeReport(const Options& options, const Schedule& schedu
   PENSTOCK_RETURN_IF_ERROR(verified.status());
   report.channel_capacity_min = verified->channel_capacity_min;
   PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
-                            CostsOf(options, schedule.topology.stages()));
+                            CostsOf(options.costs, schedule.topology.stages()));
   const absl::StatusOr<SimulationResult> result =
       Simulate(schedule, costs,
-               {.channel_capacity = options.capacity,
+               {.channel_capacity = options.costs.capacity,
                 .timeline_spans_max = options.drawing.any() ? kSpansMax : 0});
-  if (options.capacity < report.channel_capacity_min &&
+  if (options.costs.capacity < report.channel_capacity_min &&
       absl::IsFailedPrecondition(result.status())) {
     report.deadlock = std::string(result.status().message());
     return report;
@@ -203,13 +164,6 @@ absl::Status Run(const Options& options, Console& console) {
   return Draw(report.result->timeline, schedule.name, options.drawing, console);
 }
 
-void AddCost(CLI::App& app, PerStage& cost, const char* what) {
-  app.add_option(cost.flag, cost.values, what)
-      ->type_name("T[,T...]")
-      ->delimiter(',')
-      ->capture_default_str();
-}
-
 }  // namespace
 
 CommandRunner DeclareSimulate(CLI::App& app) {
@@ -219,27 +173,7 @@ CommandRunner DeclareSimulate(CLI::App& app) {
       ->required()
       ->type_name("NAME|FILE");
   AddScheduleOptions(app, options->source);
-  AddCost(app, options->forward, "Time of a forward, for all stages or one for each");
-  AddCost(app, options->backward_input, "Time of the gradient of the input");
-  AddCost(app, options->backward_weight, "Time of the gradient of the weights");
-  AddCost(app, options->update, "Time of an update");
-  app.add_option("--message-bytes", options->message_bytes, "Size of a message between stages")
-      ->type_name("BYTES")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--bytes-per-second", options->bytes_per_second,
-                 "Speed of a link; default unlimited")
-      ->type_name("BYTES")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--latency", options->latency, "Time of a message on its way")
-      ->type_name("T")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--overhead", options->overhead, "Time lost with every action")
-      ->type_name("T")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--capacity", options->capacity, "Messages a channel holds")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  AddCostOptions(app, options->costs);
   CLI::Option* text = AddDrawingOptions(app, "--trace", options->drawing);
   app.add_flag("--json", options->json, "Print JSON")->excludes(text);
   return [options](Console& console) { return Run(*options, console); };

@@ -60,6 +60,9 @@ TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
   ExpectRefused({penstock, "schedule", "show", "1f1b", "--expand", "--steps", "1000000000"},
                 "--expand: ");
   ExpectRefused({penstock, "simulate", "--method", "1f1b", "--forward", "-1"}, "forward");
+  ExpectRefused({penstock, "schedule", "search", "--memory", "0"}, "--memory");
+  ExpectRefused({penstock, "schedule", "search", "--memory", "4,4"}, "--memory: has 2 numbers");
+  ExpectRefused({penstock, "schedule", "search", "--stages-per-worker", "3"}, "not a multiple");
   ExpectRefused({penstock, "list", "--coordinator", "nowhere"}, "HOST:PORT");
   ExpectRefused({penstock, "schedule", "verify", "/no/such/file"}, "neither a method nor a file");
   ExpectRefused({penstock, "compare", job_.job()}, "job.yaml");

@@ -87,7 +87,7 @@ std::vector<std::string> Commands() { return Matches(Help({"penstock"}), "\n  ([
 Flags FlagsOfCommand(const std::string& command) {
   Flags flags = FlagsOf({"penstock", command});
   if (command == "schedule") {
-    for (const char* verb : {"show", "verify"}) {
+    for (const char* verb : {"show", "verify", "search"}) {
       flags = Both(flags, FlagsOf({"penstock", command, verb}));
     }
   }

@@ -82,6 +82,27 @@ TEST(ScheduleTest, Show_ThenVerifyAndSimulateTheFile_AgreeWithTheMethod) {
   EXPECT_EQ(RunJson({"simulate", "--method", file})["makespan"], 2 * 16 + 2 * 2);
 }
 
+TEST(ScheduleTest, Search_WritesAFileThatTakesAsLongAsItSays) {
+  JobDirectory directory;
+  const std::string file = directory.path("searched.csv");
+  const std::vector<std::string> costs = {"--forward", "1,2,1",     "--backward-input",
+                                          "2,1,1",     "--latency", "0.25"};
+  std::vector<std::string> search = {"schedule",       "search", "--stages", "3",
+                                     "--microbatches", "6",      "--memory", "4,4,2",
+                                     "--moves",        "2000",   "-o",       file};
+  search.insert(search.end(), costs.begin(), costs.end());
+  const Json found = RunJson(search);
+  EXPECT_LE(found["bound"], found["makespan"]);
+  EXPECT_LE(found["makespan"], found["catalog_makespan"]);
+  std::vector<std::string> simulate = {"simulate", "--method", file};
+  simulate.insert(simulate.end(), costs.begin(), costs.end());
+  const Json simulated = RunJson(simulate);
+  EXPECT_EQ(simulated["makespan"], found["makespan"]);
+  EXPECT_LE(simulated["per_stage"][2]["activations_peak"], 2);
+  EXPECT_EQ(RunJson({"schedule", "verify", file})["digest"], found["digest"]);
+  EXPECT_THAT(RunPenstock(search).out, HasSubstr("worker 2 |"));
+}
+
 TEST(MethodsTest, Json_NamesTheCatalog) {
   std::vector<std::string> names;
   for (const Json& method : RunJson({"methods"})) names.push_back(method["method"]);

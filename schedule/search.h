@@ -1,0 +1,60 @@
+// SearchSchedule: the best static order of one training step that a search finds for measured costs.
+//
+// Every worker keeps its stages, all microbatches of the step pass all of them, and the pipeline drains at
+// the end (weights of a single version, staleness 0). What is free is the order in which each worker runs
+// its forwards, input gradients and weight gradients; what is minimised is the length of the step.
+//
+// The search starts from the synchronous methods of the catalog and from list scheduling under many rules,
+// and improves the best of them by local search, under a limit of activations on each worker. It ends when
+// its budget of moves is spent or its bound is reached. A search of the same kind, over the same three
+// passes, finds the schedules of Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
+//
+// The result depends on the arguments alone, on any machine. It runs as a listed step
+// (ScheduleOptions::listed): the one who searched passes the order on as text.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schedule/schedule.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+
+struct SearchOptions {
+  SimulationCosts costs;
+  // By worker: microbatches between F and W at most, over all its stages. Empty: as many as there are
+  // stages, on every worker, which is what the first worker of 1F1B keeps.
+  std::vector<int64_t> activations_max;
+  // Of the local search, which takes time in proportion to them and to the passes. Empty: 200,000, and fewer
+  // for steps of more than 3,000 passes, so that a search takes seconds. 0: none.
+  std::optional<int64_t> moves;
+  uint64_t seed = 0;
+  int32_t channel_capacity = 4;  // messages
+};
+
+struct SearchResult {
+  Schedule schedule;  // "searched": one step from microbatch 0 on, complete
+  double makespan_s = 0.0;
+  double bound_s = 0.0;             // no order is shorter
+  std::string catalog_method;       // the best synchronous one within the limits; empty: none
+  double catalog_makespan_s = 0.0;  // its length, gradients sent early or not
+
+  // By how much the bound allows a shorter step: 0.02 is 2 %.
+  double gap() const { return bound_s > 0 ? makespan_s / bound_s - 1.0 : 0.0; }
+};
+
+// The passes (F, I, W of every stage and microbatch) of a step that is searched.
+inline constexpr int64_t kSearchPassesMax = 100'000;
+
+// The times leave out the groups of `topology` (REDUCE) and a gradient norm.
+//
+// Errors: InvalidArgument (topology, costs, limits that are not one for each worker or less than the stages
+// it holds, a step of too many passes or of a century).
+absl::StatusOr<SearchResult> SearchSchedule(const Topology& topology, int64_t microbatches,
+                                            const SearchOptions& options);
+
+}  // namespace penstock

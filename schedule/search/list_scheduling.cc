@@ -1,0 +1,229 @@
+#include "schedule/search/list_scheduling.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+class ListScheduler {
+ public:
+  ListScheduler(const StepProblem& problem, const ListRule& rule)
+      : problem_(problem),
+        rule_(rule),
+        done_(problem.stages.size() * kPasses),
+        ready_ns_(done_.size() * problem.microbatches),
+        now_ns_(problem.workers.size()),
+        memory_(problem.workers.size()) {
+    order_.lists.resize(problem.workers.size());
+  }
+
+  std::optional<StepOrder> Run() {
+    for (size_t worker = 0; worker < problem_.workers.size(); ++worker) {
+      choices_.push_back(Choose(static_cast<int32_t>(worker)));
+    }
+    const auto passes = static_cast<int64_t>(ready_ns_.size());
+    for (int64_t i = 0; i < passes; ++i) {
+      std::optional<Choice> first;
+      for (const std::optional<Choice>& choice : choices_) {
+        if (choice && (!first || choice->start_ns < first->start_ns)) first = choice;
+      }
+      if (!first) return std::nullopt;
+      Start(*first);
+      ChooseAgain(StageOfPass(first->pass_id));
+    }
+    return std::move(order_);
+  }
+
+ private:
+  struct Choice {
+    int32_t worker, pass_id;
+    int64_t start_ns;
+    int64_t rank;
+  };
+
+  // The pass whose end makes the next microbatch of `id` ready; -1: none.
+  int32_t SourceOf(int32_t id) const {
+    const auto stages = static_cast<int32_t>(problem_.stages.size());
+    switch (KindOfPass(id)) {
+      case kPassF:
+        return id < kPasses ? -1 : id - kPasses;
+      case kPassI:
+        return StageOfPass(id) + 1 == stages ? id - 1 : id + kPasses;
+      case kPassW:
+        return id - 1;
+    }
+    return -1;
+  }
+
+  // `later_stages`: of the worker; room for them is kept, or their forwards could never come.
+  bool Allowed(int32_t worker, int32_t id, int64_t later_stages) const {
+    const int64_t microbatch = done_[id];
+    if (microbatch == problem_.microbatches) return false;
+    const int32_t source = SourceOf(id);
+    if (source >= 0 && done_[source] <= microbatch) return false;
+    if (KindOfPass(id) != kPassF) return true;
+    return memory_[worker] + later_stages < problem_.workers[worker].memory_max &&
+           microbatch - done_[id + 1] < rule_.warm_up[StageOfPass(id)];
+  }
+
+  // Smaller goes first.
+  int64_t Rank(int32_t id) const {
+    switch (KindOfPass(id)) {
+      case kPassF:
+        return rule_.forward_first ? 2 : 4;
+      case kPassI:
+        return rule_.forward_first ? 4 : 2;
+      case kPassW:
+        return rule_.weights == ListRule::Weights::kFirst     ? 1
+               : rule_.weights == ListRule::Weights::kBetween ? 3
+                                                              : 5;
+    }
+    return 0;
+  }
+
+  // What a worker starts next if nothing else becomes ready before.
+  std::optional<Choice> Choose(int32_t worker) const {
+    std::optional<Choice> best;     // of those that start first
+    std::optional<Choice> awaited;  // the first F or I
+    const std::vector<int32_t>& stages = problem_.workers[worker].stages;
+    for (size_t i = stages.size(); i-- > 0;) {
+      for (const Pass pass : {kPassF, kPassI, kPassW}) {
+        const int32_t id = PassId(stages[i], pass);
+        if (!Allowed(worker, id, static_cast<int64_t>(stages.size() - 1 - i))) continue;
+        const Choice choice{worker, id, std::max(now_ns_[worker], ready_ns_[Index(id, done_[id])]),
+                            Rank(id)};
+        const auto sooner = [&choice](const std::optional<Choice>& other) {
+          return !other || choice.start_ns < other->start_ns ||
+                 (choice.start_ns == other->start_ns && choice.rank < other->rank);
+        };
+        if (sooner(best)) best = choice;
+        if (pass != kPassW && sooner(awaited)) awaited = choice;
+      }
+    }
+    if (best && KindOfPass(best->pass_id) == kPassW && awaited &&
+        rule_.weights == ListRule::Weights::kLast) {
+      const int64_t patience_ns =
+          problem_.duration_ns(best->pass_id) / 100 * rule_.patience_percent;
+      if (awaited->start_ns - best->start_ns < patience_ns) return awaited;
+    }
+    return best;
+  }
+
+  // After a pass of `stage`: its worker, and those whose input it may be.
+  void ChooseAgain(int32_t stage) {
+    const auto stages = static_cast<int32_t>(problem_.stages.size());
+    for (int32_t s = std::max(stage - 1, 0); s <= std::min(stage + 1, stages - 1); ++s) {
+      const int32_t worker = problem_.stages[s].worker;
+      choices_[worker] = Choose(worker);
+    }
+  }
+
+  void Start(const Choice& choice) {
+    const int32_t id = choice.pass_id;
+    const int64_t microbatch = done_[id]++;
+    order_.lists[choice.worker].push_back(id);
+    int64_t& now_ns = now_ns_[choice.worker];
+    now_ns = choice.start_ns + problem_.duration_ns(id);
+    const int64_t there_ns = now_ns + problem_.delay_ns(id);
+    const auto stages = static_cast<int32_t>(problem_.stages.size());
+    switch (KindOfPass(id)) {
+      case kPassF:
+        ++memory_[choice.worker];
+        if (StageOfPass(id) + 1 < stages) ready_ns_[Index(id + kPasses, microbatch)] = there_ns;
+        break;
+      case kPassI:
+        if (StageOfPass(id) > 0) ready_ns_[Index(id - kPasses, microbatch)] = there_ns;
+        break;
+      case kPassW:
+        --memory_[choice.worker];
+        break;
+    }
+  }
+
+  size_t Index(int32_t id, int64_t microbatch) const {
+    return static_cast<size_t>(id * problem_.microbatches + microbatch);
+  }
+
+  const StepProblem& problem_;
+  const ListRule& rule_;
+  std::vector<int64_t> done_;                   // by pass id
+  std::vector<int64_t> ready_ns_;               // by Index; 0 where the same worker made the input
+  std::vector<int64_t> now_ns_;                 // by worker
+  std::vector<int64_t> memory_;                 // by worker
+  std::vector<std::optional<Choice>> choices_;  // by worker
+  StepOrder order_;
+};
+
+// From the start of a forward to the start of its gradient, with nothing in the way, by stage.
+std::vector<int64_t> RoundTrips(const StepProblem& problem) {
+  const auto stages = static_cast<int32_t>(problem.stages.size());
+  std::vector<int64_t> result(stages);
+  for (int32_t s = stages - 1; s >= 0; --s) {
+    const int32_t forward = PassId(s, kPassF);
+    result[s] = problem.duration_ns(forward);
+    if (s + 1 == stages) continue;
+    const int32_t next_input = PassId(s + 1, kPassI);
+    result[s] += problem.delay_ns(forward) + result[s + 1] + problem.duration_ns(next_input) +
+                 problem.delay_ns(next_input);
+  }
+  return result;
+}
+
+// The work of the busiest worker for one microbatch.
+int64_t PeriodOf(const StepProblem& problem) {
+  int64_t period_ns = 1;
+  for (const StepProblem::Worker& worker : problem.workers) {
+    int64_t work_ns = 0;
+    for (const int32_t stage : worker.stages) {
+      for (const Pass pass : {kPassF, kPassI, kPassW}) {
+        work_ns += problem.duration_ns(PassId(stage, pass));
+      }
+    }
+    period_ns = std::max(period_ns, work_ns);
+  }
+  return period_ns;
+}
+
+std::vector<std::vector<int64_t>> WarmUps(const StepProblem& problem) {
+  const auto stages = static_cast<int64_t>(problem.stages.size());
+  std::vector<std::vector<int64_t>> result;
+  for (const int64_t percent : {0, 100, 125, 150, 200, 300}) {
+    std::vector<int64_t>& warm_up = result.emplace_back();
+    for (int64_t s = 0; s < stages; ++s) {
+      warm_up.push_back(1 + ((stages - 1 - s) * percent + 99) / 100);
+    }
+  }
+  const std::vector<int64_t> round_trips = RoundTrips(problem);
+  const int64_t period_ns = PeriodOf(problem);
+  for (const int64_t more : {0, 1, 2}) {
+    std::vector<int64_t>& warm_up = result.emplace_back();
+    for (const int64_t trip_ns : round_trips) {
+      warm_up.push_back(1 + (trip_ns + period_ns - 1) / period_ns + more);
+    }
+  }
+  result.emplace_back(stages, problem.microbatches);
+  return result;
+}
+
+}  // namespace
+
+std::vector<ListRule> ListRules(const StepProblem& problem) {
+  using Weights = ListRule::Weights;
+  std::vector<ListRule> rules;
+  for (const std::vector<int64_t>& warm_up : WarmUps(problem)) {
+    for (const bool forward_first : {false, true}) {
+      rules.push_back({warm_up, forward_first, Weights::kFirst});
+      rules.push_back({warm_up, forward_first, Weights::kBetween});
+      for (const int64_t patience : {0, 50, 100}) {
+        rules.push_back({warm_up, forward_first, Weights::kLast, patience});
+      }
+    }
+  }
+  return rules;
+}
+
+std::optional<StepOrder> ListSchedule(const StepProblem& problem, const ListRule& rule) {
+  return ListScheduler(problem, rule).Run();
+}
+
+}  // namespace penstock

@@ -1,0 +1,94 @@
+// StepClock: how long an order takes, thousands of times a second.
+//
+// The same model as simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
+// and with arrays that are allocated once. Also the critical path: the passes whose places in the lists
+// decide the length.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/search/problem.h"
+
+namespace penstock {
+
+// Thread-compatible.
+class StepClock {
+ public:
+  // REQUIRES: `problem` outlives the clock.
+  explicit StepClock(const StepProblem& problem);
+
+  // Of an order that does not end: the workers wait for each other.
+  static constexpr int64_t kNever = INT64_MAX;
+
+  // The makespan. REQUIRES: ListCheck allows all lists.
+  // `order` must live, unchanged, until CriticalPath was called.
+  int64_t Measure(const StepOrder& order);
+
+  // Of the last order measured, if it ends:
+  // when each worker has done its last action.
+  int64_t end_ns(int32_t worker) const { return workers_[worker].now_ns; }
+
+  struct Place {
+    int32_t worker;
+    int32_t position;
+  };
+  // The passes on one longest path, from the last to the first.
+  const std::vector<Place>& CriticalPath();
+
+ private:
+  // What a worker does next within a pass: receive and compute, or send.
+  enum class Phase : uint8_t { kCompute, kSend };
+  struct Worker {
+    int64_t now_ns = 0;
+    int32_t position = 0;
+    Phase phase = Phase::kCompute;
+    bool queued = false;
+  };
+  struct PassFacts {
+    int64_t compute_ns, transfer_ns, latency_ns;
+    int32_t source;  // the pass that its input comes from as a message, or -1
+    int32_t target;  // the pass that its output goes to as a message, or -1
+    int32_t worker;
+  };
+  // From one pass to its next stage.
+  struct Channel {
+    int64_t sent = 0;
+    int64_t received = 0;
+    int64_t link_free_ns = 0;
+  };
+  struct Message {
+    int64_t arrival_ns = 0;
+    int64_t freed_ns = 0;  // when it was received
+    int32_t sent_at = 0;   // position of the sender
+  };
+  // A place in a list.
+  struct Step {
+    int32_t microbatch = 0;
+    bool waited = false;  // for its message
+  };
+
+  // Runs a worker until it waits or is done.
+  void Advance(int32_t id, const PassList& list);
+  // False where the message, or the room for it, is not there yet.
+  bool Receive(int32_t id, int32_t pass, int64_t microbatch);
+  bool Send(Worker& worker, int32_t pass, int64_t microbatch);
+  void Wake(int32_t worker);
+  size_t MessageIndex(int32_t pass_id, int64_t microbatch) const {
+    return static_cast<size_t>(pass_id) * microbatches_ + static_cast<size_t>(microbatch);
+  }
+
+  const StepProblem& problem_;
+  const size_t microbatches_;
+  std::vector<PassFacts> facts_;   // by pass id
+  std::vector<int64_t> done_;      // by pass id
+  std::vector<Channel> channels_;  // by the pass id of the sender
+  std::vector<Message> messages_;  // by MessageIndex of the sender
+  std::vector<Worker> workers_;
+  std::vector<std::vector<Step>> steps_;  // by worker and position
+  std::vector<int32_t> queue_;            // workers that may go on
+  const StepOrder* order_ = nullptr;
+  std::vector<Place> path_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,67 @@
+#include "services/cli/cost_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+absl::StatusOr<double> At(const PerStageCost& cost, int32_t stage, int32_t stages) {
+  if (cost.values.size() == 1) return cost.values[0];
+  if (cost.values.size() == static_cast<size_t>(stages)) return cost.values[stage];
+  return absl::InvalidArgumentError(absl::StrCat(cost.flag, ": has ", cost.values.size(),
+                                                 " numbers; expected one, or one for each of ",
+                                                 stages, " stages"));
+}
+
+void AddCost(CLI::App& app, PerStageCost& cost, const char* what) {
+  app.add_option(cost.flag, cost.values, what)
+      ->type_name("T[,T...]")
+      ->delimiter(',')
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddCostOptions(CLI::App& app, CostOptions& options) {
+  AddCost(app, options.forward, "Time of a forward, for all stages or one for each");
+  AddCost(app, options.backward_input, "Time of the gradient of the input");
+  AddCost(app, options.backward_weight, "Time of the gradient of the weights");
+  AddCost(app, options.update, "Time of an update");
+  app.add_option("--message-bytes", options.message_bytes, "Size of a message between stages")
+      ->type_name("BYTES")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--bytes-per-second", options.bytes_per_second,
+                 "Speed of a link; default unlimited")
+      ->type_name("BYTES")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--latency", options.latency, "Time of a message on its way")
+      ->type_name("T")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--overhead", options.overhead, "Time lost with every action")
+      ->type_name("T")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--capacity", options.capacity, "Messages a channel holds")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+}
+
+absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, int32_t stages) {
+  SimulationCosts costs;
+  costs.overhead_s = options.overhead;
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    StageCosts cost;
+    PENSTOCK_ASSIGN_OR_RETURN(cost.forward_s, At(options.forward, stage, stages));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_input_s, At(options.backward_input, stage, stages));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_weight_s, At(options.backward_weight, stage, stages));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, At(options.update, stage, stages));
+    costs.stages.push_back(cost);
+  }
+  LinkCosts link = {.bytes = options.message_bytes, .latency_s = options.latency};
+  if (options.bytes_per_second > 0) link.bytes_per_second = options.bytes_per_second;
+  costs.links.assign(stages - 1, link);
+  return costs;
+}
+
+}  // namespace penstock

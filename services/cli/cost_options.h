@@ -1,0 +1,37 @@
+// CostOptions: the times of actions and messages as flags; of `simulate` and `schedule search`.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+
+// A cost as a flag: one number for all stages, or one for each.
+struct PerStageCost {
+  const char* flag;
+  std::vector<double> values;
+};
+
+struct CostOptions {
+  PerStageCost forward = {"--forward", {1.0}};
+  PerStageCost backward_input = {"--backward-input", {0.5}};
+  PerStageCost backward_weight = {"--backward-weight", {0.5}};
+  PerStageCost update = {"--update", {0.0}};
+  double message_bytes = 0.0;
+  double bytes_per_second = 0.0;  // 0: unlimited
+  double latency = 0.0;
+  double overhead = 0.0;
+  int32_t capacity = 4;
+};
+
+// Declares a flag for each, among them --capacity.
+void AddCostOptions(CLI::App& app, CostOptions& options);
+
+// Errors: InvalidArgument (neither one number nor one for each stage, with the flag).
+absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, int32_t stages);
+
+}  // namespace penstock
