@@ -61,7 +61,9 @@ int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free
     const int64_t needed = job.WorkersOf(spec.pipeline().stages());
     return free >= needed ? needed : 0;
   }
-  return std::min<int64_t>(free, job.WorkersOf(job.chain.size()));
+  const int64_t most = job.WorkersOf(job.chain.size());
+  if (job.listed != nullptr) return free >= most ? most : 0;
+  return std::min(free, most);
 }
 
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,

@@ -195,9 +195,10 @@ std::string JobRun::NameOf(int32_t worker_index) const {
   for (const v1::StageAssignment& stage : record_.plan().stages()) {
     if (stage.worker_index() == worker_index) stages.push_back(stage.stage());
   }
-  return absl::StrCat("worker ", parts_[worker_index].worker.name,
-                      stages.size() == 1 ? " (stage " : " (stages ", absl::StrJoin(stages, ", "),
-                      ")");
+  const std::string worker = absl::StrCat("worker ", parts_[worker_index].worker.name);
+  if (stages.empty()) return worker;  // not planned yet
+  return absl::StrCat(worker, stages.size() == 1 ? " (stage " : " (stages ",
+                      absl::StrJoin(stages, ", "), ")");
 }
 
 std::vector<int64_t> JobRun::ExtraCutsUpTo(int64_t step) const {

@@ -133,6 +133,12 @@ absl::Status CheckMethod(const ResolvedJob& job) {
                       absl::StrCat("is ", job.stages_per_worker, ", but ", job.method->name,
                                    " needs two or more stages on each worker"));
   }
+  if (job.stash == StashPlace::kHost && job.weights == Weights::kVerticalSync) {
+    return InvalidKey(
+        "training.stash",
+        "cannot be host with pipeline.weights vertical-sync: every microbatch in flight "
+        "reads another old version, so that all would be on the device again");
+  }
   if (!job.method->synchronous && job.clip.kind == Clip::Kind::kGlobalNorm) {
     return InvalidKey(
         "training.clip.global_norm",

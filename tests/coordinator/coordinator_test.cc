@@ -259,7 +259,7 @@ TEST(Lost, WorkerWhileTheCheckpointIsSought_FailsTheJobWithItsName) {
   const std::string job = cluster.Submit(spec);
   cluster.Kill(1);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
-  EXPECT_THAT(cluster.Summary(job).error(), StartsWith("worker w1 (stage 1): was lost"));
+  EXPECT_THAT(cluster.Summary(job).error(), StartsWith("worker w1: was lost"));
   EXPECT_THAT(cluster.violations(), IsEmpty());
 }
 

@@ -27,7 +27,7 @@ class Sizes:
 # 4 microbatches of the Shakespeare example's size each, and GPT-2 as it was published, but for a vocabulary
 # rounded up to a multiple of 64, as everybody trains it: rows of 50257 numbers fit no alignment.
 FULL = Sizes(
-    loss={"training.steps": 60},
+    loss={"training.steps": 25},
     loss_workers=4,
     model={"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50304},
     load={"batch": 128, "microbatches": 8},
@@ -35,7 +35,7 @@ FULL = Sizes(
 
 # Seconds on a CPU; for the check itself.
 TINY = Sizes(
-    loss={"training.steps": 10, "training.batch": 8, "training.microbatches": 4, "model.gpt.layers": 2,
+    loss={"training.steps": 10, "training.batch": 8, "training.microbatches": 4, "model.gpt.layers": 3,
           "model.gpt.width": 32, "model.gpt.heads": 2, "model.gpt.context": 32,
           "training.learning_rate.warmup_steps": 2},
     loss_workers=4,

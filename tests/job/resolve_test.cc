@@ -135,6 +135,18 @@ TEST(ResolveJob, WeightsThatAMethodCannotHave_AreRefused) {
                                          HasSubstr("cannot have the weights \"stash\"")));
 }
 
+TEST(ResolveJob, OldVersionsOnTheHostWithVerticalSync_AreRefused) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_training()->clear_clip();
+  spec.mutable_pipeline()->set_method("pipedream");
+  spec.mutable_training()->set_stash("host");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_pipeline()->set_weights("vertical-sync");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         StartsWith("training.stash: cannot be host")));
+}
+
 TEST(ResolveJob, ScheduleFile_IsReadAndVerifiedFirst) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_training()->set_microbatches(2);
