@@ -17,8 +17,14 @@ double RowLoss(Loss loss, double prediction, double target) {
          std::log1p(std::exp(-std::fabs(prediction)));
 }
 
-int64_t RowOf(const Problem& problem, const Partition& partition, int64_t minibatch, int64_t i) {
-  return (minibatch * partition.batch + i) % problem.rows();
+// Calls `body` with the place in the minibatch and the row of each of its rows.
+template <typename Body>
+void ForEachRow(const Problem& problem, const Partition& partition, int64_t minibatch, Body body) {
+  int64_t row = minibatch * partition.batch % problem.rows();
+  for (int64_t i = 0; i < partition.batch; ++i) {
+    body(i, row);
+    if (++row == problem.rows()) row = 0;
+  }
 }
 
 }  // namespace
@@ -52,20 +58,18 @@ double Problem::Smoothness() const {
 void OutputGradients(const Problem& problem, const Partition& partition, int64_t minibatch,
                      absl::Span<double> predictions) {
   const double scale = 1.0 / static_cast<double>(partition.batch);
-  for (int64_t i = 0; i < partition.batch; ++i) {
-    const int64_t row = RowOf(problem, partition, minibatch, i);
+  ForEachRow(problem, partition, minibatch, [&](int64_t i, int64_t row) {
     predictions[i] = scale * problem.OutputGradient(row, predictions[i]);
-  }
+  });
 }
 
 void BlockForward(const Problem& problem, const Partition& partition, int32_t stage,
                   int64_t minibatch, const double* block, absl::Span<double> predictions) {
   const int64_t begin = partition.BlockBegin(stage, problem.width());
   const int64_t size = partition.BlockEnd(stage, problem.width()) - begin;
-  for (int64_t i = 0; i < partition.batch; ++i) {
-    const int64_t row = RowOf(problem, partition, minibatch, i);
+  ForEachRow(problem, partition, minibatch, [&](int64_t i, int64_t row) {
     predictions[i] += Dot(problem.features.Row(row) + begin, block, size);
-  }
+  });
 }
 
 void BlockGradient(const Problem& problem, const Partition& partition, int32_t stage,
@@ -74,10 +78,9 @@ void BlockGradient(const Problem& problem, const Partition& partition, int32_t s
   const int64_t begin = partition.BlockBegin(stage, problem.width());
   const int64_t size = partition.BlockEnd(stage, problem.width()) - begin;
   for (int64_t i = 0; i < size; ++i) gradient[i] = problem.l2 * block[i];
-  for (int64_t i = 0; i < partition.batch; ++i) {
-    const int64_t row = RowOf(problem, partition, minibatch, i);
+  ForEachRow(problem, partition, minibatch, [&](int64_t i, int64_t row) {
     AddScaled(output_gradients[i], problem.features.Row(row) + begin, size, gradient.data());
-  }
+  });
 }
 
 }  // namespace penstock

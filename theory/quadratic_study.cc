@@ -19,22 +19,17 @@ constexpr int64_t kBatch = 10;
 struct Setting {
   TickSequence sequence;
   std::vector<int64_t> updates_by_tick;
-  std::vector<Problem> problems;  // by seed
   CurvePlan plan;
   std::vector<double> grid = PowersOfTwo(-8, 0);
+  std::vector<Problem> problems;  // of one width, by seed
 };
 
-absl::StatusOr<Setting> Prepare(const QuadraticStudy& study, StudyContext& context) {
+absl::StatusOr<Setting> Prepare(const QuadraticStudy& study) {
   Setting setting;
-  const int64_t minibatches = study.size.rows / kBatch;
   PENSTOCK_ASSIGN_OR_RETURN(setting.sequence,
-                            PipeDreamSequence(study.stages, minibatches * study.epochs));
+                            PipeDreamSequence(study.stages, study.rows / kBatch * study.epochs));
   setting.updates_by_tick = UpdatesByTick(setting.sequence);
-  setting.plan.ticks = setting.sequence.ticks;
-  setting.problems.resize(study.seeds);
-  PENSTOCK_RETURN_IF_ERROR(context.ForEach(study.seeds, [&](int64_t seed) {
-    setting.problems[seed] = RandomQuadratic(study.size, seed);
-  }));
+  setting.plan = {.ticks = setting.sequence.ticks, .tail_fraction = 1.0};
   return setting;
 }
 
@@ -62,36 +57,40 @@ struct Tuned {
   TunedMethod method;
 };
 
-// Which delta's curve lies nearest to PipeDream's.
-Finding Tracks(const std::vector<Tuned>& tuned, int64_t proven) {
+// Which delta's curve lies nearest to PipeDream's, both at the step size chosen for PipeDream.
+Finding Tracks(const std::string& where, const Setting& setting, const std::vector<Tuned>& tuned,
+               int64_t proven) {
+  const TunedMethod& pipedream = tuned.front().method;
+  const auto step = std::find(setting.grid.begin(), setting.grid.end(), pipedream.learning_rate) -
+                    setting.grid.begin();
   std::vector<std::string> distances;
   double nearest = 0.0;
   int64_t nearest_delta = -1;
   for (size_t i = 1; i < tuned.size(); ++i) {
-    const double distance = DecadesApart(tuned[i].method.mean, tuned[0].method.mean);
+    const double distance = DecadesApart(tuned[i].method.mean_by_step[step], pipedream.mean);
     distances.push_back(absl::StrFormat("%.2f (delta %d)", distance, tuned[i].delta));
     if (nearest_delta >= 0 && distance >= nearest) continue;
     nearest = distance;
     nearest_delta = tuned[i].delta;
   }
-  return {
-      absl::StrCat("RPD with delta = S^2 - S/2 = ", proven, " tracks PipeDream: nearest of all"),
-      nearest_delta == proven,
-      absl::StrCat("mean distance of the curves in decades: ", absl::StrJoin(distances, ", "))};
+  return {absl::StrCat(where, ": RPD with delta = S^2 - S/2 = ", proven,
+                       " tracks PipeDream: the nearest of all at the same step size"),
+          nearest_delta == proven,
+          absl::StrCat("mean distance of the curves in decades: ", absl::StrJoin(distances, ", "))};
 }
 
-Finding MoreDelayIsWorse(const std::vector<Tuned>& tuned) {
+Finding MoreDelayIsWorse(const std::string& where, const std::vector<Tuned>& tuned) {
   bool rising = true;
   std::vector<std::string> finals;
   for (size_t i = 1; i < tuned.size(); ++i) {
     finals.push_back(Short(tuned[i].method.final_mean()));
     rising &= i == 1 || tuned[i].method.final_mean() >= tuned[i - 1].method.final_mean();
   }
-  return {"the more delay, the further from the optimum", rising,
-          absl::StrCat("final gaps ", absl::StrJoin(finals, ", "))};
+  return {absl::StrCat(where, ": the more delay RPD has, the further from the optimum it ends"),
+          rising, absl::StrCat("final gaps ", absl::StrJoin(finals, ", "))};
 }
 
-Finding SameSteps(const std::vector<Tuned>& tuned) {
+Finding SameSteps(const std::string& where, const std::vector<Tuned>& tuned) {
   // Figure 2a, for PipeDream and the deltas in order.
   const std::vector<double> paper = {0.0625, 0.125, 0.125, 0.0625, 0.0625, 0.03125};
   std::vector<std::string> pairs;
@@ -101,22 +100,16 @@ Finding SameSteps(const std::vector<Tuned>& tuned) {
     pairs.push_back(
         absl::StrFormat("%s %g (%g)", tuned[i].label, tuned[i].method.learning_rate, paper[i]));
   }
-  return {"the rule chooses the paper's step sizes", same,
+  return {absl::StrCat(where, ": the rule chooses the paper's step sizes"), same,
           absl::StrCat("ours (the paper's): ", absl::StrJoin(pairs, ", "))};
 }
 
-}  // namespace
-
-absl::StatusOr<StudyResult> RunQuadraticStudy(const QuadraticStudy& study, StudyContext& context) {
-  const int64_t methods = 1 + static_cast<int64_t>(study.deltas.size());
-  const auto steps = static_cast<int64_t>(Setting().grid.size());
-  const int64_t calls = study.seeds * (1 + methods * steps);
-  context.Announce("problems", calls);
-  PENSTOCK_ASSIGN_OR_RETURN(const Setting setting, Prepare(study, context));
-
+absl::StatusOr<std::vector<Tuned>> TuneAll(const QuadraticStudy& study, const Setting& setting,
+                                           const std::string& where, int64_t calls,
+                                           StudyContext& context) {
   std::vector<Tuned> tuned;
   const auto tune = [&](const std::string& label, int64_t delta, auto run) -> absl::Status {
-    context.Announce(label, calls);
+    context.Announce(absl::StrCat(where, ", ", label), calls);
     PENSTOCK_ASSIGN_OR_RETURN(TunedMethod method,
                               Tune(setting.grid, study.seeds, setting.plan, run, context));
     tuned.push_back({label, delta, std::move(method)});
@@ -131,21 +124,15 @@ absl::StatusOr<StudyResult> RunQuadraticStudy(const QuadraticStudy& study, Study
           return RunRandom(setting, delta, learning_rate, seed);
         }));
   }
+  return tuned;
+}
 
-  const int64_t proven = int64_t{study.stages} * study.stages - (study.stages + 1) / 2;
-  StudyResult result{.title = "PipeDream and RPD on the random quadratic",
-                     .settings = {{"seeds", study.seeds},
-                                  {"stages", int64_t{study.stages}},
-                                  {"width", study.size.width},
-                                  {"rows", study.size.rows},
-                                  {"batch", kBatch},
-                                  {"microbatches", setting.sequence.microbatches},
-                                  {"ticks", setting.sequence.ticks},
-                                  {"block_updates", setting.sequence.updates()}}};
-  result.table.columns = {"method", "delta"};
-  for (const std::string& column : TunedColumns()) result.table.columns.push_back(column);
+// Adds the rows, the chart and the findings of one width.
+void Report(const QuadraticStudy& study, const Setting& setting, int64_t width,
+            const std::vector<Tuned>& tuned, StudyResult& result) {
+  const std::string where = absl::StrCat(width, " columns");
   LineChart chart{
-      .title = "PipeDream and RPD, random quadratic",
+      .title = absl::StrCat("PipeDream and RPD, random quadratic, ", where),
       .subtitle = absl::StrFormat("S = %d, batch %d, %d seeds: mean, least and greatest",
                                   study.stages, kBatch, study.seeds),
       .x_label = "block updates",
@@ -153,14 +140,47 @@ absl::StatusOr<StudyResult> RunQuadraticStudy(const QuadraticStudy& study, Study
       .y_log = true};
   for (const Tuned& entry : tuned) {
     const bool is_random = &entry != &tuned.front();
-    std::vector<StudyCell> row = {std::string(is_random ? "rpd" : "pipedream"),
+    std::vector<StudyCell> row = {width, std::string(is_random ? "rpd" : "pipedream"),
                                   is_random ? StudyCell(entry.delta) : StudyCell(std::string("-"))};
     for (StudyCell& cell : TunedCells(entry.method)) row.push_back(std::move(cell));
     result.table.rows.push_back(std::move(row));
     chart.lines.push_back(TunedLine(entry.label, entry.method, CurveClock::kUpdates));
   }
-  result.charts = {{"", std::move(chart)}};
-  result.findings = {Tracks(tuned, proven), MoreDelayIsWorse(tuned), SameSteps(tuned)};
+  result.charts.push_back({absl::StrCat(width), std::move(chart)});
+  const int64_t proven = int64_t{study.stages} * study.stages - (study.stages + 1) / 2;
+  result.findings.push_back(Tracks(where, setting, tuned, proven));
+  result.findings.push_back(MoreDelayIsWorse(where, tuned));
+  result.findings.push_back(SameSteps(where, tuned));
+}
+
+}  // namespace
+
+absl::StatusOr<StudyResult> RunQuadraticStudy(const QuadraticStudy& study, StudyContext& context) {
+  PENSTOCK_ASSIGN_OR_RETURN(Setting setting, Prepare(study));
+  const int64_t runs =
+      (1 + static_cast<int64_t>(study.deltas.size())) * static_cast<int64_t>(setting.grid.size());
+  const int64_t calls = static_cast<int64_t>(study.widths.size()) * study.seeds * (1 + runs);
+  StudyResult result{.title = "PipeDream and RPD on the random quadratic",
+                     .settings = {{"seeds", study.seeds},
+                                  {"stages", int64_t{study.stages}},
+                                  {"rows", study.rows},
+                                  {"batch", kBatch},
+                                  {"microbatches", setting.sequence.microbatches},
+                                  {"ticks", setting.sequence.ticks},
+                                  {"block_updates", setting.sequence.updates()}}};
+  result.table.columns = {"width", "method", "delta"};
+  for (const std::string& column : TunedColumns()) result.table.columns.push_back(column);
+  for (const int64_t width : study.widths) {
+    const std::string where = absl::StrCat(width, " columns");
+    context.Announce(where, calls);
+    setting.problems.assign(study.seeds, {});
+    PENSTOCK_RETURN_IF_ERROR(context.ForEach(study.seeds, [&](int64_t seed) {
+      setting.problems[seed] = RandomQuadratic({.rows = study.rows, .width = width}, seed);
+    }));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Tuned> tuned,
+                              TuneAll(study, setting, where, calls, context));
+    Report(study, setting, width, tuned, result);
+  }
   return result;
 }
 

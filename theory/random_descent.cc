@@ -73,45 +73,82 @@ void DrawUpdate(const RandomDescentOptions& options, int64_t k, RandomDraw& draw
   draw.minibatch = draws.Below(options.minibatches);
 }
 
+namespace {
+
+class Descent {
+ public:
+  Descent(const Problem& problem, const RandomDescentOptions& options, const GradientNoise& noise,
+          const UpdateObserver& observer)
+      : problem_(problem),
+        options_(options),
+        noise_(noise),
+        observer_(observer),
+        history_(options.partition, problem.width(), options.delta),
+        recorder_(options.plan),
+        model_(problem.width()),
+        outputs_(options.partition.batch),
+        gradient_(problem.width()) {}
+
+  DescentResult Run() {
+    bool goes_on = Look(0);
+    for (int64_t tick = 1; tick <= options_.plan.ticks && goes_on; ++tick) {
+      while (history_.updates() < options_.updates_by_tick[tick]) Update();
+      if (recorder_.Wants(tick)) goes_on = Look(tick);
+    }
+    const absl::Span<const double> weights = history_.weights();
+    return {recorder_.Finish(), std::vector<double>(weights.begin(), weights.end())};
+  }
+
+ private:
+  int64_t Begin(int32_t stage) const {
+    return options_.partition.BlockBegin(stage, problem_.width());
+  }
+
+  void Update() {
+    DrawUpdate(options_, history_.updates(), draw_);
+    for (int32_t stage = 0; stage < options_.partition.stages; ++stage) {
+      std::copy_n(history_.Read(stage, draw_.delays[stage]), Begin(stage + 1) - Begin(stage),
+                  model_.begin() + Begin(stage));
+    }
+    // The whole model is one block here.
+    const Partition whole{.stages = 1, .batch = options_.partition.batch};
+    std::fill(outputs_.begin(), outputs_.end(), 0.0);
+    BlockForward(problem_, whole, 0, draw_.minibatch, model_.data(), absl::MakeSpan(outputs_));
+    OutputGradients(problem_, whole, draw_.minibatch, absl::MakeSpan(outputs_));
+
+    const int64_t begin = Begin(draw_.stage);
+    const absl::Span<double> gradient(gradient_.data(), Begin(draw_.stage + 1) - begin);
+    BlockGradient(problem_, options_.partition, draw_.stage, draw_.minibatch, outputs_,
+                  model_.data() + begin, gradient);
+    noise_.AddTo(gradient, noise_position_);
+    if (observer_) observer_({history_.updates(), history_.weights(), gradient});
+    for (double& value : gradient) value *= options_.learning_rate;
+    history_.Update(draw_.stage, gradient);
+  }
+
+  bool Look(int64_t tick) {
+    const double gap = problem_.Objective(history_.weights()) - problem_.optimum;
+    return recorder_.Add({tick, history_.updates(), gap});
+  }
+
+  const Problem& problem_;
+  const RandomDescentOptions& options_;
+  const GradientNoise& noise_;
+  const UpdateObserver& observer_;
+  BlockHistory history_;
+  CurveRecorder recorder_;
+  RandomDraw draw_;
+  std::vector<double> model_;    // [width], the model read
+  std::vector<double> outputs_;  // [batch]
+  std::vector<double> gradient_;
+  int64_t noise_position_ = 0;
+};
+
+}  // namespace
+
 DescentResult RandomDescent(const Problem& problem, const RandomDescentOptions& options,
                             const GradientNoise& noise, const UpdateObserver& observer) {
-  const Partition& partition = options.partition;
-  const int64_t width = problem.width();
-  BlockHistory history(partition, width, options.delta);
-  CurveRecorder recorder(options.plan);
-  RandomDraw draw;
-  std::vector<double> outputs(partition.batch);
-  std::vector<double> gradient(width);
-  int64_t noise_position = 0;
-  const auto look = [&](int64_t tick) {
-    const double gap = problem.Objective(history.weights()) - problem.optimum;
-    return recorder.Add({tick, history.updates(), gap});
-  };
-
-  bool goes_on = look(0);
-  for (int64_t tick = 1; tick <= options.plan.ticks && goes_on; ++tick) {
-    while (history.updates() < options.updates_by_tick[tick]) {
-      DrawUpdate(options, history.updates(), draw);
-      std::fill(outputs.begin(), outputs.end(), 0.0);
-      for (int32_t stage = 0; stage < partition.stages; ++stage) {
-        BlockForward(problem, partition, stage, draw.minibatch,
-                     history.Read(stage, draw.delays[stage]), absl::MakeSpan(outputs));
-      }
-      OutputGradients(problem, partition, draw.minibatch, absl::MakeSpan(outputs));
-      const int64_t size =
-          partition.BlockEnd(draw.stage, width) - partition.BlockBegin(draw.stage, width);
-      const absl::Span<double> block_gradient(gradient.data(), size);
-      BlockGradient(problem, partition, draw.stage, draw.minibatch, outputs,
-                    history.Read(draw.stage, draw.delays[draw.stage]), block_gradient);
-      noise.AddTo(block_gradient, noise_position);
-      if (observer) observer({history.updates(), history.weights(), block_gradient});
-      for (double& value : block_gradient) value *= options.learning_rate;
-      history.Update(draw.stage, block_gradient);
-    }
-    if (recorder.Wants(tick)) goes_on = look(tick);
-  }
-  const absl::Span<const double> weights = history.weights();
-  return {recorder.Finish(), std::vector<double>(weights.begin(), weights.end())};
+  return Descent(problem, options, noise, observer).Run();
 }
 
 std::vector<int64_t> UpdatesByTick(const TickSequence& sequence) {

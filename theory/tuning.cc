@@ -128,8 +128,8 @@ absl::StatusOr<TunedMethod> Tune(
     tails.push_back(ShapeOfTail(means.back(), plan.tail_begin()));
   }
   const size_t chosen = ChooseStep(tails);
-  return TunedMethod{grid[chosen], IsStable(tails[chosen]), std::move(means[chosen]),
-                     std::move(curves[chosen])};
+  return TunedMethod{grid[chosen], IsStable(tails[chosen]), means[chosen],
+                     std::move(curves[chosen]), std::move(means)};
 }
 
 }  // namespace penstock

@@ -61,6 +61,7 @@ struct TunedMethod {
   bool stable = false;
   Curve mean;
   std::vector<Curve> by_seed;
+  std::vector<Curve> mean_by_step;  // of the whole grid
 
   // Of the last points.
   double final_mean() const { return mean.back().gap; }

@@ -59,8 +59,9 @@ TEST(DelayStudyTest, AllClosedForms_Hold) {
 TEST(QuadraticStudyTest, MoreDelay_IsWorse) {
   CountingContext context;
   const auto result = RunQuadraticStudy(
-      {.seeds = 2, .stages = 4, .epochs = 20, .size = kSmall, .deltas = {14, 400}}, context);
-  ExpectComplete(result, 3, 1);
+      {.seeds = 2, .stages = 4, .epochs = 20, .rows = 60, .widths = {8, 32}, .deltas = {14, 400}},
+      context);
+  ExpectComplete(result, 6, 2);
   context.ExpectAllCallsWereAnnounced();
   EXPECT_LT(Number(*result, 1, "final_mean"), 0.1 * Number(*result, 2, "final_mean"));
   EXPECT_TRUE(result->findings[0].agrees) << result->findings[0].evidence;
@@ -68,7 +69,8 @@ TEST(QuadraticStudyTest, MoreDelay_IsWorse) {
 
 TEST(QuadraticStudyTest, SameSeeds_SameResult) {
   SerialContext context;
-  const QuadraticStudy study{.seeds = 1, .stages = 2, .epochs = 2, .size = kSmall, .deltas = {3}};
+  const QuadraticStudy study{
+      .seeds = 1, .stages = 2, .epochs = 2, .rows = 60, .widths = {16}, .deltas = {3}};
   const auto first = RunQuadraticStudy(study, context);
   const auto second = RunQuadraticStudy(study, context);
   ASSERT_THAT(first, IsOk());
@@ -103,15 +105,20 @@ TEST(LogisticStudyTest, MoreStagesThanFeatures_IsRefused) {
 
 TEST(LocalSgdStudyTest, Small_IsComplete) {
   CountingContext context;
-  const auto result = RunLocalSgdStudy({.seeds = 2,
-                                        .stages = 4,
-                                        .microbatches = 60,
-                                        .batch = 5,
-                                        .size = kSmall,
-                                        .local_steps = {2, 5}},
-                                       context);
-  ExpectComplete(result, 6, 2);
+  const auto result = RunLocalSgdStudy(
+      {.seeds = 2, .stages = 4, .epochs = 3, .size = kSmall, .local_steps = {2, 5}}, context);
+  ExpectComplete(result, 9, 3);
   context.ExpectAllCallsWereAnnounced();
+}
+
+TEST(LocalSgdStudyTest, Data_TakesThePlaceOfAllProblems) {
+  SerialContext context;
+  const Problem data = SyntheticLogistic(kSmall, 9);
+  const auto result = RunLocalSgdStudy(
+      {.seeds = 2, .stages = 4, .epochs = 2, .size = kSmall, .local_steps = {3}, .data = &data},
+      context);
+  ExpectComplete(result, 2, 1);
+  EXPECT_EQ(std::get<std::string>(result->table.rows[0][0]), "data");
 }
 
 TEST(BoundStudyTest, Bound_HoldsAlongEveryRun) {
@@ -129,7 +136,7 @@ TEST(BoundStudyTest, Bound_HoldsAlongEveryRun) {
 
 TEST(StudiesTest, StoppedContext_EndsTheStudyWithItsError) {
   CountingContext context(/*calls_max=*/10);
-  EXPECT_THAT(RunQuadraticStudy({.seeds = 2, .stages = 2, .epochs = 1, .size = kSmall}, context),
+  EXPECT_THAT(RunQuadraticStudy({.seeds = 2, .stages = 2, .epochs = 1}, context),
               StatusIs(absl::StatusCode::kCancelled, "stopped"));
 }
 
