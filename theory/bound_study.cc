@@ -179,7 +179,7 @@ LineChart ChartOf(const BoundStudy& study, const std::vector<Sides>& all) {
         LineOf(sides.label, false, sides.left.size(), [&](size_t k) { return sides.left[k]; }));
   }
   for (const Sides& sides : all) {
-    chart.lines.push_back(LineOf(absl::StrCat("bound, δ = ", sides.delta), true, sides.left.size(),
+    chart.lines.push_back(LineOf(absl::StrCat("bound, ", sides.label), true, sides.left.size(),
                                  [&](size_t k) { return sides.right[k].sum(); }));
   }
   return chart;

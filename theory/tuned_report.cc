@@ -9,12 +9,13 @@
 namespace penstock {
 
 std::vector<std::string> TunedColumns() {
-  return {"learning_rate", "stable", "final_mean", "final_min", "final_max"};
+  return {"learning_rate", "stable", "final_mean", "final_min", "final_max", "best_final"};
 }
 
 std::vector<StudyCell> TunedCells(const TunedMethod& method) {
-  return {method.learning_rate, std::string(method.stable ? "yes" : "no"), method.final_mean(),
-          method.final_min(), method.final_max()};
+  return {method.learning_rate, std::string(method.stable ? "yes" : "no"),
+          method.final_mean(),  method.final_min(),
+          method.final_max(),   method.best_final()};
 }
 
 ChartLine TunedLine(const std::string& label, const TunedMethod& method, CurveClock clock) {

@@ -12,7 +12,8 @@
 
 namespace penstock {
 
-// "learning_rate", "stable", "final_mean", "final_min", "final_max".
+// "learning_rate", "stable", "final_mean", "final_min", "final_max", "best_final" (of any step
+// size of the grid).
 std::vector<std::string> TunedColumns();
 std::vector<StudyCell> TunedCells(const TunedMethod& method);
 

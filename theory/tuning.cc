@@ -102,6 +102,12 @@ Curve MeanCurve(absl::Span<const Curve> curves) {
   return mean;
 }
 
+double TunedMethod::best_final() const {
+  double best = final_mean();
+  for (const Curve& curve : mean_by_step) best = std::min(best, FinalOf(curve));
+  return best;
+}
+
 double TunedMethod::final_min() const {
   double least = FinalOf(by_seed.front());
   for (const Curve& curve : by_seed) least = std::min(least, FinalOf(curve));

@@ -65,6 +65,8 @@ struct TunedMethod {
 
   // Of the last points.
   double final_mean() const { return mean.back().gap; }
+  // The least final mean of the whole grid, whatever the rule says.
+  double best_final() const;
   double final_min() const;
   double final_max() const;
 };

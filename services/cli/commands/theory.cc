@@ -22,6 +22,8 @@ namespace {
 
 constexpr int64_t kDataBytesMax = int64_t{1} << 30;
 constexpr double kL2 = 1e-4;
+constexpr int64_t kFeaturesMin = 16;  // the stages of local-sgd
+constexpr int64_t kRowsMin = 10;
 
 struct Options {
   std::string study;
@@ -51,7 +53,12 @@ constexpr Study kStudies[] = {
      }},
     {"logistic", "logistic regression against stages, in a fixed time", true,
      [](const Options& options, const Problem* data, StudyContext& context) {
-       return RunLogisticStudy({.seeds = options.seeds, .data = data}, context);
+       LogisticStudy study{.seeds = options.seeds, .data = data};
+       // A stage holds at least one feature.
+       if (data != nullptr) {
+         std::erase_if(study.stages, [&](int32_t stages) { return stages > data->width(); });
+       }
+       return RunLogisticStudy(study, context);
      }},
     {"local-sgd", "PipeDream and LocalSGD over time", true,
      [](const Options& options, const Problem* data, StudyContext& context) {
@@ -77,6 +84,15 @@ absl::StatusOr<std::optional<Problem>> LoadData(const Options& options, const St
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text,
                             RealFiles().Read(options.data_path, kDataBytesMax));
   PENSTOCK_ASSIGN_OR_RETURN(Problem problem, ParseLibsvm(text, options.data_path, kL2));
+  if (problem.width() < kFeaturesMin) {
+    return absl::InvalidArgumentError(absl::StrCat(options.data_path, ": has ", problem.width(),
+                                                   " features; the studies need at least ",
+                                                   kFeaturesMin, ", one for each stage"));
+  }
+  if (problem.rows() < kRowsMin) {
+    return absl::InvalidArgumentError(absl::StrCat(options.data_path, ": has ", problem.rows(),
+                                                   " rows; a minibatch alone has ", kRowsMin));
+  }
   problem.optimum = MinimizeLogistic(problem);
   return problem;
 }
