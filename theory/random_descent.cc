@@ -32,26 +32,27 @@ class Draws {
 }  // namespace
 
 BlockHistory::BlockHistory(const Partition& partition, int64_t width, int64_t delta)
-    : partition_(partition),
-      width_(width),
-      delta_(delta),
+    : delta_(delta),
       block_max_((width + partition.stages - 1) / partition.stages),
       weights_(width),
       writes_(partition.stages),
-      replaced_(delta * block_max_) {}
+      replaced_(delta * block_max_) {
+  for (int32_t stage = 0; stage <= partition.stages; ++stage) {
+    begins_.push_back(partition.BlockBegin(stage, width));
+  }
+}
 
 const double* BlockHistory::Read(int32_t stage, int64_t delay) const {
   // What the block was is what its first update since then replaced.
   const std::vector<int64_t>& writes = writes_[stage];
   const auto since = std::lower_bound(writes.begin(), writes.end(), updates_ - delay);
-  if (since == writes.end()) return weights_.data() + partition_.BlockBegin(stage, width_);
+  if (since == writes.end()) return weights_.data() + begin(stage);
   return replaced_.data() + *since % delta_ * block_max_;
 }
 
 void BlockHistory::Update(int32_t stage, absl::Span<const double> scaled_gradient) {
-  const int64_t begin = partition_.BlockBegin(stage, width_);
   if (delta_ > 0) {
-    std::copy_n(weights_.begin() + begin, scaled_gradient.size(),
+    std::copy_n(weights_.begin() + begin(stage), scaled_gradient.size(),
                 replaced_.begin() + updates_ % delta_ * block_max_);
     std::vector<int64_t>& writes = writes_[stage];
     writes.push_back(updates_);
@@ -60,7 +61,7 @@ void BlockHistory::Update(int32_t stage, absl::Span<const double> scaled_gradien
     if (kept - writes.begin() > writes.end() - kept) writes.erase(writes.begin(), kept);
   }
   AddScaled(-1.0, scaled_gradient.data(), static_cast<int64_t>(scaled_gradient.size()),
-            weights_.data() + begin);
+            weights_.data() + begin(stage));
   ++updates_;
 }
 
@@ -100,15 +101,12 @@ class Descent {
   }
 
  private:
-  int64_t Begin(int32_t stage) const {
-    return options_.partition.BlockBegin(stage, problem_.width());
-  }
-
   void Update() {
     DrawUpdate(options_, history_.updates(), draw_);
     for (int32_t stage = 0; stage < options_.partition.stages; ++stage) {
-      std::copy_n(history_.Read(stage, draw_.delays[stage]), Begin(stage + 1) - Begin(stage),
-                  model_.begin() + Begin(stage));
+      std::copy_n(history_.Read(stage, draw_.delays[stage]),
+                  history_.begin(stage + 1) - history_.begin(stage),
+                  model_.begin() + history_.begin(stage));
     }
     // The whole model is one block here.
     const Partition whole{.stages = 1, .batch = options_.partition.batch};
@@ -116,8 +114,8 @@ class Descent {
     BlockForward(problem_, whole, 0, draw_.minibatch, model_.data(), absl::MakeSpan(outputs_));
     OutputGradients(problem_, whole, draw_.minibatch, absl::MakeSpan(outputs_));
 
-    const int64_t begin = Begin(draw_.stage);
-    const absl::Span<double> gradient(gradient_.data(), Begin(draw_.stage + 1) - begin);
+    const int64_t begin = history_.begin(draw_.stage);
+    const absl::Span<double> gradient(gradient_.data(), history_.begin(draw_.stage + 1) - begin);
     BlockGradient(problem_, options_.partition, draw_.stage, draw_.minibatch, outputs_,
                   model_.data() + begin, gradient);
     noise_.AddTo(gradient, noise_position_);

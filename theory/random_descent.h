@@ -27,6 +27,8 @@ class BlockHistory {
 
   int64_t updates() const { return updates_; }
   absl::Span<const double> weights() const { return weights_; }
+  // The first column of a block; that of stage `stages` is the width.
+  int64_t begin(int32_t stage) const { return begins_[stage]; }
 
   // The block of `stage` as it was after the first `updates() - delay` updates.
   // REQUIRES: 0 <= delay <= min(delta, updates()).
@@ -36,8 +38,7 @@ class BlockHistory {
   void Update(int32_t stage, absl::Span<const double> scaled_gradient);
 
  private:
-  const Partition partition_;
-  const int64_t width_;
+  std::vector<int64_t> begins_;  // by stage: Partition::BlockBegin, which divides
   const int64_t delta_;
   const int64_t block_max_;  // the widest block
   int64_t updates_ = 0;
