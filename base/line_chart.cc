@@ -173,8 +173,11 @@ class Picture {
   }
   bool Has(const ChartPoint& point) const { return x_axis_.Has(point.x) && y_axis_.Has(point.y); }
 
-  double LegendItemWidth(const ChartLine& line) const {
-    return kLegendWidth + 24 + kCharacterWidth * static_cast<double>(line.label.size());
+  static double LegendItemWidth(const ChartLine& line) {
+    const auto characters = std::count_if(line.label.begin(), line.label.end(), [](char byte) {
+      return (byte & 0xC0) != 0x80;  // UTF-8: all but the later bytes of a character
+    });
+    return kLegendWidth + 24 + kCharacterWidth * static_cast<double>(characters);
   }
   double LegendHeight() const {
     double rows = 1;
