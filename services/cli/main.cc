@@ -60,6 +60,11 @@ constexpr Command kCommands[] = {
      "  penstock schedule show 1f1b --stages 4 --microbatches 8\n"
      "  penstock schedule verify my-schedule.csv",
      DeclareSchedule},
+    {"theory", kSchedules, "Repeat the studies of what a delayed pipeline costs",
+     "Examples:\n"
+     "  penstock theory delays\n"
+     "  penstock theory logistic --data a9a --json > logistic.json",
+     DeclareTheory},
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ CommandRunner DeclareTimeline(CLI::App& app);
 CommandRunner DeclareSimulate(CLI::App& app);
 CommandRunner DeclareSchedule(CLI::App& app);
 CommandRunner DeclareMethods(CLI::App& app);
+CommandRunner DeclareTheory(CLI::App& app);
 CommandRunner DeclareCompare(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);

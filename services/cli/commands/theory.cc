@@ -1,0 +1,157 @@
+// penstock theory: the studies of "Demystifying Pipeline Parallelism" (arXiv 2606.03498) on this machine.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/status.h"
+#include "services/cli/commands/commands.h"
+#include "services/cli/interrupt.h"
+#include "services/cli/study_output.h"
+#include "services/cli/study_runner.h"
+#include "services/cli/text.h"
+#include "theory/libsvm.h"
+#include "theory/studies.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kDataBytesMax = int64_t{1} << 30;
+constexpr double kL2 = 1e-4;
+constexpr int64_t kFeaturesMin = 16;  // the stages of local-sgd
+constexpr int64_t kRowsMin = 10;
+
+struct Options {
+  std::string study;
+  int64_t seeds = 5;
+  std::string data_path;
+  std::string output = "theory-results";
+  int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  bool json = false;
+};
+
+struct Study {
+  const char* name;
+  const char* summary;
+  bool takes_data;
+  absl::StatusOr<StudyResult> (*run)(const Options& options, const Problem* data,
+                                     StudyContext& context);
+};
+
+constexpr Study kStudies[] = {
+    {"delays", "PipeDream's delay against stages", false,
+     [](const Options&, const Problem*, StudyContext& context) {
+       return RunDelayStudy({}, context);
+     }},
+    {"quadratic", "PipeDream and RPD on the random quadratic", false,
+     [](const Options& options, const Problem*, StudyContext& context) {
+       return RunQuadraticStudy({.seeds = options.seeds}, context);
+     }},
+    {"logistic", "logistic regression against stages, in a fixed time", true,
+     [](const Options& options, const Problem* data, StudyContext& context) {
+       LogisticStudy study{.seeds = options.seeds, .data = data};
+       // A stage holds at least one feature.
+       if (data != nullptr) {
+         std::erase_if(study.stages, [&](int32_t stages) { return stages > data->width(); });
+       }
+       return RunLogisticStudy(study, context);
+     }},
+    {"local-sgd", "PipeDream and LocalSGD over time", true,
+     [](const Options& options, const Problem* data, StudyContext& context) {
+       return RunLocalSgdStudy({.seeds = options.seeds, .data = data}, context);
+     }},
+    {"bound", "both sides of theorem 4.1 along a run", false,
+     [](const Options& options, const Problem*, StudyContext& context) {
+       return RunBoundStudy({.seeds = options.seeds}, context);
+     }},
+};
+
+const Study& FindStudy(const std::string& name) {
+  return *std::find_if(std::begin(kStudies), std::end(kStudies),
+                       [&](const Study& study) { return study.name == name; });
+}
+
+absl::StatusOr<std::optional<Problem>> LoadData(const Options& options, const Study& study) {
+  if (options.data_path.empty()) return std::nullopt;
+  if (!study.takes_data) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data: the study ", study.name, " has no use for data"));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text,
+                            RealFiles().Read(options.data_path, kDataBytesMax));
+  PENSTOCK_ASSIGN_OR_RETURN(Problem problem, ParseLibsvm(text, options.data_path, kL2));
+  if (problem.width() < kFeaturesMin) {
+    return absl::InvalidArgumentError(absl::StrCat(options.data_path, ": has ", problem.width(),
+                                                   " features; the studies need at least ",
+                                                   kFeaturesMin, ", one for each stage"));
+  }
+  if (problem.rows() < kRowsMin) {
+    return absl::InvalidArgumentError(absl::StrCat(options.data_path, ": has ", problem.rows(),
+                                                   " rows; a minibatch alone has ", kRowsMin));
+  }
+  problem.optimum = MinimizeLogistic(problem);
+  return problem;
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  const Study& study = FindStudy(options.study);
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Problem> data, LoadData(options, study));
+  // What cannot be written is better known before the work.
+  PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  const int64_t start_ns = RealClock().MonotonicNs();
+  absl::StatusOr<StudyResult> result;
+  {
+    StudyRunner runner(options.threads, console, RealClock(), interrupt);
+    result = study.run(options, data.has_value() ? &*data : nullptr, runner);
+  }
+  PENSTOCK_RETURN_IF_ERROR(result.status());
+  const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                            WriteStudyFiles(options.output, options.study, *result));
+  if (options.json) {
+    PrintJson(StudyJson(options.study, *result, seconds, files), console);
+  } else {
+    console.out << StudyText(*result);
+  }
+  console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
+              << "\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner DeclareTheory(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  std::vector<std::string> names;
+  std::string summaries;
+  for (const Study& study : kStudies) {
+    names.emplace_back(study.name);
+    absl::StrAppend(&summaries, summaries.empty() ? "" : "; ", study.name, ": ", study.summary);
+  }
+  app.add_option("STUDY", options->study, summaries)
+      ->required()
+      ->type_name("")
+      ->check(CLI::IsMember(names));
+  app.add_option("--seeds", options->seeds, "Problems and draws to repeat the study with")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--data", options->data_path,
+                 "A LIBSVM file instead of synthetic logistic regression")
+      ->type_name("FILE");
+  app.add_option("-o,--output", options->output, "Where CSV and SVG files go")
+      ->type_name("DIR")
+      ->capture_default_str();
+  app.add_option("--threads", options->threads, "Runs at a time; default: one for each core")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options](Console& console) { return Run(*options, console); };
+}
+
+}  // namespace penstock

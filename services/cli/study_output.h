@@ -1,0 +1,33 @@
+// StudyOutput: the result of a study for people and programs.
+//
+// Thread-compatible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/cli/json_output.h"
+#include "theory/study.h"
+
+namespace penstock {
+
+// Title, settings, table and findings.
+std::string StudyText(const StudyResult& result);
+
+// {study, title, seconds, settings, rows: [{...}], findings: [{claim, agrees, evidence}], files}. What is
+// not finite (a run that diverged) is null.
+nlohmann::ordered_json StudyJson(const std::string& study, const StudyResult& result,
+                                 double seconds, const std::vector<std::string>& files);
+
+// The table, and the points of all charts, as comma-separated values with a row of headings.
+std::string TableCsv(const StudyTable& table);
+std::string CurvesCsv(const std::vector<StudyChart>& charts);
+
+// Writes STUDY.csv, STUDY-curves.csv and STUDY.svg (or STUDY-CHART.svg) into `directory`, which is created
+// if need be. Returns their paths. Errors: those of the file system, naming the path.
+absl::StatusOr<std::vector<std::string>> WriteStudyFiles(const std::string& directory,
+                                                         const std::string& study,
+                                                         const StudyResult& result);
+
+}  // namespace penstock

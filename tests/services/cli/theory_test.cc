@@ -1,0 +1,66 @@
+// penstock theory, as a user runs it.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "tests/services/cli/job_directory.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class TheoryCommandTest : public ::testing::Test {
+ protected:
+  ProcessResult Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {Program("penstock"), "theory"});
+    arguments.insert(arguments.end(), {"--output", directory_.path("results")});
+    return RunProcess(arguments);
+  }
+  std::string Read(const std::string& name) {
+    return RealFiles().Read(directory_.path("results/" + name), 1 << 24).value_or("");
+  }
+
+  JobDirectory directory_;
+};
+
+TEST_F(TheoryCommandTest, Delays_PrintsWritesAndAgrees) {
+  const ProcessResult result = Run({"delays", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto json = nlohmann::ordered_json::parse(result.out, nullptr, false);
+  EXPECT_EQ(json["study"], "delays");
+  EXPECT_EQ(json["rows"][7]["A_max"], 60);
+  EXPECT_EQ(json["rows"][7]["A_mean"], 31.5);
+  for (const auto& finding : json["findings"]) EXPECT_EQ(finding["agrees"], true) << finding;
+  EXPECT_EQ(json["files"].size(), 3u);
+  EXPECT_THAT(Read("delays.csv"), HasSubstr("stages,bound,A_max,A_mean"));
+  EXPECT_THAT(Read("delays-curves.csv"), HasSubstr("chart,line,x,mean,least,greatest"));
+  EXPECT_THAT(Read("delays.svg"), HasSubstr("</svg>"));
+}
+
+TEST_F(TheoryCommandTest, BadInput_IsRefusedInOneLine) {
+  directory_.Write("broken", "1 1:1\n0 nonsense\n");
+  directory_.Write("small", "1 1:1\n0 2:1\n");
+  const std::string broken = directory_.path("broken");
+  const std::string small = directory_.path("small");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"nothing"}, "nothing"},
+      {{"quadratic", "--seeds", "0"}, "--seeds"},
+      {{"quadratic", "--data", broken}, "--data: the study quadratic has no use for data"},
+      {{"logistic", "--data", directory_.path("absent")}, "absent"},
+      {{"logistic", "--data", broken}, "broken:2:3: expected INDEX:VALUE, got \"nonsense\""},
+      {{"local-sgd", "--data", small}, "small: has 2 features; the studies need at least 16"}};
+  for (const auto& [arguments, expected] : cases) {
+    const ProcessResult result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(expected));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_EQ(result.out, "");
+  }
+  EXPECT_THAT(Read("quadratic.csv"), IsEmpty());
+}
+
+}  // namespace
+}  // namespace penstock
