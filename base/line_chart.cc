@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "base/svg.h"
 
 namespace penstock {
 namespace {
@@ -33,16 +33,7 @@ constexpr double kLegendWidth = 18;  // of a line's sample
 constexpr double kCharacterWidth = 6.6;
 constexpr double kTicks = 6;  // about so many on an axis
 
-std::string Escape(const std::string& text) {
-  return absl::StrReplaceAll(text,
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
-}
-
-std::string Px(double value) {
-  std::string text = absl::StrFormat("%.1f", value);
-  if (text.ends_with(".0")) text.resize(text.size() - 2);
-  return text == "-0" ? "0" : text;
-}
+std::string Px(double value) { return SvgNumber(value, 1); }
 
 // One axis: from values to a share of its length.
 class Axis {
@@ -212,8 +203,8 @@ class Picture {
     }
     svg_ += "}\n</style>\n";
     Add("<rect class=\"bg\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", width_, height_);
-    Add("<text class=\"title\" x=\"24\" y=\"34\">%s</text>\n", Escape(chart_.title));
-    Add("<text class=\"dim\" x=\"24\" y=\"54\">%s</text>\n", Escape(chart_.subtitle));
+    Add("<text class=\"title\" x=\"24\" y=\"34\">%s</text>\n", SvgText(chart_.title));
+    Add("<text class=\"dim\" x=\"24\" y=\"54\">%s</text>\n", SvgText(chart_.subtitle));
   }
 
   void Axes() {
@@ -234,11 +225,11 @@ class Picture {
     Add("<rect class=\"frame\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\"/>\n", Px(kMarginLeft),
         Px(kMarginTop), Px(plot_width_), Px(plot_height_));
     Add("<text text-anchor=\"middle\" x=\"%s\" y=\"%s\">%s</text>\n",
-        Px(kMarginLeft + plot_width_ / 2), Px(bottom + 38), Escape(chart_.x_label));
+        Px(kMarginLeft + plot_width_ / 2), Px(bottom + 38), SvgText(chart_.x_label));
     const double middle = kMarginTop + plot_height_ / 2;
     Add("<text text-anchor=\"middle\" x=\"18\" y=\"%s\" transform=\"rotate(-90 18 "
         "%s)\">%s</text>\n",
-        Px(middle), Px(middle), Escape(chart_.y_label));
+        Px(middle), Px(middle), SvgText(chart_.y_label));
   }
 
   static std::string Number(double value) { return absl::StrFormat("%.6g", value); }
@@ -291,7 +282,7 @@ class Picture {
     for (const ChartPoint& point : line.points) {
       if (!Has(point)) continue;
       Add("<circle class=\"f%d\" cx=\"%s\" cy=\"%s\" r=\"4\"><title>%s: %s, %s</title></circle>\n",
-          colour, Px(X(point.x)), Px(Y(point.y)), Escape(line.label), Number(point.x),
+          colour, Px(X(point.x)), Px(Y(point.y)), SvgText(line.label), Number(point.x),
           Number(point.y));
     }
   }
@@ -307,7 +298,7 @@ class Picture {
       }
       Add("<path class=\"line s%d%s\" d=\"M%s %sh%s\"/><text x=\"%s\" y=\"%s\">%s</text>\n",
           i % kColours.size(), line.dashed ? " dash" : "", Px(x), Px(y - 4), Px(kLegendWidth),
-          Px(x + kLegendWidth + 6), Px(y), Escape(line.label));
+          Px(x + kLegendWidth + 6), Px(y), SvgText(line.label));
       x += LegendItemWidth(line);
     }
   }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "base/svg.h"
 #include "schedule/nice_time.h"
 
 namespace penstock {
@@ -63,18 +63,7 @@ int KindOf(const Span& span) {
   return -1;
 }
 
-std::string Escape(absl::string_view text) {
-  return absl::StrReplaceAll(text,
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
-}
-
-// Without trailing zeros, so that files stay small.
-std::string Px(double value) {
-  std::string text = absl::StrFormat("%.2f", value);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text == "-0" ? "0" : text;
-}
+std::string Px(double value) { return SvgNumber(value, 2); }
 
 class Picture {
  public:
@@ -131,8 +120,9 @@ class Picture {
     for (const Kind& kind : kKindTable) Add(".%s{fill:%s}", kind.css, kind.dark);
     svg_ += "}\n</style>\n";
     Add("<rect class=\"bg\" width=\"%d\" height=\"%s\" rx=\"8\"/>\n", options_.width, Px(height));
-    Add("<text class=\"title\" x=\"%s\" y=\"34\">%s</text>\n", Px(kMargin), Escape(options_.title));
-    Add("<text class=\"dim\" x=\"%s\" y=\"53\">%s</text>\n", Px(kMargin), Escape(Subtitle()));
+    Add("<text class=\"title\" x=\"%s\" y=\"34\">%s</text>\n", Px(kMargin),
+        SvgText(options_.title));
+    Add("<text class=\"dim\" x=\"%s\" y=\"53\">%s</text>\n", Px(kMargin), SvgText(Subtitle()));
   }
 
   std::string Subtitle() const {
