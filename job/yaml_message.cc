@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "google/protobuf/descriptor.h"
 #include "job/suggest.h"
@@ -295,6 +296,29 @@ absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_nam
     return absl::InvalidArgumentError(
         absl::StrCat(PlaceOf(file_name, error.mark), ": not YAML: ", error.msg));
   }
+}
+
+absl::Status WithPlace(const absl::Status& error, const std::string& file_name,
+                       const YamlPositions& positions) {
+  const std::string message(error.message());
+  std::string key = message.substr(0, message.find(": "));
+  while (!key.empty()) {
+    const auto found = positions.find(key);
+    if (found != positions.end()) {
+      return Annotate(error, found->second);
+    }
+    const size_t dot = key.rfind('.');
+    key = dot == std::string::npos ? "" : key.substr(0, dot);
+  }
+  return Annotate(error, file_name);
+}
+
+absl::StatusOr<std::string> ReadYamlFile(const std::string& path) {
+  absl::StatusOr<std::string> text = RealFiles().Read(path, kYamlBytesMax);
+  if (absl::IsOutOfRange(text.status()) || absl::IsFailedPrecondition(text.status())) {
+    return absl::InvalidArgumentError(text.status().message());
+  }
+  return text;
 }
 
 }  // namespace penstock

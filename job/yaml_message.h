@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
 
@@ -29,5 +30,14 @@ using YamlPositions = std::map<std::string, std::string>;
 // kinds of one choice.
 absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_name,
                              google::protobuf::Message& message, YamlPositions& positions);
+
+// Puts the place of the key that `error` is about in front of it: messages of checks start with "KEY: ".
+// For a key that is not there it is the place of the mapping that lacks it.
+absl::Status WithPlace(const absl::Status& error, const std::string& file_name,
+                       const YamlPositions& positions);
+
+// The text of such a file. Errors: InvalidArgument (too large, a directory, a pipe), NotFound,
+// PermissionDenied.
+absl::StatusOr<std::string> ReadYamlFile(const std::string& path);
 
 }  // namespace penstock

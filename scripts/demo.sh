@@ -30,7 +30,7 @@ for method in "${methods[@]}"; do
   echo
 done
 
-"$penstock" compare "${results[@]}"
+"$penstock" compare --results "${results[@]}"
 
 echo
 echo "A sample of what the pipedream model writes:"

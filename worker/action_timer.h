@@ -50,6 +50,9 @@ class ActionTimer {
     span_.start_ns = span_.end_ns;
   }
 
+  // When the lap in progress began.
+  int64_t lap_start_ns() const { return span_.start_ns; }
+
   // A copy to or from the device is asked for between these two. Without EndCopy it is not counted: one that
   // first waited for a message or for credit began later.
   void StartCopy(CopyDirection direction) {

@@ -207,8 +207,7 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
                 : stage.Evaluate(effect.version, input, targets);
   if (!output.ok()) return output.status();
   PENSTOCK_RETURN_IF_ERROR(PutOutput(local, microbatch, *std::move(output)));
-  timer_.Lap(Lane::kCompute);
-  return absl::OkStatus();
+  return EndPass(Op::kForward, local);
 }
 
 absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor output) {
@@ -238,7 +237,7 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   } else if (!stage.has_embedding()) {
     local.input_gradients.Put(microbatch, std::move(input_gradient));
   }
-  timer_.Lap(Lane::kCompute);
+  PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kBackwardInput, local));
   return stage.has_head() ? AddLoss(local, microbatch, local.losses.Take(microbatch))
                           : absl::OkStatus();
 }
@@ -246,6 +245,13 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
 absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect) {
   PENSTOCK_RETURN_IF_ERROR(local.stage->BackwardWeight(MicrobatchId(microbatch), effect.version));
   last_microbatch_ = microbatch;
+  return EndPass(Op::kBackwardWeight, local);
+}
+
+absl::Status Executor::EndPass(Op op, const LocalStage& local) {
+  if (training_ && parts_.emulation != nullptr) {
+    PENSTOCK_RETURN_IF_ERROR(parts_.emulation->Await(op, local.id, timer_.lap_start_ns()));
+  }
   timer_.Lap(Lane::kCompute);
   return absl::OkStatus();
 }
@@ -287,7 +293,7 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
                                          .gradient_scales = local.gradient_scales,
                                          .keep_replaced = effect.keeps_replaced,
                                          .oldest_live_version = effect.oldest_live_version}));
-  timer_.Lap(Lane::kCompute);
+  PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kStep, local));
   local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);

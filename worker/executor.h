@@ -30,6 +30,7 @@
 #include "worker/counter.h"
 #include "worker/courier.h"
 #include "worker/data_source.h"
+#include "worker/emulation.h"
 #include "worker/hold_gate.h"
 #include "worker/limits.h"
 #include "worker/local_stage.h"
@@ -51,6 +52,7 @@ struct ExecutorParts {
   HoldGate& gate;
   TimelineRecorder& recorder;
   DeviceSpans* device_spans;  // null where the host's clock tells the device's time
+  DeviceEmulation* emulation;  // null: passes take what they take
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
   // This worker's program over a training range.
@@ -101,6 +103,8 @@ class Executor {
   absl::Status Reduce(const ReduceGroup& group);
   absl::Status Norm();
   absl::Status Step(LocalStage& local, const Effect& effect);
+  // The arithmetic of a pass is done. Errors: those of DeviceEmulation.
+  absl::Status EndPass(Op op, const LocalStage& local);
 
   // Waits at the gate before the first action of a microbatch. Returns false if the range ends here.
   absl::StatusOr<bool> EnterGate(int64_t microbatch, MicrobatchRange& range);

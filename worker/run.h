@@ -13,20 +13,31 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "compute/backend.h"
 #include "penstock/v1/cluster.pb.h"
+#include "penstock/v1/device_times.pb.h"
 #include "schedule/timeline.h"
 #include "worker/limits.h"
 #include "worker/transport.h"
 
 namespace penstock {
+
+// A device whose time passes without it being there (worker/emulation.h).
+struct EmulatedDevice {
+  v1::DeviceTimes times;
+  int cores = 1;  // of this machine
+  std::function<void(absl::Duration)> sleep = absl::SleepFor;
+};
 
 struct RunEnvironment {
   Clock& clock;
@@ -40,6 +51,8 @@ struct RunEnvironment {
   std::function<void(v1::RunEvent)> events;
   // Asked now and then while preparing: an error ends Prepare with it.
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
+  // None: passes take the time they take. Only for back-ends whose work is done when a call returns.
+  std::optional<EmulatedDevice> emulated_device = std::nullopt;
 };
 
 class Run {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "job/device_times.h"
 #include "job/fingerprint.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
@@ -188,6 +189,23 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   return absl::OkStatus();
 }
 
+absl::Status TrainingRun::MakeEmulation() {
+  if (!environment_.emulated_device.has_value()) return absl::OkStatus();
+  const EmulatedDevice& device = *environment_.emulated_device;
+  if (device_spans_ != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "device ", device.times.device(), " cannot be emulated on ", environment_.backend.name(),
+        ", which works on when a call returns; start this worker with --device cpu"));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StageCosts> costs,
+                            StageCostsOf(device.times, plan_.job.chain, plan_.layers));
+  emulation_ = std::make_unique<DeviceEmulation>(
+      DeviceEmulation::Options{
+          .stages = std::move(costs), .workers = plan_.topology().workers, .cores = device.cores},
+      environment_.clock, device.sleep);
+  return absl::OkStatus();
+}
+
 absl::Status TrainingRun::MakeExecutor() {
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<DeviceMarks> marks,
                             environment_.backend.MakeMarks(DeviceSpans::kMarks));
@@ -196,6 +214,7 @@ absl::Status TrainingRun::MakeExecutor() {
         environment_.clock, [this] { return environment_.backend.Synchronize(); }, std::move(marks),
         recorder_);
   }
+  PENSTOCK_RETURN_IF_ERROR(MakeEmulation());
   const auto training_program = [this](MicrobatchRange range) -> absl::StatusOr<Program> {
     PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,
                               BuildSchedule(*plan_.job.method, plan_.schedule, range));
@@ -214,6 +233,7 @@ absl::Status TrainingRun::MakeExecutor() {
                     .gate = gate_,
                     .recorder = recorder_,
                     .device_spans = device_spans_.get(),
+                    .emulation = emulation_.get(),
                     .collectives = *collectives_,
                     .stages = stages_,
                     .training_program = training_program,

@@ -17,6 +17,7 @@
 #include "worker/counter.h"
 #include "worker/data_source.h"
 #include "worker/device_spans.h"
+#include "worker/emulation.h"
 #include "worker/executor.h"
 #include "worker/hold_gate.h"
 #include "worker/local_stage.h"
@@ -57,6 +58,7 @@ class TrainingRun : public Run {
   absl::Status SaveCheckpoint(int64_t step);
   absl::Status WaitForCheckpoint();
   absl::Status OpenEdgesOf(LocalStage& local);
+  absl::Status MakeEmulation();
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
@@ -77,6 +79,7 @@ class TrainingRun : public Run {
   TimelineRecorder recorder_;
   std::unique_ptr<DeviceSpans>
       device_spans_;  // null where the host's clock tells the device's time
+  std::unique_ptr<DeviceEmulation> emulation_;  // null: none
   std::unique_ptr<DataSource> data_;
   std::vector<LocalStage> stages_;
   std::unique_ptr<Collectives> collectives_;

@@ -58,11 +58,15 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
   JobWatch watch(client, job_id);
   StageReports reports(client, job_id, clock);
   int interrupts = 0;
+  bool enough = false;
   while (!watch.Done()) {
     for (std::optional<v1::JobEvent> event = watch.Next(kTick); event;
          event = watch.Next(absl::ZeroDuration())) {
       const std::string note = progress.Add(*event);
       if (!note.empty()) display.Note(note);
+      if (enough || !options.enough(*event)) continue;
+      enough = true;
+      PENSTOCK_RETURN_IF_ERROR(client.CancelJob(job_id).status());
     }
     PENSTOCK_RETURN_IF_ERROR(options.health());
     if (const int count = interrupt.Count(); count > interrupts) {

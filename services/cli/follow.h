@@ -18,6 +18,8 @@ struct FollowOptions {
   // return. A second interrupt always returns at once.
   enum class OnInterrupt { kCancelJob, kDetach };
   OnInterrupt on_interrupt = OnInterrupt::kCancelJob;
+  // Seen with every event; once it is true the job is drained, as on an interrupt.
+  std::function<bool(const v1::JobEvent&)> enough = [](const v1::JobEvent&) { return false; };
   // Looked at ten times a second; an error ends the watch with it.
   std::function<absl::Status()> health = [] { return absl::OkStatus(); };
 };

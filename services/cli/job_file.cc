@@ -52,19 +52,25 @@ absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pip
 
 }  // namespace
 
-void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
-  app.add_option("JOB.yaml", options.path, "The job file (YAML)")->required()->type_name("");
+CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
+  CLI::Option* job = app.add_option("JOB.yaml", options.path, "The job file (YAML)");
+  job->required()->type_name("");
   app.add_option("--set", options.overrides,
                  "Change a key of the job, as in --set training.seed=2; may be repeated")
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->take_all();
-  app.add_option("--method", options.method, "Train with this method (`penstock methods`)")
-      ->type_name("NAME");
   app.add_option("--steps", options.steps, "Train so many steps")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   app.add_option("--data", options.data, "Train on this text file")->type_name("FILE");
+  return job;
+}
+
+void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
+  AddJobSourceOptions(app, options);
+  app.add_option("--method", options.method, "Train with this method (`penstock methods`)")
+      ->type_name("NAME");
   app.add_option(
          "--resume", options.resume,
          "Continue from a checkpoint: `latest` of the job's checkpoint directory, or a path")

@@ -22,7 +22,9 @@ struct JobFileOptions {
   std::string resume;                  // empty: the file's
 };
 
-// Declares JOB.yaml, --set, --method, --steps, --data and --resume.
+// Declares JOB.yaml, --set, --steps and --data. Returns JOB.yaml, which is required.
+CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
+// Declares these, --method and --resume.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
 
 // Reads the file, applies the options, and validates the outcome. A path given by --data is made

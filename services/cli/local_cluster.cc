@@ -66,12 +66,25 @@ absl::Status LocalCluster::Start(Clock& clock) {
 std::string LocalCluster::address() const { return coordinator_->address().ToString(); }
 
 absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
-  return supervisor_
-      ->Spawn(worker,
-              {program, "--coordinator", address(), "--listen", absl::StrCat(kLoopback, ":0"),
-               "--name", LocalWorkerName(worker), "--data-root", options_.data_root, "--device", options_.device, "--threads",
-               absl::StrCat(options_.threads), "--metrics", "off", "--parent-fd", "{parent-fd}"},
-              {absl::StrCat("OMP_NUM_THREADS=", options_.threads)})
+  std::vector<std::string> arguments = {program,
+                                        "--coordinator",
+                                        address(),
+                                        "--listen",
+                                        absl::StrCat(kLoopback, ":0"),
+                                        "--name",
+                                        LocalWorkerName(worker),
+                                        "--data-root",
+                                        options_.data_root,
+                                        "--device",
+                                        options_.device,
+                                        "--threads",
+                                        absl::StrCat(options_.threads),
+                                        "--metrics",
+                                        "off",
+                                        "--parent-fd",
+                                        "{parent-fd}"};
+  if (!options_.emulate.empty()) arguments.insert(arguments.end(), {"--emulate", options_.emulate});
+  return supervisor_->Spawn(worker, arguments, {absl::StrCat("OMP_NUM_THREADS=", options_.threads)})
       .status();
 }
 

@@ -22,6 +22,7 @@ namespace penstock {
 struct LocalClusterOptions {
   int workers = 1;
   std::string device = "auto";       // of each worker (compute/device.h)
+  std::string emulate;               // file with the times of a device that each emulates; empty: none
   int threads = 1;                   // of each worker's kernels
   std::string data_root;             // for relative data paths
   std::string checkpoint_directory;  // swept of unfinished checkpoints at the end; empty: none

@@ -46,8 +46,8 @@ constexpr Command kCommands[] = {
      "  penstock export checkpoints/ -o model/\n"
      "  penstock export job-1 -o model.safetensors",
      DeclareExport},
-    {"compare", kResults, "Put results of `train --json` side by side",
-     "Example: penstock compare 1f1b.json pipedream.json", DeclareCompare},
+    {"compare", kResults, "Train with several methods: which reaches a loss first?",
+     "Example: penstock compare job.yaml --methods 1f1b,pipedream --until 2.0", DeclareCompare},
     {"methods", kSchedules, "List the pipeline methods", "Example: penstock methods",
      DeclareMethods},
     {"simulate", kSchedules, "Predict length, bubble, staleness, memory and timeline",

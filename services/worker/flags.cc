@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "base/utf8.h"
+#include "job/device_times.h"
 
 namespace penstock {
 namespace {
@@ -40,6 +42,18 @@ absl::Status CheckAdvertise(const WorkerFlags& flags) {
         " is no address that other workers can connect to: say --advertise HOST:PORT too"));
   }
   return ParseHostPort(flags.advertise).status();
+}
+
+// What is emulated is computed on the CPU, so `auto` means that.
+absl::Status ReadEmulated(const std::string& path, WorkerFlags& flags) {
+  if (path.empty()) return absl::OkStatus();
+  if (flags.device.kind == Device::Kind::kCuda) {
+    return absl::InvalidArgumentError(
+        "--emulate: the CPU emulates devices, a GPU does not; leave --device out or say cpu");
+  }
+  flags.device.kind = Device::Kind::kCpu;
+  PENSTOCK_ASSIGN_OR_RETURN(flags.emulated, ReadDeviceTimes(path));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -78,6 +92,10 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       ->check([](const std::string& text) {
         return std::string(ParseDevice(text).status().message());
       });
+  std::string emulated;
+  app.add_option("--emulate", emulated,
+                 "file with a device's times, which passes then take (docs/emulation.md)")
+      ->type_name("FILE");
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--parent-fd", flags.parent_fd,
@@ -107,6 +125,7 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   flags.device = *ParseDevice(device);  // checked above
   if (metrics != "off") parse("--metrics", metrics, flags.metrics.emplace());
   if (status.ok()) status = CheckAdvertise(flags);
+  if (status.ok()) status = ReadEmulated(emulated, flags);
   if (status.ok()) return flags;
   std::cerr << "penstock-worker: " << std::string(status.message()) << "\n";
   exit_code = kBadUsage;

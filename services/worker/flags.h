@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "compute/device.h"
+#include "penstock/v1/device_times.pb.h"
 #include "services/rpc/address.h"
 #include "worker/limits.h"
 
@@ -18,6 +19,7 @@ struct WorkerFlags {
   std::string name;       // unique in the cluster
   std::string data_root;
   Device device;
+  std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes
   int threads = 1;  // the most that a job may ask for
   RunLimits limits;
   std::optional<HostPort> metrics;  // none: off

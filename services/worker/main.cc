@@ -8,11 +8,14 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -112,6 +115,12 @@ class Worker {
     return refused_ ? kFailed : 0;
   }
 
+  std::optional<EmulatedDevice> Emulated() const {
+    if (!flags_.emulated.has_value()) return std::nullopt;
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    return EmulatedDevice{.times = *flags_.emulated, .cores = static_cast<int>(cores)};
+  }
+
   EventReporter::Parts ReporterParts() {
     return {.worker = flags_.name,
             .incarnation = incarnation_,
@@ -132,7 +141,9 @@ class Worker {
     return {.describe_device = [this]() -> absl::StatusOr<DeviceDescription> {
               PENSTOCK_ASSIGN_OR_RETURN(const auto backend,
                                         MakeBackendOn(flags_.device, flags_.threads));
-              return DeviceDescription{std::string(backend->name()), backend->memory_bytes()};
+              std::string name(backend->name());
+              if (flags_.emulated) absl::StrAppend(&name, " as ", flags_.emulated->device());
+              return DeviceDescription{std::move(name), backend->memory_bytes()};
             },
             .make_backend =
                 [this](const v1::PrepareRunRequest& request) {
@@ -155,7 +166,8 @@ class Worker {
                                                 .data_root = flags_.data_root,
                                                 .limits = flags_.limits,
                                                 .events = std::move(events),
-                                                .may_go_on = std::move(may_go_on)});
+                                                .may_go_on = std::move(may_go_on),
+                                                .emulated_device = Emulated()});
                 },
             .on_attempt =
                 [this](const std::string& job_id, int64_t epoch) {

@@ -7,19 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/manual_clock.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/counting_allocator.h"
 #include "worker/action_timer.h"
 
 namespace penstock {
 namespace {
-
-class ManualClock : public Clock {
- public:
-  int64_t MonotonicNs() override { return now_ns; }
-  absl::Time WallTime() override { return absl::UnixEpoch(); }
-  int64_t now_ns = 1'000'000;
-};
 
 // A device with three queues, whose clock has an origin of its own. Work is queued with Work, done by Run.
 class FakeDevice {
@@ -115,7 +109,7 @@ class DeviceSpansTest : public ::testing::Test {
     return spans;
   }
 
-  ManualClock clock_;
+  ManualClock clock_{1'000'000};
   FakeDevice device_{clock_};
   int waits_ = 0;
   absl::Status error_;

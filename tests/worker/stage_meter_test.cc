@@ -2,20 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/status_matchers.h"
 #include "worker/action_timer.h"
 
 namespace penstock {
 namespace {
-
-// A clock that a test moves.
-class ManualClock : public Clock {
- public:
-  int64_t MonotonicNs() override { return now_ns; }
-  absl::Time WallTime() override { return absl::UnixEpoch(); }
-  int64_t now_ns = 0;
-};
 
 TEST(DurationMeter, MedianNs_OfTheMostRecent_ForgetsOlderOnes) {
   DurationMeter meter(5);

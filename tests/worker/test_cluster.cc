@@ -70,7 +70,8 @@ void TestCluster::Main(int worker) {
                                     .transport = *transport,
                                     .data_root = "/",
                                     .limits = options_.limits,
-                                    .events = on_event});
+                                    .events = on_event,
+                                    .emulated_device = options_.emulated_device});
   bool abandoned = false;
   {
     MutexLock lock(mutex_);

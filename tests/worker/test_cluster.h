@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -35,6 +36,7 @@ struct ClusterOptions {
   std::function<void(v1::PrepareRunRequest&)> edit_request;
   // Of each worker, called on its thread; empty: the CPU's.
   std::function<std::unique_ptr<Backend>()> make_backend;
+  std::optional<EmulatedDevice> emulated_device;  // of each worker
 };
 
 class TestCluster {

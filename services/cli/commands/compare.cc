@@ -1,85 +1,146 @@
-// penstock compare: results of `train --json` side by side.
+// penstock compare: several methods train one job; which reaches a loss first?
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "job/device_times.h"
 #include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
+#include "services/cli/follow.h"
+#include "services/cli/interrupt.h"
 #include "services/cli/json_output.h"
-#include "services/cli/table.h"
+#include "services/cli/local_cluster.h"
+#include "services/cli/method_comparison.h"
+#include "services/cli/result_files.h"
+#include "services/cli/study_output.h"
 #include "services/cli/text.h"
+#include "services/cli/train_job.h"
 
 namespace penstock {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr int64_t kFileBytesMax = int64_t{64} << 20;
-
 struct Options {
-  std::vector<std::string> paths;
+  TrainJobOptions job;
+  std::vector<std::string> methods;
+  std::optional<double> until;
+  std::string times_path;
+  std::string emulate_path;
+  std::string device = "auto";
+  std::string output = "compare-results";
+  std::vector<std::string> result_paths;
+  bool json = false;
 };
 
-// The number under a key, as `format` writes it; "-" where it is null or absent.
-std::string Number(const Json& json, const char* key, std::string (*format)(double)) {
-  const auto it = json.find(key);
-  return it != json.end() && it->is_number() ? format(it->get<double>()) : "-";
-}
+// A method's part: what it trains, and the processes for it.
+struct Contender {
+  std::string method;
+  TrainJob train;
+  std::unique_ptr<LocalCluster> cluster;
+};
 
-std::string Loss(double value) { return FormatFixed(value, 4); }
-
-// One value for each stage: "12.1 % | 3.0 %".
-std::string PerStage(const Json& result, std::string (*format)(const Json& stage)) {
-  const auto stages = result.find("per_stage");
-  if (stages == result.end() || !stages->is_array()) return "-";
-  std::vector<std::string> values;
-  for (const Json& stage : *stages) values.push_back(format(stage));
-  return absl::StrJoin(values, " | ");
-}
-
-std::string Bubble(const Json& stage) { return Number(stage, "bubble_ratio", FormatPercent); }
-
-std::string Staleness(const Json& stage) {
-  const auto it = stage.find("staleness");
-  if (it == stage.end()) return "-";
-  return absl::StrCat(Number(*it, "max", [](double max) { return absl::StrFormat("%g", max); }),
-                      "/", Number(*it, "mean", [](double mean) { return FormatFixed(mean, 2); }));
-}
-
-std::string Versions(const Json& stage) { return Number(stage, "versions_peak", FormatCount); }
-
-absl::StatusOr<Json> ReadResult(const std::string& path) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kFileBytesMax));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("method") || !json["method"].is_string()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": is not a result that `penstock train --json` printed"));
+// Everything that can be wrong with any method is found before the first one trains.
+absl::StatusOr<std::vector<Contender>> Prepare(const Options& options) {
+  std::vector<Contender> contenders;
+  for (const std::string& method : options.methods) {
+    TrainJobOptions job = options.job;
+    job.job.method = method;
+    // A comparison leaves no checkpoints and starts from none.
+    job.job.overrides.push_back("checkpoint={}");
+    absl::StatusOr<TrainJob> train = PrepareTrainJob(RealFiles(), job);
+    if (!train.ok()) return Annotate(train.status(), method);
+    if (train->spec.validation().every_steps() == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.job.job.path,
+                       ": validation.every_steps: is 0; methods are compared by validation loss: "
+                       "give the steps between two validations, as in --set "
+                       "validation.every_steps=20"));
+    }
+    contenders.push_back({.method = method, .train = *std::move(train)});
   }
-  return json;
+  // Supervisors are forked while this process has one thread.
+  for (Contender& contender : contenders) {
+    const TrainJob& train = contender.train;
+    PENSTOCK_ASSIGN_OR_RETURN(contender.cluster,
+                              LocalCluster::Fork({.workers = train.workers,
+                                                  .device = options.device,
+                                                  .emulate = options.emulate_path,
+                                                  .threads = train.spec.training().threads(),
+                                                  .data_root = train.data_root}));
+  }
+  return contenders;
+}
+
+absl::StatusOr<v1::GetJobResponse> Train(Contender& contender, const Options& options,
+                                         Interrupt& interrupt, Console& console) {
+  LocalCluster& cluster = *contender.cluster;
+  PENSTOCK_RETURN_IF_ERROR(cluster.Start(RealClock()));
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(cluster.address()));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(contender.train.spec));
+  const auto enough = [&](const v1::JobEvent& event) {
+    return options.until.has_value() && event.has_validation_done() &&
+           event.validation_done().loss() <= *options.until;
+  };
+  PENSTOCK_ASSIGN_OR_RETURN(
+      v1::GetJobResponse job,
+      FollowJob(client, job_id, interrupt, console, RealClock(),
+                {.enough = enough, .health = [&] { return cluster.Health(); }}));
+  const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
+  cluster.Stop(failed ? absl::ZeroDuration() : LocalCluster::kStopGrace);
+  if (interrupt.Count() > 0) return InterruptedError("interrupted; nothing was written");
+  if (failed) return FailedError(job.summary().error());
+  return job;
+}
+
+absl::StatusOr<v1::DeviceTimes> TimesOf(const Options& options, const v1::GetJobResponse& first) {
+  const std::string& path = options.times_path.empty() ? options.emulate_path : options.times_path;
+  return path.empty() ? MeasuredTimes(first) : ReadDeviceTimes(path);
 }
 
 absl::Status Run(const Options& options, Console& console) {
-  using Align = Table::Align;
-  Table table({{"METHOD"},
-               {"LOSS", Align::kRight},
-               {"VALIDATION", Align::kRight},
-               {"TOKENS/S", Align::kRight},
-               {"TIME", Align::kRight},
-               {"BUBBLE BY STAGE", Align::kRight},
-               {"STALENESS BY STAGE", Align::kRight},
-               {"VERSIONS", Align::kRight}});
-  for (const std::string& path : options.paths) {
-    PENSTOCK_ASSIGN_OR_RETURN(const Json result, ReadResult(path));
-    table.AddRow({result["method"].get<std::string>(), Number(result, "train_loss", Loss),
-                  Number(result, "validation_loss", Loss),
-                  Number(result, "tokens_per_second", FormatCount),
-                  Number(result, "wall_seconds", FormatDuration), PerStage(result, Bubble),
-                  PerStage(result, Staleness), PerStage(result, Versions)});
+  if (!options.result_paths.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string table, CompareResultFiles(options.result_paths));
+    console.out << table;
+    return absl::OkStatus();
   }
-  console.out << table.Render();
+  // What is wrong with a file is better known before the work.
+  for (const std::string& path : {options.times_path, options.emulate_path}) {
+    if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(ReadDeviceTimes(path).status());
+  }
+  PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Contender> contenders, Prepare(options));
+
+  const int64_t start_ns = RealClock().MonotonicNs();
+  std::vector<v1::GetJobResponse> jobs;
+  for (Contender& contender : contenders) {
+    console.err << contender.method << " (" << jobs.size() + 1 << " of " << contenders.size()
+                << ")\n"
+                << std::flush;
+    absl::StatusOr<v1::GetJobResponse> job = Train(contender, options, interrupt, console);
+    if (!job.ok()) return Annotate(job.status(), contender.method);
+    jobs.push_back(*std::move(job));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::DeviceTimes times, TimesOf(options, jobs.front()));
+  PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result, CompareMethods(jobs, times, options.until));
+  const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
+                            WriteStudyFiles(options.output, "compare", result));
+  if (options.json) {
+    PrintJson(StudyJson("compare", result, seconds, files), console);
+  } else {
+    console.out << StudyText(result);
+  }
+  console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
+              << "\n";
   return absl::OkStatus();
 }
 
@@ -87,10 +148,48 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareCompare(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  app.add_option("RESULT.json", options->paths, "Files with what `penstock train --json` printed")
-      ->required()
-      ->type_name("");
-  return [options](Console& console) { return Run(*options, console); };
+  CLI::Option* job = AddJobSourceOptions(app, options->job.job);
+  CLI::Option* methods =
+      app.add_option("--methods", options->methods, "The methods, compared with the first of them");
+  methods->type_name("NAME[,NAME...]")->delimiter(',');
+  app.add_option("--until", options->until,
+                 "The validation loss to reach, where a method stops; default: all train to the "
+                 "end, and the lowest loss that all reach counts")
+      ->type_name("LOSS")
+      ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--workers", options->job.workers,
+         absl::StrCat("Worker processes; default: the job's pipeline.stages, or ", kDefaultWorkers))
+      ->type_name("N")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--times", options->times_path,
+                 "Times of the devices that simulated time is counted on; default: those measured "
+                 "with the first method")
+      ->type_name("FILE");
+  app.add_option("--emulate", options->emulate_path,
+                 "The workers take these times for each pass, as devices of them would")
+      ->type_name("FILE");
+  app.add_option("--device", options->device, "What the workers compute on: cpu, cuda:N, or auto")
+      ->envname("PENSTOCK_DEVICE")
+      ->capture_default_str();
+  app.add_option("--data-root", options->job.data_root,
+                 "Where relative data paths start; default: the folder of the job file")
+      ->type_name("DIR");
+  app.add_option("-o,--output", options->output, "Where CSV and SVG files go")
+      ->type_name("DIR")
+      ->capture_default_str();
+  app.add_flag("--json", options->json, "Print JSON");
+  app.add_option("--results", options->result_paths,
+                 "Instead of training: files with what `penstock train --json` printed")
+      ->type_name("RESULT.json ...");
+  job->required(false);
+  return [options, job, methods](Console& console) -> absl::Status {
+    if (options->result_paths.empty() && (job->count() == 0 || methods->count() == 0)) {
+      return absl::InvalidArgumentError(
+          "expected JOB.yaml and --methods NAME,NAME (or --results RESULT.json ...)");
+    }
+    return Run(*options, console);
+  };
 }
 
 }  // namespace penstock

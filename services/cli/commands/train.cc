@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "compute/device.h"
+#include "job/device_times.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
@@ -29,6 +30,7 @@ struct Options {
   TrainJobOptions job;
   std::vector<int64_t> extra_cuts;
   std::string device = "auto";
+  std::string emulate_path;
   std::string timeline_prefix;
   bool losses = false;
   bool json = false;
@@ -104,6 +106,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
       const std::unique_ptr<LocalCluster> cluster,
       LocalCluster::Fork({.workers = train.workers,
                           .device = options.device,
+                          .emulate = options.emulate_path,
                           .threads = train.spec.training().threads(),
                           .data_root = train.data_root,
                           .checkpoint_directory = train.spec.checkpoint().directory()}));
@@ -131,6 +134,9 @@ absl::Status Run(const Options& options, Console& console) {
   if (options.timeline()) {
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanDraw(options.timeline_files()), "--timeline"));
   }
+  if (!options.emulate_path.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(ReadDeviceTimes(options.emulate_path).status());
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
   if (!options.job.reference) return TrainOnCluster(train, options, console);
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
@@ -155,6 +161,11 @@ CommandRunner DeclareTrain(CLI::App& app) {
       ->check([](const std::string& text) {
         return std::string(ParseDevice(text).status().message());
       });
+  CLI::Option* emulate =
+      app.add_option(
+             "--emulate", options->emulate_path,
+             "The workers take the times in this file for each pass, as devices of them would")
+          ->type_name("FILE");
   app.add_option("--data-root", options->job.data_root,
                  "Where relative data paths start; default: the folder of the job file")
       ->type_name("DIR");
@@ -162,6 +173,7 @@ CommandRunner DeclareTrain(CLI::App& app) {
       "--reference", options->job.reference,
       "Train in this process, one microbatch after the other: what the cluster must equal "
       "bit for bit");
+  reference->excludes(emulate);
   app.add_option("--extra-cuts", options->extra_cuts,
                  "With --reference: steps after which the run to compare with was drained")
       ->type_name("STEP[,STEP...]")

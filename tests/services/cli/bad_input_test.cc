@@ -65,7 +65,7 @@ TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
   ExpectRefused({penstock, "schedule", "search", "--stages-per-worker", "3"}, "not a multiple");
   ExpectRefused({penstock, "list", "--coordinator", "nowhere"}, "HOST:PORT");
   ExpectRefused({penstock, "schedule", "verify", "/no/such/file"}, "neither a method nor a file");
-  ExpectRefused({penstock, "compare", job_.job()}, "job.yaml");
+  ExpectRefused({penstock, "compare", "--results", job_.job()}, "job.yaml");
   ExpectRefused({penstock, "logs", "a\xFF"}, "argument 2, \"a\\xff\", is not UTF-8 text");
   ExpectRefused({penstock, "generate", "/no/such/checkpoint"}, "/no/such/checkpoint");
   ExpectRefused({penstock, "export", job_.path(), "-o", job_.path("out")}, job_.path());

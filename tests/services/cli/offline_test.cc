@@ -198,7 +198,8 @@ TEST_F(CheckpointCommandsTest, Compare_TwoResults_StandSideBySide) {
   job_.Write("a.json", result_.dump());
   result_["method"] = "pipedream";
   job_.Write("b.json", result_.dump());
-  const ProcessResult result = RunPenstock({"compare", job_.path("a.json"), job_.path("b.json")});
+  const ProcessResult result =
+      RunPenstock({"compare", "--results", job_.path("a.json"), job_.path("b.json")});
   EXPECT_THAT(result.out, HasSubstr("\n1f1b"));
   EXPECT_THAT(result.out, HasSubstr("\npipedream"));
 }

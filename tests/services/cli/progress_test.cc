@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "services/cli/progress_display.h"
+#include "tests/support/manual_clock.h"
 
 namespace penstock {
 namespace {
@@ -29,13 +30,6 @@ v1::JobEvent Validation(int64_t step, double loss) {
   event.mutable_validation_done()->set_loss(loss);
   return event;
 }
-
-class FakeClock final : public Clock {
- public:
-  int64_t MonotonicNs() override { return now_ns; }
-  absl::Time WallTime() override { return absl::FromUnixNanos(now_ns); }
-  int64_t now_ns = 0;
-};
 
 TEST(ProgressTest, Line_BeforeTheFirstStep_SaysTheState) {
   Progress progress(100);
@@ -96,7 +90,7 @@ TEST(ProgressDisplayTest, Update_Terminal_RedrawsOneLine) {
   std::ostringstream out;
   std::ostringstream err;
   Console console{out, err, /*err_is_terminal=*/true, 80};
-  FakeClock clock;
+  ManualClock clock;
   Progress progress(100);
   {
     ProgressDisplay display(console, clock);
@@ -117,7 +111,7 @@ TEST(ProgressDisplayTest, Update_File_WritesALineNowAndThen) {
   std::ostringstream out;
   std::ostringstream err;
   Console console{out, err, /*err_is_terminal=*/false, 80};
-  FakeClock clock;
+  ManualClock clock;
   Progress progress(1000);
   {
     ProgressDisplay display(console, clock);

@@ -1,0 +1,134 @@
+#include "job/device_times.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "job/yaml_message.h"
+
+namespace penstock {
+namespace {
+
+// "mlp" of "h.0.mlp".
+std::string LastPart(const std::string& layer) {
+  const size_t dot = layer.rfind('.');
+  return dot == std::string::npos ? layer : layer.substr(dot + 1);
+}
+
+absl::Status CheckPass(const std::string& key, double ms) {
+  if (std::isfinite(ms) && ms >= 0.0 && ms <= kPassMsMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, ": is ", ms, " ms; expected 0 to ", kPassMsMax));
+}
+
+absl::Status CheckTimes(const std::string& key, const v1::PassTimes& times) {
+  PENSTOCK_RETURN_IF_ERROR(CheckPass(key + ".forward_ms", times.forward_ms()));
+  PENSTOCK_RETURN_IF_ERROR(CheckPass(key + ".backward_input_ms", times.backward_input_ms()));
+  PENSTOCK_RETURN_IF_ERROR(CheckPass(key + ".backward_weight_ms", times.backward_weight_ms()));
+  return CheckPass(key + ".update_ms", times.update_ms());
+}
+
+bool HasTime(const v1::PassTimes& times) {
+  return times.forward_ms() + times.backward_input_ms() + times.backward_weight_ms() > 0.0;
+}
+
+absl::Status CheckLayers(const v1::DeviceTimes& times) {
+  std::set<std::string> names;
+  bool any = false;
+  for (int i = 0; i < times.layers_size(); ++i) {
+    const v1::LayerTimes& layer = times.layers(i);
+    const std::string key = absl::StrCat("layers[", i, "]");
+    if (layer.layer().empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, ".layer: is missing; expected a layer's name, such as mlp or h.0.mlp"));
+    }
+    if (!names.insert(layer.layer()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(key, ".layer: ", layer.layer(), " is named twice"));
+    }
+    PENSTOCK_RETURN_IF_ERROR(CheckTimes(key + ".times", layer.times()));
+    any = any || HasTime(layer.times());
+  }
+  return any ? absl::OkStatus()
+             : absl::InvalidArgumentError("layers: no pass takes any time; expected some above 0");
+}
+
+absl::Status Check(const v1::DeviceTimes& times) {
+  if (times.has_model() == (times.layers_size() > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(times.has_model() ? "has both model and layers" : "has no times",
+                     "; expected either `model` (split evenly over the stages) or `layers`"));
+  }
+  if (!times.has_model()) return CheckLayers(times);
+  PENSTOCK_RETURN_IF_ERROR(CheckTimes("model", times.model()));
+  return HasTime(times.model())
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError("model: no pass takes any time; expected some above 0");
+}
+
+void Add(const v1::PassTimes& times, double share, StageCosts& costs) {
+  costs.forward_s += share * times.forward_ms() * 1e-3;
+  costs.backward_input_s += share * times.backward_input_ms() * 1e-3;
+  costs.backward_weight_s += share * times.backward_weight_ms() * 1e-3;
+  costs.step_s += share * times.update_ms() * 1e-3;
+}
+
+absl::Status CheckStage(const StageCosts& costs, size_t stage) {
+  for (const double seconds :
+       {costs.forward_s, costs.backward_input_s, costs.backward_weight_s, costs.step_s}) {
+    PENSTOCK_RETURN_IF_ERROR(CheckPass(absl::StrCat("stage ", stage), seconds * 1e3));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
+                                                 const std::string& file_name) {
+  v1::DeviceTimes times;
+  YamlPositions positions;
+  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, file_name, times, positions));
+  if (const absl::Status valid = Check(times); !valid.ok()) {
+    return WithPlace(valid, file_name, positions);
+  }
+  if (times.device().empty()) times.set_device("emulated");
+  return times;
+}
+
+absl::StatusOr<v1::DeviceTimes> ReadDeviceTimes(const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(path));
+  return ParseDeviceTimes(text, path);
+}
+
+absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,
+                                                     const Chain& chain,
+                                                     absl::Span<const LayerRange> layers) {
+  std::map<std::string, const v1::PassTimes*> by_name;
+  for (const v1::LayerTimes& layer : times.layers()) by_name[layer.layer()] = &layer.times();
+
+  constexpr StageCosts kNothing = {0.0, 0.0, 0.0, 0.0};
+  std::vector<StageCosts> costs(layers.size(), kNothing);
+  for (size_t stage = 0; stage < layers.size(); ++stage) {
+    if (times.has_model()) {
+      Add(times.model(), 1.0 / static_cast<double>(layers.size()), costs[stage]);
+      continue;
+    }
+    for (int i = layers[stage].first; i < layers[stage].end(); ++i) {
+      const std::string& name = chain.layers[i].name;
+      auto found = by_name.find(name);
+      if (found == by_name.end()) found = by_name.find(LastPart(name));
+      if (found == by_name.end()) {
+        return absl::InvalidArgumentError(absl::StrCat("device times: layer ", name,
+                                                       " has none; expected an entry ", name,
+                                                       " or ", LastPart(name)));
+      }
+      Add(*found->second, 1.0, costs[stage]);
+    }
+    PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStage(costs[stage], stage), "device times"));
+  }
+  return costs;
+}
+
+}  // namespace penstock

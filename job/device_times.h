@@ -1,0 +1,40 @@
+// DeviceTimes: how long a device that need not be there takes for each pass of a microbatch.
+//
+// One file serves two ends: emulated workers wait these times instead of their own (worker/emulation.h), and
+// the simulator counts in them (job/run_time.h). So what an emulated run measures can be held against what
+// was predicted.
+//
+// Plain functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "model/chain.h"
+#include "penstock/v1/device_times.pb.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+
+// No pass of a stage takes longer.
+inline constexpr double kPassMsMax = 60'000.0;
+
+// `file_name` is for messages.
+// Errors: InvalidArgument with file and key: what ReadYamlMessage finds; neither `model` nor `layers`, or both;
+// a layer named twice or not at all; a time that is negative, not finite or above kPassMsMax; no time at all.
+absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
+                                                 const std::string& file_name);
+// Errors also: NotFound, PermissionDenied.
+absl::StatusOr<v1::DeviceTimes> ReadDeviceTimes(const std::string& path);
+
+// By stage. `layers`: of each stage.
+// Errors: InvalidArgument naming a layer of the model that has no times, or a stage that takes longer than
+// kPassMsMax.
+absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,
+                                                     const Chain& chain,
+                                                     absl::Span<const LayerRange> layers);
+
+}  // namespace penstock

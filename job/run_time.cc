@@ -1,0 +1,41 @@
+#include "job/run_time.h"
+
+#include <map>
+
+#include "base/status.h"
+#include "job/run_schedule.h"
+
+namespace penstock {
+
+absl::StatusOr<RunTime> SimulateRun(const ResolvedJob& job, const ScheduleOptions& options,
+                                    int64_t first_step, absl::Span<const Cut> cuts,
+                                    const SimulationCosts& costs) {
+  RunTime run;
+  run.stages.resize(options.topology.stages());
+  std::map<int64_t, SimulationResult> ranges;  // by length: others of it differ by a shift only
+  int64_t from_step = first_step;
+  double seconds = 0.0;
+  double idle_seconds = 0.0;
+  for (const Cut& cut : cuts) {
+    const MicrobatchRange range = RangeOfSteps(job, from_step, cut.step);
+    auto found = ranges.find(range.count);
+    if (found == ranges.end()) {
+      PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                                BuildSchedule(*job.method, options, range));
+      PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result, Simulate(schedule, costs));
+      found = ranges.emplace(range.count, std::move(result)).first;
+    }
+    const SimulationResult& result = found->second;
+    seconds += result.makespan_s;
+    idle_seconds += result.makespan_s * result.bubble_ratio;
+    for (size_t stage = 0; stage < run.stages.size(); ++stage) {
+      AddRange(result.stages[stage], run.stages[stage]);
+    }
+    run.cut_s.push_back(seconds);
+    from_step = cut.step;
+  }
+  run.bubble_ratio = seconds > 0.0 ? idle_seconds / seconds : 0.0;
+  return run;
+}
+
+}  // namespace penstock

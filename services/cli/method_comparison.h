@@ -1,0 +1,33 @@
+// MethodComparison: which of several methods reaches a loss first, and what each costs.
+//
+// Every method trained the same job with the same seed and data. Its curve is stamped with the time that its
+// schedule takes on equal devices (job/run_time.h), so that the answer does not depend on how many cores this
+// machine has; the time measured here stands beside it.
+//
+// Pure functions.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "penstock/v1/cluster.pb.h"
+#include "penstock/v1/device_times.pb.h"
+#include "theory/study.h"
+
+namespace penstock {
+
+// The devices that a finished job shows: for each pass the sum over stages of its median time, as times of the
+// whole model. Errors: FailedPrecondition if a pass was not measured.
+absl::StatusOr<v1::DeviceTimes> MeasuredTimes(const v1::GetJobResponse& job);
+
+// A row for each job, and charts of validation loss over simulated time and over tokens. `until`: the loss to
+// reach; without it the lowest that all of them reached.
+// REQUIRES: the jobs differ in their method alone, have validations, and at least one of each.
+// Errors: InvalidArgument (`times` do not fit the model); those of SimulateRun.
+absl::StatusOr<StudyResult> CompareMethods(absl::Span<const v1::GetJobResponse> jobs,
+                                           const v1::DeviceTimes& times,
+                                           std::optional<double> until);
+
+}  // namespace penstock

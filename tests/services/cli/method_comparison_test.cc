@@ -1,0 +1,140 @@
+#include "services/cli/method_comparison.h"
+
+#include <gmock/gmock.h>
+
+#include "job/device_times.h"
+#include "job/yaml.h"
+#include "services/cli/study_output.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(name: tiny
+model:
+  gpt: {layers: 2, width: 32, heads: 2, context: 16, tied_head: false}
+data:
+  text: {path: input.txt, tokenizer: bytes}
+training:
+  steps: 30
+  batch: 16
+  microbatches: 4
+  optimizer: {adamw: {learning_rate: 1.0e-2}}
+validation: {every_steps: 10}
+pipeline: {stages: 2, method: )";
+
+// A finished job on two stages whose validations after 10, 20 and 30 steps gave `losses`.
+v1::GetJobResponse Job(const std::string& method, const std::vector<double>& losses) {
+  v1::GetJobResponse job;
+  *job.mutable_spec() = ParseJobYaml(kJob + method + "}", "job.yaml").value();
+  job.mutable_summary()->set_name("tiny");
+  job.mutable_summary()->set_method(method);
+  v1::JobResult& result = *job.mutable_result();
+  result.set_stages(2);
+  result.set_microbatches(4);
+  result.set_steps(30);
+  result.set_bubble_ratio(0.25);
+  for (int stage = 0; stage < 2; ++stage) {
+    v1::StageAssignment& assignment = *job.mutable_plan()->add_stages();
+    assignment.set_first_layer(stage * 4);
+    assignment.set_layers(stage == 0 ? 4 : 3);
+    v1::StageReport& report = *result.add_per_stage();
+    report.set_window_seconds(60 - stage);
+    report.set_versions_peak(2 - stage);
+    report.mutable_staleness()->set_max(1 - stage);
+    report.set_peak_memory_bytes(int64_t{3 + stage} << 20);
+    for (const auto& [action, seconds] :
+         {std::pair("F", 0.5), std::pair("I", 1.0), std::pair("W", 1.5)}) {
+      v1::ActionTime& time = *report.add_actions();
+      time.set_action(action);
+      time.set_median_seconds(seconds);
+    }
+  }
+  for (size_t i = 0; i < losses.size(); ++i) {
+    v1::LossPoint& point = *result.add_validations();
+    point.set_step(static_cast<int64_t>(i + 1) * 10);
+    point.set_loss(losses[i]);
+  }
+  return job;
+}
+
+// Each of two stages takes a second for every pass.
+v1::DeviceTimes Seconds() {
+  return ParseDeviceTimes(
+             "model: {forward_ms: 2000, backward_input_ms: 2000, backward_weight_ms: 2000}", "t")
+      .value();
+}
+
+TEST(MethodComparison, MethodsThatReachTheLoss_AreTimedOnEqualDevices) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StudyResult result,
+      CompareMethods({Job("1f1b", {3.0, 2.0}), Job("pipedream", {3.5, 2.5, 1.5})}, Seconds(), 2.0));
+  ASSERT_EQ(result.table.rows.size(), 2u);
+  // 20 steps of 4 microbatches of 4 samples of 16 tokens; a step of 1f1b takes 3 (4 + 1) seconds.
+  const double flushed_s = 20 * 3 * 5;
+  // Streamed from cut to cut: the pipeline fills once in 10 steps.
+  const double streamed_s = 3 * 3 * (10 * 4 + 1);
+  EXPECT_EQ(std::get<int64_t>(result.table.rows[0][1]), 20);
+  EXPECT_EQ(std::get<int64_t>(result.table.rows[0][2]), 20 * 256);
+  EXPECT_NEAR(std::get<double>(result.table.rows[0][3]), flushed_s, 1e-6);
+  EXPECT_NEAR(std::get<double>(result.table.rows[0][4]), 20 * 60 / 30.0, 1e-9);
+  EXPECT_NEAR(std::get<double>(result.table.rows[0][5]), 1.0, 1e-12);
+  EXPECT_NEAR(std::get<double>(result.table.rows[0][6]), 0.2, 1e-9);
+  EXPECT_NEAR(std::get<double>(result.table.rows[1][3]), streamed_s, 1e-6);
+  EXPECT_NEAR(std::get<double>(result.table.rows[1][5]), flushed_s / streamed_s, 1e-9);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][8]), 1.0);
+  EXPECT_EQ(std::get<int64_t>(result.table.rows[1][9]), 2);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][10]), 4.0);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][11]), 1.5);
+}
+
+TEST(MethodComparison, MethodThatDoesNotReachIt_HasDashes) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StudyResult result,
+      CompareMethods({Job("1f1b", {3.0, 2.0}), Job("gpipe", {3.0, 2.5, 2.1})}, Seconds(), 2.0));
+  EXPECT_EQ(StudyJson("compare", result, 0, {})["rows"][1]["steps"], nullptr);
+  EXPECT_EQ(StudyJson("compare", result, 0, {})["rows"][1]["speedup"], nullptr);
+  EXPECT_EQ(StudyJson("compare", result, 0, {})["rows"][1]["best_loss"], 2.1);
+}
+
+TEST(MethodComparison, WithoutALoss_TakesTheLowestThatAllReached) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StudyResult result,
+      CompareMethods({Job("1f1b", {3.0, 2.0, 1.0}), Job("gpipe", {2.9, 2.2, 2.4})}, Seconds(), {}));
+  EXPECT_EQ(std::get<double>(result.settings[0].second), 2.2);
+  EXPECT_EQ(std::get<int64_t>(result.table.rows[0][1]), 20);
+  EXPECT_EQ(std::get<int64_t>(result.table.rows[1][1]), 20);
+}
+
+TEST(MethodComparison, Charts_HaveALineForEachMethodAndTheLoss) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StudyResult result,
+      CompareMethods({Job("1f1b", {3.0, 2.0}), Job("pipedream", {3.5, 2.5, 1.5})}, Seconds(), 2.0));
+  ASSERT_EQ(result.charts.size(), 2u);
+  std::vector<std::string> labels;
+  for (const ChartLine& line : result.charts[0].chart.lines) labels.push_back(line.label);
+  EXPECT_THAT(labels, ElementsAre("1f1b", "pipedream", "2"));
+  EXPECT_EQ(result.charts[0].chart.lines[0].points.size(), 2u);
+  EXPECT_NEAR(result.charts[0].chart.lines[0].points[0].x, 10 * 15, 1e-6);
+  EXPECT_EQ(result.charts[1].chart.lines[1].points[2].x, 30 * 256);
+}
+
+TEST(MeasuredTimes, OfAJob_AreTheSumsOverItsStages) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceTimes times, MeasuredTimes(Job("1f1b", {})));
+  EXPECT_DOUBLE_EQ(times.model().forward_ms(), 1000);
+  EXPECT_DOUBLE_EQ(times.model().backward_input_ms(), 2000);
+  EXPECT_DOUBLE_EQ(times.model().backward_weight_ms(), 3000);
+}
+
+TEST(MeasuredTimes, OfAJobWithoutReports_AreRefused) {
+  v1::GetJobResponse job = Job("1f1b", {});
+  job.mutable_result()->clear_per_stage();
+  EXPECT_THAT(MeasuredTimes(job).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--times")));
+}
+
+}  // namespace
+}  // namespace penstock

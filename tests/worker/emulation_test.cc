@@ -1,0 +1,74 @@
+#include "worker/emulation.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/manual_clock.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMs = 1'000'000;
+
+class EmulationTest : public ::testing::Test {
+ protected:
+  // A pass whose arithmetic takes `arithmetic_ms`. Returns how long it took in all.
+  int64_t PassMs(Op op, int32_t stage, int64_t arithmetic_ms) {
+    const int64_t start_ns = clock_.now_ns;
+    clock_.now_ns += arithmetic_ms * kMs;
+    status_ = emulation_.Await(op, StageId(stage), start_ns);
+    return (clock_.now_ns - start_ns) / kMs;
+  }
+
+  ManualClock clock_{77};
+  absl::Status status_;
+  DeviceEmulation emulation_{
+      {.stages = {{0.010, 0.020, 0.030, 0.040}, {0.100, 0.0, 0.0, 0.0}}, .workers = 2, .cores = 4},
+      clock_,
+      [this](absl::Duration time) { clock_.now_ns += absl::ToInt64Nanoseconds(time); }};
+};
+
+TEST_F(EmulationTest, EachPass_TakesItsTimeArithmeticIncluded) {
+  EXPECT_EQ(PassMs(Op::kForward, 0, 3), 10);
+  EXPECT_EQ(PassMs(Op::kBackwardInput, 0, 3), 20);
+  EXPECT_EQ(PassMs(Op::kBackwardWeight, 0, 0), 30);
+  EXPECT_EQ(PassMs(Op::kStep, 0, 3), 40);
+  EXPECT_EQ(PassMs(Op::kForward, 1, 100), 100);
+}
+
+TEST_F(EmulationTest, ArithmeticThatTakesLonger_IsNotWaitedFor) {
+  EXPECT_EQ(PassMs(Op::kForward, 0, 15), 15);
+  EXPECT_EQ(PassMs(Op::kStep, 1, 2), 2);
+}
+
+TEST_F(EmulationTest, UpToHalfOfTheCores_Goes) {
+  // Two workers, four cores: each may compute all the time.
+  for (int i = 0; i < 500; ++i) {
+    PassMs(Op::kForward, 0, 10);
+    ASSERT_THAT(status_, IsOk());
+  }
+}
+
+TEST_F(EmulationTest, MoreThanHalfOfTheCores_IsRefusedWithWhatWouldDo) {
+  int passes = 0;
+  while (status_.ok() && passes < 1000) {
+    PassMs(Op::kForward, 0, 20);
+    ++passes;
+  }
+  EXPECT_EQ(passes, DeviceEmulation::kPassesBetweenChecks);
+  EXPECT_THAT(status_, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                AllOf(HasSubstr("2 workers on 4 cores would need 4 of them"),
+                                      HasSubstr("at least 2 times as long"))));
+}
+
+TEST_F(EmulationTest, SlowWarmUp_IsForgiven) {
+  for (int i = 0; i < DeviceEmulation::kWarmUpPasses; ++i) PassMs(Op::kForward, 0, 1000);
+  for (int i = 0; i < 500; ++i) PassMs(Op::kForward, 0, 1);
+  EXPECT_THAT(status_, IsOk());
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,64 @@
+#include "worker/emulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kCoresShareMax = 0.5;
+
+}  // namespace
+
+DeviceEmulation::DeviceEmulation(Options options, Clock& clock,
+                                 std::function<void(absl::Duration)> sleep)
+    : options_(std::move(options)), clock_(clock), sleep_(std::move(sleep)) {}
+
+absl::Status DeviceEmulation::Await(Op op, StageId stage, int64_t start_ns) {
+  const int64_t arithmetic_ns = clock_.MonotonicNs() - start_ns;
+  const int64_t emulated_ns = DurationNs(op, stage);
+  if (++passes_ > kWarmUpPasses) {
+    arithmetic_ns_ += arithmetic_ns;
+    emulated_ns_ += emulated_ns;
+    if (passes_ % kPassesBetweenChecks == 0) {
+      if (absl::Status status = CheckShare(); !status.ok()) return status;
+    }
+  }
+  if (arithmetic_ns < emulated_ns) sleep_(absl::Nanoseconds(emulated_ns - arithmetic_ns));
+  return absl::OkStatus();
+}
+
+int64_t DeviceEmulation::DurationNs(Op op, StageId stage) const {
+  const StageCosts& costs = options_.stages[stage.value];
+  switch (op) {
+    case Op::kForward:
+      return std::llround(costs.forward_s * 1e9);
+    case Op::kBackwardInput:
+      return std::llround(costs.backward_input_s * 1e9);
+    case Op::kBackwardWeight:
+      return std::llround(costs.backward_weight_s * 1e9);
+    default:
+      return std::llround(costs.step_s * 1e9);
+  }
+}
+
+absl::Status DeviceEmulation::CheckShare() const {
+  const double share_max = kCoresShareMax * options_.cores / options_.workers;
+  const double share =
+      static_cast<double>(arithmetic_ns_) / static_cast<double>(std::max<int64_t>(1, emulated_ns_));
+  if (share <= share_max) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the emulated device's passes take %.3g ms on the mean, of which their arithmetic takes %.3g "
+      "ms on "
+      "this machine; %d workers on %d cores would need %.2g of them, more than half: use times of "
+      "at least "
+      "%.2g times as long, a smaller model, or smaller microbatches",
+      static_cast<double>(emulated_ns_) * 1e-6 / static_cast<double>(passes_ - kWarmUpPasses),
+      static_cast<double>(arithmetic_ns_) * 1e-6 / static_cast<double>(passes_ - kWarmUpPasses),
+      options_.workers, options_.cores, share * options_.workers, share / share_max));
+}
+
+}  // namespace penstock

@@ -1,0 +1,56 @@
+// DeviceEmulation: makes a worker take the time of a device that is not there.
+//
+// A pass does its real arithmetic, so that the weights are right, and then waits until the device it stands for
+// would be done. The waiting costs no core: eight such workers on a small machine show the bubbles, the staleness
+// and the messages of eight devices.
+//
+// This holds only while the real arithmetic hides in the time it is given. Together the workers of a run may
+// need half of the cores for it; more is refused, since their passes would then wait for each other.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/ids.h"
+#include "schedule/action.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+
+class DeviceEmulation {
+ public:
+  // The first passes prepare kernels and memory and are not counted; then every so many are looked at.
+  static constexpr int64_t kWarmUpPasses = 16;
+  static constexpr int64_t kPassesBetweenChecks = 64;
+
+  struct Options {
+    std::vector<StageCosts> stages;  // by stage
+    int workers = 1;                 // of the run, all taken to share this machine
+    int cores = 1;                   // of the machine
+  };
+  DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep);
+
+  // Waits until the pass `op` (F, I, W or STEP) of `stage` is over that began at `start_ns` of the clock, its
+  // arithmetic now done. Waits at most the longest of the stages' times.
+  // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do.
+  absl::Status Await(Op op, StageId stage, int64_t start_ns);
+
+ private:
+  int64_t DurationNs(Op op, StageId stage) const;
+  absl::Status CheckShare() const;
+
+  const Options options_;
+  Clock& clock_;
+  const std::function<void(absl::Duration)> sleep_;
+  int64_t passes_ = 0;
+  int64_t arithmetic_ns_ = 0;  // after the warm-up
+  int64_t emulated_ns_ = 0;
+};
+
+}  // namespace penstock
