@@ -13,7 +13,9 @@
 
 #include "base/random.h"
 #include "schedule/verify.h"
+#include "tests/schedule/mutants.h"
 #include "tests/schedule/schedules.h"
+#include "tests/support/environment.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -293,47 +295,13 @@ std::vector<Schedule> Originals() {
   return originals;
 }
 
-void Mutate(RandomStream& random, Schedule& schedule) {
-  Program& program = schedule.programs[random.Below(schedule.programs.size())];
-  ActionList& list = program.prologue;
-  const size_t i = random.Below(list.size());
-  const size_t j = random.Below(list.size());
-  switch (random.Below(6)) {
-    case 0:
-    case 1:
-      if (i + 1 < list.size()) std::swap(list[i], list[i + 1]);
-      break;
-    case 2:
-      std::swap(list[i], list[j]);
-      break;
-    case 3:
-      if (list.size() > 1) list.erase(list.begin() + static_cast<long>(i));
-      break;
-    case 4: {
-      const Action copy = list[i];
-      list.insert(list.begin() + static_cast<long>(j), copy);
-      break;
-    }
-    case 5: {
-      // Drops a microbatch on every worker; sometimes the range knows.
-      const int64_t dropped = schedule.range.end() - 1;
-      for (Program& each : schedule.programs) {
-        std::erase_if(each.prologue, [&](const Action& action) {
-          return HasMicrobatch(action.op) && action.microbatch == dropped;
-        });
-      }
-      if (random.Below(2) == 0 && schedule.range.count > 1) --schedule.range.count;
-      break;
-    }
-  }
-}
-
+// MUTANTS=100000 for longer.
 TEST(Verify, ThousandsOfMutants_AreJudgedLikeByAnIndependentExecution) {
   const std::vector<Schedule> originals = Originals();
   RandomStream random(17, 0);
   int accepted = 0;
-  constexpr int kMutants = 20'000;
-  for (int round = 0; round < kMutants; ++round) {
+  const int mutants = EnvironmentNumber("MUTANTS", 20'000);
+  for (int round = 0; round < mutants; ++round) {
     Schedule schedule = originals[random.Below(originals.size())];
     for (Program& program : schedule.programs) program = {.prologue = Expand(program)};
     for (uint64_t mutations = random.Below(4); mutations > 0; --mutations) Mutate(random, schedule);
@@ -356,8 +324,8 @@ TEST(Verify, ThousandsOfMutants_AreJudgedLikeByAnIndependentExecution) {
     accepted += report.ok();
   }
   // Neither everything nor nothing: the comparison means something.
-  EXPECT_GT(accepted, kMutants / 5);
-  EXPECT_LT(accepted, 4 * kMutants / 5);
+  EXPECT_GT(accepted, mutants / 5);
+  EXPECT_LT(accepted, 4 * mutants / 5);
 }
 
 }  // namespace

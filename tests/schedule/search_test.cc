@@ -2,14 +2,12 @@
 #include "schedule/search.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "base/random.h"
 #include "schedule/catalog/catalog.h"
@@ -18,6 +16,7 @@
 #include "schedule/search/step_clock.h"
 #include "schedule/verify.h"
 #include "tests/schedule/schedules.h"
+#include "tests/support/environment.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -336,12 +335,6 @@ Figures SearchMany(int sets, Memory memory, double room, int64_t moves) {
     figures.gains.push_back(catalog / found.makespan_s - 1);
   }
   return figures;
-}
-
-int EnvironmentNumber(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  int value = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
 // SEARCH_SETS=200 SEARCH_MOVES=200000 gives the figures of the documentation.
