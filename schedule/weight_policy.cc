@@ -11,6 +11,7 @@ void VersionLedger::Reset(int64_t version) {
       current_readers_ == 0 &&
       std::all_of(kept_.begin(), kept_.end(), [](const Kept& kept) { return kept.readers == 0; }));
   kept_.clear();
+  released_ = 0;
   current_ = first_version_ = version;
   forwards_ = 0;
 }
@@ -52,24 +53,30 @@ bool VersionLedger::MayBeRead(int64_t version) const {
 
 int64_t& VersionLedger::ReadersOf(int64_t version) {
   if (version == current_) return current_readers_;
-  const auto kept = std::find_if(kept_.begin(), kept_.end(),
-                                 [version](const Kept& each) { return each.version == version; });
-  PENSTOCK_CHECK(kept != kept_.end());
+  const auto kept =
+      std::lower_bound(kept_.begin() + static_cast<int64_t>(released_), kept_.end(), version,
+                       [](const Kept& each, int64_t sought) { return each.version < sought; });
+  PENSTOCK_CHECK(kept != kept_.end() && kept->version == version);
   return kept->readers;
 }
 
 void VersionLedger::ReleaseUnread() {
-  kept_.erase(kept_.begin(), std::find_if(kept_.begin(), kept_.end(), [this](const Kept& kept) {
-                return kept.readers > 0 || MayBeRead(kept.version);
-              }));
+  while (released_ < kept_.size() && kept_[released_].readers == 0 &&
+         !MayBeRead(kept_[released_].version)) {
+    ++released_;
+  }
+  if (2 * released_ < kept_.size()) return;
+  // Moves no more entries than were released.
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<int64_t>(released_));
+  released_ = 0;
 }
 
 void VersionLedger::AppendRelativeState(std::vector<int64_t>& state) const {
   state.push_back(current_readers_);
-  state.push_back(static_cast<int64_t>(kept_.size()));
-  for (const Kept& kept : kept_) {
-    state.push_back(current_ - kept.version);
-    state.push_back(kept.readers);
+  state.push_back(live());
+  for (size_t i = released_; i < kept_.size(); ++i) {
+    state.push_back(current_ - kept_[i].version);
+    state.push_back(kept_[i].readers);
   }
   if (policy_.kind == WeightPolicy::Kind::kDelayed) {
     state.push_back(forwards_ % policy_.batch);

@@ -37,8 +37,10 @@ class VersionLedger {
 
   int64_t current() const { return current_; }
   // The oldest version still to be read, or the current one; older ones may be released.
-  int64_t oldest_live() const { return kept_.empty() ? current_ : kept_.front().version; }
-  int64_t live() const { return static_cast<int64_t>(kept_.size()) + 1; }
+  int64_t oldest_live() const {
+    return released_ == kept_.size() ? current_ : kept_[released_].version;
+  }
+  int64_t live() const { return static_cast<int64_t>(kept_.size() - released_) + 1; }
 
   // The version that the next forward reads; beyond the current one if it is not made yet.
   int64_t NextForwardVersion() const;
@@ -70,7 +72,9 @@ class VersionLedger {
   WeightPolicy policy_;
   int64_t current_ = 0;
   int64_t current_readers_ = 0;
-  std::vector<Kept> kept_;  // ascending; short, so that a vector serves as the queue
+  // A queue, ascending: those before `released_` are no more. It allocates only to hold more than ever before.
+  std::vector<Kept> kept_;
+  size_t released_ = 0;
 
   // Of the range.
   int64_t first_version_ = 0;

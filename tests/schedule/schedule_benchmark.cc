@@ -1,5 +1,6 @@
 // Benchmarks: Machine/Apply (one action of the rules, as the executor pays it), Verify/<method> (a
-// range of 10^9 microbatches), Simulate/<method> (time for one action), Digest, RenderSvg.
+// range of 10^9 microbatches), Simulate/<method> (time for one action), SimulateStages (by stages),
+// Digest, RenderSvg.
 #include <benchmark/benchmark.h>
 
 #include "schedule/catalog/catalog.h"
@@ -45,6 +46,23 @@ void SimulateAction(benchmark::State& state, absl::string_view method) {
 }
 BENCHMARK_CAPTURE(SimulateAction, 1f1b, "1f1b");
 BENCHMARK_CAPTURE(SimulateAction, pipedream, "pipedream");
+
+// 8 microbatches a stage: the cost of an action must not grow with the stages.
+void SimulateStages(benchmark::State& state) {
+  const auto stages = static_cast<int32_t>(state.range(0));
+  const ScheduleOptions options{.topology = StraightPipeline(stages),
+                                .microbatches_per_step = 8 * int64_t{stages}};
+  const Schedule schedule =
+      BuildSchedule(**FindMethod("pipedream"), options, {0, options.microbatches_per_step}).value();
+  int64_t actions = 0;
+  for (auto _ : state) {
+    const absl::StatusOr<SimulationResult> result = Simulate(schedule, {});
+    if (!result.ok()) state.SkipWithError(std::string(result.status().message()).c_str());
+    for (const Program& program : schedule.programs) actions += program.size();
+  }
+  state.SetItemsProcessed(actions);
+}
+BENCHMARK(SimulateStages)->RangeMultiplier(4)->Range(4, 1024)->Unit(benchmark::kMillisecond);
 
 void Digest(benchmark::State& state) {
   const Schedule schedule = MakeSchedule("1f1b", {0, 16'000'000});
