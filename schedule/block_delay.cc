@@ -120,9 +120,9 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
   const int32_t depth = schedule.topology.depth();
   const MicrobatchRange counted = SteadyState(schedule.range, depth);
   if (counted.count < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the block delay of ", depth, " stages needs a range of more than ",
-                     4 * depth, " microbatches, got ", schedule.range.count));
+    return absl::InvalidArgumentError(absl::StrCat("the block delay of ", depth,
+                                                   " stages needs a range of more than ", 4 * depth,
+                                                   " microbatches, got ", schedule.range.count));
   }
   constexpr int64_t kSlotNs = 1'000'000'000;
   const auto slot_of = [](const Span& span, const Span* last_weight) {

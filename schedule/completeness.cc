@@ -57,8 +57,8 @@ CompletenessCheck::CompletenessCheck(const Schedule& schedule)
     const auto once_each = [&](Op op) {
       return OnceEach(op, stage, schedule.range, schedule.topology);
     };
-    stages_.push_back({once_each(Op::kForward), once_each(Op::kBackwardInput),
-                       once_each(Op::kBackwardWeight)});
+    stages_.push_back(
+        {once_each(Op::kForward), once_each(Op::kBackwardInput), once_each(Op::kBackwardWeight)});
   }
 }
 

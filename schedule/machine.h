@@ -163,8 +163,8 @@ class Machine {
   struct Group {
     ReduceGroup::Quantity quantity;
     std::vector<int32_t> members;  // indices of local stages
-    int32_t steps_due = 0;         // of gradients: members that are reduced and have not made their STEP
-    bool differ = false;           // of weights: a member made a STEP since they were averaged
+    int32_t steps_due = 0;  // of gradients: members that are reduced and have not made their STEP
+    bool differ = false;    // of weights: a member made a STEP since they were averaged
   };
 
   Rule RuleOf(Op op, StageId stage) const;

@@ -83,9 +83,8 @@ Topology ReplicatedPipelines(int32_t depth, int32_t pipelines) {
   }
   if (pipelines < 2) return topology;
   for (int32_t d = 0; d < depth; ++d) {
-    ReduceGroup& replicas = topology.groups.emplace_back(
-        ReduceGroup{.quantity = ReduceGroup::Quantity::kWeight,
-                    .operation = ReduceGroup::Operation::kMean});
+    ReduceGroup& replicas = topology.groups.emplace_back(ReduceGroup{
+        .quantity = ReduceGroup::Quantity::kWeight, .operation = ReduceGroup::Operation::kMean});
     for (int32_t p = 0; p < pipelines; ++p) replicas.stages.emplace_back(p * depth + d);
   }
   return topology;

@@ -83,8 +83,8 @@ absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
   plan.workers.resize(topology.workers);
   plan.worker = WorkerId(request.worker_index());
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  PENSTOCK_RETURN_IF_ERROR(CheckReplicas(plan, topology));
   if (topology.pipelines > 1) {
-    PENSTOCK_RETURN_IF_ERROR(CheckReplicas(plan, topology));
     PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, topology.depth()));
     topology.groups = TopologyOf(plan.job, topology.depth()).groups;
   }

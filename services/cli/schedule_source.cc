@@ -75,8 +75,9 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
   }
   const bool has_replicas = method.placement == Placement::kReplicas;
   if (source.replicas > 0 && !has_replicas) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--replicas is not for ", method.name, ", which has one copy of the model; local-sgd has it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--replicas is not for ", method.name,
+                     ", which has one copy of the model; local-sgd has it"));
   }
   const std::optional<int32_t> replicas =
       source.replicas > 0 ? std::optional(source.replicas) : std::nullopt;
