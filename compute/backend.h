@@ -97,6 +97,8 @@ class Backend : public Transfers {
   virtual void Fill(float* device, float value, int64_t count) = 0;
   // a[i] = b[i] + a[i] (b first, so that a tied gradient sums the head's use before the embedding's).
   virtual void AddInto(float* a, const float* b, int64_t count) = 0;
+  // a[i] = a[i] * factor.
+  virtual void Scale(float* a, float factor, int64_t count) = 0;
 
   // Waits until all calls so far are done. Errors: the first since the last status, of the device.
   virtual absl::Status Synchronize() = 0;

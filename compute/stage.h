@@ -129,6 +129,11 @@ class Stage {
   absl::Status Step(int64_t version, const StepOptions& options);
   int64_t version() const;  // the current one
 
+  // Replicas of one stage take the mean of their weights and of their optimizers' state, each summed in the
+  // order of `stages`, so that all hold the same bits. Versions keep their numbers.
+  // REQUIRES: the stages have the same layers, options and back-end, and nothing is in flight.
+  static void Average(absl::Span<Stage* const> stages);
+
   // Host copies by layer of the stage, at the current version. A tied head has "wte.weight" too, whether
   // it shares the embedding's array (same stage) or keeps a copy of its own.
   // REQUIRES: nothing is in flight.

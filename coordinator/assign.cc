@@ -82,8 +82,10 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
                             DigestOfRun(job, options, first_step, cuts));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first_layers,
                             PartitionChain(EstimatedCosts(job.chain), stages));
-  for (int32_t s = 0; s < stages; ++s) {
-    const int end = s + 1 < stages ? first_layers[s + 1] : job.chain.size();
+  if (options.topology.pipelines > 1) plan.set_pipelines(options.topology.pipelines);
+  for (int32_t s = 0; s < options.topology.stages(); ++s) {
+    const int32_t depth = options.topology.DepthOf(StageId(s));
+    const int end = depth + 1 < stages ? first_layers[depth + 1] : job.chain.size();
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
     const int32_t index = options.topology.worker(StageId(s)).value;
@@ -91,8 +93,8 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
     stage.set_worker(workers[index].name);
     stage.set_address(workers[index].address);
     stage.set_incarnation(workers[index].incarnation);
-    stage.set_first_layer(first_layers[s]);
-    stage.set_layers(end - first_layers[s]);
+    stage.set_first_layer(first_layers[depth]);
+    stage.set_layers(end - first_layers[depth]);
   }
   return plan;
 }

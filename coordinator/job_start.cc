@@ -64,8 +64,9 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   PENSTOCK_ASSIGN_OR_RETURN(*record_.mutable_plan(),
                             MakePlan(spec(), job_, workers, start_.step, start_.extra_cuts));
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
-  const int32_t stages = record_.plan().stages_size();
-  progress_ = RunProgress(start_.step, stages);
+  const v1::Plan& plan = record_.plan();
+  const int32_t stages = plan.stages_size() / std::max(plan.pipelines(), 1);  // of one pipeline
+  progress_ = RunProgress(start_.step, plan.stages_size());
   record_.mutable_summary()->set_step(start_.step);
 
   v1::JobResult& result = *record_.mutable_result();

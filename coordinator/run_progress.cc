@@ -1,10 +1,29 @@
 #include "coordinator/run_progress.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "checkpoint/weights_digest.h"
 
 namespace penstock {
+
+std::vector<double> BubblesByWorker(
+    const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
+  std::vector<std::string> workers;
+  std::vector<double> bubbles;
+  for (const v1::StageReport& stage : stages) {
+    const auto known = std::find(workers.begin(), workers.end(), stage.worker());
+    const auto index = static_cast<size_t>(known - workers.begin());
+    if (known == workers.end()) {
+      workers.push_back(stage.worker());
+      bubbles.push_back(1.0);
+    }
+    bubbles[index] -= 1.0 - stage.bubble_ratio();
+  }
+  for (double& bubble : bubbles) bubble = std::max(bubble, 0.0);
+  return bubbles;
+}
+
 void RunProgress::Curve::Add(int64_t step, double value) {
   if (++skipped < stride) {
     return;
@@ -84,13 +103,10 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
   result.mutable_validations()->Assign(validations_.points.begin(), validations_.points.end());
 
   result.clear_per_stage();
-  double bubble_sum = 0.0;
-  for (const auto& [stage, report] : stages_) {
-    *result.add_per_stage() = report;
-    bubble_sum += report.bubble_ratio();
-  }
-  if (!stages_.empty()) {
-    result.set_bubble_ratio(bubble_sum / static_cast<double>(stages_.size()));
+  for (const auto& [stage, report] : stages_) *result.add_per_stage() = report;
+  if (const std::vector<double> bubbles = BubblesByWorker(result.per_stage()); !bubbles.empty()) {
+    result.set_bubble_ratio(std::accumulate(bubbles.begin(), bubbles.end(), 0.0) /
+                            static_cast<double>(bubbles.size()));
   }
   if (window_seconds_ > 0.0) {
     result.set_tokens_per_second(static_cast<double>(window_tokens_) / window_seconds_);

@@ -15,6 +15,11 @@
 
 namespace penstock {
 
+// The part of its time in which each worker computes for none of its stages, in the order of their first
+// stages.
+std::vector<double> BubblesByWorker(
+    const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
+
 class RunProgress {
  public:
   // Points of a curve kept; beyond it every second one is dropped, and so on. Two curves of this

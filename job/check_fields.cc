@@ -227,6 +227,13 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
     PENSTOCK_RETURN_IF_ERROR(
         CheckRange("pipeline.stages_per_worker", pipeline.stages_per_worker(), 1, kStagesMax));
   }
+  if (pipeline.has_replicas()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.replicas", pipeline.replicas(), 1, kReplicasMax));
+  }
+  if (pipeline.has_local_steps()) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckRange("pipeline.local_steps", pipeline.local_steps(), 1, kBatchMax));
+  }
   return absl::OkStatus();
 }
 

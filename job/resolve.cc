@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "job/check_fields.h"
+#include "job/limits.h"
 #include "job/suggest.h"
 #include "model/gpt.h"
 #include "schedule/lower.h"
@@ -52,6 +53,12 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
       schedule->completeness != Completeness::kTrain) {
     return InvalidKey("pipeline.schedule_file",
                       "must list a training step with a single version of the weights");
+  }
+  if (schedule->topology.pipelines > 1) {
+    return InvalidKey("pipeline.schedule_file",
+                      absl::StrCat("has ", schedule->topology.pipelines,
+                                   " pipelines, but a listed step is of one copy of the model; "
+                                   "use pipeline.method local-sgd and pipeline.replicas"));
   }
   const absl::StatusOr<Schedule> complete =
       IsComplete(*schedule) ? schedule : CompleteSchedule(*schedule, {});
@@ -139,7 +146,8 @@ absl::Status CheckMethod(const ResolvedJob& job) {
         "cannot be host with pipeline.weights vertical-sync: every microbatch in flight "
         "reads another old version, so that all would be on the device again");
   }
-  if (!job.method->synchronous && job.clip.kind == Clip::Kind::kGlobalNorm) {
+  const bool updates_alone = !job.method->synchronous || job.method->updates_each_microbatch;
+  if (updates_alone && job.clip.kind == Clip::Kind::kGlobalNorm) {
     return InvalidKey(
         "training.clip.global_norm",
         absl::StrCat(job.method->name,
@@ -149,6 +157,57 @@ absl::Status CheckMethod(const ResolvedJob& job) {
   return absl::OkStatus();
 }
 
+// "4 or 8": what divides `number` and is nearest to `divisor`, which does not.
+std::string NearestDivisors(int64_t number, int64_t divisor) {
+  int64_t below = std::min(divisor, number);
+  while (number % below != 0) --below;
+  if (divisor > number) return absl::StrCat(below);
+  int64_t above = divisor;
+  while (number % above != 0) ++above;
+  return absl::StrCat(below, " or ", above);
+}
+
+absl::Status CheckDivides(absl::string_view key, int64_t value, int64_t microbatches) {
+  if (microbatches % value == 0) return absl::OkStatus();
+  return InvalidKey(
+      key, absl::StrCat("is ", value, ", which does not divide training.microbatches (",
+                        microbatches, "); ", NearestDivisors(microbatches, value), " would do"));
+}
+
+// The replicas that the job asks for, directly or by the local steps that a step has room for.
+absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeline,
+                                                  const ResolvedJob& job) {
+  if (!pipeline.has_replicas() && !pipeline.has_local_steps()) return std::nullopt;
+  const absl::string_view key =
+      pipeline.has_replicas() ? "pipeline.replicas" : "pipeline.local_steps";
+  if (job.method->placement != Placement::kReplicas) {
+    return InvalidKey(key, absl::StrCat("is not for ", job.method->name,
+                                        ", which trains one copy of the model; local-sgd has it"));
+  }
+  if (!pipeline.has_replicas()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, pipeline.local_steps(), job.microbatches));
+    const int64_t replicas = job.microbatches / pipeline.local_steps();
+    if (replicas > kReplicasMax) {
+      return InvalidKey(
+          key, absl::StrCat("is ", pipeline.local_steps(), ", which makes ", replicas,
+                            " replicas of ", job.microbatches, " training.microbatches; at most ",
+                            kReplicasMax, " are possible"));
+    }
+    return static_cast<int32_t>(replicas);
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, pipeline.replicas(), job.microbatches));
+  const int64_t local_steps = job.microbatches / pipeline.replicas();
+  if (pipeline.has_local_steps() && pipeline.local_steps() != local_steps) {
+    return InvalidKey("pipeline.local_steps",
+                      absl::StrCat("is ", pipeline.local_steps(), ", which takes ",
+                                   int64_t{pipeline.local_steps()} * pipeline.replicas(),
+                                   " microbatches in a step with ", pipeline.replicas(),
+                                   " replicas, but training.microbatches is ", job.microbatches,
+                                   "; ", local_steps, " would do"));
+  }
+  return pipeline.replicas();
+}
+
 absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
   if (job.listed != nullptr) {
     Topology topology = job.listed->topology;
@@ -156,7 +215,7 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
     return topology;
   }
   return Place(job.method->placement, static_cast<int32_t>(stages),
-               static_cast<int32_t>(job.WorkersOf(stages)));
+               static_cast<int32_t>(job.WorkersOf(stages)), job.replicas);
 }
 
 absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
@@ -208,6 +267,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.threads = training.threads();
   job.validation_batches = spec.validation().batches() * job.microbatches;
   PENSTOCK_RETURN_IF_ERROR(CheckMethod(job));
+  PENSTOCK_ASSIGN_OR_RETURN(job.replicas, ReplicasOf(spec.pipeline(), job));
   PENSTOCK_RETURN_IF_ERROR(
       CheckStages(job, spec.pipeline().has_stages() ? spec.pipeline().stages() : job.StagesOn(1)));
   return job;
@@ -246,7 +306,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   }
   const absl::Status step =
       CheckBuildable(*job.method, options, {.first = 0, .count = job.microbatches});
-  const bool too_long = job.microbatches > ListedMicrobatchesMax(options.topology.stages());
+  const bool too_long = job.microbatches > ListedMicrobatchesMax(options.topology.depth());
   return step.ok()
              ? absl::OkStatus()
              : InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
@@ -257,10 +317,7 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
 }
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
-  const int32_t last = topology.stages() - 1;
-  if (job.chain.tied() && last > 0) {
-    topology.groups.push_back({.stages = {StageId(0), StageId(last)}});
-  }
+  if (job.chain.tied()) TieEnds(topology);
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,
           .weights = job.weights,

@@ -29,6 +29,7 @@ struct ResolvedJob {
   const Method* method = nullptr;
   std::optional<Weights> weights;  // instead of the method's
   int32_t stages_per_worker = 1;
+  std::optional<int32_t> replicas;         // of the model (local-sgd); absent: as many as workers
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
   int64_t steps = 0;
   int64_t batch = 0;         // samples per step
@@ -53,6 +54,16 @@ struct ResolvedJob {
     return listed == nullptr ? workers * stages_per_worker : listed->topology.stages();
   }
 
+  // The pipelines of `stages` stages each that a step's microbatches go through in turn.
+  int32_t PipelinesOf(int64_t stages) const {
+    if (method->placement != Placement::kReplicas) return 1;
+    return replicas.value_or(static_cast<int32_t>(WorkersOf(stages)));
+  }
+  // Of every stage.
+  int64_t UpdatesOfStep(int64_t stages) const {
+    return microbatches / microbatches_of_update() / PipelinesOf(stages);
+  }
+
   int64_t samples_of_update() const { return microbatches_of_update() * microbatch.batch; }
   int64_t microbatches_of_update() const {
     return method->updates_each_microbatch ? 1 : microbatches;
@@ -66,8 +77,8 @@ struct ResolvedJob {
 // Errors: InvalidArgument naming the key ("training.microbatches"), what it is and what is allowed.
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
 
-// The workers of a pipeline of `stages` stages, and who holds which stage.
-// REQUIRES: CheckStages is OK.
+// The workers of a pipeline of `stages` stages, and who holds which stage; with replicas, all their
+// pipelines, and the groups that average. REQUIRES: CheckStages is OK.
 Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 
 // Checks that the job can run as a pipeline of `stages` stages.
@@ -91,7 +102,7 @@ std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts);
 
 // The schedule's options for this job on `topology`. A tied head that lives on another stage than
-// the embedding makes a REDUCE group of the two.
+// the embedding makes a REDUCE group of the two, in every pipeline.
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology);
 
 }  // namespace penstock

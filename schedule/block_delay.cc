@@ -34,34 +34,37 @@ struct Seen {
   int64_t own = 0;       // of them, updates of this stage
 };
 
-// Replays the history. An update that holds several microbatches is one entry with an event for
-// each.
-BlockDelay Replay(std::vector<Event> events, int32_t stages, MicrobatchRange counted) {
+// Replays the histories, one for each pipeline of `depth` stages. An update that holds several microbatches
+// is one entry with an event for each.
+BlockDelay Replay(std::vector<Event> events, int32_t stages, int32_t depth,
+                  MicrobatchRange counted) {
   std::stable_sort(events.begin(), events.end(),
                    [](const Event& a, const Event& b) { return a.Order() < b.Order(); });
-  std::map<int64_t, std::vector<Seen>> by_microbatch;
+  std::map<int64_t, std::vector<Seen>> by_microbatch;  // by stage of its pipeline
   std::vector<int64_t> own(stages);
-  int64_t history = 0;
+  std::vector<int64_t> histories(stages / depth);
   int64_t sum = 0;
   bool stale = false;
   BlockDelay delay;
   for (size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     std::vector<Seen>& seen =
-        by_microbatch.try_emplace(event.microbatch, std::vector<Seen>(stages)).first->second;
+        by_microbatch.try_emplace(event.microbatch, std::vector<Seen>(depth)).first->second;
+    int64_t& history = histories[event.stage / depth];
+    Seen& here = seen[event.stage % depth];
     if (!event.is_update) {
-      seen[event.stage] = {history, own[event.stage]};
+      here = {history, own[event.stage]};
       continue;
     }
     const bool complete =
         std::all_of(seen.begin(), seen.end(), [](const Seen& s) { return s.history >= 0; });
-    stale |= complete && seen[event.stage].own != own[event.stage];
+    stale |= complete && here.own != own[event.stage];
     if (complete && event.microbatch >= counted.first && event.microbatch < counted.end()) {
       for (const Seen& s : seen) {
         delay.max = std::max(delay.max, history - s.history);
         sum += history - s.history;
       }
-      delay.count += stages;
+      delay.count += depth;
     }
     const bool same_update_goes_on =
         i + 1 < events.size() && events[i + 1].Order() == event.Order();
@@ -114,17 +117,18 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
       std::any_of(result.stages.begin(), result.stages.end(),
                   [](const StageCounts& counts) { return counts.staleness.max > 0; });
   if (!stale) return BlockDelay();
-  const MicrobatchRange counted = SteadyState(schedule.range, stages);
+  const int32_t depth = schedule.topology.depth();
+  const MicrobatchRange counted = SteadyState(schedule.range, depth);
   if (counted.count < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the block delay of ", stages, " stages needs a range of more than ",
-                     4 * stages, " microbatches, got ", schedule.range.count));
+    return absl::InvalidArgumentError(absl::StrCat("the block delay of ", depth,
+                                                   " stages needs a range of more than ", 4 * depth,
+                                                   " microbatches, got ", schedule.range.count));
   }
   constexpr int64_t kSlotNs = 1'000'000'000;
   const auto slot_of = [](const Span& span, const Span* last_weight) {
     return (last_weight == nullptr ? span : *last_weight).start_ns / kSlotNs;
   };
-  return Replay(EventsOf(result.timeline, stages, slot_of), stages, counted);
+  return Replay(EventsOf(result.timeline, stages, slot_of), stages, depth, counted);
 }
 
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options) {
@@ -138,7 +142,7 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const Schedul
   return PredictBlockDelay(schedule);
 }
 
-BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages) {
+BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages, int32_t pipelines) {
   int64_t first = std::numeric_limits<int64_t>::max();
   int64_t last = -1;
   for (const Span& span : timeline.spans) {
@@ -150,8 +154,9 @@ BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages) {
   const auto time_of = [](const Span& span, const Span* last_weight) {
     return last_weight == nullptr ? span.start_ns : span.end_ns;
   };
-  return Replay(EventsOf(timeline, stages, time_of), stages,
-                SteadyState({first, last + 1 - first}, stages));
+  const int32_t depth = stages / pipelines;
+  return Replay(EventsOf(timeline, stages, time_of), stages, depth,
+                SteadyState({first, last + 1 - first}, depth));
 }
 
 }  // namespace penstock

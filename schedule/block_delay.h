@@ -11,7 +11,8 @@
 // steady state counts: of N microbatches those from N/2 on, without the last 2S.
 //
 // Where no update is stale (every stage updates from its newest weights), the delay is zero: the block
-// updates of a step are then one update of the model.
+// updates of a step are then one update of the model. Several pipelines are models of their own, so each has
+// a history of its own.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const Schedul
 
 // Of a measured timeline of one training range: forwards count at their start, updates at their
 // end. Microbatches that are not on the timeline with all forwards do not count; the count is 0 where
-// none is left.
-BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages);
+// none is left. `stages`: of all pipelines.
+BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages, int32_t pipelines = 1);
 
 }  // namespace penstock

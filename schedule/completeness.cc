@@ -7,8 +7,18 @@
 
 namespace penstock {
 
-OnceEach::OnceEach(Op op, StageId stage, MicrobatchRange range)
-    : op_(op), stage_(stage), range_(range), next_(range.first) {}
+OnceEach::OnceEach(Op op, StageId stage, MicrobatchRange range, const Topology& topology)
+    : topology_(&topology), op_(op), stage_(stage), range_(range), next_(range.first) {
+  Proceed();
+}
+
+void OnceEach::Proceed() {
+  for (; next_ < range_.end(); ++next_) {
+    if (!topology_->Visits(next_, stage_)) continue;
+    if (beyond_.Find(next_) == nullptr) return;
+    beyond_.Erase(next_);
+  }
+}
 
 absl::Status OnceEach::Mark(int64_t microbatch) {
   if (microbatch < range_.first || microbatch >= range_.end()) {
@@ -19,7 +29,7 @@ absl::Status OnceEach::Mark(int64_t microbatch) {
     return Error(microbatch, "comes twice");
   }
   beyond_.Insert(microbatch);
-  while (beyond_.Find(next_) != nullptr) beyond_.Erase(next_++);
+  Proceed();
   return absl::OkStatus();
 }
 
@@ -44,9 +54,11 @@ CompletenessCheck::CompletenessCheck(const Schedule& schedule)
     : train_(schedule.completeness == Completeness::kTrain) {
   for (int32_t id = 0; id < schedule.topology.stages(); ++id) {
     const StageId stage(id);
-    stages_.push_back({OnceEach(Op::kForward, stage, schedule.range),
-                       OnceEach(Op::kBackwardInput, stage, schedule.range),
-                       OnceEach(Op::kBackwardWeight, stage, schedule.range)});
+    const auto once_each = [&](Op op) {
+      return OnceEach(op, stage, schedule.range, schedule.topology);
+    };
+    stages_.push_back(
+        {once_each(Op::kForward), once_each(Op::kBackwardInput), once_each(Op::kBackwardWeight)});
   }
 }
 

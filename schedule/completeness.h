@@ -15,10 +15,12 @@
 
 namespace penstock {
 
-// One operation of one stage, which must happen exactly once for every microbatch of a range.
+// One operation of one stage, which must happen exactly once for every microbatch of a range that goes
+// through the stage's pipeline.
 class OnceEach {
  public:
-  OnceEach(Op op, StageId stage, MicrobatchRange range);
+  // REQUIRES: `topology` outlives this.
+  OnceEach(Op op, StageId stage, MicrobatchRange range, const Topology& topology);
 
   absl::Status Mark(int64_t microbatch);
   absl::Status CheckComplete() const;
@@ -32,17 +34,22 @@ class OnceEach {
  private:
   struct Nothing {};
 
+  // Goes on to the next microbatch that has not happened and is to happen here.
+  void Proceed();
+
+  const Topology* topology_;
   Op op_;
   StageId stage_;
   MicrobatchRange range_;
-  int64_t next_;                     // all before it have happened
+  int64_t next_;                     // all before it have happened, or happen elsewhere
   MicrobatchTable<Nothing> beyond_;  // the others that have
 };
 
-// Follows a run: every stage has one F of every microbatch and, in a train range, one I and one W,
-// the W in ascending order.
+// Follows a run: every stage has one F of every microbatch of its pipeline and, in a train range, one I
+// and one W, the W in ascending order.
 class CompletenessCheck : public RunObserver {
  public:
+  // REQUIRES: `schedule` outlives this.
   explicit CompletenessCheck(const Schedule& schedule);
 
   absl::Status OnAction(WorkerId worker, const Action& action, const Effect& effect,

@@ -45,7 +45,9 @@ class Lowering {
           }
           break;
         case Op::kStep:
-          if (i == 0 || compute[i - 1].op != Op::kStep) AddCollectives(compute.subspan(i), result);
+          if (i == 0 || !SameUpdate(compute[i - 1], action)) {
+            AddCollectives(compute.subspan(i), result);
+          }
           result.push_back(action);
           break;
         default:
@@ -57,10 +59,10 @@ class Lowering {
 
  private:
   bool RemoteBefore(StageId stage) const {
-    return !topology_.IsFirst(stage) && topology_.worker(StageId(stage.value - 1)) != worker_;
+    return !topology_.IsFirst(stage) && topology_.worker(topology_.Before(stage)) != worker_;
   }
   bool RemoteAfter(StageId stage) const {
-    return !topology_.IsLast(stage) && topology_.worker(StageId(stage.value + 1)) != worker_;
+    return !topology_.IsLast(stage) && topology_.worker(topology_.After(stage)) != worker_;
   }
 
   // Whether compute[i] is an I whose gradient is sent only after the W that follows.
@@ -70,10 +72,17 @@ class Lowering {
            compute[i + 1] == Action{Op::kBackwardWeight, compute[i].index, compute[i].microbatch};
   }
 
+  // Whether both are STEPs of one model.
+  bool SameUpdate(const Action& a, const Action& b) const {
+    return a.op == Op::kStep && b.op == Op::kStep &&
+           topology_.PipelineOf(a.stage()) == topology_.PipelineOf(b.stage());
+  }
+
   // What comes before the STEPs at the front of `rest`.
   void AddCollectives(Actions rest, ActionList& result) const {
-    const auto end = std::find_if(rest.begin(), rest.end(),
-                                  [](const Action& action) { return action.op != Op::kStep; });
+    const auto end = std::find_if(rest.begin(), rest.end(), [&](const Action& action) {
+      return !SameUpdate(rest.front(), action);
+    });
     for (size_t group = 0; group < topology_.groups.size(); ++group) {
       const ReduceGroup& members = topology_.groups[group];
       if (members.quantity != ReduceGroup::Quantity::kGradient) continue;
@@ -94,6 +103,22 @@ class Lowering {
 bool IsCompute(Op op) {
   return op == Op::kForward || op == Op::kBackwardInput || op == Op::kBackwardWeight ||
          op == Op::kStep;
+}
+
+bool ReducesWeights(const Topology& topology, const Action& action) {
+  return action.op == Op::kReduce && action.index >= 0 &&
+         action.index < static_cast<int32_t>(topology.groups.size()) &&
+         topology.groups[action.index].quantity == ReduceGroup::Quantity::kWeight;
+}
+
+// Whether the stage of `action`, or one of its group, is on `worker`.
+bool IsOn(const Topology& topology, const Action& action, WorkerId worker) {
+  if (action.op == Op::kReduce) {
+    const std::vector<WorkerId> members = topology.WorkersOf(action.group());
+    return std::find(members.begin(), members.end(), worker) != members.end();
+  }
+  return action.index >= 0 && action.index < topology.stages() &&
+         topology.worker(action.stage()) == worker;
 }
 
 // The first action that `predicate` holds for, or null.
@@ -136,14 +161,14 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
     Program& program = compute.programs[id];
     const Action* other = FindAction(program, [&](const Action& action) {
       const bool message = IsSend(action.op) || IsReceive(action.op);
-      const bool allowed = IsCompute(action.op) || (lower.has_messages && message);
-      return !allowed || action.index < 0 || action.index >= topology.stages() ||
-             topology.worker(action.stage()) != worker;
+      const bool allowed = IsCompute(action.op) || ReducesWeights(topology, action) ||
+                           (lower.has_messages && message);
+      return !allowed || !IsOn(topology, action, worker);
     });
     if (other != nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("worker ", id, ": ", ToString(*other),
-                       ": expected only F, I, W, STEP and messages of its stages"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", id, ": ", ToString(*other),
+          ": expected only F, I, W, STEP, messages and REDUCE of weights of its stages"));
     }
     const bool steps =
         FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;
@@ -158,7 +183,9 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
 }
 
 bool IsComputeOnly(const Schedule& schedule) {
-  return HasNone(schedule, [](const Action& action) { return !IsCompute(action.op); });
+  return HasNone(schedule, [&](const Action& action) {
+    return !IsCompute(action.op) && !ReducesWeights(schedule.topology, action);
+  });
 }
 
 bool IsComplete(const Schedule& schedule) {

@@ -1,4 +1,5 @@
-// Lowering: from the compute actions of a worker (F, I, W, STEP) to its complete program.
+// Lowering: from the compute actions of a worker (F, I, W, STEP) to its complete program. When replicas
+// average their weights is part of the method, so a REDUCE of weights stays where the list has it.
 //
 // Who writes a schedule only says in which order things are computed. Messages, reductions and
 // norms follow from the topology by fixed rules:
@@ -8,10 +9,9 @@
 //   * a whole backward is I W SEND_B, in this order, so that the previous stage waits for all of
 //   it;
 //     where W does not follow I at once (or with send_gradient_early), SEND_B follows I;
-//   * before consecutive STEPs stands one REDUCE of each group with a member among them, in
-//   ascending
-//     order of the groups (two workers that met in different orders would wait for each other for
-//     ever), and then a NORM if the gradient norm is global;
+//   * before consecutive STEPs (of one pipeline) stands one REDUCE of each group of gradients with a member among them,
+//     in ascending order of the groups (two workers that met in different orders would wait for each
+//     other for ever), and then a NORM if the gradient norm is global;
 //   * neighbours on the same worker exchange no messages;
 //   * FLUSH is the last action of the epilogue.
 //
@@ -39,12 +39,13 @@ struct LowerOptions {
   bool has_messages = false;
 };
 
-// REQUIRES: `compute` holds only F, I, W and STEP of stages of `worker`, and messages if it has them.
+// REQUIRES: `compute` holds only F, I, W, STEP and REDUCE of weights of stages of `worker`, and messages if
+// it has them.
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);
 
-// A whole schedule from lists as people and other tools write them: compute actions alone, or with all
-// messages (those of PyTorch's pipelining). A worker whose list has no STEP gets one for each of its
+// A whole schedule from lists as people and other tools write them: compute actions (and REDUCE of weights)
+// alone, or with all messages (those of PyTorch's pipelining). A worker whose list has no STEP gets one for each of its
 // stages at the end (in a train range). Errors: InvalidArgument if the topology is not valid or a
 // worker has other actions than these of its own stages.
 absl::StatusOr<Schedule> CompleteSchedule(Schedule schedule, const LowerOptions& options);

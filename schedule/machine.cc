@@ -90,8 +90,8 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
   const bool train = completeness_ == Completeness::kTrain;
   const bool first = topology_->IsFirst(stage);
   const bool last = topology_->IsLast(stage);
-  const int32_t previous = first ? -1 : IndexOf(StageId(stage.value - 1));
-  const int32_t next = last ? -1 : IndexOf(StageId(stage.value + 1));
+  const int32_t previous = IndexOf(topology_->Before(stage));
+  const int32_t next = IndexOf(topology_->After(stage));
   const auto refuse_message = [](bool is_end, int32_t local_neighbour) -> absl::string_view {
     if (is_end) return "there is no stage on that side";
     if (local_neighbour >= 0) return "the neighbour is on the same worker, there is no message";
@@ -166,6 +166,12 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   const int32_t index = IndexOf(action.stage());
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   if (action.microbatch < 0) return Refuse(action, "the microbatch is negative");
+  if (!topology_->Visits(action.microbatch, action.stage())) {
+    return Refuse(
+        action, absl::StrCat("the microbatch goes through pipeline ",
+                             topology_->PipelineOf(action.microbatch),
+                             ", the stage is of pipeline ", topology_->PipelineOf(action.stage())));
+  }
   Stage& stage = stages_[index];
   const Rule& rule = stage.rules[static_cast<int>(action.op)];
   if (!rule.refusal.empty()) return Refuse(action, rule.refusal);
@@ -206,11 +212,12 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   return effect;
 }
 
-absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t microbatch) {
+absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t microbatch) const {
   const Gradient& gradient = stage.gradient;
   if (gradient.reductions > 0) return "the gradient is already reduced, a STEP must come first";
   if (gradient.normed) return "the gradient is already normed, a STEP must come first";
-  if (gradient.microbatches.count > 0 && gradient.microbatches.end() != microbatch) {
+  const int64_t next = gradient.microbatches.end() - 1 + topology_->pipelines;
+  if (gradient.count > 0 && microbatch != next) {
     return "gradients must be accumulated in the order of the microbatches";
   }
   return "";
@@ -240,10 +247,11 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       --counts.activations_live;
       counts.versions_live = versions.live();
       Gradient& gradient = stage.gradient;
-      if (gradient.microbatches.count++ == 0) {
+      if (gradient.count++ == 0) {
         gradient.microbatches.first = microbatch;
         gradient.forward_version_min = flight.forward_version;
       }
+      gradient.microbatches.count = microbatch + 1 - gradient.microbatches.first;
       gradient.forward_version_min = std::min(gradient.forward_version_min, flight.forward_version);
       gradient.forward_version_sum += flight.forward_version;
       gradient.drift_max = std::max(gradient.drift_max, flight.drift);
@@ -262,7 +270,7 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   Stage& stage = stages_[index];
   const Gradient gradient = stage.gradient;
-  if (gradient.microbatches.count == 0) return Refuse(action, "no accumulated gradient");
+  if (gradient.count == 0) return Refuse(action, "no accumulated gradient");
   if (gradient.reductions < stage.gradient_groups) {
     return Refuse(action, "the gradient is not reduced over its groups");
   }
@@ -271,9 +279,10 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
     const bool member =
         std::find(group.members.begin(), group.members.end(), index) != group.members.end();
     if (member && group.steps_due > 0) --group.steps_due;
+    if (member && group.quantity == ReduceGroup::Quantity::kWeight) group.differ = true;
   }
   const int64_t replaced = stage.versions.current();
-  const int64_t count = gradient.microbatches.count;
+  const int64_t count = gradient.count;
   Count(count, replaced - gradient.forward_version_min,
         replaced * count - gradient.forward_version_sum, stage.counts.staleness);
   Count(count, gradient.drift_max, gradient.drift_sum, stage.counts.version_drift);
@@ -296,29 +305,40 @@ absl::Status Machine::Reduce(const Action& action) {
     return Refuse(action, "no stage of that group is on this worker");
   }
   Group& group = groups_[id];
-  const bool of_weights = group.quantity == ReduceGroup::Quantity::kWeight;
+  if (group.quantity == ReduceGroup::Quantity::kWeight) return ReduceWeights(action, group);
   for (const int32_t member : group.members) {
-    const int64_t accumulated = stages_[member].gradient.microbatches.count;
-    if (of_weights && accumulated > 0) {
-      return Refuse(action, absl::StrCat("stage ", stages_[member].id.value,
-                                         " has accumulated gradients without a STEP"));
-    }
-    if (!of_weights && (accumulated == 0 || group.steps_due > 0)) {
+    const int64_t accumulated = stages_[member].gradient.count;
+    if (accumulated == 0 || group.steps_due > 0) {
       return Refuse(action, absl::StrCat("stage ", stages_[member].id.value,
                                          accumulated == 0 ? " has accumulated no gradient"
                                                           : " is already reduced"));
     }
   }
-  if (of_weights) return absl::OkStatus();
   for (const int32_t member : group.members) ++stages_[member].gradient.reductions;
   group.steps_due = static_cast<int32_t>(group.members.size());
+  return absl::OkStatus();
+}
+
+absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
+  for (const int32_t member : group.members) {
+    const Stage& stage = stages_[member];
+    if (stage.gradient.count > 0) {
+      return Refuse(action, absl::StrCat("stage ", stage.id.value,
+                                         " has accumulated gradients without a STEP"));
+    }
+    if (stage.counts.activations_live > 0) {
+      return Refuse(action,
+                    absl::StrCat("stage ", stage.id.value, " has microbatches between F and W"));
+    }
+  }
+  group.differ = false;
   return absl::OkStatus();
 }
 
 absl::Status Machine::Norm(const Action& action) {
   for (const Stage& stage : stages_) {
     const Gradient& gradient = stage.gradient;
-    if (gradient.microbatches.count == 0) {
+    if (gradient.count == 0) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value, " has accumulated no gradient"));
     }
     if (gradient.normed || gradient.reductions < stage.gradient_groups) {
@@ -348,8 +368,13 @@ std::string Machine::Remainder() const {
       return absl::StrCat("stage ", stage.id.value, " still holds the ", NameOf(holds),
                           " of microbatch ", oldest);
     }
-    if (stage.gradient.microbatches.count > 0) {
+    if (stage.gradient.count > 0) {
       return absl::StrCat("stage ", stage.id.value, " has accumulated gradients without a STEP");
+    }
+  }
+  for (size_t id = 0; id < groups_.size(); ++id) {
+    if (groups_[id].differ) {
+      return absl::StrCat("the weights of group ", id, " are not averaged since the last STEP");
     }
   }
   return "";
@@ -381,7 +406,7 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     }
     stage.versions.AppendRelativeState(state);
     const Gradient& gradient = stage.gradient;
-    const int64_t count = gradient.microbatches.count;
+    const int64_t count = gradient.count;
     state.push_back(count);
     if (count == 0) continue;
     state.insert(state.end(),
@@ -389,7 +414,10 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
                   version * count - gradient.forward_version_sum, gradient.drift_max,
                   gradient.drift_sum, gradient.reductions, gradient.normed});
   }
-  for (const Group& group : groups_) state.push_back(group.steps_due);
+  for (const Group& group : groups_) {
+    state.push_back(group.steps_due);
+    state.push_back(group.differ);
+  }
 }
 
 }  // namespace penstock

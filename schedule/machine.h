@@ -14,14 +14,18 @@
 //   W s m       weight_stash(s,m); m follows the    it          accumulated(s) + 1
 //               last W of s since its step
 //   REDUCE g    every local member accumulated      -           reduced(g)
+//   (weights)   no local member accumulated or      -           averaged(g)
+//               has microbatches between F and W
 //   NORM        every local stage accumulated,      -           normed
 //               and its groups reduced
 //   STEP s      accumulated(s) > 0, groups reduced  accumulated version(s) + 1
 //   FLUSH       nothing of all this is left         -           a consistent cut
 //
 // Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
-// normed takes no further W before its STEP. REDUCE of weights instead of gradients comes when the
-// local members have accumulated nothing.
+// normed takes no further W before its STEP. Replicas whose weights a group averages leave FLUSH equal:
+// after the last STEP of each comes a REDUCE. Averaging changes weights, but not their version.
+//
+// Where a topology has several pipelines, a microbatch is refused outside of its own.
 //
 // Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
@@ -81,7 +85,8 @@ struct Effect {
   int64_t version = 0;
   // STEP: whether the replaced version is still to be read, so that it must be kept.
   bool keeps_replaced = false;
-  // STEP: the microbatches whose gradients the update holds (they are consecutive).
+  // STEP: from the first to the last microbatch whose gradients the update holds; where there are several
+  // pipelines, those between them that go through the stage's own.
   MicrobatchRange microbatches;
   // I, W and STEP: the oldest version still to be read once this action is done; older ones may
   // then be released.
@@ -135,7 +140,8 @@ class Machine {
 
   // The accumulated gradient of a stage since its last STEP.
   struct Gradient {
-    MicrobatchRange microbatches;
+    int64_t count = 0;             // microbatches
+    MicrobatchRange microbatches;  // from the first to the last
     int64_t forward_version_min = 0;
     int64_t forward_version_sum = 0;
     int64_t drift_max = 0;
@@ -157,7 +163,8 @@ class Machine {
   struct Group {
     ReduceGroup::Quantity quantity;
     std::vector<int32_t> members;  // indices of local stages
-    int32_t steps_due = 0;         // members that are reduced and have not made their STEP
+    int32_t steps_due = 0;  // of gradients: members that are reduced and have not made their STEP
+    bool differ = false;    // of weights: a member made a STEP since they were averaged
   };
 
   Rule RuleOf(Op op, StageId stage) const;
@@ -168,11 +175,12 @@ class Machine {
   absl::StatusOr<Effect> Advance(const Action& action);
   absl::StatusOr<Effect> Step(const Action& action);
   absl::Status Reduce(const Action& action);
+  absl::Status ReduceWeights(const Action& action, Group& group);
   absl::Status Norm(const Action& action);
   absl::Status Flush(const Action& action) const;
 
   // Why `stage` cannot take W of `microbatch`, or empty.
-  static absl::string_view ObstacleToAccumulate(const Stage& stage, int64_t microbatch);
+  absl::string_view ObstacleToAccumulate(const Stage& stage, int64_t microbatch) const;
   // The first thing that is left of a microbatch, or empty.
   std::string Remainder() const;
   Effect Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const;

@@ -125,7 +125,7 @@ std::vector<int64_t> StepEnds(const Timeline& timeline, const ScheduleOptions& o
     step.end_ns = std::max(step.end_ns, span.end_ns);
     ++step.backwards;
   }
-  const int64_t whole = options.microbatches_per_step * options.topology.stages();
+  const int64_t whole = options.microbatches_per_step * options.topology.depth();
   std::vector<int64_t> longest, row;
   int64_t expected = 0;
   for (const auto& [number, step] : steps) {

@@ -155,12 +155,14 @@ absl::StatusOr<bool> Interpreter::TryCollective(const Action& action) {
 }
 
 int32_t Interpreter::ChannelOf(const Action& action) const {
-  int32_t stage = action.index;  // where the message goes
-  if (action.op == Op::kSendActivation) ++stage;
-  if (action.op == Op::kSendGradient) --stage;
-  if (stage < 0 || stage >= schedule_.topology.stages()) return -1;
+  const Topology& topology = schedule_.topology;
+  if (action.index < 0 || action.index >= topology.stages()) return -1;
+  StageId stage = action.stage();  // where the message goes
+  if (action.op == Op::kSendActivation) stage = topology.After(stage);
+  if (action.op == Op::kSendGradient) stage = topology.Before(stage);
+  if (stage.value < 0) return -1;
   const bool gradient = action.op == Op::kSendGradient || action.op == Op::kRecvGradient;
-  return 2 * stage + (gradient ? 1 : 0);
+  return 2 * stage.value + (gradient ? 1 : 0);
 }
 
 absl::Span<const WorkerId> Interpreter::MembersOf(const Action& action) const {

@@ -76,9 +76,36 @@ Topology VPipeline(int32_t workers) {
   return topology;
 }
 
+Topology ReplicatedPipelines(int32_t depth, int32_t pipelines) {
+  Topology topology{.workers = depth, .pipelines = pipelines};
+  for (int32_t stage = 0; stage < depth * pipelines; ++stage) {
+    topology.worker_of.emplace_back(stage % depth);
+  }
+  if (pipelines < 2) return topology;
+  for (int32_t d = 0; d < depth; ++d) {
+    ReduceGroup& replicas = topology.groups.emplace_back(ReduceGroup{
+        .quantity = ReduceGroup::Quantity::kWeight, .operation = ReduceGroup::Operation::kMean});
+    for (int32_t p = 0; p < pipelines; ++p) replicas.stages.emplace_back(p * depth + d);
+  }
+  return topology;
+}
+
+void TieEnds(Topology& topology) {
+  const int32_t depth = topology.depth();
+  if (depth < 2) return;
+  for (int32_t first = 0; first < topology.stages(); first += depth) {
+    topology.groups.push_back({.stages = {StageId(first), StageId(first + depth - 1)}});
+  }
+}
+
 absl::Status CheckTopology(const Topology& topology) {
   if (topology.worker_of.empty()) {
     return absl::InvalidArgumentError("a pipeline needs at least one stage, but has none");
+  }
+  if (topology.pipelines < 1 || topology.stages() % topology.pipelines != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(topology.stages(), " stages cannot make ",
+                                                   topology.pipelines,
+                                                   " pipelines of equal depth"));
   }
   std::vector<bool> used(std::max(topology.workers, 0));
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {

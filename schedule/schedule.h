@@ -30,17 +30,41 @@ struct ReduceGroup {
   friend bool operator==(const ReduceGroup&, const ReduceGroup&) = default;
 };
 
-// Who holds which stage. Stage s feeds stage s + 1; the first stage reads data, the last has the
-// loss.
+// Who holds which stage. Within a pipeline stage s feeds stage s + 1; the first stage reads data, the
+// last has the loss.
+//
+// There may be several pipelines, replicas of one model of equal depth, through the same workers: stage d
+// of pipeline p is number p * depth + d. A microbatch goes through one of them alone; they take turns.
 struct Topology {
   std::vector<WorkerId> worker_of;  // by stage
   int32_t workers = 0;
   std::vector<ReduceGroup> groups;  // by GroupId
+  int32_t pipelines = 1;            // divides the stages
 
   int32_t stages() const { return static_cast<int32_t>(worker_of.size()); }
+  // Stages of one pipeline.
+  int32_t depth() const { return stages() / pipelines; }
   WorkerId worker(StageId stage) const { return worker_of[stage.value]; }
-  bool IsFirst(StageId stage) const { return stage.value == 0; }
-  bool IsLast(StageId stage) const { return stage.value + 1 == stages(); }
+  // The place of a stage in its pipeline.
+  int32_t DepthOf(StageId stage) const { return stage.value % depth(); }
+  bool IsFirst(StageId stage) const { return DepthOf(stage) == 0; }
+  bool IsLast(StageId stage) const { return DepthOf(stage) + 1 == depth(); }
+  // The neighbours in the pipeline; -1 beyond its ends.
+  StageId Before(StageId stage) const { return StageId(IsFirst(stage) ? -1 : stage.value - 1); }
+  StageId After(StageId stage) const { return StageId(IsLast(stage) ? -1 : stage.value + 1); }
+
+  int32_t PipelineOf(StageId stage) const { return stage.value / depth(); }
+  int32_t PipelineOf(int64_t microbatch) const {
+    return static_cast<int32_t>(microbatch % pipelines);
+  }
+  // The stage that does the work of `microbatch` at a place in its pipeline.
+  StageId StageAt(int32_t depth_of_stage, int64_t microbatch) const {
+    return StageId(PipelineOf(microbatch) * depth() + depth_of_stage);
+  }
+  // Whether `microbatch` goes through the pipeline of `stage`.
+  bool Visits(int64_t microbatch, StageId stage) const {
+    return pipelines == 1 || PipelineOf(microbatch) == PipelineOf(stage);
+  }
   // Stages of `worker`, ascending.
   std::vector<StageId> StagesOf(WorkerId worker) const;
   // Workers that hold a stage of `group`, ascending: the members of its REDUCE.
@@ -55,9 +79,16 @@ Topology StraightPipeline(int32_t stages);
 Topology LoopedPipeline(int32_t stages, int32_t workers);
 // Two stages on each worker, down the workers and back up: the first and the last stage share one.
 Topology VPipeline(int32_t workers);
+// `pipelines` plain pipelines through the same `depth` workers. Where there are two or more, the replicas of
+// each stage are a group whose weights are averaged, the groups in the order of the stages.
+Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 
-// Errors: InvalidArgument if a stage has no worker, a worker no stage, or a group is not a set of
-// at least two stages.
+// Adds, for every pipeline, the group of its first and last stage, which share the tied embedding's
+// gradient; nothing where they are one stage.
+void TieEnds(Topology& topology);
+
+// Errors: InvalidArgument if a stage has no worker, a worker no stage, the pipelines are not equally deep,
+// or a group is not a set of at least two stages.
 absl::Status CheckTopology(const Topology& topology);
 
 // Which version of a stage's weights forward and backward read, and which are kept

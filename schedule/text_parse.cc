@@ -129,8 +129,14 @@ class Parser {
                  ? ""
                  : "the worker of each stage, for example stages=0,1,2";
     }
+    if (key == "pipelines") {
+      int32_t& pipelines = schedule_.topology.pipelines;
+      return absl::SimpleAtoi(value, &pipelines) && pipelines >= 1 && pipelines <= kStagesMax
+                 ? ""
+                 : "how many pipelines the stages make, for example pipelines=2";
+    }
     if (key == "group") return ParseGroup(value);
-    return "one of name=, weights=, complete=, range=, stages=, group=";
+    return "one of name=, weights=, complete=, range=, stages=, pipelines=, group=";
   }
 
   absl::string_view ParseGroup(absl::string_view value) {

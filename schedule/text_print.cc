@@ -23,6 +23,9 @@ std::string PrintHeader(const Schedule& schedule) {
       kScheduleTextHeader, " name=", name, " weights=", ToString(schedule.weight_policy),
       " complete=", CompletenessName(schedule.completeness), " range=", schedule.range.first, "+",
       schedule.range.count, " stages=", JoinIds(schedule.topology.worker_of));
+  if (schedule.topology.pipelines > 1) {
+    absl::StrAppend(&header, " pipelines=", schedule.topology.pipelines);
+  }
   for (const ReduceGroup& group : schedule.topology.groups) {
     absl::StrAppend(&header, " group=", QuantityName(group.quantity), ":",
                     OperationName(group.operation), ":", JoinIds(group.stages));

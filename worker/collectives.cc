@@ -17,16 +17,30 @@ namespace {
 constexpr int64_t kDoubleBytes = sizeof(double);
 constexpr int64_t kWordsPerDouble = 2;
 
-// The only group there is: the embedding's stage and the head's.
+// The embedding's stage and the head's.
+bool IsTied(const ReduceGroup& group, const Topology& topology) {
+  const StageId first = group.stages.front();
+  return group.quantity == ReduceGroup::Quantity::kGradient &&
+         group.operation == ReduceGroup::Operation::kSum && group.stages.size() == 2 &&
+         topology.IsFirst(first) && group.stages.back().value == first.value + topology.depth() - 1;
+}
+
+// The replicas of one stage, on one worker.
+bool IsLocalMean(const ReduceGroup& group, const Topology& topology) {
+  const StageId first = group.stages.front();
+  return group.quantity == ReduceGroup::Quantity::kWeight &&
+         group.operation == ReduceGroup::Operation::kMean &&
+         std::all_of(group.stages.begin(), group.stages.end(), [&](StageId stage) {
+           return topology.DepthOf(stage) == topology.DepthOf(first) &&
+                  topology.worker(stage) == topology.worker(first);
+         });
+}
+
 absl::Status CheckGroup(const ReduceGroup& group, const Topology& topology) {
-  const std::vector<StageId> tied = {StageId(0), StageId(topology.stages() - 1)};
-  if (group.stages == tied && group.quantity == ReduceGroup::Quantity::kGradient &&
-      group.operation == ReduceGroup::Operation::kSum) {
-    return absl::OkStatus();
-  }
+  if (IsTied(group, topology) || IsLocalMean(group, topology)) return absl::OkStatus();
   return absl::UnimplementedError(
-      absl::StrCat("this worker reduces the gradient of a tied weight only, between the first and "
-                   "the last stage; got a group of ",
+      absl::StrCat("this worker reduces the gradient of a tied weight, between the first and the "
+                   "last stage, and averages replicas that are on it; got a group of ",
                    group.stages.size(), " stages"));
 }
 
@@ -84,8 +98,8 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   return absl::OkStatus();
 }
 
-absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, Courier& courier,
-                                     ActionTimer& timer) {
+absl::Status Collectives::ReduceTied(const ReduceGroup& group, Stage* embedding, Stage* head,
+                                     Courier& courier, ActionTimer& timer) {
   PENSTOCK_CHECK(embedding != nullptr || head != nullptr);
   if (embedding != nullptr && head != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(ReduceLocally(*embedding, *head));
@@ -93,7 +107,7 @@ absl::Status Collectives::ReduceTied(Stage* embedding, Stage* head, Courier& cou
     return absl::OkStatus();
   }
   Stage& own = embedding != nullptr ? *embedding : *head;
-  const StageId other(embedding != nullptr ? options_.topology.stages() - 1 : 0);
+  const StageId other = embedding != nullptr ? group.stages.back() : group.stages.front();
   Link& link = LinkTo(options_.topology.worker(other));
   PENSTOCK_RETURN_IF_ERROR(ReduceWithPeer(own, link, courier, timer));
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {

@@ -1,7 +1,8 @@
 // Collectives: what the workers of a pipeline compute together before an update.
 //
 //   REDUCE  the gradient of a tied weight: each of the two stages that use it sends its part, and both
-//           compute head + embedding, in this order, and then step their own copies identically;
+//           compute head + embedding, in this order, and then step their own copies identically (replicas
+//           on one worker average their weights without messages, Stage::Average);
 //   NORM    the squared gradient norms of all layers, all to all, so that every worker combines the same
 //           numbers in the same order (double, by layer), whatever the partition.
 //
@@ -43,16 +44,19 @@ class Collectives {
  public:
   // Opens the edges to the workers that this one reduces or combines norms with.
   // REQUIRES: what the options and arguments refer to outlives the collectives.
-  // Errors: Unimplemented (a group that is not the two uses of a tied weight); those of Transport.
+  // Errors: Unimplemented (a group that is neither the two uses of a tied weight nor replicas on one
+  // worker); those of Transport.
   static absl::StatusOr<std::unique_ptr<Collectives>> Open(const CollectiveOptions& options,
                                                            Transport& transport, Backend& backend,
                                                            Clock& clock);
 
-  // REDUCE of the tied weight. `embedding`, `head`: the stages that are on this worker, at least one.
+  // REDUCE of the tied weight. `embedding`, `head`: the stages of `group` that are on this worker, at least
+  // one.
   // With per-layer clipping the head's worker also learns the embedding layer's squared norm.
   // Errors: those of Courier.
-  absl::Status ReduceTied(Stage* embedding, Stage* head, Courier& courier, ActionTimer& timer);
-  // REQUIRES: per-layer clipping, and ReduceTied was called for this update.
+  absl::Status ReduceTied(const ReduceGroup& group, Stage* embedding, Stage* head, Courier& courier,
+                          ActionTimer& timer);
+  // Of the last ReduceTied. REQUIRES: per-layer clipping, and that was for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
 
   // NORM. `norms`: by layer of the chain; those of this worker's stages are filled in, the others are

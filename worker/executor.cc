@@ -114,24 +114,26 @@ absl::Status Executor::Perform(const Action& action) {
 
 absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
   const StageId stage = action.stage();
-  const StageId previous(stage.value - 1);
-  const StageId next(stage.value + 1);
   const int64_t microbatch = action.microbatch;
   switch (action.op) {
     case Op::kRecvActivation:
-      return Receive(action, *Local(stage).activations_in, Local(stage).inputs, previous);
+      return Receive(action, *Local(stage).activations_in, Local(stage).inputs,
+                     parts_.topology.Before(stage));
     case Op::kForward:
       return Forward(Local(stage), microbatch, effect);
     case Op::kSendActivation:
-      return Send(action, *Local(stage).activations_out, Local(stage).outputs, next);
+      return Send(action, *Local(stage).activations_out, Local(stage).outputs,
+                  parts_.topology.After(stage));
     case Op::kRecvGradient:
-      return Receive(action, *Local(stage).gradients_in, Local(stage).output_gradients, next);
+      return Receive(action, *Local(stage).gradients_in, Local(stage).output_gradients,
+                     parts_.topology.After(stage));
     case Op::kBackwardInput:
       return BackwardInput(Local(stage), microbatch, effect);
     case Op::kBackwardWeight:
       return BackwardWeight(Local(stage), microbatch, effect);
     case Op::kSendGradient:
-      return Send(action, *Local(stage).gradients_out, Local(stage).input_gradients, previous);
+      return Send(action, *Local(stage).gradients_out, Local(stage).input_gradients,
+                  parts_.topology.Before(stage));
     case Op::kReduce:
       return Reduce(parts_.topology.groups[action.index]);
     case Op::kNorm:
@@ -211,7 +213,7 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
 }
 
 absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor output) {
-  if (LocalStage* next = FindLocal(StageId(local.id.value + 1))) {
+  if (LocalStage* next = FindLocal(parts_.topology.After(local.id))) {
     next->inputs.Put(microbatch, std::move(output));
     return absl::OkStatus();
   }
@@ -232,7 +234,7 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   PENSTOCK_ASSIGN_OR_RETURN(Tensor input_gradient,
                             stage.BackwardInput(MicrobatchId(microbatch), effect.version,
                                                 output_gradient, LossScale(parts_.job)));
-  if (LocalStage* previous = FindLocal(StageId(local.id.value - 1))) {
+  if (LocalStage* previous = FindLocal(parts_.topology.Before(local.id))) {
     previous->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.has_embedding()) {
     local.input_gradients.Put(microbatch, std::move(input_gradient));
@@ -257,11 +259,22 @@ absl::Status Executor::EndPass(Op op, const LocalStage& local) {
 }
 
 absl::Status Executor::Reduce(const ReduceGroup& group) {
+  if (group.quantity == ReduceGroup::Quantity::kWeight) {
+    Average(group);
+    return absl::OkStatus();
+  }
   LocalStage* embedding = FindLocal(group.stages.front());
   LocalStage* head = FindLocal(group.stages.back());
-  return parts_.collectives.ReduceTied(embedding == nullptr ? nullptr : embedding->stage.get(),
-                                       head == nullptr ? nullptr : head->stage.get(), courier_,
-                                       timer_);
+  return parts_.collectives.ReduceTied(
+      group, embedding == nullptr ? nullptr : embedding->stage.get(),
+      head == nullptr ? nullptr : head->stage.get(), courier_, timer_);
+}
+
+void Executor::Average(const ReduceGroup& group) {
+  replicas_.clear();
+  for (const StageId stage : group.stages) replicas_.push_back(Local(stage).stage.get());
+  Stage::Average(replicas_);
+  timer_.Lap(Lane::kCollective);
 }
 
 absl::Status Executor::Norm() {
@@ -299,7 +312,7 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
   if (ends_step && local.stage->has_head()) ReportStep(effect, learning_rate);
-  if (ends_step && &local == &parts_.stages.front()) CountStep();
+  if (ends_step && &local == &StepCounter()) CountStep();
   return absl::OkStatus();
 }
 
@@ -370,6 +383,13 @@ absl::Time Executor::Deadline() const {
 
 std::optional<WorkerId> Executor::failed_peer() const {
   return failed_peer_.has_value() ? failed_peer_ : parts_.collectives.failed_peer();
+}
+
+const LocalStage& Executor::StepCounter() const {
+  const Topology& topology = parts_.topology;
+  return *std::find_if(parts_.stages.begin(), parts_.stages.end(), [&](const LocalStage& local) {
+    return topology.Visits(parts_.job.microbatches - 1, local.id);
+  });
 }
 
 void Executor::CountStep() {

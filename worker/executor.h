@@ -101,6 +101,7 @@ class Executor {
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status Reduce(const ReduceGroup& group);
+  void Average(const ReduceGroup& group);
   absl::Status Norm();
   absl::Status Step(LocalStage& local, const Effect& effect);
   // The arithmetic of a pass is done. Errors: those of DeviceEmulation.
@@ -126,6 +127,8 @@ class Executor {
   int64_t StepOf(int64_t microbatch) const { return microbatch / parts_.job.microbatches + 1; }
   absl::Time Deadline() const;
 
+  // The first stage of this worker that a step's last microbatch goes through.
+  const LocalStage& StepCounter() const;
   void CountStep();
   void BeginWindow();
   void EndWindow();
@@ -135,6 +138,7 @@ class Executor {
   ActionTimer timer_;
   Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
+  std::vector<Stage*> replicas_;      // room for those of a group
 
   bool training_ = false;
   int64_t evaluated_step_ = 0;
@@ -150,7 +154,7 @@ class Executor {
   Counter actions_done_;
   Counter window_done_ns_;
   Counter window_start_ns_;  // 0 outside a window
-  int64_t steps_done_ = 0;   // in this run, by this worker's first stage
+  int64_t steps_done_ = 0;   // in this run, by StepCounter()
   int64_t allocations_at_start_ = 0;
   Counter allocations_steady_;
 };

@@ -26,6 +26,9 @@ struct SerialStage {
   int64_t backward_version = 0;
 };
 
+// The stages of one copy of the model.
+using SerialModel = std::vector<SerialStage>;
+
 // Which versions microbatch k of a range reads, both counted from the cut: the closed forms of the
 // continuous methods. A stage updates after every `interval` microbatches.
 class VersionRule {
@@ -78,7 +81,7 @@ class Reference {
 
  private:
   absl::Status OpenData();
-  absl::Status MakeStages(const std::vector<LayerRange>& ranges);
+  absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   VersionRule RuleFor(size_t stages) const {
     return {job_.weights.value_or(job_.method->weights), static_cast<int64_t>(stages),
             job_.microbatches_of_update()};
@@ -86,11 +89,14 @@ class Reference {
 
   // The steps up to the cut, from microbatch `first` on, where every stage has seen `base` updates.
   absl::Status TrainSteps(int64_t first, int64_t end);
+  absl::Status TrainReplicas(int64_t first, int64_t end);
   absl::Status TrainContinuously(int64_t first, int64_t end);
 
-  absl::Status ForwardAndBackward(int64_t microbatch);
-  absl::Status Update(SerialStage& serial, int64_t microbatches_end, int64_t oldest_live_version);
-  absl::StatusOr<std::vector<float>> ClipFactorsOf(SerialStage& serial, int64_t step);
+  absl::Status ForwardAndBackward(SerialModel& model, int64_t microbatch);
+  absl::Status Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
+                      int64_t oldest_live_version);
+  absl::StatusOr<std::vector<float>> ClipFactorsOf(const SerialModel& model, SerialStage& serial,
+                                                   int64_t step);
   absl::StatusOr<double> Validate(int64_t step);
   void FinishStep(int64_t microbatches_end);
   absl::Status Finish();
@@ -102,16 +108,22 @@ class Reference {
   Files& files_;
   Backend& backend_;
   std::unique_ptr<DataSource> data_;
-  std::vector<SerialStage> stages_;
-  double loss_sum_ = 0.0;  // of the step in progress
+  std::vector<SerialModel> models_;  // the replicas; else one
+  double loss_sum_ = 0.0;            // of the step in progress
   double gradient_norm_ = 0.0;
   ReferenceResult result_;
 };
 
 absl::Status Reference::Prepare() {
   PENSTOCK_RETURN_IF_ERROR(OpenData());
-  return MakeStages(job_.method->synchronous ? std::vector<LayerRange>{{0, job_.chain.size()}}
-                                             : options_.stages);
+  const std::vector<LayerRange> whole = {{0, job_.chain.size()}};
+  const int32_t replicas = job_.PipelinesOf(static_cast<int64_t>(options_.stages.size()));
+  for (int32_t replica = 0; replica < replicas; ++replica) {
+    PENSTOCK_ASSIGN_OR_RETURN(SerialModel model,
+                              MakeModel(job_.method->synchronous ? whole : options_.stages));
+    models_.push_back(std::move(model));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Reference::OpenData() {
@@ -122,7 +134,8 @@ absl::Status Reference::OpenData() {
   return absl::OkStatus();
 }
 
-absl::Status Reference::MakeStages(const std::vector<LayerRange>& ranges) {
+absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& ranges) {
+  SerialModel model;
   int next_layer = 0;
   for (size_t s = 0; s < ranges.size(); ++s) {
     if (ranges[s].first != next_layer || ranges[s].count < 1) {
@@ -145,9 +158,9 @@ absl::Status Reference::MakeStages(const std::vector<LayerRange>& ranges) {
                        .versions_max = RuleFor(ranges.size()).VersionsMax(serial.depth),
                        .microbatches_in_flight_max = 1}));
     serial.stage->InitializeWeights();
-    stages_.push_back(std::move(serial));
+    model.push_back(std::move(serial));
   }
-  if (next_layer == job_.chain.size()) return absl::OkStatus();
+  if (next_layer == job_.chain.size()) return model;
   return absl::InvalidArgumentError(
       absl::StrCat("the stages have ", next_layer, " layers, the model ", job_.chain.size()));
 }
@@ -157,8 +170,9 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
   for (const Cut& cut : CutsOf(options_.spec, 0, options_.extra_cuts)) {
     const int64_t first = step * job_.microbatches;
     const int64_t end = cut.step * job_.microbatches;
-    PENSTOCK_RETURN_IF_ERROR(job_.method->synchronous ? TrainSteps(first, end)
-                                                      : TrainContinuously(first, end));
+    PENSTOCK_RETURN_IF_ERROR(!job_.method->synchronous              ? TrainContinuously(first, end)
+                             : job_.method->updates_each_microbatch ? TrainReplicas(first, end)
+                                                                    : TrainSteps(first, end));
     step = cut.step;
     if (!cut.validate) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, Validate(step));
@@ -169,33 +183,53 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
 }
 
 absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
-  SerialStage& whole = stages_.front();
+  SerialModel& model = models_.front();
+  SerialStage& whole = model.front();
   for (int64_t microbatch = first; microbatch < end; ++microbatch) {
     whole.forward_version = whole.backward_version = whole.stage->version();
-    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(microbatch));
+    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
-    PENSTOCK_RETURN_IF_ERROR(Update(whole, done, whole.stage->version() + 1));
+    PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, whole.stage->version() + 1));
+    FinishStep(done);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reference::TrainReplicas(int64_t first, int64_t end) {
+  const auto replicas = static_cast<int64_t>(models_.size());
+  std::vector<Stage*> wholes;
+  for (const SerialModel& model : models_) wholes.push_back(model.front().stage.get());
+  for (int64_t microbatch = first; microbatch < end; ++microbatch) {
+    SerialModel& model = models_[microbatch % replicas];
+    SerialStage& whole = model.front();
+    whole.forward_version = whole.backward_version = whole.stage->version();
+    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
+    const int64_t done = microbatch + 1;
+    PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, whole.stage->version() + 1));
+    if (done % job_.microbatches != 0) continue;
+    if (replicas > 1) Stage::Average(wholes);
     FinishStep(done);
   }
   return absl::OkStatus();
 }
 
 absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
-  const VersionRule rule = RuleFor(stages_.size());
-  const int64_t base = stages_.front().stage->version();
+  SerialModel& model = models_.front();
+  const VersionRule rule = RuleFor(model.size());
+  const int64_t base = model.front().stage->version();
   for (int64_t k = 0; k < end - first; ++k) {
-    for (SerialStage& serial : stages_) {
+    for (SerialStage& serial : model) {
       serial.forward_version = base + rule.Forward(k, serial.depth);
       serial.backward_version = base + rule.Backward(k, serial.depth);
     }
-    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(first + k));
+    PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, first + k));
     const int64_t done = first + k + 1;
     if (done % job_.microbatches_of_update() == 0) {
-      for (SerialStage& serial : stages_) {
+      for (SerialStage& serial : model) {
         const int64_t oldest_live =
             done == end ? serial.stage->version() + 1 : base + rule.Forward(k + 1, serial.depth);
-        PENSTOCK_RETURN_IF_ERROR(Update(serial, done, oldest_live));
+        PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, oldest_live));
       }
     }
     if (done % job_.microbatches == 0) FinishStep(done);
@@ -203,30 +237,30 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
   return absl::OkStatus();
 }
 
-absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
+absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatch) {
   std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
   const int64_t first_sample = FirstSample(job_, microbatch);
   data_->ReadTraining(first_sample, TokenRole::kInput, absl::MakeSpan(tokens));
   PENSTOCK_ASSIGN_OR_RETURN(Tensor activation,
-                            stages_.front().stage->TokensToDevice("token", tokens));
+                            model.front().stage->TokensToDevice("token", tokens));
   data_->ReadTraining(first_sample, TokenRole::kTarget, absl::MakeSpan(tokens));
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
-                            stages_.back().stage->TokensToDevice("target", tokens));
+                            model.back().stage->TokensToDevice("target", tokens));
 
   const MicrobatchId id(microbatch);
-  for (const SerialStage& serial : stages_) {
+  for (const SerialStage& serial : model) {
     Stage& stage = *serial.stage;
     PENSTOCK_ASSIGN_OR_RETURN(activation,
                               stage.Forward(id, first_sample, serial.forward_version, activation,
                                             stage.has_head() ? targets : Tensor()));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const double loss, stages_.back().stage->ReadLoss(activation));
+  PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
-      CheckLoss(loss, StepOf(microbatch), static_cast<int32_t>(stages_.size() - 1)));
+      CheckLoss(loss, StepOf(microbatch), static_cast<int32_t>(model.size() - 1)));
   loss_sum_ += loss;
 
   Tensor gradient;
-  for (auto serial = stages_.rbegin(); serial != stages_.rend(); ++serial) {
+  for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {
     Stage& stage = *serial->stage;
     PENSTOCK_ASSIGN_OR_RETURN(
         gradient, stage.BackwardInput(id, serial->backward_version, gradient, LossScale(job_)));
@@ -235,12 +269,12 @@ absl::Status Reference::ForwardAndBackward(int64_t microbatch) {
   return absl::OkStatus();
 }
 
-absl::Status Reference::Update(SerialStage& serial, int64_t microbatches_end,
+absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
                                int64_t oldest_live_version) {
   Stage& stage = *serial.stage;
   stage.CombineLocalTiedGradients();
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> scales,
-                            ClipFactorsOf(serial, StepOf(microbatches_end - 1)));
+                            ClipFactorsOf(model, serial, StepOf(microbatches_end - 1)));
   const int64_t replaced = stage.version();
   return stage.Step(replaced + 1, {.learning_rate = RateOfUpdate(job_, {0, microbatches_end}),
                                    .gradient_scales = scales,
@@ -248,13 +282,14 @@ absl::Status Reference::Update(SerialStage& serial, int64_t microbatches_end,
                                    .oldest_live_version = oldest_live_version});
 }
 
-absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(SerialStage& serial, int64_t step) {
+absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& model,
+                                                            SerialStage& serial, int64_t step) {
   std::vector<float> factors(serial.layers.count, 1.0f);
   if (job_.clip.kind == Clip::Kind::kNone) return factors;
   std::vector<double> norms(serial.layers.count);
   PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(absl::MakeSpan(norms)));
   PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.chain, serial.layers, norms, step,
-                                      static_cast<int32_t>(&serial - stages_.data())));
+                                      static_cast<int32_t>(&serial - model.data())));
   if (job_.clip.kind == Clip::Kind::kGlobalNorm) gradient_norm_ = CombinedNorm(norms);
   if (job_.clip.kind == Clip::Kind::kLayerNorm && serial.stage->has_embedding()) {
     ShareTiedNorm(job_.chain, serial.layers, norms.front(), absl::MakeSpan(norms));
@@ -274,30 +309,31 @@ void Reference::FinishStep(int64_t microbatches_end) {
 }
 
 absl::StatusOr<double> Reference::Validate(int64_t step) {
+  SerialModel& model = models_.front();
   double sum = 0.0;
   std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
   for (int64_t batch = 0; batch < job_.validation_batches; ++batch) {
     const int64_t first_window = FirstSample(job_, batch);
     data_->ReadValidation(first_window, TokenRole::kInput, absl::MakeSpan(tokens));
     PENSTOCK_ASSIGN_OR_RETURN(Tensor activation,
-                              stages_.front().stage->TokensToDevice("token", tokens));
+                              model.front().stage->TokensToDevice("token", tokens));
     data_->ReadValidation(first_window, TokenRole::kTarget, absl::MakeSpan(tokens));
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
-                              stages_.back().stage->TokensToDevice("target", tokens));
-    for (SerialStage& serial : stages_) {
+                              model.back().stage->TokensToDevice("target", tokens));
+    for (SerialStage& serial : model) {
       Stage& stage = *serial.stage;
       PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Evaluate(stage.version(), activation,
                                                            stage.has_head() ? targets : Tensor()));
     }
-    PENSTOCK_ASSIGN_OR_RETURN(const double loss, stages_.back().stage->ReadLoss(activation));
-    PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(stages_.size() - 1)));
+    PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
+    PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(model.size() - 1)));
     sum += loss;
   }
   return sum / static_cast<double>(job_.validation_batches);
 }
 
 absl::Status Reference::Finish() {
-  for (SerialStage& serial : stages_) {
+  for (SerialStage& serial : models_.front()) {
     for (std::string& sha256 : serial.stage->LayerDigests()) {
       result_.layer_sha256.push_back(std::move(sha256));
     }

@@ -3,6 +3,8 @@
 //
 //   methods that drain    plain minibatch training: for each step forward and backward of its
 //   at every step         microbatches in order, then one update; the whole model is one stage
+//   local-sgd             R whole models; microbatch m trains model m mod R with an update of its own. At the
+//                         end of a step all take the mean
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
 //                         in closed form (VersionRule in reference.cc)
@@ -29,7 +31,7 @@ namespace penstock {
 
 struct ReferenceOptions {
   v1::JobSpec spec;  // complete, defaults filled in
-  // The layers of each stage; only asynchronous methods depend on them.
+  // The layers of each stage (of one pipeline); only asynchronous methods depend on them.
   std::vector<LayerRange> stages;
   std::vector<int64_t> extra_cuts;
   std::string data_root;

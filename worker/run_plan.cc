@@ -16,13 +16,46 @@ absl::Status BadPlan(const std::string& message) {
   return absl::InvalidArgumentError(absl::StrCat("plan: ", message));
 }
 
-// Stages in order, their layers one after the other over the whole chain.
+absl::Status CheckAllLayers(const RunPlan& plan, int layers) {
+  if (layers == plan.job.chain.size()) return absl::OkStatus();
+  return BadPlan(
+      absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.chain.size()));
+}
+
+// Replicas of a stage average their weights, so they must be equal.
+absl::Status CheckReplicas(const RunPlan& plan, const Topology& topology) {
+  const int32_t expected = plan.job.PipelinesOf(topology.depth());
+  if (topology.pipelines != expected) {
+    return BadPlan(absl::StrCat("has ", topology.pipelines, " pipelines of ", topology.depth(),
+                                " stages, the job has ", expected));
+  }
+  for (int32_t s = 0; s < topology.stages(); ++s) {
+    const int32_t first = topology.DepthOf(StageId(s));
+    if (plan.layers[s] == plan.layers[first]) continue;
+    return BadPlan(absl::StrCat("stage ", s, " has ", plan.layers[s].count, " layers from ",
+                                plan.layers[s].first, ", but it is a replica of stage ", first));
+  }
+  return absl::OkStatus();
+}
+
+// Stages in order, in each pipeline their layers one after the other over the whole chain.
 absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
   const auto& stages = request.plan().stages();
+  const int pipelines = std::max(request.plan().pipelines(), 1);
+  if (stages.size() % pipelines != 0) {
+    return BadPlan(absl::StrCat("its ", stages.size(), " stages cannot make ", pipelines,
+                                " pipelines of equal depth"));
+  }
+  const int depth = stages.size() / pipelines;
+  plan.schedule.topology.pipelines = pipelines;
   plan.workers.resize(stages.size());
   int next_layer = 0;
   for (int s = 0; s < stages.size(); ++s) {
     const v1::StageAssignment& stage = stages[s];
+    if (s % depth == 0 && s > 0) {
+      PENSTOCK_RETURN_IF_ERROR(CheckAllLayers(plan, next_layer));
+      next_layer = 0;
+    }
     if (stage.stage() != s) return BadPlan(absl::StrCat("entry ", s, " is stage ", stage.stage()));
     if (stage.worker_index() < 0 || stage.worker_index() >= stages.size()) {
       return BadPlan(absl::StrCat("stage ", s, " is on worker ", stage.worker_index(),
@@ -39,11 +72,7 @@ absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
     plan.workers[stage.worker_index()] = stage.worker();
     next_layer += stage.layers();
   }
-  if (next_layer != plan.job.chain.size()) {
-    return BadPlan(absl::StrCat("its stages have ", next_layer, " layers, the model has ",
-                                plan.job.chain.size()));
-  }
-  return absl::OkStatus();
+  return CheckAllLayers(plan, next_layer);
 }
 
 absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
@@ -54,6 +83,11 @@ absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
   plan.workers.resize(topology.workers);
   plan.worker = WorkerId(request.worker_index());
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  PENSTOCK_RETURN_IF_ERROR(CheckReplicas(plan, topology));
+  if (topology.pipelines > 1) {
+    PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, topology.depth()));
+    topology.groups = TopologyOf(plan.job, topology.depth()).groups;
+  }
   if (topology.StagesOf(plan.worker).empty()) {
     return BadPlan(absl::StrCat("worker ", request.worker_index(), " has no stage"));
   }

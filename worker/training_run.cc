@@ -32,7 +32,7 @@ int64_t ReduceBytes(const RunPlan& plan) {
   const Chain& chain = plan.job.chain;
   if (!chain.tied()) return 0;
   const Topology& topology = plan.topology();
-  const bool local = topology.worker(StageId(0)) == topology.worker(StageId(topology.stages() - 1));
+  const bool local = topology.worker(StageId(0)) == topology.worker(StageId(topology.depth() - 1));
   return (local ? 1 : 2) * chain.vocabulary * chain.width * SizeOf(DType::kF32);
 }
 
@@ -56,8 +56,9 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
 
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
-  const bool reads_tokens =
-      plan_.topology().IsFirst(stages.front()) || plan_.topology().IsLast(stages.back());
+  const bool reads_tokens = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
+    return plan_.topology().IsFirst(stage) || plan_.topology().IsLast(stage);
+  });
   if (!reads_tokens) return absl::OkStatus();
   const std::string path = JoinPath(environment_.data_root, request_.spec().data().text().path());
   PENSTOCK_ASSIGN_OR_RETURN(
@@ -166,25 +167,26 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   BufferPool& pool = environment_.backend.host_pool();
   Transport& transport = environment_.transport;
   const int32_t stage = local.id.value;
+  const int32_t before = topology.Before(local.id).value;
+  const int32_t after = topology.After(local.id).value;
   const auto remote = [&](int32_t other) {
-    return other >= 0 && other < topology.stages() &&
-           topology.worker(StageId(other)) != plan_.worker;
+    return other >= 0 && topology.worker(StageId(other)) != plan_.worker;
   };
-  if (remote(stage - 1)) {
-    PENSTOCK_ASSIGN_OR_RETURN(local.activations_in,
-                              transport.OpenReceiver({EdgeKind::kActivation, stage - 1, stage},
-                                                     capacity, bytes_max, pool));
+  if (remote(before)) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        local.activations_in,
+        transport.OpenReceiver({EdgeKind::kActivation, before, stage}, capacity, bytes_max, pool));
     PENSTOCK_ASSIGN_OR_RETURN(
         local.gradients_out,
-        transport.OpenSender({EdgeKind::kGradient, stage, stage - 1}, capacity, bytes_max));
+        transport.OpenSender({EdgeKind::kGradient, stage, before}, capacity, bytes_max));
   }
-  if (remote(stage + 1)) {
+  if (remote(after)) {
     PENSTOCK_ASSIGN_OR_RETURN(
         local.activations_out,
-        transport.OpenSender({EdgeKind::kActivation, stage, stage + 1}, capacity, bytes_max));
+        transport.OpenSender({EdgeKind::kActivation, stage, after}, capacity, bytes_max));
     PENSTOCK_ASSIGN_OR_RETURN(
         local.gradients_in,
-        transport.OpenReceiver({EdgeKind::kGradient, stage + 1, stage}, capacity, bytes_max, pool));
+        transport.OpenReceiver({EdgeKind::kGradient, after, stage}, capacity, bytes_max, pool));
   }
   return absl::OkStatus();
 }
@@ -293,6 +295,7 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
   std::vector<LayerSnapshot> layers;
   for (LocalStage& local : stages_) {
+    if (!IsOfFirstPipeline(local)) continue;
     std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
     std::move(copies.begin(), copies.end(), std::back_inserter(layers));
   }
@@ -394,6 +397,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
 std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
   std::vector<v1::LayerDigest> digests;
   for (LocalStage& local : stages_) {
+    if (!IsOfFirstPipeline(local)) continue;
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
       digests.push_back(DigestMessage(layer, plan_.job.chain.layers[layer].name, sha256));

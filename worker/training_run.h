@@ -61,6 +61,10 @@ class TrainingRun : public Run {
   absl::Status MakeEmulation();
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
+  // Its weights are the model's: at a cut all pipelines hold the same.
+  bool IsOfFirstPipeline(const LocalStage& local) const {
+    return plan_.topology().PipelineOf(local.id) == 0;
+  }
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
 
   // Hands an event out, unless the last one was.

@@ -94,6 +94,11 @@ class CpuBackend : public Backend {
       cpu_.kernels.add_into(size, b + first, a + first);
     });
   }
+  void Scale(float* a, float factor, int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      for (int64_t i = first; i < first + size; ++i) a[i] *= factor;
+    });
+  }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }  // kernels return when done
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int /*count*/) override { return nullptr; }

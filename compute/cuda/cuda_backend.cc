@@ -101,6 +101,10 @@ class CudaBackend : public Backend {
     cuda::AddInto(context_->stream(), count, b, a);
     NoteLaunch("adding to an array");
   }
+  void Scale(float* a, float factor, int64_t count) override {
+    cuda::Scale(context_->stream(), count, factor, a);
+    NoteLaunch("scaling an array");
+  }
 
   absl::Status Synchronize() override {
     context_->Note(context_->WaitForStream("what was queued"));

@@ -73,6 +73,15 @@ constexpr Method kMethods[] = {
      .program = DualPipeV,
      .placement = Placement::kV,
      .sends_gradient_early = true},
+    {.name = "local-sgd",
+     .summary = "replicas take local steps through the same workers, then average their weights",
+     .paper = "Stich, ICLR 2019, arXiv 1805.09767; Ilin and Richtarik, 2026, arXiv 2606.03498",
+     .weights = Weights::kSingle,
+     .synchronous = true,
+     .program = LocalSgd,
+     .placement = Placement::kReplicas,
+     .updates_each_microbatch = true,
+     .steps_in_rounds = true},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
@@ -105,6 +114,25 @@ constexpr Method kListed = {.name = "schedule-file",
                             .program = ListedStep,
                             .placement = Placement::kListed};
 
+// Whether a range is a number of steps; otherwise any number of microbatches will do.
+bool RunsWholeSteps(const Method& method) {
+  return method.synchronous || !method.updates_each_microbatch;
+}
+
+absl::Status CheckRounds(const Method& method, const ScheduleOptions& options) {
+  if (!method.steps_in_rounds) return absl::OkStatus();
+  const bool replicas = method.placement == Placement::kReplicas;
+  const int32_t round = replicas ? options.topology.pipelines : options.topology.workers;
+  const int64_t got = options.microbatches_per_step;
+  if (got % round == 0) return absl::OkStatus();
+  const int64_t below = got / round * round;
+  return absl::InvalidArgumentError(absl::StrCat(
+      method.name, " needs a multiple of ", round, " microbatches in a step, as many as there are ",
+      replicas ? "replicas" : "workers", "; got ", got,
+      below > 0 ? absl::StrCat("; ", below, " or ", below + round, " would do")
+                : absl::StrCat("; ", round, " would do")));
+}
+
 absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                         MicrobatchRange range) {
   const int64_t per_step = options.microbatches_per_step;
@@ -112,28 +140,20 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
     return absl::InvalidArgumentError(
         absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
   }
-  if (!method.updates_each_microbatch && range.count % per_step != 0) {
+  if (RunsWholeSteps(method) && range.count % per_step != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the range of ", range.count,
                                                    " microbatches is not a whole number of steps "
                                                    "of ",
                                                    per_step));
   }
-  const int32_t workers = options.topology.workers;
-  if (method.steps_in_rounds && per_step % workers != 0) {
-    const int64_t below = per_step / workers * workers;
-    return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " needs a multiple of ", workers,
-                     " microbatches in a step, as many as there are workers; got ", per_step,
-                     below > 0 ? absl::StrCat("; ", below, " or ", below + workers, " would do")
-                               : absl::StrCat("; ", workers, " would do")));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
   if (method.step_fills_pipeline && per_step < options.topology.stages()) {
     return absl::InvalidArgumentError(absl::StrCat(
         method.name, " needs at least as many microbatches in a step as there are stages, ",
         options.topology.stages(), "; got ", per_step));
   }
-  const int64_t most = ListedMicrobatchesMax(options.topology.stages());
-  if (!method.updates_each_microbatch && per_step > most) {
+  const int64_t most = ListedMicrobatchesMax(options.topology.depth());
+  if (RunsWholeSteps(method) && per_step > most) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step of ", per_step, " microbatches on ", options.topology.stages(),
                      " stages is too long to be listed; at most ", most, " are possible"));
@@ -152,7 +172,9 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
         absl::StrCat(method.name, " cannot have the weights \"", Name(weights), "\": ", reason));
   };
   if (method.synchronous && weights != Weights::kSingle) {
-    return refuse("all microbatches of a step read the same version anyway");
+    return refuse(method.placement == Placement::kReplicas
+                      ? "every microbatch reads the newest weights of its replica anyway"
+                      : "all microbatches of a step read the same version anyway");
   }
   if (weights == Weights::kDoubleBuffer && method.updates_each_microbatch) {
     return refuse("double buffers need an update per step, not one per microbatch");
@@ -186,22 +208,30 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, options));
   if (method.placement == Placement::kListed) return CheckListed(options);
   const absl::StatusOr<Topology> placed =
-      Place(method.placement, topology.stages(), topology.workers);
+      Place(method.placement, topology.depth(), topology.workers, topology.pipelines);
   if (!placed.ok()) return Annotate(placed.status(), method.name);
+  if (placed->pipelines != topology.pipelines ||
+      !std::equal(
+          placed->groups.begin(), placed->groups.end(), topology.groups.begin(),
+          topology.groups.begin() + std::min(placed->groups.size(), topology.groups.size()))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " needs ", placed->pipelines, " pipelines whose weights are ",
+                     "averaged by stage; the plan has ", topology.pipelines, " with ",
+                     topology.groups.size(), " groups"));
+  }
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     if (placed->worker_of[stage] == topology.worker_of[stage]) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         method.name, ": stage ", stage, " belongs on worker ", placed->worker_of[stage].value,
         ", but the plan has it on worker ", topology.worker_of[stage].value));
   }
-  if (method.synchronous) return absl::OkStatus();
-  if (options.global_norm) {
+  if (options.global_norm && (!method.synchronous || method.updates_each_microbatch)) {
     return absl::InvalidArgumentError(
         absl::StrCat(method.name,
                      " updates each stage by itself, so there is no moment with a gradient of the "
                      "whole model; clip per layer or not at all"));
   }
-  if (!topology.groups.empty()) {
+  if (!method.synchronous && !topology.groups.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         method.name, " updates each stage by itself, so stages ",
         topology.groups[0].stages.front().value, " and ", topology.groups[0].stages.back().value,
@@ -212,12 +242,17 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers) {
+absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
+                               std::optional<int32_t> replicas) {
   const auto refuse = [&](absl::string_view rule) {
     return absl::InvalidArgumentError(
         absl::StrCat(rule, ", but the plan has ", stages, " stages on ", workers, " workers"));
   };
   if (stages < 1 || workers < 1) return refuse("expected at least one stage and one worker");
+  if (replicas.value_or(1) < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected at least one replica, but the plan has ", *replicas));
+  }
   switch (placement) {
     case Placement::kStraight:
       if (stages != workers) return refuse("expected one stage on each worker");
@@ -232,6 +267,9 @@ absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t work
     case Placement::kV:
       if (stages != 2 * workers) return refuse("expected two stages on each worker");
       return VPipeline(workers);
+    case Placement::kReplicas:
+      if (stages != workers) return refuse("expected one stage of each replica on each worker");
+      return ReplicatedPipelines(stages, replicas.value_or(workers));
   }
   PENSTOCK_CHECK(false);
 }
@@ -251,7 +289,7 @@ absl::string_view Name(Weights weights) {
 }
 
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {
-  const int64_t depth = options.topology.stages() - 1;
+  const int64_t depth = options.topology.depth() - 1;
   switch (WeightsOf(method, options)) {
     case Weights::kSingle:
       return kSingleVersion;
@@ -322,11 +360,19 @@ Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
                     .topology = topology,
                     .completeness = Completeness::kEvaluate,
                     .range = range};
+  const int64_t round =
+      topology.pipelines;  // microbatches until the first pipeline's turn comes again
   for (int32_t worker = 0; worker < topology.workers; ++worker) {
-    Program program{.repeats = range.count, .shift = 1};
-    for (const StageId stage : topology.StagesOf(WorkerId(worker))) {
-      Forward(program.period, stage, range.first);
-    }
+    Program program{.repeats = range.count / round, .shift = round};
+    const std::vector<StageId> stages = topology.StagesOf(WorkerId(worker));
+    const auto forward = [&](ActionList& list, int64_t microbatch) {
+      for (const StageId stage : stages) {
+        if (topology.Visits(microbatch, stage)) Forward(list, stage, microbatch);
+      }
+    };
+    for (int64_t m = 0; m < round; ++m) forward(program.period, range.first + m);
+    const int64_t rest = range.count / round * round;
+    for (int64_t m = rest; m < range.count; ++m) forward(program.epilogue, range.first + m);
     schedule.programs.push_back(Lower(program, topology, WorkerId(worker), LowerOptions()));
   }
   return schedule;

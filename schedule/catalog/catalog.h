@@ -48,12 +48,16 @@ enum class Placement : uint8_t {
   kStraight,  // one stage on each worker
   kLooped,    // the same number, two or more, on each: stage s on worker s mod W
   kV,         // two on each: down the workers and back up
+  kReplicas,  // several pipelines, replicas of the model; stage d of each on worker d
   kListed,    // as a schedule file says
 };
 
-// The topology of `placement`, without groups. REQUIRES: it is not kListed.
+// The topology of `placement`, with `stages` stages in a pipeline. Its only groups are those of kReplicas,
+// whose members average their weights; it has as many replicas as workers if `replicas` does not say.
+// REQUIRES: it is not kListed.
 // Errors: InvalidArgument, with the numbers that would do.
-absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers);
+absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
+                               std::optional<int32_t> replicas = std::nullopt);
 
 // The fewest stages that a worker holds: 1 or 2.
 int32_t StagesPerWorkerMin(Placement placement);
@@ -63,15 +67,14 @@ struct Method {
   absl::string_view summary;  // one line for `penstock methods` and --help
   absl::string_view paper;
   Weights weights;
-  // The pipeline drains at the end of every step, so that all microbatches of a step read the same
-  // version; otherwise it runs on until the next cut.
+  // The pipeline drains at the end of every step; otherwise it runs on until the next cut.
   bool synchronous;
   // The compute actions (F, I, W, STEP) of `worker` over `range`.
   Program (*program)(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
   Placement placement = Placement::kStraight;
   // A stage updates after every microbatch, otherwise with the mean gradient of a whole step.
   bool updates_each_microbatch = false;
-  // The microbatches of a step must be a multiple of the workers.
+  // The microbatches of a step must be a multiple of the workers; with replicas, of their number.
   bool steps_in_rounds = false;
   // They must be as many as there are stages or more.
   bool step_fills_pipeline = false;
@@ -93,7 +96,7 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 // A step is listed action by action, up to so many for all workers together. The coordinator lists and
 // verifies steps between two heartbeats, so this is a matter of a second or two.
 inline constexpr int64_t kStepActionsMax = 2'000'000;
-// So many microbatches may a step have on `stages` stages.
+// So many microbatches may a step have in a pipeline of `stages` stages.
 int64_t ListedMicrobatchesMax(int32_t stages);
 
 // Whether BuildSchedule can build this, without building it. Errors: those of BuildSchedule.
@@ -109,7 +112,8 @@ absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options
 absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
                                        MicrobatchRange range);
 
-// Forward only, over `range` (validation). Its microbatches are numbered by themselves.
+// Forward only, over `range` (validation). Its microbatches are numbered by themselves and go through several
+// pipelines in turn.
 // REQUIRES: `topology` is valid.
 Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range);
 

@@ -17,6 +17,7 @@ Program ZeroBubbleH1(const ScheduleOptions& options, WorkerId worker, Microbatch
 Program ZeroBubbleH2(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program ZeroBubbleV(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program DualPipeV(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+Program LocalSgd(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream2BW(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program Paci(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
@@ -41,5 +42,9 @@ inline void BackwardWeight(ActionList& list, StageId stage, int64_t microbatch) 
   list.push_back({Op::kBackwardWeight, stage.value, microbatch});
 }
 inline void Step(ActionList& list, StageId stage) { list.push_back({Op::kStep, stage.value}); }
+// The replicas of a group take the mean of their weights.
+inline void Average(ActionList& list, GroupId group) {
+  list.push_back({Op::kReduce, group.value});
+}
 
 }  // namespace penstock

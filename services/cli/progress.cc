@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/job_state.h"
+#include "coordinator/run_progress.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/text.h"
 
@@ -61,8 +62,7 @@ std::string Progress::Add(const v1::JobEvent& event) {
 }
 
 void Progress::SetStages(const v1::JobResult& result) {
-  bubbles_.clear();
-  for (const v1::StageReport& stage : result.per_stage()) bubbles_.push_back(stage.bubble_ratio());
+  bubbles_ = BubblesByWorker(result.per_stage());
 }
 
 double Progress::tokens_per_second() const {

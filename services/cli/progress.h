@@ -52,7 +52,7 @@ class Progress {
   std::optional<double> validation_loss_;
   v1::JobState state_ = v1::JOB_STATE_QUEUED;
   std::deque<Mark> recent_;
-  std::vector<double> bubbles_;  // by stage
+  std::vector<double> bubbles_;  // by worker
 };
 
 }  // namespace penstock

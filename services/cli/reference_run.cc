@@ -19,13 +19,14 @@
 namespace penstock {
 namespace {
 
-// The layers of each stage, as a coordinator would split them.
+// The layers of each stage of a pipeline, as a coordinator would split them.
 absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, const ResolvedJob& job) {
   const std::vector<WorkerOffer> workers(job.WorkersOf(spec.pipeline().stages()));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Plan plan, MakePlan(spec, job, workers, 0, {}));
   std::vector<LayerRange> stages;
-  for (const v1::StageAssignment& stage : plan.stages()) {
-    stages.push_back({stage.first_layer(), stage.layers()});
+  const int depth = plan.stages_size() / std::max(plan.pipelines(), 1);
+  for (int s = 0; s < depth; ++s) {
+    stages.push_back({plan.stages(s).first_layer(), plan.stages(s).layers()});
   }
   return stages;
 }

@@ -48,6 +48,10 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "Default: the fewest that the method runs with, 1 or 2")
       ->type_name("V")
       ->check(CLI::Range(1, kStagesMax));
+  app.add_option("--replicas", source.replicas,
+                 "Copies of the model (of local-sgd); default: as many as workers")
+      ->type_name("R")
+      ->check(CLI::Range(1, kStagesMax));
   app.add_option("--microbatches", source.microbatches, "Microbatches in a step (of a method)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
@@ -69,8 +73,16 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
                                                    " is not a multiple of the ", per_worker,
                                                    " stages that each worker holds"));
   }
+  const bool has_replicas = method.placement == Placement::kReplicas;
+  if (source.replicas > 0 && !has_replicas) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--replicas is not for ", method.name,
+                     ", which has one copy of the model; local-sgd has it"));
+  }
+  const std::optional<int32_t> replicas =
+      source.replicas > 0 ? std::optional(source.replicas) : std::nullopt;
   absl::StatusOr<Topology> topology =
-      Place(method.placement, source.stages, source.stages / per_worker);
+      Place(method.placement, source.stages, source.stages / per_worker, replicas);
   if (!topology.ok()) return Annotate(topology.status(), method.name);
   return ScheduleOptions{.topology = *std::move(topology),
                          .microbatches_per_step = source.microbatches,

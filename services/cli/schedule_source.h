@@ -15,12 +15,13 @@ struct ScheduleSource {
   std::string name;  // of a method, or the path of a file
   int32_t stages = 4;
   int32_t stages_per_worker = 0;  // 0: the fewest that the method runs with
+  int32_t replicas = 0;      // of local-sgd; 0: as many as workers
   int64_t microbatches = 8;  // per step
   int64_t steps = 1;
   bool send_early = false;  // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --stages-per-worker, --microbatches, --steps and --send-early.
+// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps and --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 
 // The options of a catalog schedule: stages where the method wants them, no global norm.

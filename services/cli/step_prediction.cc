@@ -19,6 +19,8 @@ int64_t LastCutBeforeEnd(const v1::GetJobResponse& job) {
   return last;
 }
 
+int32_t PipelinesOf(const v1::Plan& plan) { return std::max(plan.pipelines(), 1); }
+
 // The spans from the forward of `first_microbatch` on.
 Timeline After(const Timeline& timeline, int64_t first_microbatch) {
   int64_t start_ns = INT64_MAX;
@@ -38,7 +40,7 @@ Timeline After(const Timeline& timeline, int64_t first_microbatch) {
 absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const Timeline& timeline) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(job.spec()));
   const ScheduleOptions options =
-      ScheduleOptionsOf(resolved, TopologyOf(resolved, job.plan().stages_size()));
+      ScheduleOptionsOf(resolved, TopologyOf(resolved, job.result().stages()));
   return PredictSteps(After(timeline, LastCutBeforeEnd(job) * resolved.microbatches),
                       *resolved.method, options);
 }
@@ -47,8 +49,9 @@ std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
                                                const Timeline& timeline) {
   const absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.spec());
   if (!resolved.ok()) return std::nullopt;
-  const BlockDelay delay = MeasureBlockDelay(
-      After(timeline, LastCutBeforeEnd(job) * resolved->microbatches), job.plan().stages_size());
+  const BlockDelay delay =
+      MeasureBlockDelay(After(timeline, LastCutBeforeEnd(job) * resolved->microbatches),
+                        job.plan().stages_size(), PipelinesOf(job.plan()));
   if (delay.count == 0) return std::nullopt;
   return delay;
 }

@@ -365,5 +365,13 @@ TEST_P(BackendConformance, AddInto_AddsElementByElement) {
   EXPECT_EQ(ToHost(a), expected);
 }
 
+TEST_P(BackendConformance, Scale_MultipliesElementByElement) {
+  const Tensor a = ToDevice(std::vector<float>(37, 1.5f), {37});
+  backend().Scale(a.data<float>(), 0.25f, 36);
+  std::vector<float> expected(37, 0.375f);
+  expected.back() = 1.5f;
+  EXPECT_EQ(ToHost(a), expected);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -185,6 +185,42 @@ TEST_P(BackendConformance, TiedGradient_IsTheSumOfBothUses) {
   }
 }
 
+TEST_P(BackendConformance, Average_OfReplicas_IsTheSumInOrderTimesTheReciprocal) {
+  const Chain chain = MakeChain(TinyGpt());
+  std::vector<std::unique_ptr<Pipeline>> replicas;
+  std::vector<Stage*> stages;
+  std::vector<std::vector<NamedArray>> arrays;  // by replica: weights and state of a layer
+  constexpr int kLayer = 1;
+  const auto arrays_of = [](Stage& stage) {
+    std::vector<NamedArray> all = stage.LayerWeights(kLayer);
+    for (NamedArray& array : stage.LayerOptimizerState(kLayer)) all.push_back(std::move(array));
+    return all;
+  };
+  for (int r = 0; r < 3; ++r) {
+    Pipeline::Options options = OptionsFor({7});
+    options.learning_rate = 1e-3 * (r + 1);
+    replicas.push_back(std::make_unique<Pipeline>(backend(), chain, options));
+    replicas.back()->Step();
+    replicas.back()->Step();
+    stages.push_back(&replicas.back()->stage(0));
+    arrays.push_back(arrays_of(*stages.back()));
+  }
+  Stage::Average(stages);
+  for (size_t a = 0; a < arrays[0].size(); ++a) {
+    std::vector<float> expected = arrays[0][a].values;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = (expected[i] + arrays[1][a].values[i] + arrays[2][a].values[i]) * (1.0f / 3.0f);
+    }
+    for (Stage* stage : stages) {
+      EXPECT_EQ(arrays_of(*stage)[a].values, expected) << arrays[0][a].name;
+    }
+  }
+  for (Stage* stage : stages) {
+    EXPECT_EQ(stage->version(), 2);
+    EXPECT_EQ(stage->LayerDigests(), stages[0]->LayerDigests());
+  }
+}
+
 TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
   const Chain chain = MakeChain(TinyGpt());
   StageOptions options;

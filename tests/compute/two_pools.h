@@ -61,6 +61,7 @@ class TwoPools : public Backend {
     cpu_->Fill(device, value, count);
   }
   void AddInto(float* a, const float* b, int64_t count) override { cpu_->AddInto(a, b, count); }
+  void Scale(float* a, float factor, int64_t count) override { cpu_->Scale(a, factor, count); }
   absl::Status Synchronize() override { return cpu_->Synchronize(); }
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int count) override {
     return cpu_->MakeMarks(count);

@@ -48,6 +48,24 @@ TEST(MakePlan, AnyNumberOfWorkers_GivesEachItsLayersInOrder) {
   }
 }
 
+TEST(MakePlan, Replicas_HaveTheSameLayersOnTheSameWorkers) {
+  v1::JobSpec spec = SmallJob(10, 0);
+  spec.mutable_pipeline()->set_method("local-sgd");
+  spec.mutable_training()->clear_clip();
+  spec.mutable_pipeline()->set_replicas(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 3));
+  EXPECT_EQ(plan.pipelines(), 2);
+  ASSERT_EQ(plan.stages_size(), 6);
+  for (int s = 0; s < 6; ++s) {
+    EXPECT_EQ(plan.stages(s).stage(), s);
+    EXPECT_EQ(plan.stages(s).worker_index(), s % 3);
+    EXPECT_EQ(plan.stages(s).first_layer(), plan.stages(s % 3).first_layer());
+    EXPECT_EQ(plan.stages(s).layers(), plan.stages(s % 3).layers());
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan straight, PlanOf(SmallJob(10, 0), 3));
+  EXPECT_EQ(straight.pipelines(), 0) << "one";
+}
+
 TEST(MakePlan, MoreWorkersThanLayers_IsRefused) {
   EXPECT_THAT(PlanOf(SmallJob(10, 0), 8),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("only 7 layers")));

@@ -61,6 +61,7 @@ TEST(RunProgress, Reports_GiveSpeedAndBubble) {
   for (int stage = 0; stage < 2; ++stage) {
     v1::StageReport& report = *done.add_stages();
     report.set_stage(stage);
+    report.set_worker(stage == 0 ? "w0" : "w1");
     report.set_window_seconds(stage == 0 ? 4.0 : 5.0);
     report.set_bubble_ratio(stage == 0 ? 0.1 : 0.3);
   }
@@ -70,6 +71,21 @@ TEST(RunProgress, Reports_GiveSpeedAndBubble) {
   EXPECT_DOUBLE_EQ(result.tokens_per_second(), 20.0);
   EXPECT_DOUBLE_EQ(result.bubble_ratio(), 0.2);
   EXPECT_EQ(result.per_stage_size(), 2);
+}
+
+TEST(RunProgress, SeveralStagesOnAWorker_ShareItsBubble) {
+  RunProgress progress(0, 4);
+  v1::RunDone done;
+  for (int stage = 0; stage < 4; ++stage) {
+    v1::StageReport& report = *done.add_stages();
+    report.set_stage(stage);
+    report.set_worker(stage % 2 == 0 ? "w0" : "w1");
+    report.set_bubble_ratio(stage % 2 == 0 ? 0.5 : 0.75);  // busy all the time, and half of it
+  }
+  progress.OnReports(done.stages());
+  v1::JobResult result;
+  progress.WriteTo(result);
+  EXPECT_DOUBLE_EQ(result.bubble_ratio(), 0.25);
 }
 
 // The window is as long as it was at the cut; steps have come since.

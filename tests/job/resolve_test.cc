@@ -124,6 +124,84 @@ TEST(CheckStages, SeveralStagesOnAWorker_MustDivide) {
                        StartsWith("pipeline.stages_per_worker: zb-v: expected two stages")));
 }
 
+v1::JobSpec LocalSgdJob() {
+  v1::JobSpec spec = GoodJob();  // 8 microbatches
+  spec.mutable_pipeline()->set_method("local-sgd");
+  spec.mutable_training()->clear_clip();
+  return spec;
+}
+
+TEST(ResolveJob, LocalSgd_TakesReplicasFromWhatTheJobSays) {
+  v1::JobSpec spec = LocalSgdJob();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.PipelinesOf(4), 4) << "as many as workers";
+  EXPECT_EQ(job.UpdatesOfStep(4), 2);
+  EXPECT_EQ(job.samples_of_update(), 4);
+  ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4));
+  EXPECT_EQ(options.topology.pipelines, 4);
+  EXPECT_EQ(options.topology.groups.size(), 4u + 4u) << "replicas by stage, and tied ends";
+  spec.mutable_pipeline()->set_local_steps(4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
+  EXPECT_EQ(job.PipelinesOf(4), 2) << "as many as make 8 microbatches of 4 local steps";
+  spec.mutable_pipeline()->set_replicas(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
+  EXPECT_EQ(job.UpdatesOfStep(3), 4);
+  EXPECT_THAT(CheckStages(job, 3), IsOk());
+}
+
+TEST(ResolveJob, LocalSgdThatCannotBe_IsRefusedWithTheNumbersThatWouldDo) {
+  const auto refusal = [](auto edit) {
+    v1::JobSpec spec = LocalSgdJob();
+    edit(spec, *spec.mutable_pipeline());
+    return std::string(ResolveJob(spec).status().message());
+  };
+  using Spec = v1::JobSpec;
+  using Pipeline = v1::PipelineSpec;
+  EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_replicas(0); }),
+              HasSubstr("pipeline.replicas: is 0 or missing; expected a whole number from 1"));
+  EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_local_steps(-1); }),
+              HasSubstr("pipeline.local_steps: is -1; expected a whole number from 1"));
+  EXPECT_EQ(refusal([](Spec&, Pipeline& p) { p.set_replicas(3); }),
+            "pipeline.replicas: is 3, which does not divide training.microbatches (8); 2 or 4 "
+            "would do");
+  EXPECT_EQ(refusal([](Spec&, Pipeline& p) { p.set_local_steps(9); }),
+            "pipeline.local_steps: is 9, which does not divide training.microbatches (8); 8 would "
+            "do");
+  EXPECT_EQ(refusal([](Spec&, Pipeline& p) {
+              p.set_replicas(4);
+              p.set_local_steps(5);
+            }),
+            "pipeline.local_steps: is 5, which takes 20 microbatches in a step with 4 replicas, "
+            "but training.microbatches is 8; 2 would do");
+  EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_stages(3); }),
+              HasSubstr("a multiple of 3 microbatches in a step, as many as there are replicas; "
+                        "got 8; 6 or 9 would do"));
+  EXPECT_THAT(refusal([](Spec&, Pipeline& p) {
+                p.set_method("1f1b");
+                p.set_replicas(2);
+              }),
+              StartsWith("pipeline.replicas: is not for 1f1b"));
+  EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_stages_per_worker(2); }),
+              StartsWith("pipeline.stages_per_worker: local-sgd: expected one stage of each"));
+  EXPECT_THAT(refusal([](Spec& s, Pipeline&) {
+                s.mutable_training()->mutable_clip()->set_global_norm(1.0);
+              }),
+              StartsWith("training.clip.global_norm: local-sgd updates every stage by itself"));
+  EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_weights("stash"); }),
+              HasSubstr("the newest weights of its replica anyway"));
+}
+
+TEST(ResolveJob, ScheduleFileOfSeveralPipelines_IsRefused) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_method(std::string(ListedMethod().name));
+  spec.mutable_pipeline()->set_schedule_file("step.csv");
+  spec.mutable_pipeline()->set_schedule(
+      "# penstock schedule 1 stages=0,0 pipelines=2\n0F0,0B0,1F1,1B1\n");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         AllOf(StartsWith("pipeline.schedule_file: has 2"),
+                                               HasSubstr("use pipeline.method local-sgd"))));
+}
+
 TEST(ResolveJob, WeightsThatAMethodCannotHave_AreRefused) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_pipeline()->set_weights("stashed");

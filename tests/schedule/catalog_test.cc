@@ -311,6 +311,106 @@ TEST(Paci, AnySize_ReachesItsDriftAndNeverPassesIt) {
   }
 }
 
+// Slots of a round of R replicas with H local steps on S stages (the paper has R = S).
+int64_t RoundOfLocalSgd(int64_t stages, int64_t replicas, int64_t local_steps) {
+  return replicas >= stages ? 2 * replicas * local_steps + 2 * (stages - 1)
+                            : 2 * stages * local_steps + 2 * (replicas - 1);
+}
+
+TEST(LocalSgd, RoundsOfThePaper_TakeTheirSlots) {
+  struct Round {
+    int64_t stages, replicas, local_steps, slots;
+  };
+  for (const auto& [stages, replicas, local_steps, slots] :
+       {Round{4, 4, 5, 46}, Round{16, 16, 5, 190}, Round{4, 2, 1, 10}, Round{4, 2, 3, 26},
+        Round{4, 3, 2, 20}, Round{4, 6, 2, 30}, Round{8, 4, 4, 70}, Round{8, 16, 2, 78}}) {
+    EXPECT_EQ(RoundOfLocalSgd(stages, replicas, local_steps), slots);
+  }
+  // The paper's figure 4: 874 jobs in the 2078 ticks that PipeDream takes for 1024.
+  const Method& method = **FindMethod("local-sgd");
+  const int64_t m = 16 * 5;
+  const ScheduleOptions options{ReplicatedPipelines(16, 16), m};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                BuildSchedule(method, options, {0, 11 * m}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const SimulationResult result,
+      Simulate(schedule, {}, {.channel_capacity = 1, .timeline_spans_max = 1'000'000}));
+  int64_t done = 0;
+  int64_t begun = 0;
+  for (const Span& span : result.timeline.spans) {
+    if (span.worker.value != 0 || span.action.op != Op::kBackwardWeight) continue;
+    done += span.end_ns <= 2078 * int64_t{1'000'000'000};
+    begun += span.end_ns <= 2079 * int64_t{1'000'000'000};
+  }
+  // Jobs leave stage 1 at every second tick: the 874th is the first to end at or after the target.
+  EXPECT_EQ(done, 874);
+  EXPECT_EQ(begun, 874);
+}
+
+TEST(LocalSgd, AnySize_MatchesItsClosedForms) {
+  const Method& method = **FindMethod("local-sgd");
+  for (int32_t stages = 1; stages <= kStagesMax; stages += stages < 9 ? 1 : 5) {
+    for (const int32_t replicas : {1, 2, 3, stages, stages + 3, 2 * stages}) {
+      for (const int64_t local_steps : {1, 2, 5, 30}) {
+        SCOPED_TRACE(testing::Message() << stages << " stages, " << replicas << " replicas, "
+                                        << local_steps << " local steps");
+        const int64_t m = replicas * local_steps;
+        const int64_t rounds = 3;
+        const ScheduleOptions options{ReplicatedPipelines(stages, replicas), m};
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                      BuildSchedule(method, options, {m, rounds * m}));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                      Simulate(schedule, {}, {.channel_capacity = 1}));
+        const auto slots = static_cast<double>(RoundOfLocalSgd(stages, replicas, local_steps));
+        EXPECT_DOUBLE_EQ(result.makespan_s, rounds * slots);
+        EXPECT_NEAR(result.bubble_ratio, 1.0 - 2.0 * double(m) / slots, 1e-9);
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+        EXPECT_EQ(report.channel_capacity_min, 1);
+        for (const StageCounts& counts : report.stages) {
+          EXPECT_EQ(counts.versions_peak, 1);
+          EXPECT_EQ(counts.activations_peak, 1);
+          const int64_t updates = rounds * local_steps;
+          EXPECT_EQ(counts.staleness, (StalenessCount{updates, 0, 0, updates}));
+        }
+        for (int32_t s = 0; s < stages; ++s) {
+          EXPECT_EQ(WorkerStash(schedule.programs[s]), std::min(replicas, stages - s));
+        }
+      }
+    }
+  }
+}
+
+// The update of the last stage waits for the first one's part of the tied gradient.
+TEST(LocalSgd, TiedEmbedding_CostsAnOddPipelineNothing) {
+  const Method& method = **FindMethod("local-sgd");
+  for (int32_t stages = 2; stages <= 16; ++stages) {
+    for (const int32_t replicas : {2, stages, 2 * stages}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, " << replicas << " replicas");
+      const int64_t m = 8 * replicas;
+      const ScheduleOptions tied = TiedOptions(ReplicatedPipelines(stages, replicas), m);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                    BuildSchedule(method, tied, {0, 2 * m}));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+      EXPECT_EQ(report.channel_capacity_min, 1);
+      for (const StageCounts& counts : report.stages) EXPECT_EQ(counts.staleness.max, 0);
+      if (stages % 2 == 0 || replicas < stages) continue;
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                    Simulate(schedule, {}, {.channel_capacity = 1}));
+      EXPECT_DOUBLE_EQ(result.makespan_s, 2.0 * double(RoundOfLocalSgd(stages, replicas, 8)));
+    }
+  }
+}
+
+TEST(LocalSgd, BlockDelay_IsZeroForEveryReplica) {
+  const Schedule schedule = CatalogSchedule("local-sgd", 4, 8, {0, 64});
+  EXPECT_EQ(PredictBlockDelay(schedule)->max, 0);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
+                                Simulate(schedule, {}, {.timeline_spans_max = 100'000}));
+  const BlockDelay measured = MeasureBlockDelay(result.timeline, 16, /*pipelines=*/4);
+  EXPECT_GT(measured.count, 0);
+  EXPECT_EQ(measured.max, 0);
+}
+
 TEST(VerticalSync, AnySize_ReadsTheSameVersionOnEveryStage) {
   const Method& method = **FindMethod("pipedream");
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
@@ -394,7 +494,7 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
         ScheduleOptions options = method.synchronous && topology.stages() > 1
                                       ? TiedOptions(topology, step)
                                       : ScheduleOptions{topology, step};
-        options.global_norm = method.synchronous;
+        options.global_norm = method.synchronous && !method.updates_each_microbatch;
         options.send_gradient_early = early;
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
                                       BuildSchedule(method, options, {6, 4 * step}));
@@ -405,9 +505,9 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
 }
 
 // What the catalog lists for a step comes back from a file, with messages and without.
-TEST(ListedMethod, StepOfEveryMethodThatDrains_IsThatOfTheMethod) {
+TEST(ListedMethod, StepOfEveryMethodThatUpdatesAtItsEnd_IsThatOfTheMethod) {
   for (const Method& method : Methods()) {
-    if (!method.synchronous) continue;
+    if (!method.synchronous || method.updates_each_microbatch) continue;
     const int64_t step = StepFor(method, 3, 6);
     const Schedule expected = CatalogSteps(method, 3, step, 0, 3);
     const Schedule one = CatalogSteps(method, 3, step, 0, 1);
@@ -456,7 +556,8 @@ TEST(BuildSchedule, StepTooLongToBeListed_IsRefusedBeforeAnythingIsAllocated) {
 TEST(Evaluation, AnyTopology_ForwardsEverythingAndKeepsNothing) {
   const Topology looped{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0), WorkerId(1)},
                         .workers = 2};
-  for (const Topology& topology : {StraightPipeline(1), StraightPipeline(5), looped}) {
+  for (const Topology& topology : {StraightPipeline(1), StraightPipeline(5), looped,
+                                   ReplicatedPipelines(3, 2), ReplicatedPipelines(2, 9)}) {
     const Schedule schedule = BuildEvaluation(topology, {10, 7});
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
     EXPECT_EQ(report.channel_capacity_min, 1);
@@ -481,6 +582,8 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
   const Topology looped{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)}, .workers = 2};
   ScheduleOptions norm{.topology = StraightPipeline(2)};
   norm.global_norm = true;
+  ScheduleOptions replicated_norm{ReplicatedPipelines(2, 2), 4};
+  replicated_norm.global_norm = true;
   for (const BadOptions& bad :
        {BadOptions{"1f1b", {StraightPipeline(2), 4}, {0, 6}, "not a whole number of steps of 4"},
         {"1f1b", {StraightPipeline(2), 4}, {0, 0}, "at least one microbatch"},
@@ -498,6 +601,19 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
         {"interleaved-1f1b", {LoopedPipeline(4, 2), 5}, {0, 5}, "got 5; 4 or 6 would do"},
         {"interleaved-1f1b", {LoopedPipeline(6, 3), 2}, {0, 2}, "got 2; 3 would do"},
         {"zb-v", {StraightPipeline(4), 4}, {0, 4}, "zb-v: expected two stages on each worker"},
+        {"local-sgd", {ReplicatedPipelines(2, 3), 5}, {0, 5}, "replicas; got 5; 3 or 6 would do"},
+        {"local-sgd", {ReplicatedPipelines(2, 3), 2}, {0, 2}, "got 2; 3 would do"},
+        {"local-sgd", {ReplicatedPipelines(2, 3), 6}, {0, 9}, "a whole number of steps of 6"},
+        {"local-sgd",
+         {LoopedPipeline(4, 2), 4},
+         {0, 4},
+         "one stage of each replica on each worker"},
+        {"local-sgd", replicated_norm, {0, 4}, "no moment with a gradient of the whole model"},
+        {"local-sgd",
+         {ReplicatedPipelines(2, 2), 4, Weights::kStash},
+         {0, 4},
+         "the newest weights of its replica anyway"},
+        {"1f1b", {ReplicatedPipelines(2, 2), 4}, {0, 4}, "1f1b needs 1 pipelines"},
         {"pipedream-2bw", {StraightPipeline(4), 3}, {0, 6}, "as there are stages, 4; got 3"},
         {"pipedream-2bw", {StraightPipeline(4), 4}, {0, 6}, "not a whole number of steps of 4"},
         {"1f1b", {StraightPipeline(2), 4, Weights::kStash}, {0, 4}, "the same version anyway"},

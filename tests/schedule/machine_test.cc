@@ -228,6 +228,30 @@ TEST_F(MachineTest, ReduceOfWeights_ComesWithoutAccumulatedGradients) {
   Do("0STEP 0REDUCE FLUSH");
 }
 
+TEST_F(MachineTest, Replicas_MustBeAveragedAfterTheirLastSteps) {
+  Make(ReplicatedPipelines(1, 2), 0);
+  Do("0F0 0I0 0W0 0STEP");
+  ExpectRefused("FLUSH", "the weights of group 0 are not averaged since the last STEP");
+  Do("1F1");
+  ExpectRefused("0REDUCE", "stage 1 has microbatches between F and W");
+  Do("1I1 1W1 1STEP 0REDUCE FLUSH 0F2 0I2 0W2 0STEP");
+  ExpectRefused("FLUSH", "the weights of group 0 are not averaged since the last STEP");
+  Do("0REDUCE FLUSH");
+}
+
+TEST_F(MachineTest, SeveralPipelines_TakeTheirOwnMicrobatchesInOrder) {
+  Make(ReplicatedPipelines(2, 3), 1);
+  ExpectRefused("1RECV_F1", "the microbatch goes through pipeline 1, the stage is of pipeline 0");
+  ExpectRefused("1SEND_F0", "there is no stage on that side");
+  ExpectRefused("1RECV_B0", "there is no stage on that side");
+  Do("3RECV_F1 3F1 3RECV_F4 3F4 3RECV_F7 3F7 3I1 3I4 3I7 3W1");
+  ExpectRefused("3W7", "gradients must be accumulated in the order of the microbatches");
+  Do("3W4 3W7");
+  const Effect effect = Do("3STEP");
+  EXPECT_EQ(effect.microbatches, (MicrobatchRange{1, 7}));
+  EXPECT_EQ(counts(3).staleness, (StalenessCount{1, 0, 0, 3}));
+}
+
 TEST_F(MachineTest, RelativeState_IsTheSameAfterAShiftOfMicrobatchesAndVersions) {
   Make(StraightPipeline(3), 0, kStashedVersions);
   Do("0F0 0SEND_F0 0F1 0SEND_F1");

@@ -63,7 +63,11 @@ class RandomExecution {
     return stage >= 0 && stage < schedule_.topology.stages() &&
            schedule_.topology.worker_of[stage].value == static_cast<int32_t>(worker);
   }
-  int32_t last() const { return schedule_.topology.stages() - 1; }
+  int32_t stages() const { return schedule_.topology.stages(); }
+  int32_t depth() const { return stages() / schedule_.topology.pipelines; }
+  bool First(int32_t s) const { return s % depth() == 0; }
+  bool Last(int32_t s) const { return s % depth() == depth() - 1; }
+  bool Takes(int32_t s, int64_t m) const { return m % schedule_.topology.pipelines == s / depth(); }
 
   std::set<size_t> Members(const Action& action) const {
     std::set<size_t> members;
@@ -129,40 +133,41 @@ class RandomExecution {
   void Perform(const Action& a, size_t worker) {
     const int32_t s = a.index;
     const int64_t m = a.microbatch;
-    const bool local_before = OnWorker(s - 1, worker);
-    const bool local_after = OnWorker(s + 1, worker);
+    const bool local_before = !First(s) && OnWorker(s - 1, worker);
+    const bool local_after = !Last(s) && OnWorker(s + 1, worker);
+    if (HasMicrobatch(a.op)) ok_ = ok_ && Takes(s, m);
     switch (a.op) {
       case Op::kRecvActivation:
-        ok_ = ok_ && s > 0 && !local_before;
+        ok_ = ok_ && !First(s) && !local_before;
         Receive({false, s}, a, "input");
         break;
       case Op::kForward:
         ++done_[a];
-        if (s > 0) Take({"input", s, m});
+        if (!First(s)) Take({"input", s, m});
         Leave({"stash", s, m});
-        if (s < last()) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
+        if (!Last(s)) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
         Read(s, m);
         break;
       case Op::kSendActivation:
-        ok_ = ok_ && s < last() && !local_after;
+        ok_ = ok_ && !Last(s) && !local_after;
         Take({"output", s, m});
         channels_[{false, s + 1}].push_back(m);
         break;
       case Op::kRecvGradient:
-        ok_ = ok_ && s < last() && !local_after;
+        ok_ = ok_ && !Last(s) && !local_after;
         Receive({true, s}, a, "output gradient");
         break;
       case Op::kBackwardInput:
         ++done_[a];
         Take({"stash", s, m});
-        if (s < last()) Take({"output gradient", s, m});
+        if (!Last(s)) Take({"output gradient", s, m});
         Leave({"weight stash", s, m});
-        if (s > 0) {
+        if (!First(s)) {
           Leave(local_before ? Thing{"output gradient", s - 1, m} : Thing{"input gradient", s, m});
         }
         break;
       case Op::kSendGradient:
-        ok_ = ok_ && s > 0 && !local_before;
+        ok_ = ok_ && !First(s) && !local_before;
         Take({"input gradient", s, m});
         channels_[{true, s - 1}].push_back(m);
         break;
@@ -170,7 +175,8 @@ class RandomExecution {
         ++done_[a];
         Take({"weight stash", s, m});
         // Ascending without gaps, and not after the gradient was exchanged.
-        ok_ = ok_ && m == next_weight_.try_emplace(s, schedule_.range.first).first->second++;
+        ok_ = ok_ && m == NextWeight(s);
+        next_weight_[s] = m + 1;
         ok_ = ok_ && reduced_[s].empty() && normed_.count(s) == 0;
         accumulated_[s].push_back(m);
         break;
@@ -180,6 +186,13 @@ class RandomExecution {
       default:
         break;
     }
+  }
+
+  // The next microbatch of the range whose W is due.
+  int64_t NextWeight(int32_t s) {
+    int64_t m = next_weight_.try_emplace(s, schedule_.range.first).first->second;
+    while (!Takes(s, m)) ++m;
+    return m;
   }
 
   void Read(int32_t s, int64_t m) {
@@ -195,7 +208,12 @@ class RandomExecution {
     ok_ = ok_ && accumulated_.count(s) == 1;
     for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
       for (const StageId stage : schedule_.topology.groups[g].stages) {
-        if (stage.value == s) ok_ = ok_ && reduced_[s].count(g) == 1;
+        if (stage.value != s) continue;
+        if (OfWeights(g)) {
+          differ_.insert({g, s});
+        } else {
+          ok_ = ok_ && reduced_[s].count(g) == 1;
+        }
       }
     }
     if (!ok_) return;
@@ -213,14 +231,32 @@ class RandomExecution {
     ++version_[s];
   }
 
+  bool OfWeights(size_t g) const {
+    return schedule_.topology.groups[g].quantity == ReduceGroup::Quantity::kWeight;
+  }
+
+  // Weights are averaged where nothing waits for them: no stash, no gradient.
+  void Average(const Action& a, size_t member) {
+    for (const StageId stage : schedule_.topology.groups[a.index].stages) {
+      const int32_t s = stage.value;
+      if (!OnWorker(s, member)) continue;
+      ok_ = ok_ && accumulated_.count(s) == 0;
+      for (const auto& [what, at, m] : things_) {
+        ok_ = ok_ && (at != s || (what != "stash" && what != "weight stash"));
+      }
+      differ_.erase({static_cast<size_t>(a.index), s});
+    }
+  }
+
   void Collective(const Action& a, size_t member) {
-    for (int32_t s = 0; s <= last(); ++s) {
+    if (a.op == Op::kReduce && OfWeights(static_cast<size_t>(a.index))) return Average(a, member);
+    for (int32_t s = 0; s < stages(); ++s) {
       if (!OnWorker(s, member)) continue;
       size_t groups = 0;
       bool in_group = a.op == Op::kNorm;
       for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
         for (const StageId stage : schedule_.topology.groups[g].stages) {
-          if (stage.value != s) continue;
+          if (stage.value != s || OfWeights(g)) continue;
           ++groups;
           in_group |= a.op == Op::kReduce && static_cast<int32_t>(g) == a.index;
         }
@@ -238,18 +274,20 @@ class RandomExecution {
   void Flush(size_t worker) {
     for (const Thing& thing : things_) ok_ = ok_ && !OnWorker(std::get<1>(thing), worker);
     for (const auto& [stage, gradients] : accumulated_) ok_ = ok_ && !OnWorker(stage, worker);
+    for (const auto& [group, stage] : differ_) ok_ = ok_ && !OnWorker(stage, worker);
   }
 
   bool Complete() const {
-    for (int32_t s = 0; s <= last(); ++s) {
+    for (int32_t s = 0; s < stages(); ++s) {
       for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
+        if (!Takes(s, m)) continue;
         for (const Op op : {Op::kForward, Op::kBackwardInput, Op::kBackwardWeight}) {
           const auto found = done_.find({op, s, m});
           if (found == done_.end() || found->second != 1) return false;
         }
       }
     }
-    return done_.size() == static_cast<size_t>(3 * (last() + 1) * schedule_.range.count);
+    return done_.size() == static_cast<size_t>(3 * depth() * schedule_.range.count);
   }
 
   struct Less {
@@ -274,6 +312,7 @@ class RandomExecution {
   std::map<int32_t, std::vector<int64_t>> accumulated_;
   std::map<int32_t, std::set<size_t>> reduced_;
   std::set<int32_t> normed_;
+  std::set<std::pair<size_t, int32_t>> differ_;  // stages that made a step since a group averaged
   std::map<int32_t, StalenessCount> staleness_;
 };
 
@@ -287,6 +326,8 @@ std::vector<Schedule> Originals() {
   ScheduleOptions tied = TiedOptions(3, 2);
   tied.global_norm = true;
   originals.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 4}).value());
+  const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
+  originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
   // Two neighbouring stages on one worker, and W apart from I.
   originals.push_back(ScheduleFromText(
       "# penstock schedule 1 stages=0,0,1 range=0+3\n"

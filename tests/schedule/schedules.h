@@ -45,11 +45,11 @@ inline Schedule ScheduleFromText(absl::string_view text, const LowerOptions& opt
   return schedule;
 }
 
-// Whose first and last stage share parameters.
+// Whose first and last stage share parameters, in every pipeline.
 inline ScheduleOptions TiedOptions(Topology topology, int64_t microbatches_per_step) {
   ScheduleOptions options{.topology = std::move(topology),
                           .microbatches_per_step = microbatches_per_step};
-  options.topology.groups = {{.stages = {StageId(0), StageId(options.topology.stages() - 1)}}};
+  TieEnds(options.topology);
   return options;
 }
 inline ScheduleOptions TiedOptions(int32_t stages, int64_t microbatches_per_step) {

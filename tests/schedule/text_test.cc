@@ -30,6 +30,7 @@ std::vector<Schedule> Samples() {
                                   .operation = ReduceGroup::Operation::kMean});
   samples.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 20}).value());
   samples.push_back(BuildEvaluation(StraightPipeline(3), {0, 12}));
+  samples.push_back(BuildEvaluation(ReplicatedPipelines(3, 2), {0, 12}));
   return samples;
 }
 

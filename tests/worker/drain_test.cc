@@ -23,9 +23,10 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
     for (int32_t workers = 1; workers <= 5; ++workers) {
       for (const int64_t few : {1, 2, 3, 4, 7}) {
         const int64_t microbatches = StepFor(method, workers, few);
-        const ScheduleOptions options = {.topology = PlacedOn(method, workers),
-                                         .microbatches_per_step = microbatches,
-                                         .global_norm = method.synchronous};
+        const ScheduleOptions options = {
+            .topology = PlacedOn(method, workers),
+            .microbatches_per_step = microbatches,
+            .global_norm = method.synchronous && !method.updates_each_microbatch};
         constexpr int64_t kFirstStep = 2;
         constexpr int64_t kSteps = 5;
         const MicrobatchRange whole = {kFirstStep * microbatches, kSteps * microbatches};
@@ -96,7 +97,8 @@ class Drain : public ::testing::Test {
 TEST_F(Drain, AtRandomSteps_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
   RandomStream random(/*seed=*/11, /*purpose=*/0);
   for (int round = 0; round < 24; ++round) {
-    const v1::JobSpec spec = Job(round % 2 == 0 ? "pipedream" : "1f1b");
+    v1::JobSpec spec = Job(std::vector<std::string>{"pipedream", "1f1b", "local-sgd"}[round % 3]);
+    if (round % 3 == 2) spec.mutable_pipeline()->set_replicas(2);
     const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round % 4);
     ClusterOptions options = {.spec = spec,
                               .layers = layers,

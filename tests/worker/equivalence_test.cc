@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/defaults.h"
+#include "job/resolve.h"
 #include "schedule/catalog/catalog.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
@@ -213,8 +217,8 @@ TEST_F(Equivalence, EveryMethod_IsTheSerialReference) {
           spec.mutable_validation()->set_every_steps(3);
           spec.mutable_validation()->set_batches(1);
         }
-        if (method.synchronous) {
-          SetTied(spec);
+        if (method.synchronous) SetTied(spec);
+        if (method.synchronous && !method.updates_each_microbatch) {
           SetGlobalClip(spec, 0.5);
         } else {
           SetLayerClip(spec, 0.2);
@@ -223,6 +227,85 @@ TEST_F(Equivalence, EveryMethod_IsTheSerialReference) {
       }
     }
   }
+}
+
+v1::JobSpec LocalSgdJob(int replicas, int local_steps) {
+  v1::JobSpec spec = SmallJob("local-sgd");
+  spec.mutable_training()->set_microbatches(replicas * local_steps);
+  spec.mutable_training()->set_batch(2 * replicas * local_steps);
+  spec.mutable_pipeline()->set_replicas(replicas);
+  return spec;
+}
+
+TEST_F(Equivalence, LocalSgd_EveryPartitionIntoOneToFour) {
+  ExpectEveryPartitionEqual(LocalSgdJob(/*replicas=*/3, /*local_steps=*/2));
+}
+
+TEST_F(Equivalence, LocalSgd_TiedWithLayerClippingAndDropout_AnyReplicasUnderDelays) {
+  for (const auto& [replicas, local_steps] : {std::pair(1, 3), {2, 3}, {4, 1}, {5, 2}}) {
+    v1::JobSpec spec = LocalSgdJob(replicas, local_steps);
+    SetTied(spec);
+    SetLayerClip(spec, 0.2);
+    SetDropout(spec);
+    spec.mutable_training()->set_steps(5);
+    spec.mutable_validation()->set_every_steps(2);
+    spec.mutable_validation()->set_batches(1);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained serial, TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+    for (int stages = 1; stages <= 5; ++stages) {
+      ExpectClusterEquals(spec, EvenSplit(kLayers, stages), serial, /*delay_seed=*/stages);
+    }
+  }
+}
+
+TEST_F(Equivalence, LocalSgd_OtherOptimizersAndPrecisions) {
+  v1::JobSpec momentum = LocalSgdJob(/*replicas=*/2, /*local_steps=*/3);
+  v1::SgdSpec& sgd = *momentum.mutable_training()->mutable_optimizer()->mutable_sgd();
+  sgd.set_learning_rate(0.1);
+  sgd.set_momentum(0.9);
+  sgd.set_weight_decay(0.01);
+  v1::JobSpec rounded = LocalSgdJob(/*replicas=*/3, /*local_steps=*/2);
+  rounded.mutable_training()->set_precision("bf16");
+  rounded.mutable_training()->set_rounding("stochastic");
+  for (const v1::JobSpec& spec : {momentum, rounded}) {
+    for (const int stages : {1, 3}) ExpectEqual(spec, EvenSplit(kLayers, stages), stages);
+  }
+}
+
+TEST_F(Equivalence, LocalSgd_OneReplica_IsAnUpdateForEveryMicrobatch) {
+  // One copy of the model that always reads its newest weights: PipeDream on a single stage.
+  v1::JobSpec local = LocalSgdJob(/*replicas=*/1, /*local_steps=*/4);
+  v1::JobSpec continuous = SmallJob("pipedream");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(local, EvenSplit(7, 3), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(continuous, EvenSplit(7, 1), {}, files_));
+  ExpectSameTraining(a, b);
+}
+
+TEST_F(Equivalence, LocalSgd_OneLocalStepOfSgd_IsTheStepOfTheMeanGradient) {
+  // The mean of R weights after a step each is the weights after a step with the mean gradient.
+  v1::JobSpec local = LocalSgdJob(/*replicas=*/4, /*local_steps=*/1);
+  local.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1);
+  FillDefaults(local);
+  local.mutable_training()->mutable_learning_rate()->set_warmup_steps(0);
+  local.mutable_training()->mutable_learning_rate()->set_decay("constant");
+  v1::JobSpec plain = local;
+  plain.mutable_pipeline()->set_method("1f1b");
+  plain.mutable_pipeline()->clear_replicas();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(local, EvenSplit(7, 2), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(plain, EvenSplit(7, 2), {}, files_));
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_NEAR(a.steps[i].loss, b.steps[i].loss, 1e-5 * b.steps[i].loss);
+  }
+}
+
+TEST_F(Equivalence, LocalSgd_ReplicasAndLocalStepsMatter) {
+  std::set<std::string> weights;
+  for (const int replicas : {1, 2, 3, 6}) {
+    v1::JobSpec spec = LocalSgdJob(replicas, 6 / replicas);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+    weights.insert(a.weights_sha256);
+  }
+  EXPECT_EQ(weights.size(), 4u);
 }
 
 TEST_F(Equivalence, ThreeStagesOnEachWorker_AreTheSerialReference) {
@@ -289,15 +372,18 @@ TEST_F(Equivalence, Counts_MeasuredInARun_EqualTheVerifiersExactly) {
     const int per_worker = StagesPerWorkerMin(method.placement);
     for (int stages = per_worker; stages <= 4; stages += per_worker) {
       v1::JobSpec spec = SmallJob(std::string(method.name));
+      if (method.placement == Placement::kReplicas) spec.mutable_pipeline()->set_replicas(2);
       spec.mutable_training()->set_steps(5);
       spec.mutable_validation()->set_every_steps(2);
       spec.mutable_validation()->set_batches(1);
       const std::vector<LayerRange> layers = EvenSplit(kLayers, stages);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(RunPlan plan,
                                     MakeRunPlan(MakeRequest(spec, layers, 0), RunLimits()));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(
           Trained trained, TrainCluster({.spec = spec, .layers = layers, .delay_seed = 9}, files_));
-      for (int s = 0; s < stages; ++s) {
+      ASSERT_EQ(trained.reports.size(), plan.counts.size());
+      for (size_t s = 0; s < plan.counts.size(); ++s) {
         SCOPED_TRACE(absl::StrCat(std::string(method.name), ", stage ", s, " of ", stages));
         const StageCounts& expected = plan.counts[s];
         const v1::StageReport& report = trained.reports[s];
@@ -308,7 +394,7 @@ TEST_F(Equivalence, Counts_MeasuredInARun_EqualTheVerifiersExactly) {
         EXPECT_EQ(report.versions_peak(), expected.versions_peak);
         EXPECT_EQ(report.activations_peak(), expected.activations_peak);
         EXPECT_EQ(report.updates(), expected.staleness.updates);
-        EXPECT_EQ(report.updates(), method.updates_each_microbatch ? 20 : 5);
+        EXPECT_EQ(report.updates(), 5 * job.UpdatesOfStep(stages));
       }
     }
   }

@@ -88,7 +88,7 @@ class MeasuredMemory : public ::testing::Test {
 };
 
 TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
-  for (const std::string method : {"1f1b", "gpipe", "pipedream"}) {
+  for (const std::string method : {"1f1b", "gpipe", "pipedream", "local-sgd"}) {
     for (const int stages : {1, 2, 4}) {
       for (const v1::StageReport& report : Train(Job(method), stages)) {
         SCOPED_TRACE(testing::Message()
@@ -121,6 +121,22 @@ TEST_F(MeasuredMemory, Report_SaysWhatHoldsTheMemory) {
     EXPECT_EQ(report.copies_to_host().count(), 0);
   }
   EXPECT_EQ(reports[0].versions_peak(), 4);
+}
+
+TEST_F(MeasuredMemory, Replicas_EachHoldWeightsGradientsAndOptimizerState) {
+  const std::vector<v1::StageReport> one = Train(Job("1f1b"), 4);
+  const std::vector<v1::StageReport> replicas = Train(Job("local-sgd"), 4);
+  ASSERT_EQ(replicas.size(), 16u);
+  for (int s = 0; s < 16; ++s) {
+    const v1::StageMemory& memory = replicas[s].memory();
+    EXPECT_EQ(memory.weights(), one[s % 4].memory().weights());
+    EXPECT_EQ(memory.gradients(), one[s % 4].memory().gradients());
+    EXPECT_EQ(memory.optimizer(), one[s % 4].memory().optimizer());
+    EXPECT_EQ(replicas[s].worker(), one[s % 4].worker());
+    // What the worker has taken before it starts.
+    EXPECT_GE(replicas[s].memory_bytes(),
+              4 * (memory.weights() + memory.gradients() + memory.optimizer()));
+  }
 }
 
 // Where host and device are one, a stash on the host is the same memory and the same training.

@@ -92,6 +92,43 @@ TEST_F(Resume, PipeDream_SameStages_EqualsTheUninterruptedRun) {
   }
 }
 
+// At a cut all replicas hold the same weights and optimizer state, which are stored once.
+TEST_F(Resume, LocalSgd_FromAnyNumberOfStagesIntoAny_IsBitEqual) {
+  for (const bool tied : {false, true}) {
+    v1::JobSpec spec = Job("local-sgd", tied);
+    spec.mutable_pipeline()->set_replicas(2);
+    for (const int saved_by : {1, 3}) {
+      Trained whole;
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(spec, saved_by, &whole));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Manifest manifest, VerifyCheckpoint(files_, directory));
+      EXPECT_EQ(manifest.files.size(), 2u * kLayers);
+      EXPECT_EQ(manifest.updates, kSavedStep * 2);
+      for (const int loaded_by : {1, 2, 5}) {
+        SCOPED_TRACE(absl::StrCat("tied ", tied, ", ", saved_by, " -> ", loaded_by));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
+                                      TrainCluster(Continue(spec, loaded_by, directory), files_));
+        ASSERT_EQ(resumed.steps.size(), 2u);
+        EXPECT_EQ(resumed.steps[0].loss, whole.steps[2].loss);
+        EXPECT_EQ(resumed.steps[1].loss, whole.steps[3].loss);
+        EXPECT_EQ(resumed.weights_sha256, whole.weights_sha256);
+      }
+      ASSERT_THAT(files_.RemoveAll(kCheckpointRoot), IsOk());
+    }
+  }
+}
+
+TEST_F(Resume, LocalSgd_WithOtherReplicasOrMethods_Trains) {
+  v1::JobSpec spec = Job("local-sgd");
+  spec.mutable_pipeline()->set_replicas(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(spec, 2));
+  spec.mutable_pipeline()->set_replicas(4);
+  for (const v1::JobSpec& other : {spec, Job("1f1b"), Job("pipedream")}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
+                                  TrainCluster(Continue(other, 3, directory), files_));
+    EXPECT_EQ(resumed.steps.size(), 2u);
+  }
+}
+
 TEST_F(Resume, AfterTheLastStep_EndsAtOnceWithTheSameWeights) {
   for (const char* method : {"1f1b", "pipedream"}) {
     v1::JobSpec spec = Job(method);

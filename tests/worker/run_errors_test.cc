@@ -79,6 +79,34 @@ TEST_F(RunErrors, Prepare_PlanThatMakesNoSense_SaysWhat) {
               invalid("after step 4 of 3"));
 }
 
+TEST_F(RunErrors, Prepare_PlanWithWrongReplicas_SaysWhat) {
+  v1::JobSpec spec = SmallJob("local-sgd");
+  spec.mutable_pipeline()->set_replicas(2);
+  const auto edited = [&](std::function<void(v1::Plan&)> edit) {
+    return PrepareEdited([edit](v1::PrepareRunRequest& request) { edit(*request.mutable_plan()); },
+                         spec);
+  };
+  const auto invalid = [](const char* what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what));
+  };
+  EXPECT_THAT(edited([](v1::Plan&) {}), IsOk());
+  EXPECT_THAT(edited([](v1::Plan& plan) { plan.clear_pipelines(); }), invalid("plan: "));
+  EXPECT_THAT(edited([](v1::Plan& plan) { plan.set_pipelines(3); }),
+              invalid("cannot make 3 pipelines"));
+  EXPECT_THAT(edited([](v1::Plan& plan) { plan.set_pipelines(4); }), invalid("have 3 layers"));
+  EXPECT_THAT(edited([](v1::Plan& plan) {
+                plan.mutable_stages(2)->set_layers(2);
+                plan.mutable_stages(3)->set_first_layer(2);
+                plan.mutable_stages(3)->set_layers(5);
+              }),
+              invalid("stage 2 has 2 layers from 0, but it is a replica of stage 0"));
+  EXPECT_THAT(edited([](v1::Plan& plan) {
+                plan.mutable_stages()->DeleteSubrange(2, 2);
+                plan.clear_pipelines();
+              }),
+              invalid("has 1 pipelines of 2 stages, the job has 2"));
+}
+
 TEST_F(RunErrors, Prepare_BadJob_NamesTheKey) {
   v1::JobSpec spec = SmallJob("1f1b");
   spec.mutable_training()->set_microbatches(3);

@@ -187,11 +187,12 @@ std::vector<v1::StageReport> TestCluster::Reports() const {
 
 absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   const auto job = ResolveJob(options_.spec);
-  Manifest manifest = {.job_id = "job",
-                       .method = std::string(job->method->name),
-                       .epoch = 1,
-                       .step = step,
-                       .updates = step * job->microbatches / job->microbatches_of_update()};
+  Manifest manifest = {
+      .job_id = "job",
+      .method = std::string(job->method->name),
+      .epoch = 1,
+      .step = step,
+      .updates = step * job->UpdatesOfStep(static_cast<int64_t>(options_.layers.size()))};
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);

@@ -22,7 +22,7 @@ namespace penstock {
 
 struct ClusterOptions {
   v1::JobSpec spec;
-  std::vector<LayerRange> layers;  // by stage, placed as the method wants them
+  std::vector<LayerRange> layers;  // by stage of a pipeline, placed as the method wants them
   int64_t first_step = 0;
   std::string checkpoint;
   std::vector<int64_t> extra_cuts;

@@ -116,13 +116,15 @@ v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const Laye
   plan.set_channel_capacity(2);
   const int stages = static_cast<int>(layers.size());
   const std::vector<int> worker_of_stage = WorkersOfStages(spec, stages);
-  for (int s = 0; s < stages; ++s) {
+  const int all_stages = static_cast<int>(worker_of_stage.size());
+  if (all_stages > stages) plan.set_pipelines(all_stages / stages);
+  for (int s = 0; s < all_stages; ++s) {
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
     stage.set_worker_index(worker_of_stage[s]);
     stage.set_worker(absl::StrCat("worker-", worker_of_stage[s]));
-    stage.set_first_layer(layers[s].first);
-    stage.set_layers(layers[s].count);
+    stage.set_first_layer(layers[s % stages].first);
+    stage.set_layers(layers[s % stages].count);
   }
   const auto job = ResolveJob(spec);
   if (!job.ok() || !CheckStages(*job, stages).ok()) return request;

@@ -31,10 +31,11 @@ std::vector<LayerRange> EvenSplit(int layers, int stages);
 // Every way to cut `layers` into `stages`.
 std::vector<std::vector<LayerRange>> AllSplits(int layers, int stages);
 
-// Who holds which of `stages` stages of a job; one worker each if the job cannot be run so.
+// Who holds which of `stages` stages of a job, in all its pipelines; one worker each if the job cannot be run
+// so.
 std::vector<int> WorkersOfStages(const v1::JobSpec& spec, int stages);
 
-// What the coordinator would send to worker `worker_index`.
+// What the coordinator would send to worker `worker_index`. `layers`: of one pipeline.
 v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const LayerRange> layers,
                                   int worker_index, int64_t first_step = 0,
                                   const std::vector<int64_t>& extra_cuts = {});

@@ -95,6 +95,10 @@ void AddInto(cudaStream_t stream, int64_t count, const float* values, float* sum
   ForEach(stream, count, [=] __device__(int64_t at) { sums[at] += values[at]; });
 }
 
+void Scale(cudaStream_t stream, int64_t count, float factor, float* values) {
+  ForEach(stream, count, [=] __device__(int64_t at) { values[at] *= factor; });
+}
+
 void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to) {
   ForEach(stream, count, [=] __device__(int64_t at) { to[at] = FromFloat<Bf16>(from[at]); });
 }

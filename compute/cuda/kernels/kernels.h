@@ -111,6 +111,7 @@ void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t
 // Flat arrays.
 void Fill(cudaStream_t stream, int64_t count, float value, float* values);
 void AddInto(cudaStream_t stream, int64_t count, const float* values, float* sums);
+void Scale(cudaStream_t stream, int64_t count, float factor, float* values);
 void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* to);
 // At random; from[0] is the parameter's first element.
 void RoundToBf16(cudaStream_t stream, int64_t count, const float* from,

@@ -26,6 +26,8 @@ struct Options {
 struct Costs {
   double bubble_ratio = 0.0;  // of a step in the middle of a long run
   int64_t versions_peak = 0;  // the most on any stage, as the others
+  // All versions and replicas on a worker, in weights of its share of the model.
+  double weights_kept = 0.0;
   int64_t staleness_max = 0;
   int64_t version_drift_max = 0;
 };
@@ -60,6 +62,13 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
   const double step_s = (makespan_s[1] - makespan_s[0]) / (kStepsMany - kStepsFew);
   const double work_s = 3.0 * static_cast<double>(options.microbatches) * per_worker;
   Costs costs = {.bubble_ratio = std::max(0.0, 1.0 - work_s / step_s)};
+  for (int32_t worker = 0; worker < options.workers; ++worker) {
+    double versions = 0;
+    for (const StageId stage : topology.StagesOf(WorkerId(worker))) {
+      versions += static_cast<double>(report.stages[stage.value].versions_peak);
+    }
+    costs.weights_kept = std::max(costs.weights_kept, versions / per_worker);
+  }
   for (const StageCounts& counts : report.stages) {
     costs.versions_peak = std::max(costs.versions_peak, counts.versions_peak);
     costs.staleness_max = std::max(costs.staleness_max, counts.staleness.max);
@@ -78,12 +87,14 @@ nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Cos
                                  {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
                                  {"bubble_ratio", nullptr},
                                  {"versions_peak", nullptr},
+                                 {"weights_kept", nullptr},
                                  {"staleness_max", nullptr},
                                  {"version_drift_max", nullptr},
                                  {"refusal", nullptr}};
   if (costs.ok()) {
     json["bubble_ratio"] = costs->bubble_ratio;
     json["versions_peak"] = costs->versions_peak;
+    json["weights_kept"] = costs->weights_kept;
     json["staleness_max"] = costs->staleness_max;
     json["version_drift_max"] = costs->version_drift_max;
   } else {
@@ -105,6 +116,7 @@ absl::Status Run(const Options& options, Console& console) {
   Table table({{"METHOD"},
                {"BUBBLE", kRight},
                {"VERSIONS", kRight},
+               {"WEIGHTS", kRight},
                {"STALENESS", kRight},
                {"SUMMARY"},
                {"PAPER"}});
@@ -113,6 +125,7 @@ absl::Status Run(const Options& options, Console& console) {
     table.AddRow({ToString(method.name),
                   costs.ok() ? absl::StrFormat("%.0f %%", costs->bubble_ratio * 100.0) : "-",
                   costs.ok() ? absl::StrCat(costs->versions_peak) : "-",
+                  costs.ok() ? absl::StrCat(costs->weights_kept) : "-",
                   costs.ok() ? absl::StrCat(costs->staleness_max) : "-", ToString(method.summary),
                   ToString(method.paper)});
   }
@@ -120,8 +133,9 @@ absl::Status Run(const Options& options, Console& console) {
       << table.Render() << "\n"
       << "On " << options.workers << " workers with " << options.microbatches
       << " microbatches in a step, forward and both halves of the backward equal: the bubble\n"
-         "of a step in a long run, and the most weight versions and staleness (updates) of a "
-         "stage.\n";
+         "of a step in a long run, the most weight versions and staleness (updates) of a stage, "
+         "and the\nmost weights that a worker keeps, all versions and replicas, in those of its "
+         "share of the model.\n";
   return absl::OkStatus();
 }
 

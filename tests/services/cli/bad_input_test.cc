@@ -97,6 +97,13 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
   ExpectTrainRefused({"--set", "training.stepz=3"}, "--set training.stepz=3: ");
   ExpectTrainRefused({"--workers", "99"}, "--workers 99: pipeline.stages: is 99");
   ExpectTrainRefused({"--workers", "2", "--set", "pipeline.stages=4"}, "pipeline.stages");
+  ExpectTrainRefused({"--method", "local-sgd", "--workers", "3"},
+                     "as many as there are replicas; got 4; 3 or 6 would do");
+  ExpectTrainRefused({"--method", "local-sgd", "--set", "pipeline.replicas=0"},
+                     "pipeline.replicas: is 0");
+  ExpectTrainRefused({"--method", "local-sgd", "--set", "pipeline.local_steps=3"},
+                     "pipeline.local_steps: is 3, which does not divide training.microbatches (4)");
+  ExpectTrainRefused({"--set", "pipeline.replicas=2"}, "pipeline.replicas: is not for 1f1b");
   ExpectTrainRefused({"--workers", "0"}, "--workers");
   ExpectTrainRefused({"--method", "pipedream", "--set", "model.gpt.tied_head=true"}, "tied");
   ExpectTrainRefused({"--method", "pipedream", "--set", "training.clip={global_norm: 1.0}"},

@@ -67,8 +67,11 @@ TEST(ProgressTest, Line_NarrowTerminal_LeavesOutWhatDoesNotFit) {
   Progress progress(100);
   for (int64_t step = 1; step <= 50; ++step) progress.Add(Step(step, step * kSecondNs));
   v1::JobResult result;
-  result.add_per_stage()->set_bubble_ratio(0.08);
-  result.add_per_stage()->set_bubble_ratio(0.12);
+  for (const auto& [worker, bubble] : {std::pair("w0", 0.08), {"w1", 0.12}}) {
+    v1::StageReport& report = *result.add_per_stage();
+    report.set_worker(worker);
+    report.set_bubble_ratio(bubble);
+  }
   progress.SetStages(result);
   EXPECT_THAT(progress.Line(120), HasSubstr("bubble 8 | 12 %"));
   for (int columns = 20; columns < 120; ++columns) {

@@ -88,6 +88,35 @@ TEST_F(TrainTest, Pipedream_AnyNumberOfStages_SameWeightsAsItsReference) {
   }
 }
 
+TEST_F(TrainTest, LocalSgd_AnyNumberOfStages_SameWeightsAsItsReference) {
+  for (const char* replicas : {"2", "4"}) {
+    const std::vector<std::string> method = {"--method", "local-sgd", "--set",
+                                             std::string("pipeline.replicas=") + replicas};
+    std::vector<std::string> reference = job_.Train(method);
+    reference.push_back("--reference");
+    const std::string expected = Weights(reference);
+    for (const char* workers : {"1", "2", "4"}) {
+      std::vector<std::string> flags = method;
+      flags.insert(flags.end(), {"--workers", workers});
+      EXPECT_EQ(Weights(job_.Train(flags)), expected)
+          << replicas << " replicas on " << workers << " workers";
+    }
+  }
+}
+
+TEST_F(TrainTest, LocalSgd_ReportsEveryReplica) {
+  const Json json = RunJson(
+      job_.Train({"--workers", "2", "--method", "local-sgd", "--timeline", job_.path("steps")}));
+  EXPECT_EQ(json["stages"], 2);
+  ASSERT_THAT(json["per_stage"], SizeIs(4));
+  EXPECT_EQ(json["per_stage"][2]["stage"], 2);
+  EXPECT_EQ(json["per_stage"][2]["worker"], json["per_stage"][0]["worker"]);
+  EXPECT_EQ(json["per_stage"][2]["layers"], json["per_stage"][0]["layers"]);
+  EXPECT_EQ(json["per_stage"][2]["updates"], 2 * 6);
+  EXPECT_EQ(json["block_delay"]["max"], 0);
+  EXPECT_LT(json["bubble_ratio"], 1.0);
+}
+
 TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
   const Json json = RunJson(job_.Train({"--workers", "2", "--method", "pipedream"}));
   std::vector<std::string> keys;

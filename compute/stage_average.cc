@@ -1,0 +1,38 @@
+// Stage: the mean of replicas.
+#include "base/check.h"
+#include "compute/stage.h"
+
+namespace penstock {
+namespace {
+
+void AverageArrays(Backend& backend, absl::Span<float* const> arrays, int64_t count) {
+  float* const mean = arrays.front();
+  for (float* const other : arrays.subspan(1)) backend.AddInto(mean, other, count);
+  backend.Scale(mean, 1.0f / static_cast<float>(arrays.size()), count);
+  for (float* const other : arrays.subspan(1)) {
+    backend.CopyOnDevice(other, mean, count * SizeOf(DType::kF32));
+  }
+}
+
+}  // namespace
+
+void Stage::Average(absl::Span<Stage* const> stages) {
+  Stage& first = *stages.front();
+  const int64_t count = first.arena_.weight_count();
+  std::vector<float*> arrays(stages.size());
+  const auto average = [&](auto array_of) {
+    for (size_t i = 0; i < stages.size(); ++i) arrays[i] = array_of(*stages[i]);
+    AverageArrays(first.backend_, arrays, count);
+  };
+  for (const Stage* stage : stages) {
+    PENSTOCK_CHECK(&stage->backend_ == &first.backend_ && stage->arena_.weight_count() == count &&
+                   stage->optimizer_arrays_.size() == first.optimizer_arrays_.size());
+  }
+  average([](Stage& stage) { return stage.versions_.current().weights(); });
+  for (size_t slot = 0; slot < first.optimizer_arrays_.size(); ++slot) {
+    average([slot](Stage& stage) { return stage.optimizer_arrays_[slot]; });
+  }
+  for (Stage* stage : stages) stage->RefreshMirror();
+}
+
+}  // namespace penstock

@@ -1,0 +1,89 @@
+// LocalSGD through a pipeline: R replicas of the whole model flow through the same S workers. Each takes H
+// local steps of one microbatch, then every stage takes the mean of its replicas' weights. A round is a
+// step of M = RH microbatches: replica m mod R takes microbatch m of the step, as its local step m div R.
+//
+// The mean is that of the weights and of the optimizer's state (Yu, Jin and Yang average momentum so, ICML
+// 2019, arXiv 1905.03817), so that a round ends with one model that any other method can go on from.
+//
+// While one replica waits for its own update, the others fill the pipeline, so nothing is stale: a
+// replica's forward on a stage comes after the update of its previous local step there. Stage 0 ends a
+// round with the round's last backward, so no stage begins the next one before all have averaged.
+//
+// With S stages, stage s counted from 0, a backward as one piece in a slot, and averaging for nothing:
+//   round             2RH + 2(S-1) slots if R >= S, else 2SH + 2(R-1)
+//   bubble            (S-1)/(RH+S-1) of a round if R >= S, else 1 - RH/(SH+R-1)
+//   activation stash  min(R, S-s) on stage s, over all replicas
+//   weight versions   1 of each replica, so R times the weights and the optimizer's state; staleness 0
+//
+// With a tied embedding the last stage's update waits for the first stage's gradient. S div 2 microbatches
+// later both stages are about as far, so that the pipeline goes on meanwhile: if R >= S, an odd S has no more
+// bubble than without tying, an even S about one slot more for every S/2 microbatches.
+//
+// Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767; through a
+// pipeline: Ilin and Richtarik, "Demystifying Pipeline Parallelism: First Theory for PipeDream",
+// arXiv 2606.03498, appendix E.2.
+#include <algorithm>
+
+#include "schedule/catalog/schedules.h"
+
+namespace penstock {
+namespace {
+
+// When the microbatches of a round are due on a stage if F and whole backward take a slot each.
+class Slots {
+ public:
+  Slots(const Topology& topology, int32_t stage)
+      : stage_(stage),
+        last_(topology.depth() - 1),
+        replicas_(topology.pipelines),
+        local_step_(2 * std::max<int64_t>(topology.pipelines, topology.depth())) {}
+
+  int64_t Forward(int64_t m) const {
+    return stage_ + 2 * (m % replicas_) + local_step_ * (m / replicas_);
+  }
+  // The microbatch goes on to the last stage, and its gradient comes all the way back.
+  int64_t Backward(int64_t m) const { return Forward(m) + 2 * (last_ - stage_) + 1; }
+
+ private:
+  const int64_t stage_;
+  const int64_t last_;
+  const int64_t replicas_;
+  const int64_t local_step_;  // slots from one local step of a replica to its next
+};
+
+// How many microbatches after its backward a stage makes its update.
+int64_t UpdateDelay(const Topology& topology, StageId stage) {
+  const bool waits_for_first =
+      topology.IsLast(stage) &&
+      std::any_of(topology.groups.begin(), topology.groups.end(), [](const ReduceGroup& group) {
+        return group.quantity == ReduceGroup::Quantity::kGradient;
+      });
+  return waits_for_first ? std::min(topology.pipelines - 1, topology.depth() / 2) : 0;
+}
+
+}  // namespace
+
+Program LocalSgd(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
+  const Topology& topology = options.topology;
+  const int32_t depth = worker.value;
+  const int64_t microbatches = options.microbatches_per_step;
+  const auto stage = [&](int64_t m) { return topology.StageAt(depth, range.first + m); };
+  const Slots slots(topology, depth);
+  const int64_t delay = UpdateDelay(topology, stage(0));
+
+  Program program{.repeats = range.count / microbatches, .shift = microbatches};
+  ActionList& list = program.period;
+  for (int64_t forward = 0, m = 0; m < microbatches; ++m) {
+    while (forward < microbatches && slots.Forward(forward) < slots.Backward(m)) {
+      Forward(list, stage(forward), range.first + forward);
+      ++forward;
+    }
+    Backward(list, stage(m), range.first + m);
+    if (m >= delay) Step(list, stage(m - delay));
+  }
+  for (int64_t m = microbatches - delay; m < microbatches; ++m) Step(list, stage(m));
+  if (topology.pipelines > 1) Average(list, GroupId(depth));
+  return program;
+}
+
+}  // namespace penstock
