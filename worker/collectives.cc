@@ -128,14 +128,14 @@ absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, Courier& courie
   backend_.CopyOnDevice(copy.data<void>(), part.data<void>(), copy.size_bytes());
   const absl::Status sent = courier.Send(*link.sender, link.sent++, copy, Deadline());
   if (!sent.ok()) return courier.peer_failed() ? Blame(link, sent) : sent;
-  const absl::StatusOr<Tensor> other = Timed(link, timer, [&] {
+  const absl::StatusOr<Courier::Received> other = Timed(link, timer, [&] {
     return courier.Receive(*link.receiver, {link.received++, part.dtype, part.shape}, Deadline());
   });
   if (!other.ok()) return courier.peer_failed() ? Blame(link, other.status()) : other.status();
   if (own.has_head()) {
-    own.SetTiedGradient(part, *other);
+    own.SetTiedGradient(part, other->tensor);
   } else {
-    own.SetTiedGradient(*other, part);
+    own.SetTiedGradient(other->tensor, part);
   }
   return absl::OkStatus();
 }
@@ -208,10 +208,10 @@ absl::Status Collectives::Blame(const Link& link, const absl::Status& status) {
 }
 
 template <typename Receive>
-absl::StatusOr<Tensor> Collectives::Timed(Link& link, ActionTimer& timer, Receive receive) {
+std::invoke_result_t<Receive> Collectives::Timed(Link& link, ActionTimer& timer, Receive receive) {
   timer.Lap(Lane::kCollective);
   const bool waits = !link.receiver->Ready();
-  absl::StatusOr<Tensor> received = receive();
+  auto received = receive();
   if (waits) timer.Lap(Lane::kWait, Wait::kCollective);
   return received;
 }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -91,7 +92,7 @@ class Collectives {
   absl::Time Deadline() const;
   // Calls `receive`, and tells the timer what of its time was waiting.
   template <typename Receive>
-  absl::StatusOr<Tensor> Timed(Link& link, ActionTimer& timer, Receive receive);
+  std::invoke_result_t<Receive> Timed(Link& link, ActionTimer& timer, Receive receive);
   absl::Status Blame(const Link& link, const absl::Status& status);
   void CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Span<double> packed, bool pack);
 

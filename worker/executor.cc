@@ -149,14 +149,14 @@ absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorT
   const bool waits = !receiver.Ready();
   const Shape shape = Local(action.stage()).stage->boundary_shape();
   timer_.StartCopy(CopyDirection::kToDevice);
-  absl::StatusOr<Tensor> tensor =
+  absl::StatusOr<Courier::Received> received =
       courier_.Receive(receiver, {action.microbatch, DType::kF32, shape}, Deadline());
-  if (!tensor.ok()) return EdgeError(action, sender, tensor.status());
-  table.Put(action.microbatch, *std::move(tensor));
+  if (!received.ok()) return EdgeError(action, sender, received.status());
+  table.Put(action.microbatch, std::move(received->tensor));
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kInput);
   } else {
-    timer_.EndCopy(CopyDirection::kToDevice);
+    if (!received->fetched) timer_.EndCopy(CopyDirection::kToDevice);
     timer_.Lap(Lane::kReceive);
   }
   return absl::OkStatus();
@@ -172,7 +172,7 @@ absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& t
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kCredit);
   } else {
-    timer_.EndCopy(CopyDirection::kToHost);
+    if (!sender.lends()) timer_.EndCopy(CopyDirection::kToHost);  // what is lent is not copied here
     timer_.Lap(Lane::kSend);
   }
   return absl::OkStatus();

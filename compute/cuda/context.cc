@@ -71,7 +71,7 @@ absl::Status CudaContext::Start() {
         absl::StrFormat("%s has compute capability %d.%d; this build is for %d.0 and newer",
                         properties_.name, properties_.major, properties_.minor, kMajorMin));
   }
-  for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_}) {
+  for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_, &prefetch_}) {
     PENSTOCK_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream"));
   }
@@ -97,7 +97,7 @@ CudaContext::~CudaContext() {
   if (dnn_ != nullptr) (void)cudnnDestroy(dnn_);
   if (blas_ != nullptr) (void)cublasLtDestroy(blas_);
   if (stream_done_ != nullptr) (void)cudaEventDestroy(stream_done_);
-  for (cudaStream_t stream : {compute_, copy_in_, copy_out_}) {
+  for (cudaStream_t stream : {compute_, copy_in_, copy_out_, prefetch_}) {
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
   }
 }

@@ -1,8 +1,8 @@
 // CudaContext: what the layers of a CUDA back-end share: the device, its streams, library handles and
 // scratch memory.
 //
-// All kernels go to one stream, in the order in which they are asked for; two more streams copy to and
-// from the device beside them. Blocks of the pool are only ever used in the order of the compute stream,
+// All kernels go to one stream, in the order in which they are asked for; more streams copy to and from the
+// device beside them: tensors each way, and what is needed later, which must not hold up a tensor. Blocks of the pool are only ever used in the order of the compute stream,
 // so a block that came back may be given out again while a kernel still works on it.
 //
 // An error of the device is kept until someone asks: Check.
@@ -57,6 +57,7 @@ class CudaContext {
   cudaStream_t stream() const { return compute_; }
   cudaStream_t copy_in() const { return copy_in_; }
   cudaStream_t copy_out() const { return copy_out_; }
+  cudaStream_t prefetch() const { return prefetch_; }
   cublasLtHandle_t blas() const { return blas_; }
   cudnnHandle_t dnn() const { return dnn_; }
 
@@ -91,7 +92,7 @@ class CudaContext {
   const int device_;
   const Repeatability repeatability_;
   cudaDeviceProp properties_ = {};
-  cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr;
+  cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr, prefetch_ = nullptr;
   cudaEvent_t stream_done_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;

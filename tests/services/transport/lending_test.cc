@@ -61,13 +61,25 @@ class LendingTest : public ::testing::Test {
   absl::Status Lend(int32_t value, absl::Time deadline = Later()) {
     const Tensor tensor = Holding(value);
     const absl::Status reserved = sender_->Reserve(value, tensor, deadline);
-    return reserved.ok() ? sender_->Lend(value, tensor) : reserved;
+    if (!reserved.ok()) return reserved;
+    const absl::StatusOr<ShareBytes> descriptor = sender_->Describe(tensor);
+    return descriptor.ok() ? sender_->Lend(value, tensor, *descriptor) : descriptor.status();
   }
-  absl::StatusOr<Arrival> Take(int32_t sequence, absl::Time deadline = Later()) {
-    return receiver_->Take({sequence, DType::kI32, {4}}, deadline);
+  struct Taken {
+    Tensor tensor;
+    bool fetched = false;
+  };
+  absl::StatusOr<Taken> Take(const TensorExpectation& expected, absl::Time deadline = Later()) {
+    absl::StatusOr<Arrival> arrival = receiver_->Take(expected, deadline);
+    if (!arrival.ok()) return arrival.status();
+    if (!arrival->is_lent()) return Taken{arrival->tensor};
+    absl::StatusOr<Borrower::Fetched> fetched = receiver_->Fetch(*arrival);
+    if (!fetched.ok()) return fetched.status();
+    return Taken{fetched->tensor, /*fetched=*/true};
   }
+  absl::StatusOr<Taken> Take(int32_t sequence) { return Take({sequence, DType::kI32, {4}}); }
   void ExpectArrives(int32_t value, bool fetched) {
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Arrival arrival, Take(value));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Taken arrival, Take(value));
     EXPECT_EQ(arrival.fetched, fetched);
     EXPECT_EQ(*arrival.tensor.data<int32_t>(), value);
   }
@@ -317,7 +329,7 @@ TEST_F(HostileLenderTest, TensorLargerThanItsMemory_FailsTheRun) {
   header.tensor_bytes = 4000;
   sender->Write(MakeTextFrame(
       header, Descriptor(host_.NumberOf(small.data<void>(), small.buffer.size_bytes()))));
-  EXPECT_THAT(receiver_->Take({0, DType::kI32, {1000}}, Later()),
+  EXPECT_THAT(Take({0, DType::kI32, {1000}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nothing of that size")));
 }
 
