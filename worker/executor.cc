@@ -291,10 +291,20 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
+  if (parts_.job.device_graphs) PublishGraphs(local);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
   if (ends_step && local.stage->has_head()) ReportStep(effect, learning_rate);
   if (ends_step && &local == &parts_.stages.front()) CountStep();
   return absl::OkStatus();
+}
+
+void Executor::PublishGraphs(LocalStage& local) {
+  const PassGraphs::Stats graphs = local.stage->graph_stats();
+  local.meter->PublishGraphs(graphs);
+  if (graphs.given_up.empty() || local.told_of_graphs) return;
+  local.told_of_graphs = true;
+  parts_.notice(absl::StrCat("stage ", local.id.value,
+                             " goes on without training.device_graphs: ", graphs.given_up));
 }
 
 absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {

@@ -86,7 +86,9 @@ absl::Status CudaContext::Start() {
         absl::StrCat("giving cuDNN the stream: ", cudnnGetErrorString(status)));
   }
   library_workspace_ = pool_.Acquire(kLibraryWorkspaceBytes);
-  if (!library_workspace_) return absl::ResourceExhaustedError("no memory for the libraries");
+  sample_memory_ = pool_.Acquire(sizeof(int64_t));
+  if (!library_workspace_ || !sample_memory_)
+    return absl::ResourceExhaustedError("no memory for the libraries");
   return absl::OkStatus();
 }
 

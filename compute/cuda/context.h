@@ -25,6 +25,7 @@
 #include "compute/buffer_pool.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/sdpa.h"
+#include "compute/dropout.h"
 
 namespace penstock::cuda {
 
@@ -68,6 +69,14 @@ class CudaContext {
   void* library_workspace() const { return library_workspace_.data(); }
   int64_t library_workspace_bytes() const { return kLibraryWorkspaceBytes; }
 
+  // The mask of a pass. In one that is recorded its sample is read from memory, where whoever replays it has
+  // written the number before.
+  DeviceMask MaskOf(const Dropout& dropout, const PassContext& pass) const {
+    return {dropout.Mask(pass), reads_sample_memory_ ? sample_memory() : nullptr};
+  }
+  int64_t* sample_memory() const { return static_cast<int64_t*>(sample_memory_.data()); }
+  void set_reads_sample_memory(bool reads) { reads_sample_memory_ = reads; }
+
   // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none.
   // Errors: those of cuDNN.
   absl::StatusOr<const Sdpa*> SdpaFor(const AttentionShape& shape);
@@ -99,6 +108,8 @@ class CudaContext {
   BufferPool pool_, host_pool_;
   Scratch layer_scratch_;
   Buffer library_workspace_;
+  Buffer sample_memory_;  // one int64
+  bool reads_sample_memory_ = false;
   struct KnownSdpa {
     AttentionShape shape;
     std::unique_ptr<Sdpa> sdpa;

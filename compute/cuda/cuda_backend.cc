@@ -11,6 +11,7 @@
 #include "compute/cuda/context.h"
 #include "compute/cuda/copies.h"
 #include "compute/cuda/error.h"
+#include "compute/cuda/graphs.h"
 #include "compute/cuda/groups.h"
 #include "compute/cuda/ipc.h"
 #include "compute/cuda/kernels/kernels.h"
@@ -100,6 +101,10 @@ class CudaBackend : public Backend {
   void AddInto(float* a, const float* b, int64_t count) override {
     cuda::AddInto(context_->stream(), count, b, a);
     NoteLaunch("adding to an array");
+  }
+
+  std::unique_ptr<PassGraphs> MakePassGraphs() override {
+    return std::make_unique<CudaPassGraphs>(*context_);
   }
 
   absl::Status Synchronize() override {

@@ -155,6 +155,10 @@ class Worker {
                                                 .data_root = flags_.data_root,
                                                 .limits = flags_.limits,
                                                 .events = std::move(events),
+                                                .notice =
+                                                    [this](const std::string& text) {
+                                                      log_.info("run: {}", text);
+                                                    },
                                                 .may_go_on = std::move(may_go_on)});
                 },
             .on_attempt =

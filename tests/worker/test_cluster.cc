@@ -70,7 +70,10 @@ void TestCluster::Main(int worker) {
                                     .transport = *transport,
                                     .data_root = "/",
                                     .limits = options_.limits,
-                                    .events = on_event});
+                                    .events = on_event,
+                                    .notice = [this, worker](const std::string& text) {
+                                      if (options_.on_notice) options_.on_notice(worker, text);
+                                    }});
   bool abandoned = false;
   {
     MutexLock lock(mutex_);

@@ -242,13 +242,41 @@ TEST_F(LendingTest, SenderDies_TakeIsUnavailable) {
   receiver_->Release();
 }
 
-TEST_F(LendingTest, ReceiverCancels_SenderHearsWhyAndGetsItsMemoryBack) {
+TEST_F(LendingTest, ReceiverCancels_SenderHearsWhyAndGetsItsMemoryBackWhenItIsClosed) {
+  OpenLending(/*capacity=*/1);
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  cluster_.right().Cancel(absl::InternalError("disk full"));
+  const auto aborted = StatusIs(absl::StatusCode::kAborted,
+                                AllOf(HasSubstr("worker right"), HasSubstr("disk full")));
+  EXPECT_THAT(Lend(1), aborted);
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_GT(LentBytes(), 0);
+  receiver_.reset();
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_THAT(Lend(2), aborted);
+}
+
+TEST_F(LendingTest, ReceiverCancelsAndNeverCloses_SenderGetsItsMemoryBackAtTheDeadline) {
   OpenLending();
   ASSERT_THAT(Lend(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   cluster_.right().Cancel(absl::InternalError("disk full"));
   EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
-  EXPECT_THAT(Lend(1), StatusIs(absl::StatusCode::kAborted, HasSubstr("disk full")));
+}
+
+TEST_F(LendingTest, BothCancel_SenderGetsItsMemoryBackWhenItIsClosed) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  cluster_.right().Cancel(absl::InternalError("disk full"));
+  cluster_.left().Cancel(absl::AbortedError("stopped"));
+  sender_.reset();
+  cluster_.workers[0].transport.reset();
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_GT(LentBytes(), 0);
+  receiver_.reset();
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
 }
 
 TEST_F(LendingTest, ServerOfABorrowerShutsDown_NothingHangs) {
