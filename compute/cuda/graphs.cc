@@ -30,6 +30,7 @@ absl::Status CudaPassGraphs::Run(const Key& key, absl::FunctionRef<absl::Status(
     PENSTOCK_RETURN_IF_ERROR(cuda_.Check("recording a pass"));
     absl::StatusOr<Graph> graph = Capture(queue);
     if (!graph.ok()) {
+      (void)cudaGetLastError();  // told by stats()
       given_up_ = std::string(graph.status().message());
       table_.Clear();
       return queue();
@@ -57,7 +58,6 @@ absl::StatusOr<CudaPassGraphs::Graph> CudaPassGraphs::Capture(
   cudaError_t made = ended;
   if (queued.ok() && ended == cudaSuccess) made = cudaGraphInstantiate(&graph, written, 0);
   if (written != nullptr) (void)cudaGraphDestroy(written);
-  (void)cudaGetLastError();  // told here
   PENSTOCK_RETURN_IF_ERROR(Annotate(queued, "recording a pass"));
   PENSTOCK_RETURN_IF_ERROR(ToStatus(made, "recording a pass"));
   return Graph(graph);

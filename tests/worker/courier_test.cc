@@ -452,8 +452,19 @@ TEST_F(CourierTest, BorrowingEdge_CopyDoneAtOnce_ReleasesAtOnce) {
   device_.FinishAll();
   LendingLog log;
   BorrowingReceiver receiver(log, device_);
-  EXPECT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Courier::Received received,
+                                courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()));
+  EXPECT_TRUE(received.fetched);  // so it counts as no copy from the host
   EXPECT_EQ(log.Released(), 1);
+}
+
+TEST_F(CourierTest, Receive_FromHostMemory_IsNotFetched) {
+  Edge edge = Open({EdgeKind::kGradient, 1, 0}, 1);
+  ASSERT_THAT(edge.sender->Send(0, Holding(7.0f), Later()), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Courier::Received received,
+                                courier_->Receive(*edge.receiver, {0, DType::kF32, {1}}, Later()));
+  EXPECT_FALSE(received.fetched);
+  EXPECT_EQ(*received.tensor.data<float>(), 7.0f);
 }
 
 TEST_F(CourierTest, BorrowingEdge_CopyFails_NextReceiveSaysSo) {
