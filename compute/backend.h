@@ -25,6 +25,7 @@
 #include "compute/device_marks.h"
 #include "compute/layer.h"
 #include "compute/optimizer.h"
+#include "compute/pass_graphs.h"
 #include "compute/rounding.h"
 #include "compute/tensor.h"
 #include "compute/transfers.h"
@@ -99,6 +100,10 @@ class Backend : public Transfers {
   virtual void AddInto(float* a, const float* b, int64_t count) = 0;
   // a[i] = a[i] * factor.
   virtual void Scale(float* a, float factor, int64_t count) = 0;
+
+  // For the passes of one stage; null where a pass costs the host little. REQUIRES: the back-end outlives
+  // it.
+  virtual std::unique_ptr<PassGraphs> MakePassGraphs() { return nullptr; }
 
   // Waits until all calls so far are done. Errors: the first since the last status, of the device.
   virtual absl::Status Synchronize() = 0;

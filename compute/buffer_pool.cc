@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -67,9 +68,10 @@ struct BufferPool::State {
 
   void GiveBack(Buffer::Block* block) {
     MutexLock lock(mutex);
-    Buffer::Block*& first = idle[block->size_bytes];
-    block->next = first;
-    first = block;
+    Buffer::Block** place = &idle[block->size_bytes];
+    while (*place != nullptr && std::less<>()((*place)->data, block->data)) place = &(*place)->next;
+    block->next = *place;
+    *place = block;
     stats.bytes_in_use -= block->size_bytes;
   }
 
@@ -80,7 +82,7 @@ struct BufferPool::State {
 
   MemorySource& source;
   mutable Mutex mutex;
-  std::map<int64_t, Buffer::Block*> idle ABSL_GUARDED_BY(mutex);  // by size, most recent first
+  std::map<int64_t, Buffer::Block*> idle ABSL_GUARDED_BY(mutex);  // by size, ascending addresses
   Stats stats ABSL_GUARDED_BY(mutex);
 };
 

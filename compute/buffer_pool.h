@@ -2,8 +2,9 @@
 // allocates nothing.
 //
 // Blocks are kept by exact size, rounded up to 64 bytes. Training repeats the same few sizes, so after
-// the first microbatches every request is served from what came back, the most recent block first (it
-// is the one most likely still in cache).
+// the first microbatches every request is served from what came back, the lowest address first: which
+// blocks a pass gets then follows from which are in use and not from the order in which they came back, so
+// that in a steady state the same few come together again and again (compute/pass_graphs.h).
 //
 // Thread safety: all methods, and the release of buffers, may be called from any thread.
 #pragma once

@@ -5,7 +5,8 @@
 // they do together runs on the devices, in the order of each back-end's calls: no tensor passes through host
 // memory, and no host waits but to join.
 //
-// Every device is in a group once. Workers that share one reduce over edges that lend (device_share.h).
+// Every device is in a group once. Workers that share one reduce over edges that lend (device_share.h);
+// worker/device_pair.h chooses.
 //
 // Thread safety: the thread that owns the back-end.
 #pragma once
@@ -13,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,6 +37,11 @@ class DeviceGroup {
 class DeviceGroups {
  public:
   virtual ~DeviceGroups() = default;
+
+  // "nccl", for people.
+  virtual const char* name() const = 0;
+  // Which device this is, of all devices of all hosts; at most 64 characters.
+  virtual std::string device() const = 0;
 
   // For one group. Errors: Unavailable (the library for it is not installed).
   virtual absl::StatusOr<DeviceGroupId> MakeId() = 0;

@@ -1,6 +1,7 @@
 #include "compute/stage.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -89,6 +90,7 @@ absl::Status Stage::Build() {
   slice_scales_.resize(slices.size());
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, backend_.MakeOptimizer(options_.optimizer, slices));
   PENSTOCK_ASSIGN_OR_RETURN(norms_, backend_.MakeSliceNorms(slices));
+  if (options_.device_graphs) graphs_ = backend_.MakePassGraphs();
   return absl::OkStatus();
 }
 
@@ -133,6 +135,15 @@ absl::StatusOr<Buffer> Stage::Acquire(int64_t size_bytes) {
 absl::StatusOr<Tensor> Stage::AcquireTensor(const Shape& shape) {
   PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(shape.elements() * SizeOf(DType::kF32)));
   return Tensor{std::move(buffer), DType::kF32, shape};
+}
+
+// What leaves comes back when others are done with it. In blocks of another size than what stays, timing
+// decides only about its own addresses, and those of all else repeat (docs/adr/0012).
+absl::StatusOr<Tensor> Stage::AcquireResult() {
+  if (graphs_ == nullptr) return AcquireTensor(boundary_shape_);
+  const int64_t size_bytes = boundary_shape_.elements() * SizeOf(DType::kF32);
+  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(BufferPool::BlockBytes(size_bytes) + 1));
+  return Tensor{std::move(buffer), DType::kF32, boundary_shape_};
 }
 
 PassContext Stage::Context(int layer, int64_t first_sample, bool training) const {
@@ -224,6 +235,25 @@ absl::Status Stage::CheckInput(const Tensor& input) const {
                         : CheckTensor("input", input, DType::kF32, boundary_shape_);
 }
 
+void Stage::BeginPass(int64_t first_sample) {
+  if (graphs_ != nullptr) graphs_->SetSample(first_sample);
+}
+
+absl::Status Stage::RunPass(Pass pass, int layer, const Tape& tape, const void* weights,
+                            const void* mirror, const Tensor& result,
+                            absl::FunctionRef<absl::Status()> queue) {
+  if (graphs_ == nullptr) return queue();
+  const auto address = [](const void* data) { return reinterpret_cast<uint64_t>(data); };
+  return graphs_->Run(
+      {pass,
+       layer,
+       {address(tape.input.buffer.data()), address(tape.targets.buffer.data()),
+        address(tape.grad_output.buffer.data()), address(tape.stash.data()),
+        address(tape.kept.data()), address(tape.weight_stash.data()), address(weights),
+        address(mirror), address(result.buffer.data()), std::bit_cast<uint32_t>(tape.loss_scale)}},
+      queue);
+}
+
 absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context,
                                            const WeightVersions::Version& weights,
                                            const Tensor& input, const Tensor& targets, Tape& tape) {
@@ -231,10 +261,18 @@ absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context
   tape.input = input;
   PENSTOCK_ASSIGN_OR_RETURN(tape.stash, Acquire(needs_[layer].stash_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[layer].kept_bytes));
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor output,
-                            AcquireTensor(is_head ? Shape{1} : boundary_shape_));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor output, is_head ? AcquireTensor({1})
+                                                 : layer == layer_count() - 1
+                                                     ? AcquireResult()
+                                                     : AcquireTensor(boundary_shape_));
   if (is_head) tape.targets = targets;
-  const absl::Status done = layers_[layer]->Forward(context, Weights(weights, layer), tape, output);
+  const auto queue = [&] {
+    return layers_[layer]->Forward(context, Weights(weights, layer), tape, output);
+  };
+  const absl::Status done =
+      context.training
+          ? RunPass(Pass::kForward, layer, tape, weights.weights(), weights.mirror(), output, queue)
+          : queue();
   tape.targets = Tensor();
   if (!done.ok()) {
     return Annotate(done, specs_[layer].name);
@@ -251,6 +289,7 @@ absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sam
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
   slot->version = version;
+  BeginPass(first_sample);
   Tensor activation = input;
   for (int layer = 0; layer < layer_count(); ++layer) {
     absl::StatusOr<Tensor> output =
@@ -330,10 +369,13 @@ absl::StatusOr<Tensor> Stage::BackwardLayer(int layer, const PassContext& contex
   tape.grad_output = grad_output;
   Tensor grad_input;
   if (!(has_embedding_ && layer == 0)) {
-    PENSTOCK_ASSIGN_OR_RETURN(grad_input, AcquireTensor(boundary_shape_));
+    PENSTOCK_ASSIGN_OR_RETURN(grad_input,
+                              layer == 0 ? AcquireResult() : AcquireTensor(boundary_shape_));
   }
-  PENSTOCK_RETURN_IF_ERROR(
-      layers_[layer]->BackwardInput(context, Weights(weights, layer), tape, grad_input));
+  PENSTOCK_RETURN_IF_ERROR(RunPass(
+      Pass::kBackwardInput, layer, tape, weights.weights(), weights.mirror(), grad_input, [&] {
+        return layers_[layer]->BackwardInput(context, Weights(weights, layer), tape, grad_input);
+      }));
   tape.stash = Buffer();
   if (!needs.input_for_weight) {
     tape.input = Tensor();
@@ -356,6 +398,7 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, int64_t ver
     return absl::FailedPreconditionError(
         absl::StrFormat("second backward of the input for microbatch %d", microbatch.value));
   }
+  BeginPass(slot->first_sample);
   Tensor gradient = grad_output;
   for (int layer = layer_count() - 1; layer >= 0; --layer) {
     const PassContext context = Context(layer, slot->first_sample, /*training=*/true);
@@ -387,11 +430,14 @@ absl::Status Stage::BackwardWeight(MicrobatchId microbatch, int64_t /*version*/)
     return absl::FailedPreconditionError(absl::StrFormat(
         "backward of the weights for microbatch %d before that of its input", microbatch.value));
   }
+  BeginPass(slot->first_sample);
   for (int layer = layer_count() - 1; layer >= 0; --layer) {
     const PassContext context = Context(layer, slot->first_sample, /*training=*/true);
+    Tape& tape = slot->tapes[layer];
     PENSTOCK_RETURN_IF_ERROR(
-        layers_[layer]->BackwardWeight(context, Gradients(layer), slot->tapes[layer]));
-    slot->tapes[layer] = Tape();
+        RunPass(Pass::kBackwardWeight, layer, tape, gradients(), nullptr, Tensor(),
+                [&] { return layers_[layer]->BackwardWeight(context, Gradients(layer), tape); }));
+    tape = Tape();
   }
   slot->used = false;
   return absl::OkStatus();

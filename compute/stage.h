@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -33,6 +34,7 @@ struct StageOptions {
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
+  bool device_graphs = false;  // record the passes, where the device can
   OptimizerConfig optimizer;
   uint64_t seed = 0;
   int64_t versions_max = 1;  // live weight versions at the most (the verifier's number)
@@ -160,6 +162,10 @@ class Stage {
     int64_t optimizer_bytes = 0;
   };
   MemoryStats memory() const;
+  // Zeros without recorded passes. Any thread.
+  PassGraphs::Stats graph_stats() const {
+    return graphs_ == nullptr ? PassGraphs::Stats() : graphs_->stats();
+  }
   // Weight versions on the device at once, if `versions` are live.
   int64_t DeviceVersions(int64_t versions) const;
   const ActivationBytes& activation_bytes() const { return activation_bytes_; }
@@ -192,6 +198,8 @@ class Stage {
   int layer_count() const { return static_cast<int>(specs_.size()); }
   absl::StatusOr<Buffer> Acquire(int64_t size_bytes);
   absl::StatusOr<Tensor> AcquireTensor(const Shape& shape);
+  // For what a pass returns to the caller.
+  absl::StatusOr<Tensor> AcquireResult();
   PassContext Context(int layer, int64_t first_sample, bool training) const;
   WeightView Weights(const WeightVersions::Version& version, int layer) const;
   GradientView Gradients(int layer) const;
@@ -208,6 +216,13 @@ class Stage {
                            const Shape& shape) const;
   absl::Status CheckInput(const Tensor& input) const;
 
+  // What comes next is a pass of a microbatch that begins with this sample.
+  void BeginPass(int64_t first_sample);
+  // Performs a layer's pass, or replays it. `weights`, or in W the gradients, are all it reads and writes
+  // beside the tape and `result`.
+  absl::Status RunPass(Pass pass, int layer, const Tape& tape, const void* weights,
+                       const void* mirror, const Tensor& result,
+                       absl::FunctionRef<absl::Status()> queue);
   // One layer's forward pass, into blocks that `tape` gets here. Returns the layer's output.
   absl::StatusOr<Tensor> ForwardLayer(int layer, const PassContext& context,
                                       const WeightVersions::Version& weights, const Tensor& input,
@@ -244,6 +259,7 @@ class Stage {
   std::vector<int> slice_layers_;  // the layer of each slice
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SliceNorms> norms_;
+  std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightVersions versions_;
   Buffer gradients_;

@@ -33,6 +33,8 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
       ended_[summary.job_id()] = summary;
       continue;
     }
+    // A job that an older build has stored lacks the keys that came since.
+    FillDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.record.spec());
     if (summary.state() == v1::JOB_STATE_QUEUED && resolved.ok()) {
       AddRun(job.record, job.last_sequence, *std::move(resolved));

@@ -168,6 +168,8 @@ absl::Status CheckTraining(const v1::TrainingSpec& training) {
                       "is \"stochastic\", but training.precision \"f32\" rounds nothing; use bf16");
   }
   PENSTOCK_RETURN_IF_ERROR(CheckName("training.stash", training.stash(), {"device", "host"}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckName("training.device_graphs", training.device_graphs(), {"off", "on"}));
   return CheckRange("training.threads", training.threads(), 1, kThreadsMax);
 }
 

@@ -60,6 +60,9 @@ void FillTraining(v1::TrainingSpec& training) {
   if (training.stash().empty()) {
     training.set_stash("device");
   }
+  if (training.device_graphs().empty()) {
+    training.set_device_graphs("off");
+  }
   PENSTOCK_DEFAULT(training, threads, 1);
   PENSTOCK_DEFAULT(training, deterministic, true);
 }

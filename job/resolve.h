@@ -42,6 +42,7 @@ struct ResolvedJob {
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
   Repeatability repeatability = Repeatability::kBitwise;
+  bool device_graphs = false;
   uint64_t seed = 0;
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/status.h"
+#include "job/agreement.h"
 #include "schedule/digest.h"
 
 namespace penstock {
@@ -14,6 +15,7 @@ MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t 
 absl::StatusOr<std::string> DigestOfRun(const ResolvedJob& job, const ScheduleOptions& options,
                                         int64_t first_step, absl::Span<const Cut> cuts) {
   ScheduleDigest digest;
+  digest.AddText(AgreementOf(job));
   std::set<int64_t> added;  // lengths
   bool evaluation_added = false;
   const MicrobatchRange evaluation = {.first = 0, .count = job.validation_batches};

@@ -19,8 +19,8 @@ namespace penstock {
 // The microbatches of the steps after `from_step` up to `to_step`.
 MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step);
 
-// Digest over the schedules of all ranges from `first_step` through `cuts`, in the order they are
-// run.
+// Digest over what builds must agree upon (job/agreement.h) and the schedules of all ranges from `first_step`
+// through `cuts`, in the order they are run.
 // REQUIRES: `cuts` are CutsOf(spec, first_step, ...).
 // Errors: those of BuildSchedule.
 absl::StatusOr<std::string> DigestOfRun(const ResolvedJob& job, const ScheduleOptions& options,

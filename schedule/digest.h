@@ -20,7 +20,9 @@ class ScheduleDigest {
 
   // Adds the next range, in the order in which they are run.
   void Add(const Schedule& schedule);
-  // The same for one whose schedule, called `name`, is that of an added range of this length, shifted.
+  // What else must be the same.
+  void AddText(const std::string& text) { sha256_.Update(text); }
+  // Add for one whose schedule, called `name`, is that of an added range of this length, shifted.
   void AddAgain(absl::string_view name, MicrobatchRange range);
 
   // 64 hexadecimal digits. REQUIRES: called once.

@@ -15,7 +15,11 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kDoubleBytes = sizeof(double);
-constexpr int64_t kWordsPerDouble = 2;
+constexpr int64_t kWordBytes = sizeof(int32_t);
+static_assert(sizeof(PairMessage) % kWordBytes == 0);
+
+// For two workers that both said they would: NCCL takes some seconds.
+constexpr absl::Duration kJoinTimeout = absl::Minutes(1);
 
 // The embedding's stage and the head's.
 bool IsTied(const ReduceGroup& group, const Topology& topology) {
@@ -83,17 +87,19 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   const Chain& chain = options_.job.chain;
   const int64_t tied_bytes =
       chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
-  const int64_t bytes_max = std::max(tied_bytes, chain.size() * kDoubleBytes);
+  const int64_t bytes_max = std::max<int64_t>(
+      {tied_bytes, chain.size() * kDoubleBytes, static_cast<int64_t>(sizeof(PairMessage))});
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
     const EdgeId in = {EdgeKind::kCollective, peer.value, options_.worker.value};
-    Link link = {.peer = peer, .out = out};
+    Link& link = links_.emplace_back();
+    link.peer = peer;
+    link.out = out;
     PENSTOCK_ASSIGN_OR_RETURN(link.sender,
                               transport.OpenSender(out, kCollectiveCapacity, bytes_max));
     PENSTOCK_ASSIGN_OR_RETURN(
         link.receiver,
         transport.OpenReceiver(in, kCollectiveCapacity, bytes_max, backend_.host_pool()));
-    links_.push_back(std::move(link));
   }
   return absl::OkStatus();
 }
@@ -133,23 +139,70 @@ absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
   return absl::OkStatus();
 }
 
-// The gradient is copied before it is sent, because it changes while the transport may still read it.
 absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, Courier& courier,
                                          ActionTimer& timer) {
+  if (!link.agreed) {
+    PENSTOCK_RETURN_IF_ERROR(Agree(own.has_head() ? 1 : 0, link, courier, timer));
+  }
+  return link.group == nullptr ? ReduceOverEdges(own, link, courier, timer)
+                               : ReduceInGroup(own, link, courier, timer);
+}
+
+absl::Status Collectives::Agree(int rank, Link& link, Courier& courier, ActionTimer& timer) {
+  DeviceGroups* groups = backend_.groups();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      DevicePair pair,
+      JoinPair(groups, rank, kJoinTimeout,
+               [&](const PairMessage& own) -> absl::StatusOr<PairMessage> {
+                 PENSTOCK_RETURN_IF_ERROR(SendBytes(link, &own, sizeof(own), courier));
+                 PairMessage other;
+                 PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, &other, sizeof(other), timer));
+                 return other;
+               }));
+  link.agreed = true;
+  link.group = std::move(pair.group);
+  if (groups == nullptr || !options_.notice) return absl::OkStatus();
+  const std::string what =
+      absl::StrCat("the tied gradient is summed with worker ", options_.names[link.peer.value]);
+  options_.notice(link.group != nullptr
+                      ? absl::StrCat(what, " by ", groups->name())
+                      : absl::StrCat(what, " over ", link.sender->path(), ": ", pair.why_not));
+  return absl::OkStatus();
+}
+
+// Both tell each other that they have come before their devices begin, so that no device waits for a worker
+// that is gone.
+absl::Status Collectives::ReduceInGroup(Stage& own, Link& link, Courier& courier,
+                                        ActionTimer& timer) {
+  const int32_t here = 1;
+  int32_t there = 0;
+  PENSTOCK_RETURN_IF_ERROR(SendBytes(link, &here, sizeof(here), courier));
+  PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, &there, sizeof(there), timer));
+  const Tensor part = own.TiedGradient();
+  const absl::Status summed = link.group->AllReduceSum(part.data<float>(), part.shape.elements());
+  if (!summed.ok()) return absl::IsUnavailable(summed) ? Blame(link, summed) : summed;
+  link.sums.Add(1);
+  link.summed_bytes.Add(part.size_bytes());
+  return absl::OkStatus();
+}
+
+// The gradient is copied before it is sent, because it changes while the transport may still read it.
+absl::Status Collectives::ReduceOverEdges(Stage& own, Link& link, Courier& courier,
+                                          ActionTimer& timer) {
   const Tensor part = own.TiedGradient();
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
                             AcquireTensor(backend_.pool(), part.dtype, part.shape));
   backend_.CopyOnDevice(copy.data<void>(), part.data<void>(), copy.size_bytes());
   const absl::Status sent = courier.Send(*link.sender, link.sent++, copy, Deadline());
   if (!sent.ok()) return courier.peer_failed() ? Blame(link, sent) : sent;
-  const absl::StatusOr<Tensor> other = Timed(link, timer, [&] {
+  const absl::StatusOr<Courier::Received> other = Timed(link, timer, [&] {
     return courier.Receive(*link.receiver, {link.received++, part.dtype, part.shape}, Deadline());
   });
   if (!other.ok()) return courier.peer_failed() ? Blame(link, other.status()) : other.status();
   if (own.has_head()) {
-    own.SetTiedGradient(part, *other);
+    own.SetTiedGradient(part, other->tensor);
   } else {
-    own.SetTiedGradient(*other, part);
+    own.SetTiedGradient(other->tensor, part);
   }
   return absl::OkStatus();
 }
@@ -157,13 +210,13 @@ absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, Courier& courie
 absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, Courier& courier,
                                              ActionTimer& timer) {
   if (!own.has_embedding()) {
-    return ReceiveDoubles(link, absl::MakeSpan(&embedding_squared_norm_, 1), timer);
+    return ReceiveBytes(link, &embedding_squared_norm_, kDoubleBytes, timer);
   }
   const absl::Span<double> norms =
       absl::MakeSpan(packed_norms_).first(options_.layers.front().count);
   PENSTOCK_RETURN_IF_ERROR(own.LayerSquaredNorms(norms));
   embedding_squared_norm_ = norms.front();
-  return SendDoubles(link, norms.first(1), courier);
+  return SendBytes(link, norms.data(), kDoubleBytes, courier);
 }
 
 absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courier,
@@ -171,12 +224,14 @@ absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courie
   const auto packed = [this](WorkerId worker) {
     return absl::MakeSpan(packed_norms_).first(LayersOf(worker));
   };
+  const auto bytes = [this](WorkerId worker) { return LayersOf(worker) * kDoubleBytes; };
   CopyNorms(options_.worker, norms, packed(options_.worker), /*pack=*/true);
   for (Link& link : links_) {
-    PENSTOCK_RETURN_IF_ERROR(SendDoubles(link, packed(options_.worker), courier));
+    PENSTOCK_RETURN_IF_ERROR(
+        SendBytes(link, packed_norms_.data(), bytes(options_.worker), courier));
   }
   for (Link& link : links_) {
-    PENSTOCK_RETURN_IF_ERROR(ReceiveDoubles(link, packed(link.peer), timer));
+    PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, packed_norms_.data(), bytes(link.peer), timer));
     CopyNorms(link.peer, norms, packed(link.peer), /*pack=*/false);
   }
   timer.Lap(Lane::kCollective);
@@ -222,51 +277,53 @@ absl::Status Collectives::Blame(const Link& link, const absl::Status& status) {
 }
 
 template <typename Receive>
-absl::StatusOr<Tensor> Collectives::Timed(Link& link, ActionTimer& timer, Receive receive) {
+std::invoke_result_t<Receive> Collectives::Timed(Link& link, ActionTimer& timer, Receive receive) {
   timer.Lap(Lane::kCollective);
   const bool waits = !link.receiver->Ready();
-  absl::StatusOr<Tensor> received = receive();
+  auto received = receive();
   if (waits) timer.Lap(Lane::kWait, Wait::kCollective);
   return received;
 }
 
-absl::Status Collectives::SendDoubles(Link& link, absl::Span<const double> values,
-                                      Courier& courier) {
-  const auto count = static_cast<int64_t>(values.size());
+absl::Status Collectives::SendBytes(Link& link, const void* data, int64_t size_bytes,
+                                    Courier& courier) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor tensor, AcquireTensor(backend_.host_pool(), DType::kI32,
-                                                               {count * kWordsPerDouble}));
-  std::memcpy(tensor.data<void>(), values.data(), count * kDoubleBytes);
+                                                               {size_bytes / kWordBytes}));
+  std::memcpy(tensor.data<void>(), data, size_bytes);
   const absl::Status sent = courier.SendFromHost(*link.sender, link.sent++, tensor, Deadline());
   return sent.ok() || !courier.peer_failed() ? sent : Blame(link, sent);
 }
 
-absl::Status Collectives::ReceiveDoubles(Link& link, absl::Span<double> values,
-                                         ActionTimer& timer) {
-  const auto count = static_cast<int64_t>(values.size());
+absl::Status Collectives::ReceiveBytes(Link& link, void* data, int64_t size_bytes,
+                                       ActionTimer& timer) {
   const absl::StatusOr<Tensor> tensor = Timed(link, timer, [&] {
-    return link.receiver->Receive({link.received++, DType::kI32, {count * kWordsPerDouble}},
+    return link.receiver->Receive({link.received++, DType::kI32, {size_bytes / kWordBytes}},
                                   Deadline());
   });
   if (!tensor.ok()) return Blame(link, tensor.status());
-  std::memcpy(values.data(), tensor->data<void>(), count * kDoubleBytes);
+  std::memcpy(data, tensor->data<void>(), size_bytes);
   return absl::OkStatus();
 }
 
 int64_t Collectives::bytes_sent() const {
   int64_t bytes = 0;
-  for (const Link& link : links_) bytes += link.sender->bytes_sent();
+  for (const Link& link : links_) bytes += link.sender->bytes_sent() + link.summed_bytes.value();
   return bytes;
 }
 
 std::vector<EdgePath> Collectives::paths() const {
   std::vector<EdgePath> paths;
-  for (const Link& link : links_) paths.push_back({link.out, link.sender->path()});
+  for (const Link& link : links_) {
+    // Only a device with groups has sums.
+    paths.push_back({link.out, link.sums.value() > 0 ? std::string(backend_.groups()->name())
+                                                     : link.sender->path()});
+  }
   return paths;
 }
 
 int64_t Collectives::messages_sent() const {
   int64_t messages = 0;
-  for (const Link& link : links_) messages += link.sender->messages_sent();
+  for (const Link& link : links_) messages += link.sender->messages_sent() + link.sums.value();
   return messages;
 }
 

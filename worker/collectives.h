@@ -1,20 +1,26 @@
 // Collectives: what the workers of a pipeline compute together before an update.
 //
-//   REDUCE  the gradient of a tied weight: each of the two stages that use it sends its part, and both
-//           compute head + embedding, in this order, and then step their own copies identically (replicas
-//           on one worker average their weights without messages, Stage::Average);
+//   REDUCE  the gradient of a tied weight: both of the two stages that use it come to head + embedding, of
+//           which the order does not matter to the bits, and then step their own copies identically
+//           (replicas on one worker average their weights without messages, Stage::Average);
 //   NORM    the squared gradient norms of all layers, all to all, so that every worker combines the same
 //           numbers in the same order (double, by layer), whatever the partition.
 //
-// Gradients stay on their devices where the two workers' processes can share them (transport.h); else they
-// and all norms travel in host memory. All send before they receive, so no order of arrival can block them.
+// Two workers with a device each add their gradients up as a group (device_pair.h), if their devices can.
+// Else each sends its part to the other: from device to device where their processes can share memory
+// (transport.h), or in host memory, as all norms do. paths() says which it is. All send before they receive,
+// so no order of arrival can block them.
 //
 // Thread safety: the executor's thread; the counters may be read by any.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,7 +33,9 @@
 #include "job/resolve.h"
 #include "schedule/schedule.h"
 #include "worker/action_timer.h"
+#include "worker/counter.h"
 #include "worker/courier.h"
+#include "worker/device_pair.h"
 #include "worker/transport.h"
 
 namespace penstock {
@@ -38,6 +46,9 @@ struct CollectiveOptions {
   const std::vector<LayerRange>& layers;  // by stage
   WorkerId worker;
   absl::Duration receive_timeout;
+  // Told, once for each peer, how gradients travel where devices could have been a group.
+  std::function<void(const std::string&)> notice;
+  std::vector<std::string> names;  // of the workers, for it
 };
 
 class Collectives {
@@ -78,6 +89,10 @@ class Collectives {
     std::unique_ptr<Receiver> receiver;
     int64_t sent = 0;
     int64_t received = 0;
+    bool agreed = false;                 // whether there is a group
+    std::unique_ptr<DeviceGroup> group;  // null: gradients travel over the edges
+    Counter sums;                        // by the group
+    Counter summed_bytes;                // of this worker's parts
   };
 
   Collectives(const CollectiveOptions& options, Backend& backend, Clock& clock);
@@ -86,23 +101,27 @@ class Collectives {
   int64_t LayersOf(WorkerId worker) const;
 
   // Doubles travel as pairs of 32-bit words, so that no bit is lost.
-  absl::Status SendDoubles(Link& link, absl::Span<const double> values, Courier& courier);
-  absl::Status ReceiveDoubles(Link& link, absl::Span<double> values, ActionTimer& timer);
+  absl::Status SendBytes(Link& link, const void* data, int64_t size_bytes, Courier& courier);
+  absl::Status ReceiveBytes(Link& link, void* data, int64_t size_bytes, ActionTimer& timer);
 
   absl::Status ReduceLocally(Stage& embedding, Stage& head);
   absl::Status ReduceWithPeer(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
+  absl::Status ReduceOverEdges(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
+  absl::Status ReduceInGroup(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
+  // Becomes a group with the peer, or not.
+  absl::Status Agree(int rank, Link& link, Courier& courier, ActionTimer& timer);
   absl::Status ShareEmbeddingNorm(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
   absl::Time Deadline() const;
   // Calls `receive`, and tells the timer what of its time was waiting.
   template <typename Receive>
-  absl::StatusOr<Tensor> Timed(Link& link, ActionTimer& timer, Receive receive);
+  std::invoke_result_t<Receive> Timed(Link& link, ActionTimer& timer, Receive receive);
   absl::Status Blame(const Link& link, const absl::Status& status);
   void CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Span<double> packed, bool pack);
 
   const CollectiveOptions options_;
   Backend& backend_;
   Clock& clock_;
-  std::vector<Link> links_;
+  std::deque<Link> links_;            // which do not move
   std::vector<double> packed_norms_;  // room for one worker's
   double embedding_squared_norm_ = 0.0;
   std::optional<WorkerId> failed_peer_;

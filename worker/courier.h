@@ -11,6 +11,9 @@
 // The window bounds what is under way: a place is taken before a copy starts. What goes wrong on the thread
 // is told by the next call for that edge, and by Drain.
 //
+// What is given up, by an error or by Cancel, is not handed over any more, but its memory stays here until
+// the device is done with it: a pool would give it to somebody else under a copy that still runs.
+//
 // Thread safety: the executor's thread, except Cancel.
 #pragma once
 
@@ -31,9 +34,14 @@ namespace penstock {
 
 class Courier {
  public:
+  // How long the end waits for copies that were given up and still run. Memory that is written to for
+  // longer, by a device that hangs, is lost rather than used again.
+  static constexpr absl::Duration kLastWait = absl::Seconds(10);
+
   // REQUIRES: `device` outlives the courier, and so do the ends of edges it is given.
-  explicit Courier(Transfers& device) : device_(device) {}
-  // Drops what is still under way.
+  explicit Courier(Transfers& device, absl::Duration last_wait = kLastWait)
+      : device_(device), last_wait_(last_wait) {}
+  // Gives up what is still under way, and waits for the device to be done with it.
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
@@ -45,17 +53,21 @@ class Courier {
   // Sends a tensor of host memory, after what was sent before.
   absl::Status SendFromHost(Sender& sender, int64_t sequence, const Tensor& tensor,
                             absl::Time deadline);
-  // The next message, on the device; later calls of the back-end see it whole.
-  absl::StatusOr<Tensor> Receive(Receiver& receiver, const TensorExpectation& expected,
-                                 absl::Time deadline);
+  struct Received {
+    Tensor tensor;         // on the device; later calls of the back-end see it whole
+    bool fetched = false;  // from the memory of another device, not from the host's
+  };
+  // The next message.
+  absl::StatusOr<Received> Receive(Receiver& receiver, const TensorExpectation& expected,
+                                   absl::Time deadline);
   // Whether the last error that a call here returned came from the other end of its edge.
   bool peer_failed() const { return peer_failed_; }
 
   // Waits until nothing is under way. Errors: the first of any edge, DeadlineExceeded.
   absl::Status Drain(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Any thread. Drops what is under way and makes all calls that wait here return `reason`, later ones too.
-  // The first reason counts.
+  // Any thread. Gives up what is under way and makes all calls that wait here return `reason`, later ones
+  // too. The first reason counts.
   void Cancel(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -71,35 +83,48 @@ class Courier {
     Sender* sender = nullptr;
     Receiver* receiver = nullptr;
     std::vector<Errand> errands = {};  // in order; never more than the window
+    bool handing_over = false;         // the one before the first, with the mutex released
     absl::Status error = {};           // ends the lane
     bool peer_failed = false;
   };
 
   // Hands over now, if nothing is to wait for and nothing is ahead of it.
   absl::Status Dispatch(Sender& sender, int64_t sequence, Outgoing outgoing, absl::Time deadline);
-  static absl::Status HandOver(Sender& sender, int64_t sequence, const Outgoing& outgoing);
+  // `peer_failed`: whose the error is.
+  static absl::Status HandOver(Sender& sender, int64_t sequence, const Outgoing& outgoing,
+                               bool& peer_failed);
   absl::Status ErrorOf(const void* end) ABSL_LOCKS_EXCLUDED(mutex_);
   Lane& LaneOf(Sender* sender, Receiver* receiver) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Enqueue(Lane& lane, Errand errand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Blame(bool peer, absl::Status status);
+
+  // Keeps what the device still works on, and nothing else of the errands.
+  void GiveUp(Errand errand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpAll(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Of the courier's thread.
   void Main() ABSL_LOCKS_EXCLUDED(mutex_);
   // Does what can be done now. False if that is nothing.
   bool Round() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TryFirst(Lane& lane, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Releases the mutex meanwhile.
+  void HandOverFirst(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool DropFinished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(Lane& lane, bool peer, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Transfers& device_;
+  const absl::Duration last_wait_;
   bool peer_failed_ = false;
 
   Mutex mutex_;
   CondVar work_;  // there is an errand, or the end
   CondVar idle_;  // there is none any more, or an error
   std::deque<Lane> lanes_ ABSL_GUARDED_BY(mutex_);
-  int64_t errands_ ABSL_GUARDED_BY(mutex_) = 0;  // of all lanes
+  int64_t errands_ ABSL_GUARDED_BY(mutex_) = 0;  // of all lanes, and being handed over
+  std::vector<Outgoing> given_up_ ABSL_GUARDED_BY(mutex_);
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
   bool quit_ ABSL_GUARDED_BY(mutex_) = false;
+  TimePoint last_look_ ABSL_GUARDED_BY(mutex_);  // at what was given up, once quit_ is set
 
   std::thread thread_;  // from the first errand on
 };

@@ -151,14 +151,14 @@ absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorT
   const bool waits = !receiver.Ready();
   const Shape shape = Local(action.stage()).stage->boundary_shape();
   timer_.StartCopy(CopyDirection::kToDevice);
-  absl::StatusOr<Tensor> tensor =
+  absl::StatusOr<Courier::Received> received =
       courier_.Receive(receiver, {action.microbatch, DType::kF32, shape}, Deadline());
-  if (!tensor.ok()) return EdgeError(action, sender, tensor.status());
-  table.Put(action.microbatch, *std::move(tensor));
+  if (!received.ok()) return EdgeError(action, sender, received.status());
+  table.Put(action.microbatch, std::move(received->tensor));
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kInput);
   } else {
-    timer_.EndCopy(CopyDirection::kToDevice);
+    if (!received->fetched) timer_.EndCopy(CopyDirection::kToDevice);
     timer_.Lap(Lane::kReceive);
   }
   return absl::OkStatus();
@@ -174,7 +174,7 @@ absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& t
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kCredit);
   } else {
-    timer_.EndCopy(CopyDirection::kToHost);
+    if (!sender.lends()) timer_.EndCopy(CopyDirection::kToHost);  // what is lent is not copied here
     timer_.Lap(Lane::kSend);
   }
   return absl::OkStatus();
@@ -310,10 +310,20 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
+  if (parts_.job.device_graphs) PublishGraphs(local);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
   if (ends_step && local.stage->has_head()) ReportStep(effect, learning_rate);
   if (ends_step && &local == &StepCounter()) CountStep();
   return absl::OkStatus();
+}
+
+void Executor::PublishGraphs(LocalStage& local) {
+  const PassGraphs::Stats graphs = local.stage->graph_stats();
+  local.meter->PublishGraphs(graphs);
+  if (graphs.given_up.empty() || local.told_of_graphs) return;
+  local.told_of_graphs = true;
+  parts_.notice(absl::StrCat("stage ", local.id.value,
+                             " goes on without training.device_graphs: ", graphs.given_up));
 }
 
 absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {

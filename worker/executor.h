@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -59,6 +60,7 @@ struct ExecutorParts {
   std::function<absl::StatusOr<Program>(MicrobatchRange)> training_program;
   // Called on the worker with the last stage.
   std::function<void(const StepResult&)> on_step;
+  std::function<void(const std::string&)> notice;  // as RunEnvironment's
 };
 
 class Executor {
@@ -117,6 +119,7 @@ class Executor {
   // Hands the output of F on: to the next stage here, to SEND_F, or as a loss to I.
   absl::Status PutOutput(LocalStage& local, int64_t microbatch, Tensor output);
   absl::Status AddLoss(LocalStage& local, int64_t microbatch, Outgoing loss);
+  void PublishGraphs(LocalStage& local);
   absl::Status ClipFactorsOf(LocalStage& local, int64_t step);
   void ReportStep(const Effect& effect, double learning_rate);
 

@@ -58,6 +58,8 @@ struct LocalStage {
   // Room for one update's clipping, by layer.
   std::vector<double> squared_norms;
   std::vector<float> gradient_scales;
+
+  bool told_of_graphs = false;  // why there are none
 };
 
 }  // namespace penstock

@@ -187,7 +187,7 @@ class MemoryTransport : public Transport {
           edge_.id, expected, TensorExpectation{message->sequence, sent.dtype, sent.shape}));
       PENSTOCK_ASSIGN_OR_RETURN(Tensor received, AcquireTensor(pool_, sent.dtype, sent.shape));
       std::memcpy(received.data<void>(), sent.data<void>(), sent.size_bytes());
-      return Arrival{.tensor = std::move(received)};
+      return Arrival{.sequence = expected.sequence, .tensor = std::move(received)};
     }
 
     bool Ready() const override { return edge_.mailbox.Ready(); }

@@ -12,6 +12,7 @@
 #include <deque>
 #include <vector>
 
+#include "compute/pass_graphs.h"
 #include "schedule/action.h"
 #include "schedule/machine.h"
 #include "schedule/timeline.h"
@@ -44,6 +45,11 @@ struct CopyMeter {
   Counter total_ns;
 };
 
+// As PassGraphs::Stats.
+struct GraphMeter {
+  Counter passes, replayed, recorded, kept;
+};
+
 class StageMeter {
  public:
   explicit StageMeter(int64_t duration_samples_max);
@@ -66,6 +72,13 @@ class StageMeter {
     host_stash_bytes_.Set(std::max(host_stash_bytes_.value(), host_bytes));
   }
 
+  void PublishGraphs(const PassGraphs::Stats& graphs) {
+    graphs_.passes.Set(graphs.passes);
+    graphs_.replayed.Set(graphs.replayed);
+    graphs_.recorded.Set(graphs.recorded);
+    graphs_.kept.Set(graphs.kept);
+  }
+
   int64_t lane_ns(Lane lane) const { return lane_ns_[static_cast<int>(lane)].value(); }
   int64_t waiting_ns(Wait cause) const { return waiting_ns_[static_cast<int>(cause)].value(); }
   // None where host and device are one.
@@ -73,6 +86,7 @@ class StageMeter {
     return copies_[static_cast<int>(direction)];
   }
   const DurationMeter& durations(Op op) const { return durations_[static_cast<int>(op)]; }
+  const GraphMeter& graphs() const { return graphs_; }
   StageCounts counts() const;
   int64_t updates() const { return updates_.value(); }
   int64_t stash_bytes() const { return stash_bytes_.value(); }
@@ -84,6 +98,7 @@ class StageMeter {
   std::array<CopyMeter, 2> copies_;      // by CopyDirection
   std::deque<DurationMeter> durations_;  // by Op
   std::array<Counter, 12> counts_;       // the fields of StageCounts
+  GraphMeter graphs_;
   Counter updates_;
   Counter stash_bytes_, host_stash_bytes_;
 };

@@ -96,6 +96,14 @@ void AddCopies(const StageMeter& meter, v1::StageReport& report) {
   fill(meter.copies(CopyDirection::kToHost), *report.mutable_copies_to_host());
 }
 
+void AddGraphs(const GraphMeter& meter, v1::StageReport& report) {
+  v1::GraphCounts& graphs = *report.mutable_graphs();
+  graphs.set_passes(meter.passes.value());
+  graphs.set_replayed(meter.replayed.value());
+  graphs.set_recorded(meter.recorded.value());
+  graphs.set_kept(meter.kept.value());
+}
+
 }  // namespace
 
 v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& worker,
@@ -116,6 +124,7 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   report.set_updates(local.meter->updates());
   AddMemory(local, worker, report);
   AddCopies(*local.meter, report);
+  AddGraphs(local.meter->graphs(), report);
   report.set_allocations_steady(worker.allocations_steady);
   return report;
 }

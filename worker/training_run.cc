@@ -79,6 +79,7 @@ absl::Status TrainingRun::MakeStages() {
                                              .precision = plan_.job.precision,
                                              .rounding = plan_.job.rounding,
                                              .stash = plan_.job.stash,
+                                             .device_graphs = plan_.job.device_graphs,
                                              .optimizer = plan_.job.optimizer,
                                              .seed = plan_.job.seed,
                                              .versions_max = counts.versions_peak,
@@ -155,7 +156,9 @@ absl::Status TrainingRun::OpenEdges() {
                          .topology = plan_.topology(),
                          .layers = plan_.layers,
                          .worker = plan_.worker,
-                         .receive_timeout = environment_.limits.receive_timeout()},
+                         .receive_timeout = environment_.limits.receive_timeout(),
+                         .notice = environment_.notice,
+                         .names = plan_.workers},
                         environment_.transport, environment_.backend, environment_.clock));
   return absl::OkStatus();
 }
@@ -239,7 +242,8 @@ absl::Status TrainingRun::MakeExecutor() {
                     .collectives = *collectives_,
                     .stages = stages_,
                     .training_program = training_program,
-                    .on_step = [this](const StepResult& result) { ReportStep(result); }});
+                    .on_step = [this](const StepResult& result) { ReportStep(result); },
+                    .notice = environment_.notice});
   return absl::OkStatus();
 }
 

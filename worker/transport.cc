@@ -58,14 +58,23 @@ absl::Status Sender::Send(int64_t sequence, const Tensor& tensor, absl::Time dea
   return Put(sequence, tensor);
 }
 
-absl::Status Sender::Lend(int64_t sequence, const Tensor& /*tensor*/) {
+absl::StatusOr<ShareBytes> Sender::Describe(const Tensor& /*tensor*/) {
+  return absl::FailedPreconditionError("this edge does not lend");
+}
+
+absl::Status Sender::Lend(int64_t sequence, const Tensor& /*tensor*/,
+                          const ShareBytes& /*descriptor*/) {
   return absl::FailedPreconditionError(
       absl::StrCat("message ", sequence, ": this edge does not lend"));
 }
 
+absl::StatusOr<Borrower::Fetched> Receiver::Fetch(const Arrival& /*lent*/) {
+  return absl::FailedPreconditionError("this edge does not lend");
+}
+
 absl::StatusOr<Tensor> Receiver::Receive(const TensorExpectation& expected, absl::Time deadline) {
   PENSTOCK_ASSIGN_OR_RETURN(Arrival arrival, Take(expected, deadline));
-  if (!arrival.fetched) return std::move(arrival.tensor);
+  if (!arrival.is_lent()) return std::move(arrival.tensor);
   return absl::FailedPreconditionError(
       absl::StrCat(expected.ToString(),
                    ": expected in host memory, got it lent; the sender follows another plan"));

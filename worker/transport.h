@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "compute/buffer_pool.h"
+#include "compute/device_share.h"
 #include "compute/tensor.h"
 #include "compute/transfers.h"
 
@@ -91,10 +92,13 @@ class Sender {
   // Errors: as Reserve, but no deadline.
   virtual absl::Status Put(int64_t sequence, const Tensor& tensor) = 0;
 
-  // Fills the place with a tensor of the device, which the peer fetches from there. As with Put, the
-  // memory must not change until the transport drops its reference.
-  // REQUIRES: lends(). Errors: as Put, and those of Lender.
-  virtual absl::Status Lend(int64_t sequence, const Tensor& tensor);
+  // Names a tensor of the device for Lend; may take milliseconds for memory that is new. Any thread.
+  // REQUIRES: lends(). Errors: those of Lender, which are of this worker's device.
+  virtual absl::StatusOr<ShareBytes> Describe(const Tensor& tensor);
+  // Fills the place with a tensor of the device, which the peer fetches from where `descriptor` says. As
+  // with Put, the memory must not change until the transport drops its reference.
+  // REQUIRES: lends(). Errors: as Put.
+  virtual absl::Status Lend(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor);
   // Whether Lend may be used; final once a Reserve has returned OK.
   virtual bool lends() const { return false; }
   // "host", "cuda-ipc", "peer"; final as lends().
@@ -112,9 +116,12 @@ class Sender {
 
 // A message as it was received.
 struct Arrival {
-  Tensor tensor;  // contiguous; in host memory, of the pool the edge was opened with, or fetched
-  bool fetched = false;        // to the device
-  int64_t ticket = kNoTicket;  // of the copy, if fetched
+  int64_t sequence = 0;
+  // Contiguous, in host memory, of the pool the edge was opened with; of a lent tensor type and shape only.
+  Tensor tensor;
+  ShareBytes lent;  // where it lies
+
+  bool is_lent() const { return !lent.empty(); }
 };
 
 // The receiving end of an edge.
@@ -122,12 +129,15 @@ class Receiver {
  public:
   virtual ~Receiver() = default;
 
-  // The next message, its checksum verified. Taking one in host memory gives the sender one credit
-  // back; for a fetched one Release must follow, when the device has done its ticket.
+  // The next message, its checksum verified. Taking one in host memory gives the sender one credit back; a
+  // lent one is to be fetched next.
   // Errors: as Reserve; FailedPrecondition if the message is not what is expected (the sender follows
-  // another plan; says both); DataLoss if its checksum was wrong; those of Borrower.
+  // another plan; says both); DataLoss if its checksum was wrong.
   virtual absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) = 0;
 
+  // Fetches a lent message to the device. Release must follow, when the device has done the ticket.
+  // Errors: those of Borrower.
+  virtual absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent);
   // The sender may have the memory of the first fetched message back that was not released yet.
   virtual void Release() {}
 

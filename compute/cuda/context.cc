@@ -71,7 +71,7 @@ absl::Status CudaContext::Start() {
         absl::StrFormat("%s has compute capability %d.%d; this build is for %d.0 and newer",
                         properties_.name, properties_.major, properties_.minor, kMajorMin));
   }
-  for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_}) {
+  for (cudaStream_t* stream : {&compute_, &copy_in_, &copy_out_, &prefetch_}) {
     PENSTOCK_RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "making a stream"));
   }
@@ -86,7 +86,9 @@ absl::Status CudaContext::Start() {
         absl::StrCat("giving cuDNN the stream: ", cudnnGetErrorString(status)));
   }
   library_workspace_ = pool_.Acquire(kLibraryWorkspaceBytes);
-  if (!library_workspace_) return absl::ResourceExhaustedError("no memory for the libraries");
+  sample_memory_ = pool_.Acquire(sizeof(int64_t));
+  if (!library_workspace_ || !sample_memory_)
+    return absl::ResourceExhaustedError("no memory for the libraries");
   return absl::OkStatus();
 }
 
@@ -97,7 +99,7 @@ CudaContext::~CudaContext() {
   if (dnn_ != nullptr) (void)cudnnDestroy(dnn_);
   if (blas_ != nullptr) (void)cublasLtDestroy(blas_);
   if (stream_done_ != nullptr) (void)cudaEventDestroy(stream_done_);
-  for (cudaStream_t stream : {compute_, copy_in_, copy_out_}) {
+  for (cudaStream_t stream : {compute_, copy_in_, copy_out_, prefetch_}) {
     if (stream != nullptr) (void)cudaStreamDestroy(stream);
   }
 }

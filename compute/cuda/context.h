@@ -1,8 +1,8 @@
 // CudaContext: what the layers of a CUDA back-end share: the device, its streams, library handles and
 // scratch memory.
 //
-// All kernels go to one stream, in the order in which they are asked for; two more streams copy to and
-// from the device beside them. Blocks of the pool are only ever used in the order of the compute stream,
+// All kernels go to one stream, in the order in which they are asked for; more streams copy to and from the
+// device beside them: tensors each way, and what is needed later, which must not hold up a tensor. Blocks of the pool are only ever used in the order of the compute stream,
 // so a block that came back may be given out again while a kernel still works on it.
 //
 // An error of the device is kept until someone asks: Check.
@@ -25,6 +25,7 @@
 #include "compute/buffer_pool.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/sdpa.h"
+#include "compute/dropout.h"
 
 namespace penstock::cuda {
 
@@ -57,6 +58,7 @@ class CudaContext {
   cudaStream_t stream() const { return compute_; }
   cudaStream_t copy_in() const { return copy_in_; }
   cudaStream_t copy_out() const { return copy_out_; }
+  cudaStream_t prefetch() const { return prefetch_; }
   cublasLtHandle_t blas() const { return blas_; }
   cudnnHandle_t dnn() const { return dnn_; }
 
@@ -66,6 +68,14 @@ class CudaContext {
   Scratch& layer_scratch() { return layer_scratch_; }
   void* library_workspace() const { return library_workspace_.data(); }
   int64_t library_workspace_bytes() const { return kLibraryWorkspaceBytes; }
+
+  // The mask of a pass. In one that is recorded its sample is read from memory, where whoever replays it has
+  // written the number before.
+  DeviceMask MaskOf(const Dropout& dropout, const PassContext& pass) const {
+    return {dropout.Mask(pass), reads_sample_memory_ ? sample_memory() : nullptr};
+  }
+  int64_t* sample_memory() const { return static_cast<int64_t*>(sample_memory_.data()); }
+  void set_reads_sample_memory(bool reads) { reads_sample_memory_ = reads; }
 
   // cuDNN's fused attention for a shape, shared by all layers; null where cuDNN has none.
   // Errors: those of cuDNN.
@@ -91,13 +101,15 @@ class CudaContext {
   const int device_;
   const Repeatability repeatability_;
   cudaDeviceProp properties_ = {};
-  cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr;
+  cudaStream_t compute_ = nullptr, copy_in_ = nullptr, copy_out_ = nullptr, prefetch_ = nullptr;
   cudaEvent_t stream_done_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   cudnnHandle_t dnn_ = nullptr;
   BufferPool pool_, host_pool_;
   Scratch layer_scratch_;
   Buffer library_workspace_;
+  Buffer sample_memory_;  // one int64
+  bool reads_sample_memory_ = false;
   struct KnownSdpa {
     AttentionShape shape;
     std::unique_ptr<Sdpa> sdpa;

@@ -24,7 +24,14 @@ absl::StatusOr<Outgoing> Copies::StartToHost(const Tensor& tensor) {
   Tensor host = cuda_.host_pool().AcquireTensor(tensor.dtype, tensor.shape);
   if (!host) return absl::ResourceExhaustedError("no page-locked memory for a tensor to be sent");
   PENSTOCK_ASSIGN_OR_RETURN(const Tickets::Ticket ticket, tickets_.Take());
-  const cudaEvent_t event = ticket.event;
+  if (const absl::Status queued = CopyOut(host, tensor, ticket.event); !queued.ok()) {
+    tickets_.GiveBack(ticket.number);
+    return queued;
+  }
+  return Outgoing{.device = tensor, .host = std::move(host), .ticket = ticket.number};
+}
+
+absl::Status Copies::CopyOut(const Tensor& host, const Tensor& tensor, cudaEvent_t event) {
   // One event serves twice: the wait has taken note of it before it is recorded again.
   PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaEventRecord(event, cuda_.stream()), "recording an event"));
   PENSTOCK_RETURN_IF_ERROR(
@@ -33,9 +40,7 @@ absl::StatusOr<Outgoing> Copies::StartToHost(const Tensor& tensor) {
       ToStatus(cudaMemcpyAsync(host.data<void>(), tensor.data<void>(), tensor.size_bytes(),
                                cudaMemcpyDeviceToHost, cuda_.copy_out()),
                "copying a tensor to the host"));
-  PENSTOCK_RETURN_IF_ERROR(
-      ToStatus(cudaEventRecord(event, cuda_.copy_out()), "recording an event"));
-  return Outgoing{.device = tensor, .host = std::move(host), .ticket = ticket.number};
+  return ToStatus(cudaEventRecord(event, cuda_.copy_out()), "recording an event");
 }
 
 absl::StatusOr<Tensor> Copies::FinishToHost(Outgoing outgoing) {
@@ -61,7 +66,8 @@ absl::StatusOr<Copies::Landing*> Copies::FreeLanding(int64_t size_bytes) {
   PENSTOCK_RETURN_IF_ERROR(MarkReleases());
   Landing* released = nullptr;
   for (Landing& landing : landings_) {
-    if (!landing.release_marked || landing.host || landing.device.size_bytes() < size_bytes) {
+    if (!landing.release_marked || landing.host ||
+        landing.device.size_bytes() != BufferPool::BlockBytes(size_bytes)) {
       continue;
     }
     if (cudaEventQuery(landing.released) == cudaSuccess) return &landing;

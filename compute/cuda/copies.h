@@ -44,7 +44,11 @@ class Copies {
     bool release_marked = true;      // `released` is recorded, or there was no reader
   };
 
+  // Queues the copy of `tensor` to `host` after the calls so far; `event` tells when it is done.
+  absl::Status CopyOut(const Tensor& host, const Tensor& tensor, cudaEvent_t event);
   absl::StatusOr<cudaEvent_t> MakeEvent();
+  // One of exactly this size, as a pool's blocks are: an activation in the memory of a tied gradient would
+  // make the next gradient take more.
   absl::StatusOr<Landing*> FreeLanding(int64_t size_bytes);
   absl::Status MarkReleases();
   // Queues the copy of `size_bytes` to a landing, which the compute stream then waits for.

@@ -11,6 +11,7 @@
 #include "compute/cuda/context.h"
 #include "compute/cuda/copies.h"
 #include "compute/cuda/error.h"
+#include "compute/cuda/graphs.h"
 #include "compute/cuda/groups.h"
 #include "compute/cuda/ipc.h"
 #include "compute/cuda/kernels/kernels.h"
@@ -104,6 +105,10 @@ class CudaBackend : public Backend {
   void Scale(float* a, float factor, int64_t count) override {
     cuda::Scale(context_->stream(), count, factor, a);
     NoteLaunch("scaling an array");
+  }
+
+  std::unique_ptr<PassGraphs> MakePassGraphs() override {
+    return std::make_unique<CudaPassGraphs>(*context_);
   }
 
   absl::Status Synchronize() override {

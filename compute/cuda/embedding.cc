@@ -41,7 +41,7 @@ class Embedding : public Layer {
                        const Tensor& output) override {
     EmbeddingForward(cuda_.stream(), rows_, time_, config_.width, tape.input.data<int32_t>(),
                      weights.parameter(kTokens), weights.parameter(kPositions),
-                     dropout_.Mask(context), output.data<float>());
+                     cuda_.MaskOf(dropout_, context), output.data<float>());
     return cuda_.Check("forward of the embedding");
   }
 
@@ -59,7 +59,7 @@ class Embedding : public Layer {
                           order, workspace_.in(scratch), workspace_bytes_),
                  "sorting tokens"));
     EmbeddingBackward(cuda_.stream(), rows_, time_, config_.width, order,
-                      tape.grad_output.data<float>(), dropout_.Mask(context),
+                      tape.grad_output.data<float>(), cuda_.MaskOf(dropout_, context),
                       gradients.parameter(kTokens), gradients.parameter(kPositions));
     return cuda_.Check("backward of the embedding");
   }

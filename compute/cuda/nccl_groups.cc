@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/deadline.h"
@@ -98,6 +99,12 @@ class NcclGroup final : public DeviceGroup {
 class NcclGroups final : public DeviceGroups {
  public:
   explicit NcclGroups(CudaContext& cuda) : cuda_(cuda) {}
+
+  const char* name() const override { return "nccl"; }
+  std::string device() const override {
+    const char* uuid = cuda_.properties().uuid.bytes;
+    return absl::BytesToHexString(absl::string_view(uuid, sizeof(cudaUUID_t)));
+  }
 
   absl::StatusOr<DeviceGroupId> MakeId() override {
     PENSTOCK_ASSIGN_OR_RETURN(const NcclLibrary* nccl, LoadNccl());

@@ -6,6 +6,8 @@ namespace {
 
 class NoGroups final : public DeviceGroups {
  public:
+  const char* name() const override { return "none"; }
+  std::string device() const override { return ""; }
   absl::StatusOr<DeviceGroupId> MakeId() override { return Missing(); }
   absl::StatusOr<std::unique_ptr<DeviceGroup>> Join(const DeviceGroupId&, int, int,
                                                     absl::Time) override {

@@ -8,7 +8,7 @@
 namespace penstock::cuda {
 
 Prefetch::~Prefetch() {
-  (void)cudaStreamSynchronize(cuda_.copy_in());
+  (void)cudaStreamSynchronize(cuda_.prefetch());
   for (Copy& copy : copies_) {
     for (cudaEvent_t event : {copy.begun, copy.copied}) {
       if (event != nullptr) (void)cudaEventDestroy(event);
@@ -45,13 +45,13 @@ absl::StatusOr<Incoming> Prefetch::StartToDevice(const Tensor& host) {
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaEventRecord(copy.begun, cuda_.stream()), "recording an event"));
   PENSTOCK_RETURN_IF_ERROR(
-      ToStatus(cudaStreamWaitEvent(cuda_.copy_in(), copy.begun), "waiting for an event"));
+      ToStatus(cudaStreamWaitEvent(cuda_.prefetch(), copy.begun), "waiting for an event"));
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaMemcpyAsync(device.data<void>(), host.data<void>(), host.size_bytes(),
-                               cudaMemcpyHostToDevice, cuda_.copy_in()),
+                               cudaMemcpyHostToDevice, cuda_.prefetch()),
                "copying a tensor to the device"));
   PENSTOCK_RETURN_IF_ERROR(
-      ToStatus(cudaEventRecord(copy.copied, cuda_.copy_in()), "recording an event"));
+      ToStatus(cudaEventRecord(copy.copied, cuda_.prefetch()), "recording an event"));
   copy.host = host;
   copy.device = device;
   return Incoming{.host = host, .device = std::move(device), .ticket = ticket};

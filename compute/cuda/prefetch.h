@@ -1,5 +1,5 @@
 // Copies to the device of what is needed later, beside the computation: weight versions that were stashed
-// on the host.
+// on the host. In a stream of their own, so that a tensor which a stage waits for never queues behind them.
 //
 // Thread safety: the thread that owns the back-end.
 #pragma once

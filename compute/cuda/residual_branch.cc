@@ -84,7 +84,8 @@ absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const W
   PENSTOCK_RETURN_IF_ERROR(projection_.Run(
       {.left = hidden, .right = ParameterOf<Number>(weights, kProjection), .result = projected}));
   ResidualForward(cuda_.stream(), shape_.rows, shape_.width, tape.input.data<float>(), projected,
-                  weights.parameter(kProjectionBias), dropout_.Mask(context), output.data<float>());
+                  weights.parameter(kProjectionBias), cuda_.MaskOf(dropout_, context),
+                  output.data<float>());
   return cuda_.Check("forward of a block");
 }
 
@@ -107,7 +108,7 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
   Number* expansion_gradient = expansion_gradient_.in(weight_stash);
   float* normal_gradient = row_scratch_.in(scratch);
   if (copies_gradient_) {
-    Mask(cuda_.stream(), shape_.rows, shape_.width, grad_output, dropout_.Mask(context),
+    Mask(cuda_.stream(), shape_.rows, shape_.width, grad_output, cuda_.MaskOf(dropout_, context),
          masked_gradient_.in(weight_stash));
   }
   PENSTOCK_RETURN_IF_ERROR(middle_->Backward(weights, ProjectedGradient(tape),

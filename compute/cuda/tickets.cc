@@ -28,14 +28,16 @@ absl::StatusOr<Tickets::Ticket> Tickets::Take() {
 
 absl::StatusOr<int64_t> Tickets::Record(cudaStream_t stream) {
   PENSTOCK_ASSIGN_OR_RETURN(const Ticket ticket, Take());
-  PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaEventRecord(ticket.event, stream), "recording an event"));
-  return ticket.number;
+  const cudaError_t error = cudaEventRecord(ticket.event, stream);
+  if (error == cudaSuccess) return ticket.number;
+  GiveBack(ticket.number);
+  return ToStatus(error, "recording an event");
 }
 
 absl::StatusOr<bool> Tickets::Poll(int64_t number) {
   // A thread that has not chosen a device would start one up.
-  PENSTOCK_RETURN_IF_ERROR(ToStatus(cudaSetDevice(cuda_.device()), "choosing the device"));
-  const cudaError_t state = cudaEventQuery(EventOf(number));
+  cudaError_t state = cudaSetDevice(cuda_.device());
+  if (state == cudaSuccess) state = cudaEventQuery(EventOf(number));
   if (state == cudaErrorNotReady) return false;
   GiveBack(number);
   PENSTOCK_RETURN_IF_ERROR(ToStatus(state, "waiting for the device"));

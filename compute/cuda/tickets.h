@@ -29,6 +29,8 @@ class Tickets {
     cudaEvent_t event = nullptr;  // to be recorded by whoever takes the ticket
   };
   absl::StatusOr<Ticket> Take() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of a ticket that nobody will wait for, because what it was taken for failed.
+  void GiveBack(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // A ticket for the end of what is in `stream` so far.
   absl::StatusOr<int64_t> Record(cudaStream_t stream);
 
@@ -39,7 +41,6 @@ class Tickets {
 
  private:
   cudaEvent_t EventOf(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
-  void GiveBack(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CudaContext& cuda_;
   Mutex mutex_;

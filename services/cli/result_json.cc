@@ -37,6 +37,13 @@ Json CopiesJson(const v1::StageReport& stage) {
   return copies;
 }
 
+Json GraphsJson(const v1::GraphCounts& graphs) {
+  return {{"passes", graphs.passes()},
+          {"replayed", graphs.replayed()},
+          {"recorded", graphs.recorded()},
+          {"kept", graphs.kept()}};
+}
+
 Json EdgesJson(const v1::StageReport& stage) {
   Json edges = Json::array();
   for (const v1::EdgePath& path : stage.edges()) {
@@ -79,6 +86,7 @@ Json StageJson(const v1::StageReport& stage) {
           {"predicted_memory_bytes", stage.predicted_memory_bytes()},
           {"memory", MemoryJson(stage.memory())},
           {"copies", CopiesJson(stage)},
+          {"device_graphs", GraphsJson(stage.graphs())},
           {"edges", EdgesJson(stage)},
           {"actions", actions}};
 }

@@ -123,6 +123,24 @@ MetricFamily CopyFamily(const RunSnapshot& snapshot, const char* name, const cha
   return family;
 }
 
+MetricFamily GraphFamily(const RunSnapshot& snapshot) {
+  MetricFamily family = {Kind::kCounter,
+                         "penstock_stage_graph_passes_total",
+                         "Passes of the stage's layers where the device may record them "
+                         "(training.device_graphs): replayed, or queued call by call.",
+                         {}};
+  for (const v1::StageReport& stage : snapshot.stages) {
+    const v1::GraphCounts& graphs = stage.graphs();
+    for (const auto& [how, count] : {std::pair("replayed", graphs.replayed()),
+                                     std::pair("queued", graphs.passes() - graphs.replayed())}) {
+      Labels labels = StageLabels(snapshot, stage);
+      labels.emplace_back("how", how);
+      family.samples.push_back({std::move(labels), static_cast<double>(count)});
+    }
+  }
+  return family;
+}
+
 MetricFamily LinkFamily(const RunSnapshot& snapshot, const char* name, const char* help,
                         int64_t LinkCount::*value) {
   MetricFamily family = {Kind::kCounter, name, help, {}};
@@ -172,6 +190,7 @@ std::vector<MetricFamily> RunMetrics(const RunSnapshot& snapshot) {
   families.push_back(CopyFamily(snapshot, "penstock_stage_copy_seconds_total",
                                 "Time of these copies, which run beside the computation.",
                                 [](const v1::CopyTime& time) { return time.seconds(); }));
+  families.push_back(GraphFamily(snapshot));
   families.push_back(LinkFamily(snapshot, "penstock_link_bytes_total",
                                 "Tensor bytes that travelled over an edge.", &LinkCount::bytes));
   families.push_back(LinkFamily(snapshot, "penstock_link_messages_total",

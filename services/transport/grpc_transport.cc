@@ -22,10 +22,13 @@ class EdgeSender final : public Sender {
   absl::Status Put(int64_t sequence, const Tensor& tensor) override {
     return AtEdge(edge_, stream_->Put({sequence, tensor, {}}));
   }
-  absl::Status Lend(int64_t sequence, const Tensor& tensor) override {
-    const absl::StatusOr<ShareBytes> descriptor = stream_->options().lender->Describe(tensor);
+  absl::StatusOr<ShareBytes> Describe(const Tensor& tensor) override {
+    absl::StatusOr<ShareBytes> descriptor = stream_->options().lender->Describe(tensor);
     if (!descriptor.ok()) return AtEdge(edge_, descriptor.status());
-    return AtEdge(edge_, stream_->Put({sequence, tensor, *descriptor}));
+    return descriptor;
+  }
+  absl::Status Lend(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor) override {
+    return AtEdge(edge_, stream_->Put({sequence, tensor, descriptor}));
   }
   bool lends() const override { return stream_->lends(); }
   std::string path() const override { return stream_->path(); }
@@ -51,13 +54,13 @@ class EdgeReceiver final : public Receiver {
     Tensor& tensor = message->tensor;
     PENSTOCK_RETURN_IF_ERROR(
         CheckExpectation(id, expected, {message->sequence, tensor.dtype, tensor.shape}));
-    if (message->lent.empty()) return Arrival{.tensor = std::move(tensor)};
-    absl::StatusOr<Borrower::Fetched> fetched = edge_->Fetch(*message);
-    if (!fetched.ok()) {
-      return AtEdge(id, Annotate(fetched.status(), absl::string_view(expected.ToString())));
-    }
-    return Arrival{
-        .tensor = std::move(fetched->tensor), .fetched = true, .ticket = fetched->ticket};
+    return Arrival{message->sequence, std::move(tensor), message->lent};
+  }
+  absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent) override {
+    absl::StatusOr<Borrower::Fetched> fetched = edge_->Fetch(lent);
+    if (fetched.ok()) return fetched;
+    return AtEdge(edge_->options().key.edge,
+                  Annotate(fetched.status(), absl::StrCat("message ", lent.sequence)));
   }
   void Release() override { edge_->Release(); }
   bool Ready() const override { return edge_->mailbox().Ready(); }

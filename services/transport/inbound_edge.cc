@@ -77,7 +77,7 @@ absl::StatusOr<Message> InboundEdge::Pop(absl::Time deadline) {
   return message;
 }
 
-absl::StatusOr<Borrower::Fetched> InboundEdge::Fetch(const Message& message) {
+absl::StatusOr<Borrower::Fetched> InboundEdge::Fetch(const Arrival& message) {
   Borrower* borrower = nullptr;
   {
     MutexLock lock(mutex_);

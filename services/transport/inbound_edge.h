@@ -20,6 +20,7 @@
 #include "compute/device_share.h"
 #include "services/transport/frame.h"
 #include "worker/mailbox.h"
+#include "worker/transport.h"
 
 namespace penstock {
 
@@ -70,7 +71,7 @@ class InboundEdge {
 
   absl::StatusOr<Message> Pop(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Fetches a lent message that was popped; Release must follow. The executor's thread.
-  absl::StatusOr<Borrower::Fetched> Fetch(const Message& message) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& message) ABSL_LOCKS_EXCLUDED(mutex_);
   // The first lent message that was popped and not released has been fetched.
   void Release() ABSL_LOCKS_EXCLUDED(mutex_);
   // Closes what the sender lent. The executor's thread.

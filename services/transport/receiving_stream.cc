@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "services/rpc/status.h"
 
 namespace penstock {
@@ -31,13 +32,27 @@ void ReceivingStream::OnWake(bool broken) {
   if (broken) context_.TryCancel();
   if (state_ == State::kParked) Open();
   if (state_ != State::kOpen) return;
-  if (const auto ended = edge_->ended(); ended.has_value()) {
-    return Finish(ended->ok()
-                      ? *ended
-                      : absl::AbortedError(absl::StrCat("ended the run: ", ended->message())));
-  }
+  if (const auto ended = edge_->ended(); ended.has_value()) return Close(*ended, broken);
   if (closed_by_peer_ && (broken || !edge_->borrows())) return Finish(absl::OkStatus());
-  WriteCredits();
+  WriteNext();
+}
+
+void ReceivingStream::Close(const absl::Status& reason, bool broken) {
+  const absl::Status status =
+      reason.ok() ? reason : absl::AbortedError(absl::StrCat("ended the run: ", reason.message()));
+  if (broken || waited_long_ || !edge_->borrows()) return Finish(status);
+  if (!closing_.has_value()) {
+    closing_ = status;
+    close_alarm_.Set(&queue(), absl::ToChronoTime(absl::Now() + kCloseTimeout),
+                     Begin(close_timeout_tag_));
+  }
+  WriteNext();
+}
+
+void ReceivingStream::OnCloseTimeout(bool expired) {
+  if (!expired || state_ != State::kOpen) return;
+  waited_long_ = true;
+  Finish(*closing_);
 }
 
 void ReceivingStream::OnAccepted(bool ok) {
@@ -128,7 +143,7 @@ void ReceivingStream::Open() {
       key_, edge_->options().tensor_bytes_max,
       [edge = edge_](DType dtype, const Shape& shape) { return edge->Acquire(dtype, shape); });
   directory_.OnOpen(*edge_, edge_->TryOffer(offer_));
-  WriteCredits();
+  WriteNext();
 }
 
 absl::Status ReceivingStream::HandleChunk(const FrameHeader& header, FrameReader& frame) {
@@ -156,8 +171,27 @@ absl::Status ReceivingStream::HandleEnd(const FrameHeader& header, FrameReader& 
   return absl::OkStatus();
 }
 
-void ReceivingStream::WriteCredits() {
+void ReceivingStream::WriteNext() {
   if (writing_ || finish_.has_value()) return;
+  if (closing_.has_value() && welcomed_) {
+    WriteEnd();
+  } else {
+    WriteCredits();
+  }
+}
+
+void ReceivingStream::WriteEnd() {
+  if (std::exchange(told_end_, true)) return;
+  FrameHeader header;
+  header.kind = FrameKind::kEnd;
+  header.key = key_;
+  header.value = closing_->raw_code();
+  writing_ = true;
+  stream_.Write(MakeTextFrame(header, CleanUtf8(closing_->message(), kTextBytesMax)),
+                Begin(written_tag_));
+}
+
+void ReceivingStream::WriteCredits() {
   const int32_t credits = edge_->TakeCredits();
   if (credits == 0) return;
   FrameHeader header;
@@ -172,7 +206,7 @@ void ReceivingStream::WriteCredits() {
 
 void ReceivingStream::OnWritten(bool) {
   writing_ = false;
-  if (state_ == State::kOpen) WriteCredits();
+  if (state_ == State::kOpen) WriteNext();
   FinishIfPossible();
 }
 
@@ -188,6 +222,7 @@ void ReceivingStream::Finish(const absl::Status& status) {
   if (state_ == State::kParked) directory_.OnLeft(this);
   state_ = State::kFinishing;
   open_alarm_.Cancel();
+  close_alarm_.Cancel();
   finish_ = status;
   FinishIfPossible();
 }

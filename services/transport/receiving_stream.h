@@ -6,7 +6,9 @@
 // kOpenTimeout is ended.
 //
 // The first frame back, the welcome, says whether tensors may be lent, after that was tried. A sender's lent
-// memory must stay until it is closed here, so the stream of a borrower lasts as long as its run.
+// memory must stay until it is closed here, so the stream of a borrower lasts as long as its run; also if
+// that fails: an end frame tells the sender so at once, and the stream ends when the executor has closed what
+// it borrowed, at the latest after kCloseTimeout.
 //
 // Trusts nothing it reads. A message that breaks a rule ends the stream with an error that names job,
 // epoch and edge, and fails the run's receive with the same.
@@ -51,6 +53,7 @@ class ReceivingStream final : public StreamEnd,
                               public std::enable_shared_from_this<ReceivingStream> {
  public:
   static constexpr absl::Duration kOpenTimeout = absl::Seconds(60);
+  static constexpr absl::Duration kCloseTimeout = absl::Seconds(5);
 
   ReceivingStream(grpc::AsyncGenericService& service, StreamDirectory& directory,
                   grpc::ServerCompletionQueue& queue, StreamSet& set);
@@ -66,6 +69,7 @@ class ReceivingStream final : public StreamEnd,
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void OnOpenTimeout(bool ok);
+  void OnCloseTimeout(bool ok);
   void OnDone(bool ok);
   void OnFinished(bool ok);
 
@@ -77,7 +81,11 @@ class ReceivingStream final : public StreamEnd,
   absl::Status HandleEnd(const FrameHeader& header, FrameReader& frame);
   // Takes the edge once Attach has left it.
   void Open() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The run is over here.
+  void Close(const absl::Status& reason, bool broken);
+  void WriteNext();
   void WriteCredits();
+  void WriteEnd();
   // Ends the stream with `status`, after the frame that is being written.
   void Finish(const absl::Status& status);
   // Ends it because of what the peer did, and fails the edge.
@@ -93,7 +101,7 @@ class ReceivingStream final : public StreamEnd,
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer incoming_;
-  grpc::Alarm open_alarm_;
+  grpc::Alarm open_alarm_, close_alarm_;
   StreamKey key_;     // from the hello on
   ShareBytes offer_;  // of the hello
   std::shared_ptr<InboundEdge> edge_;
@@ -102,11 +110,16 @@ class ReceivingStream final : public StreamEnd,
   bool welcomed_ = false;
   bool ended_by_peer_ = false;
   bool closed_by_peer_ = false;
+  // Why the run failed here, while what was borrowed is still open; and whether the sender knows.
+  std::optional<absl::Status> closing_;
+  bool told_end_ = false;
+  bool waited_long_ = false;            // for it to be closed
   std::optional<absl::Status> finish_;  // to be sent when nothing is being written
   OperationTag<ReceivingStream, &ReceivingStream::OnAccepted> accepted_tag_{this};
   OperationTag<ReceivingStream, &ReceivingStream::OnRead> read_tag_{this};
   OperationTag<ReceivingStream, &ReceivingStream::OnWritten> written_tag_{this};
   OperationTag<ReceivingStream, &ReceivingStream::OnOpenTimeout> open_timeout_tag_{this};
+  OperationTag<ReceivingStream, &ReceivingStream::OnCloseTimeout> close_timeout_tag_{this};
   OperationTag<ReceivingStream, &ReceivingStream::OnDone> done_tag_{this};
   OperationTag<ReceivingStream, &ReceivingStream::OnFinished> finished_tag_{this};
 

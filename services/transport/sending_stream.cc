@@ -226,6 +226,9 @@ void SendingStream::OnRead(bool ok) {
 absl::Status SendingStream::HandleFrame() {
   FrameReader frame(incoming_);
   PENSTOCK_ASSIGN_OR_RETURN(const FrameHeader header, frame.ReadHeader());
+  if (welcomed_ && header.kind == FrameKind::kEnd && header.key == options_.key) {
+    return HandleEnd(header, frame);
+  }
   const FrameKind expected = welcomed_ ? FrameKind::kCredit : FrameKind::kWelcome;
   if (header.kind != expected || header.key != options_.key) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -235,6 +238,15 @@ absl::Status SendingStream::HandleFrame() {
   if (!welcomed_) return HandleWelcome(header, frame);
   PENSTOCK_RETURN_IF_ERROR(AddCredit(header.value));
   ForgetSent(header.value);
+  return absl::OkStatus();
+}
+
+// What is lent stays until the stream ends, which is when the receiver has closed it.
+absl::Status SendingStream::HandleEnd(const FrameHeader& header, FrameReader& frame) {
+  std::string text(header.payload_bytes, '\0');
+  PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, text.data()));
+  can_write_ = false;
+  Fail(absl::AbortedError(absl::StrCat(options_.peer, ": ", CleanUtf8(text, kTextBytesMax))));
   return absl::OkStatus();
 }
 

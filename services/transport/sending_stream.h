@@ -81,6 +81,7 @@ class SendingStream final : public StreamEnd {
   FrameHeader TensorHeader(FrameKind kind) const;
   void WriteEnd(const absl::Status& reason);
   absl::Status HandleFrame();
+  absl::Status HandleEnd(const FrameHeader& header, FrameReader& frame);
   absl::Status HandleWelcome(const FrameHeader& header, FrameReader& frame)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Gives up what the receiver has of its own: of the oldest `credits` messages.

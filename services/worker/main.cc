@@ -166,6 +166,10 @@ class Worker {
                                                 .data_root = flags_.data_root,
                                                 .limits = flags_.limits,
                                                 .events = std::move(events),
+                                                .notice =
+                                                    [this](const std::string& text) {
+                                                      log_.info("run: {}", text);
+                                                    },
                                                 .may_go_on = std::move(may_go_on),
                                                 .emulated_device = Emulated()});
                 },

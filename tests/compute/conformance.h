@@ -84,6 +84,7 @@ class Pipeline {
     int64_t microbatches = 1;  // per step
     Precision precision = Precision::kF32;
     Rounding rounding = Rounding::kNearest;
+    bool device_graphs = false;
     OptimizerConfig optimizer = AdamWConfig{};
     double learning_rate = 1e-3;
     Clip clip;

@@ -411,11 +411,22 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   Coordinator after({});
   std::vector<StoredJob> store = before.Store();
   store[0].idempotency_key = "key of the first";
+  // As a build has stored it that did not know these keys yet.
+  v1::TrainingSpec& training = *store[2].record.mutable_spec()->mutable_training();
+  training.clear_rounding();
+  training.clear_stash();
+  training.clear_deterministic();
+  training.clear_device_graphs();
   after.Restore(store, before.now());
   EXPECT_EQ(after.FindSummary(done)->state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(after.FindSummary(running)->state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(after.FindSummary(running)->error(), HasSubstr("coordinator was restarted"));
   EXPECT_EQ(after.FindSummary(waiting)->state(), v1::JOB_STATE_QUEUED);
+  const v1::TrainingSpec& filled = after.FindRun(waiting)->spec().training();
+  EXPECT_EQ(filled.rounding(), "nearest");
+  EXPECT_EQ(filled.stash(), "device");
+  EXPECT_TRUE(filled.deterministic());
+  EXPECT_EQ(filled.device_graphs(), "off");
   EXPECT_EQ(after.ListJobs().jobs_size(), 3);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const auto again,

@@ -34,6 +34,7 @@ STEPS = {
     "build": (build.check, 10),
     "speed": (speed.speed, 200),
     "pipelining": (speed.pipelining, 40),
+    "graphs": (speed.graphs, 20),
     "memory": (correctness.memory, 0),
 }
 

@@ -41,7 +41,8 @@ class Check(unittest.TestCase):
             figures = json.loads(pathlib.Path(folder, "figures.json").read_text())
         rows = {row["step"]: row for row in figures["rows"]}
         for step in ("programs", "conformance", "memcheck", "racecheck", "build without gRPC",
-                     "gpt2, 2 stages against 1", "bytes between the stages"):
+                     "gpt2, 2 stages against 1", "bytes between the stages",
+                     "gpt2, device graphs against none"):
             self.assertIn(step, rows)
             self.assertIn(step, ran.stdout)
         for method in ("1f1b", "gpipe", "pipedream"):

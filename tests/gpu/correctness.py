@@ -75,13 +75,25 @@ def methods(context):
     return [method["method"] for method in json.loads(result.output)]
 
 
+def graphs_row(context, workers, plain, recorded):
+    """Recorded passes must give what the same calls give one by one."""
+    step = f"loss, {plain['method']}, f32, device graphs"
+    counts = [stage["device_graphs"] for stage in recorded["per_stage"]]
+    passes, replayed = (sum(count[key] for count in counts) for key in ("passes", "replayed"))
+    share = 100 * replayed / passes if passes else 0.0
+    same = plain["weights_sha256"] == recorded["weights_sha256"]
+    return context.judged_speed(
+        step, f"{'the same weights' if same else 'OTHER weights'}, {share:.0f} % of {passes} passes replayed",
+        "the same weights, some replayed", same and replayed > 0, {"graphs": counts, "workers": workers})
+
+
 def losses(context):
     workers = context.sizes.loss_workers
     settings = {"validation.every_steps": 0, **context.sizes.loss}
 
-    def training(method, device, precision):
+    def training(method, device, precision, **more):
         return train(context, SHAKESPEARE, workers, device,
-                     {**settings, "pipeline.method": method, "training.precision": precision})
+                     {**settings, "pipeline.method": method, "training.precision": precision, **more})
 
     names = methods(context)
     references = {}
@@ -105,6 +117,12 @@ def losses(context):
             f"{loss:.4f}, on the CPU {reference:.4f}: {100 * difference:.2f} %",
             f"within {100 * LOSS_DIFFERENCE_MAX:.0f} %", difference <= LOSS_DIFFERENCE_MAX,
             {"loss": loss, "cpu_loss": reference, "tokens_per_second": result["tokens_per_second"]}))
+    if (names[0], "f32") in trained:
+        try:
+            recorded = training(names[0], context.device, "f32", **{"training.device_graphs": "on"})
+            rows.append(graphs_row(context, workers, trained[names[0], "f32"], recorded.run(context, 60)))
+        except StepFailed as failure:
+            rows.append(report.failed(f"loss, {names[0]}, f32, device graphs", str(failure)))
     context.results["losses"] = {method: result for (method, precision), result in trained.items()
                                  if precision == "f32"}
     return rows

@@ -38,15 +38,16 @@ def run_torch(context):
     return json.loads(result.output)
 
 
-def run_penstock(context, workers):
+def run_penstock(context, workers, **more):
     """The result of a training of GPT-2, with `speed` added."""
     sizes = context.sizes
     settings = {"training.steps": sizes.warmup_steps + sizes.steps, "training.precision": sizes.precision,
                 "training.deterministic": "false",  # as PyTorch's is not
                 "training.learning_rate.warmup_steps": sizes.warmup_steps, "validation.every_steps": 0,
                 **{f"model.gpt.{key}": value for key, value in sizes.model.items()},
-                **{f"training.{key}": value for key, value in sizes.load.items()}}
-    training = train(context, GPT2, workers, context.device, settings, context.scratch / f"gpt2-{workers}")
+                **{f"training.{key}": value for key, value in sizes.load.items()}, **more}
+    trace = context.scratch / "-".join(["gpt2", str(workers), *more])
+    training = train(context, GPT2, workers, context.device, settings, trace)
     result = training.run(context, 80)
     seconds = step_seconds(training.trace, workers - 1, sizes.warmup_steps)
     result["speed"] = summary(seconds, tokens_per_step(sizes))
@@ -98,6 +99,18 @@ def speed(context):
             context.judged_speed(AGAINST_TORCH, f"{ratio:.3f}", f"at least {RATIO_TO_TORCH_MIN}",
                                  ratio >= RATIO_TO_TORCH_MIN, {"ratio": ratio}),
             report.Row("gpt2, of the matmul rate", f"{of_product:.3f}", values={"ratio": of_product})]
+
+
+def graphs(context):
+    """Whether recorded passes pay: there is no target, the figure decides what is the default."""
+    one = one_stage(context)["speed"]
+    recorded = run_penstock(context, 1, **{"training.device_graphs": "on"})
+    counts = recorded["per_stage"][0]["device_graphs"]
+    ratio = recorded["speed"]["tokens_per_second"] / one["tokens_per_second"]
+    share = 100 * counts["replayed"] / counts["passes"] if counts["passes"] else 0.0
+    return [report.Row("gpt2, device graphs against none",
+                       f"{ratio:.3f}: {rate(recorded['speed'])}, {share:.0f} % replayed",
+                       values={"speed": recorded["speed"], "graphs": counts})]
 
 
 def pipelining(context):

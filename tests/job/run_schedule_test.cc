@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -43,6 +44,23 @@ TEST(DigestOfRun, AnyDifference_GivesAnotherDigest) {
                                             Digest(job, 0, first_validates)};
   EXPECT_EQ(std::set<std::string>(digests.begin(), digests.end()).size(), digests.size());
   EXPECT_EQ(Digest(job, 0, cuts), digests[0]);
+}
+
+// A build that does not know one of these keys trains with its default.
+TEST(DigestOfRun, KeyThatABuildMayNotKnow_GivesAnotherDigest) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(GoodJob()));
+  const auto changed = [&](const std::function<void(ResolvedJob&)>& change) {
+    ResolvedJob other = job;
+    change(other);
+    return Digest(other, 0, {{.step = 10}});
+  };
+  const std::vector<std::string> digests = {
+      changed([](ResolvedJob&) {}),
+      changed([](ResolvedJob& j) { j.rounding = Rounding::kStochastic; }),
+      changed([](ResolvedJob& j) { j.stash = StashPlace::kHost; }),
+      changed([](ResolvedJob& j) { j.repeatability = Repeatability::kFast; }),
+      changed([](ResolvedJob& j) { j.device_graphs = true; })};
+  EXPECT_EQ(std::set<std::string>(digests.begin(), digests.end()).size(), digests.size());
 }
 
 }  // namespace

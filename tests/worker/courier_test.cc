@@ -34,6 +34,9 @@ void GiveOthersTime() { std::this_thread::sleep_for(std::chrono::milliseconds(30
 // Two workers; the left one has a courier and a device that the test commands.
 class CourierTest : public ::testing::Test {
  protected:
+  // What is still under way would hold the courier up.
+  ~CourierTest() override { device_.FinishAll(); }
+
   struct Edge {
     std::unique_ptr<Sender> sender;
     std::unique_ptr<Receiver> receiver;
@@ -166,6 +169,9 @@ TEST_F(CourierTest, DeviceHangs_EndsAtTheDeadlineOfTheMessage) {
   ASSERT_THAT(Send(*edge.sender, 3, Soon()), IsOk());
   EXPECT_THAT(courier_->Drain(Later()),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("message 3")));
+  EXPECT_GT(device_.pool().stats().bytes_in_use, 0);
+  device_.Finish(0);  // late
+  EXPECT_TRUE(Eventually([&] { return device_.pool().stats().bytes_in_use == 0; }));
 }
 
 TEST_F(CourierTest, TransportFailsMeanwhile_NextSendSaysSoAndBlamesThePeer) {
@@ -210,12 +216,52 @@ TEST_F(CourierTest, Cancel_WhileDraining_ReturnsTheFirstReason) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
 }
 
-TEST_F(CourierTest, Destruction_WithTensorsUnderWay_DropsThem) {
+// ------------------------------------------------------------------- what is given up while it runs
+
+TEST_F(CourierTest, Destruction_WithTensorsUnderWay_WaitsForTheDeviceAndDropsThem) {
   Edge edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(Send(*edge.sender, 1), IsOk());
+  std::thread device([&] {
+    for (int m = 0; m < 2; ++m) {
+      GiveOthersTime();
+      EXPECT_GT(device_.pool().stats().bytes_in_use, 0);
+      device_.Finish(m);
+    }
+  });
   courier_.reset();
   EXPECT_EQ(device_.pool().stats().bytes_in_use, 0);
+  EXPECT_EQ(device_.tickets_out(), 0);
+  EXPECT_FALSE(edge.receiver->Ready());
+  device.join();
+}
+
+TEST_F(CourierTest, Cancel_WhileCopiesRun_KeepsTheirMemoryUntilTheyAreDone) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  ASSERT_THAT(Send(*edge.sender, 1), IsOk());
+  const int64_t in_use = device_.pool().stats().bytes_in_use;
+  courier_->Cancel(absl::AbortedError("the user said stop"));
+  GiveOthersTime();
+  EXPECT_EQ(device_.pool().stats().bytes_in_use, in_use);
+  device_.Finish(1);
+  EXPECT_TRUE(Eventually([&] { return device_.pool().stats().bytes_in_use == in_use / 2; }));
+  device_.Finish(0);
+  EXPECT_TRUE(Eventually([&] { return device_.pool().stats().bytes_in_use == 0; }));
+  EXPECT_EQ(device_.tickets_out(), 0);
+  EXPECT_FALSE(edge.receiver->Ready());
+}
+
+TEST_F(CourierTest, DeviceFails_MessagesBehindKeepTheirMemoryUntilTheirCopiesAreDone) {
+  Edge edge = OpenForward(2);
+  ASSERT_THAT(Send(*edge.sender, 0), IsOk());
+  ASSERT_THAT(Send(*edge.sender, 1), IsOk());
+  device_.Finish(0, absl::InternalError("illegal address"));
+  EXPECT_THAT(courier_->Drain(Later()), StatusIs(absl::StatusCode::kInternal, ::testing::_));
+  EXPECT_GT(device_.pool().stats().bytes_in_use, 0);
+  device_.Finish(1);
+  EXPECT_TRUE(Eventually([&] { return device_.pool().stats().bytes_in_use == 0; }));
+  EXPECT_EQ(device_.tickets_out(), 0);
 }
 
 TEST_F(CourierTest, SteadyState_ManyMessages_TakesNoNewMemory) {
@@ -255,7 +301,12 @@ class LendingSender : public Sender {
   explicit LendingSender(LendingLog& log) : log_(log) {}
   absl::Status Reserve(int64_t, const Tensor&, absl::Time) override { return absl::OkStatus(); }
   absl::Status Put(int64_t, const Tensor&) override { return absl::InternalError("not lent"); }
-  absl::Status Lend(int64_t sequence, const Tensor&) override {
+  absl::StatusOr<ShareBytes> Describe(const Tensor&) override {
+    if (while_describing) while_describing();
+    if (!describes.ok()) return describes;
+    return ShareBytes::From(int64_t{1});
+  }
+  absl::Status Lend(int64_t sequence, const Tensor&, const ShareBytes&) override {
     MutexLock lock(log_.mutex);
     log_.lent.push_back(sequence);
     return absl::OkStatus();
@@ -265,6 +316,10 @@ class LendingSender : public Sender {
   int64_t bytes_sent() const override { return 0; }
   int64_t messages_sent() const override { return 0; }
 
+  // To be set before the courier has a tensor.
+  absl::Status describes;
+  std::function<void()> while_describing;
+
  private:
   LendingLog& log_;
 };
@@ -273,15 +328,23 @@ class BorrowingReceiver : public Receiver {
  public:
   BorrowingReceiver(LendingLog& log, FakeDevice& device) : log_(log), device_(device) {}
   absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time) override {
-    return Arrival{.tensor = device_.pool().AcquireTensor(expected.dtype, expected.shape),
-                   .fetched = true,
-                   .ticket = device_.NextTicket()};
+    return Arrival{.sequence = expected.sequence,
+                   .tensor = {Buffer(), expected.dtype, expected.shape},
+                   .lent = ShareBytes::From(int64_t{1})};
+  }
+  absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent) override {
+    if (!fetches.ok()) return fetches;
+    return Borrower::Fetched{
+        .tensor = device_.pool().AcquireTensor(lent.tensor.dtype, lent.tensor.shape),
+        .ticket = device_.NextTicket()};
   }
   void Release() override {
     MutexLock lock(log_.mutex);
     ++log_.released;
   }
   bool Ready() const override { return true; }
+
+  absl::Status fetches;
 
  private:
   LendingLog& log_;
@@ -301,6 +364,79 @@ TEST_F(CourierTest, LendingEdge_TensorIsLentWhenTheDeviceHasWrittenIt) {
   EXPECT_THAT(log.Lent(), ElementsAre(4, 5));
 }
 
+TEST_F(CourierTest, LendingEdge_TensorCannotBeNamed_BlamesNoPeer) {
+  LendingLog log;
+  LendingSender sender(log);
+  sender.describes = absl::UnavailableError("no handle");
+  ASSERT_THAT(Send(sender, 0), IsOk());
+  device_.Finish(0);
+  const auto failed = StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no handle"));
+  EXPECT_THAT(courier_->Drain(Later()), failed);
+  EXPECT_FALSE(courier_->peer_failed());
+  EXPECT_THAT(Send(sender, 1), failed);
+  EXPECT_FALSE(courier_->peer_failed());
+}
+
+TEST_F(CourierTest, LendingEdge_TensorIsBeingNamed_NobodyElseWaits) {
+  LendingLog log;
+  LendingSender sender(log);
+  Mutex described;
+  described.Lock();
+  sender.while_describing = [&] { MutexLock lock(described); };
+  Edge other = Open({EdgeKind::kCollective, 0, 1}, 2);
+  ASSERT_THAT(Send(sender, 0), IsOk());
+  device_.Finish(0);
+  GiveOthersTime();
+  // Behind it on its edge, and on another edge: both calls return.
+  ASSERT_THAT(Send(sender, 1), IsOk());
+  ASSERT_THAT(Send(*other.sender, 7), IsOk());
+  device_.Finish(1);
+  device_.Finish(2);
+  EXPECT_THAT(courier_->Drain(Soon()), StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
+  EXPECT_THAT(log.Lent(), IsEmpty());
+  described.Unlock();
+  ASSERT_THAT(courier_->Drain(Later()), IsOk());
+  EXPECT_THAT(log.Lent(), ElementsAre(0, 1));
+}
+
+TEST_F(CourierTest, Destruction_DeviceHangs_EndsAndTheMemoryIsNotGivenOutAgain) {
+  courier_ = std::make_unique<Courier>(device_, absl::Milliseconds(20));
+  LendingLog log;
+  LendingSender sender(log);
+  const Tensor tensor = Holding(1.0f);
+  ASSERT_THAT(courier_->Send(sender, 0, tensor, Later()), IsOk());
+  courier_.reset();
+  EXPECT_TRUE(tensor.buffer.shared());
+  // The lost reference is dropped here after all, for leak checkers.
+  void* block = Buffer(tensor.buffer).Detach();
+  Buffer::Attach(block);
+  Buffer::Attach(block);
+  EXPECT_FALSE(tensor.buffer.shared());
+}
+
+TEST_F(CourierTest, BorrowingEdge_FetchFails_BlamesWhoseErrorItIs) {
+  LendingLog log;
+  for (const auto& [error, peer] : {std::pair(absl::InvalidArgumentError("not a descriptor"), true),
+                                    std::pair(absl::UnavailableError("cannot be opened"), true),
+                                    std::pair(absl::ResourceExhaustedError("no memory"), false),
+                                    std::pair(absl::InternalError("illegal address"), false)}) {
+    BorrowingReceiver receiver(log, device_);
+    receiver.fetches = error;
+    EXPECT_EQ(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()).status(), error);
+    EXPECT_EQ(courier_->peer_failed(), peer) << error;
+  }
+}
+
+TEST_F(CourierTest, BorrowingEdge_CancelledWhileTheCopyRuns_UsesTheTicketUpAndReleasesNothing) {
+  LendingLog log;
+  BorrowingReceiver receiver(log, device_);
+  ASSERT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
+  courier_->Cancel(absl::AbortedError("the user said stop"));
+  device_.Finish(0);
+  EXPECT_TRUE(Eventually([&] { return device_.tickets_out() == 0; }));
+  EXPECT_EQ(log.Released(), 0);
+}
+
 TEST_F(CourierTest, BorrowingEdge_LenderHearsWhenTheCopyIsDone) {
   LendingLog log;
   BorrowingReceiver receiver(log, device_);
@@ -316,8 +452,19 @@ TEST_F(CourierTest, BorrowingEdge_CopyDoneAtOnce_ReleasesAtOnce) {
   device_.FinishAll();
   LendingLog log;
   BorrowingReceiver receiver(log, device_);
-  EXPECT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Courier::Received received,
+                                courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()));
+  EXPECT_TRUE(received.fetched);  // so it counts as no copy from the host
   EXPECT_EQ(log.Released(), 1);
+}
+
+TEST_F(CourierTest, Receive_FromHostMemory_IsNotFetched) {
+  Edge edge = Open({EdgeKind::kGradient, 1, 0}, 1);
+  ASSERT_THAT(edge.sender->Send(0, Holding(7.0f), Later()), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Courier::Received received,
+                                courier_->Receive(*edge.receiver, {0, DType::kF32, {1}}, Later()));
+  EXPECT_FALSE(received.fetched);
+  EXPECT_EQ(*received.tensor.data<float>(), 7.0f);
 }
 
 TEST_F(CourierTest, BorrowingEdge_CopyFails_NextReceiveSaysSo) {

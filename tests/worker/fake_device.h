@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/mutex.h"
@@ -23,7 +24,7 @@ class FakeDevice : public Transfers, private DeviceShare {
     MutexLock lock(mutex_);
     results_.insert_or_assign(ticket, std::move(result));
   }
-  // From now on everything is done at once, without tickets.
+  // All that is under way is done; from now on everything is at once, without tickets.
   void FinishAll() {
     MutexLock lock(mutex_);
     immediate_ = true;
@@ -31,6 +32,12 @@ class FakeDevice : public Transfers, private DeviceShare {
   int64_t tickets() {
     MutexLock lock(mutex_);
     return tickets_;
+  }
+
+  // Tickets that were not used up.
+  int64_t tickets_out() {
+    MutexLock lock(mutex_);
+    return tickets_ - static_cast<int64_t>(used_up_.size());
   }
 
   absl::StatusOr<Outgoing> StartToHost(const Tensor& tensor) override {
@@ -43,7 +50,9 @@ class FakeDevice : public Transfers, private DeviceShare {
   absl::StatusOr<bool> Poll(int64_t ticket) override {
     MutexLock lock(mutex_);
     const auto result = results_.find(ticket);
-    if (result == results_.end()) return false;
+    if (result == results_.end() && !immediate_) return false;
+    used_up_.insert(ticket);
+    if (result == results_.end()) return true;
     return result->second;
   }
   DeviceShare* share() override { return this; }
@@ -69,6 +78,7 @@ class FakeDevice : public Transfers, private DeviceShare {
   bool immediate_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t tickets_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, absl::StatusOr<bool>> results_ ABSL_GUARDED_BY(mutex_);
+  std::set<int64_t> used_up_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace penstock

@@ -71,6 +71,10 @@ void TestCluster::Main(int worker) {
                                     .data_root = "/",
                                     .limits = options_.limits,
                                     .events = on_event,
+                                    .notice =
+                                        [this, worker](const std::string& text) {
+                                          if (options_.on_notice) options_.on_notice(worker, text);
+                                        },
                                     .emulated_device = options_.emulated_device});
   bool abandoned = false;
   {

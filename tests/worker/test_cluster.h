@@ -32,6 +32,8 @@ struct ClusterOptions {
   RunLimits limits = {.timeline_spans_max = 1 << 12, .duration_samples_max = 1 << 6};
   // Called for every event, on the worker's thread; may be empty.
   std::function<void(int worker, const v1::RunEvent&)> on_event;
+  // As RunEnvironment's, called on the worker's thread; may be empty.
+  std::function<void(int worker, const std::string&)> on_notice;
   // May change a worker's request before it is used.
   std::function<void(v1::PrepareRunRequest&)> edit_request;
   // Of each worker, called on its thread; empty: the CPU's.

@@ -98,14 +98,15 @@ __device__ inline Bf16 RoundAtRandom(float value, int64_t element, const Stochas
 
 // What dropout multiplies an element by: 0 or the scale. The numbering of elements is that of
 // compute/cpu/kernels/dropout.h: groups of 64 columns, column 16 w + l of a group is word w of counter l.
-__device__ inline float DropoutFactor(const DropoutMask& d, int64_t row, int64_t width,
+__device__ inline float DropoutFactor(const DeviceMask& d, int64_t row, int64_t width,
                                       int64_t column) {
   if (d.drop_below == 0) return 1.0f;
   const int64_t groups = (width + 63) / 64;
   const int64_t group = column / 64;
   const int lane = static_cast<int>(column % 16);
   const int word = static_cast<int>(column % 64 / 16);
-  const auto sample = static_cast<uint64_t>(d.first_sample + row / d.time);
+  const int64_t first_sample = d.first_sample_at == nullptr ? d.first_sample : *d.first_sample_at;
+  const auto sample = static_cast<uint64_t>(first_sample + row / d.time);
   const auto first = static_cast<uint32_t>((row % d.time * groups + group) * 16);
   const uint4 random = Philox(d.key, make_uint4(first + lane, d.layer, static_cast<uint32_t>(sample),
                                                 static_cast<uint32_t>(sample >> 32)));

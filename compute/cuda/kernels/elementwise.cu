@@ -35,7 +35,7 @@ __device__ float GeluDerivative(float z) {
 }  // namespace
 
 void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const float* residual,
-                     const float* product, const float* bias, const DropoutMask& dropout,
+                     const float* product, const float* bias, const DeviceMask& dropout,
                      float* output) {
   ForEach(stream, rows * width, [=] __device__(int64_t at) {
     const int64_t row = at / width;
@@ -47,14 +47,14 @@ void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const flo
 
 template <typename Number>
 void Mask(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
-          const DropoutMask& dropout, Number* masked) {
+          const DeviceMask& dropout, Number* masked) {
   ForEach(stream, rows * width, [=] __device__(int64_t at) {
     masked[at] =
         FromFloat<Number>(values[at] * DropoutFactor(dropout, at / width, width, at % width));
   });
 }
-template void Mask<float>(cudaStream_t, int64_t, int64_t, const float*, const DropoutMask&, float*);
-template void Mask<Bf16>(cudaStream_t, int64_t, int64_t, const float*, const DropoutMask&, Bf16*);
+template void Mask<float>(cudaStream_t, int64_t, int64_t, const float*, const DeviceMask&, float*);
+template void Mask<Bf16>(cudaStream_t, int64_t, int64_t, const float*, const DeviceMask&, Bf16*);
 
 template <typename Number>
 void BiasGeluForward(cudaStream_t stream, int64_t rows, int64_t width, float* z, const float* bias,
@@ -86,6 +86,10 @@ void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* valu
 }
 template void AddBias<float>(cudaStream_t, int64_t, int64_t, const float*, const float*, float*);
 template void AddBias<Bf16>(cudaStream_t, int64_t, int64_t, const float*, const float*, Bf16*);
+
+void Store(cudaStream_t stream, int64_t value, int64_t* to) {
+  ForEach(stream, 1, [=] __device__(int64_t) { *to = value; });
+}
 
 void Fill(cudaStream_t stream, int64_t count, float value, float* values) {
   ForEach(stream, count, [=] __device__(int64_t at) { values[at] = value; });

@@ -7,7 +7,7 @@ namespace penstock::cuda {
 namespace {
 
 __global__ void ForwardKernel(int64_t rows, int64_t time, int64_t width, const int32_t* ids,
-                              const float* tokens, const float* positions, DropoutMask dropout,
+                              const float* tokens, const float* positions, DeviceMask dropout,
                               float* output) {
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= rows * width) return;
@@ -24,7 +24,7 @@ __global__ void NumberRows(int64_t rows, int32_t* numbers) {
 
 // One block for each place in the sorted rows; the first place of an id adds all rows of that id.
 __global__ void TokensKernel(int64_t rows, int64_t width, const int32_t* order,
-                             const float* gradient, DropoutMask dropout, float* tokens) {
+                             const float* gradient, DeviceMask dropout, float* tokens) {
   const int64_t place = blockIdx.x;
   const int32_t id = order[place];
   if (place > 0 && order[place - 1] == id) return;
@@ -39,7 +39,7 @@ __global__ void TokensKernel(int64_t rows, int64_t width, const int32_t* order,
 }
 
 __global__ void PositionsKernel(int64_t rows, int64_t time, int64_t width, const float* gradient,
-                                DropoutMask dropout, float* positions) {
+                                DeviceMask dropout, float* positions) {
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= time * width) return;
   const int64_t column = at % width;
@@ -71,7 +71,7 @@ int64_t NumbersBytes(int64_t rows) {
 
 void EmbeddingForward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
                       const int32_t* ids, const float* tokens, const float* positions,
-                      const DropoutMask& dropout, float* output) {
+                      const DeviceMask& dropout, float* output) {
   ForwardKernel<<<CeilDiv(rows * width, kBlock), kBlock, 0, stream>>>(rows, time, width, ids, tokens,
                                                                       positions, dropout, output);
 }
@@ -92,7 +92,7 @@ cudaError_t SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, cons
 }
 
 void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
-                       const int32_t* order, const float* gradient, const DropoutMask& dropout,
+                       const int32_t* order, const float* gradient, const DeviceMask& dropout,
                        float* tokens, float* positions) {
   TokensKernel<<<rows, kBlock, 0, stream>>>(rows, width, order, gradient, dropout, tokens);
   PositionsKernel<<<CeilDiv(time * width, kBlock), kBlock, 0, stream>>>(rows, time, width, gradient,

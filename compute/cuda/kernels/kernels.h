@@ -20,10 +20,15 @@ namespace penstock::cuda {
 // Bits of a bfloat16 number, as in the interfaces of compute/.
 using Bf16 = uint16_t;
 
+// A mask whose first sample a recorded pass, which repeats its other arguments, reads from memory.
+struct DeviceMask : DropoutMask {
+  const int64_t* first_sample_at = nullptr;  // null: first_sample
+};
+
 // output [rows, width] = dropout(tokens[ids[row]] + positions[row % time]).
 void EmbeddingForward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
                       const int32_t* ids, const float* tokens, const float* positions,
-                      const DropoutMask& dropout, float* output);
+                      const DeviceMask& dropout, float* output);
 // The order in which EmbeddingBackward adds rows: by id, rows of one id ascending. `order` has 2 * rows
 // numbers: the sorted ids, then their rows.
 int64_t SortRowsWorkspaceBytes(int64_t rows);
@@ -32,7 +37,7 @@ cudaError_t SortRows(cudaStream_t stream, int64_t rows, int64_t vocabulary, cons
                      int32_t* order, void* workspace, int64_t workspace_bytes);
 // tokens[ids[row]] += dropout(gradient[row]), positions[row % time] += the same.
 void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t time, int64_t width,
-                       const int32_t* order, const float* gradient, const DropoutMask& dropout,
+                       const int32_t* order, const float* gradient, const DeviceMask& dropout,
                        float* tokens, float* positions);
 
 // output = (x - mean) / deviation * gain + bias, of each row. mean, inverse_deviation: [rows].
@@ -64,12 +69,12 @@ void ColumnSums(cudaStream_t stream, int64_t rows, int64_t width, const Number* 
 
 // output = residual + dropout(product + bias).
 void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const float* residual,
-                     const float* product, const float* bias, const DropoutMask& dropout,
+                     const float* product, const float* bias, const DeviceMask& dropout,
                      float* output);
 // masked = dropout(values), as Number.
 template <typename Number>
 void Mask(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
-          const DropoutMask& dropout, Number* masked);
+          const DeviceMask& dropout, Number* masked);
 
 // z = product + bias, in place; output = gelu(z) in its tanh form. For sizes cuBLASLt's epilogue refuses.
 template <typename Number>
@@ -107,6 +112,9 @@ template <typename Number>
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocabulary, int64_t stride,
                   Number* logits, const int32_t* targets, bool with_gradient, float* row_losses,
                   float* loss);
+
+// *to = value.
+void Store(cudaStream_t stream, int64_t value, int64_t* to);
 
 // Flat arrays.
 void Fill(cudaStream_t stream, int64_t count, float value, float* values);

@@ -48,6 +48,11 @@ v1::StageReport Stage(int stage) {
   memory.set_activations(1'234'567);
   report.mutable_copies_to_host()->set_count(400);
   report.mutable_copies_to_host()->set_seconds(0.25);
+  v1::GraphCounts& graphs = *report.mutable_graphs();
+  graphs.set_passes(4800);
+  graphs.set_replayed(4500);
+  graphs.set_recorded(90);
+  graphs.set_kept(80);
   v1::EdgePath& path = *report.add_edges();
   path.set_edge(stage == 0 ? "activation 0->1" : "gradient 1->0");
   path.set_path("cuda-ipc");

@@ -45,6 +45,8 @@ RunSnapshot Running() {
   stage.mutable_memory()->set_host_stashed_weights(200);
   stage.mutable_copies_to_host()->set_count(5);
   stage.mutable_copies_to_host()->set_seconds(0.125);
+  stage.mutable_graphs()->set_passes(100);
+  stage.mutable_graphs()->set_replayed(90);
   v1::ActionTime& backward = *stage.add_actions();
   backward.set_action("I");
   backward.set_count(12);
@@ -96,6 +98,8 @@ TEST(RunMetrics, MemoryActionsAndCopies_AreShown) {
   EXPECT_EQ(value("copies_total", ",direction=to_host"), 5);
   EXPECT_EQ(value("copy_seconds_total", ",direction=to_host"), 0.125);
   EXPECT_EQ(value("copies_total", ",direction=to_device"), 0);
+  EXPECT_EQ(value("graph_passes_total", ",how=replayed"), 90);
+  EXPECT_EQ(value("graph_passes_total", ",how=queued"), 10);
 }
 
 TEST(RunMetrics, LinksAndSteps_AreShown) {

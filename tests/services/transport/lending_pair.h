@@ -18,7 +18,9 @@ class LendingSender final : public Sender {
     return inner_->Reserve(sequence, tensor, deadline);
   }
   absl::Status Put(int64_t sequence, const Tensor& tensor) override {
-    return inner_->lends() ? inner_->Lend(sequence, tensor) : inner_->Put(sequence, tensor);
+    if (!inner_->lends()) return inner_->Put(sequence, tensor);
+    const auto descriptor = inner_->Describe(tensor);
+    return descriptor.ok() ? inner_->Lend(sequence, tensor, *descriptor) : descriptor.status();
   }
   bool Ready() const override { return inner_->Ready(); }
   int64_t bytes_sent() const override { return inner_->bytes_sent(); }
@@ -34,10 +36,11 @@ class ReleasingReceiver final : public Receiver {
   absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
     auto arrival = inner_->Take(expected, deadline);
     if (!arrival.ok()) return arrival;
-    EXPECT_TRUE(arrival->fetched);
-    if (arrival->fetched) inner_->Release();
-    arrival->fetched = false;
-    return arrival;
+    EXPECT_TRUE(arrival->is_lent());
+    auto fetched = inner_->Fetch(*arrival);
+    if (!fetched.ok()) return fetched.status();
+    inner_->Release();
+    return Arrival{.sequence = arrival->sequence, .tensor = std::move(fetched->tensor)};
   }
   bool Ready() const override { return inner_->Ready(); }
 

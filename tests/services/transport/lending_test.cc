@@ -61,13 +61,25 @@ class LendingTest : public ::testing::Test {
   absl::Status Lend(int32_t value, absl::Time deadline = Later()) {
     const Tensor tensor = Holding(value);
     const absl::Status reserved = sender_->Reserve(value, tensor, deadline);
-    return reserved.ok() ? sender_->Lend(value, tensor) : reserved;
+    if (!reserved.ok()) return reserved;
+    const absl::StatusOr<ShareBytes> descriptor = sender_->Describe(tensor);
+    return descriptor.ok() ? sender_->Lend(value, tensor, *descriptor) : descriptor.status();
   }
-  absl::StatusOr<Arrival> Take(int32_t sequence, absl::Time deadline = Later()) {
-    return receiver_->Take({sequence, DType::kI32, {4}}, deadline);
+  struct Taken {
+    Tensor tensor;
+    bool fetched = false;
+  };
+  absl::StatusOr<Taken> Take(const TensorExpectation& expected, absl::Time deadline = Later()) {
+    absl::StatusOr<Arrival> arrival = receiver_->Take(expected, deadline);
+    if (!arrival.ok()) return arrival.status();
+    if (!arrival->is_lent()) return Taken{arrival->tensor};
+    absl::StatusOr<Borrower::Fetched> fetched = receiver_->Fetch(*arrival);
+    if (!fetched.ok()) return fetched.status();
+    return Taken{fetched->tensor, /*fetched=*/true};
   }
+  absl::StatusOr<Taken> Take(int32_t sequence) { return Take({sequence, DType::kI32, {4}}); }
   void ExpectArrives(int32_t value, bool fetched) {
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Arrival arrival, Take(value));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Taken arrival, Take(value));
     EXPECT_EQ(arrival.fetched, fetched);
     EXPECT_EQ(*arrival.tensor.data<int32_t>(), value);
   }
@@ -230,13 +242,41 @@ TEST_F(LendingTest, SenderDies_TakeIsUnavailable) {
   receiver_->Release();
 }
 
-TEST_F(LendingTest, ReceiverCancels_SenderHearsWhyAndGetsItsMemoryBack) {
+TEST_F(LendingTest, ReceiverCancels_SenderHearsWhyAndGetsItsMemoryBackWhenItIsClosed) {
+  OpenLending(/*capacity=*/1);
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  cluster_.right().Cancel(absl::InternalError("disk full"));
+  const auto aborted = StatusIs(absl::StatusCode::kAborted,
+                                AllOf(HasSubstr("worker right"), HasSubstr("disk full")));
+  EXPECT_THAT(Lend(1), aborted);
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_GT(LentBytes(), 0);
+  receiver_.reset();
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_THAT(Lend(2), aborted);
+}
+
+TEST_F(LendingTest, ReceiverCancelsAndNeverCloses_SenderGetsItsMemoryBackAtTheDeadline) {
   OpenLending();
   ASSERT_THAT(Lend(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   cluster_.right().Cancel(absl::InternalError("disk full"));
   EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
-  EXPECT_THAT(Lend(1), StatusIs(absl::StatusCode::kAborted, HasSubstr("disk full")));
+}
+
+TEST_F(LendingTest, BothCancel_SenderGetsItsMemoryBackWhenItIsClosed) {
+  OpenLending();
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  cluster_.right().Cancel(absl::InternalError("disk full"));
+  cluster_.left().Cancel(absl::AbortedError("stopped"));
+  sender_.reset();
+  cluster_.workers[0].transport.reset();
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_GT(LentBytes(), 0);
+  receiver_.reset();
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
 }
 
 TEST_F(LendingTest, ServerOfABorrowerShutsDown_NothingHangs) {
@@ -317,7 +357,7 @@ TEST_F(HostileLenderTest, TensorLargerThanItsMemory_FailsTheRun) {
   header.tensor_bytes = 4000;
   sender->Write(MakeTextFrame(
       header, Descriptor(host_.NumberOf(small.data<void>(), small.buffer.size_bytes()))));
-  EXPECT_THAT(receiver_->Take({0, DType::kI32, {1000}}, Later()),
+  EXPECT_THAT(Take({0, DType::kI32, {1000}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nothing of that size")));
 }
 

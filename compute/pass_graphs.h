@@ -1,0 +1,56 @@
+// PassGraphs: passes that a device records once and replays, where asking for their kernels one by one would
+// take the host longer than the device needs for them.
+//
+// A recorded pass repeats everything that it was queued with, addresses and numbers alike, so it may be
+// replayed only for an equal key. The key has all that differs between two microbatches but for the sample,
+// which the device reads from its own memory: SetSample. Which addresses come together is decided by the
+// pool; docs/adr/0012 says why they are few, and tests/worker/graphs_test.cc counts them.
+//
+// Thread safety: the thread that owns the back-end; stats() any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace penstock {
+
+enum class Pass : uint8_t { kForward, kBackwardInput, kBackwardWeight };
+inline constexpr int kPasses = 3;
+
+class PassGraphs {
+ public:
+  // Recordings kept for one pass of one layer; the one that was not used for longest makes room.
+  static constexpr int kKeptMax = 64;
+
+  struct Key {
+    Pass pass = Pass::kForward;
+    int layer = 0;  // of the stage
+    // Whatever the layer's call refers to, in any fixed order: addresses, and numbers by their bits.
+    std::array<uint64_t, 12> arguments = {};
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+
+  struct Stats {
+    int64_t passes = 0;    // asked for
+    int64_t replayed = 0;  // of them
+    int64_t recorded = 0;
+    int64_t kept = 0;      // recordings there are now
+    std::string given_up;  // why nothing is recorded any more; empty: it is
+  };
+
+  virtual ~PassGraphs() = default;
+
+  // The sample that the passes from now on begin with: PassContext::first_sample.
+  virtual void SetSample(int64_t first_sample) = 0;
+  // Performs a pass: calls `queue`, or repeats what an earlier call of it queued for an equal key. What
+  // cannot be recorded is queued each time.
+  // REQUIRES: `queue` does nothing but ask the device for work. Errors: those of `queue`, of the device.
+  virtual absl::Status Run(const Key& key, absl::FunctionRef<absl::Status()> queue) = 0;
+  virtual Stats stats() const = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,258 @@
+#include "tests/compute/fake_cuda.h"
+
+#include <cublasLt.h>
+#include <cudnn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "compute/cuda/kernels/kernels.h"
+#include "compute/cuda/sdpa.h"
+
+// ------------------------------------------------------------------------- the types CUDA leaves open
+
+struct CUevent_st {
+  int64_t recorded = 0;  // moments so far, and those that have happened
+  int64_t happened = 0;
+};
+struct CUgraph_st {
+  std::vector<std::function<void()>> kernels;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> kernels;
+};
+struct CUstream_st {
+  struct Work {
+    std::function<void()> kernel;  // or
+    CUevent_st* record = nullptr;  // or
+    CUevent_st* wait = nullptr;
+    int64_t moment = 0;  // of the event
+  };
+  std::deque<Work> work;
+  bool capturing = false;
+  bool capture_broken = false;
+  CUgraph_st captured;
+};
+
+namespace penstock::fake_cuda {
+namespace {
+
+struct State {
+  bool hold = false;
+  cudaError_t last_error = cudaSuccess;
+  std::map<std::string, cudaError_t> fail_next;
+  std::map<std::string, int> calls;
+  std::set<cudaStream_t> streams;
+};
+State& Fake() {
+  static State& state = *new State;
+  return state;
+}
+
+cudaError_t Return(cudaError_t error) {
+  if (error != cudaSuccess) Fake().last_error = error;
+  return error;
+}
+
+// Counts a call; its error if it is to fail.
+cudaError_t Called(const std::string& function) {
+  ++Fake().calls[function];
+  const auto failure = Fake().fail_next.find(function);
+  if (failure == Fake().fail_next.end()) return cudaSuccess;
+  const cudaError_t error = failure->second;
+  Fake().fail_next.erase(failure);
+  return Return(error);
+}
+
+// What may not happen while this thread captures.
+cudaError_t Unsafe(const std::string& function) {
+  for (cudaStream_t stream : Fake().streams) {
+    if (!stream->capturing) continue;
+    stream->capture_broken = true;
+    return Return(cudaErrorStreamCaptureUnsupported);
+  }
+  return Called(function);
+}
+
+bool Step(cudaStream_t stream) {
+  if (stream->work.empty()) return false;
+  CUstream_st::Work& first = stream->work.front();
+  if (first.wait != nullptr && first.wait->happened < first.moment) return false;
+  const CUstream_st::Work work = std::move(first);
+  stream->work.pop_front();
+  if (work.kernel) work.kernel();
+  if (work.record != nullptr) work.record->happened = std::max(work.record->happened, work.moment);
+  return true;
+}
+
+}  // namespace
+
+void Launch(cudaStream_t stream, std::function<void()> kernel) {
+  if (stream->capturing) {
+    stream->captured.kernels.push_back(std::move(kernel));
+  } else {
+    stream->work.push_back({.kernel = std::move(kernel)});
+  }
+}
+void Hold(bool hold) { Fake().hold = hold; }
+void Run(cudaStream_t stream) {
+  while (Step(stream)) {
+  }
+}
+void RunAll() {
+  bool progress = true;
+  while (progress) {
+    progress = false;
+    for (cudaStream_t stream : Fake().streams) {
+      while (Step(stream)) progress = true;
+    }
+  }
+}
+void FailNext(const std::string& function, cudaError_t error) {
+  Fake().fail_next[function] = error;
+}
+int Calls(const std::string& function) { return Fake().calls[function]; }
+void Reset() {
+  Fake().fail_next.clear();
+  Fake().last_error = cudaSuccess;
+  Fake().hold = false;
+  RunAll();
+}
+
+}  // namespace penstock::fake_cuda
+
+using namespace penstock::
+    fake_cuda;  // NOLINT(google-build-using-namespace): of the functions below
+
+extern "C" {
+
+// ------------------------------------------------------------------------------- devices and memory
+
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return Called("cudaSetDevice"); }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::strcpy(properties->name, "a played GPU");
+  properties->major = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return RunAll(), cudaSuccess; }
+cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (const cudaError_t error = Unsafe("cudaMalloc"); error != cudaSuccess) return error;
+  *data = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* data) { return std::free(data), cudaSuccess; }
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) { return cudaMalloc(data, bytes); }
+cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (const cudaError_t error = Called("cudaMemcpyAsync"); error != cudaSuccess) return error;
+  Launch(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return std::exchange(Fake().last_error, cudaSuccess); }
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorStreamCaptureUnsupported ? "cudaErrorStreamCaptureUnsupported" : "error";
+}
+const char* cudaGetErrorString(cudaError_t) { return "as the test wants it"; }
+
+// -------------------------------------------------------------------------------- streams and events
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  Fake().streams.insert(*stream = new CUstream_st);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Fake().streams.erase(stream);
+  return delete stream, cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return RunAll(), cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return *event = new CUevent_st, cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (const cudaError_t error = Unsafe("cudaEventRecord"); error != cudaSuccess) return error;
+  stream->work.push_back({.record = event, .moment = ++event->recorded});
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (const cudaError_t error = Unsafe("cudaStreamWaitEvent"); error != cudaSuccess) return error;
+  stream->work.push_back({.wait = event, .moment = event->recorded});
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const cudaError_t error = Unsafe("cudaEventQuery"); error != cudaSuccess) return error;
+  if (!Fake().hold) RunAll();
+  return event->happened == event->recorded ? cudaSuccess : Return(cudaErrorNotReady);
+}
+
+// ------------------------------------------------------------------------------------------- graphs
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (const cudaError_t error = Called("cudaStreamBeginCapture"); error != cudaSuccess)
+    return error;
+  stream->capturing = true;
+  stream->capture_broken = false;
+  stream->captured.kernels.clear();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  stream->capturing = false;
+  *graph = nullptr;
+  if (stream->capture_broken) return Return(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st(stream->captured);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  if (const cudaError_t error = Called("cudaGraphInstantiate"); error != cudaSuccess) return error;
+  *made = new CUgraphExec_st{graph->kernels};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  if (const cudaError_t error = Called("cudaGraphLaunch"); error != cudaSuccess) return error;
+  for (const auto& kernel : graph->kernels) Launch(stream, kernel);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  ++Fake().calls["cudaGraphExecDestroy"];
+  return delete graph, cudaSuccess;
+}
+
+// ---------------------------------------------------------------------------------------- libraries
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  return *handle = nullptr, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+const char* cublasGetStatusName(cublasStatus_t) { return "error"; }
+const char* cublasGetStatusString(cublasStatus_t) { return "as the test wants it"; }
+cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) { return *handle = nullptr, CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnDestroy(cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }
+const char* cudnnGetErrorString(cudnnStatus_t) { return "as the test wants it"; }
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t) {
+  return CUDNN_STATUS_SUCCESS;
+}
+
+}  // extern "C"
+
+namespace penstock::cuda {
+
+absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::Create(cudnnHandle_t, const AttentionShape&,
+                                                   Repeatability) {
+  return absl::UnimplementedError("a played GPU has no attention");
+}
+
+void Store(cudaStream_t stream, int64_t value, int64_t* to) {
+  Launch(stream, [=] { *to = value; });
+}
+
+}  // namespace penstock::cuda

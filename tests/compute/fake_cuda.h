@@ -1,0 +1,35 @@
+// FakeCuda: CUDA's run-time library as the test plays it, for the order of work on streams: its functions,
+// defined in fake_cuda.cc, take the place of the real ones in a program that is not linked with them.
+//
+// Memory of the device is the host's. What is queued on a stream waits until the test lets it go on; a capture
+// refuses what a real one does. Of the libraries only their being started is played.
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <string>
+
+namespace penstock::fake_cuda {
+
+// Queues `kernel`, or writes it down if the stream is being captured.
+void Launch(cudaStream_t stream, std::function<void()> kernel);
+
+// From now on streams wait for Run, or (false, as at first) do their work when somebody asks about it.
+void Hold(bool hold);
+// Does all that can be done on this stream alone.
+void Run(cudaStream_t stream);
+void RunAll();
+
+// The next call of this function fails.
+void FailNext(const std::string& function, cudaError_t error = cudaErrorUnknown);
+
+// How often it was called.
+int Calls(const std::string& function);
+
+// Forgets failures to come, and lets all streams run.
+void Reset();
+
+}  // namespace penstock::fake_cuda
