@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
@@ -21,30 +22,37 @@ struct Buffer::Block {
   int64_t size_bytes = 0;
   std::atomic<int64_t> references{0};
   std::shared_ptr<BufferPool::State> owner;  // set while the block is out
-  Block* next = nullptr;                     // in the list of idle blocks
 };
 
 struct BufferPool::State {
+  struct Blocks {
+    int64_t made = 0;
+    std::vector<Buffer::Block*> idle;  // a heap, the lowest address at its front
+  };
+  static bool HasHigherAddress(const Buffer::Block* a, const Buffer::Block* b) {
+    return std::greater<>()(a->data, b->data);
+  }
+
   explicit State(MemorySource& memory) : source(memory) {}
   ~State() {
-    for (const auto& [size_bytes, first] : idle) {
-      for (Buffer::Block* block = first; block != nullptr;) {
-        Buffer::Block* next = block->next;
+    for (const auto& [size_bytes, blocks] : blocks_of_size) {
+      for (Buffer::Block* block : blocks.idle) {
         source.Free(block->data, size_bytes);
         delete block;
-        block = next;
       }
     }
   }
 
   Buffer::Block* TakeIdle(int64_t size_bytes) {
     MutexLock lock(mutex);
-    const auto list = idle.find(size_bytes);
-    if (list == idle.end() || list->second == nullptr) {
+    const auto blocks = blocks_of_size.find(size_bytes);
+    if (blocks == blocks_of_size.end() || blocks->second.idle.empty()) {
       return nullptr;
     }
-    Buffer::Block* block = list->second;
-    list->second = block->next;
+    std::vector<Buffer::Block*>& idle = blocks->second.idle;
+    std::pop_heap(idle.begin(), idle.end(), HasHigherAddress);
+    Buffer::Block* block = idle.back();
+    idle.pop_back();
     CountOut(size_bytes);
     return block;
   }
@@ -58,7 +66,10 @@ struct BufferPool::State {
     block->data = data;
     block->size_bytes = size_bytes;
     MutexLock lock(mutex);
-    idle.emplace(size_bytes, nullptr);  // so that giving it back allocates nothing
+    Blocks& blocks = blocks_of_size[size_bytes];
+    if (static_cast<size_t>(++blocks.made) > blocks.idle.capacity()) {
+      blocks.idle.reserve(2 * blocks.made);  // so that giving one back allocates nothing
+    }
     ++stats.allocations;
     stats.bytes_held += size_bytes;
     stats.bytes_held_peak = std::max(stats.bytes_held_peak, stats.bytes_held);
@@ -68,10 +79,9 @@ struct BufferPool::State {
 
   void GiveBack(Buffer::Block* block) {
     MutexLock lock(mutex);
-    Buffer::Block** place = &idle[block->size_bytes];
-    while (*place != nullptr && std::less<>()((*place)->data, block->data)) place = &(*place)->next;
-    block->next = *place;
-    *place = block;
+    std::vector<Buffer::Block*>& idle = blocks_of_size[block->size_bytes].idle;
+    idle.push_back(block);
+    std::push_heap(idle.begin(), idle.end(), HasHigherAddress);
     stats.bytes_in_use -= block->size_bytes;
   }
 
@@ -82,7 +92,7 @@ struct BufferPool::State {
 
   MemorySource& source;
   mutable Mutex mutex;
-  std::map<int64_t, Buffer::Block*> idle ABSL_GUARDED_BY(mutex);  // by size, ascending addresses
+  std::map<int64_t, Blocks> blocks_of_size ABSL_GUARDED_BY(mutex);
   Stats stats ABSL_GUARDED_BY(mutex);
 };
 

@@ -314,7 +314,7 @@ int64_t Collectives::bytes_sent() const {
 std::vector<EdgePath> Collectives::paths() const {
   std::vector<EdgePath> paths;
   for (const Link& link : links_) {
-    // Only a device with groups has sums.
+    // Only a device with groups has sums; its name is a constant.
     paths.push_back({link.out, link.sums.value() > 0 ? std::string(backend_.groups()->name())
                                                      : link.sender->path()});
   }

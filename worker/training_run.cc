@@ -308,15 +308,16 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   saved_step_ = step;
   const std::string staging =
       StagingPath(request_.spec().checkpoint().directory(), step, request_.staging_tag());
-  writer_.Start(
-      staging, std::move(layers),
-      [this, step](absl::StatusOr<std::vector<SavedLayer>> saved) { ReportSave(step, saved); });
+  writer_.Start(staging, std::move(layers),
+                [this, step](const absl::StatusOr<std::vector<SavedLayer>>& saved) {
+                  ReportSave(step, saved);
+                });
   return absl::OkStatus();
 }
 
 absl::Status TrainingRun::WaitForCheckpoint() {
   const int64_t before_ns = environment_.clock.MonotonicNs();
-  const absl::Status status = writer_.Wait(environment_.limits.checkpoint_timeout);
+  absl::Status status = writer_.Wait(environment_.limits.checkpoint_timeout);
   checkpoint_wait_ns_.Add(environment_.clock.MonotonicNs() - before_ns);
   return status;
 }

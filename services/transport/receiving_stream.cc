@@ -40,7 +40,7 @@ void ReceivingStream::OnWake(bool broken) {
 void ReceivingStream::Close(const absl::Status& reason, bool broken) {
   const absl::Status status =
       reason.ok() ? reason : absl::AbortedError(absl::StrCat("ended the run: ", reason.message()));
-  if (broken || waited_long_ || !edge_->borrows()) return Finish(status);
+  if (broken || !edge_->borrows()) return Finish(status);
   if (!closing_.has_value()) {
     closing_ = status;
     close_alarm_.Set(&queue(), absl::ToChronoTime(absl::Now() + kCloseTimeout),
@@ -51,7 +51,6 @@ void ReceivingStream::Close(const absl::Status& reason, bool broken) {
 
 void ReceivingStream::OnCloseTimeout(bool expired) {
   if (!expired || state_ != State::kOpen) return;
-  waited_long_ = true;
   Finish(*closing_);
 }
 
@@ -83,14 +82,17 @@ void ReceivingStream::StartRead() { stream_.Read(&incoming_, Begin(read_tag_)); 
 
 void ReceivingStream::OnRead(bool ok) {
   if (state_ == State::kFinishing) return;
+  // What still comes when the run is over here is dropped.
+  const bool over = edge_ != nullptr && edge_->ended().has_value();
   if (!ok) {
     closed_by_peer_ = ended_by_peer_;
-    if (closed_by_peer_ && edge_ != nullptr && edge_->borrows()) return;
+    // The end comes when what was borrowed is closed.
+    if ((closed_by_peer_ || over) && edge_ != nullptr && edge_->borrows()) return;
     if (ended_by_peer_) return Finish(absl::OkStatus());
     return Reject(absl::UnavailableError(
         "closed the tensor stream in mid-run; its process or the connection is gone"));
   }
-  const absl::Status handled = HandleFrame();
+  const absl::Status handled = over ? absl::OkStatus() : HandleFrame();
   incoming_.Clear();  // gives the network's memory back before it reads on
   if (!handled.ok()) return Reject(handled);
   StartRead();

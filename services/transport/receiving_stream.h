@@ -113,7 +113,6 @@ class ReceivingStream final : public StreamEnd,
   // Why the run failed here, while what was borrowed is still open; and whether the sender knows.
   std::optional<absl::Status> closing_;
   bool told_end_ = false;
-  bool waited_long_ = false;            // for it to be closed
   std::optional<absl::Status> finish_;  // to be sent when nothing is being written
   OperationTag<ReceivingStream, &ReceivingStream::OnAccepted> accepted_tag_{this};
   OperationTag<ReceivingStream, &ReceivingStream::OnRead> read_tag_{this};

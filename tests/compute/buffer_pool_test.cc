@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <optional>
@@ -44,16 +45,26 @@ TEST(BufferPool, Acquire_IsAlignedAndLargeEnough) {
   }
 }
 
-TEST(BufferPool, Acquire_AfterRelease_ReusesTheMostRecentBlock) {
+// In whatever order blocks came back, so that the same ones are given out for the same needs.
+TEST(BufferPool, Acquire_AfterReleases_ReusesTheLowestAddress) {
   CountingMemory memory;
   BufferPool pool(memory);
-  std::optional<Buffer> a = pool.Acquire(1000);
-  std::optional<Buffer> b = pool.Acquire(1000);
-  void* const last = b->data();
-  a.reset();
-  b.reset();
-  EXPECT_EQ(pool.Acquire(1000).data(), last);
-  EXPECT_EQ(pool.stats().allocations, 2);
+  for (const std::vector<size_t>& order :
+       {std::vector<size_t>{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {2, 0, 4, 1, 3}}) {
+    std::vector<Buffer> blocks;
+    std::vector<void*> addresses;
+    for (size_t i = 0; i < order.size(); ++i) {
+      blocks.push_back(pool.Acquire(1000));
+      addresses.push_back(blocks.back().data());
+    }
+    std::sort(addresses.begin(), addresses.end());
+    for (size_t i : order) blocks[i] = Buffer();
+    for (size_t i = 0; i < order.size(); ++i) {
+      blocks[i] = pool.Acquire(1000);
+      EXPECT_EQ(blocks[i].data(), addresses[i]);
+    }
+  }
+  EXPECT_EQ(pool.stats().allocations, 5);
 }
 
 TEST(BufferPool, Acquire_OtherSize_DoesNotReuse) {

@@ -265,6 +265,18 @@ TEST_F(LendingTest, ReceiverCancelsAndNeverCloses_SenderGetsItsMemoryBackAtTheDe
   EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
 }
 
+TEST_F(LendingTest, ReceiverCancelsWhileMoreIsLent_MemoryStaysUntilItIsClosed) {
+  OpenLending(/*capacity=*/4);
+  ASSERT_THAT(Lend(0), IsOk());
+  ExpectArrives(0, /*fetched=*/true);
+  cluster_.right().Cancel(absl::InternalError("disk full"));
+  for (int m = 1; m < 4; ++m) (void)Lend(m);  // arrives or not, as it comes
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_GT(LentBytes(), 0);
+  receiver_.reset();
+  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+}
+
 TEST_F(LendingTest, BothCancel_SenderGetsItsMemoryBackWhenItIsClosed) {
   OpenLending();
   ASSERT_THAT(Lend(0), IsOk());
