@@ -397,9 +397,12 @@ std::optional<WorkerId> Executor::failed_peer() const {
 
 const LocalStage& Executor::StepCounter() const {
   const Topology& topology = parts_.topology;
-  return *std::find_if(parts_.stages.begin(), parts_.stages.end(), [&](const LocalStage& local) {
-    return topology.Visits(parts_.job.microbatches - 1, local.id);
-  });
+  const auto found =
+      std::find_if(parts_.stages.begin(), parts_.stages.end(), [&](const LocalStage& local) {
+        return topology.Visits(parts_.job.microbatches - 1, local.id);
+      });
+  PENSTOCK_CHECK(found != parts_.stages.end());  // a worker holds its stages of every pipeline
+  return *found;
 }
 
 void Executor::CountStep() {

@@ -360,8 +360,7 @@ Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
                     .topology = topology,
                     .completeness = Completeness::kEvaluate,
                     .range = range};
-  const int64_t round =
-      topology.pipelines;  // microbatches until the first pipeline's turn comes again
+  const int64_t round = topology.pipelines;  // microbatches until the same pipeline's next turn
   for (int32_t worker = 0; worker < topology.workers; ++worker) {
     Program program{.repeats = range.count / round, .shift = round};
     const std::vector<StageId> stages = topology.StagesOf(WorkerId(worker));

@@ -4,7 +4,10 @@
 
 #include <map>
 #include <tuple>
+#include <utility>
 
+#include "schedule/catalog/catalog.h"
+#include "schedule/simulate.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -93,6 +96,29 @@ TEST(LocalSgdSequenceTest, OtherNumbersOfReplicas_HaveTheKnownLengths) {
   EXPECT_EQ(LocalSgdSequence({4, 6, 2}, 12).ticks, 30);
   EXPECT_EQ(LocalSgdSequence({8, 4, 4}, 16).ticks, 70);
   EXPECT_EQ(LocalSgdSequence({8, 16, 2}, 32).ticks, 78);
+}
+
+// The study finds its order tick by tick, the method lists its own by a formula and keeps fewer microbatches in
+// flight; both take equally long.
+TEST(LocalSgdSequenceTest, AnySize_TakesTheTicksOfTheMethod) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* const method, FindMethod("local-sgd"));
+  for (const int32_t stages : {1, 2, 3, 4, 7, 16}) {
+    for (const int32_t replicas : {1, 2, 3, 4, 7, 16, 20}) {
+      for (const int32_t local_steps : {1, 2, 5}) {
+        SCOPED_TRACE(testing::Message() << stages << " stages, " << replicas << " replicas, "
+                                        << local_steps << " local steps");
+        const int64_t round = replicas * local_steps;
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(Topology topology,
+                                      Place(method->placement, stages, stages, replicas));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(
+            const Schedule schedule,
+            BuildSchedule(*method, {std::move(topology), round}, {0, 2 * round}));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult simulated, Simulate(schedule, {}));
+        const TickSequence sequence = LocalSgdSequence({stages, replicas, local_steps}, 2 * round);
+        EXPECT_DOUBLE_EQ(simulated.makespan_s, static_cast<double>(sequence.ticks));
+      }
+    }
+  }
 }
 
 TEST(LocalSgdSequenceTest, PaperSize_Takes874MicrobatchesIn2078Ticks) {

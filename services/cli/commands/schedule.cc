@@ -82,7 +82,7 @@ nlohmann::ordered_json VerifyJson(const Schedule& schedule, const VerifyReport& 
          {"activations_peak", counts.activations_peak}});
   }
   return {{"schedule", schedule.name},
-          {"stages", schedule.topology.stages()},
+          {"stages", schedule.topology.depth()},
           {"microbatches", schedule.range.count},
           {"actions", report.actions},
           {"channel_capacity_min", report.channel_capacity_min},

@@ -109,7 +109,7 @@ nlohmann::ordered_json ReportJson(const Options& options, const Schedule& schedu
     return report.result ? Json((*report.result).*field) : Json();
   };
   return {{"method", options.source.name},
-          {"stages", schedule.topology.stages()},
+          {"stages", schedule.topology.depth()},
           {"microbatches", schedule.range.count},
           {"makespan", number(&SimulationResult::makespan_s)},
           {"steady_state_period", number(&SimulationResult::steady_state_period_s)},
@@ -126,7 +126,7 @@ std::string ReportText(const Options& options, const Schedule& schedule, const R
   const SimulationResult& result = *report.result;
   std::string text = absl::StrFormat(
       "%s, %d stages, %d microbatches: length %g, %g for each further microbatch, bubble %s\n",
-      options.source.name, schedule.topology.stages(), schedule.range.count, result.makespan_s,
+      options.source.name, schedule.topology.depth(), schedule.range.count, result.makespan_s,
       result.steady_state_period_s, FormatPercent(result.bubble_ratio));
   if (report.block_delay) {
     absl::StrAppendFormat(&text, "block delay max %d, mean %.2f; ", report.block_delay->max,
