@@ -97,6 +97,12 @@ class Backend : public Transfers {
   virtual void Fill(float* device, float value, int64_t count) = 0;
   // a[i] = b[i] + a[i] (b first, so that a tied gradient sums the head's use before the embedding's).
   virtual void AddInto(float* a, const float* b, int64_t count) = 0;
+  // to[i] = a x[i] + b y[i]; `to` may be either.
+  virtual void LinearCombination(float* to, float a, const float* x, float b, const float* y,
+                                 int64_t count) = 0;
+  // gradients[i] += strength * gradients[i]^2 * (now[i] - read[i]).
+  virtual void CompensateDelay(float* gradients, float strength, const float* now,
+                               const float* read, int64_t count) = 0;
 
   // Waits until all calls so far are done. Errors: the first since the last status, of the device.
   virtual absl::Status Synchronize() = 0;

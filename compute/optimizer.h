@@ -35,7 +35,29 @@ struct AdamWConfig {
   friend bool operator==(const AdamWConfig&, const AdamWConfig&) = default;
 };
 
-using OptimizerConfig = std::variant<SgdConfig, AdamWConfig>;
+// Adam with Nesterov's look-ahead (Dozat, ICLR workshop 2016) and decoupled weight decay: what the
+// asynchronous Nesterov pipeline steps with (Ajanthan et al., ICML 2025, arXiv 2505.01099). The look-ahead
+// gives a gradient, which may be late, the weight 1 - mu beside a mean that is taken one update further:
+//   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2),  P_t = mu_1 ... mu_t
+//   m, v as AdamW
+//   w = w (1 - rate weight_decay)
+//       - rate (mu_(t+1) m / (1 - P_(t+1)) + (1 - mu_t) g / (1 - P_t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+struct NAdamWConfig {
+  double beta1 = 0.99;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+  double momentum_decay = 0.004;
+  friend bool operator==(const NAdamWConfig&, const NAdamWConfig&) = default;
+};
+
+using OptimizerConfig = std::variant<SgdConfig, AdamWConfig, NAdamWConfig>;
+
+// "sgd", "sgd with momentum", "adamw", "nadamw": kinds whose states differ.
+absl::string_view KindOf(const OptimizerConfig& config);
+
+// The coefficient of the first momentum: SGD's momentum, Adam's beta1.
+void SetMomentum(OptimizerConfig& config, double momentum);
 
 // One parameter tensor's place in the flat arrays.
 struct ParameterSlice {
@@ -66,9 +88,26 @@ struct StepArguments {
 // Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
 absl::Span<const absl::string_view> StateNamesOf(const SgdConfig& config);
 absl::Span<const absl::string_view> StateNamesOf(const AdamWConfig& config);
+absl::Span<const absl::string_view> StateNamesOf(const NAdamWConfig& config);
 
 SgdConstants ConstantsOf(const SgdConfig& config, double learning_rate);
 AdamWConstants ConstantsOf(const AdamWConfig& config, double learning_rate, int64_t update);
+
+// The product P_t of NAdamW's coefficients, a function of the update's number alone. Asked for one update
+// after the other, as a run does, each answer costs one multiplication.
+class MomentumProduct {
+ public:
+  explicit MomentumProduct(const NAdamWConfig& config) : config_(config) {}
+  double Coefficient(int64_t update) const;  // mu_t
+  double UpTo(int64_t update);               // P_t
+
+ private:
+  const NAdamWConfig config_;
+  int64_t update_ = 0;
+  double product_ = 1.0;
+};
+NAdamWConstants ConstantsOf(const NAdamWConfig& config, MomentumProduct& product,
+                            double learning_rate, int64_t update);
 
 // Steps the slices it was made for; other parts of the arrays are neither read nor written.
 //

@@ -14,6 +14,8 @@ std::unique_ptr<Optimizer> MakeCpuSgd(const CpuContext& context, const SgdConfig
                                       absl::Span<const ParameterSlice> slices);
 std::unique_ptr<Optimizer> MakeCpuAdamW(const CpuContext& context, const AdamWConfig& config,
                                         absl::Span<const ParameterSlice> slices);
+std::unique_ptr<Optimizer> MakeCpuNAdamW(const CpuContext& context, const NAdamWConfig& config,
+                                         absl::Span<const ParameterSlice> slices);
 std::unique_ptr<SliceNorms> MakeCpuSliceNorms(const CpuContext& context,
                                               absl::Span<const ParameterSlice> slices);
 
