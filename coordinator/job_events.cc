@@ -84,8 +84,7 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.epoch = epoch_;
   manifest.step = complete->step;
   // Counted from the start, for earlier runs may have had another method or other microbatches.
-  const int64_t updates_per_step = job_.microbatches / job_.microbatches_of_update();
-  manifest.updates = start_.updates + (complete->step - start_.step) * updates_per_step;
+  manifest.updates = start_.updates + job_.UpdatesBetween(start_.step, complete->step);
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.fingerprint = FingerprintOf(spec(), job_);
   RunProgress digests(/*first_step=*/0, /*stages=*/0);

@@ -37,7 +37,7 @@ TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
   EXPECT_EQ(job.seed, 1u);
   EXPECT_EQ(job.validation_batches, 160);
   EXPECT_EQ(job.tokens_per_step(), 32 * 128);
-  EXPECT_EQ(job.samples_of_update(), 32);
+  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch.batch, 32);
 }
 
 TEST(ResolveJob, RoundingStashAndRepeatability_AreWhatTheFileSays) {
@@ -58,8 +58,8 @@ TEST(ResolveJob, AsynchronousMethod_UpdatesAfterEachMicrobatch) {
   spec.mutable_model()->mutable_gpt()->set_tied_head(false);
   spec.mutable_training()->mutable_clip()->set_layer_norm(2.0);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
-  EXPECT_EQ(job.samples_of_update(), 4);
-  EXPECT_EQ(job.microbatches_of_update(), 1);
+  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch.batch, 4);
+  EXPECT_EQ(job.microbatches_of_update(0), 1);
   EXPECT_EQ(job.clip.kind, Clip::Kind::kLayerNorm);
 }
 

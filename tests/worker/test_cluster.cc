@@ -190,7 +190,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
                        .method = std::string(job->method->name),
                        .epoch = 1,
                        .step = step,
-                       .updates = step * job->microbatches / job->microbatches_of_update()};
+                       .updates = job->UpdatesBetween(0, step)};
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);
