@@ -1,5 +1,6 @@
 #include "compute/optimizer.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -8,6 +9,8 @@ namespace {
 
 constexpr std::array<absl::string_view, 1> kSgdStates = {"momentum"};
 constexpr std::array<absl::string_view, 2> kAdamWStates = {"exp_avg", "exp_avg_sq"};
+// The first is AdamW's mean for parameters that take its steps; the second stays zero for the others.
+constexpr std::array<absl::string_view, 2> kMuonStates = {"momentum", "exp_avg_sq"};
 
 }  // namespace
 
@@ -18,6 +21,8 @@ absl::Span<const absl::string_view> StateNamesOf(const SgdConfig& config) {
 absl::Span<const absl::string_view> StateNamesOf(const AdamWConfig&) { return kAdamWStates; }
 absl::Span<const absl::string_view> StateNamesOf(const NAdamWConfig&) { return kAdamWStates; }
 
+absl::Span<const absl::string_view> StateNamesOf(const MuonConfig&) { return kMuonStates; }
+
 absl::string_view KindOf(const OptimizerConfig& config) {
   struct Visitor {
     absl::string_view operator()(const SgdConfig& sgd) const {
@@ -25,6 +30,7 @@ absl::string_view KindOf(const OptimizerConfig& config) {
     }
     absl::string_view operator()(const AdamWConfig&) const { return "adamw"; }
     absl::string_view operator()(const NAdamWConfig&) const { return "nadamw"; }
+    absl::string_view operator()(const MuonConfig&) const { return "muon"; }
   };
   return std::visit(Visitor(), config);
 }
@@ -35,6 +41,7 @@ void SetMomentum(OptimizerConfig& config, double momentum) {
     void operator()(SgdConfig& sgd) const { sgd.momentum = momentum; }
     void operator()(AdamWConfig& adamw) const { adamw.beta1 = momentum; }
     void operator()(NAdamWConfig& nadamw) const { nadamw.beta1 = momentum; }
+    void operator()(MuonConfig& muon) const { muon.momentum = momentum; }
   };
   std::visit(Visitor{momentum}, config);
 }
@@ -60,10 +67,19 @@ AdamWConstants ConstantsOf(const AdamWConfig& config, double learning_rate, int6
   };
 }
 
+double MuonRate(const ParameterSlice& matrix, double learning_rate) {
+  constexpr double kAdamWScale = 0.2;  // the root mean square of AdamW's steps
+  const auto side = static_cast<double>(std::max(matrix.rows, matrix.columns));
+  return learning_rate * kAdamWScale * std::sqrt(side);
+}
+
 double MomentumProduct::Coefficient(int64_t update) const {
   const double exponent = static_cast<double>(update) * config_.momentum_decay;
   return config_.beta1 * (1.0 - 0.5 * std::pow(0.96, exponent));
 }
+
+// Beside 1 nothing this small shows, so from there on it is 0 and costs nothing.
+constexpr double kProductMin = 1e-30;
 
 double MomentumProduct::UpTo(int64_t update) {
   if (update < update_) {
@@ -72,7 +88,9 @@ double MomentumProduct::UpTo(int64_t update) {
   }
   while (update_ < update) {
     product_ *= Coefficient(++update_);
-    if (product_ == 0.0) update_ = update;  // it stays there
+    if (product_ > kProductMin) continue;
+    product_ = 0.0;
+    update_ = update;
   }
   return product_;
 }

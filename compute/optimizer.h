@@ -51,12 +51,28 @@ struct NAdamWConfig {
   friend bool operator==(const NAdamWConfig&, const NAdamWConfig&) = default;
 };
 
-using OptimizerConfig = std::variant<SgdConfig, AdamWConfig, NAdamWConfig>;
+// Orthogonalised momentum for the weight matrices of attention and MLP (Jordan et al., "Muon: An optimizer for
+// hidden layers in neural networks", 2024), scaled so that rates and weight decay are those of AdamW (Liu et al.,
+// arXiv 2502.16982). Embeddings, head, norms and biases take AdamW's steps.
+//   v = momentum v + g;  G = g + momentum v
+//   X = G / |G|, and five times (Newton and Schulz) X = a X + (b A + c A A) X with A = X X^T
+//   w = w (1 - rate weight_decay) - rate 0.2 sqrt(max(rows, columns)) X
+// X is what is left of G when its singular values are moved to between 0.7 and 1.2.
+struct MuonConfig {
+  double momentum = 0.95;
+  AdamWConfig adamw;  // of the others; its weight decay is also the matrices'
+  friend bool operator==(const MuonConfig&, const MuonConfig&) = default;
+};
+inline constexpr int kMuonIterations = 5;
+inline constexpr float kMuonA = 3.4445f, kMuonB = -4.7750f, kMuonC = 2.0315f;
+inline constexpr double kMuonNormMin = 1e-7;  // added to |G|
 
-// "sgd", "sgd with momentum", "adamw", "nadamw": kinds whose states differ.
+using OptimizerConfig = std::variant<SgdConfig, AdamWConfig, NAdamWConfig, MuonConfig>;
+
+// "sgd", "sgd with momentum", "adamw", "nadamw", "muon": kinds whose states differ.
 absl::string_view KindOf(const OptimizerConfig& config);
 
-// The coefficient of the first momentum: SGD's momentum, Adam's beta1.
+// The coefficient of the first momentum: SGD's and Muon's momentum, Adam's beta1.
 void SetMomentum(OptimizerConfig& config, double momentum);
 
 // One parameter tensor's place in the flat arrays.
@@ -65,6 +81,11 @@ struct ParameterSlice {
   int64_t count = 0;
   bool decays = true;
   uint64_t identity = 0;  // of the parameter's name: names its random numbers, wherever it lies
+  // Of a matrix that maps hidden features to hidden features, what Muon orthogonalises; 0 of all others.
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  bool is_hidden_matrix() const { return rows > 0; }
 };
 
 struct StepArguments {
@@ -89,6 +110,7 @@ struct StepArguments {
 absl::Span<const absl::string_view> StateNamesOf(const SgdConfig& config);
 absl::Span<const absl::string_view> StateNamesOf(const AdamWConfig& config);
 absl::Span<const absl::string_view> StateNamesOf(const NAdamWConfig& config);
+absl::Span<const absl::string_view> StateNamesOf(const MuonConfig& config);
 
 SgdConstants ConstantsOf(const SgdConfig& config, double learning_rate);
 AdamWConstants ConstantsOf(const AdamWConfig& config, double learning_rate, int64_t update);
@@ -108,6 +130,9 @@ class MomentumProduct {
 };
 NAdamWConstants ConstantsOf(const NAdamWConfig& config, MomentumProduct& product,
                             double learning_rate, int64_t update);
+
+// How far an update of Muon moves a matrix along X.
+double MuonRate(const ParameterSlice& matrix, double learning_rate);
 
 // Steps the slices it was made for; other parts of the arrays are neither read nor written.
 //

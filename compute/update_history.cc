@@ -1,5 +1,6 @@
 #include "compute/update_history.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -46,6 +47,9 @@ absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const Hist
     history.arrays_.push_back(array);
     history.buffers_.push_back(std::move(buffer));
   }
+  for (int64_t older = 1; options.motion && older < options.motions_max; ++older) {
+    PENSTOCK_ASSIGN_OR_RETURN(history.older_motions_.emplace_back(), Acquire(backend, bytes));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(history.moved_.arrays.f32, Acquire(backend, bytes));
   if (with_mirror && options.motion) {
     PENSTOCK_ASSIGN_OR_RETURN(history.moved_.arrays.bf16,
@@ -54,9 +58,19 @@ absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const Hist
   return history;
 }
 
+void UpdateHistory::Forget() {
+  moved_ahead_ = 0;
+  steps_ = 0;
+}
+
 void UpdateHistory::BeforeStep(const WeightVersions::Transition& transition) {
   if (backend_ == nullptr) return;
-  Forget();
+  moved_ahead_ = 0;
+  if (!older_motions_.empty()) {
+    const int64_t replaced = transition.to->number - 1;
+    Buffer& older = older_motions_[replaced % static_cast<int64_t>(older_motions_.size())];
+    backend_->CopyOnDevice(older.data(), motion_, count_ * SizeOf(DType::kF32));
+  }
   if (transition.from->weights() != transition.to->weights()) return;
   backend_->CopyOnDevice(moved_.weights(), transition.from->weights(),
                          count_ * SizeOf(DType::kF32));
@@ -67,6 +81,8 @@ bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool
   if (backend_ == nullptr) return false;
   float* const next = transition.to->weights();
   const bool in_place = transition.from->weights() == next;
+  version_ = transition.to->number;
+  ++steps_;
   float* const update = moved_.weights();
   backend_->LinearCombination(update, 1.0f, next, -1.0f,
                               in_place ? update : transition.from->weights(), count_);
@@ -89,12 +105,20 @@ bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool
   return feed_back;
 }
 
+const float* UpdateHistory::MotionOf(int64_t version) const {
+  const auto older = static_cast<int64_t>(older_motions_.size());
+  const int64_t age = steps_ == 0 ? 0 : version_ - version;
+  PENSTOCK_CHECK(age >= 0 && age <= std::min(older, steps_));
+  if (age == 0) return motion_;
+  return static_cast<const float*>(older_motions_[version % older].data());
+}
+
 const WeightVersions::Version& UpdateHistory::Moved(const WeightVersions::Version& from,
                                                     int64_t ahead) {
   PENSTOCK_CHECK(has_motion() && ahead != 0);
   if (moved_ahead_ == ahead && moved_from_ == from.number) return moved_;
   backend_->LinearCombination(moved_.weights(), 1.0f, from.weights(), static_cast<float>(ahead),
-                              motion_, count_);
+                              MotionOf(from.number), count_);
   if (moved_.mirror() != nullptr) {
     backend_->ConvertToBf16(moved_.mirror(), moved_.weights(), count_);
   }

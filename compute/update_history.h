@@ -34,6 +34,9 @@ namespace penstock {
 struct HistoryOptions {
   bool motion = false;
   double motion_decay = 0.0;  // from 0, below 1
+  // For the motions of so many versions, the current one's included: a cluster moves the current version only,
+  // the serial reference comes back to older ones.
+  int64_t motions_max = 1;
   bool last_update = false;
 
   bool any() const { return motion || last_update; }
@@ -61,9 +64,10 @@ class UpdateHistory {
   // Returns whether the next version's weights were changed, so that their mirror is to be made again.
   bool AfterStep(const WeightVersions::Transition& transition, bool feed_back);
   // The weights or the state were changed otherwise.
-  void Forget() { moved_ahead_ = 0; }
+  void Forget();
 
-  // `from` moved by `ahead` updates; good until the next call or step. REQUIRES: has_motion(), ahead != 0.
+  // `from` moved by `ahead` updates along the motion it had when it was current; good until the next call or
+  // step. REQUIRES: has_motion(), ahead != 0, `from` is among the newest options.motions_max.
   const WeightVersions::Version& Moved(const WeightVersions::Version& from, int64_t ahead);
 
   int64_t state_bytes() const;
@@ -79,6 +83,11 @@ class UpdateHistory {
   std::vector<float*> arrays_;
   float* motion_ = nullptr;  // in `arrays_`, or null
   float* last_update_ = nullptr;
+  std::vector<Buffer> older_motions_;  // by version modulo their number
+  int64_t version_ = 0;                // that the motion is of, once there was a step
+  int64_t steps_ = 0;                  // since the history began
+
+  const float* MotionOf(int64_t version) const;
 
   WeightVersions::Version moved_;
   int64_t moved_from_ = 0;

@@ -133,9 +133,20 @@ absl::Status CheckOptimizer(const v1::OptimizerSpec& optimizer) {
     PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "weight_decay", nadamw.weight_decay(), {}));
     return CheckReal(key + "momentum_decay", nadamw.momentum_decay(), {});
   }
+  if (optimizer.has_muon()) {
+    const v1::MuonSpec& muon = optimizer.muon();
+    const std::string key = "training.optimizer.muon.";
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "learning_rate", muon.learning_rate(), kPositive));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "momentum", muon.momentum(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta1", muon.beta1(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta2", muon.beta2(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "epsilon", muon.epsilon(), kPositive));
+    return CheckReal(key + "weight_decay", muon.weight_decay(), {});
+  }
   return InvalidKey("training.optimizer",
                     "is missing; expected {adamw: {learning_rate: 1.0e-3}}, "
-                    "{nadamw: {learning_rate: 3.0e-4}} or {sgd: {learning_rate: 0.1}}");
+                    "{nadamw: {learning_rate: 3.0e-4}}, {muon: {learning_rate: 1.0e-3}} or "
+                    "{sgd: {learning_rate: 0.1}}");
 }
 
 absl::Status CheckStaleness(const v1::StalenessSpec& staleness) {

@@ -57,6 +57,15 @@ void FillOptimizer(v1::OptimizerSpec& optimizer) {
     PENSTOCK_DEFAULT(nadamw, weight_decay, defaults.weight_decay);
     PENSTOCK_DEFAULT(nadamw, momentum_decay, defaults.momentum_decay);
   }
+  if (optimizer.has_muon()) {
+    v1::MuonSpec& muon = *optimizer.mutable_muon();
+    const MuonConfig defaults;
+    PENSTOCK_DEFAULT(muon, momentum, defaults.momentum);
+    PENSTOCK_DEFAULT(muon, beta1, defaults.adamw.beta1);
+    PENSTOCK_DEFAULT(muon, beta2, defaults.adamw.beta2);
+    PENSTOCK_DEFAULT(muon, epsilon, defaults.adamw.epsilon);
+    PENSTOCK_DEFAULT(muon, weight_decay, defaults.adamw.weight_decay);
+  }
 }
 
 // The update rules of the method's paper, where the job names none.

@@ -89,16 +89,19 @@ OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
                         .weight_decay = nadamw.weight_decay(),
                         .momentum_decay = nadamw.momentum_decay()};
   }
+  if (spec.has_muon()) {
+    const v1::MuonSpec& muon = spec.muon();
+    return MuonConfig{.momentum = muon.momentum(),
+                      .adamw = {.beta1 = muon.beta1(),
+                                .beta2 = muon.beta2(),
+                                .epsilon = muon.epsilon(),
+                                .weight_decay = muon.weight_decay()}};
+  }
   const v1::AdamWSpec& adamw = spec.adamw();
   return AdamWConfig{.beta1 = adamw.beta1(),
                      .beta2 = adamw.beta2(),
                      .epsilon = adamw.epsilon(),
                      .weight_decay = adamw.weight_decay()};
-}
-
-double PeakRateOf(const v1::OptimizerSpec& spec) {
-  if (spec.has_sgd()) return spec.sgd().learning_rate();
-  return spec.has_nadamw() ? spec.nadamw().learning_rate() : spec.adamw().learning_rate();
 }
 
 StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
@@ -164,7 +167,7 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
   if (rules.stage_momentum && KindOf(job.optimizer) == "sgd") {
     return InvalidKey("training.staleness.stage_momentum",
                       "needs an optimizer with momentum; set training.optimizer.sgd.momentum, or "
-                      "use adamw or nadamw");
+                      "use adamw, nadamw or muon");
   }
   if (rules.delay_compensation > 0.0 && !KeepsWhatAnUpdateRead(job)) {
     return InvalidKey(
@@ -231,6 +234,12 @@ absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
 }
 
 }  // namespace
+
+double PeakRateOf(const v1::OptimizerSpec& spec) {
+  if (spec.has_sgd()) return spec.sgd().learning_rate();
+  if (spec.has_nadamw()) return spec.nadamw().learning_rate();
+  return spec.has_muon() ? spec.muon().learning_rate() : spec.adamw().learning_rate();
+}
 
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckFields(spec));

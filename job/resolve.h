@@ -100,6 +100,9 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // workers).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
+// The learning rate of whatever optimizer is named, after warm-up; 0 if none is.
+double PeakRateOf(const v1::OptimizerSpec& spec);
+
 // Where a run drains. Ascending; the last one is the end of the job.
 struct Cut {
   int64_t step = 0;  // after so many steps

@@ -181,6 +181,8 @@ absl::Status Reference::MakeStages(const std::vector<LayerRange>& ranges) {
                           .number = static_cast<int64_t>(s),
                           .depth = stages - 1 - static_cast<int64_t>(s)};
     if (!job_.method->synchronous) serial.lateness = RuleFor(stages).Lateness(serial.depth);
+    HistoryOptions history = HistoryOfStage(job_, serial.lateness);
+    history.motions_max = RuleFor(stages).VersionsMax(serial.depth);
     PENSTOCK_ASSIGN_OR_RETURN(
         serial.stage, Stage::Create(backend_, job_.chain,
                                     {.layers = ranges[s],
@@ -188,7 +190,7 @@ absl::Status Reference::MakeStages(const std::vector<LayerRange>& ranges) {
                                      .precision = job_.precision,
                                      .rounding = job_.rounding,
                                      .optimizer = OptimizerOfStage(job_, serial.lateness, stages),
-                                     .history = HistoryOfStage(job_, serial.lateness),
+                                     .history = history,
                                      .seed = job_.seed,
                                      .versions_max = RuleFor(stages).VersionsMax(serial.depth),
                                      .microbatches_in_flight_max = 1}));
@@ -325,10 +327,11 @@ absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(SerialStage& serial,
 }
 
 void Reference::FinishStep(int64_t microbatches_end) {
-  const StepResult step = {.step = StepOf(microbatches_end - 1),
-                           .loss = loss_sum_ / static_cast<double>(job_.microbatches),
-                           .learning_rate = RateOfUpdate(job_, {0, microbatches_end}),
-                           .gradient_norm = gradient_norm_};
+  const StepResult step = {
+      .step = StepOf(microbatches_end - 1),
+      .loss = loss_sum_ / static_cast<double>(job_.microbatches),
+      .learning_rate = RateOfUpdate(job_, stages_.back().lateness, {0, microbatches_end}),
+      .gradient_norm = gradient_norm_};
   loss_sum_ = 0.0;
   result_.steps.push_back(step);
   if (options_.on_step) options_.on_step(step);

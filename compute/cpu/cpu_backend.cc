@@ -131,6 +131,7 @@ class CpuBackend : public Backend {
     Result operator()(const SgdConfig& c) const { return MakeCpuSgd(cpu, c, slices); }
     Result operator()(const AdamWConfig& c) const { return MakeCpuAdamW(cpu, c, slices); }
     Result operator()(const NAdamWConfig& c) const { return MakeCpuNAdamW(cpu, c, slices); }
+    Result operator()(const MuonConfig& c) const { return MakeCpuMuon(cpu, c, slices); }
   };
 
   static std::string Describe(const CpuContext& cpu) {

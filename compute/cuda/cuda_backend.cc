@@ -101,6 +101,16 @@ class CudaBackend : public Backend {
     cuda::AddInto(context_->stream(), count, b, a);
     NoteLaunch("adding to an array");
   }
+  void LinearCombination(float* to, float a, const float* x, float b, const float* y,
+                         int64_t count) override {
+    cuda::LinearCombination(context_->stream(), count, a, x, b, y, to);
+    NoteLaunch("combining arrays");
+  }
+  void CompensateDelay(float* gradients, float strength, const float* now, const float* read,
+                       int64_t count) override {
+    cuda::CompensateDelay(context_->stream(), count, strength, now, read, gradients);
+    NoteLaunch("compensating gradients for their delay");
+  }
 
   absl::Status Synchronize() override {
     context_->Note(context_->WaitForStream("what was queued"));

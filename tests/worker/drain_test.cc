@@ -96,8 +96,11 @@ class Drain : public ::testing::Test {
 TEST_F(Drain, AtRandomSteps_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
   RandomStream random(/*seed=*/11, /*purpose=*/0);
   for (int round = 0; round < 24; ++round) {
-    const v1::JobSpec spec = Job(round % 2 == 0 ? "pipedream" : "1f1b");
-    const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round % 4);
+    constexpr const char* kSome[] = {"pipedream", "1f1b", "spectrain", "pipemare"};
+    v1::JobSpec spec = Job(kSome[round % 4]);
+    // Drained before or after the method has begun.
+    if (round % 4 != 1) spec.mutable_pipeline()->set_synchronous_steps(round % 3 * 6);
+    const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round / 2 % 4);
     ClusterOptions options = {.spec = spec,
                               .layers = layers,
                               .delay_seed = static_cast<uint64_t>(round + 1),

@@ -88,7 +88,7 @@ class MeasuredMemory : public ::testing::Test {
 };
 
 TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
-  for (const std::string method : {"1f1b", "gpipe", "pipedream"}) {
+  for (const std::string method : {"1f1b", "gpipe", "pipedream", "spectrain", "pipemare"}) {
     for (const int stages : {1, 2, 4}) {
       for (const v1::StageReport& report : Train(Job(method), stages)) {
         SCOPED_TRACE(testing::Message()
@@ -121,6 +121,17 @@ TEST_F(MeasuredMemory, Report_SaysWhatHoldsTheMemory) {
     EXPECT_EQ(report.copies_to_host().count(), 0);
   }
   EXPECT_EQ(reports[0].versions_peak(), 4);
+}
+
+TEST_F(MeasuredMemory, MovedWeights_AreOneCopyInPlaceOfTheStash) {
+  for (const v1::StageReport& report : Train(Job("spectrain"), 4)) {
+    const v1::StageMemory& memory = report.memory();
+    EXPECT_EQ(report.versions_peak(), 1);
+    EXPECT_EQ(report.moved_weight_copies(), 1);
+    EXPECT_EQ(memory.moved_weights(), memory.weights());
+    EXPECT_EQ(memory.optimizer(), 3 * memory.weights());  // AdamW's and the motion
+    EXPECT_EQ(memory.stashed_weights(), 0);
+  }
 }
 
 // Where host and device are one, a stash on the host is the same memory and the same training.

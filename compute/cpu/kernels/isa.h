@@ -28,6 +28,7 @@ kernel::CrossEntropyGradient<Bf16> CrossEntropyGradient;
 kernel::AdamW AdamW;
 kernel::NAdamW NAdamW;
 kernel::Sgd Sgd;
+kernel::NesterovDirection NesterovDirection;
 kernel::Fill Fill;
 kernel::AddInto AddInto;
 kernel::LinearCombination LinearCombination;

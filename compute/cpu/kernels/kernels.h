@@ -140,6 +140,10 @@ using NAdamW = void(const NAdamWConstants&, float gradient_scale, int64_t count,
 using Sgd = void(const SgdConstants&, float gradient_scale, int64_t count, const float* weights,
                  const float* gradients, float* velocity, float* next, Bf16* mirror);
 
+// velocity = momentum velocity + g, direction = g + momentum velocity, where g is the scaled gradient.
+using NesterovDirection = void(float momentum, float gradient_scale, int64_t count,
+                               const float* gradients, float* velocity, float* direction);
+
 using Fill = void(int64_t count, float value, float* values);
 using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values
 // to = a x + b y; `to` may be either.
@@ -184,6 +188,7 @@ struct Kernels {
   kernel::AdamW* adamw;
   kernel::NAdamW* nadamw;
   kernel::Sgd* sgd;
+  kernel::NesterovDirection* nesterov_direction;
   kernel::Fill* fill;
   kernel::AddInto* add_into;
   kernel::LinearCombination* linear_combination;

@@ -56,4 +56,14 @@ void Sgd(const SgdConstants& k, float gradient_scale, int64_t count, const float
   });
 }
 
+void NesterovDirection(float momentum, float gradient_scale, int64_t count, const float* gradients,
+                       float* velocity, float* direction) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    const Floats g = Load(gradients + i, lanes) * gradient_scale;
+    const Floats v = Load(velocity + i, lanes) * momentum + g;
+    Store(v, velocity + i, lanes);
+    Store(g + v * momentum, direction + i, lanes);
+  });
+}
+
 }  // namespace penstock::PENSTOCK_ISA

@@ -22,6 +22,7 @@ const Kernels kKernels = {
     .adamw = AdamW,
     .nadamw = NAdamW,
     .sgd = Sgd,
+    .nesterov_direction = NesterovDirection,
     .fill = Fill,
     .add_into = AddInto,
     .linear_combination = LinearCombination,
