@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <string>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -36,11 +37,6 @@ std::string Describe(const LayerConfig& config) {
   return std::visit(Visitor(), config);
 }
 
-std::string OptimizerName(const OptimizerConfig& config) {
-  if (std::holds_alternative<AdamWConfig>(config)) return "adamw";
-  return std::get<SgdConfig>(config).momentum != 0.0 ? "sgd with momentum" : "sgd";
-}
-
 // The shortest text that stands for this number alone.
 std::string Exactly(double value) {
   std::array<char, 32> text;
@@ -65,7 +61,7 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
   for (const LayerSpec& layer : chain.layers) {
     fingerprint.emplace_back(absl::StrCat("model layer ", layer.name), Describe(layer.config));
   }
-  fingerprint.emplace_back("training.optimizer", OptimizerName(inputs.optimizer));
+  fingerprint.emplace_back("training.optimizer", std::string(KindOf(inputs.optimizer)));
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));
   fingerprint.emplace_back("data.text.sha256", inputs.data_sha256);

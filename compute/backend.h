@@ -100,6 +100,12 @@ class Backend : public Transfers {
   virtual void AddInto(float* a, const float* b, int64_t count) = 0;
   // a[i] = a[i] * factor.
   virtual void Scale(float* a, float factor, int64_t count) = 0;
+  // to[i] = a x[i] + b y[i]; `to` may be either.
+  virtual void LinearCombination(float* to, float a, const float* x, float b, const float* y,
+                                 int64_t count) = 0;
+  // gradients[i] += strength * gradients[i]^2 * (now[i] - read[i]).
+  virtual void CompensateDelay(float* gradients, float strength, const float* now,
+                               const float* read, int64_t count) = 0;
 
   // For the passes of one stage; null where a pass costs the host little. REQUIRES: the back-end outlives
   // it.

@@ -35,7 +35,45 @@ struct AdamWConfig {
   friend bool operator==(const AdamWConfig&, const AdamWConfig&) = default;
 };
 
-using OptimizerConfig = std::variant<SgdConfig, AdamWConfig>;
+// Adam with Nesterov's look-ahead (Dozat, ICLR workshop 2016) and decoupled weight decay: what the
+// asynchronous Nesterov pipeline steps with (Ajanthan et al., ICML 2025, arXiv 2505.01099). The look-ahead
+// gives a gradient, which may be late, the weight 1 - mu beside a mean that is taken one update further:
+//   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2),  P_t = mu_1 ... mu_t
+//   m, v as AdamW
+//   w = w (1 - rate weight_decay)
+//       - rate (mu_(t+1) m / (1 - P_(t+1)) + (1 - mu_t) g / (1 - P_t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+struct NAdamWConfig {
+  double beta1 = 0.99;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+  double momentum_decay = 0.004;
+  friend bool operator==(const NAdamWConfig&, const NAdamWConfig&) = default;
+};
+
+// Orthogonalised momentum for the weight matrices of attention and MLP (Jordan et al., "Muon: An optimizer for
+// hidden layers in neural networks", 2024), scaled so that rates and weight decay are those of AdamW (Liu et al.,
+// arXiv 2502.16982). Embeddings, head, norms and biases take AdamW's steps.
+//   v = momentum v + g;  G = g + momentum v
+//   X = G / |G|, and five times (Newton and Schulz) X = a X + (b A + c A A) X with A = X X^T
+//   w = w (1 - rate weight_decay) - rate 0.2 sqrt(max(rows, columns)) X
+// X is what is left of G when its singular values are moved to between 0.7 and 1.2.
+struct MuonConfig {
+  double momentum = 0.95;
+  AdamWConfig adamw;  // of the others; its weight decay is also the matrices'
+  friend bool operator==(const MuonConfig&, const MuonConfig&) = default;
+};
+inline constexpr int kMuonIterations = 5;
+inline constexpr float kMuonA = 3.4445f, kMuonB = -4.7750f, kMuonC = 2.0315f;
+inline constexpr double kMuonNormMin = 1e-7;  // added to |G|
+
+using OptimizerConfig = std::variant<SgdConfig, AdamWConfig, NAdamWConfig, MuonConfig>;
+
+// "sgd", "sgd with momentum", "adamw", "nadamw", "muon": kinds whose states differ.
+absl::string_view KindOf(const OptimizerConfig& config);
+
+// The coefficient of the first momentum: SGD's and Muon's momentum, Adam's beta1.
+void SetMomentum(OptimizerConfig& config, double momentum);
 
 // One parameter tensor's place in the flat arrays.
 struct ParameterSlice {
@@ -43,6 +81,11 @@ struct ParameterSlice {
   int64_t count = 0;
   bool decays = true;
   uint64_t identity = 0;  // of the parameter's name: names its random numbers, wherever it lies
+  // Of a matrix that maps hidden features to hidden features, what Muon orthogonalises; 0 of all others.
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  bool is_hidden_matrix() const { return rows > 0; }
 };
 
 struct StepArguments {
@@ -66,9 +109,30 @@ struct StepArguments {
 // Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
 absl::Span<const absl::string_view> StateNamesOf(const SgdConfig& config);
 absl::Span<const absl::string_view> StateNamesOf(const AdamWConfig& config);
+absl::Span<const absl::string_view> StateNamesOf(const NAdamWConfig& config);
+absl::Span<const absl::string_view> StateNamesOf(const MuonConfig& config);
 
 SgdConstants ConstantsOf(const SgdConfig& config, double learning_rate);
 AdamWConstants ConstantsOf(const AdamWConfig& config, double learning_rate, int64_t update);
+
+// The product P_t of NAdamW's coefficients, a function of the update's number alone. Asked for one update
+// after the other, as a run does, each answer costs one multiplication.
+class MomentumProduct {
+ public:
+  explicit MomentumProduct(const NAdamWConfig& config) : config_(config) {}
+  double Coefficient(int64_t update) const;  // mu_t
+  double UpTo(int64_t update);               // P_t
+
+ private:
+  const NAdamWConfig config_;
+  int64_t update_ = 0;
+  double product_ = 1.0;
+};
+NAdamWConstants ConstantsOf(const NAdamWConfig& config, MomentumProduct& product,
+                            double learning_rate, int64_t update);
+
+// How far an update of Muon moves a matrix along X.
+double MuonRate(const ParameterSlice& matrix, double learning_rate);
 
 // Steps the slices it was made for; other parts of the arrays are neither read nor written.
 //

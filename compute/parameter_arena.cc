@@ -18,6 +18,12 @@ uint64_t IdentityOf(const std::string& name) {
   return std::stoull(Sha256Hex("parameter " + name).substr(0, 16), nullptr, 16);
 }
 
+// Embeddings and heads are matrices too, but one side of theirs is the vocabulary.
+bool MapsHiddenFeatures(const LayerSpec& layer, const ParameterSpec& parameter) {
+  return parameter.shape.size() == 2 && (std::holds_alternative<AttentionLayer>(layer.config) ||
+                                         std::holds_alternative<MlpLayer>(layer.config));
+}
+
 bool IsTiedHead(const LayerSpec& layer) {
   const auto* head = std::get_if<HeadLayer>(&layer.config);
   return head != nullptr && head->tied;
@@ -54,7 +60,12 @@ ParameterArena::ParameterArena(absl::Span<const LayerSpec> layers) {
       }
       offsets.push_back(offset);
       if (!(tied_head && aliased)) {
-        slices.push_back({offset, parameter.size(), parameter.decays, IdentityOf(parameter.name)});
+        ParameterSlice& slice = slices.emplace_back(
+            ParameterSlice{offset, parameter.size(), parameter.decays, IdentityOf(parameter.name)});
+        if (MapsHiddenFeatures(layer, parameter)) {
+          slice.rows = parameter.shape[0];
+          slice.columns = parameter.shape[1];
+        }
       }
     }
   }

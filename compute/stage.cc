@@ -111,6 +111,15 @@ absl::Status Stage::AllocateArrays() {
     optimizer_arrays_.push_back(array);
     optimizer_state_.push_back(std::move(state));
   }
+  PENSTOCK_ASSIGN_OR_RETURN(history_, UpdateHistory::Create(backend_, options_.history,
+                                                            arena_.weight_count(), with_mirror));
+  const auto keep = [this](absl::Span<const absl::string_view> names,
+                           absl::Span<float* const> arrays) {
+    state_names_.insert(state_names_.end(), names.begin(), names.end());
+    state_arrays_.insert(state_arrays_.end(), arrays.begin(), arrays.end());
+  };
+  keep(optimizer_->state_names(), optimizer_arrays_);
+  keep(history_.state_names(), history_.state());
   in_flight_.resize(options_.microbatches_in_flight_max);
   for (InFlight& slot : in_flight_) {
     slot.tapes.resize(layer_count());
@@ -167,6 +176,16 @@ absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number
   }
   PENSTOCK_RETURN_IF_ERROR(versions_.BringBack(number));
   return version;
+}
+
+absl::StatusOr<const WeightVersions::Version*> Stage::WeightsOf(WeightRead read) {
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* version, LiveVersion(read.version));
+  if (read.ahead == 0) return version;
+  if (history_.has_motion()) return &history_.Moved(*version, read.ahead);
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "weight version %d is to be read moved by %d updates, but no motion was announced "
+      "(history.motion)",
+      read.version, read.ahead));
 }
 
 absl::StatusOr<Stage::InFlight*> Stage::Begin(MicrobatchId microbatch, int64_t first_sample) {
@@ -281,14 +300,14 @@ absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context
 }
 
 absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sample,
-                                      int64_t version, const Tensor& input, const Tensor& targets) {
+                                      WeightRead read, const Tensor& input, const Tensor& targets) {
   PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
   if (has_head_) {
     PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
-  slot->version = version;
+  slot->version = read.version;
   BeginPass(first_sample);
   Tensor activation = input;
   for (int layer = 0; layer < layer_count(); ++layer) {
@@ -386,13 +405,13 @@ absl::StatusOr<Tensor> Stage::BackwardLayer(int layer, const PassContext& contex
   return grad_input;
 }
 
-absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, int64_t version,
+absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead read,
                                             const Tensor& grad_output, float loss_scale) {
   if (!has_head_) {
     PENSTOCK_RETURN_IF_ERROR(
         CheckTensor("gradient of the output", grad_output, DType::kF32, boundary_shape_));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
   if (slot->backward_input_done) {
     return absl::FailedPreconditionError(
@@ -407,7 +426,7 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, int64_t ver
     PENSTOCK_ASSIGN_OR_RETURN(gradient, BackwardLayer(layer, context, *weights, gradient, tape));
   }
   slot->backward_input_done = true;
-  PENSTOCK_RETURN_IF_ERROR(PrepareNextBackward(version));
+  PENSTOCK_RETURN_IF_ERROR(PrepareNextBackward(read.version));
   return gradient;
 }
 

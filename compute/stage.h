@@ -23,6 +23,7 @@
 #include "compute/activation_bytes.h"
 #include "compute/backend.h"
 #include "compute/parameter_arena.h"
+#include "compute/update_history.h"
 #include "compute/weight_versions.h"
 #include "model/chain.h"
 
@@ -36,6 +37,7 @@ struct StageOptions {
   StashPlace stash = StashPlace::kDevice;
   bool device_graphs = false;  // record the passes, where the device can
   OptimizerConfig optimizer;
+  HistoryOptions history;
   uint64_t seed = 0;
   int64_t versions_max = 1;  // live weight versions at the most (the verifier's number)
   int64_t microbatches_in_flight_max = 1;  // between F and W (the verifier's number)
@@ -82,8 +84,9 @@ class Stage {
   // Returns the output; of the head the mean loss over time steps and samples, [1] f32 (ReadLoss).
   // `first_sample`: global index of the microbatch's row 0.
   //
-  // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, microbatch already in flight, too many in flight).
-  absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, int64_t version,
+  // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be moved
+  // without options.history.motion, microbatch already in flight, too many in flight).
+  absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, WeightRead read,
                                  const Tensor& input, const Tensor& targets);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
   absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input, const Tensor& targets);
@@ -94,8 +97,8 @@ class Stage {
   // the head. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
   // (1 / microbatches of the update), applied where the gradient starts.
   //
-  // Errors: InvalidArgument (shape or type), FailedPrecondition (version not live, no F before, I again).
-  absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, int64_t version,
+  // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F before, I again).
+  absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read,
                                        const Tensor& grad_output, float loss_scale);
   // Adds the microbatch's gradients and forgets the microbatch. The gradients come from what F and I
   // left behind, so no version is read.
@@ -117,6 +120,12 @@ class Stage {
   // not tied or a use is elsewhere.
   void CombineLocalTiedGradients();
 
+  // Delay compensation (Zheng et al., ICML 2017, arXiv 1609.08326): the accumulated gradient was taken at
+  // version `read`, and what the current weights would have given is g + strength g^2 (w - w_read), with g^2 in
+  // the place of the curvature. REQUIRES: tied gradients are combined.
+  // Errors: FailedPrecondition (the version is not live), ResourceExhausted.
+  absl::Status CompensateDelay(int64_t read, double strength);
+
   struct StepOptions {
     double learning_rate = 0.0;
     // By layer of the stage: the factor clipping puts on its gradients (all equal for global clipping;
@@ -124,6 +133,8 @@ class Stage {
     absl::Span<const float> gradient_scales;
     bool keep_replaced = false;  // the replaced version is still to be read
     int64_t oldest_live_version = 0;
+    bool feed_back =
+        false;  // error feedback (update_history.h), for a gradient that is one update late
   };
   // Makes version `version` from version - 1, then clears the gradients.
   //
@@ -140,7 +151,10 @@ class Stage {
   // it shares the embedding's array (same stage) or keeps a copy of its own.
   // REQUIRES: nothing is in flight.
   std::vector<NamedArray> LayerWeights(int layer);
-  std::vector<NamedArray> LayerOptimizerState(int layer);  // "<parameter>.<slot>"
+  std::vector<NamedArray> LayerOptimizerState(
+      int layer);  // "<parameter>.<slot>", the history's too
+  // A history that the arrays do not have begins anew, and one that is not kept here is left out: another
+  // method may go on from a checkpoint.
   // Errors: InvalidArgument naming a tensor that is missing, unexpected or has another shape. On error
   // nothing has changed.
   absl::Status LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays);
@@ -159,7 +173,8 @@ class Stage {
     int64_t versions_allocated = 0;
     int64_t host_stash_bytes = 0;  // versions that wait on the host
     int64_t gradient_bytes = 0;
-    int64_t optimizer_bytes = 0;
+    int64_t optimizer_bytes = 0;  // the history's state too
+    int64_t moved_bytes = 0;      // of moved weights
   };
   MemoryStats memory() const;
   // Zeros without recorded passes. Any thread.
@@ -205,6 +220,7 @@ class Stage {
   GradientView Gradients(int layer) const;
   float* gradients() const { return static_cast<float*>(gradients_.data()); }
   absl::StatusOr<const WeightVersions::Version*> LiveVersion(int64_t number);
+  absl::StatusOr<const WeightVersions::Version*> WeightsOf(WeightRead read);
 
   absl::StatusOr<InFlight*> Begin(MicrobatchId microbatch, int64_t first_sample);
   absl::StatusOr<InFlight*> Find(MicrobatchId microbatch);
@@ -265,6 +281,10 @@ class Stage {
   Buffer gradients_;
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;
+  UpdateHistory history_;
+  // The optimizer's state and the history's: names and arrays.
+  std::vector<absl::string_view> state_names_;
+  std::vector<float*> state_arrays_;
   std::vector<InFlight> in_flight_;
   std::vector<double> slice_norms_;  // by slice, for the time of a call
   std::vector<float> slice_scales_;

@@ -18,6 +18,16 @@ std::string StateName(const ParameterSpec& parameter, absl::string_view suffix) 
   return suffix.empty() ? parameter.name : absl::StrCat(parameter.name, ".", suffix);
 }
 
+// "motion" of "h.0.mlp.c_fc.weight.motion".
+absl::string_view SuffixOf(absl::string_view state_name) {
+  return state_name.substr(state_name.rfind('.') + 1);
+}
+
+bool IsHistory(absl::string_view slot) {
+  const absl::Span<const absl::string_view> names = HistoryStateNames();
+  return std::find(names.begin(), names.end(), slot) != names.end();
+}
+
 const NamedArray* FindArray(absl::Span<const NamedArray> arrays, const std::string& name) {
   const auto found = std::find_if(arrays.begin(), arrays.end(),
                                   [&](const NamedArray& array) { return array.name == name; });
@@ -63,9 +73,10 @@ void Stage::InitializeWeights() {
     }
   }
   RefreshMirror();
-  for (float* array : optimizer_arrays_) {
+  for (float* array : state_arrays_) {
     backend_.Fill(array, 0.0f, arena_.weight_count());
   }
+  history_.Forget();
 }
 
 void Stage::RefreshMirror() {
@@ -112,10 +123,9 @@ std::vector<NamedArray> Stage::LayerGradients(int layer) {
 
 std::vector<NamedArray> Stage::LayerOptimizerState(int layer) {
   std::vector<NamedArray> all;
-  for (size_t slot = 0; slot < optimizer_arrays_.size(); ++slot) {
+  for (size_t slot = 0; slot < state_arrays_.size(); ++slot) {
     std::vector<NamedArray> arrays =
-        CopyOut(layer, optimizer_arrays_[slot], arena_.weight_offsets(layer),
-                optimizer_->state_names()[slot]);
+        CopyOut(layer, state_arrays_[slot], arena_.weight_offsets(layer), state_names_[slot]);
     std::move(arrays.begin(), arrays.end(), std::back_inserter(all));
   }
   return all;
@@ -133,7 +143,8 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
     }
   }
   for (const NamedArray& array : arrays) {
-    if (std::find(expected.begin(), expected.end(), array.name) == expected.end()) {
+    const bool known = std::find(expected.begin(), expected.end(), array.name) != expected.end();
+    if (!known && !IsHistory(SuffixOf(array.name))) {
       return absl::InvalidArgumentError(absl::StrFormat("%s: unexpected tensor %s; expected %s",
                                                         specs_[layer].name, array.name,
                                                         absl::StrJoin(expected, ", ")));
@@ -156,20 +167,31 @@ absl::Status Stage::LoadLayerWeights(int layer, absl::Span<const NamedArray> arr
   PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, {""}, arrays));
   CopyIn(layer, versions_.current().weights(), "", arrays);
   RefreshMirror();
+  history_.Forget();
   return absl::OkStatus();
 }
 
+// A history that is kept here and not stored stays empty; one that is stored and not kept is left out.
 absl::Status Stage::LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays) {
-  PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, optimizer_->state_names(), arrays));
-  for (size_t slot = 0; slot < optimizer_arrays_.size(); ++slot) {
-    CopyIn(layer, optimizer_arrays_[slot], optimizer_->state_names()[slot], arrays);
+  std::vector<absl::string_view> names = state_names_;
+  std::erase_if(names, [&](absl::string_view name) {
+    return IsHistory(name) && std::none_of(arrays.begin(), arrays.end(), [&](const auto& array) {
+             return SuffixOf(array.name) == name;
+           });
+  });
+  PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, names, arrays));
+  for (size_t slot = 0; slot < state_names_.size(); ++slot) {
+    if (std::find(names.begin(), names.end(), state_names_[slot]) == names.end()) continue;
+    CopyIn(layer, state_arrays_[slot], state_names_[slot], arrays);
   }
+  history_.Forget();
   return absl::OkStatus();
 }
 
 int64_t Stage::version() const { return versions_.current().number; }
 void Stage::SetVersion(int64_t version) {
   versions_.Renumber(version);
+  history_.Forget();
   if (options_.rounding == Rounding::kStochastic) RefreshMirror();
 }
 
@@ -191,6 +213,8 @@ Stage::MemoryStats Stage::memory() const {
   for (const Buffer& state : optimizer_state_) {
     stats.optimizer_bytes += state.size_bytes();
   }
+  stats.optimizer_bytes += history_.state_bytes();
+  stats.moved_bytes = history_.workspace_bytes();
   return stats;
 }
 

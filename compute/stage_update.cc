@@ -43,6 +43,14 @@ void Stage::CombineLocalTiedGradients() {
   }
 }
 
+absl::Status Stage::CompensateDelay(int64_t read, double strength) {
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* version, LiveVersion(read));
+  if (version == &versions_.current()) return absl::OkStatus();
+  backend_.CompensateDelay(gradients(), static_cast<float>(strength), versions_.current().weights(),
+                           version->weights(), arena_.weight_count());
+  return absl::OkStatus();
+}
+
 absl::Status Stage::Step(int64_t version, const StepOptions& options) {
   PENSTOCK_CHECK(static_cast<int>(options.gradient_scales.size()) == layer_count());
   PENSTOCK_ASSIGN_OR_RETURN(
@@ -63,7 +71,9 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
     slice_scales_[slice] = options.gradient_scales[slice_layers_[slice]];
   }
   arguments.gradient_scales = slice_scales_;
+  history_.BeforeStep(transition);
   PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
+  if (history_.AfterStep(transition, options.feed_back)) RefreshMirror();
   if (options.keep_replaced) PENSTOCK_RETURN_IF_ERROR(versions_.StartLeaving(version - 1));
   backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
   return absl::OkStatus();

@@ -21,6 +21,15 @@
 
 namespace penstock {
 
+// The weights that a pass reads: those of a live version, or, with `ahead` not 0, that version's moved by so
+// many updates (update_history.h).
+struct WeightRead {
+  WeightRead(int64_t version_read, int64_t updates_ahead = 0)  // NOLINT: a version is a read
+      : version(version_read), ahead(updates_ahead) {}
+  int64_t version;
+  int64_t ahead;
+};
+
 class WeightVersions {
  public:
   struct Version {

@@ -31,14 +31,13 @@ std::vector<double> EstimatedCosts(const Chain& chain) {
 absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions& options,
                                   int64_t first_step, absl::Span<const Cut> cuts) {
   int64_t capacity = kChannelCapacityMin;
-  std::set<int64_t> verified;
+  std::set<RangeKey> verified;
   int64_t from_step = first_step;
   bool validates = false;
   for (const Cut& cut : cuts) {
-    if (verified.insert(cut.step - from_step).second) {
-      PENSTOCK_ASSIGN_OR_RETURN(
-          const Schedule schedule,
-          BuildSchedule(*job.method, options, RangeOfSteps(job, from_step, cut.step)));
+    if (verified.insert(KeyOfSteps(job, from_step, cut.step)).second) {
+      PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                                ScheduleOfSteps(job, options, from_step, cut.step));
       PENSTOCK_ASSIGN_OR_RETURN(const VerifyReport report, Verify(schedule));
       capacity = std::max<int64_t>(capacity, report.channel_capacity_min);
     }

@@ -84,8 +84,8 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.epoch = epoch_;
   manifest.step = complete->step;
   // Counted from the start, for earlier runs may have had another method or other microbatches.
-  manifest.updates = start_.updates +
-                     (complete->step - start_.step) * job_.UpdatesOfStep(record_.result().stages());
+  manifest.updates =
+      start_.updates + job_.UpdatesBetween(start_.step, complete->step, record_.result().stages());
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.fingerprint = FingerprintOf(spec(), job_);
   RunProgress digests(/*first_step=*/0, /*stages=*/0);

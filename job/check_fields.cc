@@ -123,9 +123,44 @@ absl::Status CheckOptimizer(const v1::OptimizerSpec& optimizer) {
     PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "epsilon", adamw.epsilon(), kPositive));
     return CheckReal(key + "weight_decay", adamw.weight_decay(), {});
   }
+  if (optimizer.has_nadamw()) {
+    const v1::NAdamWSpec& nadamw = optimizer.nadamw();
+    const std::string key = "training.optimizer.nadamw.";
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "learning_rate", nadamw.learning_rate(), kPositive));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta1", nadamw.beta1(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta2", nadamw.beta2(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "epsilon", nadamw.epsilon(), kPositive));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "weight_decay", nadamw.weight_decay(), {}));
+    return CheckReal(key + "momentum_decay", nadamw.momentum_decay(), {});
+  }
+  if (optimizer.has_muon()) {
+    const v1::MuonSpec& muon = optimizer.muon();
+    const std::string key = "training.optimizer.muon.";
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "learning_rate", muon.learning_rate(), kPositive));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "momentum", muon.momentum(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta1", muon.beta1(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "beta2", muon.beta2(), kFraction));
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "epsilon", muon.epsilon(), kPositive));
+    return CheckReal(key + "weight_decay", muon.weight_decay(), {});
+  }
   return InvalidKey("training.optimizer",
-                    "is missing; expected {adamw: {learning_rate: 1.0e-3}} or "
+                    "is missing; expected {adamw: {learning_rate: 1.0e-3}}, "
+                    "{nadamw: {learning_rate: 3.0e-4}}, {muon: {learning_rate: 1.0e-3}} or "
                     "{sgd: {learning_rate: 0.1}}");
+}
+
+absl::Status CheckStaleness(const v1::StalenessSpec& staleness) {
+  const std::string key = "training.staleness.";
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckRange(key + "rescheduled_steps", staleness.rescheduled_steps(), 0, kStepsMax));
+  if (staleness.has_stage_momentum()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckReal(key + "stage_momentum", staleness.stage_momentum(),
+                                       {.min_included = false, .max = 0.99}));
+  }
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckReal(key + "delay_compensation", staleness.delay_compensation(), {}));
+  return CheckReal(key + "motion_decay", staleness.motion_decay(),
+                   {.max = 1.0, .max_included = false});
 }
 
 absl::Status CheckRateAndClip(const v1::TrainingSpec& training) {
@@ -160,6 +195,7 @@ absl::Status CheckTraining(const v1::TrainingSpec& training) {
   }
   PENSTOCK_RETURN_IF_ERROR(CheckOptimizer(training.optimizer()));
   PENSTOCK_RETURN_IF_ERROR(CheckRateAndClip(training));
+  PENSTOCK_RETURN_IF_ERROR(CheckStaleness(training.staleness()));
   PENSTOCK_RETURN_IF_ERROR(CheckName("training.precision", training.precision(), {"f32", "bf16"}));
   PENSTOCK_RETURN_IF_ERROR(
       CheckName("training.rounding", training.rounding(), {"nearest", "stochastic"}));
@@ -222,6 +258,8 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
                       absl::StrCat("has ", pipeline.schedule().size(), " bytes; at most ",
                                    kScheduleBytesMax, " are possible"));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.synchronous_steps", pipeline.synchronous_steps(), 0,
+                                      spec.training().steps()));
   if (pipeline.has_stages()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stages", pipeline.stages(), 1, kStagesMax));
   }

@@ -21,6 +21,9 @@ std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
   };
   mark(spec.validation().every_steps(), &Cut::validate);
   mark(spec.checkpoint().every_steps(), &Cut::checkpoint);
+  if (const int64_t begins = spec.pipeline().synchronous_steps(); begins > 0 && begins < steps) {
+    cuts[begins];
+  }
   for (const int64_t step : extra_cuts) {
     if (step < steps) {
       cuts[step];

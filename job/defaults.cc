@@ -1,9 +1,16 @@
 #include "job/defaults.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "job/limits.h"
 #include "job/resolve.h"
 
 namespace penstock {
 namespace {
+
+// Of the Nesterov pipeline's paper, for 134 million parameters.
+constexpr double kNesterovRate = 3e-4;
 
 // Sets an absent `optional` field; the accessors of a message have no common type.
 #define PENSTOCK_DEFAULT(message, field, value) \
@@ -41,6 +48,40 @@ void FillOptimizer(v1::OptimizerSpec& optimizer) {
     PENSTOCK_DEFAULT(adamw, epsilon, 1e-8);
     PENSTOCK_DEFAULT(adamw, weight_decay, 0.1);
   }
+  if (optimizer.has_nadamw()) {
+    v1::NAdamWSpec& nadamw = *optimizer.mutable_nadamw();
+    const NAdamWConfig defaults;
+    PENSTOCK_DEFAULT(nadamw, beta1, defaults.beta1);
+    PENSTOCK_DEFAULT(nadamw, beta2, defaults.beta2);
+    PENSTOCK_DEFAULT(nadamw, epsilon, defaults.epsilon);
+    PENSTOCK_DEFAULT(nadamw, weight_decay, defaults.weight_decay);
+    PENSTOCK_DEFAULT(nadamw, momentum_decay, defaults.momentum_decay);
+  }
+  if (optimizer.has_muon()) {
+    v1::MuonSpec& muon = *optimizer.mutable_muon();
+    const MuonConfig defaults;
+    PENSTOCK_DEFAULT(muon, momentum, defaults.momentum);
+    PENSTOCK_DEFAULT(muon, beta1, defaults.adamw.beta1);
+    PENSTOCK_DEFAULT(muon, beta2, defaults.adamw.beta2);
+    PENSTOCK_DEFAULT(muon, epsilon, defaults.adamw.epsilon);
+    PENSTOCK_DEFAULT(muon, weight_decay, defaults.adamw.weight_decay);
+  }
+}
+
+// The update rules of the method's paper, where the job names none.
+void FillUpdateRules(const UpdatePreset& preset, v1::TrainingSpec& training) {
+  if (preset.optimizer == "nadamw" && training.optimizer().kind_case() == 0) {
+    training.mutable_optimizer()->mutable_nadamw()->set_learning_rate(kNesterovRate);
+  }
+  v1::StalenessSpec& staleness = *training.mutable_staleness();
+  const int64_t warmup = training.learning_rate().warmup_steps();
+  const int64_t rescheduled = warmup > 0 ? 5 * warmup : training.steps() / 4;
+  PENSTOCK_DEFAULT(staleness, rescheduled_steps,
+                   preset.reschedules_rates ? std::clamp<int64_t>(rescheduled, 1, kStepsMax) : 0);
+  if (preset.stage_momentum) PENSTOCK_DEFAULT(staleness, stage_momentum, 0.9);
+  PENSTOCK_DEFAULT(staleness, delay_compensation, 0.0);
+  PENSTOCK_DEFAULT(staleness, error_feedback, false);
+  PENSTOCK_DEFAULT(staleness, motion_decay, std::exp(-2.0));
 }
 
 void FillTraining(v1::TrainingSpec& training) {
@@ -72,12 +113,16 @@ void FillTraining(v1::TrainingSpec& training) {
 void FillDefaults(v1::JobSpec& spec) {
   FillModel(*spec.mutable_model());
   FillData(*spec.mutable_data());
-  FillTraining(*spec.mutable_training());
   PENSTOCK_DEFAULT(*spec.mutable_validation(), batches, 8);
   if (spec.pipeline().method().empty()) {
     const bool listed = !spec.pipeline().schedule_file().empty();
     spec.mutable_pipeline()->set_method(listed ? std::string(ListedMethod().name) : "1f1b");
   }
+  const absl::StatusOr<const Method*> method =
+      FindMethod(absl::string_view(spec.pipeline().method()));
+  FillUpdateRules(method.ok() ? (*method)->update : UpdatePreset(), *spec.mutable_training());
+  FillTraining(*spec.mutable_training());
+  PENSTOCK_DEFAULT(*spec.mutable_pipeline(), synchronous_steps, 0);
   PENSTOCK_DEFAULT(*spec.mutable_checkpoint(), keep, 2);
 }
 

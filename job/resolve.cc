@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "job/check_fields.h"
 #include "job/limits.h"
+#include "job/run_schedule.h"
 #include "job/suggest.h"
 #include "model/gpt.h"
 #include "schedule/lower.h"
@@ -87,6 +88,22 @@ OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
   if (spec.has_sgd()) {
     return SgdConfig{.momentum = spec.sgd().momentum(), .weight_decay = spec.sgd().weight_decay()};
   }
+  if (spec.has_nadamw()) {
+    const v1::NAdamWSpec& nadamw = spec.nadamw();
+    return NAdamWConfig{.beta1 = nadamw.beta1(),
+                        .beta2 = nadamw.beta2(),
+                        .epsilon = nadamw.epsilon(),
+                        .weight_decay = nadamw.weight_decay(),
+                        .momentum_decay = nadamw.momentum_decay()};
+  }
+  if (spec.has_muon()) {
+    const v1::MuonSpec& muon = spec.muon();
+    return MuonConfig{.momentum = muon.momentum(),
+                      .adamw = {.beta1 = muon.beta1(),
+                                .beta2 = muon.beta2(),
+                                .epsilon = muon.epsilon(),
+                                .weight_decay = muon.weight_decay()}};
+  }
   const v1::AdamWSpec& adamw = spec.adamw();
   return AdamWConfig{.beta1 = adamw.beta1(),
                      .beta2 = adamw.beta2(),
@@ -94,11 +111,18 @@ OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
                      .weight_decay = adamw.weight_decay()};
 }
 
+StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
+  StalenessRules rules = {.rescheduled_steps = spec.rescheduled_steps(),
+                          .delay_compensation = spec.delay_compensation(),
+                          .error_feedback = spec.error_feedback(),
+                          .motion_decay = spec.motion_decay()};
+  if (spec.has_stage_momentum()) rules.stage_momentum = spec.stage_momentum();
+  return rules;
+}
+
 LearningRate LearningRateOf(const v1::TrainingSpec& training) {
   const v1::LearningRateSpec& rate = training.learning_rate();
-  const v1::OptimizerSpec& optimizer = training.optimizer();
-  return LearningRate{.peak = optimizer.has_sgd() ? optimizer.sgd().learning_rate()
-                                                  : optimizer.adamw().learning_rate(),
+  return LearningRate{.peak = PeakRateOf(training.optimizer()),
                       .warmup_samples = rate.warmup_steps() * training.batch(),
                       .total_samples = training.steps() * training.batch(),
                       .decay = rate.decay() == "linear"   ? LearningRate::Decay::kLinear
@@ -121,8 +145,7 @@ Clip ClipOf(const v1::ClipSpec& spec) {
 
 absl::StatusOr<Weights> WeightsOfJob(const std::string& name) {
   std::vector<std::string> names;
-  for (const Weights weights :
-       {Weights::kSingle, Weights::kStash, Weights::kDoubleBuffer, Weights::kVerticalSync}) {
+  for (const Weights weights : kAllWeights) {
     if (name == Name(weights)) return weights;
     names.emplace_back(std::string(Name(weights)));
   }
@@ -131,6 +154,42 @@ absl::StatusOr<Weights> WeightsOfJob(const std::string& name) {
       "pipeline.weights",
       absl::StrCat("\"", name, "\" is not one of ", absl::StrJoin(names, ", "),
                    nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+}
+
+// Whether all microbatches of an update read one version, which is still there when the update is made.
+bool KeepsWhatAnUpdateRead(const ResolvedJob& job) {
+  const Weights weights = job.weights_read();
+  return weights == Weights::kDoubleBuffer || weights == Weights::kVerticalSync ||
+         (weights == Weights::kStash && job.method->updates_each_microbatch);
+}
+
+absl::Status CheckStalenessRules(const ResolvedJob& job) {
+  const StalenessRules& rules = job.staleness;
+  if (job.method->synchronous && (rules.any() || job.synchronous_steps > 0)) {
+    return InvalidKey(rules.any() ? "training.staleness" : "pipeline.synchronous_steps",
+                      absl::StrCat("makes no sense with ", job.method->name,
+                                   ", which drains at every step, so that no gradient is late; "
+                                   "leave it out, or use pipedream, pipedream-2bw or paci"));
+  }
+  if (rules.stage_momentum && KindOf(job.optimizer) == "sgd") {
+    return InvalidKey("training.staleness.stage_momentum",
+                      "needs an optimizer with momentum; set training.optimizer.sgd.momentum, or "
+                      "use adamw, nadamw or muon");
+  }
+  if (rules.delay_compensation > 0.0 && !KeepsWhatAnUpdateRead(job)) {
+    return InvalidKey(
+        "training.staleness.delay_compensation",
+        absl::StrCat("needs the weights that the forwards of an update read, but with ",
+                     job.method->name, " and the weights \"", Name(job.weights_read()),
+                     "\" they are gone or differ; pipedream (stash, vertical-sync) and "
+                     "pipedream-2bw keep them"));
+  }
+  if (rules.delay_compensation > 0.0 && job.stash == StashPlace::kHost) {
+    return InvalidKey("training.staleness.delay_compensation",
+                      "cannot be together with training.stash host: every update would bring a "
+                      "version back; keep the stash on the device");
+  }
+  return absl::OkStatus();
 }
 
 // What the method refuses whatever the number of stages.
@@ -154,7 +213,7 @@ absl::Status CheckMethod(const ResolvedJob& job) {
                      " updates every stage by itself, so no moment has the gradient of "
                      "the whole model; use training.clip.layer_norm or no clipping"));
   }
-  return absl::OkStatus();
+  return CheckStalenessRules(job);
 }
 
 // "4 or 8": what divides `number` and is nearest to `divisor`, which does not.
@@ -235,6 +294,12 @@ absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
 
 }  // namespace
 
+double PeakRateOf(const v1::OptimizerSpec& spec) {
+  if (spec.has_sgd()) return spec.sgd().learning_rate();
+  if (spec.has_nadamw()) return spec.nadamw().learning_rate();
+  return spec.has_muon() ? spec.muon().learning_rate() : spec.adamw().learning_rate();
+}
+
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckFields(spec));
   const v1::TrainingSpec& training = spec.training();
@@ -256,7 +321,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.batch = training.batch();
   job.microbatches = training.microbatches();
   job.microbatch = {.batch = training.batch() / training.microbatches(), .time = job.chain.context};
+  job.synchronous_steps = spec.pipeline().synchronous_steps();
   job.optimizer = OptimizerOf(training.optimizer());
+  job.staleness = StalenessRulesOf(training.staleness());
   job.learning_rate = LearningRateOf(training);
   job.clip = ClipOf(training.clip());
   job.precision = training.precision() == "bf16" ? Precision::kBf16 : Precision::kF32;
@@ -308,9 +375,27 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   const absl::Status step =
       CheckBuildable(*job.method, options, {.first = 0, .count = job.microbatches});
   const bool too_long = job.microbatches > ListedMicrobatchesMax(options.topology.depth());
-  return step.ok()
-             ? absl::OkStatus()
-             : InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
+  if (!step.ok()) {
+    return InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
+  }
+  if (!job.staleness.error_feedback) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageLateness> lateness, LatenessOf(job, options));
+  int64_t worst = 0;
+  for (const StageLateness& stage : lateness) worst = std::max(worst, stage.staleness);
+  if (worst <= 1) return absl::OkStatus();
+  return InvalidKey("training.staleness.error_feedback",
+                    absl::StrCat("makes up for a delay of one update, but with ", job.method->name,
+                                 " on ", stages, " stages gradients are up to ", worst,
+                                 " updates late; use pipedream-2bw, whose delay is 1 on any number "
+                                 "of stages, or an update per step (paci)"));
+}
+
+int64_t ResolvedJob::UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages) const {
+  const int64_t begins = std::clamp(synchronous_steps, from_step, to_step);
+  const int64_t updates =
+      (begins - from_step) * (microbatches / microbatches_of_update(from_step)) +
+      (to_step - begins) * (microbatches / microbatches_of_update(to_step));
+  return updates / PipelinesOf(stages);
 }
 
 Topology TopologyOf(const ResolvedJob& job, int64_t stages) {

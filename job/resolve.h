@@ -24,6 +24,20 @@
 
 namespace penstock {
 
+// What an update does about late gradients (job.proto, StalenessSpec).
+struct StalenessRules {
+  int64_t rescheduled_steps = 0;
+  std::optional<double> stage_momentum;
+  double delay_compensation = 0.0;
+  bool error_feedback = false;
+  double motion_decay = 0.0;
+
+  bool any() const {
+    return rescheduled_steps > 0 || stage_momentum || delay_compensation > 0.0 || error_feedback;
+  }
+  friend bool operator==(const StalenessRules&, const StalenessRules&) = default;
+};
+
 struct ResolvedJob {
   Chain chain;
   const Method* method = nullptr;
@@ -32,11 +46,13 @@ struct ResolvedJob {
   std::optional<int32_t> replicas;         // of the model (local-sgd); absent: as many as workers
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
   int64_t steps = 0;
-  int64_t batch = 0;         // samples per step
-  int64_t microbatches = 0;  // per step
-  BatchShape microbatch;     // samples and time steps of one microbatch
+  int64_t batch = 0;              // samples per step
+  int64_t microbatches = 0;       // per step
+  BatchShape microbatch;          // samples and time steps of one microbatch
+  int64_t synchronous_steps = 0;  // before the method begins
   OptimizerConfig optimizer;
   LearningRate learning_rate;  // by samples
+  StalenessRules staleness;
   Clip clip;
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;
@@ -60,15 +76,19 @@ struct ResolvedJob {
     if (method->placement != Placement::kReplicas) return 1;
     return replicas.value_or(static_cast<int32_t>(WorkersOf(stages)));
   }
-  // Of every stage.
-  int64_t UpdatesOfStep(int64_t stages) const {
-    return microbatches / microbatches_of_update() / PipelinesOf(stages);
-  }
 
-  int64_t samples_of_update() const { return microbatches_of_update() * microbatch.batch; }
-  int64_t microbatches_of_update() const {
-    return method->updates_each_microbatch ? 1 : microbatches;
+  Weights weights_read() const { return weights.value_or(method->weights); }
+
+  // What holds for the steps after `step`: of a range, that after which it begins.
+  bool DrainsAfter(int64_t step) const { return method->synchronous || step < synchronous_steps; }
+  const Method& MethodAfter(int64_t step) const {
+    return DrainsAfter(step) && !method->synchronous ? SynchronousStart(*method) : *method;
   }
+  int64_t microbatches_of_update(int64_t step) const {
+    return MethodAfter(step).updates_each_microbatch ? 1 : microbatches;
+  }
+  // How many updates every one of `stages` stages makes in the steps after `from_step` up to `to_step`.
+  int64_t UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages) const;
   int64_t tokens_per_step() const { return batch * microbatch.time; }
 };
 
@@ -87,6 +107,9 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // microbatches than a step of so many stages may hold, or what the method refuses (tied weights on two
 // workers).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
+
+// The learning rate of whatever optimizer is named, after warm-up; 0 if none is.
+double PeakRateOf(const v1::OptimizerSpec& spec);
 
 // Where a run drains. Ascending; the last one is the end of the job.
 struct Cut {

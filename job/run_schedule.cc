@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "job/agreement.h"
 #include "schedule/digest.h"
+#include "schedule/verify.h"
 
 namespace penstock {
 
@@ -12,22 +13,53 @@ MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t 
   return {.first = from_step * job.microbatches, .count = (to_step - from_step) * job.microbatches};
 }
 
+RangeKey KeyOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step) {
+  return {.drains = job.DrainsAfter(from_step), .steps = to_step - from_step};
+}
+
+absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleOptions& options,
+                                         int64_t from_step, int64_t to_step) {
+  const Method& method = job.MethodAfter(from_step);
+  const MicrobatchRange range = RangeOfSteps(job, from_step, to_step);
+  if (&method == job.method) return BuildSchedule(method, options, range);
+  ScheduleOptions synchronous = options;
+  synchronous.weights.reset();
+  return BuildSchedule(method, synchronous, range);
+}
+
+absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
+                                                      const ScheduleOptions& options) {
+  if (job.method->synchronous) {
+    return std::vector<StageLateness>(options.topology.stages());
+  }
+  // Until the first microbatch is back the pipeline fills; two updates later all is as it stays.
+  const int64_t steps = options.topology.stages() / job.microbatches + 4;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Schedule schedule,
+      BuildSchedule(*job.method, options, {.first = 0, .count = steps * job.microbatches}));
+  PENSTOCK_ASSIGN_OR_RETURN(const VerifyReport report, Verify(schedule));
+  std::vector<StageLateness> lateness;
+  for (const StageCounts& counts : report.stages) {
+    lateness.push_back({.staleness = counts.staleness.max, .drift = counts.version_drift.max});
+  }
+  return lateness;
+}
+
 absl::StatusOr<std::string> DigestOfRun(const ResolvedJob& job, const ScheduleOptions& options,
                                         int64_t first_step, absl::Span<const Cut> cuts) {
   ScheduleDigest digest;
   digest.AddText(AgreementOf(job));
-  std::set<int64_t> added;  // lengths
+  std::set<RangeKey> added;
   bool evaluation_added = false;
   const MicrobatchRange evaluation = {.first = 0, .count = job.validation_batches};
   int64_t from_step = first_step;
   for (const Cut& cut : cuts) {
-    const MicrobatchRange range = RangeOfSteps(job, from_step, cut.step);
-    if (added.insert(range.count).second) {
+    if (added.insert(KeyOfSteps(job, from_step, cut.step)).second) {
       PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
-                                BuildSchedule(*job.method, options, range));
+                                ScheduleOfSteps(job, options, from_step, cut.step));
       digest.Add(schedule);
     } else {
-      digest.AddAgain("train", range);
+      digest.AddAgain("train", RangeOfSteps(job, from_step, cut.step));
     }
     if (cut.validate && !evaluation_added) {
       digest.Add(BuildEvaluation(options.topology, evaluation));

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -18,6 +19,33 @@ namespace penstock {
 
 // The microbatches of the steps after `from_step` up to `to_step`.
 MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step);
+
+// The schedule of the steps after `from_step` up to `to_step`: the method's, or before it begins the synchronous
+// one. `options`: those of the method. REQUIRES: pipeline.synchronous_steps is not inside the range.
+// Errors: those of BuildSchedule.
+absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleOptions& options,
+                                         int64_t from_step, int64_t to_step);
+
+// Ranges with equal keys differ by a shift only, so what holds for one of them holds for all.
+struct RangeKey {
+  bool drains = false;
+  int64_t steps = 0;
+  auto operator<=>(const RangeKey&) const = default;
+};
+RangeKey KeyOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step);
+
+// How late the gradients of a stage are once the method's pipeline is full, in updates of the stage, and how
+// many lie between forward and backward where both read the current weights: the most of any microbatch.
+struct StageLateness {
+  int64_t staleness = 0;
+  int64_t drift = 0;
+  friend bool operator==(const StageLateness&, const StageLateness&) = default;
+};
+
+// By stage, as the verifier counts it over a range that is long enough, whatever the job's own ranges are.
+// Errors: those of BuildSchedule and Verify.
+absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
+                                                      const ScheduleOptions& options);
 
 // Digest over what builds must agree upon (job/agreement.h) and the schedules of all ranges from `first_step`
 // through `cuts`, in the order they are run.

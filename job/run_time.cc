@@ -12,18 +12,18 @@ absl::StatusOr<RunTime> SimulateRun(const ResolvedJob& job, const ScheduleOption
                                     const SimulationCosts& costs) {
   RunTime run;
   run.stages.resize(options.topology.stages());
-  std::map<int64_t, SimulationResult> ranges;  // by length: others of it differ by a shift only
+  std::map<RangeKey, SimulationResult> ranges;
   int64_t from_step = first_step;
   double seconds = 0.0;
   double idle_seconds = 0.0;
   for (const Cut& cut : cuts) {
-    const MicrobatchRange range = RangeOfSteps(job, from_step, cut.step);
-    auto found = ranges.find(range.count);
+    const RangeKey key = KeyOfSteps(job, from_step, cut.step);
+    auto found = ranges.find(key);
     if (found == ranges.end()) {
       PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
-                                BuildSchedule(*job.method, options, range));
+                                ScheduleOfSteps(job, options, from_step, cut.step));
       PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result, Simulate(schedule, costs));
-      found = ranges.emplace(range.count, std::move(result)).first;
+      found = ranges.emplace(key, std::move(result)).first;
     }
     const SimulationResult& result = found->second;
     seconds += result.makespan_s;

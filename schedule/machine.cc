@@ -48,6 +48,7 @@ void AddRange(const StageCounts& range, StageCounts& total) {
   Add(range.version_drift, total.version_drift);
   total.versions_live = range.versions_live;
   total.versions_peak = std::max(total.versions_peak, range.versions_peak);
+  total.moved_copies = std::max(total.moved_copies, range.moved_copies);
   total.activations_live = range.activations_live;
   total.activations_peak = std::max(total.activations_peak, range.activations_peak);
 }
@@ -56,8 +57,9 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     : topology_(&topology), worker_(worker), index_of_(topology.stages(), -1) {
   for (const StageId stage : topology.StagesOf(worker)) {
     index_of_[stage.value] = static_cast<int32_t>(stages_.size());
-    stages_.push_back(Stage{.id = stage, .versions = VersionLedger(policy)});
+    stages_.push_back(Stage{.id = stage, .versions = VersionLedger(policy, stage)});
   }
+  SetPolicy(policy);
   for (const ReduceGroup& group : topology.groups) {
     Group& local = groups_.emplace_back(Group{.quantity = group.quantity});
     for (const StageId stage : group.stages) {
@@ -73,6 +75,14 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
 void Machine::SetVersion(StageId stage, int64_t version) {
   PENSTOCK_CHECK(Remainder().empty());
   stages_[IndexOf(stage)].versions.Reset(version);
+}
+
+void Machine::SetPolicy(WeightPolicy policy) {
+  PENSTOCK_CHECK(Remainder().empty());
+  for (Stage& stage : stages_) {
+    stage.versions.SetPolicy(policy);
+    if (policy.moves_weights()) stage.counts.moved_copies = 1;
+  }
 }
 
 void Machine::BeginRange(Completeness completeness) {
@@ -233,12 +243,15 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
         effect.version = versions.current();
         break;
       }
+      flight.aim = versions.NextForwardAim();
       effect.version = flight.forward_version = versions.BeginForward();
+      effect.ahead = flight.aim - effect.version;
       counts.versions_live = versions.live();
       counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
       break;
     case Op::kBackwardInput:
       effect.version = versions.BackwardVersion(flight.forward_version);
+      effect.ahead = versions.BackwardAim(flight.forward_version, flight.aim) - effect.version;
       flight.drift = effect.version - flight.forward_version;
       break;
     case Op::kBackwardWeight: {
@@ -291,6 +304,7 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   Effect effect;
   effect.keeps_replaced = stage.versions.Update();
   effect.version = stage.versions.current();
+  effect.read_version = gradient.forward_version_min;
   effect.microbatches = gradient.microbatches;
   effect.oldest_live_version = stage.versions.oldest_live();
   stage.counts.versions_live = stage.versions.live();
@@ -402,6 +416,7 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
       const bool in_use = (flight.holds & (kStash | kWeightStash)) != 0;
       state.insert(state.end(), {microbatch - origin, flight.holds,
                                  in_use ? version - flight.forward_version : 0,
+                                 in_use ? version - flight.aim : 0,
                                  (flight.holds & kWeightStash) != 0 ? flight.drift : 0});
     }
     stage.versions.AppendRelativeState(state);

@@ -71,6 +71,7 @@ struct StageCounts {
   StalenessCount version_drift;  // version backward read minus version forward read
   int64_t versions_live = 1;     // now: the current version and those still to be read
   int64_t versions_peak = 1;
+  int64_t moved_copies = 0;      // of weights moved along their motion, beside the versions
   int64_t activations_live = 0;  // microbatches between F and W
   int64_t activations_peak = 0;
   friend bool operator==(const StageCounts&, const StageCounts&) = default;
@@ -83,6 +84,10 @@ void AddRange(const StageCounts& range, StageCounts& total);
 struct Effect {
   // F, I, W: the version to read. STEP: the version the update makes.
   int64_t version = 0;
+  // F, I: by how many updates that version is to be moved along its motion; negative: back.
+  int64_t ahead = 0;
+  // STEP: the oldest version that a forward of its microbatches read.
+  int64_t read_version = 0;
   // STEP: whether the replaced version is still to be read, so that it must be kept.
   bool keeps_replaced = false;
   // STEP: from the first to the last microbatch whose gradients the update holds; where there are several
@@ -104,6 +109,8 @@ class Machine {
 
   // Starts a range. REQUIRES: nothing is in flight (a new machine, or after FLUSH).
   void BeginRange(Completeness completeness);
+  // The policy of the ranges to come. REQUIRES: nothing is in flight.
+  void SetPolicy(WeightPolicy policy);
 
   // Performs the bookkeeping of `action`.
   // Errors: FailedPrecondition naming worker, action and what is missing, for example
@@ -126,6 +133,7 @@ class Machine {
   struct Flight {
     Holdings holds = 0;
     int64_t forward_version = 0;  // from F on
+    int64_t aim = 0;              // from F on: the version it would have liked to read
     int64_t drift = 0;            // from I on
   };
 

@@ -144,12 +144,19 @@ std::string ToString(const WeightPolicy& policy) {
       return "stash";
     case WeightPolicy::Kind::kDelayed:
       return absl::StrCat("delayed:", policy.batch, ":", policy.lag);
+    case WeightPolicy::Kind::kPredicted:
+      return absl::StrCat("predicted:", policy.batch);
+    case WeightPolicy::Kind::kAligned:
+      return absl::StrCat("aligned:", policy.batch);
+    case WeightPolicy::Kind::kCorrected:
+      return "corrected";
   }
   PENSTOCK_CHECK(false);
 }
 
 absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text) {
-  for (const WeightPolicy& policy : {kSingleVersion, kStashedVersions}) {
+  for (const WeightPolicy& policy :
+       {kSingleVersion, kStashedVersions, WeightPolicy{WeightPolicy::Kind::kCorrected}}) {
     if (text == ToString(policy)) return policy;
   }
   WeightPolicy delayed{.kind = WeightPolicy::Kind::kDelayed};
@@ -161,8 +168,17 @@ absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text) {
       is_number(parts[2], delayed.lag)) {
     return delayed;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\": expected single, stash, or delayed:<microbatches>:<versions>"));
+  for (const WeightPolicy::Kind kind :
+       {WeightPolicy::Kind::kPredicted, WeightPolicy::Kind::kAligned}) {
+    WeightPolicy moved{.kind = kind};
+    if (parts.size() == 2 && is_number(parts[1], moved.batch) && text == ToString(moved)) {
+      return moved;
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", text,
+      "\": expected single, stash, delayed:<microbatches>:<versions>, predicted:<microbatches>, "
+      "aligned:<microbatches>, or corrected"));
 }
 
 absl::string_view CompletenessName(Completeness completeness) {

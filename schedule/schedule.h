@@ -98,11 +98,17 @@ struct WeightPolicy {
     kSingle,   // the current weights for both; synchronous schedules change them only when drained
     kStash,    // backward reads the version its forward read (PipeDream, SOSP'19)
     kDelayed,  // both read the version `lag` older than that of their batch of `batch` microbatches
+    kPredicted,  // the current weights, moved to where the microbatch's own update will find them
+    kAligned,    // the same, moved on to where they are when the first stage makes that update
+    kCorrected,  // forward the current weights, backward those moved back to where its forward was
   };
   Kind kind = Kind::kSingle;
-  // Of kDelayed: 1 or more each; 1 and 0 otherwise.
+  // Of kDelayed, kPredicted and kAligned: the microbatches of an update, 1 or more; 1 otherwise.
   int64_t batch = 1;
-  int64_t lag = 0;
+  int64_t lag = 0;  // of kDelayed: 1 or more; 0 otherwise
+
+  // Whether a pass may read weights moved along their motion, for which a copy is needed.
+  bool moves_weights() const { return kind >= Kind::kPredicted; }
 
   friend bool operator==(const WeightPolicy&, const WeightPolicy&) = default;
 };
@@ -145,7 +151,7 @@ absl::Status CheckRange(const MicrobatchRange& range);
 // Errors: InvalidArgument.
 absl::Status CheckSchedule(const Schedule& schedule);
 
-// "single", "stash", "delayed:8:1" (batch and lag).
+// "single", "stash", "delayed:8:1" (batch and lag), "predicted:1" and "aligned:1" (batch), "corrected".
 std::string ToString(const WeightPolicy& policy);
 // The inverse. Errors: InvalidArgument.
 absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text);

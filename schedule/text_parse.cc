@@ -104,7 +104,8 @@ class Parser {
     if (key == "weights") {
       const absl::StatusOr<WeightPolicy> policy = ParseWeightPolicy(value);
       if (!policy.ok()) {
-        return "weights=single, weights=stash, or weights=delayed:<microbatches>:<versions>";
+        return "weights=single, stash, delayed:<microbatches>:<versions>, predicted:<microbatches>, "
+               "aligned:<microbatches>, or corrected";
       }
       schedule_.weight_policy = *policy;
       return "";

@@ -16,6 +16,11 @@ void VersionLedger::Reset(int64_t version) {
   forwards_ = 0;
 }
 
+void VersionLedger::SetPolicy(WeightPolicy policy) {
+  policy_ = policy;
+  Reset(current_);
+}
+
 int64_t VersionLedger::NextForwardVersion() const {
   if (policy_.kind != WeightPolicy::Kind::kDelayed) return current_;
   return first_version_ + std::max<int64_t>(0, forwards_ / policy_.batch - policy_.lag);
@@ -27,6 +32,18 @@ int64_t VersionLedger::BeginForward() {
   ++forwards_;
   ReleaseUnread();
   return version;
+}
+
+int64_t VersionLedger::NextForwardAim() const {
+  if (!IsPredicted()) return NextForwardVersion();
+  const bool aligned = policy_.kind == WeightPolicy::Kind::kAligned;
+  const int64_t until_first_stage = aligned ? stage_.value / 2 : 0;
+  return first_version_ + (forwards_ + until_first_stage) / policy_.batch;
+}
+
+int64_t VersionLedger::BackwardAim(int64_t forward_version, int64_t aim) const {
+  if (policy_.kind == WeightPolicy::Kind::kCorrected) return forward_version;
+  return IsPredicted() ? aim : BackwardVersion(forward_version);
 }
 
 int64_t VersionLedger::BackwardVersion(int64_t forward_version) const {
@@ -82,6 +99,10 @@ void VersionLedger::AppendRelativeState(std::vector<int64_t>& state) const {
     state.push_back(forwards_ % policy_.batch);
     state.push_back(std::min(forwards_ / policy_.batch, policy_.lag));
     state.push_back(current_ - NextForwardVersion());
+  }
+  if (IsPredicted()) {
+    state.push_back(forwards_ % policy_.batch);
+    state.push_back(current_ - NextForwardAim());
   }
 }
 

@@ -21,7 +21,7 @@ bool BeginsMicrobatch(Op op) { return op == Op::kRecvActivation || op == Op::kFo
 
 Executor::Executor(const ExecutorParts& parts)
     : parts_(parts),
-      machine_(parts.topology, parts.worker, parts.weight_policy),
+      machine_(parts.topology, parts.worker, kSingleVersion),
       timer_(parts.clock, parts.recorder, parts.device_spans),
       courier_(parts.backend),
       local_index_(parts.topology.stages(), -1),
@@ -37,8 +37,10 @@ Executor::Executor(const ExecutorParts& parts)
 }
 
 absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
-  PENSTOCK_ASSIGN_OR_RETURN(Program program, parts_.training_program(range));
+  PENSTOCK_ASSIGN_OR_RETURN(WorkerProgram whole, parts_.training_program(range));
+  Program& program = whole.program;
   ProgramCursor cursor(program);
+  machine_.SetPolicy(whole.weight_policy);
   machine_.BeginRange(Completeness::kTrain);
   training_ = true;
   BeginWindow();
@@ -88,7 +90,8 @@ absl::StatusOr<bool> Executor::EnterGate(int64_t microbatch, MicrobatchRange& ra
 
 absl::Status Executor::SwapProgram(Program& program, ProgramCursor& cursor,
                                    MicrobatchRange shorter) {
-  PENSTOCK_ASSIGN_OR_RETURN(Program replacement, parts_.training_program(shorter));
+  PENSTOCK_ASSIGN_OR_RETURN(WorkerProgram whole, parts_.training_program(shorter));
+  Program& replacement = whole.program;
   const int64_t done = cursor.position();
   for (int64_t i = 0; i < done; ++i) {
     if (i < replacement.size() && program.At(i) == replacement.At(i)) continue;
@@ -205,7 +208,7 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
 
   absl::StatusOr<Tensor> output =
       training_ ? stage.Forward(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch),
-                                effect.version, input, targets)
+                                {effect.version, effect.ahead}, input, targets)
                 : stage.Evaluate(effect.version, input, targets);
   if (!output.ok()) return output.status();
   PENSTOCK_RETURN_IF_ERROR(PutOutput(local, microbatch, *std::move(output)));
@@ -231,9 +234,10 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
   Stage& stage = *local.stage;
   const Tensor output_gradient =
       stage.has_head() ? Tensor() : local.output_gradients.Take(microbatch);
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor input_gradient,
-                            stage.BackwardInput(MicrobatchId(microbatch), effect.version,
-                                                output_gradient, LossScale(parts_.job)));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      Tensor input_gradient,
+      stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead}, output_gradient,
+                          LossScale(parts_.job, microbatch)));
   if (LocalStage* previous = FindLocal(parts_.topology.Before(local.id))) {
     previous->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.has_embedding()) {
@@ -299,13 +303,20 @@ absl::Status Executor::Norm() {
 
 absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   const int64_t step = StepOf(effect.microbatches.end() - 1);
+  const ResolvedJob& job = parts_.job;
+  if (job.clip.kind != Clip::Kind::kGlobalNorm) local.stage->CombineLocalTiedGradients();
+  if (CompensatesDelay(job, effect.version, effect.read_version)) {
+    PENSTOCK_RETURN_IF_ERROR(
+        local.stage->CompensateDelay(effect.read_version, job.staleness.delay_compensation));
+  }
   PENSTOCK_RETURN_IF_ERROR(ClipFactorsOf(local, step));
-  const double learning_rate = RateOfUpdate(parts_.job, effect.microbatches);
-  PENSTOCK_RETURN_IF_ERROR(
-      local.stage->Step(effect.version, {.learning_rate = learning_rate,
-                                         .gradient_scales = local.gradient_scales,
-                                         .keep_replaced = effect.keeps_replaced,
-                                         .oldest_live_version = effect.oldest_live_version}));
+  const double learning_rate = RateOfUpdate(job, local.lateness, effect.microbatches);
+  PENSTOCK_RETURN_IF_ERROR(local.stage->Step(
+      effect.version, {.learning_rate = learning_rate,
+                       .gradient_scales = local.gradient_scales,
+                       .keep_replaced = effect.keeps_replaced,
+                       .oldest_live_version = effect.oldest_live_version,
+                       .feed_back = FeedsBack(job, effect.version, effect.read_version)}));
   PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kStep, local));
   local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();
@@ -329,7 +340,6 @@ void Executor::PublishGraphs(LocalStage& local) {
 absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
   const Clip& clip = parts_.job.clip;
   const absl::Span<double> norms = absl::MakeSpan(local.squared_norms);
-  if (clip.kind != Clip::Kind::kGlobalNorm) local.stage->CombineLocalTiedGradients();
   if (clip.kind == Clip::Kind::kLayerNorm) {
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(norms));
     ShareTiedNorm(

@@ -39,11 +39,16 @@
 
 namespace penstock {
 
+// What a worker does over a range, and which weights it does it with.
+struct WorkerProgram {
+  Program program;
+  WeightPolicy weight_policy;
+};
+
 // What an executor works with. Everything referred to outlives it.
 struct ExecutorParts {
   const ResolvedJob& job;
   const Topology& topology;
-  WeightPolicy weight_policy;
   const std::vector<LayerRange>& layers;  // by stage, all workers'
   WorkerId worker;
   const RunLimits& limits;
@@ -57,7 +62,7 @@ struct ExecutorParts {
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
   // This worker's program over a training range.
-  std::function<absl::StatusOr<Program>(MicrobatchRange)> training_program;
+  std::function<absl::StatusOr<WorkerProgram>(MicrobatchRange)> training_program;
   // Called on the worker with the last stage.
   std::function<void(const StepResult&)> on_step;
   std::function<void(const std::string&)> notice;  // as RunEnvironment's

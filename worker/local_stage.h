@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "compute/stage.h"
 #include "compute/transfers.h"
+#include "job/run_schedule.h"
 #include "schedule/microbatch_table.h"
 #include "worker/stage_meter.h"
 #include "worker/transport.h"
@@ -40,6 +41,7 @@ struct LocalStage {
   LayerRange layers;  // of the chain
   std::unique_ptr<Stage> stage;
   std::unique_ptr<StageMeter> meter;
+  StageLateness lateness;
   int64_t first_version = 0;  // updates before this run
   Stage::MemoryStats memory;  // when it was made
 

@@ -17,13 +17,15 @@
 namespace penstock {
 namespace {
 
-// A stage, how many stages come after it, and the versions that the microbatch in hand reads.
+// A stage, how many stages come before and after it, and what the microbatch in hand reads.
 struct SerialStage {
   std::unique_ptr<Stage> stage;
   LayerRange layers;
+  int64_t number = 0;
   int64_t depth = 0;
-  int64_t forward_version = 0;
-  int64_t backward_version = 0;
+  StageLateness lateness;
+  WeightRead forward = 0;
+  WeightRead backward = 0;
 };
 
 // The stages of one copy of the model.
@@ -40,6 +42,9 @@ class VersionRule {
     switch (weights_) {
       case Weights::kSingle:
       case Weights::kStash:
+      case Weights::kPredicted:
+      case Weights::kSpecTrain:
+      case Weights::kCorrected:
         return std::max<int64_t>(0, k - depth) / interval_;
       case Weights::kDoubleBuffer:
         return std::max<int64_t>(0, k / interval_ - 1);
@@ -49,13 +54,39 @@ class VersionRule {
     PENSTOCK_CHECK(false);
   }
   int64_t Backward(int64_t k, int64_t depth) const {
-    return weights_ == Weights::kSingle ? k / interval_ : Forward(k, depth);
+    return ReadsCurrent() ? k / interval_ : Forward(k, depth);
+  }
+  // By how many updates the weights of stage `number` are moved from these versions.
+  int64_t ForwardAhead(int64_t k, int64_t number, int64_t depth) const {
+    return Predicts() ? Aim(k, number) - Forward(k, depth) : 0;
+  }
+  int64_t BackwardAhead(int64_t k, int64_t number, int64_t depth) const {
+    if (weights_ == Weights::kCorrected) return Forward(k, depth) - Backward(k, depth);
+    return Predicts() ? Aim(k, number) - Backward(k, depth) : 0;
+  }
+  // The most updates between a gradient's forward and the update it goes into, and between its forward and its
+  // backward where both read the current weights.
+  StageLateness Lateness(int64_t depth) const {
+    const int64_t in_flight = (depth + interval_ - 1) / interval_;
+    switch (weights_) {
+      case Weights::kDoubleBuffer:
+        return {.staleness = 1};
+      case Weights::kVerticalSync:
+        return {.staleness = stages_ - 1};
+      case Weights::kStash:
+        return {.staleness = in_flight};
+      default:
+        return {.staleness = in_flight, .drift = in_flight};
+    }
   }
   // From the oldest still to be read to the newest.
   int64_t VersionsMax(int64_t depth) const {
     switch (weights_) {
       case Weights::kSingle:
       case Weights::kStash:
+      case Weights::kPredicted:
+      case Weights::kSpecTrain:
+      case Weights::kCorrected:
         return (depth + interval_ - 1) / interval_ + 1;
       case Weights::kDoubleBuffer:
         return 2;
@@ -66,6 +97,18 @@ class VersionRule {
   }
 
  private:
+  bool Predicts() const {
+    return weights_ == Weights::kPredicted || weights_ == Weights::kSpecTrain;
+  }
+  bool ReadsCurrent() const {
+    return weights_ == Weights::kSingle || weights_ == Weights::kCorrected || Predicts();
+  }
+  // The version that a prediction is for: the one that the microbatch's own update replaces, or the current
+  // one when the first stage makes its update.
+  int64_t Aim(int64_t k, int64_t number) const {
+    return (weights_ == Weights::kSpecTrain ? k + number / 2 : k) / interval_;
+  }
+
   const Weights weights_;
   const int64_t stages_;
   const int64_t interval_;
@@ -83,18 +126,19 @@ class Reference {
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   VersionRule RuleFor(size_t stages) const {
-    return {job_.weights.value_or(job_.method->weights), static_cast<int64_t>(stages),
-            job_.microbatches_of_update()};
+    return {job_.weights_read(), static_cast<int64_t>(stages),
+            job_.microbatches_of_update(job_.steps)};
   }
 
-  // The steps up to the cut, from microbatch `first` on, where every stage has seen `base` updates.
+  // The steps up to the cut, from microbatch `first` on.
   absl::Status TrainSteps(int64_t first, int64_t end);
   absl::Status TrainReplicas(int64_t first, int64_t end);
   absl::Status TrainContinuously(int64_t first, int64_t end);
 
   absl::Status ForwardAndBackward(SerialModel& model, int64_t microbatch);
+  // `read_version`: by the forward of the update's first microbatch.
   absl::Status Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
-                      int64_t oldest_live_version);
+                      int64_t read_version, int64_t oldest_live_version);
   absl::StatusOr<std::vector<float>> ClipFactorsOf(const SerialModel& model, SerialStage& serial,
                                                    int64_t step);
   absl::StatusOr<double> Validate(int64_t step);
@@ -144,19 +188,24 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                                                      " layers; the next layer is ", next_layer));
     }
     next_layer = ranges[s].end();
+    const auto stages = static_cast<int64_t>(ranges.size());
     SerialStage serial = {.layers = ranges[s],
-                          .depth = static_cast<int64_t>(ranges.size() - 1 - s)};
+                          .number = static_cast<int64_t>(s),
+                          .depth = stages - 1 - static_cast<int64_t>(s)};
+    if (!job_.method->synchronous) serial.lateness = RuleFor(stages).Lateness(serial.depth);
+    HistoryOptions history = HistoryOfStage(job_, serial.lateness);
+    history.motions_max = RuleFor(stages).VersionsMax(serial.depth);
     PENSTOCK_ASSIGN_OR_RETURN(
-        serial.stage,
-        Stage::Create(backend_, job_.chain,
-                      {.layers = ranges[s],
-                       .batch = job_.microbatch,
-                       .precision = job_.precision,
-                       .rounding = job_.rounding,
-                       .optimizer = job_.optimizer,
-                       .seed = job_.seed,
-                       .versions_max = RuleFor(ranges.size()).VersionsMax(serial.depth),
-                       .microbatches_in_flight_max = 1}));
+        serial.stage, Stage::Create(backend_, job_.chain,
+                                    {.layers = ranges[s],
+                                     .batch = job_.microbatch,
+                                     .precision = job_.precision,
+                                     .rounding = job_.rounding,
+                                     .optimizer = OptimizerOfStage(job_, serial.lateness, stages),
+                                     .history = history,
+                                     .seed = job_.seed,
+                                     .versions_max = RuleFor(stages).VersionsMax(serial.depth),
+                                     .microbatches_in_flight_max = 1}));
     serial.stage->InitializeWeights();
     model.push_back(std::move(serial));
   }
@@ -170,9 +219,10 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
   for (const Cut& cut : CutsOf(options_.spec, 0, options_.extra_cuts)) {
     const int64_t first = step * job_.microbatches;
     const int64_t end = cut.step * job_.microbatches;
-    PENSTOCK_RETURN_IF_ERROR(!job_.method->synchronous              ? TrainContinuously(first, end)
-                             : job_.method->updates_each_microbatch ? TrainReplicas(first, end)
-                                                                    : TrainSteps(first, end));
+    PENSTOCK_RETURN_IF_ERROR(!job_.DrainsAfter(step) ? TrainContinuously(first, end)
+                             : job_.MethodAfter(step).updates_each_microbatch
+                                 ? TrainReplicas(first, end)
+                                 : TrainSteps(first, end));
     step = cut.step;
     if (!cut.validate) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, Validate(step));
@@ -184,13 +234,15 @@ absl::StatusOr<ReferenceResult> Reference::Train() {
 
 absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
   SerialModel& model = models_.front();
-  SerialStage& whole = model.front();
   for (int64_t microbatch = first; microbatch < end; ++microbatch) {
-    whole.forward_version = whole.backward_version = whole.stage->version();
+    for (SerialStage& serial : model) serial.forward = serial.backward = serial.stage->version();
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
-    PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, whole.stage->version() + 1));
+    for (SerialStage& serial : model) {
+      const int64_t version = serial.stage->version();
+      PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, version, version + 1));
+    }
     FinishStep(done);
   }
   return absl::OkStatus();
@@ -203,10 +255,11 @@ absl::Status Reference::TrainReplicas(int64_t first, int64_t end) {
   for (int64_t microbatch = first; microbatch < end; ++microbatch) {
     SerialModel& model = models_[microbatch % replicas];
     SerialStage& whole = model.front();
-    whole.forward_version = whole.backward_version = whole.stage->version();
+    const int64_t version = whole.stage->version();
+    whole.forward = whole.backward = version;
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
     const int64_t done = microbatch + 1;
-    PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, whole.stage->version() + 1));
+    PENSTOCK_RETURN_IF_ERROR(Update(model, whole, done, version, version + 1));
     if (done % job_.microbatches != 0) continue;
     if (replicas > 1) Stage::Average(wholes);
     FinishStep(done);
@@ -220,16 +273,21 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
   const int64_t base = model.front().stage->version();
   for (int64_t k = 0; k < end - first; ++k) {
     for (SerialStage& serial : model) {
-      serial.forward_version = base + rule.Forward(k, serial.depth);
-      serial.backward_version = base + rule.Backward(k, serial.depth);
+      serial.forward = {base + rule.Forward(k, serial.depth),
+                        rule.ForwardAhead(k, serial.number, serial.depth)};
+      serial.backward = {base + rule.Backward(k, serial.depth),
+                         rule.BackwardAhead(k, serial.number, serial.depth)};
     }
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, first + k));
     const int64_t done = first + k + 1;
-    if (done % job_.microbatches_of_update() == 0) {
+    const int64_t interval = job_.microbatches_of_update(job_.steps);
+    if (done % interval == 0) {
+      const int64_t first_of_update = k + 1 - interval;
       for (SerialStage& serial : model) {
+        const int64_t read = base + rule.Forward(first_of_update, serial.depth);
         const int64_t oldest_live =
             done == end ? serial.stage->version() + 1 : base + rule.Forward(k + 1, serial.depth);
-        PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, oldest_live));
+        PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, read, oldest_live));
       }
     }
     if (done % job_.microbatches == 0) FinishStep(done);
@@ -251,7 +309,7 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   for (const SerialStage& serial : model) {
     Stage& stage = *serial.stage;
     PENSTOCK_ASSIGN_OR_RETURN(activation,
-                              stage.Forward(id, first_sample, serial.forward_version, activation,
+                              stage.Forward(id, first_sample, serial.forward, activation,
                                             stage.has_head() ? targets : Tensor()));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
@@ -263,23 +321,29 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {
     Stage& stage = *serial->stage;
     PENSTOCK_ASSIGN_OR_RETURN(
-        gradient, stage.BackwardInput(id, serial->backward_version, gradient, LossScale(job_)));
-    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, serial->backward_version));
+        gradient, stage.BackwardInput(id, serial->backward, gradient, LossScale(job_, microbatch)));
+    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, serial->backward.version));
   }
   return absl::OkStatus();
 }
 
 absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
-                               int64_t oldest_live_version) {
+                               int64_t read_version, int64_t oldest_live_version) {
   Stage& stage = *serial.stage;
+  const int64_t version = stage.version() + 1;
   stage.CombineLocalTiedGradients();
+  if (CompensatesDelay(job_, version, read_version)) {
+    PENSTOCK_RETURN_IF_ERROR(
+        stage.CompensateDelay(read_version, job_.staleness.delay_compensation));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> scales,
                             ClipFactorsOf(model, serial, StepOf(microbatches_end - 1)));
-  const int64_t replaced = stage.version();
-  return stage.Step(replaced + 1, {.learning_rate = RateOfUpdate(job_, {0, microbatches_end}),
-                                   .gradient_scales = scales,
-                                   .keep_replaced = oldest_live_version <= replaced,
-                                   .oldest_live_version = oldest_live_version});
+  return stage.Step(version,
+                    {.learning_rate = RateOfUpdate(job_, serial.lateness, {0, microbatches_end}),
+                     .gradient_scales = scales,
+                     .keep_replaced = oldest_live_version < version,
+                     .oldest_live_version = oldest_live_version,
+                     .feed_back = FeedsBack(job_, version, read_version)});
 }
 
 absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& model,
@@ -299,10 +363,11 @@ absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& m
 }
 
 void Reference::FinishStep(int64_t microbatches_end) {
-  const StepResult step = {.step = StepOf(microbatches_end - 1),
-                           .loss = loss_sum_ / static_cast<double>(job_.microbatches),
-                           .learning_rate = RateOfUpdate(job_, {0, microbatches_end}),
-                           .gradient_norm = gradient_norm_};
+  const StepResult step = {
+      .step = StepOf(microbatches_end - 1),
+      .loss = loss_sum_ / static_cast<double>(job_.microbatches),
+      .learning_rate = RateOfUpdate(job_, stages_.back().lateness, {0, microbatches_end}),
+      .gradient_norm = gradient_norm_};
   loss_sum_ = 0.0;
   result_.steps.push_back(step);
   if (options_.on_step) options_.on_step(step);

@@ -115,18 +115,18 @@ absl::Status CheckDigest(const v1::PrepareRunRequest& request, RunPlan& plan) {
 // Ranges of one length differ by a shift only, so one of them is verified for all.
 absl::Status VerifyRanges(RunPlan& plan) {
   const VerifyLimits limits = {.channel_capacity = plan.edge_capacity};
-  std::map<int64_t, VerifyReport> reports;
+  std::map<RangeKey, VerifyReport> reports;
   plan.counts.resize(plan.layers.size());
   int64_t from_step = plan.first_step;
   for (const Cut& cut : plan.cuts) {
-    const MicrobatchRange range = RangeOfSteps(plan.job, from_step, cut.step);
-    from_step = cut.step;
-    if (reports.count(range.count) == 0) {
+    const RangeKey key = KeyOfSteps(plan.job, from_step, cut.step);
+    if (reports.count(key) == 0) {
       PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,
-                                BuildSchedule(*plan.job.method, plan.schedule, range));
-      PENSTOCK_ASSIGN_OR_RETURN(reports[range.count], Verify(schedule, limits));
+                                ScheduleOfSteps(plan.job, plan.schedule, from_step, cut.step));
+      PENSTOCK_ASSIGN_OR_RETURN(reports[key], Verify(schedule, limits));
     }
-    const VerifyReport& report = reports[range.count];
+    from_step = cut.step;
+    const VerifyReport& report = reports[key];
     for (size_t s = 0; s < plan.counts.size(); ++s) AddRange(report.stages[s], plan.counts[s]);
   }
   return absl::OkStatus();
@@ -150,6 +150,7 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
   plan.cuts = CutsOf(request.spec(), plan.first_step, extra_cuts);
   PENSTOCK_RETURN_IF_ERROR(CheckDigest(request, plan));
   PENSTOCK_RETURN_IF_ERROR(VerifyRanges(plan));
+  PENSTOCK_ASSIGN_OR_RETURN(plan.lateness, LatenessOf(plan.job, plan.schedule));
   return plan;
 }
 

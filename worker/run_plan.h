@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "job/resolve.h"
+#include "job/run_schedule.h"
 #include "penstock/v1/cluster.pb.h"
 #include "schedule/machine.h"
 #include "schedule/schedule.h"
@@ -31,6 +32,7 @@ struct RunPlan {
   // What the verifier found, by stage: over the whole run if it is not cut short. Peaks are what a stage
   // must have room for.
   std::vector<StageCounts> counts;
+  std::vector<StageLateness> lateness;  // by stage
 
   const Topology& topology() const { return schedule.topology; }
 };

@@ -19,6 +19,7 @@ void ForEachField(Counts& counts, Function f) {
   }
   f(index++, counts.versions_live);
   f(index++, counts.versions_peak);
+  f(index++, counts.moved_copies);
   f(index++, counts.activations_live);
   f(index++, counts.activations_peak);
 }

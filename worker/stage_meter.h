@@ -97,7 +97,7 @@ class StageMeter {
   std::array<Counter, kWaits> waiting_ns_;
   std::array<CopyMeter, 2> copies_;      // by CopyDirection
   std::deque<DurationMeter> durations_;  // by Op
-  std::array<Counter, 12> counts_;       // the fields of StageCounts
+  std::array<Counter, 13> counts_;       // the fields of StageCounts
   GraphMeter graphs_;
   Counter updates_;
   Counter stash_bytes_, host_stash_bytes_;

@@ -84,6 +84,7 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   memory.set_optimizer(local.memory.optimizer_bytes);
   memory.set_stashed_weights(local.meter->stash_bytes());
   memory.set_host_stashed_weights(local.meter->host_stash_bytes());
+  memory.set_moved_weights(local.memory.moved_bytes);
   memory.set_activations(local.stage->activation_bytes().forward.left);
 }
 
@@ -120,6 +121,7 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   SetStatistic(counts.staleness, *report.mutable_staleness());
   SetStatistic(counts.version_drift, *report.mutable_version_drift());
   report.set_versions_peak(counts.versions_peak);
+  report.set_moved_weight_copies(counts.moved_copies);
   report.set_activations_peak(counts.activations_peak);
   report.set_updates(local.meter->updates());
   AddMemory(local, worker, report);

@@ -72,19 +72,22 @@ absl::Status TrainingRun::MakeStages() {
   for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
     const StageCounts& counts = plan_.counts[id.value];
     LocalStage local = {.id = id, .layers = plan_.layers[id.value]};
-    PENSTOCK_ASSIGN_OR_RETURN(local.stage,
-                              Stage::Create(environment_.backend, plan_.job.chain,
-                                            {.layers = local.layers,
-                                             .batch = plan_.job.microbatch,
-                                             .precision = plan_.job.precision,
-                                             .rounding = plan_.job.rounding,
-                                             .stash = plan_.job.stash,
-                                             .device_graphs = plan_.job.device_graphs,
-                                             .optimizer = plan_.job.optimizer,
-                                             .seed = plan_.job.seed,
-                                             .versions_max = counts.versions_peak,
-                                             .microbatches_in_flight_max =
-                                                 std::max<int64_t>(1, counts.activations_peak)}));
+    local.lateness = plan_.lateness[id.value];
+    PENSTOCK_ASSIGN_OR_RETURN(
+        local.stage,
+        Stage::Create(
+            environment_.backend, plan_.job.chain,
+            {.layers = local.layers,
+             .batch = plan_.job.microbatch,
+             .precision = plan_.job.precision,
+             .rounding = plan_.job.rounding,
+             .stash = plan_.job.stash,
+             .device_graphs = plan_.job.device_graphs,
+             .optimizer = OptimizerOfStage(plan_.job, local.lateness, plan_.topology().depth()),
+             .history = HistoryOfStage(plan_.job, local.lateness),
+             .seed = plan_.job.seed,
+             .versions_max = counts.versions_peak,
+             .microbatches_in_flight_max = std::max<int64_t>(1, counts.activations_peak)}));
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
     local.memory = local.stage->memory();
     stages_.push_back(std::move(local));
@@ -105,13 +108,12 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   }
   int64_t activations = 0;
   int64_t from_step = plan_.first_step;
-  std::set<int64_t> walked;  // ranges of one length differ by a shift only
+  std::set<RangeKey> walked;
   for (const Cut& cut : plan_.cuts) {
-    const MicrobatchRange range = RangeOfSteps(plan_.job, from_step, cut.step);
-    from_step = cut.step;
-    if (!walked.insert(range.count).second) continue;
+    const int64_t first_step = std::exchange(from_step, cut.step);
+    if (!walked.insert(KeyOfSteps(plan_.job, first_step, cut.step)).second) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
-                              BuildSchedule(*plan_.job.method, plan_.schedule, range));
+                              ScheduleOfSteps(plan_.job, plan_.schedule, first_step, cut.step));
     activations =
         std::max(activations, PeakActivationBytes(schedule.programs[plan_.worker.value], stages));
   }
@@ -220,15 +222,16 @@ absl::Status TrainingRun::MakeExecutor() {
         recorder_);
   }
   PENSTOCK_RETURN_IF_ERROR(MakeEmulation());
-  const auto training_program = [this](MicrobatchRange range) -> absl::StatusOr<Program> {
-    PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,
-                              BuildSchedule(*plan_.job.method, plan_.schedule, range));
-    return std::move(schedule.programs[plan_.worker.value]);
+  const auto training_program = [this](MicrobatchRange range) -> absl::StatusOr<WorkerProgram> {
+    const int64_t per_step = plan_.job.microbatches;
+    PENSTOCK_ASSIGN_OR_RETURN(
+        Schedule schedule,
+        ScheduleOfSteps(plan_.job, plan_.schedule, range.first / per_step, range.end() / per_step));
+    return WorkerProgram{std::move(schedule.programs[plan_.worker.value]), schedule.weight_policy};
   };
   executor_ = std::make_unique<Executor>(
       ExecutorParts{.job = plan_.job,
                     .topology = plan_.topology(),
-                    .weight_policy = WeightPolicyOf(*plan_.job.method, plan_.schedule),
                     .layers = plan_.layers,
                     .worker = plan_.worker,
                     .limits = environment_.limits,

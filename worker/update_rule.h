@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
+#include "job/run_schedule.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -30,9 +31,26 @@ struct StepResult {
 int64_t FirstSample(const ResolvedJob& job, int64_t microbatch);
 
 double RateOfUpdate(const ResolvedJob& job, MicrobatchRange microbatches);
+// On a stage with this lateness: rescheduled (Yang et al., MLSys 2021, arXiv 1910.05124, T1), which divides
+// the rate of gradients that are t > 1 updates late by t^(1 - min(k / K, 1)), k steps after the method began.
+double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
+                    MicrobatchRange microbatches);
 
 // The factor of one microbatch's mean loss in its update.
-float LossScale(const ResolvedJob& job);
+float LossScale(const ResolvedJob& job, int64_t microbatch);
+
+// The optimizer of one of `stages` stages: with training.staleness.stage_momentum m its momentum is
+// m + staleness (0.99 - m) / stages (Ajanthan et al., ICML 2025, arXiv 2505.01099, without stashing).
+OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& lateness,
+                                 int64_t stages);
+// What a stage must remember of its updates for the job's weights and rules. PipeMare's average keeps
+// D^(1 / drift) at each update.
+HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness);
+
+// Whether an update that makes `version` from gradients taken at `read_version` is compensated for the delay,
+// and whether the error of the update before it is fed back.
+bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version);
+bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version);
 
 // Gives a tied head the squared norm of the embedding's layer, whose factor its copy of the weight must
 // share. `norms`: by layer of a stage that holds `layers`.

@@ -37,10 +37,7 @@ class CpuBackend : public Backend {
 
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
-    if (const auto* sgd = std::get_if<SgdConfig>(&config)) {
-      return MakeCpuSgd(cpu_, *sgd, slices);
-    }
-    return MakeCpuAdamW(cpu_, std::get<AdamWConfig>(config), slices);
+    return std::visit(OptimizerMaker{cpu_, slices}, config);
   }
   absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(
       absl::Span<const ParameterSlice> slices) override {
@@ -99,6 +96,18 @@ class CpuBackend : public Backend {
       for (int64_t i = first; i < first + size; ++i) a[i] *= factor;
     });
   }
+  void LinearCombination(float* to, float a, const float* x, float b, const float* y,
+                         int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      cpu_.kernels.linear_combination(size, a, x + first, b, y + first, to + first);
+    });
+  }
+  void CompensateDelay(float* gradients, float strength, const float* now, const float* read,
+                       int64_t count) override {
+    ForFlat(cpu_, count, [&](int64_t first, int64_t size) {
+      cpu_.kernels.compensate_delay(size, strength, now + first, read + first, gradients + first);
+    });
+  }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }  // kernels return when done
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int /*count*/) override { return nullptr; }
@@ -117,6 +126,17 @@ class CpuBackend : public Backend {
     Result operator()(const MlpLayer& c) const { return MakeCpuMlp(cpu, c, shape, bf16); }
     Result operator()(const NormLayer& c) const { return MakeCpuNorm(cpu, c, shape); }
     Result operator()(const HeadLayer& c) const { return MakeCpuHead(cpu, c, shape, bf16); }
+  };
+
+  struct OptimizerMaker {
+    CpuContext& cpu;
+    absl::Span<const ParameterSlice> slices;
+
+    using Result = absl::StatusOr<std::unique_ptr<Optimizer>>;
+    Result operator()(const SgdConfig& c) const { return MakeCpuSgd(cpu, c, slices); }
+    Result operator()(const AdamWConfig& c) const { return MakeCpuAdamW(cpu, c, slices); }
+    Result operator()(const NAdamWConfig& c) const { return MakeCpuNAdamW(cpu, c, slices); }
+    Result operator()(const MuonConfig& c) const { return MakeCpuMuon(cpu, c, slices); }
   };
 
   static std::string Describe(const CpuContext& cpu) {

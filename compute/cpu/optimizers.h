@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compute/cpu/context.h"
 #include "compute/optimizer.h"
@@ -14,6 +15,12 @@ std::unique_ptr<Optimizer> MakeCpuSgd(const CpuContext& context, const SgdConfig
                                       absl::Span<const ParameterSlice> slices);
 std::unique_ptr<Optimizer> MakeCpuAdamW(const CpuContext& context, const AdamWConfig& config,
                                         absl::Span<const ParameterSlice> slices);
+std::unique_ptr<Optimizer> MakeCpuNAdamW(const CpuContext& context, const NAdamWConfig& config,
+                                         absl::Span<const ParameterSlice> slices);
+// Errors: those of MatrixProduct; ResourceExhausted (no memory for its scratch).
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeCpuMuon(CpuContext& context,
+                                                       const MuonConfig& config,
+                                                       absl::Span<const ParameterSlice> slices);
 std::unique_ptr<SliceNorms> MakeCpuSliceNorms(const CpuContext& context,
                                               absl::Span<const ParameterSlice> slices);
 

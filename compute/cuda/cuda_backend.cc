@@ -106,6 +106,16 @@ class CudaBackend : public Backend {
     cuda::Scale(context_->stream(), count, factor, a);
     NoteLaunch("scaling an array");
   }
+  void LinearCombination(float* to, float a, const float* x, float b, const float* y,
+                         int64_t count) override {
+    cuda::LinearCombination(context_->stream(), count, a, x, b, y, to);
+    NoteLaunch("combining arrays");
+  }
+  void CompensateDelay(float* gradients, float strength, const float* now, const float* read,
+                       int64_t count) override {
+    cuda::CompensateDelay(context_->stream(), count, strength, now, read, gradients);
+    NoteLaunch("compensating gradients for their delay");
+  }
 
   std::unique_ptr<PassGraphs> MakePassGraphs() override {
     return std::make_unique<CudaPassGraphs>(*context_);

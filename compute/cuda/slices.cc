@@ -60,7 +60,7 @@ class Norms : public SliceNorms {
   Buffer partial_sums_, norms_;
 };
 
-// What both optimizers have in common: the slices, and their gradients' scales on the device.
+// What the optimizers that know no matrices have in common: the slices, and their gradients' scales on the device.
 class SliceOptimizer : public Optimizer {
  public:
   explicit SliceOptimizer(CudaContext& context) : cuda_(context) {}
@@ -81,16 +81,7 @@ class SliceOptimizer : public Optimizer {
         cudaMemcpyAsync(scales_.data(), a.gradient_scales.data(), table_.count() * sizeof(float),
                         cudaMemcpyHostToDevice, cuda_.stream()),
         "uploading the gradients' scales"));
-    StepArrays arrays = {.weights = a.weights,
-                         .next_weights = a.next_weights,
-                         .next_bf16 = a.next_bf16,
-                         .gradients = a.gradients,
-                         .scales = static_cast<const float*>(scales_.data())};
-    arrays.rounds_at_random = a.rounding_key.has_value();
-    if (a.rounding_key) {
-      arrays.rounding = {*a.rounding_key, 0, static_cast<uint32_t>(a.update)};
-    }
-    return arrays;
+    return StepArraysOf(a, static_cast<const float*>(scales_.data()));
   }
 
   CudaContext& cuda_;
@@ -116,6 +107,26 @@ class AdamW : public SliceOptimizer {
 
  private:
   const AdamWConfig config_;
+};
+
+class NAdamW : public SliceOptimizer {
+ public:
+  NAdamW(CudaContext& context, const NAdamWConfig& config)
+      : SliceOptimizer(context), config_(config), product_(config) {}
+
+  absl::Span<const absl::string_view> state_names() const override { return StateNamesOf(config_); }
+
+  absl::Status Step(const StepArguments& a) override {
+    PENSTOCK_ASSIGN_OR_RETURN(const StepArrays arrays, ArraysOf(a));
+    NAdamWStep(cuda_.stream(), table_.blocks(), table_.slices(), table_.block_table(),
+               ConstantsOf(config_, product_, a.learning_rate, a.update), arrays, a.state[0],
+               a.state[1]);
+    return cuda_.Check("a step of NAdamW");
+  }
+
+ private:
+  const NAdamWConfig config_;
+  MomentumProduct product_;
 };
 
 class Sgd : public SliceOptimizer {
@@ -164,11 +175,31 @@ absl::StatusOr<SliceTable> SliceTable::Create(CudaContext& context,
   return table;
 }
 
+StepArrays StepArraysOf(const StepArguments& a, const float* scales) {
+  StepArrays arrays = {.weights = a.weights,
+                       .next_weights = a.next_weights,
+                       .next_bf16 = a.next_bf16,
+                       .gradients = a.gradients,
+                       .scales = scales};
+  arrays.rounds_at_random = a.rounding_key.has_value();
+  if (a.rounding_key) arrays.rounding = {*a.rounding_key, 0, static_cast<uint32_t>(a.update)};
+  return arrays;
+}
+
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(CudaContext& context,
                                                          const OptimizerConfig& config,
                                                          absl::Span<const ParameterSlice> slices) {
-  if (const auto* sgd = std::get_if<SgdConfig>(&config)) return Make<Sgd>(context, *sgd, slices);
-  return Make<AdamW>(context, std::get<AdamWConfig>(config), slices);
+  struct Maker {
+    CudaContext& context;
+    absl::Span<const ParameterSlice> slices;
+
+    using Result = absl::StatusOr<std::unique_ptr<Optimizer>>;
+    Result operator()(const SgdConfig& c) const { return Make<Sgd>(context, c, slices); }
+    Result operator()(const AdamWConfig& c) const { return Make<AdamW>(context, c, slices); }
+    Result operator()(const NAdamWConfig& c) const { return Make<NAdamW>(context, c, slices); }
+    Result operator()(const MuonConfig& c) const { return MakeMuon(context, c, slices); }
+  };
+  return std::visit(Maker{context, slices}, config);
 }
 
 absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(

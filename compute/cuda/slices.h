@@ -33,9 +33,15 @@ class SliceTable {
   Buffer slice_table_, block_table_;
 };
 
+// `scales`: of the gradients, on the device.
+StepArrays StepArraysOf(const StepArguments& arguments, const float* scales);
+
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(CudaContext& context,
                                                          const OptimizerConfig& config,
                                                          absl::Span<const ParameterSlice> slices);
+// muon.cc. Errors: those of MatrixProduct, ResourceExhausted.
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeMuon(CudaContext& context, const MuonConfig& config,
+                                                    absl::Span<const ParameterSlice> slices);
 absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(CudaContext& context,
                                                            absl::Span<const ParameterSlice> slices);
 

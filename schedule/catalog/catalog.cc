@@ -104,6 +104,42 @@ constexpr Method kMethods[] = {
      .weights = Weights::kSingle,
      .synchronous = false,
      .program = Paci},
+    {.name = "pipemare",
+     .summary = "paci with rates that rise from 1/delay and backward weights moved back; no bubble",
+     .paper = "Yang et al., MLSys 2021, arXiv 1910.05124",
+     .weights = Weights::kCorrected,
+     .synchronous = false,
+     .program = Paci,
+     .update = {.reschedules_rates = true}},
+    {.name = "nesterov",
+     .summary = "pipedream with NAdamW, whose look-ahead makes up for late gradients; no bubble",
+     .paper = "Ajanthan et al., ICML 2025, arXiv 2505.01099",
+     .weights = Weights::kStash,
+     .synchronous = false,
+     .program = PipeDream,
+     .updates_each_microbatch = true,
+     .update = {.optimizer = "nadamw"}},
+    {.name = "nesterov-no-stash",
+     .summary = "nesterov with one version of the weights, and rate and momentum by stage",
+     .paper = "Ajanthan et al., ICML 2025, arXiv 2505.01099",
+     .weights = Weights::kSingle,
+     .synchronous = false,
+     .program = PipeDream,
+     .updates_each_microbatch = true,
+     .update = {.optimizer = "nadamw", .reschedules_rates = true, .stage_momentum = true}},
+    {.name = "spectrain",
+     .summary = "pipedream with one version and predicted weights in place of stashed ones",
+     .paper = "Chen et al., 2018, arXiv 1809.02839",
+     .weights = Weights::kSpecTrain,
+     .synchronous = false,
+     .program = PipeDream,
+     .updates_each_microbatch = true},
+    {.name = "xpipe",
+     .summary = "paci with forward weights predicted for the time of the backward; no bubble",
+     .paper = "Guan et al., 2019, arXiv 1911.04610",
+     .weights = Weights::kPredicted,
+     .synchronous = false,
+     .program = Paci},
 };
 
 constexpr Method kListed = {.name = "schedule-file",
@@ -284,12 +320,19 @@ absl::string_view Name(Weights weights) {
       return "double-buffer";
     case Weights::kVerticalSync:
       return "vertical-sync";
+    case Weights::kPredicted:
+      return "predicted";
+    case Weights::kSpecTrain:
+      return "spectrain";
+    case Weights::kCorrected:
+      return "corrected";
   }
   PENSTOCK_CHECK(false);
 }
 
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {
   const int64_t depth = options.topology.depth() - 1;
+  const int64_t update = method.updates_each_microbatch ? 1 : options.microbatches_per_step;
   switch (WeightsOf(method, options)) {
     case Weights::kSingle:
       return kSingleVersion;
@@ -300,8 +343,19 @@ WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options
     case Weights::kVerticalSync:
       if (depth == 0) return kStashedVersions;  // the same: nothing is late
       return {WeightPolicy::Kind::kDelayed, 1, depth};
+    case Weights::kPredicted:
+      return {WeightPolicy::Kind::kPredicted, update};
+    case Weights::kSpecTrain:
+      return {WeightPolicy::Kind::kAligned, update};
+    case Weights::kCorrected:
+      return {WeightPolicy::Kind::kCorrected};
   }
   PENSTOCK_CHECK(false);
+}
+
+const Method& SynchronousStart(const Method& method) {
+  PENSTOCK_CHECK(!method.synchronous && method.placement == Placement::kStraight);
+  return **FindMethod("1f1b");
 }
 
 int32_t StagesPerWorkerMin(Placement placement) {

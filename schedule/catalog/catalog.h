@@ -24,8 +24,14 @@ enum class Weights : uint8_t {
   kStash,         // backward reads what its forward read
   kDoubleBuffer,  // both read those of one step before (PipeDream-2BW)
   kVerticalSync,  // both read, on every stage, the version that the first stage had (PipeDream)
+  kPredicted,     // forward reads a prediction of what its backward will (XPipe)
+  kSpecTrain,     // both read a prediction of what the first stage's update will find (SpecTrain)
+  kCorrected,     // backward reads the current ones moved back towards its forward's (PipeMare T2)
 };
-absl::string_view Name(Weights weights);  // "single", "stash", "double-buffer", "vertical-sync"
+inline constexpr Weights kAllWeights[] = {
+    Weights::kSingle,    Weights::kStash,     Weights::kDoubleBuffer, Weights::kVerticalSync,
+    Weights::kPredicted, Weights::kSpecTrain, Weights::kCorrected};
+absl::string_view Name(Weights weights);  // "single", "stash", "double-buffer", ...
 
 // What a catalog schedule depends on besides the range.
 struct ScheduleOptions {
@@ -62,6 +68,14 @@ absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t work
 // The fewest stages that a worker holds: 1 or 2.
 int32_t StagesPerWorkerMin(Placement placement);
 
+// What a method says about updates, besides when they are made: defaults of a job that does not (job.proto has
+// the meaning of each).
+struct UpdatePreset {
+  absl::string_view optimizer = "";  // "nadamw"; empty: the job names one
+  bool reschedules_rates = false;    // training.staleness.rescheduled_steps
+  bool stage_momentum = false;       // training.staleness.stage_momentum
+};
+
 struct Method {
   absl::string_view name;     // what the job says: "1f1b"
   absl::string_view summary;  // one line for `penstock methods` and --help
@@ -80,7 +94,12 @@ struct Method {
   bool step_fills_pipeline = false;
   // Gradients leave for the previous stage before W whatever the options say: the method lives by it.
   bool sends_gradient_early = false;
+  UpdatePreset update;
 };
+
+// A method of the same placement that drains at every step: what the first steps of an asynchronous one may
+// be (pipeline.synchronous_steps). REQUIRES: `method` is one that does not drain.
+const Method& SynchronousStart(const Method& method);
 
 // REQUIRES: the method can do what the options ask (CheckBuildable).
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options);

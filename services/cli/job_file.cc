@@ -12,6 +12,7 @@
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/defaults.h"
 #include "job/limits.h"
+#include "job/resolve.h"
 #include "job/yaml.h"
 #include "job/yaml_message.h"
 
@@ -48,6 +49,21 @@ absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pip
   if (!text.ok()) return Annotate(text.status(), "pipeline.schedule_file");
   pipeline.set_schedule(*text);
   return absl::OkStatus();
+}
+
+// --method NAME is the whole method, its update rule too: the optimizer that its paper has, at the file's rate,
+// unless --set names another.
+void TakeOptimizerOf(const std::string& method_name, const std::vector<std::string>& overrides,
+                     v1::TrainingSpec& training) {
+  const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(method_name));
+  if (!method.ok() || (*method)->update.optimizer != "nadamw") return;
+  for (const std::string& set : overrides) {
+    if (absl::StartsWith(set, "training.optimizer")) return;
+  }
+  v1::OptimizerSpec& optimizer = *training.mutable_optimizer();
+  if (optimizer.has_nadamw() || optimizer.kind_case() == 0) return;
+  const double rate = PeakRateOf(optimizer);
+  optimizer.mutable_nadamw()->set_learning_rate(rate);
 }
 
 }  // namespace
@@ -107,6 +123,7 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
   if (!options.method.empty()) {
     spec.mutable_pipeline()->set_method(options.method);
     spec.mutable_pipeline()->clear_schedule_file();
+    TakeOptimizerOf(options.method, options.overrides, *spec.mutable_training());
   }
   PENSTOCK_RETURN_IF_ERROR(ReadScheduleFile(options.path, *spec.mutable_pipeline()));
   if (options.steps > 0) spec.mutable_training()->set_steps(options.steps);

@@ -24,6 +24,9 @@ std::vector<float> RandomFloats(uint64_t purpose, double deviation, int64_t coun
   return values;
 }
 
+const std::vector<OptimizerConfig> kStatefulConfigs = {AdamWConfig{}, NAdamWConfig{}, MuonConfig{},
+                                                       SgdConfig{0.9, 0.1}};
+
 // One optimizer with its arrays on the device.
 class OptimizerRun {
  public:
@@ -117,6 +120,129 @@ TEST_P(BackendConformance, AdamW_SeveralSteps_MatchTheFormula) {
   }
 }
 
+TEST_P(BackendConformance, NAdamW_SeveralSteps_MatchTheFormula) {
+  const NAdamWConfig config{0.9, 0.95, 1e-6, 0.2, 0.5};
+  OptimizerRun run(*this, config);
+  const std::vector<float> start = run.weights();
+  std::vector<double> w(start.begin(), start.end()), m(kCount), v(kCount);
+  const auto coefficient = [&](int64_t t) {
+    return config.beta1 * (1 - 0.5 * std::pow(0.96, config.momentum_decay * double(t)));
+  };
+  double product = 1.0;
+  for (int64_t t = 1; t <= 6; ++t) {
+    const std::vector<float> gradients = RandomFloats(100 + t, 0.1);
+    const double rate = 0.01 * static_cast<double>(t);
+    run.StepInPlace(t, gradients, 0.5f, rate);
+    product *= coefficient(t);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const double g = 0.5 * gradients[i];
+      m[i] = config.beta1 * m[i] + (1 - config.beta1) * g;
+      v[i] = config.beta2 * v[i] + (1 - config.beta2) * g * g;
+      const double look_ahead = coefficient(t + 1) * m[i] / (1 - product * coefficient(t + 1)) +
+                                (1 - coefficient(t)) * g / (1 - product);
+      const double v_hat = v[i] / (1 - std::pow(config.beta2, t));
+      w[i] -= rate * ((Decays(i) ? config.weight_decay * w[i] : 0.0) +
+                      look_ahead / (std::sqrt(v_hat) + config.epsilon));
+    }
+  }
+  const std::vector<float> result = run.weights();
+  for (int64_t i = 0; i < kCount; ++i) {
+    EXPECT_NEAR(result[i], InSlice(i) ? w[i] : start[i], 3e-6) << i;
+  }
+}
+
+// The singular values of X by the iteration's definition, on a diagonal matrix, whose products are its
+// diagonal's: what every singular value becomes.
+double MuonValue(double value) {
+  for (int i = 0; i < kMuonIterations; ++i) {
+    const double square = value * value;
+    value *= kMuonA + square * (kMuonB + square * kMuonC);
+  }
+  return value;
+}
+
+// Matrices of both forms, apart from each other and from a vector.
+const std::vector<ParameterSlice> kMatrixSlices = {
+    {0, 6 * 10, true, 1, 6, 10}, {64, 11, false, 2}, {80, 12 * 5, true, 3, 12, 5}};
+
+TEST_P(BackendConformance, Muon_OfADiagonalGradient_MovesEverySingularValueAsTheIterationSays) {
+  const MuonConfig config{.momentum = 0.8, .adamw = {.weight_decay = 0.2}};
+  OptimizerRun run(*this, config, kMatrixSlices, kCount);
+  const std::vector<float> start = run.weights();
+  std::vector<float> gradients(kCount, 0.0f);
+  for (const ParameterSlice& slice : kMatrixSlices) {
+    for (int64_t i = 0; i < std::min(slice.rows, slice.columns); ++i) {
+      gradients[slice.offset + i * slice.columns + i] = static_cast<float>(0.5 * double(i) - 0.7);
+    }
+  }
+  std::vector<double> w(start.begin(), start.end()), v(kCount);
+  for (int64_t t = 1; t <= 3; ++t) {
+    const double rate = 0.01;
+    run.StepInPlace(t, gradients, 0.5f, rate);
+    for (const ParameterSlice& slice : kMatrixSlices) {
+      if (!slice.is_hidden_matrix()) continue;
+      double norm = 0.0;
+      std::vector<double> direction(slice.count);
+      for (int64_t i = 0; i < slice.count; ++i) {
+        const double g = 0.5 * gradients[slice.offset + i];
+        double& momentum = v[slice.offset + i];
+        momentum = config.momentum * momentum + g;
+        direction[i] = g + config.momentum * momentum;
+        norm += direction[i] * direction[i];
+      }
+      const double scale = 0.2 * std::sqrt(double(std::max(slice.rows, slice.columns)));
+      for (int64_t i = 0; i < slice.count; ++i) {
+        double& weight = w[slice.offset + i];
+        weight -= rate * (0.2 * weight + scale * MuonValue(direction[i] / std::sqrt(norm)));
+      }
+    }
+  }
+  const std::vector<float> result = run.weights();
+  const std::vector<float> momentum = run.state(0);
+  for (const ParameterSlice& slice : kMatrixSlices) {
+    for (int64_t i = slice.offset; i < slice.offset + slice.count; ++i) {
+      // No gradient and no decay: AdamW leaves the vector.
+      EXPECT_NEAR(result[i], slice.is_hidden_matrix() ? w[i] : start[i], 2e-5) << i;
+      EXPECT_NEAR(momentum[i], v[i], 1e-6) << i;
+    }
+  }
+  for (int64_t i = 60; i < 64; ++i) EXPECT_EQ(result[i], start[i]) << "between the parameters";
+}
+
+// X X^T is near the identity: the update of a full gradient has no long and no short direction.
+TEST_P(BackendConformance, Muon_OfAFullGradient_IsNearlyOrthogonal) {
+  const ParameterSlice matrix = {0, 6 * 30, false, 1, 6, 30};
+  OptimizerRun run(*this, MuonConfig{.momentum = 0.0}, {matrix}, kCount);
+  const std::vector<float> start = run.weights();
+  const double rate = 0.5;
+  run.StepInPlace(1, RandomFloats(21, 1.0), 1.0f, rate);
+  const std::vector<float> result = run.weights();
+  std::vector<double> x(matrix.count);
+  for (int64_t i = 0; i < matrix.count; ++i) {
+    x[i] = (double(start[i]) - result[i]) / MuonRate(matrix, rate);
+  }
+  for (int64_t row = 0; row < 6; ++row) {
+    for (int64_t other = 0; other < 6; ++other) {
+      double dot = 0.0;
+      for (int64_t column = 0; column < 30; ++column) {
+        dot += x[row * 30 + column] * x[other * 30 + column];
+      }
+      EXPECT_NEAR(dot, row == other ? 1.0 : 0.0, 0.6) << row << ", " << other;
+    }
+  }
+}
+
+TEST_P(BackendConformance, Muon_OfOtherParameters_TakesTheStepsOfAdamW) {
+  const AdamWConfig adamw{0.8, 0.9, 1e-6, 0.2};
+  OptimizerRun plain(*this, adamw);
+  OptimizerRun muon(*this, MuonConfig{.adamw = adamw});
+  for (int64_t t = 1; t <= 3; ++t) {
+    plain.StepInPlace(t, RandomFloats(400 + t, 0.1), 0.5f, 0.01);
+    muon.StepInPlace(t, RandomFloats(400 + t, 0.1), 0.5f, 0.01);
+  }
+  EXPECT_EQ(muon.weights(), plain.weights());
+}
+
 // Parameters of more elements than a block of a GPU's launch has, and one that ends with a block.
 const std::vector<ParameterSlice> kLargeSlices = {{0, 50'000, true, 1},
                                                   {50'016, 3, false, 2},
@@ -161,8 +287,7 @@ TEST_P(BackendConformance, Steps_OfLargeParameters_MatchTheFormulas) {
 TEST_P(BackendConformance, Step_RoundingAtRandom_GivesTheBitsOfTheCpuAndLeavesTheWeights) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto cpu, MakeCpuBackend(1));
   const std::vector<float> gradients = RandomFloats(8, 0.1, kLargeCount);
-  for (const OptimizerConfig& config :
-       {OptimizerConfig(AdamWConfig{}), OptimizerConfig(SgdConfig{0.9, 0.1})}) {
+  for (const OptimizerConfig& config : kStatefulConfigs) {
     OptimizerRun nearest(*this, config, kLargeSlices, kLargeCount);
     OptimizerRun at_random(*this, config, kLargeSlices, kLargeCount);
     at_random.rounding_key = KeyOfRounding(99);
@@ -235,8 +360,7 @@ TEST_P(BackendConformance, Sgd_WithoutMomentum_KeepsNoState) {
 }
 
 TEST_P(BackendConformance, Step_OutOfPlace_GivesTheBitsOfInPlaceAndLeavesTheOldWeights) {
-  for (const OptimizerConfig& config :
-       {OptimizerConfig(AdamWConfig{}), OptimizerConfig(SgdConfig{0.9, 0.1})}) {
+  for (const OptimizerConfig& config : kStatefulConfigs) {
     OptimizerRun in_place(*this, config);
     OptimizerRun out_of_place(*this, config);
     const std::vector<float> start = out_of_place.weights();
@@ -353,6 +477,35 @@ TEST_P(BackendConformance, SeveralTensors_OnTheirWayAtOnce_EachArriveWhole) {
                                     backend().FinishToDevice(std::move(incoming[t])));
       EXPECT_EQ(ToHost(device), values_of(t + round));
     }
+  }
+}
+
+TEST_P(BackendConformance, LinearCombination_MayWriteOverEitherOfItsArguments) {
+  const std::vector<float> x = RandomFloats(11, 1.0);
+  const std::vector<float> y = RandomFloats(12, 1.0);
+  for (const int target : {0, 1, 2}) {
+    const Tensor arrays[] = {ToDevice(x, {kCount}), ToDevice(y, {kCount}),
+                             ToDevice(std::vector<float>(kCount, 0.0f), {kCount})};
+    backend().LinearCombination(arrays[target].data<float>(), 0.75f, arrays[0].data<float>(), -2.0f,
+                                arrays[1].data<float>(), kCount - 1);
+    const std::vector<float> result = ToHost(arrays[target]);
+    for (int64_t i = 0; i < kCount - 1; ++i) {
+      EXPECT_NEAR(result[i], 0.75 * x[i] - 2.0 * y[i], 1e-6) << i;
+    }
+    EXPECT_EQ(result.back(), (target == 0 ? x : target == 1 ? y : std::vector<float>{0.0f}).back());
+  }
+}
+
+TEST_P(BackendConformance, CompensateDelay_MatchesTheFormula) {
+  const std::vector<float> g = RandomFloats(13, 1.0);
+  const std::vector<float> now = RandomFloats(14, 1.0);
+  const std::vector<float> read = RandomFloats(15, 1.0);
+  const Tensor gradient = ToDevice(g, {kCount});
+  backend().CompensateDelay(gradient.data<float>(), 0.25f, ToDevice(now, {kCount}).data<float>(),
+                            ToDevice(read, {kCount}).data<float>(), kCount);
+  const std::vector<float> result = ToHost(gradient);
+  for (int64_t i = 0; i < kCount; ++i) {
+    EXPECT_NEAR(result[i], g[i] + 0.25 * g[i] * g[i] * (now[i] - read[i]), 1e-5) << i;
   }
 }
 

@@ -119,6 +119,23 @@ TEST_P(BackendConformance, Training_WithSgd_AnyPartitionGivesTheSameBits) {
   EXPECT_LT(whole.losses.back(), whole.losses.front());
 }
 
+TEST_P(BackendConformance, Training_WithMuon_AnyPartitionGivesTheSameBits) {
+  for (const bool tied : {true, false}) {
+    GptConfig config = TinyGpt();
+    config.tied_head = tied;
+    const Chain chain = MakeChain(config);
+    Pipeline::Options options = OptionsFor(kPartitions.front());
+    options.optimizer = MuonConfig{};
+    options.clip = {Clip::Kind::kGlobalNorm, 0.5};
+    const Outcome whole = Train(backend(), chain, options);
+    EXPECT_LT(whole.losses.back(), whole.losses.front());
+    for (const std::vector<int>& partition : kPartitions) {
+      options.layers_per_stage = partition;
+      EXPECT_EQ(Train(backend(), chain, options), whole) << partition.size() << " stages";
+    }
+  }
+}
+
 TEST_P(BackendConformance, Training_OnePredictableText_LearnsIt) {
   GptConfig config = TinyGpt();
   const Chain chain = MakeChain(config);

@@ -56,6 +56,21 @@ TEST(ParameterArena, Slices_CoverEachParameterOnce) {
   EXPECT_LE(previous_end, arena.weight_count());
 }
 
+TEST(ParameterArena, HiddenMatrices_AreThoseOfAttentionAndMlp) {
+  const Chain chain = MakeChain(false);
+  const ParameterArena arena = Layout(chain, 0, chain.size());
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  for (int layer = 0; layer < chain.size(); ++layer) {
+    for (const ParameterSlice& slice : arena.slices(layer)) {
+      if (!slice.is_hidden_matrix()) continue;
+      EXPECT_EQ(slice.rows * slice.columns, slice.count);
+      shapes.push_back({slice.rows, slice.columns});
+    }
+  }
+  using Shape = std::pair<int64_t, int64_t>;
+  EXPECT_THAT(shapes, ElementsAre(Shape(10, 30), Shape(10, 10), Shape(10, 40), Shape(40, 10)));
+}
+
 TEST(ParameterArena, TiedHeadWithEmbedding_SharesTheWeightButNotTheGradient) {
   const Chain chain = MakeChain(true);
   const ParameterArena arena = Layout(chain, 0, chain.size());

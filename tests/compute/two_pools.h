@@ -62,6 +62,14 @@ class TwoPools : public Backend {
   }
   void AddInto(float* a, const float* b, int64_t count) override { cpu_->AddInto(a, b, count); }
   void Scale(float* a, float factor, int64_t count) override { cpu_->Scale(a, factor, count); }
+  void LinearCombination(float* to, float a, const float* x, float b, const float* y,
+                         int64_t count) override {
+    cpu_->LinearCombination(to, a, x, b, y, count);
+  }
+  void CompensateDelay(float* gradients, float strength, const float* now, const float* read,
+                       int64_t count) override {
+    cpu_->CompensateDelay(gradients, strength, now, read, count);
+  }
   absl::Status Synchronize() override { return cpu_->Synchronize(); }
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int count) override {
     return cpu_->MakeMarks(count);

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "job/defaults.h"
+#include "job/run_schedule.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 
@@ -37,7 +40,7 @@ TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
   EXPECT_EQ(job.seed, 1u);
   EXPECT_EQ(job.validation_batches, 160);
   EXPECT_EQ(job.tokens_per_step(), 32 * 128);
-  EXPECT_EQ(job.samples_of_update(), 32);
+  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch.batch, 32);
 }
 
 TEST(ResolveJob, RoundingStashAndRepeatability_AreWhatTheFileSays) {
@@ -58,8 +61,8 @@ TEST(ResolveJob, AsynchronousMethod_UpdatesAfterEachMicrobatch) {
   spec.mutable_model()->mutable_gpt()->set_tied_head(false);
   spec.mutable_training()->mutable_clip()->set_layer_norm(2.0);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
-  EXPECT_EQ(job.samples_of_update(), 4);
-  EXPECT_EQ(job.microbatches_of_update(), 1);
+  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch.batch, 4);
+  EXPECT_EQ(job.microbatches_of_update(0), 1);
   EXPECT_EQ(job.clip.kind, Clip::Kind::kLayerNorm);
 }
 
@@ -135,8 +138,7 @@ TEST(ResolveJob, LocalSgd_TakesReplicasFromWhatTheJobSays) {
   v1::JobSpec spec = LocalSgdJob();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
   EXPECT_EQ(job.PipelinesOf(4), 4) << "as many as workers";
-  EXPECT_EQ(job.UpdatesOfStep(4), 2);
-  EXPECT_EQ(job.samples_of_update(), 4);
+  EXPECT_EQ(job.UpdatesBetween(0, 1, 4), 2);
   ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 4));
   EXPECT_EQ(options.topology.pipelines, 4);
   EXPECT_EQ(options.topology.groups.size(), 4u + 4u) << "replicas by stage, and tied ends";
@@ -145,7 +147,7 @@ TEST(ResolveJob, LocalSgd_TakesReplicasFromWhatTheJobSays) {
   EXPECT_EQ(job.PipelinesOf(4), 2) << "as many as make 8 microbatches of 4 local steps";
   spec.mutable_pipeline()->set_replicas(2);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
-  EXPECT_EQ(job.UpdatesOfStep(3), 4);
+  EXPECT_EQ(job.UpdatesBetween(0, 1, 3), 4);
   EXPECT_THAT(CheckStages(job, 3), IsOk());
 }
 
@@ -283,6 +285,157 @@ TEST(ScheduleOptionsOf, TiedHeadOnAnotherStage_MakesAGroup) {
                                                      .operation = ReduceGroup::Operation::kSum}));
   EXPECT_TRUE(options.global_norm);
   EXPECT_EQ(options.microbatches_per_step, 8);
+}
+
+v1::JobSpec ContinuousJob(const std::string& method) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_method(method);
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_training()->mutable_clip()->set_layer_norm(1.0);
+  return spec;
+}
+
+void ExpectRefused(const v1::JobSpec& spec, const std::string& key, const std::string& reason) {
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         AllOf(StartsWith(key), HasSubstr(reason))));
+}
+
+TEST(Presets, OfTheNesterovPipelineAndPipeMare_HaveThePapersRules) {
+  v1::JobSpec spec = ContinuousJob("nesterov");
+  spec.mutable_training()->clear_optimizer();
+  FillDefaults(spec);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob nesterov, ResolveJob(spec));
+  EXPECT_EQ(std::get<NAdamWConfig>(nesterov.optimizer), NAdamWConfig());
+  EXPECT_EQ(nesterov.learning_rate.peak, 3e-4);
+  EXPECT_EQ(nesterov.weights_read(), Weights::kStash);
+  EXPECT_FALSE(nesterov.staleness.any());
+
+  spec = ContinuousJob("nesterov-no-stash");
+  spec.mutable_training()->clear_staleness();
+  FillDefaults(spec);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob no_stash, ResolveJob(spec));
+  EXPECT_EQ(no_stash.staleness.rescheduled_steps, 100);  // 5 times the warm-up
+  EXPECT_EQ(no_stash.staleness.stage_momentum, 0.9);
+  EXPECT_EQ(no_stash.weights_read(), Weights::kSingle);
+  // The file's optimizer stays.
+  EXPECT_TRUE(std::holds_alternative<AdamWConfig>(no_stash.optimizer));
+
+  spec = ContinuousJob("pipemare");
+  spec.mutable_training()->clear_staleness();
+  spec.mutable_training()->mutable_learning_rate()->set_warmup_steps(0);
+  FillDefaults(spec);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob pipemare, ResolveJob(spec));
+  EXPECT_EQ(pipemare.staleness.rescheduled_steps, 100);  // a quarter of 400
+  EXPECT_EQ(pipemare.weights_read(), Weights::kCorrected);
+  EXPECT_DOUBLE_EQ(pipemare.staleness.motion_decay, std::exp(-2.0));
+}
+
+TEST(Presets, EveryAxis_CanBeOverridden) {
+  v1::JobSpec spec = ContinuousJob("pipemare");
+  spec.mutable_pipeline()->set_weights("predicted");
+  spec.mutable_pipeline()->set_synchronous_steps(7);
+  spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(0);
+  spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.01);
+  FillDefaults(spec);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.weights_read(), Weights::kPredicted);
+  EXPECT_FALSE(job.staleness.any());
+  EXPECT_EQ(std::get<MuonConfig>(job.optimizer), MuonConfig());
+  EXPECT_EQ(job.learning_rate.peak, 0.01);
+  EXPECT_TRUE(job.DrainsAfter(6));
+  EXPECT_FALSE(job.DrainsAfter(7));
+  EXPECT_EQ(job.MethodAfter(0).name, "1f1b");
+  EXPECT_EQ(job.MethodAfter(7).name, "pipemare");
+}
+
+TEST(UpdatesBetween, WithASynchronousStart_CountsBothKinds) {
+  v1::JobSpec spec = ContinuousJob("pipedream");  // 8 microbatches in a step
+  spec.mutable_pipeline()->set_synchronous_steps(10);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.UpdatesBetween(0, 10, 2), 10);
+  EXPECT_EQ(job.UpdatesBetween(0, 12, 2), 10 + 16);
+  EXPECT_EQ(job.UpdatesBetween(4, 11, 2), 6 + 8);
+  EXPECT_EQ(job.UpdatesBetween(10, 10, 2), 0);
+  EXPECT_EQ(job.UpdatesBetween(20, 23, 2), 24);
+}
+
+TEST(StalenessRules, WithAMethodThatDrains_AreRefused) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->mutable_staleness()->set_error_feedback(true);
+  ExpectRefused(spec, "training.staleness: ", "1f1b, which drains at every step");
+  spec = GoodJob();
+  spec.mutable_pipeline()->set_synchronous_steps(5);
+  ExpectRefused(spec, "pipeline.synchronous_steps: ", "use pipedream, pipedream-2bw or paci");
+}
+
+TEST(StalenessRules, WhereTheyCannotWork_AreRefusedWithWhatWouldDo) {
+  v1::JobSpec spec = ContinuousJob("paci");
+  spec.mutable_training()->mutable_staleness()->set_delay_compensation(0.1);
+  ExpectRefused(spec, "training.staleness.delay_compensation: ", "pipedream-2bw keep them");
+  spec.mutable_pipeline()->set_weights("stash");  // two versions in one update
+  ExpectRefused(spec, "training.staleness.delay_compensation: ", "gone or differ");
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_delay_compensation(0.1);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_training()->set_stash("host");
+  ExpectRefused(spec, "training.staleness.delay_compensation: ", "keep the stash on the device");
+
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_stage_momentum(0.9);
+  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1);
+  ExpectRefused(spec, "training.staleness.stage_momentum: ", "an optimizer with momentum");
+
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_error_feedback(true);
+  ExpectRefused(spec, "training.staleness.error_feedback: ", "up to 3 updates late");
+  spec.mutable_pipeline()->set_stages(2);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_pipeline()->set_method("pipedream-2bw");
+  spec.mutable_pipeline()->set_stages(8);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+}
+
+TEST(StalenessRules, NumbersOutOfRange_AreNamed) {
+  v1::JobSpec spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_stage_momentum(1.0);
+  ExpectRefused(spec, "training.staleness.stage_momentum: ", "0.99");
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_motion_decay(1.0);
+  ExpectRefused(spec, "training.staleness.motion_decay: ", "below 1");
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_delay_compensation(-1.0);
+  ExpectRefused(spec, "training.staleness.delay_compensation: ", "at least 0");
+  spec = ContinuousJob("pipedream");
+  spec.mutable_pipeline()->set_synchronous_steps(401);
+  ExpectRefused(spec, "pipeline.synchronous_steps: ", "401");
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.1);
+  spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_momentum(1.5);
+  ExpectRefused(spec, "training.optimizer.muon.momentum: ", "1.5");
+}
+
+TEST(LatenessOf, EveryMethod_IsTheClosedFormWhateverTheJobsRanges) {
+  for (const int64_t stages : {1, 2, 4, 7}) {
+    for (const char* method : {"pipedream", "paci", "pipedream-2bw", "pipemare", "1f1b"}) {
+      v1::JobSpec spec = ContinuousJob(method);
+      spec.mutable_training()->set_steps(1);  // too short to be full
+      spec.mutable_training()->mutable_learning_rate()->set_warmup_steps(0);
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const std::vector<StageLateness> lateness,
+          LatenessOf(job, ScheduleOptionsOf(job, TopologyOf(job, stages))));
+      for (int64_t s = 0; s < stages; ++s) {
+        const int64_t depth = stages - 1 - s;
+        const std::string name = method;
+        const int64_t by_step = (depth + 7) / 8;
+        const StageLateness expected = name == "pipedream"       ? StageLateness{depth, 0}
+                                       : name == "1f1b"          ? StageLateness{0, 0}
+                                       : name == "pipedream-2bw" ? StageLateness{1, 0}
+                                                                 : StageLateness{by_step, by_step};
+        EXPECT_EQ(lateness[s], expected) << name << ", stage " << s << " of " << stages;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -465,6 +465,51 @@ TEST(SendGradientEarly, ShortensTheBubbleOfOneFOneB) {
   EXPECT_DOUBLE_EQ(Simulate(*BuildSchedule(method, options, {0, 8}), equal)->bubble_ratio, 0.2);
 }
 
+// The weights of every pass under the policies that move them, S stages and M microbatches to an update:
+// microbatch k reads what the current version is on 1F1B, moved to its own update, to the first stage's, or back.
+TEST(MovedWeights, EveryPassOfAnySize_ReadsWhatTheClosedFormsSay) {
+  for (const Weights weights : {Weights::kPredicted, Weights::kSpecTrain, Weights::kCorrected}) {
+    for (int32_t stages = 1; stages <= 9; ++stages) {
+      for (const int64_t m : {1, 2, 3, 8, 11}) {
+        const Method& method = **FindMethod(m == 1 ? "pipedream" : "paci");
+        const ScheduleOptions options = {
+            .topology = StraightPipeline(stages), .microbatches_per_step = m, .weights = weights};
+        const int64_t n = 6 * m + 24 / m * m;
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                      BuildSchedule(method, options, {5 * m, n}));
+        PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+        for (int32_t s = 0; s < stages; ++s) {
+          SCOPED_TRACE(testing::Message() << Name(weights) << ", stage " << s << " of " << stages
+                                          << ", " << m << " microbatches");
+          const int64_t depth = stages - 1 - s;
+          const int64_t horizon = weights == Weights::kSpecTrain ? s / 2 : 0;
+          Machine machine(schedule.topology, WorkerId(s), schedule.weight_policy);
+          for (ProgramCursor cursor(schedule.programs[s]); !cursor.Done(); cursor.Advance()) {
+            const Action action = cursor.Current();
+            PENSTOCK_ASSERT_OK_AND_ASSIGN(const Effect effect, machine.Apply(action));
+            const int64_t k = action.microbatch - 5 * m;
+            const int64_t forward = std::max<int64_t>(0, k - depth) / m;
+            const int64_t backward = k / m;
+            if (action.op == Op::kForward) {
+              EXPECT_EQ(effect.version, forward);
+              EXPECT_EQ(effect.ahead,
+                        weights == Weights::kCorrected ? 0 : (k + horizon) / m - forward);
+            } else if (action.op == Op::kBackwardInput) {
+              EXPECT_EQ(effect.version, backward);
+              EXPECT_EQ(effect.ahead, weights == Weights::kCorrected
+                                          ? forward - backward
+                                          : (k + horizon) / m - backward);
+            }
+          }
+          EXPECT_EQ(report.stages[s].versions_peak, 1);
+          EXPECT_EQ(report.stages[s].moved_copies, 1);
+          EXPECT_EQ(report.stages[s].staleness.max, std::min((depth + m - 1) / m, n / m - 1));
+        }
+      }
+    }
+  }
+}
+
 TEST(Catalog, EveryMethod_HasItsGoldenPicture) {
   for (const Method& method : Methods()) {
     const Schedule schedule = CatalogSchedule(method.name, 4, 8, {0, 16});
@@ -621,6 +666,7 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
          {StraightPipeline(2), 2, Weights::kVerticalSync},
          {0, 4},
          "an update per microbatch"},
+        {"gpipe", {StraightPipeline(2), 2, Weights::kPredicted}, {0, 4}, "the same version anyway"},
         {"pipedream", norm, {0, 4}, "no moment with a gradient of the whole model"},
         {"pipedream", TiedOptions(3, 1), {0, 4}, "stages 0 and 2 cannot share parameters"}}) {
     EXPECT_THAT(BuildSchedule(**FindMethod(bad.method), bad.options, bad.range),

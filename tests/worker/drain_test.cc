@@ -97,9 +97,15 @@ class Drain : public ::testing::Test {
 TEST_F(Drain, AtRandomSteps_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
   RandomStream random(/*seed=*/11, /*purpose=*/0);
   for (int round = 0; round < 24; ++round) {
-    v1::JobSpec spec = Job(std::vector<std::string>{"pipedream", "1f1b", "local-sgd"}[round % 3]);
-    if (round % 3 == 2) spec.mutable_pipeline()->set_replicas(2);
-    const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round % 4);
+    constexpr const char* kSome[] = {"pipedream", "1f1b", "spectrain", "pipemare", "local-sgd"};
+    v1::JobSpec spec = Job(kSome[round % 5]);
+    if (round % 5 == 4) {
+      spec.mutable_pipeline()->set_replicas(2);
+    } else if (round % 5 != 1) {
+      // Drained before or after the method has begun.
+      spec.mutable_pipeline()->set_synchronous_steps(round % 3 * 6);
+    }
+    const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round / 2 % 4);
     ClusterOptions options = {.spec = spec,
                               .layers = layers,
                               .delay_seed = static_cast<uint64_t>(round + 1),

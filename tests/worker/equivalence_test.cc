@@ -344,15 +344,92 @@ TEST_F(Equivalence, ScheduleFiles_AreTheSerialReference) {
 
 TEST_F(Equivalence, OtherWeightsThanTheMethods_AreTheSerialReference) {
   for (const char* method : {"pipedream", "paci", "pipedream-2bw"}) {
-    for (const char* weights : {"single", "stash", "double-buffer", "vertical-sync"}) {
+    for (const Weights weights : kAllWeights) {
       v1::JobSpec spec = SmallJob(method);
       spec.mutable_training()->set_steps(6);
-      spec.mutable_pipeline()->set_weights(weights);
+      spec.mutable_pipeline()->set_weights(std::string(Name(weights)));
       const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
       if (!job.ok()) continue;  // the method cannot: catalog_test says which
       for (const int stages : {2, 4}) {
         ExpectEqual(spec, EvenSplit(kLayers, stages), /*delay_seed=*/stages);
       }
+    }
+  }
+}
+
+// Every rule about late gradients with every method and all weights that allow it, on 1, 2 and 4 stages, with
+// cuts.
+TEST_F(Equivalence, EveryStalenessRule_WithAllWeights_IsTheSerialReference) {
+  int trained = 0;
+  for (const StalenessCase& rule : StalenessCases()) {
+    for (const char* method : {"pipedream", "paci", "pipedream-2bw"}) {
+      for (const Weights weights : kAllWeights) {
+        v1::JobSpec spec = SmallJob(method);
+        spec.mutable_training()->set_steps(5);
+        spec.mutable_validation()->set_every_steps(3);
+        spec.mutable_validation()->set_batches(1);
+        spec.mutable_pipeline()->set_weights(std::string(Name(weights)));
+        SetLayerClip(spec, 0.2);
+        rule.apply(spec);
+        const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+        if (!job.ok()) continue;  // resolve_test says which
+        for (const int stages : {1, 2, 4}) {
+          if (!CheckStages(*job, stages).ok()) continue;
+          SCOPED_TRACE(absl::StrCat(rule.name, ", weights ", std::string(Name(weights))));
+          ExpectEqual(spec, EvenSplit(kLayers, stages), /*delay_seed=*/stages);
+          ++trained;
+        }
+      }
+    }
+  }
+  EXPECT_GT(trained, 150);
+}
+
+// No rule is without effect where gradients are late.
+TEST_F(Equivalence, EveryStalenessRule_ChangesTheResult) {
+  for (const StalenessCase& rule : StalenessCases()) {
+    v1::JobSpec plain = SmallJob(rule.method);
+    plain.mutable_training()->set_steps(5);
+    v1::JobSpec spec = plain;
+    rule.apply(spec);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(plain, EvenSplit(7, 4), {}, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(spec, EvenSplit(7, 4), {}, files_));
+    EXPECT_NE(a.weights_sha256, b.weights_sha256) << rule.name;
+  }
+}
+
+TEST_F(Equivalence, AllStalenessRulesTogether_UnderRandomDelays) {
+  v1::JobSpec spec = SmallJob("pipedream-2bw");
+  spec.mutable_training()->set_steps(8);
+  spec.mutable_pipeline()->set_synchronous_steps(2);
+  for (const StalenessCase& rule : StalenessCases()) rule.apply(spec);
+  SetDropout(spec);
+  SetLayerClip(spec, 0.2);
+  for (uint64_t seed = 1; seed <= 3; ++seed) ExpectEqual(spec, EvenSplit(kLayers, 4), seed);
+}
+
+TEST_F(Equivalence, SynchronousSteps_AreThoseOf1F1B) {
+  v1::JobSpec synchronous = SmallJob("1f1b");
+  synchronous.mutable_training()->set_steps(4);
+  for (const char* method : {"pipedream", "pipemare", "nesterov"}) {
+    v1::JobSpec spec = synchronous;
+    spec.mutable_pipeline()->set_method(method);
+    spec.mutable_pipeline()->set_synchronous_steps(4);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a,
+                                  TrainSerially(synchronous, EvenSplit(7, 1), {}, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(spec, EvenSplit(7, 3), {}, files_));
+    ExpectSameTraining(b, a);
+  }
+}
+
+// On bf16 products, where a prediction has a mirror of its own.
+TEST_F(Equivalence, PredictedWeightsInBf16_AreTheSerialReference) {
+  for (const char* method : {"spectrain", "xpipe", "pipemare"}) {
+    for (const char* rounding : {"nearest", "stochastic"}) {
+      v1::JobSpec spec = SmallJob(method);
+      spec.mutable_training()->set_precision("bf16");
+      spec.mutable_training()->set_rounding(rounding);
+      ExpectEqual(spec, EvenSplit(kLayers, 3), /*delay_seed=*/5);
     }
   }
 }
@@ -392,9 +469,10 @@ TEST_F(Equivalence, Counts_MeasuredInARun_EqualTheVerifiersExactly) {
         EXPECT_EQ(report.version_drift().max(), expected.version_drift.max);
         EXPECT_EQ(report.version_drift().mean(), expected.version_drift.mean());
         EXPECT_EQ(report.versions_peak(), expected.versions_peak);
+        EXPECT_EQ(report.moved_weight_copies(), expected.moved_copies);
         EXPECT_EQ(report.activations_peak(), expected.activations_peak);
         EXPECT_EQ(report.updates(), expected.staleness.updates);
-        EXPECT_EQ(report.updates(), 5 * job.UpdatesOfStep(stages));
+        EXPECT_EQ(report.updates(), job.UpdatesBetween(0, 5, stages));
       }
     }
   }

@@ -48,6 +48,14 @@ TEST_F(LateDeviceTest, EveryMethod_HasTheBitsOfTheReference) {
   ExpectSameBits(SmallJob("1f1b"), 2);
 }
 
+TEST_F(LateDeviceTest, EveryStalenessRule_HasTheBitsOfTheReference) {
+  for (const StalenessCase& rule : StalenessCases()) {
+    v1::JobSpec spec = SmallJob(rule.method);
+    rule.apply(spec);
+    ExpectSameBits(spec, rule.method == std::string("pipedream-2bw") ? 4 : 2);
+  }
+}
+
 TEST_F(LateDeviceTest, TiedHeadAndClipping_HaveTheBitsOfTheReference) {
   v1::JobSpec spec = SmallJob("1f1b");
   spec.mutable_model()->mutable_gpt()->set_tied_head(true);

@@ -88,7 +88,8 @@ class MeasuredMemory : public ::testing::Test {
 };
 
 TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
-  for (const std::string method : {"1f1b", "gpipe", "pipedream", "local-sgd"}) {
+  for (const std::string method :
+       {"1f1b", "gpipe", "pipedream", "spectrain", "pipemare", "local-sgd"}) {
     for (const int stages : {1, 2, 4}) {
       for (const v1::StageReport& report : Train(Job(method), stages)) {
         SCOPED_TRACE(testing::Message()
@@ -136,6 +137,17 @@ TEST_F(MeasuredMemory, Replicas_EachHoldWeightsGradientsAndOptimizerState) {
     // What the worker has taken before it starts.
     EXPECT_GE(replicas[s].memory_bytes(),
               4 * (memory.weights() + memory.gradients() + memory.optimizer()));
+  }
+}
+
+TEST_F(MeasuredMemory, MovedWeights_AreOneCopyInPlaceOfTheStash) {
+  for (const v1::StageReport& report : Train(Job("spectrain"), 4)) {
+    const v1::StageMemory& memory = report.memory();
+    EXPECT_EQ(report.versions_peak(), 1);
+    EXPECT_EQ(report.moved_weight_copies(), 1);
+    EXPECT_EQ(memory.moved_weights(), memory.weights());
+    EXPECT_EQ(memory.optimizer(), 3 * memory.weights());  // AdamW's and the motion
+    EXPECT_EQ(memory.stashed_weights(), 0);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint.h"
+#include "job/resolve.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -117,6 +118,34 @@ TEST_F(Resume, LocalSgd_FromAnyNumberOfStagesIntoAny_IsBitEqual) {
   }
 }
 
+// All that updates remember is in the checkpoint: a run that goes on has the bits of one that never stopped.
+TEST_F(Resume, WithEveryStalenessRuleAndMovedWeights_EqualsTheUninterruptedRun) {
+  std::vector<v1::JobSpec> specs;
+  for (const StalenessCase& rule : StalenessCases()) {
+    rule.apply(specs.emplace_back(Job(rule.method)));
+  }
+  for (const char* method : {"pipemare", "spectrain", "xpipe", "nesterov-no-stash"}) {
+    specs.push_back(Job(method));
+  }
+  for (v1::JobSpec& spec : specs) {
+    spec.mutable_training()->set_steps(6);
+    for (const int stages : {1, 2, 4}) {
+      if (!CheckStages(*ResolveJob(spec), stages).ok()) continue;
+      SCOPED_TRACE(absl::StrCat(spec.training().ShortDebugString(), ", ", stages, " stages"));
+      Trained whole;
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(spec, stages, &whole));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
+                                    TrainCluster(Continue(spec, stages, directory), files_));
+      EXPECT_EQ(resumed.weights_sha256, whole.weights_sha256);
+      // Into another partition it loads; the method reads other versions there.
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          Trained elsewhere, TrainCluster(Continue(spec, 3 - stages % 2, directory), files_));
+      EXPECT_EQ(elsewhere.steps.size(), 4u);
+      ASSERT_THAT(files_.RemoveAll(kCheckpointRoot), IsOk());
+    }
+  }
+}
+
 TEST_F(Resume, LocalSgd_WithOtherReplicasOrMethods_Trains) {
   v1::JobSpec spec = Job("local-sgd");
   spec.mutable_pipeline()->set_replicas(2);
@@ -126,6 +155,21 @@ TEST_F(Resume, LocalSgd_WithOtherReplicasOrMethods_Trains) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
                                   TrainCluster(Continue(other, 3, directory), files_));
     EXPECT_EQ(resumed.steps.size(), 2u);
+  }
+}
+
+// What updates remember is no part of what must match: one method goes on from another's checkpoint.
+TEST_F(Resume, FromAMethodWithMovedWeights_IntoOneWithoutAndBack) {
+  v1::JobSpec feeding = Job("pipedream-2bw");
+  feeding.mutable_training()->mutable_staleness()->set_error_feedback(true);
+  for (const auto& [from, into] :
+       {std::pair(Job("spectrain"), Job("pipedream")), std::pair(Job("pipedream"), Job("pipemare")),
+        std::pair(feeding, Job("xpipe"))}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(from, 2));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
+                                  TrainCluster(Continue(into, 3, directory), files_));
+    EXPECT_EQ(resumed.steps.size(), 2u);
+    ASSERT_THAT(files_.RemoveAll(kCheckpointRoot), IsOk());
   }
 }
 

@@ -196,7 +196,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
       .method = std::string(job->method->name),
       .epoch = 1,
       .step = step,
-      .updates = step * job->UpdatesOfStep(static_cast<int64_t>(options_.layers.size()))};
+      .updates = job->UpdatesBetween(0, step, static_cast<int64_t>(options_.layers.size()))};
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);

@@ -44,6 +44,40 @@ v1::JobSpec SmallJob(const std::string& method) {
   return spec;
 }
 
+absl::Span<const StalenessCase> StalenessCases() {
+  static constexpr StalenessCase kCases[] = {
+      {"nadamw", "pipedream",
+       [](v1::JobSpec& spec) {
+         spec.mutable_training()->mutable_optimizer()->mutable_nadamw()->set_learning_rate(0.01);
+         FillDefaults(spec);
+       }},
+      {"rescheduled_steps", "pipedream",
+       [](v1::JobSpec& spec) {
+         spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(3);
+       }},
+      {"stage_momentum", "pipedream",
+       [](v1::JobSpec& spec) {
+         spec.mutable_training()->mutable_staleness()->set_stage_momentum(0.5);
+       }},
+      {"delay_compensation", "pipedream",
+       [](v1::JobSpec& spec) {
+         spec.mutable_training()->mutable_staleness()->set_delay_compensation(10.0);
+       }},
+      {"error_feedback", "pipedream-2bw",
+       [](v1::JobSpec& spec) {
+         spec.mutable_training()->mutable_staleness()->set_error_feedback(true);
+       }},
+      {"muon", "pipedream",
+       [](v1::JobSpec& spec) {
+         spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.01);
+         FillDefaults(spec);
+       }},
+      {"synchronous_steps", "pipedream",
+       [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_synchronous_steps(2); }},
+  };
+  return kCases;
+}
+
 Chain ChainOf(const v1::JobSpec& spec) {
   const auto job = ResolveJob(spec);
   PENSTOCK_CHECK(job.ok());

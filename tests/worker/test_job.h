@@ -22,6 +22,14 @@ std::string TestText(int64_t size_bytes = 8192);
 // untied, dropout and clipping are off. Defaults are filled in.
 v1::JobSpec SmallJob(const std::string& method);
 
+// The rules about late gradients, each by itself.
+struct StalenessCase {
+  const char* name;
+  const char* method;  // one that it changes
+  void (*apply)(v1::JobSpec& spec);
+};
+absl::Span<const StalenessCase> StalenessCases();
+
 Chain ChainOf(const v1::JobSpec& spec);
 
 // `counts` layers each, one after the other.

@@ -14,6 +14,21 @@ void AddInto(int64_t count, const float* values, float* sums) {
   });
 }
 
+void LinearCombination(int64_t count, float a, const float* x, float b, const float* y, float* to) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    Store(Load(x + i, lanes) * a + Load(y + i, lanes) * b, to + i, lanes);
+  });
+}
+
+void CompensateDelay(int64_t count, float strength, const float* now, const float* read,
+                     float* gradient) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    const Floats g = Load(gradient + i, lanes);
+    const Floats moved = Load(now + i, lanes) - Load(read + i, lanes);
+    Store(g + g * g * strength * moved, gradient + i, lanes);
+  });
+}
+
 // Four sums at once, because each addition waits for the one before it in its sum.
 double SquaredNorm(int64_t count, const float* values) {
   constexpr int kSums = 4;

@@ -133,12 +133,25 @@ using CrossEntropyGradient = void(int64_t rows, int64_t vocabulary, const float*
 // One pass over a parameter. `next` may be `weights`; `mirror` may be null.
 using AdamW = void(const AdamWConstants&, float gradient_scale, int64_t count, const float* weights,
                    const float* gradients, float* mean, float* square, float* next, Bf16* mirror);
+using NAdamW = void(const NAdamWConstants&, float gradient_scale, int64_t count,
+                    const float* weights, const float* gradients, float* mean, float* square,
+                    float* next, Bf16* mirror);
 // `velocity` is null when there is no momentum.
 using Sgd = void(const SgdConstants&, float gradient_scale, int64_t count, const float* weights,
                  const float* gradients, float* velocity, float* next, Bf16* mirror);
 
+// velocity = momentum velocity + g, direction = g + momentum velocity, where g is the scaled gradient.
+using NesterovDirection = void(float momentum, float gradient_scale, int64_t count,
+                               const float* gradients, float* velocity, float* direction);
+
 using Fill = void(int64_t count, float value, float* values);
 using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values
+// to = a x + b y; `to` may be either.
+using LinearCombination = void(int64_t count, float a, const float* x, float b, const float* y,
+                               float* to);
+// gradient += strength * gradient^2 * (now - read).
+using CompensateDelay = void(int64_t count, float strength, const float* now, const float* read,
+                             float* gradient);
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
 // At random. `first`: number of from[0] in its parameter, a multiple of 64.
@@ -173,9 +186,13 @@ struct Kernels {
   kernel::AttentionGradient* attention_gradient;
   kernel::CrossEntropy* cross_entropy;
   kernel::AdamW* adamw;
+  kernel::NAdamW* nadamw;
   kernel::Sgd* sgd;
+  kernel::NesterovDirection* nesterov_direction;
   kernel::Fill* fill;
   kernel::AddInto* add_into;
+  kernel::LinearCombination* linear_combination;
+  kernel::CompensateDelay* compensate_delay;
   kernel::SquaredNorm* squared_norm;
   kernel::ToBf16* to_bf16;
   kernel::RoundToBf16* round_to_bf16;

@@ -22,6 +22,23 @@ void AdamW(const AdamWConstants& k, float gradient_scale, int64_t count, const f
   });
 }
 
+void NAdamW(const NAdamWConstants& k, float gradient_scale, int64_t count, const float* weights,
+            const float* gradients, float* mean, float* square, float* next, Bf16* mirror) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    const Floats g = Load(gradients + i, lanes) * gradient_scale;
+    const Floats m = Load(mean + i, lanes) * k.beta1 + g * k.rest1;
+    const Floats v = Load(square + i, lanes) * k.beta2 + g * g * k.rest2;
+    const Floats w = Load(weights + i, lanes) * k.keep -
+                     (m * k.mean_rate + g * k.gradient_rate) / (Sqrt(v) * k.root_scale + k.epsilon);
+    Store(m, mean + i, lanes);
+    Store(v, square + i, lanes);
+    Store(w, next + i, lanes);
+    if (mirror != nullptr) {
+      Store(w, mirror + i, lanes);
+    }
+  });
+}
+
 void Sgd(const SgdConstants& k, float gradient_scale, int64_t count, const float* weights,
          const float* gradients, float* velocity, float* next, Bf16* mirror) {
   ForVectors(count, [&](int64_t i, auto lanes) {
@@ -36,6 +53,16 @@ void Sgd(const SgdConstants& k, float gradient_scale, int64_t count, const float
     if (mirror != nullptr) {
       Store(w, mirror + i, lanes);
     }
+  });
+}
+
+void NesterovDirection(float momentum, float gradient_scale, int64_t count, const float* gradients,
+                       float* velocity, float* direction) {
+  ForVectors(count, [&](int64_t i, auto lanes) {
+    const Floats g = Load(gradients + i, lanes) * gradient_scale;
+    const Floats v = Load(velocity + i, lanes) * momentum + g;
+    Store(v, velocity + i, lanes);
+    Store(g + v * momentum, direction + i, lanes);
   });
 }
 

@@ -1,4 +1,5 @@
-// One launch over many slices of a flat array: norms and optimizer steps.
+// Optimizer steps: one launch over many slices of a flat array, Muon's matrix by matrix, norms, and what late
+// gradients want of flat arrays.
 #include "compute/cuda/kernels/common.cuh"
 
 namespace penstock::cuda {
@@ -68,6 +69,25 @@ __global__ void AdamWKernel(const Slice* slices, const SliceBlock* blocks, AdamW
   }
 }
 
+__global__ void NAdamWKernel(const Slice* slices, const SliceBlock* blocks, NAdamWConstants k,
+                             StepArrays a, float* mean, float* square) {
+  const SliceBlock block = blocks[blockIdx.x];
+  const Slice slice = slices[block.slice];
+  const Part part = PartOf(slice, block);
+  const float scale = a.scales[block.slice];
+  const float keep = slice.decays != 0 ? k.keep : 1.0f;
+  for (int64_t i = part.first + threadIdx.x; i < part.end; i += kBlock) {
+    const float g = a.gradients[i] * scale;
+    const float m = mean[i] * k.beta1 + g * k.rest1;
+    const float v = square[i] * k.beta2 + g * g * k.rest2;
+    mean[i] = m;
+    square[i] = v;
+    StoreWeight(a, slice, i,
+                a.weights[i] * keep - (m * k.mean_rate + g * k.gradient_rate) /
+                                          (sqrtf(v) * k.root_scale + k.epsilon));
+  }
+}
+
 __global__ void SgdKernel(const Slice* slices, const SliceBlock* blocks, SgdConstants k,
                           StepArrays a, float* velocity) {
   const SliceBlock block = blocks[blockIdx.x];
@@ -86,7 +106,60 @@ __global__ void SgdKernel(const Slice* slices, const SliceBlock* blocks, SgdCons
   }
 }
 
+template <typename Body>
+__global__ void ForEachKernel(int64_t count, Body body) {
+  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (at < count) body(at);
+}
+
+// body(index) for 0 .. count - 1.
+template <typename Body>
+void ForEach(cudaStream_t stream, int64_t count, Body body) {
+  if (count == 0) return;
+  ForEachKernel<<<CeilDiv(count, kBlock), kBlock, 0, stream>>>(count, body);
+}
+
 }  // namespace
+
+void LinearCombination(cudaStream_t stream, int64_t count, float a, const float* x, float b,
+                       const float* y, float* to) {
+  ForEach(stream, count, [=] __device__(int64_t i) { to[i] = a * x[i] + b * y[i]; });
+}
+
+void CompensateDelay(cudaStream_t stream, int64_t count, float strength, const float* now,
+                     const float* read, float* gradients) {
+  ForEach(stream, count, [=] __device__(int64_t i) {
+    const float g = gradients[i];
+    gradients[i] = g + g * g * strength * (now[i] - read[i]);
+  });
+}
+
+void NesterovDirection(cudaStream_t stream, int64_t count, float momentum, float gradient_scale,
+                       const float* gradients, float* velocity, float* direction) {
+  ForEach(stream, count, [=] __device__(int64_t i) {
+    const float g = gradients[i] * gradient_scale;
+    const float v = velocity[i] * momentum + g;
+    velocity[i] = v;
+    direction[i] = g + v * momentum;
+  });
+}
+
+void Normalize(cudaStream_t stream, int64_t count, const double* squared_norm, double norm_min,
+               float* x) {
+  ForEach(stream, count, [=] __device__(int64_t i) {
+    x[i] *= static_cast<float>(1.0 / (sqrt(*squared_norm) + norm_min));
+  });
+}
+
+void MuonStep(cudaStream_t stream, const Slice& slice, float keep, float rate,
+              const StepArrays& arrays, const float* x) {
+  const Slice matrix = slice;
+  const StepArrays a = arrays;
+  ForEach(stream, slice.count, [=] __device__(int64_t i) {
+    const int64_t at = matrix.offset + i;
+    StoreWeight(a, matrix, at, a.weights[at] * keep - x[i] * rate);
+  });
+}
 
 void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Slice* slice_table,
                   const SliceBlock* block_table, const float* values, double* partial_sums,
@@ -101,6 +174,13 @@ void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
                const StepArrays& arrays, float* mean, float* square) {
   AdamWKernel<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
                                              square);
+}
+
+void NAdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
+                const SliceBlock* block_table, const NAdamWConstants& constants,
+                const StepArrays& arrays, float* mean, float* square) {
+  NAdamWKernel<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
+                                              square);
 }
 
 void SgdStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,

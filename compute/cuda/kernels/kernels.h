@@ -125,6 +125,13 @@ void ConvertToBf16(cudaStream_t stream, int64_t count, const float* from, Bf16* 
 void RoundToBf16(cudaStream_t stream, int64_t count, const float* from,
                  const StochasticRounding& rounding, Bf16* to);
 
+// to = a x + b y; `to` may be either.
+void LinearCombination(cudaStream_t stream, int64_t count, float a, const float* x, float b,
+                       const float* y, float* to);
+// gradients += strength * gradients^2 * (now - read).
+void CompensateDelay(cudaStream_t stream, int64_t count, float strength, const float* now,
+                     const float* read, float* gradients);
+
 // A part of a flat array, as the kernels see a ParameterSlice.
 struct Slice {
   int64_t offset;
@@ -157,6 +164,18 @@ struct StepArrays {
 void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
                const SliceBlock* block_table, const AdamWConstants& constants,
                const StepArrays& arrays, float* mean, float* square);
+void NAdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
+                const SliceBlock* block_table, const NAdamWConstants& constants,
+                const StepArrays& arrays, float* mean, float* square);
+// Muon's parts of a step for one matrix: velocity = momentum velocity + g and direction = g + momentum velocity,
+// where g is the scaled gradient; x = x / (sqrt(squared_norm) + norm_min); the next weights, keep w - rate x, where
+// `arrays` are whole and the matrix is `slice`.
+void NesterovDirection(cudaStream_t stream, int64_t count, float momentum, float gradient_scale,
+                       const float* gradients, float* velocity, float* direction);
+void Normalize(cudaStream_t stream, int64_t count, const double* squared_norm, double norm_min,
+               float* x);
+void MuonStep(cudaStream_t stream, const Slice& slice, float keep, float rate,
+              const StepArrays& arrays, const float* x);
 // `velocity` is null when there is no momentum.
 void SgdStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
              const SliceBlock* block_table, const SgdConstants& constants, const StepArrays& arrays,

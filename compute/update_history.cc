@@ -1,0 +1,140 @@
+#include "compute/update_history.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::array<absl::string_view, 2> kStateNames = {"motion", "last_update"};
+
+absl::StatusOr<Buffer> Acquire(Backend& backend, int64_t size_bytes) {
+  Buffer buffer = backend.pool().Acquire(size_bytes);
+  if (buffer) return buffer;
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("no memory for %d more bytes that remember updates; use more stages, or a "
+                      "method without predicted weights and error feedback",
+                      size_bytes));
+}
+
+}  // namespace
+
+absl::Span<const absl::string_view> HistoryStateNames() { return kStateNames; }
+
+absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const HistoryOptions& options,
+                                                    int64_t count, bool with_mirror) {
+  UpdateHistory history;
+  if (!options.any()) return history;
+  PENSTOCK_CHECK(options.motion_decay >= 0.0 && options.motion_decay < 1.0);
+  history.backend_ = &backend;
+  history.options_ = options;
+  history.count_ = count;
+  const int64_t bytes = count * SizeOf(DType::kF32);
+  const std::array<std::pair<bool, float**>, 2> kept = {
+      {{options.motion, &history.motion_}, {options.last_update, &history.last_update_}}};
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (!kept[i].first) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(backend, bytes));
+    auto* array = static_cast<float*>(buffer.data());
+    backend.Fill(array, 0.0f, count);
+    *kept[i].second = array;
+    history.names_.push_back(kStateNames[i]);
+    history.arrays_.push_back(array);
+    history.buffers_.push_back(std::move(buffer));
+  }
+  for (int64_t older = 1; options.motion && older < options.motions_max; ++older) {
+    PENSTOCK_ASSIGN_OR_RETURN(history.older_motions_.emplace_back(), Acquire(backend, bytes));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(history.moved_.arrays.f32, Acquire(backend, bytes));
+  if (with_mirror && options.motion) {
+    PENSTOCK_ASSIGN_OR_RETURN(history.moved_.arrays.bf16,
+                              Acquire(backend, count * SizeOf(DType::kBf16)));
+  }
+  return history;
+}
+
+void UpdateHistory::Forget() {
+  moved_ahead_ = 0;
+  steps_ = 0;
+}
+
+void UpdateHistory::BeforeStep(const WeightVersions::Transition& transition) {
+  if (backend_ == nullptr) return;
+  moved_ahead_ = 0;
+  if (!older_motions_.empty()) {
+    const int64_t replaced = transition.to->number - 1;
+    Buffer& older = older_motions_[replaced % static_cast<int64_t>(older_motions_.size())];
+    backend_->CopyOnDevice(older.data(), motion_, count_ * SizeOf(DType::kF32));
+  }
+  if (transition.from->weights() != transition.to->weights()) return;
+  backend_->CopyOnDevice(moved_.weights(), transition.from->weights(),
+                         count_ * SizeOf(DType::kF32));
+}
+
+bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool feed_back) {
+  PENSTOCK_CHECK(!feed_back || last_update_ != nullptr);
+  if (backend_ == nullptr) return false;
+  float* const next = transition.to->weights();
+  const bool in_place = transition.from->weights() == next;
+  version_ = transition.to->number;
+  ++steps_;
+  float* const update = moved_.weights();
+  backend_->LinearCombination(update, 1.0f, next, -1.0f,
+                              in_place ? update : transition.from->weights(), count_);
+  float* const correction = last_update_;
+  if (feed_back) {
+    backend_->LinearCombination(correction, 1.0f, update, -1.0f, correction, count_);
+    backend_->LinearCombination(next, 1.0f, next, 1.0f, correction, count_);
+  }
+  if (motion_ != nullptr) {
+    const auto keep = static_cast<float>(options_.motion_decay);
+    const auto take = static_cast<float>(1.0 - options_.motion_decay);
+    backend_->LinearCombination(motion_, keep, motion_, take, update, count_);
+    if (feed_back) {
+      backend_->LinearCombination(motion_, 1.0f, motion_, take, correction, count_);
+    }
+  }
+  if (last_update_ != nullptr) {
+    backend_->CopyOnDevice(last_update_, update, count_ * SizeOf(DType::kF32));
+  }
+  return feed_back;
+}
+
+const float* UpdateHistory::MotionOf(int64_t version) const {
+  const auto older = static_cast<int64_t>(older_motions_.size());
+  const int64_t age = steps_ == 0 ? 0 : version_ - version;
+  PENSTOCK_CHECK(age >= 0 && age <= std::min(older, steps_));
+  if (age == 0) return motion_;
+  return static_cast<const float*>(older_motions_[version % older].data());
+}
+
+const WeightVersions::Version& UpdateHistory::Moved(const WeightVersions::Version& from,
+                                                    int64_t ahead) {
+  PENSTOCK_CHECK(has_motion() && ahead != 0);
+  if (moved_ahead_ == ahead && moved_from_ == from.number) return moved_;
+  backend_->LinearCombination(moved_.weights(), 1.0f, from.weights(), static_cast<float>(ahead),
+                              MotionOf(from.number), count_);
+  if (moved_.mirror() != nullptr) {
+    backend_->ConvertToBf16(moved_.mirror(), moved_.weights(), count_);
+  }
+  moved_from_ = from.number;
+  moved_ahead_ = ahead;
+  return moved_;
+}
+
+int64_t UpdateHistory::state_bytes() const {
+  int64_t bytes = 0;
+  for (const Buffer& buffer : buffers_) bytes += buffer.size_bytes();
+  return bytes;
+}
+
+int64_t UpdateHistory::workspace_bytes() const {
+  return moved_.arrays.f32.size_bytes() + moved_.arrays.bf16.size_bytes();
+}
+
+}  // namespace penstock
