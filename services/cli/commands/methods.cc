@@ -26,6 +26,7 @@ struct Options {
 struct Costs {
   double bubble_ratio = 0.0;  // of a step in the middle of a long run
   int64_t versions_peak = 0;  // the most on any stage, as the others
+  int64_t moved_copies = 0;
   int64_t staleness_max = 0;
   int64_t version_drift_max = 0;
 };
@@ -62,6 +63,7 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
   Costs costs = {.bubble_ratio = std::max(0.0, 1.0 - work_s / step_s)};
   for (const StageCounts& counts : report.stages) {
     costs.versions_peak = std::max(costs.versions_peak, counts.versions_peak);
+    costs.moved_copies = std::max(costs.moved_copies, counts.moved_copies);
     costs.staleness_max = std::max(costs.staleness_max, counts.staleness.max);
     costs.version_drift_max = std::max(costs.version_drift_max, counts.version_drift.max);
   }
@@ -69,21 +71,28 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
 }
 
 nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Costs>& costs) {
-  nlohmann::ordered_json json = {{"method", ToString(method.name)},
-                                 {"summary", ToString(method.summary)},
-                                 {"paper", ToString(method.paper)},
-                                 {"synchronous", method.synchronous},
-                                 {"updates_each_microbatch", method.updates_each_microbatch},
-                                 {"weights", ToString(Name(method.weights))},
-                                 {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
-                                 {"bubble_ratio", nullptr},
-                                 {"versions_peak", nullptr},
-                                 {"staleness_max", nullptr},
-                                 {"version_drift_max", nullptr},
-                                 {"refusal", nullptr}};
+  nlohmann::ordered_json json = {
+      {"method", ToString(method.name)},
+      {"summary", ToString(method.summary)},
+      {"paper", ToString(method.paper)},
+      {"synchronous", method.synchronous},
+      {"updates_each_microbatch", method.updates_each_microbatch},
+      {"optimizer", method.update.optimizer.empty() ? nlohmann::ordered_json()
+                                                    : ToString(method.update.optimizer)},
+      {"reschedules_rates", method.update.reschedules_rates},
+      {"stage_momentum", method.update.stage_momentum},
+      {"weights", ToString(Name(method.weights))},
+      {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
+      {"bubble_ratio", nullptr},
+      {"versions_peak", nullptr},
+      {"moved_weight_copies", nullptr},
+      {"staleness_max", nullptr},
+      {"version_drift_max", nullptr},
+      {"refusal", nullptr}};
   if (costs.ok()) {
     json["bubble_ratio"] = costs->bubble_ratio;
     json["versions_peak"] = costs->versions_peak;
+    json["moved_weight_copies"] = costs->moved_copies;
     json["staleness_max"] = costs->staleness_max;
     json["version_drift_max"] = costs->version_drift_max;
   } else {
@@ -112,7 +121,7 @@ absl::Status Run(const Options& options, Console& console) {
     const absl::StatusOr<Costs> costs = CostsOf(method, options);
     table.AddRow({ToString(method.name),
                   costs.ok() ? absl::StrFormat("%.0f %%", costs->bubble_ratio * 100.0) : "-",
-                  costs.ok() ? absl::StrCat(costs->versions_peak) : "-",
+                  costs.ok() ? absl::StrCat(costs->versions_peak + costs->moved_copies) : "-",
                   costs.ok() ? absl::StrCat(costs->staleness_max) : "-", ToString(method.summary),
                   ToString(method.paper)});
   }
@@ -120,8 +129,8 @@ absl::Status Run(const Options& options, Console& console) {
       << table.Render() << "\n"
       << "On " << options.workers << " workers with " << options.microbatches
       << " microbatches in a step, forward and both halves of the backward equal: the bubble\n"
-         "of a step in a long run, and the most weight versions and staleness (updates) of a "
-         "stage.\n";
+         "of a step in a long run, and the most copies of the weights (versions and predicted) "
+         "and staleness (updates) of a stage.\n";
   return absl::OkStatus();
 }
 
