@@ -1,18 +1,18 @@
 // Weight policies: which version of a stage's weights forward and backward read, and which versions
 // must be kept for that.
 //
-//   policy   forward reads        backward (I and W) reads   kept besides the current version
-//   single   the current          the current                none
-//   stash    the current          what its forward read      those read by a forward whose W is to come
-//   delayed  `lag` before that    what its forward read      the same, and those that a forward of the
-//            of its batch                                    range may still read
-//   predicted  the current, moved   the current              none
+//   policy     forward reads          backward (I and W) reads   kept besides the current version
+//   single     the current            the current                none
+//   stash      the current            what its forward read      those read by a forward whose W is to come
+//   delayed    `lag` before that      what its forward read      the same, and those that a forward of the
+//              of its batch                                      range may still read
+//   predicted  the current, moved     the current                none
 //              ahead to its update
-//   aligned  the current, moved     the current, moved       none
-//            ahead to the update    ahead to the update
-//            of the first stage     of the first stage
-//   corrected  the current          the current, moved back  none
-//                                   to what its forward read
+//   aligned    the current, moved     the current, moved ahead   none
+//              ahead to the first     to the first stage's
+//              stage's update         update
+//   corrected  the current            the current, moved back    none
+//                                     to what its forward read
 //
 // With `delayed`, the n-th forward of a range (from 0) belongs to batch n / `batch`, whose gradients make
 // version n / batch + 1 of the range; it reads version max(0, n / batch - lag), wherever the stage is
@@ -20,13 +20,14 @@
 // PipeDream-2BW's double buffering, with batches of 1 and a lag of the depth PipeDream's vertical sync.
 //
 // The last three move weights along their motion (compute/update_history.h): the machine says from which
-// version and by how many updates. The n-th forward of a range aims at the version that its own update will
-// replace, n / `batch` of the range: on 1F1B it is S-1-s backwards away on stage s, and when the backward comes
-// it is the current one. That is XPipe's prediction (arXiv 1911.04610). Until the first stage makes the update of
-// the same microbatch, stage s makes that of another floor(s/2) microbatches, one in two slots; aiming there, all
-// stages use weights of one moment: SpecTrain's s = floor(s/2) + S - 1 - s in the forward, floor(s/2) in the
-// backward (arXiv 1809.02839). PipeMare moves the backward's weights instead, back by the drift (T2,
-// arXiv 1910.05124).
+// version and by how many updates. With `predicted`, as XPipe does it (arXiv 1911.04610), the n-th forward of a
+// range aims at the version that its own update will replace, n / `batch` of the range: on 1F1B it is S-1-s
+// backwards away on stage s, and when the backward comes it is the current one. With `aligned`, as SpecTrain does
+// it (arXiv 1809.02839), all stages aim at one moment, that of the first stage's update: until then stage s makes
+// those of another floor(s/2) microbatches, one in two slots. So single microbatches are moved by floor(s/2) +
+// S-1-s updates in the forward and by floor(s/2) in the backward. These numbers are derived from the order of
+// 1F1B here; those of the papers count their own schedules. PipeMare moves the backward's weights instead, back by
+// the drift (T2, arXiv 1910.05124), here by the drift of each microbatch and not by its mean.
 //
 // A policy is a row of this table and a case in each of the functions of weight_policy.cc.
 //

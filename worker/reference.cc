@@ -366,7 +366,7 @@ void Reference::FinishStep(int64_t microbatches_end) {
   const StepResult step = {
       .step = StepOf(microbatches_end - 1),
       .loss = loss_sum_ / static_cast<double>(job_.microbatches),
-      .learning_rate = RateOfUpdate(job_, stages_.back().lateness, {0, microbatches_end}),
+      .learning_rate = RateOfUpdate(job_, models_.front().back().lateness, {0, microbatches_end}),
       .gradient_norm = gradient_norm_};
   loss_sum_ = 0.0;
   result_.steps.push_back(step);

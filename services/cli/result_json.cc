@@ -25,6 +25,7 @@ Json MemoryJson(const v1::StageMemory& memory) {
           {"optimizer", memory.optimizer()},
           {"stashed_weights", memory.stashed_weights()},
           {"host_stashed_weights", memory.host_stashed_weights()},
+          {"moved_weights", memory.moved_weights()},
           {"activations", memory.activations()}};
 }
 
@@ -73,6 +74,7 @@ Json StageJson(const v1::StageReport& stage) {
           {"staleness", StatisticJson(stage.staleness())},
           {"version_drift", StatisticJson(stage.version_drift())},
           {"versions_peak", stage.versions_peak()},
+          {"moved_weight_copies", stage.moved_weight_copies()},
           {"activations_peak", stage.activations_peak()},
           {"bytes_sent", stage.bytes_sent()},
           {"peak_memory_bytes", stage.peak_memory_bytes()},

@@ -3,6 +3,7 @@
 // and a frame, and nothing of ours (services/transport/gather.h).
 #include <gtest/gtest.h>
 
+#include "job/defaults.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/counting_allocator.h"
 #include "tests/worker/test_cluster.h"
@@ -29,6 +30,10 @@ class Allocations : public ::testing::Test {
       spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
       spec.mutable_model()->mutable_gpt()->set_tied_head(true);
     }
+    if (method == "spectrain") {
+      spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.001);
+      FillDefaults(spec);
+    }
     ClusterOptions options = {.spec = spec, .layers = EvenSplit(kLayers, 3)};
     options.on_event = [](int, const v1::RunEvent& event) {
       if (!event.has_step_done()) return;
@@ -44,7 +49,7 @@ class Allocations : public ::testing::Test {
 
 TEST_F(Allocations, PerMicrobatch_InTheSteadyState_AreNone) {
   if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns malloc";
-  for (const std::string method : {"1f1b", "gpipe", "pipedream"}) {
+  for (const std::string method : {"1f1b", "gpipe", "pipedream", "spectrain", "pipemare"}) {
     // A step allocates for the event that reports it; that must not grow with its microbatches.
     const int64_t few = CountWith(method, 4);
     const int64_t many = CountWith(method, 64);

@@ -26,7 +26,8 @@ struct Options {
 struct Costs {
   double bubble_ratio = 0.0;  // of a step in the middle of a long run
   int64_t versions_peak = 0;  // the most on any stage, as the others
-  // All versions and replicas on a worker, in weights of its share of the model.
+  int64_t moved_copies = 0;
+  // All versions, moved copies and replicas on a worker, in weights of its share of the model.
   double weights_kept = 0.0;
   int64_t staleness_max = 0;
   int64_t version_drift_max = 0;
@@ -63,14 +64,16 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
   const double work_s = 3.0 * static_cast<double>(options.microbatches) * per_worker;
   Costs costs = {.bubble_ratio = std::max(0.0, 1.0 - work_s / step_s)};
   for (int32_t worker = 0; worker < options.workers; ++worker) {
-    double versions = 0;
+    double copies = 0;
     for (const StageId stage : topology.StagesOf(WorkerId(worker))) {
-      versions += static_cast<double>(report.stages[stage.value].versions_peak);
+      const StageCounts& counts = report.stages[stage.value];
+      copies += static_cast<double>(counts.versions_peak + counts.moved_copies);
     }
-    costs.weights_kept = std::max(costs.weights_kept, versions / per_worker);
+    costs.weights_kept = std::max(costs.weights_kept, copies / per_worker);
   }
   for (const StageCounts& counts : report.stages) {
     costs.versions_peak = std::max(costs.versions_peak, counts.versions_peak);
+    costs.moved_copies = std::max(costs.moved_copies, counts.moved_copies);
     costs.staleness_max = std::max(costs.staleness_max, counts.staleness.max);
     costs.version_drift_max = std::max(costs.version_drift_max, counts.version_drift.max);
   }
@@ -78,22 +81,29 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
 }
 
 nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Costs>& costs) {
-  nlohmann::ordered_json json = {{"method", ToString(method.name)},
-                                 {"summary", ToString(method.summary)},
-                                 {"paper", ToString(method.paper)},
-                                 {"synchronous", method.synchronous},
-                                 {"updates_each_microbatch", method.updates_each_microbatch},
-                                 {"weights", ToString(Name(method.weights))},
-                                 {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
-                                 {"bubble_ratio", nullptr},
-                                 {"versions_peak", nullptr},
-                                 {"weights_kept", nullptr},
-                                 {"staleness_max", nullptr},
-                                 {"version_drift_max", nullptr},
-                                 {"refusal", nullptr}};
+  nlohmann::ordered_json json = {
+      {"method", ToString(method.name)},
+      {"summary", ToString(method.summary)},
+      {"paper", ToString(method.paper)},
+      {"synchronous", method.synchronous},
+      {"updates_each_microbatch", method.updates_each_microbatch},
+      {"optimizer", method.update.optimizer.empty() ? nlohmann::ordered_json()
+                                                    : ToString(method.update.optimizer)},
+      {"reschedules_rates", method.update.reschedules_rates},
+      {"stage_momentum", method.update.stage_momentum},
+      {"weights", ToString(Name(method.weights))},
+      {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
+      {"bubble_ratio", nullptr},
+      {"versions_peak", nullptr},
+      {"moved_weight_copies", nullptr},
+      {"weights_kept", nullptr},
+      {"staleness_max", nullptr},
+      {"version_drift_max", nullptr},
+      {"refusal", nullptr}};
   if (costs.ok()) {
     json["bubble_ratio"] = costs->bubble_ratio;
     json["versions_peak"] = costs->versions_peak;
+    json["moved_weight_copies"] = costs->moved_copies;
     json["weights_kept"] = costs->weights_kept;
     json["staleness_max"] = costs->staleness_max;
     json["version_drift_max"] = costs->version_drift_max;
@@ -124,7 +134,7 @@ absl::Status Run(const Options& options, Console& console) {
     const absl::StatusOr<Costs> costs = CostsOf(method, options);
     table.AddRow({ToString(method.name),
                   costs.ok() ? absl::StrFormat("%.0f %%", costs->bubble_ratio * 100.0) : "-",
-                  costs.ok() ? absl::StrCat(costs->versions_peak) : "-",
+                  costs.ok() ? absl::StrCat(costs->versions_peak + costs->moved_copies) : "-",
                   costs.ok() ? absl::StrCat(costs->weights_kept) : "-",
                   costs.ok() ? absl::StrCat(costs->staleness_max) : "-", ToString(method.summary),
                   ToString(method.paper)});
@@ -133,9 +143,10 @@ absl::Status Run(const Options& options, Console& console) {
       << table.Render() << "\n"
       << "On " << options.workers << " workers with " << options.microbatches
       << " microbatches in a step, forward and both halves of the backward equal: the bubble\n"
-         "of a step in a long run, the most weight versions and staleness (updates) of a stage, "
-         "and the\nmost weights that a worker keeps, all versions and replicas, in those of its "
-         "share of the model.\n";
+         "of a step in a long run, the most copies of the weights (versions and predicted) and "
+         "staleness (updates)\nof a stage, and the most weights that a worker keeps, all versions "
+         "and "
+         "replicas, in those of its share of the model.\n";
   return absl::OkStatus();
 }
 

@@ -79,6 +79,7 @@ nlohmann::ordered_json VerifyJson(const Schedule& schedule, const VerifyReport& 
          {"version_drift",
           {{"max", counts.version_drift.max}, {"mean", counts.version_drift.mean()}}},
          {"versions_peak", counts.versions_peak},
+         {"moved_weight_copies", counts.moved_copies},
          {"activations_peak", counts.activations_peak}});
   }
   return {{"schedule", schedule.name},

@@ -123,5 +123,27 @@ TEST(ExamplesTest, EveryExample_FitsEveryMethod) {
   EXPECT_GE(examples, 2);
 }
 
+// A method's own optimizer comes with --method, at the file's rate, unless another one is asked for.
+TEST(LoadJob, MethodOfTheCommandLine_BringsItsOptimizer) {
+  const std::string path = std::string(PENSTOCK_SOURCE_DIR) + "/examples/shakespeare.yaml";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec own, LoadJob({.path = path}));
+  ASSERT_TRUE(own.training().optimizer().has_adamw());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec nesterov,
+                                LoadJob({.path = path, .method = "nesterov"}));
+  ASSERT_TRUE(nesterov.training().optimizer().has_nadamw());
+  EXPECT_EQ(nesterov.training().optimizer().nadamw().learning_rate(),
+            own.training().optimizer().adamw().learning_rate());
+  EXPECT_EQ(nesterov.training().optimizer().nadamw().beta1(), 0.99);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec pipemare,
+                                LoadJob({.path = path, .method = "pipemare"}));
+  EXPECT_TRUE(pipemare.training().optimizer().has_adamw());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const v1::JobSpec asked,
+      LoadJob({.path = path,
+               .overrides = {"training.optimizer.muon.learning_rate=0.01"},
+               .method = "nesterov"}));
+  EXPECT_TRUE(asked.training().optimizer().has_muon());
+}
+
 }  // namespace
 }  // namespace penstock
