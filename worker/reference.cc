@@ -22,6 +22,7 @@ struct SerialStage {
   std::unique_ptr<Stage> stage;
   LayerRange layers;
   int64_t depth = 0;
+  bool recomputes = false;
   int64_t forward_version = 0;
   int64_t backward_version = 0;
 };
@@ -87,6 +88,14 @@ class Reference {
             job_.microbatches_of_update()};
   }
 
+  // Whether the stage recomputes, and that from other weights than its forward read. With the same weights it
+  // comes to the same, so that here nothing is done twice.
+  bool RecomputeMatters(int32_t place) const {
+    const bool reads_others = !job_.method->synchronous &&
+                              job_.weights.value_or(job_.method->weights) == Weights::kSingle;
+    return reads_others && job_.recompute.Has(place);
+  }
+
   // The steps up to the cut, from microbatch `first` on, where every stage has seen `base` updates.
   absl::Status TrainSteps(int64_t first, int64_t end);
   absl::Status TrainReplicas(int64_t first, int64_t end);
@@ -145,7 +154,8 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
     }
     next_layer = ranges[s].end();
     SerialStage serial = {.layers = ranges[s],
-                          .depth = static_cast<int64_t>(ranges.size() - 1 - s)};
+                          .depth = static_cast<int64_t>(ranges.size() - 1 - s),
+                          .recomputes = RecomputeMatters(static_cast<int32_t>(s))};
     PENSTOCK_ASSIGN_OR_RETURN(
         serial.stage,
         Stage::Create(backend_, job_.chain,
@@ -153,6 +163,7 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                        .batch = job_.microbatch,
                        .precision = job_.precision,
                        .rounding = job_.rounding,
+                       .recomputes = serial.recomputes,
                        .optimizer = job_.optimizer,
                        .seed = job_.seed,
                        .versions_max = RuleFor(ranges.size()).VersionsMax(serial.depth),
@@ -262,6 +273,10 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   Tensor gradient;
   for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {
     Stage& stage = *serial->stage;
+    if (serial->recomputes) {
+      PENSTOCK_RETURN_IF_ERROR(
+          stage.Recompute(id, serial->backward_version, stage.has_head() ? targets : Tensor()));
+    }
     PENSTOCK_ASSIGN_OR_RETURN(
         gradient, stage.BackwardInput(id, serial->backward_version, gradient, LossScale(job_)));
     PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, serial->backward_version));

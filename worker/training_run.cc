@@ -79,6 +79,7 @@ absl::Status TrainingRun::MakeStages() {
                                              .precision = plan_.job.precision,
                                              .rounding = plan_.job.rounding,
                                              .stash = plan_.job.stash,
+                                             .recomputes = plan_.topology().Recomputes(id),
                                              .device_graphs = plan_.job.device_graphs,
                                              .optimizer = plan_.job.optimizer,
                                              .seed = plan_.job.seed,
