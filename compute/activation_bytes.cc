@@ -36,7 +36,27 @@ PassBytes Forward(const ActivationShape& s) {
     ledger.Take(s.needs[layer].kept_bytes);
     const bool is_head = s.has_head && layer + 1 == s.needs.size();
     ledger.Take(is_head ? SizeOf(DType::kF32) : s.boundary);
+    if (!s.recomputes) continue;
+    ledger.Give(s.needs[layer].stash_bytes);
+    ledger.Give(s.needs[layer].kept_bytes);
+    if (layer > 0) ledger.Give(s.boundary);  // the layer's input
   }
+  if (s.has_head) ledger.Give(s.tokens);
+  return ledger.bytes();
+}
+
+// All that a forward takes, but for the input, which is there, and the output, which is not needed.
+PassBytes Recompute(const ActivationShape& s) {
+  Ledger ledger;
+  if (!s.recomputes) return ledger.bytes();
+  if (s.has_head) ledger.Take(s.tokens);
+  for (size_t layer = 0; layer < s.needs.size(); ++layer) {
+    ledger.Take(s.needs[layer].stash_bytes);
+    ledger.Take(s.needs[layer].kept_bytes);
+    const bool is_head = s.has_head && layer + 1 == s.needs.size();
+    ledger.Take(is_head ? SizeOf(DType::kF32) : s.boundary);
+  }
+  ledger.Give(s.has_head ? SizeOf(DType::kF32) : s.boundary);
   if (s.has_head) ledger.Give(s.tokens);
   return ledger.bytes();
 }
@@ -84,6 +104,7 @@ PassBytes BackwardWeight(const ActivationShape& s) {
 ActivationBytes ActivationBytesOf(const ActivationShape& shape) {
   return {.boundary = BufferPool::BlockBytes(shape.boundary),
           .forward = Forward(shape),
+          .recompute = Recompute(shape),
           .backward_input = BackwardInput(shape),
           .backward_weight = BackwardWeight(shape)};
 }

@@ -23,8 +23,8 @@ struct PassBytes {
 // returns is left by it.
 struct ActivationBytes {
   int64_t boundary = 0;  // of a tensor that crosses into or out of the stage
-  // An embedding's F takes the token ids, a head's for its own time the targets.
-  PassBytes forward, backward_input, backward_weight;
+  // An embedding's F takes the token ids, a head's F and R for their own time the targets.
+  PassBytes forward, recompute, backward_input, backward_weight;
 };
 
 struct ActivationShape {
@@ -33,6 +33,7 @@ struct ActivationShape {
   int64_t tokens = 0;
   bool has_embedding = false;
   bool has_head = false;
+  bool recomputes = false;  // F leaves its input, R the rest
 };
 
 ActivationBytes ActivationBytesOf(const ActivationShape& shape);

@@ -79,7 +79,8 @@ absl::Status Stage::Build() {
                          .boundary = boundary_shape_.elements() * SizeOf(DType::kF32),
                          .tokens = token_shape_.elements() * SizeOf(DType::kI32),
                          .has_embedding = has_embedding_,
-                         .has_head = has_head_});
+                         .has_head = has_head_,
+                         .recomputes = options_.recomputes});
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
     const absl::Span<const ParameterSlice> of_layer = arena_.slices(layer);
@@ -225,6 +226,7 @@ void Stage::Forget(InFlight& slot) {
   for (Tape& tape : slot.tapes) {
     tape = Tape();
   }
+  slot.checkpoint = Tensor();
   slot.used = false;
 }
 
@@ -275,13 +277,15 @@ absl::Status Stage::RunPass(Pass pass, int layer, const Tape& tape, const void* 
 
 absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context,
                                            const WeightVersions::Version& weights,
-                                           const Tensor& input, const Tensor& targets, Tape& tape) {
-  const bool is_head = has_head_ && layer == layer_count() - 1;
+                                           const Tensor& input, const Tensor& targets, Tape& tape,
+                                           Output use) {
+  const bool is_last = layer == layer_count() - 1;
+  const bool is_head = has_head_ && is_last;
   tape.input = input;
   PENSTOCK_ASSIGN_OR_RETURN(tape.stash, Acquire(needs_[layer].stash_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[layer].kept_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor output, is_head ? AcquireTensor({1})
-                                                 : layer == layer_count() - 1
+                                                 : is_last&& use == Output::kReturned
                                                      ? AcquireResult()
                                                      : AcquireTensor(boundary_shape_));
   if (is_head) tape.targets = targets;
@@ -309,13 +313,46 @@ absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sam
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
   slot->version = read.version;
   BeginPass(first_sample);
+  if (!options_.recomputes) {
+    return ForwardIntoTapes(*slot, *weights, input, targets, Output::kReturned);
+  }
+  absl::StatusOr<Tensor> output =
+      ForwardWithoutTapes(layer_count(), first_sample, /*training=*/true, *weights, input, targets);
+  if (output.ok()) {
+    slot->checkpoint = input;
+  } else {
+    Forget(*slot);
+  }
+  return output;
+}
+
+absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets) {
+  if (has_head_) {
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
+  if (!slot->checkpoint) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "microbatch %d kept no input to do its forward again from", microbatch.value));
+  }
+  slot->version = read.version;
+  BeginPass(slot->first_sample);
+  const Tensor input = std::exchange(slot->checkpoint, Tensor());
+  return ForwardIntoTapes(*slot, *weights, input, targets, Output::kDropped).status();
+}
+
+absl::StatusOr<Tensor> Stage::ForwardIntoTapes(InFlight& slot,
+                                               const WeightVersions::Version& weights,
+                                               const Tensor& input, const Tensor& targets,
+                                               Output use) {
   Tensor activation = input;
   for (int layer = 0; layer < layer_count(); ++layer) {
     absl::StatusOr<Tensor> output =
-        ForwardLayer(layer, Context(layer, first_sample, /*training=*/true), *weights, activation,
-                     targets, slot->tapes[layer]);
+        ForwardLayer(layer, Context(layer, slot.first_sample, /*training=*/true), weights,
+                     activation, targets, slot.tapes[layer], use);
     if (!output.ok()) {
-      Forget(*slot);
+      Forget(slot);
       return output.status();
     }
     activation = *std::move(output);
@@ -323,13 +360,15 @@ absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sam
   return activation;
 }
 
-absl::StatusOr<Tensor> Stage::EvaluateLayers(int layers, const WeightVersions::Version& weights,
-                                             const Tensor& input, const Tensor& targets) {
+absl::StatusOr<Tensor> Stage::ForwardWithoutTapes(int layers, int64_t first_sample, bool training,
+                                                  const WeightVersions::Version& weights,
+                                                  const Tensor& input, const Tensor& targets) {
   Tensor activation = input;
   for (int layer = 0; layer < layers; ++layer) {
     Tape tape;  // dropped after each layer
-    PENSTOCK_ASSIGN_OR_RETURN(activation, ForwardLayer(layer, Context(layer, 0, /*training=*/false),
-                                                       weights, activation, targets, tape));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        activation, ForwardLayer(layer, Context(layer, first_sample, training), weights, activation,
+                                 targets, tape));
   }
   return activation;
 }
@@ -341,7 +380,7 @@ absl::StatusOr<Tensor> Stage::Evaluate(int64_t version, const Tensor& input,
     PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
-  return EvaluateLayers(layer_count(), *weights, input, targets);
+  return ForwardWithoutTapes(layer_count(), 0, /*training=*/false, *weights, input, targets);
 }
 
 absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
@@ -362,7 +401,8 @@ absl::StatusOr<std::vector<float>> Stage::NextTokenLogits(int64_t version, const
   }
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
   const int head = layer_count() - 1;
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, EvaluateLayers(head, *weights, input, Tensor()));
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, ForwardWithoutTapes(head, 0, /*training=*/false,
+                                                                   *weights, input, Tensor()));
   Tape tape;
   tape.input = activation;
   PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[head].kept_bytes));
@@ -416,6 +456,10 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead 
   if (slot->backward_input_done) {
     return absl::FailedPreconditionError(
         absl::StrFormat("second backward of the input for microbatch %d", microbatch.value));
+  }
+  if (slot->checkpoint) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "backward of microbatch %d before its forward was done again", microbatch.value));
   }
   BeginPass(slot->first_sample);
   Tensor gradient = grad_output;

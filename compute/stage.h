@@ -35,6 +35,7 @@ struct StageOptions {
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
+  bool recomputes = false;     // Forward keeps no more than its input, Recompute makes the rest
   bool device_graphs = false;  // record the passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;
@@ -88,6 +89,12 @@ class Stage {
   // without options.history.motion, microbatch already in flight, too many in flight).
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, WeightRead read,
                                  const Tensor& input, const Tensor& targets);
+  // Of a stage that recomputes, between Forward and BackwardInput: the same forward again, which leaves what the
+  // backward needs. `read`: what BackwardInput will read. `targets`: as in Forward.
+  //
+  // Errors: InvalidArgument (shape or type of the targets), FailedPrecondition (version not live, no F before, or
+  // nothing kept to start from).
+  absl::Status Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
   absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input, const Tensor& targets);
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
@@ -97,7 +104,7 @@ class Stage {
   // the head. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
   // (1 / microbatches of the update), applied where the gradient starts.
   //
-  // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F before, I again).
+  // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F or R before, I again).
   absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read,
                                        const Tensor& grad_output, float loss_scale);
   // Adds the microbatch's gradients and forgets the microbatch. The gradients come from what F and I
@@ -198,6 +205,7 @@ class Stage {
     MicrobatchId microbatch;
     int64_t first_sample = 0;
     int64_t version = 0;      // that I will read
+    Tensor checkpoint;        // from F to R, of a stage that recomputes: the input
     std::vector<Tape> tapes;  // by layer of the stage
   };
 
@@ -239,13 +247,20 @@ class Stage {
   absl::Status RunPass(Pass pass, int layer, const Tape& tape, const void* weights,
                        const void* mirror, const Tensor& result,
                        absl::FunctionRef<absl::Status()> queue);
+  // What becomes of a stage's output.
+  enum class Output : uint8_t { kReturned, kDropped };
   // One layer's forward pass, into blocks that `tape` gets here. Returns the layer's output.
   absl::StatusOr<Tensor> ForwardLayer(int layer, const PassContext& context,
                                       const WeightVersions::Version& weights, const Tensor& input,
-                                      const Tensor& targets, Tape& tape);
-  // The evaluation of the first `layers` layers, nothing kept.
-  absl::StatusOr<Tensor> EvaluateLayers(int layers, const WeightVersions::Version& weights,
-                                        const Tensor& input, const Tensor& targets);
+                                      const Tensor& targets, Tape& tape,
+                                      Output use = Output::kReturned);
+  // The forward of all layers into the tapes of `slot`, which is forgotten on errors.
+  absl::StatusOr<Tensor> ForwardIntoTapes(InFlight& slot, const WeightVersions::Version& weights,
+                                          const Tensor& input, const Tensor& targets, Output use);
+  // The forward of the first `layers` layers, nothing kept.
+  absl::StatusOr<Tensor> ForwardWithoutTapes(int layers, int64_t first_sample, bool training,
+                                             const WeightVersions::Version& weights,
+                                             const Tensor& input, const Tensor& targets);
   absl::StatusOr<Tensor> BackwardLayer(int layer, const PassContext& context,
                                        const WeightVersions::Version& weights,
                                        const Tensor& grad_output, Tape& tape);

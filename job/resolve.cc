@@ -267,10 +267,46 @@ absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeli
   return pipeline.replicas();
 }
 
+// What a schedule file says of itself holds unless the job says more.
+absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
+                                            const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.recompute";
+  RecomputeChoice listed;
+  if (job.listed != nullptr) {
+    for (const StageId stage : job.listed->topology.recomputes) {
+      listed.places.push_back(stage.value);
+    }
+  }
+  if (pipeline.recompute().empty()) return listed;
+  const absl::StatusOr<RecomputeChoice> choice = ParseRecompute(pipeline.recompute());
+  if (!choice.ok()) return InvalidKey(kKey, choice.status().message());
+  for (const int32_t place : listed.places) {
+    if (choice->Has(place)) continue;
+    return InvalidKey(kKey, absl::StrCat("leaves out stage ", place,
+                                         ", which recomputes in pipeline.schedule_file; name it "
+                                         "too, or leave the key out"));
+  }
+  if (!choice->places.empty() && choice->places.back() >= job.chain.size()) {
+    return InvalidKey(
+        kKey, absl::StrCat("names stage ", choice->places.back(), ", but the model has only ",
+                           job.chain.size(), " layers and every stage needs one; 0 to ",
+                           job.chain.size() - 1, " would do"));
+  }
+  return *choice;
+}
+
+// The fewest stages that the job can have.
+int64_t FewestStages(const ResolvedJob& job) {
+  const std::vector<int32_t>& places = job.recompute.places;
+  if (job.listed != nullptr || places.empty()) return job.StagesOn(1);
+  return job.StagesOn(places.back() / job.stages_per_worker + 1);
+}
+
 absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
   if (job.listed != nullptr) {
     Topology topology = job.listed->topology;
-    topology.groups.clear();  // the model says what is shared
+    topology.groups.clear();      // the model says what is shared
+    topology.recomputes.clear();  // part of the job's choice
     return topology;
   }
   return Place(job.method->placement, static_cast<int32_t>(stages),
@@ -336,8 +372,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.validation_batches = spec.validation().batches() * job.microbatches;
   PENSTOCK_RETURN_IF_ERROR(CheckMethod(job));
   PENSTOCK_ASSIGN_OR_RETURN(job.replicas, ReplicasOf(spec.pipeline(), job));
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckStages(job, spec.pipeline().has_stages() ? spec.pipeline().stages() : job.StagesOn(1)));
+  PENSTOCK_ASSIGN_OR_RETURN(job.recompute, RecomputeOf(spec.pipeline(), job));
+  PENSTOCK_RETURN_IF_ERROR(CheckStages(
+      job, spec.pipeline().has_stages() ? spec.pipeline().stages() : FewestStages(job)));
   return job;
 }
 
@@ -363,6 +400,9 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   if (!topology.ok()) {
     return InvalidKey("pipeline.stages_per_worker",
                       absl::StrCat(job.method->name, ": ", topology.status().message()));
+  }
+  if (const absl::Status places = CheckPlaces(job.recompute, topology->depth()); !places.ok()) {
+    return InvalidKey("pipeline.recompute", places.message());
   }
   const ScheduleOptions options = ScheduleOptionsOf(job, *topology);
   if (!job.method->synchronous && !options.topology.groups.empty()) {
@@ -404,6 +444,7 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
   if (job.chain.tied()) TieEnds(topology);
+  topology.recomputes = ChosenStages(job.recompute, topology);
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,
           .weights = job.weights,

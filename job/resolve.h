@@ -21,6 +21,7 @@
 #include "model/chain.h"
 #include "penstock/v1/job.pb.h"
 #include "schedule/catalog/catalog.h"
+#include "schedule/recompute.h"
 
 namespace penstock {
 
@@ -45,6 +46,7 @@ struct ResolvedJob {
   int32_t stages_per_worker = 1;
   std::optional<int32_t> replicas;         // of the model (local-sgd); absent: as many as workers
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
+  RecomputeChoice recompute;               // which stages do, by place in a pipeline
   int64_t steps = 0;
   int64_t batch = 0;              // samples per step
   int64_t microbatches = 0;       // per step
@@ -104,8 +106,8 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 
 // Checks that the job can run as a pipeline of `stages` stages.
 // Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, more
-// microbatches than a step of so many stages may hold, or what the method refuses (tied weights on two
-// workers).
+// microbatches than a step of so many stages may hold, a stage to recompute that there is not, or what the
+// method refuses (tied weights on two workers).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // The learning rate of whatever optimizer is named, after warm-up; 0 if none is.
@@ -126,7 +128,8 @@ std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts);
 
 // The schedule's options for this job on `topology`. A tied head that lives on another stage than
-// the embedding makes a REDUCE group of the two, in every pipeline.
+// the embedding makes a REDUCE group of the two, in every pipeline. Which stages recompute is the job's
+// choice.
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology);
 
 }  // namespace penstock

@@ -2,7 +2,8 @@
 //
 // The text form follows PyTorch's pipelining: <stage><op><microbatch>, for example 1F3 (forward of
 // microbatch 3 on stage 1), 0SEND_F3, 2RECV_B0, 2I0 (gradient of the input), 2W0 (gradient of the
-// weights), 1STEP; and 0REDUCE (of group 0), NORM, FLUSH.
+// weights), 1STEP; and 0REDUCE (of group 0), NORM, FLUSH. 2R0 is our own: stage 2 does the forward of
+// microbatch 0 again, because it kept no more of it than its input.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the
@@ -25,6 +26,7 @@ enum class Op : uint8_t {
   kForward,
   kSendActivation,
   kRecvGradient,
+  kRecompute,  // the forward again, for what the backward needs of it
   kBackwardInput,
   kBackwardWeight,
   kSendGradient,
@@ -33,8 +35,8 @@ enum class Op : uint8_t {
   kStep,    // of a stage: apply the accumulated gradient; its weight version grows by one
   kFlush,   // of a worker: nothing is in flight, stashed or accumulated; a consistent cut
 };
-inline constexpr int kOps = 11;
-inline constexpr int kMicrobatchOps = 7;  // the first ones
+inline constexpr int kOps = 12;
+inline constexpr int kMicrobatchOps = 8;  // the first ones
 
 struct Action {
   Op op;

@@ -6,7 +6,8 @@
 // coordinate descent that arXiv 2606.03498 bounds by S^2 - S/2 for PipeDream with S stages.
 //
 // The predicted delay is taken where time is slots: F and whole backward take one each, a stage's
-// update happens with its backward, and the stages of a slot come in ascending order. Then
+// update happens with its backward, and the stages of a slot come in ascending order; doing a forward again
+// takes no slot. Then
 // PipeDream has maximum floor(S^2 - S/2) and mean (S^2-1)/2 exactly (0 for one stage). Only a
 // steady state counts: of N microbatches those from N/2 on, without the last 2S.
 //

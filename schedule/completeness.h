@@ -46,7 +46,8 @@ class OnceEach {
 };
 
 // Follows a run: every stage has one F of every microbatch of its pipeline and, in a train range, one I
-// and one W, the W in ascending order.
+// and one W, the W in ascending order. Where a stage recomputes, the machine's rules make it one R as well: R
+// takes what the only F left, and leaves what the only I takes.
 class CompletenessCheck : public RunObserver {
  public:
   // REQUIRES: `schedule` outlives this.

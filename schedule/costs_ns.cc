@@ -20,6 +20,8 @@ absl::Status CheckTime(double seconds, absl::string_view what) {
 
 absl::Status CheckStage(const StageCosts& stage) {
   PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.forward_s, "forward time"));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckTime(stage.recompute_s.value_or(stage.forward_s), "recompute time"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.backward_input_s, "backward-input time"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.backward_weight_s, "backward-weight time"));
   return CheckTime(stage.step_s, "step time");
@@ -50,8 +52,9 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stag
   for (int32_t s = 0; s < stages; ++s) {
     const StageCosts stage = costs.stages.empty() ? StageCosts() : costs.stages[s];
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStage(stage), absl::StrCat("stage ", s)));
-    result.stages_.push_back({ToNs(stage.forward_s), ToNs(stage.backward_input_s),
-                              ToNs(stage.backward_weight_s), ToNs(stage.step_s)});
+    result.stages_.push_back(
+        {ToNs(stage.forward_s), ToNs(stage.recompute_s.value_or(stage.forward_s)),
+         ToNs(stage.backward_input_s), ToNs(stage.backward_weight_s), ToNs(stage.step_s)});
   }
   for (int32_t s = 0; s + 1 < stages; ++s) {
     const LinkCosts link = costs.links.empty() ? LinkCosts() : costs.links[s];
@@ -66,7 +69,7 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stag
 int64_t CostsNs::longest_ns() const {
   int64_t longest = std::max(overhead_ns_, collective_ns_);
   for (const Stage& stage : stages_) {
-    longest = std::max({longest, stage.forward_ns, stage.backward_input_ns,
+    longest = std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
                         stage.backward_weight_ns, stage.step_ns});
   }
   for (const Link& link : links_) longest = std::max({longest, link.transfer_ns, link.latency_ns});

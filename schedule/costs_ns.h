@@ -20,6 +20,8 @@ class CostsNs {
     switch (action.op) {
       case Op::kForward:
         return stage.forward_ns;
+      case Op::kRecompute:
+        return stage.recompute_ns;
       case Op::kBackwardInput:
         return stage.backward_input_ns;
       case Op::kBackwardWeight:
@@ -38,7 +40,7 @@ class CostsNs {
 
  private:
   struct Stage {
-    int64_t forward_ns, backward_input_ns, backward_weight_ns, step_ns;
+    int64_t forward_ns, recompute_ns, backward_input_ns, backward_weight_ns, step_ns;
   };
   struct Link {
     int64_t transfer_ns, latency_ns;

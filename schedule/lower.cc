@@ -11,10 +11,33 @@ namespace {
 
 using Actions = absl::Span<const Action>;
 
+// The first action that `predicate` holds for, or null.
+template <typename Predicate>
+const Action* FindAction(const Program& program, Predicate predicate) {
+  for (const ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
+    const auto found = std::find_if(list->begin(), list->end(), predicate);
+    if (found != list->end()) return &*found;
+  }
+  return nullptr;
+}
+
 class Lowering {
  public:
-  Lowering(const Topology& topology, WorkerId worker, const LowerOptions& options)
-      : topology_(topology), worker_(worker), options_(options) {}
+  // `program`: all of it, whose lists are then lowered one by one.
+  Lowering(const Topology& topology, WorkerId worker, const LowerOptions& options,
+           const Program& program)
+      : topology_(topology),
+        worker_(worker),
+        options_(options),
+        adds_recompute_(topology.stages()) {
+    for (const StageId stage : topology.recomputes) {
+      if (topology.worker(stage) != worker) continue;
+      adds_recompute_[stage.value] =
+          FindAction(program, [stage](const Action& action) {
+            return action == Action{Op::kRecompute, stage.value, action.microbatch};
+          }) == nullptr;
+    }
+  }
 
   ActionList Lower(Actions compute) const {
     ActionList result;
@@ -24,6 +47,7 @@ class Lowering {
       const int64_t m = action.microbatch;
       const auto add = [&](Op op) { result.push_back({op, stage.value, m}); };
       if (options_.has_messages && action.op != Op::kStep) {
+        if (StartsBackward(action) && adds_recompute_[stage.value]) add(Op::kRecompute);
         result.push_back(action);
         continue;
       }
@@ -34,6 +58,7 @@ class Lowering {
           if (RemoteAfter(stage)) add(Op::kSendActivation);
           break;
         case Op::kBackwardInput:
+          if (adds_recompute_[stage.value]) add(Op::kRecompute);
           if (RemoteAfter(stage)) add(Op::kRecvGradient);
           add(Op::kBackwardInput);
           if (RemoteBefore(stage) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
@@ -63,6 +88,12 @@ class Lowering {
   }
   bool RemoteAfter(StageId stage) const {
     return !topology_.IsLast(stage) && topology_.worker(topology_.After(stage)) != worker_;
+  }
+
+  // Whether `action` is the first of a microbatch's backward, in a list that has its messages.
+  bool StartsBackward(const Action& action) const {
+    if (action.op == Op::kRecvGradient) return true;
+    return action.op == Op::kBackwardInput && !RemoteAfter(action.stage());
   }
 
   // Whether compute[i] is an I whose gradient is sent only after the W that follows.
@@ -98,11 +129,12 @@ class Lowering {
   const Topology& topology_;
   const WorkerId worker_;
   const LowerOptions& options_;
+  std::vector<bool> adds_recompute_;  // by stage
 };
 
 bool IsCompute(Op op) {
-  return op == Op::kForward || op == Op::kBackwardInput || op == Op::kBackwardWeight ||
-         op == Op::kStep;
+  return op == Op::kForward || op == Op::kRecompute || op == Op::kBackwardInput ||
+         op == Op::kBackwardWeight || op == Op::kStep;
 }
 
 bool ReducesWeights(const Topology& topology, const Action& action) {
@@ -121,16 +153,6 @@ bool IsOn(const Topology& topology, const Action& action, WorkerId worker) {
          topology.worker(action.stage()) == worker;
 }
 
-// The first action that `predicate` holds for, or null.
-template <typename Predicate>
-const Action* FindAction(const Program& program, Predicate predicate) {
-  for (const ActionList* list : {&program.prologue, &program.period, &program.epilogue}) {
-    const auto found = std::find_if(list->begin(), list->end(), predicate);
-    if (found != list->end()) return &*found;
-  }
-  return nullptr;
-}
-
 template <typename Predicate>
 bool HasNone(const Schedule& schedule, Predicate predicate) {
   return std::all_of(
@@ -142,7 +164,7 @@ bool HasNone(const Schedule& schedule, Predicate predicate) {
 
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options) {
-  const Lowering lowering(topology, worker, options);
+  const Lowering lowering(topology, worker, options, compute);
   Program program = compute;
   program.prologue = lowering.Lower(compute.prologue);
   program.period = lowering.Lower(compute.period);
@@ -168,7 +190,7 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
     if (other != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
           "worker ", id, ": ", ToString(*other),
-          ": expected only F, I, W, STEP, messages and REDUCE of weights of its stages"));
+          ": expected only F, R, I, W, STEP, messages and REDUCE of weights of its stages"));
     }
     const bool steps =
         FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;

@@ -9,6 +9,8 @@
 //   * a whole backward is I W SEND_B, in this order, so that the previous stage waits for all of
 //   it;
 //     where W does not follow I at once (or with send_gradient_early), SEND_B follows I;
+//   * where a stage recomputes and its list has no R, one stands just before the RECV_B of each microbatch (or
+//     its I, where no message comes), so that it runs while the gradient is on its way;
 //   * before consecutive STEPs (of one pipeline) stands one REDUCE of each group of gradients with a member among them,
 //     in ascending order of the groups (two workers that met in different orders would wait for each
 //     other for ever), and then a NORM if the gradient norm is global;
@@ -28,18 +30,18 @@ namespace penstock {
 
 // Part of the digest: raise it whenever the rules above change, so that two builds with different
 // rules refuse to run together.
-inline constexpr int32_t kLoweringVersion = 1;
+inline constexpr int32_t kLoweringVersion = 2;
 
 struct LowerOptions {
   // A NORM of all workers before the steps. Every worker must step the same number of times.
   bool global_norm = false;
   // SEND_B directly after I: shortens the bubble, but the backward is no longer one piece.
   bool send_gradient_early = false;
-  // The list has its messages already; only what comes before STEPs, and FLUSH, is added.
+  // The list has its messages already; only R, what comes before STEPs, and FLUSH are added.
   bool has_messages = false;
 };
 
-// REQUIRES: `compute` holds only F, I, W, STEP and REDUCE of weights of stages of `worker`, and messages if
+// REQUIRES: `compute` holds only F, R, I, W, STEP and REDUCE of weights of stages of `worker`, and messages if
 // it has them.
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);

@@ -16,6 +16,7 @@ constexpr uint8_t kStash = 1 << 2;
 constexpr uint8_t kOutputGradient = 1 << 3;
 constexpr uint8_t kWeightStash = 1 << 4;
 constexpr uint8_t kInputGradient = 1 << 5;
+constexpr uint8_t kCheckpoint = 1 << 6;
 
 // The name of the lowest bit of `holdings`.
 absl::string_view NameOf(uint8_t holdings) {
@@ -24,7 +25,8 @@ absl::string_view NameOf(uint8_t holdings) {
   if (holdings & kStash) return "stash";
   if (holdings & kOutputGradient) return "output gradient";
   if (holdings & kWeightStash) return "weight stash";
-  return "input gradient";
+  if (holdings & kInputGradient) return "input gradient";
+  return "checkpoint";
 }
 
 void Count(int64_t microbatches, int64_t max, int64_t sum, StalenessCount& count) {
@@ -57,7 +59,9 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     : topology_(&topology), worker_(worker), index_of_(topology.stages(), -1) {
   for (const StageId stage : topology.StagesOf(worker)) {
     index_of_[stage.value] = static_cast<int32_t>(stages_.size());
-    stages_.push_back(Stage{.id = stage, .versions = VersionLedger(policy, stage)});
+    stages_.push_back(Stage{.id = stage,
+                            .recomputes = topology.Recomputes(stage),
+                            .versions = VersionLedger(policy, stage)});
   }
   SetPolicy(policy);
   for (const ReduceGroup& group : topology.groups) {
@@ -115,7 +119,7 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
       break;
     case Op::kForward:
       rule.takes = first ? 0 : kInput;
-      rule.leaves = train ? kStash : 0;
+      if (train) rule.leaves = topology_->Recomputes(stage) ? kCheckpoint : kStash;
       rule.receiver = next;
       if (next >= 0) rule.hands = kInput;
       if (next < 0 && !last) rule.leaves |= kOutput;
@@ -127,6 +131,11 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
     case Op::kRecvGradient:
       rule.refusal = refuse_message(last, next);
       rule.leaves = kOutputGradient;
+      break;
+    case Op::kRecompute:
+      if (!topology_->Recomputes(stage)) rule.refusal = "the stage does not recompute";
+      rule.takes = kCheckpoint;
+      rule.leaves = kStash;
       break;
     case Op::kBackwardInput:
       rule.takes = last ? kStash : kStash | kOutputGradient;
@@ -189,7 +198,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   Flight* flight = stage.flights.Find(action.microbatch);
   const Holdings holds = flight == nullptr ? 0 : flight->holds;
   if (const Holdings missing = rule.takes & ~holds; missing != 0) {
-    return Refuse(action, absl::StrCat("no ", NameOf(missing)));
+    return Refuse(action, Missing(missing, holds));
   }
   if (const Holdings twice = rule.leaves & holds; twice != 0) {
     return Refuse(action, absl::StrCat("the stage already holds its ", NameOf(twice)));
@@ -207,6 +216,11 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                   absl::StrCat("it reads weight version ", stage.versions.NextForwardVersion(),
                                ", which is not made yet"));
   }
+  if (action.op == Op::kBackwardInput && stage.recomputes &&
+      stage.versions.BackwardVersion(flight->forward_version) != flight->recompute_version) {
+    return Refuse(action, absl::StrCat("the weights have changed since its R, which read version ",
+                                       flight->recompute_version, "; put R after the STEP"));
+  }
   if (action.op == Op::kBackwardWeight) {
     const absl::string_view obstacle = ObstacleToAccumulate(stage, action.microbatch);
     if (!obstacle.empty()) return Refuse(action, obstacle);
@@ -220,6 +234,12 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
     stages_[rule.receiver].flights.Insert(action.microbatch).holds |= rule.hands;
   }
   return effect;
+}
+
+std::string Machine::Missing(Holdings missing, Holdings holds) {
+  const bool has_checkpoint_only = (missing & kStash) != 0 && (holds & kCheckpoint) != 0;
+  return absl::StrCat("no ", NameOf(missing),
+                      has_checkpoint_only ? ", the stage recomputes: R must come before it" : "");
 }
 
 absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t microbatch) const {
@@ -248,6 +268,10 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       effect.ahead = flight.aim - effect.version;
       counts.versions_live = versions.live();
       counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
+      break;
+    case Op::kRecompute:
+      effect.version = flight.recompute_version = versions.BackwardVersion(flight.forward_version);
+      effect.ahead = versions.BackwardAim(flight.forward_version, flight.aim) - effect.version;
       break;
     case Op::kBackwardInput:
       effect.version = versions.BackwardVersion(flight.forward_version);
@@ -413,11 +437,13 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     state.push_back(static_cast<int64_t>(flights.size()));
     for (const auto& [microbatch, flight] : flights) {
       // Versions mean something between F and W only.
-      const bool in_use = (flight.holds & (kStash | kWeightStash)) != 0;
-      state.insert(state.end(), {microbatch - origin, flight.holds,
-                                 in_use ? version - flight.forward_version : 0,
-                                 in_use ? version - flight.aim : 0,
-                                 (flight.holds & kWeightStash) != 0 ? flight.drift : 0});
+      const bool in_use = (flight.holds & (kCheckpoint | kStash | kWeightStash)) != 0;
+      const bool recomputed = stage.recomputes && (flight.holds & kStash) != 0;
+      state.insert(
+          state.end(),
+          {microbatch - origin, flight.holds, in_use ? version - flight.forward_version : 0,
+           in_use ? version - flight.aim : 0, recomputed ? version - flight.recompute_version : 0,
+           (flight.holds & kWeightStash) != 0 ? flight.drift : 0});
     }
     stage.versions.AppendRelativeState(state);
     const Gradient& gradient = stage.gradient;

@@ -6,8 +6,10 @@
 //   action      requires                            takes       leaves
 //   RECV_F s m  (the channel's next message is m)   message     input(s,m)
 //   F s m       input(s,m), or s is the first       input       stash(s,m), output(s,m)
+//   (recomputes)                                                checkpoint(s,m) in place of the stash
 //   SEND_F s m  output(s,m)                         output      message to stage s+1
 //   RECV_B s m  (the channel's next message is m)   message     outgrad(s,m)
+//   R s m       checkpoint(s,m)                     it          stash(s,m)
 //   I s m       stash(s,m); outgrad(s,m), or s is   both        weight_stash(s,m), ingrad(s,m)
 //               the last (the loss supplies it)
 //   SEND_B s m  ingrad(s,m)                         ingrad      message to stage s-1
@@ -24,6 +26,10 @@
 // Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
 // normed takes no further W before its STEP. Replicas whose weights a group averages leave FLUSH equal:
 // after the last STEP of each comes a REDUCE. Averaging changes weights, but not their version.
+//
+// Where stage s recomputes (Topology::recomputes), F keeps no more than its input, the checkpoint, and R does
+// the forward again. R reads the weights that I would read if it came at once, so that the backward is that
+// of one set of weights; if they have changed when I comes, I is refused.
 //
 // Where a topology has several pipelines, a microbatch is refused outside of its own.
 //
@@ -82,7 +88,7 @@ void AddRange(const StageCounts& range, StageCounts& total);
 
 // What performing an action means for the weights.
 struct Effect {
-  // F, I, W: the version to read. STEP: the version the update makes.
+  // F, R, I, W: the version to read. STEP: the version the update makes.
   int64_t version = 0;
   // F, I: by how many updates that version is to be moved along its motion; negative: back.
   int64_t ahead = 0;
@@ -132,9 +138,10 @@ class Machine {
 
   struct Flight {
     Holdings holds = 0;
-    int64_t forward_version = 0;  // from F on
-    int64_t aim = 0;              // from F on: the version it would have liked to read
-    int64_t drift = 0;            // from I on
+    int64_t forward_version = 0;    // from F on
+    int64_t aim = 0;                // from F on: the version it would have liked to read
+    int64_t recompute_version = 0;  // from R to I
+    int64_t drift = 0;              // from I on
   };
 
   // A row of the table above for one stage, its ends and neighbours taken into account.
@@ -160,6 +167,7 @@ class Machine {
 
   struct Stage {
     StageId id;
+    bool recomputes = false;
     std::array<Rule, kMicrobatchOps> rules;  // by Op
     int32_t gradient_groups = 0;
     MicrobatchTable<Flight> flights;
@@ -189,6 +197,8 @@ class Machine {
 
   // Why `stage` cannot take W of `microbatch`, or empty.
   absl::string_view ObstacleToAccumulate(const Stage& stage, int64_t microbatch) const;
+  // What is missing in the words of an error.
+  static std::string Missing(Holdings missing, Holdings holds);
   // The first thing that is left of a microbatch, or empty.
   std::string Remainder() const;
   Effect Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const;

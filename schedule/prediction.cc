@@ -31,12 +31,14 @@ double MedianSeconds(std::vector<int64_t>& durations_ns, int64_t& excess_ns) {
 
 // Durations of one stage's compute actions.
 struct StageDurations {
-  std::vector<int64_t> forward, backward_input, backward_weight, step;
+  std::vector<int64_t> forward, recompute, backward_input, backward_weight, step;
 
   std::vector<int64_t>* Of(Op op) {
     switch (op) {
       case Op::kForward:
         return &forward;
+      case Op::kRecompute:
+        return &recompute;
       case Op::kBackwardInput:
         return &backward_input;
       case Op::kBackwardWeight:
@@ -173,8 +175,9 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
   int64_t overhead_ns = 0;
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     StageDurations& d = durations[stage];
+    const bool recomputes = topology.Recomputes(StageId(stage));
     if (d.forward.empty() || d.backward_input.empty() || d.backward_weight.empty() ||
-        d.step.empty()) {
+        d.step.empty() || (recomputes && d.recompute.empty())) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the timeline has no forward, backward or step of stage ", stage, " in the window"));
     }
@@ -182,6 +185,7 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
                             .backward_input_s = MedianSeconds(d.backward_input, overhead_ns),
                             .backward_weight_s = MedianSeconds(d.backward_weight, overhead_ns),
                             .step_s = MedianSeconds(d.step, overhead_ns)});
+    if (recomputes) costs.stages.back().recompute_s = MedianSeconds(d.recompute, overhead_ns);
   }
   for (const WorkerOverhead& worker : workers) overhead_ns += worker.ns();
   overhead_ns = std::max<int64_t>(overhead_ns, 0);

@@ -18,9 +18,10 @@ struct Kind {
   absl::string_view label;
   absl::string_view light, dark;  // fill colours
 };
-constexpr int kKinds = 10;
+constexpr int kKinds = 11;
 constexpr std::array<Kind, kKinds> kKindTable = {{
     {"f", "forward", "#4f83cc", "#5b93e0"},
+    {"r", "forward again", "#96bbe8", "#86aede"},
     {"i", "backward, input", "#2f9e78", "#37b389"},
     {"w", "backward, weights", "#86cfb0", "#7fd0ae"},
     {"s", "step", "#f2a73b", "#f5b452"},
@@ -31,7 +32,8 @@ constexpr std::array<Kind, kKinds> kKindTable = {{
     {"wg", "wait: collective", "#e4dbf1", "#463a5c"},
     {"wd", "wait: data", "#f6efc4", "#57512a"},
 }};
-constexpr int kFirstWait = 6;
+constexpr int kLastNumbered = 2;  // F, R and I show their microbatch
+constexpr int kFirstWait = 7;
 
 constexpr size_t kTooltipSpansMax = 2000;
 constexpr double kMargin = 24;
@@ -48,13 +50,14 @@ int KindOf(const Span& span) {
   switch (span.lane) {
     case Lane::kCompute:
       if (span.action.op == Op::kForward) return 0;
-      if (span.action.op == Op::kBackwardInput) return 1;
-      return span.action.op == Op::kBackwardWeight ? 2 : 3;
+      if (span.action.op == Op::kRecompute) return 1;
+      if (span.action.op == Op::kBackwardInput) return 2;
+      return span.action.op == Op::kBackwardWeight ? 3 : 4;
     case Lane::kCollective:
-      return 4;
+      return 5;
     case Lane::kSend:
     case Lane::kReceive:
-      return 5;
+      return 6;
     case Lane::kWait:
       return kFirstWait + static_cast<int>(span.wait) - 1;
     case Lane::kTransfer:
@@ -180,7 +183,7 @@ class Picture {
         Px(kRowHeight - 2 * inset), Px(std::min(2.5, width / 3)), what,
         NiceTime(span.duration_ns()));
     const std::string number = absl::StrCat(span.action.microbatch);
-    if (kind <= 1 && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
+    if (kind <= kLastNumbered && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
       Add("<text class=\"n\" x=\"%s\" y=\"%s\">%s</text>", Px(x + width / 2),
           Px(Y(span.worker.value) + kRowHeight / 2 + 4), number);
     }

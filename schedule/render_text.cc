@@ -11,12 +11,21 @@
 namespace penstock {
 namespace {
 
-enum Kind : int { kForward, kBackwardInput, kBackwardWeight, kStep, kCollective, kWaiting, kKinds };
+enum Kind : int {
+  kForward,
+  kRecompute,
+  kBackwardInput,
+  kBackwardWeight,
+  kStep,
+  kCollective,
+  kWaiting,
+  kKinds
+};
 
-// ANSI colours by kind: blue, green, light green, orange and violet backgrounds, grey text.
-constexpr std::array<absl::string_view, kKinds> kColors = {"\x1b[48;5;68;97m",  "\x1b[48;5;35;30m",
-                                                           "\x1b[48;5;115;30m", "\x1b[48;5;214;30m",
-                                                           "\x1b[48;5;141;30m", "\x1b[38;5;245m"};
+// ANSI colours by kind: blue, light blue, green, light green, orange and violet backgrounds, grey text.
+constexpr std::array<absl::string_view, kKinds> kColors = {
+    "\x1b[48;5;68;97m",  "\x1b[48;5;110;30m", "\x1b[48;5;35;30m", "\x1b[48;5;115;30m",
+    "\x1b[48;5;214;30m", "\x1b[48;5;141;30m", "\x1b[38;5;245m"};
 constexpr absl::string_view kPlain = "\x1b[0m";
 
 // The kind of a span, or kKinds for what the picture leaves out.
@@ -27,6 +36,8 @@ Kind KindOf(const Span& span) {
   switch (span.action.op) {
     case Op::kForward:
       return kForward;
+    case Op::kRecompute:
+      return kRecompute;
     case Op::kBackwardInput:
       return kBackwardInput;
     case Op::kBackwardWeight:
@@ -41,6 +52,8 @@ char SymbolOf(Kind kind, const Action& action) {
   switch (kind) {
     case kForward:
       return static_cast<char>('0' + digit);
+    case kRecompute:
+      return static_cast<char>('k' + digit);
     case kBackwardInput:
       return static_cast<char>('a' + digit);
     case kBackwardWeight:
@@ -132,10 +145,13 @@ std::string RenderText(const Timeline& timeline, const TextPictureOptions& optio
   }
   if (options.legend) {
     const std::string indent(name_width + 2, ' ');
+    const bool recomputes = std::any_of(timeline.spans.begin(), timeline.spans.end(),
+                                        [](const Span& s) { return KindOf(s) == kRecompute; });
     const bool cut = columns * slot_ns < length_ns;
     absl::StrAppend(&picture, indent, "a column is ", NiceTime(slot_ns), ", the whole ",
                     NiceTime(length_ns), cut ? ", of which this is the beginning\n" : "\n", indent,
-                    "0-9 forward, a-j backward (input), A-J backward (weights), * step, "
+                    "0-9 forward, ", recomputes ? "k-t forward again, " : "",
+                    "a-j backward (input), A-J backward (weights), * step, "
                     "+ collective, . waiting\n");
   }
   return picture;

@@ -87,8 +87,8 @@ class Arrows {
   void Write(int64_t origin_ns, Writer& writer) const {
     int64_t id = 0;
     for (const auto& [key, from] : spans_) {
-      if (from->action.op == Op::kBackwardWeight) continue;
       const bool forward = from->action.op == Op::kForward;
+      if (!forward && from->action.op != Op::kBackwardInput) continue;
       Span next = *from;
       next.action.index += forward ? 1 : -1;
       const auto to = spans_.find(Key(next));

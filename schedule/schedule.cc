@@ -133,7 +133,15 @@ absl::Status CheckTopology(const Topology& topology) {
                        " stages in ascending order"));
     }
   }
-  return absl::OkStatus();
+  const std::vector<StageId>& recomputes = topology.recomputes;
+  const bool ascending = std::adjacent_find(recomputes.begin(), recomputes.end(),
+                                            std::greater_equal<>()) == recomputes.end();
+  if (recomputes.empty() ||
+      (ascending && recomputes.front().value >= 0 && recomputes.back().value < topology.stages())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the stages that recompute must be some of the ",
+                                                 topology.stages(), " stages, in ascending order"));
 }
 
 std::string ToString(const WeightPolicy& policy) {

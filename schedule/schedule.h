@@ -6,6 +6,7 @@
 // Plain values without threads, clock or I/O.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ struct Topology {
   int32_t workers = 0;
   std::vector<ReduceGroup> groups;  // by GroupId
   int32_t pipelines = 1;            // divides the stages
+  // Ascending: the stages whose F keeps only its input, and which do it again (R) before the backward.
+  std::vector<StageId> recomputes;
 
   int32_t stages() const { return static_cast<int32_t>(worker_of.size()); }
   // Stages of one pipeline.
@@ -60,6 +63,9 @@ struct Topology {
   // The stage that does the work of `microbatch` at a place in its pipeline.
   StageId StageAt(int32_t depth_of_stage, int64_t microbatch) const {
     return StageId(PipelineOf(microbatch) * depth() + depth_of_stage);
+  }
+  bool Recomputes(StageId stage) const {
+    return std::binary_search(recomputes.begin(), recomputes.end(), stage);
   }
   // Whether `microbatch` goes through the pipeline of `stage`.
   bool Visits(int64_t microbatch, StageId stage) const {
@@ -88,7 +94,7 @@ Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 void TieEnds(Topology& topology);
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, the pipelines are not equally deep,
-// or a group is not a set of at least two stages.
+// a group is not a set of at least two stages, or `recomputes` is not a set of stages.
 absl::Status CheckTopology(const Topology& topology);
 
 // Which version of a stage's weights forward and backward read, and which are kept
@@ -117,7 +123,7 @@ inline constexpr WeightPolicy kStashedVersions = {WeightPolicy::Kind::kStash};
 
 // What a complete range holds for every stage and microbatch.
 enum class Completeness : uint8_t {
-  kTrain,     // one F, one I, one W; every W is followed by a STEP of its stage
+  kTrain,     // one F, one I, one W, and one R where the stage recomputes; a STEP after the last W
   kEvaluate,  // one F alone: validation, nothing is stashed
 };
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,7 @@ struct StageCosts {
   double backward_input_s = 0.5;
   double backward_weight_s = 0.5;
   double step_s = 0.0;
+  std::optional<double> recompute_s;  // of R; absent: as long as a forward
 };
 
 // Between stages s and s + 1, the same in both directions.
@@ -50,7 +52,7 @@ struct SimulationOptions {
 
 // Where one worker's time goes; the parts add up to the makespan.
 struct WorkerTimes {
-  double busy_s = 0.0;      // F, I, W, STEP
+  double busy_s = 0.0;      // F, R, I, W, STEP
   double overhead_s = 0.0;  // the per-action overhead and the collectives themselves
   double wait_input_s = 0.0;
   double wait_credit_s = 0.0;

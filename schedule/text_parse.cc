@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ class Parser {
       }
     }
     PENSTOCK_RETURN_IF_ERROR(InferTopology());
+    InferRecomputes();
     InferRange();
     PENSTOCK_RETURN_IF_ERROR(CheckRange(schedule_.range));
     return std::move(schedule_);
@@ -136,8 +138,15 @@ class Parser {
                  ? ""
                  : "how many pipelines the stages make, for example pipelines=2";
     }
+    if (key == "recompute") {
+      schedule_.topology.recomputes.clear();
+      has_recomputes_ = true;
+      return ParseIds(value, schedule_.topology.recomputes)
+                 ? ""
+                 : "the stages that do their forward again, for example recompute=0,1";
+    }
     if (key == "group") return ParseGroup(value);
-    return "one of name=, weights=, complete=, range=, stages=, pipelines=, group=";
+    return "one of name=, weights=, complete=, range=, stages=, pipelines=, recompute=, group=";
   }
 
   absl::string_view ParseGroup(absl::string_view value) {
@@ -247,6 +256,15 @@ class Parser {
                                                    topology.stages()));
   }
 
+  void InferRecomputes() {
+    if (has_recomputes_) return;
+    std::set<StageId> recomputes;
+    ForEachAction([&](int32_t, const Action& action, bool) {
+      if (action.op == Op::kRecompute) recomputes.insert(action.stage());
+    });
+    schedule_.topology.recomputes.assign(recomputes.begin(), recomputes.end());
+  }
+
   void InferRange() {
     int64_t first = std::numeric_limits<int64_t>::max();
     int64_t last = -1;
@@ -268,6 +286,7 @@ class Parser {
   Schedule schedule_;
   bool has_header_ = false;
   bool has_completeness_ = false;
+  bool has_recomputes_ = false;
   int64_t actions_ = 0;
   int line_number_ = 0;
   absl::string_view line_;

@@ -26,6 +26,9 @@ std::string PrintHeader(const Schedule& schedule) {
   if (schedule.topology.pipelines > 1) {
     absl::StrAppend(&header, " pipelines=", schedule.topology.pipelines);
   }
+  if (!schedule.topology.recomputes.empty()) {
+    absl::StrAppend(&header, " recompute=", JoinIds(schedule.topology.recomputes));
+  }
   for (const ReduceGroup& group : schedule.topology.groups) {
     absl::StrAppend(&header, " group=", QuantityName(group.quantity), ":",
                     OperationName(group.operation), ":", JoinIds(group.stages));

@@ -79,8 +79,8 @@ class ActionTimer {
   bool ComputesOnDevice() const {
     const Op op = span_.action.op;
     return device_ != nullptr && meter_ != nullptr &&
-           (op == Op::kForward || op == Op::kBackwardInput || op == Op::kBackwardWeight ||
-            op == Op::kStep);
+           (op == Op::kForward || op == Op::kRecompute || op == Op::kBackwardInput ||
+            op == Op::kBackwardWeight || op == Op::kStep);
   }
 
   void Keep() {

@@ -36,6 +36,8 @@ int64_t DeviceEmulation::DurationNs(Op op, StageId stage) const {
   switch (op) {
     case Op::kForward:
       return std::llround(costs.forward_s * 1e9);
+    case Op::kRecompute:
+      return std::llround(costs.recompute_s.value_or(costs.forward_s) * 1e9);
     case Op::kBackwardInput:
       return std::llround(costs.backward_input_s * 1e9);
     case Op::kBackwardWeight:

@@ -36,7 +36,7 @@ class DeviceEmulation {
   };
   DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep);
 
-  // Waits until the pass `op` (F, I, W or STEP) of `stage` is over that began at `start_ns` of the clock, its
+  // Waits until the pass `op` (F, R, I, W or STEP) of `stage` is over that began at `start_ns` of the clock, its
   // arithmetic now done. Waits at most the longest of the stages' times.
   // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do.
   absl::Status Await(Op op, StageId stage, int64_t start_ns);

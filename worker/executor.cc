@@ -130,6 +130,8 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case Op::kRecvGradient:
       return Receive(action, *Local(stage).gradients_in, Local(stage).output_gradients,
                      parts_.topology.After(stage));
+    case Op::kRecompute:
+      return Recompute(Local(stage), microbatch, effect);
     case Op::kBackwardInput:
       return BackwardInput(Local(stage), microbatch, effect);
     case Op::kBackwardWeight:
@@ -228,6 +230,17 @@ absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor o
   if (!training_) return AddLoss(local, microbatch, std::move(loss));
   local.losses.Put(microbatch, std::move(loss));  // read after I, when the device is done with it
   return absl::OkStatus();
+}
+
+absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Effect& effect) {
+  Stage& stage = *local.stage;
+  Tensor targets;
+  if (stage.has_head()) {
+    PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(stage, TokenRole::kTarget, microbatch));
+    timer_.Lap(Lane::kWait, Wait::kData);
+  }
+  PENSTOCK_RETURN_IF_ERROR(stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, targets));
+  return EndPass(Op::kRecompute, local);
 }
 
 absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect) {

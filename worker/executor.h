@@ -105,6 +105,7 @@ class Executor {
   // Names the stage at the other end of an edge as what failed, if it was.
   absl::Status EdgeError(const Action& action, StageId other, const absl::Status& status);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
+  absl::Status Recompute(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status Reduce(const ReduceGroup& group);

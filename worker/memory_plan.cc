@@ -11,6 +11,8 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
   switch (action.op) {
     case Op::kForward:
       return stage().activations.forward;
+    case Op::kRecompute:
+      return stage().activations.recompute;
     case Op::kBackwardInput:
       return stage().activations.backward_input;
     case Op::kBackwardWeight:

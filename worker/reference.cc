@@ -23,6 +23,7 @@ struct SerialStage {
   LayerRange layers;
   int64_t number = 0;
   int64_t depth = 0;
+  bool recomputes = false;
   StageLateness lateness;
   WeightRead forward = 0;
   WeightRead backward = 0;
@@ -79,6 +80,10 @@ class VersionRule {
         return {.staleness = in_flight, .drift = in_flight};
     }
   }
+  // Whether forward and backward each read the weights as they are then, moved or not.
+  bool ReadsCurrent() const {
+    return weights_ == Weights::kSingle || weights_ == Weights::kCorrected || Predicts();
+  }
   // From the oldest still to be read to the newest.
   int64_t VersionsMax(int64_t depth) const {
     switch (weights_) {
@@ -99,9 +104,6 @@ class VersionRule {
  private:
   bool Predicts() const {
     return weights_ == Weights::kPredicted || weights_ == Weights::kSpecTrain;
-  }
-  bool ReadsCurrent() const {
-    return weights_ == Weights::kSingle || weights_ == Weights::kCorrected || Predicts();
   }
   // The version that a prediction is for: the one that the microbatch's own update replaces, or the current
   // one when the first stage makes its update.
@@ -128,6 +130,14 @@ class Reference {
   VersionRule RuleFor(size_t stages) const {
     return {job_.weights_read(), static_cast<int64_t>(stages),
             job_.microbatches_of_update(job_.steps)};
+  }
+
+  // Whether the stage recomputes, and that from other weights than its forward read. With the same weights it
+  // comes to the same, so that here nothing is done twice.
+  bool RecomputeMatters(int32_t place) const {
+    const bool reads_others =
+        !job_.method->synchronous && RuleFor(options_.stages.size()).ReadsCurrent();
+    return reads_others && job_.recompute.Has(place);
   }
 
   // The steps up to the cut, from microbatch `first` on.
@@ -191,7 +201,8 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
     const auto stages = static_cast<int64_t>(ranges.size());
     SerialStage serial = {.layers = ranges[s],
                           .number = static_cast<int64_t>(s),
-                          .depth = stages - 1 - static_cast<int64_t>(s)};
+                          .depth = stages - 1 - static_cast<int64_t>(s),
+                          .recomputes = RecomputeMatters(static_cast<int32_t>(s))};
     if (!job_.method->synchronous) serial.lateness = RuleFor(stages).Lateness(serial.depth);
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
     history.motions_max = RuleFor(stages).VersionsMax(serial.depth);
@@ -201,6 +212,7 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                                      .batch = job_.microbatch,
                                      .precision = job_.precision,
                                      .rounding = job_.rounding,
+                                     .recomputes = serial.recomputes,
                                      .optimizer = OptimizerOfStage(job_, serial.lateness, stages),
                                      .history = history,
                                      .seed = job_.seed,
@@ -320,6 +332,10 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   Tensor gradient;
   for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {
     Stage& stage = *serial->stage;
+    if (serial->recomputes) {
+      PENSTOCK_RETURN_IF_ERROR(
+          stage.Recompute(id, serial->backward, stage.has_head() ? targets : Tensor()));
+    }
     PENSTOCK_ASSIGN_OR_RETURN(
         gradient, stage.BackwardInput(id, serial->backward, gradient, LossScale(job_, microbatch)));
     PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, serial->backward.version));

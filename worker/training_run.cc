@@ -82,6 +82,7 @@ absl::Status TrainingRun::MakeStages() {
              .precision = plan_.job.precision,
              .rounding = plan_.job.rounding,
              .stash = plan_.job.stash,
+             .recomputes = plan_.topology().Recomputes(id),
              .device_graphs = plan_.job.device_graphs,
              .optimizer = OptimizerOfStage(plan_.job, local.lateness, plan_.topology().depth()),
              .history = HistoryOfStage(plan_.job, local.lateness),

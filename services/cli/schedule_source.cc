@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "job/suggest.h"
 #include "schedule/lower.h"
+#include "schedule/recompute.h"
 #include "schedule/text.h"
 
 namespace penstock {
@@ -25,6 +26,15 @@ absl::Status NeitherMethodNorFile(const std::string& name) {
                                           nearest.empty()
                                               ? "`penstock methods` lists the methods"
                                               : absl::StrCat("did you mean ", nearest, "?")));
+}
+
+// `topology` with the stages that the user chose.
+absl::StatusOr<Topology> WithRecompute(Topology topology, const std::string& text) {
+  absl::StatusOr<RecomputeChoice> choice = ParseRecompute(text);
+  if (!choice.ok()) return Annotate(choice.status(), "--recompute");
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckPlaces(*choice, topology.depth()), "--recompute"));
+  topology.recomputes = ChosenStages(*choice, topology);
+  return topology;
 }
 
 absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& options) {
@@ -60,6 +70,11 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
       ->capture_default_str();
+  app.add_option("--recompute", source.recompute,
+                 "Stages that do their forward again before the backward (of a method): none, all, "
+                 "or places such as 0,1")
+      ->type_name("WHICH")
+      ->capture_default_str();
   app.add_flag("--send-early", source.send_early,
                "Send a gradient on before that of the weights is computed (of a method, or a file "
                "without messages)");
@@ -84,6 +99,8 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
   absl::StatusOr<Topology> topology =
       Place(method.placement, source.stages, source.stages / per_worker, replicas);
   if (!topology.ok()) return Annotate(topology.status(), method.name);
+  topology = WithRecompute(*std::move(topology), source.recompute);
+  PENSTOCK_RETURN_IF_ERROR(topology.status());
   return ScheduleOptions{.topology = *std::move(topology),
                          .microbatches_per_step = source.microbatches,
                          .send_gradient_early = source.send_early};

@@ -18,10 +18,11 @@ struct ScheduleSource {
   int32_t replicas = 0;      // of local-sgd; 0: as many as workers
   int64_t microbatches = 8;  // per step
   int64_t steps = 1;
+  std::string recompute = "none";
   bool send_early = false;  // gradients leave before those of the weights are computed
 };
 
-// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps and --send-early.
+// Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps, --recompute and --send-early.
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 
 // The options of a catalog schedule: stages where the method wants them, no global norm.

@@ -179,10 +179,10 @@ std::vector<MetricFamily> RunMetrics(const RunSnapshot& snapshot) {
   families.push_back(ActionFamily(
       snapshot, "penstock_stage_actions_total", "Actions of the stage, by kind.",
       [](const v1::ActionTime& action) { return static_cast<double>(action.count()); }));
-  families.push_back(ActionFamily(
-      snapshot, "penstock_stage_action_seconds_total",
-      "Time at work on the stage's actions, by kind: on a GPU the GPU's time of F, I, W and STEP.",
-      [](const v1::ActionTime& action) { return action.seconds(); }));
+  families.push_back(ActionFamily(snapshot, "penstock_stage_action_seconds_total",
+                                  "Time at work on the stage's actions, by kind: on a GPU the "
+                                  "GPU's time of F, R, I, W and STEP.",
+                                  [](const v1::ActionTime& action) { return action.seconds(); }));
   families.push_back(
       CopyFamily(snapshot, "penstock_stage_copies_total",
                  "Copies of the stage's tensors between host and device that did not wait first.",

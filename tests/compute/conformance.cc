@@ -89,6 +89,7 @@ Pipeline::Pipeline(Backend& backend, const Chain& chain, Options options)
     stage.precision = options_.precision;
     stage.rounding = options_.rounding;
     stage.device_graphs = options_.device_graphs;
+    stage.recomputes = options_.recomputes;
     stage.optimizer = options_.optimizer;
     stage.seed = options_.seed;
     stage.microbatches_in_flight_max = options_.microbatches;
@@ -140,6 +141,14 @@ bool Pipeline::TryBackwardInput(int s) {
     return false;
   }
   const MicrobatchId id(steps_ * options_.microbatches + m);
+  if (options_.recomputes) {
+    Tensor targets;
+    if (stage(s).has_head()) {
+      const Tokens tokens = TokensOf(id.value, options_.batch, chain_.vocabulary);
+      targets = *stage(s).TokensToDevice("target", tokens.targets);
+    }
+    PENSTOCK_CHECK(stage(s).Recompute(id, steps_, targets).ok());
+  }
   absl::StatusOr<Tensor> gradient = stage(s).BackwardInput(
       id, steps_, gradients_[s][m], 1.0f / static_cast<float>(options_.microbatches));
   PENSTOCK_CHECK(gradient.ok());

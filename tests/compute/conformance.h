@@ -85,6 +85,7 @@ class Pipeline {
     Precision precision = Precision::kF32;
     Rounding rounding = Rounding::kNearest;
     bool device_graphs = false;
+    bool recomputes = false;
     OptimizerConfig optimizer = AdamWConfig{};
     double learning_rate = 1e-3;
     Clip clip;

@@ -11,8 +11,9 @@ using ::testing::HasSubstr;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 
-StageOptions WholeChain(const Chain& chain) {
+StageOptions WholeChain(const Chain& chain, bool recomputes = false) {
   StageOptions options;
+  options.recomputes = recomputes;
   options.layers = {0, chain.size()};
   options.batch = {2, 20};
   options.optimizer = AdamWConfig{};
@@ -21,9 +22,9 @@ StageOptions WholeChain(const Chain& chain) {
 
 class StageWithTokens {
  public:
-  explicit StageWithTokens(BackendConformance& suite)
+  explicit StageWithTokens(BackendConformance& suite, bool recomputes = false)
       : chain_(*BuildGpt(TinyGpt())),
-        stage_(*Stage::Create(suite.backend(), chain_, WholeChain(chain_))),
+        stage_(*Stage::Create(suite.backend(), chain_, WholeChain(chain_, recomputes))),
         tokens_(TokensOf(0, {2, 20}, chain_.vocabulary)),
         ids(suite.ToDevice(tokens_.ids, {2, 20})),
         targets(suite.ToDevice(tokens_.targets, {2, 20})) {
@@ -112,6 +113,28 @@ TEST_P(BackendConformance, Passes_OutOfOrder_AreRefused) {
               StatusIs(kPrecondition, HasSubstr("second backward")));
   ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4), 0), IsOk());
   EXPECT_THAT(stage.Train(5), IsOk());
+}
+
+TEST_P(BackendConformance, ForwardDoneAgain_OutOfOrder_IsRefused) {
+  StageWithTokens keeps(*this);
+  ASSERT_THAT(keeps->Forward(MicrobatchId(4), 0, 0, keeps.ids, keeps.targets), IsOk());
+  EXPECT_THAT(keeps->Recompute(MicrobatchId(4), 0, keeps.targets),
+              StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
+  StageWithTokens stage(*this, /*recomputes=*/true);
+  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, stage.targets),
+              StatusIs(kPrecondition, HasSubstr("microbatch 4 without its forward")));
+  ASSERT_THAT(stage->Forward(MicrobatchId(4), 0, 0, stage.ids, stage.targets), IsOk());
+  EXPECT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f),
+              StatusIs(kPrecondition, HasSubstr("before its forward was done again")));
+  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 1, stage.targets),
+              StatusIs(kPrecondition, HasSubstr("version 1 is not live")));
+  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, Tensor()),
+              StatusIs(kInvalid, HasSubstr("targets")));
+  ASSERT_THAT(stage->Recompute(MicrobatchId(4), 0, stage.targets), IsOk());
+  EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, stage.targets),
+              StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
+  ASSERT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f), IsOk());
+  ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4), 0), IsOk());
 }
 
 TEST_P(BackendConformance, Step_WrongVersion_IsRefused) {

@@ -43,6 +43,24 @@ Outcome Train(Backend& backend, const Chain& chain, const Pipeline::Options& opt
 const std::vector<std::vector<int>> kPartitions = {
     {7}, {3, 4}, {1, 6}, {6, 1}, {2, 2, 3}, {3, 1, 3}, {1, 1, 1, 1, 1, 1, 1}};
 
+TEST_P(BackendConformance, ForwardDoneAgain_GivesTheSameBits) {
+  for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
+    for (const bool device_graphs : {false, true}) {
+      GptConfig config = TinyGpt();
+      config.dropout = 0.1;
+      const Chain chain = MakeChain(config);
+      for (const std::vector<int>& partition : kPartitions) {
+        Pipeline::Options options = OptionsFor(partition);
+        options.precision = precision;
+        options.device_graphs = device_graphs;
+        const Outcome kept = Train(backend(), chain, options);
+        options.recomputes = true;
+        EXPECT_EQ(Train(backend(), chain, options), kept) << partition.size() << " stages";
+      }
+    }
+  }
+}
+
 TEST_P(BackendConformance, Training_AnyPartition_GivesTheSameBits) {
   for (const bool tied : {true, false}) {
     for (const Precision precision : {Precision::kF32, Precision::kBf16}) {

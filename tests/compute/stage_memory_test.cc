@@ -5,8 +5,10 @@
 #include <cmath>
 #include <deque>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "compute/stage.h"
 #include "tests/compute/conformance.h"
 #include "tests/compute/two_pools.h"
@@ -136,7 +138,11 @@ TEST(HostStash, InTheSteadyState_TakesNoMemoryFromTheSource) {
 }
 
 // Each pass by itself, on every cut of the chain: the pool must say what the stage said.
-class ActivationBytesTest : public ::testing::TestWithParam<Precision> {};
+class ActivationBytesTest : public ::testing::TestWithParam<std::tuple<Precision, bool>> {
+ protected:
+  Precision precision() const { return std::get<0>(GetParam()); }
+  bool recomputes() const { return std::get<1>(GetParam()); }
+};
 
 TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
   GptConfig config = TinyGpt();
@@ -150,7 +156,8 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
       StageOptions options;
       options.layers = {first, count};
       options.batch = kBatch;
-      options.precision = GetParam();
+      options.precision = precision();
+      options.recomputes = recomputes();
       const auto stage = *Stage::Create(*backend, chain, options);
       stage->InitializeWeights();
       const Tokens tokens = TokensOf(0, kBatch, chain.vocabulary);
@@ -175,9 +182,21 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
         const Tensor targets =
             stage->has_head() ? *stage->TokensToDevice("target", tokens.targets) : Tensor();
         output = *stage->Forward(MicrobatchId(0), 0, 0, input, targets);
-        EXPECT_EQ(pool.stats().bytes_in_use - before, said.forward.most);
+        if (!recomputes()) EXPECT_EQ(pool.stats().bytes_in_use - before, said.forward.most);
       }
       expect(said.forward);
+      if (recomputes()) {
+        // The output is on its way to the next stage by now.
+        if (!stage->has_head()) output = Tensor();
+        before = pool.stats().bytes_in_use;
+        const Tensor targets =
+            stage->has_head() ? *stage->TokensToDevice("target", tokens.targets) : Tensor();
+        ASSERT_THAT(stage->Recompute(MicrobatchId(0), 0, targets), IsOk());
+        EXPECT_EQ(pool.stats().bytes_in_use - before,
+                  said.recompute.left + (targets ? BufferPool::BlockBytes(targets.shape.elements() *
+                                                                          SizeOf(DType::kI32))
+                                                 : 0));
+      }
 
       if (!stage->has_head()) {
         received = Wave(*backend, 2);
@@ -195,7 +214,9 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
       ASSERT_THAT(stage->BackwardWeight(MicrobatchId(0), 0), IsOk());
       expect(said.backward_weight);
       // All that was taken is back: what came in and what went out are of one size.
-      EXPECT_EQ(said.forward.left + said.backward_input.left + said.backward_weight.left, 0);
+      EXPECT_EQ(said.forward.left + said.recompute.left + said.backward_input.left +
+                    said.backward_weight.left,
+                0);
     }
   }
 }
@@ -207,7 +228,8 @@ TEST_P(ActivationBytesTest, AtMost_IsThePeakOfThePool) {
   StageOptions options;
   options.layers = {0, chain.size()};
   options.batch = kBatch;
-  options.precision = GetParam();
+  options.precision = precision();
+  options.recomputes = recomputes();
   const auto stage = *Stage::Create(*backend, chain, options);
   stage->InitializeWeights();
   const int64_t start = pool.stats().bytes_in_use;
@@ -220,17 +242,27 @@ TEST_P(ActivationBytesTest, AtMost_IsThePeakOfThePool) {
     ASSERT_THAT(stage->Forward(MicrobatchId(0), 0, 0, input, targets), IsOk());
   }
   EXPECT_EQ(pool.stats().bytes_peak - start, said.forward.most);
-  ASSERT_THAT(stage->BackwardInput(MicrobatchId(0), 0, Tensor(), 1.0f), IsOk());
+  int64_t most = said.forward.most;
   // The loss was dropped already.
-  EXPECT_EQ(pool.stats().bytes_peak - start,
-            std::max(said.forward.most, said.forward.left + said.backward_input.most -
-                                            BufferPool::BlockBytes(SizeOf(DType::kF32))));
+  int64_t left = said.forward.left - BufferPool::BlockBytes(SizeOf(DType::kF32));
+  if (recomputes()) {
+    const Tensor targets = *stage->TokensToDevice("target", tokens.targets);
+    ASSERT_THAT(stage->Recompute(MicrobatchId(0), 0, targets), IsOk());
+    most = std::max(most, left + said.recompute.most);
+    left += said.recompute.left;
+    EXPECT_EQ(pool.stats().bytes_peak - start, most);
+  }
+  ASSERT_THAT(stage->BackwardInput(MicrobatchId(0), 0, Tensor(), 1.0f), IsOk());
+  EXPECT_EQ(pool.stats().bytes_peak - start, std::max(most, left + said.backward_input.most));
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, ActivationBytesTest,
-                         ::testing::Values(Precision::kF32, Precision::kBf16),
+                         ::testing::Combine(::testing::Values(Precision::kF32, Precision::kBf16),
+                                            ::testing::Bool()),
                          [](const auto& info) {
-                           return info.param == Precision::kF32 ? "F32" : "Bf16";
+                           return absl::StrCat(
+                               std::get<0>(info.param) == Precision::kF32 ? "F32" : "Bf16",
+                               std::get<1>(info.param) ? "Recomputing" : "");
                          });
 
 }  // namespace

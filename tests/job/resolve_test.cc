@@ -254,6 +254,70 @@ TEST(ResolveJob, ScheduleFile_IsReadAndVerifiedFirst) {
   EXPECT_THAT(ResolveJob(spec), refused("cannot be together with pipeline.method gpipe"));
 }
 
+TEST(ResolveJob, Recompute_ChoosesStagesByTheirPlace) {
+  v1::JobSpec spec = GoodJob();
+  const auto stages = [&](const std::string& recompute) {
+    spec.mutable_pipeline()->set_recompute(recompute);
+    const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+    EXPECT_THAT(job, IsOk());
+    std::vector<int32_t> chosen;
+    for (const StageId stage : ScheduleOptionsOf(*job, TopologyOf(*job, 4)).topology.recomputes) {
+      chosen.push_back(stage.value);
+    }
+    return chosen;
+  };
+  EXPECT_EQ(stages(""), std::vector<int32_t>());
+  EXPECT_EQ(stages("none"), std::vector<int32_t>());
+  EXPECT_EQ(stages("all"), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(stages("3,1"), (std::vector<int32_t>{1, 3}));
+  // In every replica.
+  spec.mutable_pipeline()->set_method("local-sgd");
+  spec.mutable_pipeline()->set_replicas(2);
+  spec.mutable_training()->clear_clip();
+  EXPECT_EQ(stages("0,2"), (std::vector<int32_t>{0, 2, 4, 6}));
+}
+
+TEST(ResolveJob, RecomputeOfAStageThatThereIsNot_IsRefusedWithThoseThereAre) {
+  v1::JobSpec spec = GoodJob();
+  const auto refused = [](const std::string& what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument,
+                    AllOf(StartsWith("pipeline.recompute: "), HasSubstr(what)));
+  };
+  spec.mutable_pipeline()->set_recompute("1,4");
+  EXPECT_THAT(ResolveJob(spec), refused("names stage 4, but the pipeline has 4 stages; 0 to 3"));
+  spec.mutable_pipeline()->set_recompute("most");
+  EXPECT_THAT(ResolveJob(spec), refused("is \"most\"; expected none, all, or places"));
+  // As many stages as there will be: those that are named must be possible.
+  spec.mutable_pipeline()->clear_stages();
+  spec.mutable_pipeline()->set_recompute("14");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_THAT(CheckStages(job, 15), IsOk());
+  EXPECT_THAT(CheckStages(job, 14), refused("names stage 14, but the pipeline has 14 stages"));
+  spec.mutable_pipeline()->set_recompute("15");
+  EXPECT_THAT(ResolveJob(spec), refused("names stage 15, but the model has only 15 layers"));
+}
+
+TEST(ResolveJob, RecomputeBesideAScheduleFile_MayAddStagesButNotLeaveThemOut) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_training()->set_microbatches(2);
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.set_stages(2);
+  pipeline.set_method("schedule-file");
+  pipeline.set_schedule_file("step.csv");
+  pipeline.set_schedule("0F0,0F1,0B0,0B1\n1F0,1F1,1R0,1B0,1R1,1B1\n");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob listed, ResolveJob(spec));
+  EXPECT_EQ(listed.recompute, (RecomputeChoice{.places = {1}}));
+  pipeline.set_recompute("all");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob all, ResolveJob(spec));
+  EXPECT_EQ(all.recompute, RecomputeChoice{.all = true});
+  for (const char* less : {"none", "0"}) {
+    pipeline.set_recompute(less);
+    EXPECT_THAT(ResolveJob(spec),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         StartsWith("pipeline.recompute: leaves out stage 1, which recomputes")));
+  }
+}
+
 TEST(ResolveJob, WhatAScheduleFileSaysItself_IsRefusedBesideIt) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_training()->set_microbatches(2);

@@ -23,6 +23,7 @@ TEST(Action, KnownTexts_Print) {
   EXPECT_EQ(ToString({Op::kForward, 1, 3}), "1F3");
   EXPECT_EQ(ToString({Op::kSendActivation, 0, 3}), "0SEND_F3");
   EXPECT_EQ(ToString({Op::kRecvGradient, 2, 0}), "2RECV_B0");
+  EXPECT_EQ(ToString({Op::kRecompute, 2, 0}), "2R0");
   EXPECT_EQ(ToString({Op::kBackwardInput, 2, 0}), "2I0");
   EXPECT_EQ(ToString({Op::kReduce, 4}), "4REDUCE");
   EXPECT_EQ(ToString({Op::kStep, 1}), "1STEP");

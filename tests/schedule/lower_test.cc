@@ -69,6 +69,45 @@ TEST(Lower, PrologueAndPeriod_AreLoweredByThemselves) {
             "0RECV_B2 0I2 0W2 0STEP FLUSH");
 }
 
+Topology Recomputing(int32_t stages, std::vector<StageId> recomputes) {
+  Topology topology = StraightPipeline(stages);
+  topology.recomputes = std::move(recomputes);
+  return topology;
+}
+
+TEST(Lower, StageThatRecomputes_DoesSoBeforeItWaitsForTheGradient) {
+  const Topology topology = Recomputing(3, {StageId(1), StageId(2)});
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0I0 0W0 0STEP"),
+            "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 1, "1F0 1I0 1W0 1STEP"),
+            "1RECV_F0 1F0 1SEND_F0 1R0 1RECV_B0 1I0 1W0 1SEND_B0 1STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 2, "2F0 2F1 2I0 2I1 2W0 2W1 2STEP"),
+            "2RECV_F0 2F0 2RECV_F1 2F1 2R0 2I0 2SEND_B0 2R1 2I1 2SEND_B1 2W0 2W1 2STEP FLUSH");
+}
+
+TEST(Lower, ListWithItsMessages_GetsRBeforeThoseOfTheBackward) {
+  const Topology topology = Recomputing(2, {StageId(0), StageId(1)});
+  const LowerOptions has_messages = {.has_messages = true};
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP", has_messages),
+            "0F0 0SEND_F0 0R0 0RECV_B0 0I0 0W0 0STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 1, "1RECV_F0 1F0 1I0 1SEND_B0 1W0 1STEP", has_messages),
+            "1RECV_F0 1F0 1R0 1I0 1SEND_B0 1W0 1STEP FLUSH");
+  // The gradient of a neighbour on the same worker comes without a message.
+  Topology local{.worker_of = {WorkerId(0), WorkerId(0)}, .workers = 1};
+  local.recomputes = {StageId(0)};
+  EXPECT_EQ(LowerText(local, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP", has_messages),
+            "0F0 1F0 1I0 1W0 0R0 0I0 0W0 0STEP 1STEP FLUSH");
+}
+
+TEST(Lower, ListThatSaysWhereRIs_KeepsItThere) {
+  const Topology topology = Recomputing(2, {StageId(0)});
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0R0 0F1 0R1 0I0 0W0 0I1 0W1 0STEP"),
+            "0F0 0SEND_F0 0R0 0F1 0SEND_F1 0R1 0RECV_B0 0I0 0W0 0RECV_B1 0I1 0W1 0STEP FLUSH");
+  EXPECT_EQ(
+      LowerText(topology, 0, "0F0 0SEND_F0 0RECV_B0 0R0 0I0 0W0 0STEP", {.has_messages = true}),
+      "0F0 0SEND_F0 0RECV_B0 0R0 0I0 0W0 0STEP FLUSH");
+}
+
 TEST(CompleteSchedule, ListsWithoutStep_GetOneForEachStage) {
   const Schedule schedule = ScheduleFromText("0F0,,1F0,1B0,0B0\n");
   EXPECT_EQ(Text(schedule.programs[0]), "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP FLUSH");

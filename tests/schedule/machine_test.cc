@@ -136,12 +136,65 @@ TEST_F(MachineTest, Evaluation_AllowsForwardAndItsMessagesOnly) {
   machine_->BeginRange(Completeness::kEvaluate);
   EXPECT_EQ(Do("0F0").version, 0);
   Do("0SEND_F0 FLUSH");
-  for (const char* action : {"0RECV_B0", "0I0", "0W0", "0STEP", "NORM"}) {
+  for (const char* action : {"0RECV_B0", "0R0", "0I0", "0W0", "0STEP", "NORM"}) {
     EXPECT_THAT(Apply(action), StatusIs(absl::StatusCode::kFailedPrecondition, testing::_));
   }
   EXPECT_EQ(counts(0).activations_peak, 0);
   machine_->BeginRange(Completeness::kTrain);
   Do("0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP FLUSH");
+}
+
+TEST_F(MachineTest, StageThatRecomputes_NeedsRBetweenFAndI) {
+  Topology topology = StraightPipeline(3);
+  topology.recomputes = {StageId(1)};
+  Make(topology, 1);
+  Do("1RECV_F0");
+  ExpectRefused("1R0", "no checkpoint");
+  Do("1F0 1SEND_F0");
+  ExpectRefused("FLUSH", "stage 1 still holds the checkpoint of microbatch 0");
+  Do("1RECV_B0");
+  ExpectRefused("1I0", "no stash, the stage recomputes: R must come before it");
+  Do("1R0");
+  ExpectRefused("1R0", "no checkpoint");
+  ExpectRefused("1W0", "no weight stash");
+  Do("1RECV_F1 1F1");
+  EXPECT_EQ(counts(1).activations_live, 2) << "a checkpoint counts as a microbatch in flight";
+  Do("1I0 1SEND_B0 1W0");
+  ExpectRefused("1I1", "no stash");
+  Do("1R1 1SEND_F1 1RECV_B1 1I1 1W1 1SEND_B1 1STEP FLUSH");
+  // Its neighbours do not.
+  Make(topology, 0);
+  Do("0F0");
+  ExpectRefused("0R0", "the stage does not recompute");
+}
+
+TEST_F(MachineTest, Recompute_ReadsWhatTheBackwardWillRead) {
+  Topology topology = StraightPipeline(2);
+  topology.recomputes = {StageId(0)};
+  Make(topology, 0, kStashedVersions);
+  Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0I0 0W0 0STEP");
+  EXPECT_EQ(Do("0F2").version, 1);
+  EXPECT_EQ(Do("0R1").version, 0) << "the version that F read";
+  EXPECT_EQ(Do("0RECV_B1 0I1").version, 0);
+  EXPECT_EQ(counts(0).version_drift.max, 0);
+}
+
+TEST_F(MachineTest, RecomputeWithTheCurrentWeights_IsOfNoUseAfterAStep) {
+  Topology topology = StraightPipeline(2);
+  topology.recomputes = {StageId(0)};
+  Make(topology, 0);
+  Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0R1 0RECV_B0 0I0 0W0");
+  const std::vector<int64_t> before = State();
+  Do("0STEP 0RECV_B1");
+  ExpectRefused("0I1",
+                "the weights have changed since its R, which read version 0; put R after the STEP");
+  EXPECT_NE(State(), before);
+  Make(topology, 0);
+  Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0I0 0W0 0STEP");
+  EXPECT_EQ(Do("0R1").version, 1);
+  EXPECT_EQ(Do("0RECV_B1 0I1").version, 1);
+  Do("0W1 0STEP FLUSH");
+  EXPECT_EQ(counts(0).version_drift, (StalenessCount{2, 1, 1, 2})) << "counted from F";
 }
 
 TEST_F(MachineTest, SinglePolicy_ReadsTheCurrentVersionAndCountsDrift) {

@@ -67,6 +67,10 @@ class RandomExecution {
   int32_t depth() const { return stages() / schedule_.topology.pipelines; }
   bool First(int32_t s) const { return s % depth() == 0; }
   bool Last(int32_t s) const { return s % depth() == depth() - 1; }
+  bool Recomputes(int32_t s) const {
+    const std::vector<StageId>& all = schedule_.topology.recomputes;
+    return std::find(all.begin(), all.end(), StageId(s)) != all.end();
+  }
   bool Takes(int32_t s, int64_t m) const { return m % schedule_.topology.pipelines == s / depth(); }
 
   std::set<size_t> Members(const Action& action) const {
@@ -144,7 +148,7 @@ class RandomExecution {
       case Op::kForward:
         ++done_[a];
         if (!First(s)) Take({"input", s, m});
-        Leave({"stash", s, m});
+        Leave({Recomputes(s) ? "checkpoint" : "stash", s, m});
         if (!Last(s)) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
         Read(s, m);
         break;
@@ -157,9 +161,18 @@ class RandomExecution {
         ok_ = ok_ && !Last(s) && !local_after;
         Receive({true, s}, a, "output gradient");
         break;
+      case Op::kRecompute:
+        ++done_[a];
+        ok_ = ok_ && Recomputes(s);
+        Take({"checkpoint", s, m});
+        Leave({"stash", s, m});
+        read_again_[{s, m}] = BackwardVersion(s, m);
+        break;
       case Op::kBackwardInput:
         ++done_[a];
         Take({"stash", s, m});
+        // What was done again must be of the weights that the backward reads.
+        if (Recomputes(s)) ok_ = ok_ && read_again_[{s, m}] == BackwardVersion(s, m);
         if (!Last(s)) Take({"output gradient", s, m});
         Leave({"weight stash", s, m});
         if (!First(s)) {
@@ -204,6 +217,11 @@ class RandomExecution {
     ok_ = ok_ && read_[{s, m}] <= version_[s];
   }
 
+  int64_t BackwardVersion(int32_t s, int64_t m) {
+    const bool current = schedule_.weight_policy.kind == WeightPolicy::Kind::kSingle;
+    return current ? version_[s] : read_[{s, m}];
+  }
+
   void Step(int32_t s) {
     ok_ = ok_ && accumulated_.count(s) == 1;
     for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
@@ -242,7 +260,8 @@ class RandomExecution {
       if (!OnWorker(s, member)) continue;
       ok_ = ok_ && accumulated_.count(s) == 0;
       for (const auto& [what, at, m] : things_) {
-        ok_ = ok_ && (at != s || (what != "stash" && what != "weight stash"));
+        ok_ =
+            ok_ && (at != s || (what != "checkpoint" && what != "stash" && what != "weight stash"));
       }
       differ_.erase({static_cast<size_t>(a.index), s});
     }
@@ -281,13 +300,21 @@ class RandomExecution {
     for (int32_t s = 0; s < stages(); ++s) {
       for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
         if (!Takes(s, m)) continue;
-        for (const Op op : {Op::kForward, Op::kBackwardInput, Op::kBackwardWeight}) {
+        for (const Op op :
+             {Op::kForward, Op::kRecompute, Op::kBackwardInput, Op::kBackwardWeight}) {
+          if (op == Op::kRecompute && !Recomputes(s)) continue;
           const auto found = done_.find({op, s, m});
           if (found == done_.end() || found->second != 1) return false;
         }
       }
     }
-    return done_.size() == static_cast<size_t>(3 * depth() * schedule_.range.count);
+    size_t expected = 0;
+    for (int32_t s = 0; s < stages(); ++s) {
+      for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
+        if (Takes(s, m)) expected += Recomputes(s) ? 4 : 3;
+      }
+    }
+    return done_.size() == expected;
   }
 
   struct Less {
@@ -308,6 +335,7 @@ class RandomExecution {
   std::map<int32_t, int64_t> version_;
   std::map<int32_t, int64_t> forwards_;
   std::map<std::pair<int32_t, int64_t>, int64_t> read_;  // version by stage and microbatch
+  std::map<std::pair<int32_t, int64_t>, int64_t> read_again_;  // by R
   std::map<int32_t, int64_t> next_weight_;
   std::map<int32_t, std::vector<int64_t>> accumulated_;
   std::map<int32_t, std::set<size_t>> reduced_;
@@ -322,12 +350,19 @@ std::vector<Schedule> Originals() {
     for (const int32_t stages : {2, 3}) {
       originals.push_back(CatalogSteps(method, stages, 2, 4, 2));
     }
+    originals.push_back(RecomputingSteps(method, {.all = true}, 2, 2, 4, 2));
+    originals.push_back(RecomputingSteps(method, {.places = {0}}, 3, 2, 4, 2));
   }
   ScheduleOptions tied = TiedOptions(3, 2);
   tied.global_norm = true;
   originals.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 4}).value());
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
+  // R apart from I, with a step between some of them, whose weights the others must not miss.
+  originals.push_back(
+      ScheduleFromText("# penstock schedule 1 stages=0,1 range=0+3 recompute=0,1\n"
+                       "0F0,0F1,0R0,0B0,0R1,0B1,0STEP,0F2,0R2,0B2,0STEP\n"
+                       "1F0,1R0,1I0,1F1,1R1,1W0,1B1,1STEP,1F2,1R2,1B2,1STEP\n"));
   // Two neighbouring stages on one worker, and W apart from I.
   originals.push_back(ScheduleFromText(
       "# penstock schedule 1 stages=0,0,1 range=0+3\n"

@@ -7,6 +7,7 @@
 
 #include "schedule/catalog/catalog.h"
 #include "schedule/lower.h"
+#include "schedule/recompute.h"
 #include "schedule/text.h"
 
 namespace penstock {
@@ -36,6 +37,16 @@ inline Schedule CatalogSteps(const Method& method, int32_t workers, int64_t micr
                              int64_t first, int64_t steps) {
   const int64_t step = StepFor(method, workers, microbatches);
   return CatalogSchedule(method.name, workers, step, {first, steps * step});
+}
+
+// The same with stages that recompute.
+inline Schedule RecomputingSteps(const Method& method, const RecomputeChoice& choice,
+                                 int32_t workers, int64_t microbatches, int64_t first,
+                                 int64_t steps) {
+  const int64_t step = StepFor(method, workers, microbatches);
+  ScheduleOptions options{.topology = PlacedOn(method, workers), .microbatches_per_step = step};
+  options.topology.recomputes = ChosenStages(choice, options.topology);
+  return BuildSchedule(method, options, {first, steps * step}).value();
 }
 
 // From the text form; compute-only lists are completed. REQUIRES: it is valid.

@@ -23,6 +23,10 @@ std::vector<Schedule> Samples() {
       }
     }
   }
+  for (const Method& method : Methods()) {
+    samples.push_back(RecomputingSteps(method, {.all = true}, 3, 3, 9, 2));
+    samples.push_back(RecomputingSteps(method, {.places = {0, 1}}, 2, 3, 9, 2));
+  }
   ScheduleOptions tied = TiedOptions(4, 2);
   tied.global_norm = true;
   tied.topology.groups.push_back({.stages = {StageId(1), StageId(2)},
@@ -74,6 +78,39 @@ TEST(ScheduleText, HeaderlessFile_TakesTopologyAndRangeFromTheActions) {
   ASSERT_TRUE(IsComputeOnly(schedule));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule complete, CompleteSchedule(schedule, {}));
   EXPECT_THAT(Verify(complete), IsOk());
+}
+
+TEST(ScheduleText, FileWithR_SaysWhichStagesRecompute) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule listed,
+                                ParseSchedule("0F0,0F1,0B0,0B1\n1F0,1R0,1B0,1F1,1R1,1B1\n"));
+  EXPECT_EQ(listed.topology.recomputes, std::vector{StageId(1)});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule complete, CompleteSchedule(listed, {}));
+  EXPECT_THAT(Verify(complete), IsOk());
+
+  // A header alone is enough where lists are completed.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const Schedule asked,
+      ParseSchedule("# penstock schedule 1 recompute=0,1\n0F0,0B0\n1F0,1B0\n"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule lowered, CompleteSchedule(asked, {}));
+  EXPECT_THAT(Verify(lowered), IsOk());
+  EXPECT_THAT(PrintSchedule(lowered), HasSubstr(" recompute=0,1\n0F0,0SEND_F0,0R0,0RECV_B0,"));
+}
+
+TEST(ScheduleText, StagesThatRecompute_AreCheckedAndPartOfTheDigest) {
+  EXPECT_THAT(ParseSchedule("# penstock schedule 1 recompute=x\n0F0,0B0\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("recompute=0,1")));
+  for (const char* wrong : {"recompute=1", "recompute=0,0"}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Schedule schedule,
+        ParseSchedule(absl::StrCat("# penstock schedule 1 ", wrong, "\n0F0,0B0,0STEP,FLUSH\n")));
+    EXPECT_THAT(Verify(schedule), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("some of the 1 stages, in ascending order")));
+  }
+  const Method& method = **FindMethod("gpipe");
+  Schedule schedule = CatalogSteps(method, 2, 2, 0, 1);
+  const std::string digest = DigestOf(schedule);
+  schedule.topology.recomputes = {StageId(0)};
+  EXPECT_NE(DigestOf(schedule), digest);
 }
 
 TEST(ScheduleText, PeriodInAHeaderlessFile_CountsTowardsTheRange) {

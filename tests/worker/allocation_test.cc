@@ -21,8 +21,9 @@ class Allocations : public ::testing::Test {
   Allocations() { AddTestText(files_); }
 
   // Allocations of all workers during kCountedSteps of `microbatches` microbatches each.
-  int64_t CountWith(const std::string& method, int64_t microbatches) {
+  int64_t CountWith(const std::string& method, const std::string& recompute, int64_t microbatches) {
     v1::JobSpec spec = SmallJob(method);
+    spec.mutable_pipeline()->set_recompute(recompute);
     spec.mutable_training()->set_steps(kWarmUpSteps + kCountedSteps + 2);
     spec.mutable_training()->set_batch(2 * microbatches);
     spec.mutable_training()->set_microbatches(microbatches);
@@ -49,10 +50,16 @@ class Allocations : public ::testing::Test {
 
 TEST_F(Allocations, PerMicrobatch_InTheSteadyState_AreNone) {
   if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns malloc";
-  for (const std::string method : {"1f1b", "gpipe", "pipedream", "spectrain", "pipemare"}) {
+  for (const auto& [method, recompute] : {std::pair("1f1b", "none"),
+                                          {"gpipe", "none"},
+                                          {"pipedream", "none"},
+                                          {"spectrain", "none"},
+                                          {"pipemare", "none"},
+                                          {"1f1b", "all"},
+                                          {"pipedream", "0,1"}}) {
     // A step allocates for the event that reports it; that must not grow with its microbatches.
-    const int64_t few = CountWith(method, 4);
-    const int64_t many = CountWith(method, 64);
+    const int64_t few = CountWith(method, recompute, 4);
+    const int64_t many = CountWith(method, recompute, 64);
     EXPECT_GT(few, 0) << "the counter does not count";
     const double per_microbatch =
         static_cast<double>(many - few) / static_cast<double>(kCountedSteps * (64 - 4));

@@ -33,6 +33,7 @@ class EmulationTest : public ::testing::Test {
 
 TEST_F(EmulationTest, EachPass_TakesItsTimeArithmeticIncluded) {
   EXPECT_EQ(PassMs(Op::kForward, 0, 3), 10);
+  EXPECT_EQ(PassMs(Op::kRecompute, 0, 3), 10);
   EXPECT_EQ(PassMs(Op::kBackwardInput, 0, 3), 20);
   EXPECT_EQ(PassMs(Op::kBackwardWeight, 0, 0), 30);
   EXPECT_EQ(PassMs(Op::kStep, 0, 3), 40);

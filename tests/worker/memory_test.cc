@@ -16,20 +16,23 @@ namespace {
 StageBytes Bytes() {
   return {.activations = {.boundary = 1,
                           .forward = {1100, 1000},
+                          .recompute = {900, 800},
                           .backward_input = {40, -700},
                           .backward_weight = {0, -300}},
           .tied_gradient = 5};
 }
 
-int64_t PeakOf(const std::string& method, int32_t stages, int32_t stage, int64_t microbatches) {
-  const ScheduleOptions options = {.topology = StraightPipeline(stages),
-                                   .microbatches_per_step = microbatches};
+int64_t PeakOf(const std::string& method, int32_t stages, int32_t stage, int64_t microbatches,
+               StageBytes bytes = Bytes(), std::vector<StageId> recomputes = {}) {
+  ScheduleOptions options = {.topology = StraightPipeline(stages),
+                             .microbatches_per_step = microbatches};
+  options.topology.recomputes = std::move(recomputes);
   const absl::StatusOr<const Method*> found = FindMethod(absl::string_view(method));
   EXPECT_THAT(found, IsOk());
   const absl::StatusOr<Schedule> schedule =
       BuildSchedule(**found, options, {.first = 0, .count = 5 * microbatches});
   EXPECT_THAT(schedule, IsOk());
-  return PeakActivationBytes(schedule->programs[stage], std::vector<StageBytes>(stages, Bytes()));
+  return PeakActivationBytes(schedule->programs[stage], std::vector<StageBytes>(stages, bytes));
 }
 
 TEST(PeakActivationBytes, GPipe_HoldsAllMicrobatchesOfAStep) {
@@ -44,6 +47,17 @@ TEST(PeakActivationBytes, OneFOneB_HoldsAsManyAsThereAreStagesFromHereOn) {
   // Its received input is one more byte.
   EXPECT_EQ(PeakOf("1f1b", 4, 3, 8), 1100 + 1);
   EXPECT_LT(PeakOf("1f1b", 4, 0, 8), PeakOf("gpipe", 4, 0, 8));
+}
+
+TEST(PeakActivationBytes, StageThatRecomputes_HoldsOneMicrobatchWholeAndOfTheRestTheInput) {
+  StageBytes bytes = Bytes();
+  bytes.activations.forward = {1100, 10};
+  bytes.activations.backward_input = {40, -500};
+  bytes.activations.backward_weight = {0, -310};
+  // Eight inputs, and one microbatch done again with what it takes for its time.
+  EXPECT_EQ(PeakOf("gpipe", 1, 0, 8, bytes, {StageId(0)}), std::max(7 * 10 + 1100, 8 * 10 + 900));
+  bytes.activations.forward.most = 300;
+  EXPECT_EQ(PeakOf("gpipe", 1, 0, 8, bytes, {StageId(0)}), 8 * 10 + 900);
 }
 
 TEST(PeakActivationBytes, LongRanges_NeedNoMoreThanShortOnes) {

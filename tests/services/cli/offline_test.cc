@@ -61,6 +61,18 @@ TEST(SimulateTest, SendEarly_ShortensTheBubble) {
   EXPECT_DOUBLE_EQ(RunJson(equal)["bubble_ratio"], 0.2);
 }
 
+TEST(SimulateTest, StagesThatRecompute_TakeTheTimeOfTheirForwards) {
+  const Json json = RunJson({"simulate", "--method", "1f1b", "--stages", "4", "--microbatches", "8",
+                             "--recompute", "all"});
+  EXPECT_EQ(json["makespan"], 3 * 8 + 2 * 3);
+  EXPECT_THAT(RunPenstock({"schedule", "show", "gpipe", "--stages", "2", "--recompute", "1"}).out,
+              HasSubstr(" recompute=1\n"));
+  const ProcessResult refused = RunProcess(
+      {Program("penstock"), "simulate", "--method", "1f1b", "--stages", "2", "--recompute", "2"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--recompute: names stage 2, but the pipeline has 2 stages"));
+}
+
 TEST(SimulateTest, Drawings_AreWritten) {
   JobDirectory directory;
   const ProcessResult result =

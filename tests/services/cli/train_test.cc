@@ -104,6 +104,17 @@ TEST_F(TrainTest, LocalSgd_AnyNumberOfStages_SameWeightsAsItsReference) {
   }
 }
 
+TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
+  const std::string expected = Weights(job_.Train({"--workers", "2"}));
+  for (const char* recompute : {"all", "0"}) {
+    const Json json = RunJson(
+        job_.Train({"--workers", "2", "--set", std::string("pipeline.recompute=") + recompute}));
+    EXPECT_EQ(json["weights_sha256"], expected) << recompute;
+    EXPECT_EQ(json["per_stage"][0]["actions"][1]["action"], "SEND_F");
+    EXPECT_EQ(json["per_stage"][0]["actions"][3]["action"], "R");
+  }
+}
+
 TEST_F(TrainTest, LocalSgd_ReportsEveryReplica) {
   const Json json = RunJson(
       job_.Train({"--workers", "2", "--method", "local-sgd", "--timeline", job_.path("steps")}));
