@@ -75,6 +75,7 @@ void FillDefaults(v1::JobSpec& spec) {
     const bool listed = !spec.pipeline().schedule_file().empty();
     spec.mutable_pipeline()->set_method(listed ? std::string(ListedMethod().name) : "1f1b");
   }
+  if (spec.pipeline().order().empty()) spec.mutable_pipeline()->set_order("static");
   PENSTOCK_DEFAULT(*spec.mutable_checkpoint(), keep, 2);
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "job/check_fields.h"
+#include "job/recorded.h"
 #include "job/suggest.h"
 #include "model/gpt.h"
 #include "schedule/lower.h"
@@ -193,6 +194,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.stages_per_worker = spec.pipeline().has_stages_per_worker()
                               ? spec.pipeline().stages_per_worker()
                               : StagesPerWorkerMin(job.method->placement);
+  if (spec.pipeline().order() == "recorded") job.order = Order::kRecorded;
   job.steps = training.steps();
   job.batch = training.batch();
   job.microbatches = training.microbatches();
@@ -246,10 +248,9 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   }
   const absl::Status step =
       CheckBuildable(*job.method, options, {.first = 0, .count = job.microbatches});
+  if (step.ok()) return CheckRecordable(job, options);
   const bool too_long = job.microbatches > ListedMicrobatchesMax(options.topology.stages());
-  return step.ok()
-             ? absl::OkStatus()
-             : InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
+  return InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
 }
 
 Topology TopologyOf(const ResolvedJob& job, int64_t stages) {

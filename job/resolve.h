@@ -24,12 +24,19 @@
 
 namespace penstock {
 
+// In which order a worker performs its actions (pipeline.order).
+enum class Order : uint8_t {
+  kStatic,    // that of the schedule
+  kRecorded,  // whatever is ready, and noted (schedule/ready_order.h)
+};
+
 struct ResolvedJob {
   Chain chain;
   const Method* method = nullptr;
   std::optional<Weights> weights;  // instead of the method's
   int32_t stages_per_worker = 1;
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
+  Order order = Order::kStatic;
   int64_t steps = 0;
   int64_t batch = 0;         // samples per step
   int64_t microbatches = 0;  // per step
@@ -73,7 +80,7 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // Checks that the job can run as a pipeline of `stages` stages.
 // Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, more
 // microbatches than a step of so many stages may hold, or what the method refuses (tied weights on two
-// workers).
+// workers, a recorded order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // Where a run drains. Ascending; the last one is the end of the job.

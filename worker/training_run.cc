@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "job/device_times.h"
 #include "job/fingerprint.h"
+#include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
 #include "worker/memory_plan.h"
@@ -101,6 +102,14 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
     stages[local.id.value] = {.activations = local.stage->activation_bytes(),
                               .tied_gradient = ReduceBytes(plan_)};
   }
+  if (plan_.job.order == Order::kRecorded) {
+    const ReadyOrder order(
+        plan_.topology(), plan_.worker,
+        ReadyOrderOptionsOf(plan_.job, plan_.schedule, MicrobatchRange(), plan_.InFlightMax()));
+    Program fullest;
+    fullest.prologue = order.FullestOrder();
+    return bytes + PeakActivationBytes(fullest, stages);
+  }
   int64_t activations = 0;
   int64_t from_step = plan_.first_step;
   std::set<int64_t> walked;  // ranges of one length differ by a shift only
@@ -177,6 +186,7 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
     PENSTOCK_ASSIGN_OR_RETURN(
         local.gradients_out,
         transport.OpenSender({EdgeKind::kGradient, stage, stage - 1}, capacity, bytes_max));
+    RingOnArrival(*local.activations_in);
   }
   if (remote(stage + 1)) {
     PENSTOCK_ASSIGN_OR_RETURN(
@@ -185,8 +195,13 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
     PENSTOCK_ASSIGN_OR_RETURN(
         local.gradients_in,
         transport.OpenReceiver({EdgeKind::kGradient, stage + 1, stage}, capacity, bytes_max, pool));
+    RingOnArrival(*local.gradients_in);
   }
   return absl::OkStatus();
+}
+
+void TrainingRun::RingOnArrival(Receiver& receiver) {
+  if (plan_.job.order == Order::kRecorded) receiver.RingOnArrival(&bell_);
 }
 
 absl::Status TrainingRun::MakeEmulation() {
@@ -236,6 +251,8 @@ absl::Status TrainingRun::MakeExecutor() {
                     .emulation = emulation_.get(),
                     .collectives = *collectives_,
                     .stages = stages_,
+                    .bell = &bell_,
+                    .in_flight_max = plan_.InFlightMax(),
                     .training_program = training_program,
                     .on_step = [this](const StepResult& result) { ReportStep(result); }});
   return absl::OkStatus();
@@ -314,6 +331,12 @@ absl::Status TrainingRun::WaitForCheckpoint() {
   return status;
 }
 
+absl::Status TrainingRun::CutAt(int64_t step) {
+  const absl::Status status = gate_.CutAt(step);
+  bell_.Ring();
+  return status;
+}
+
 void TrainingRun::Stop(const std::string& reason) {
   const absl::Status status = absl::AbortedError(absl::StrCat("stopped: ", reason));
   stopped_ = true;
@@ -321,6 +344,7 @@ void TrainingRun::Stop(const std::string& reason) {
   writer_.Cancel(status);
   environment_.transport.Cancel(status);
   executor_->Cancel(status);
+  bell_.Ring();
 }
 
 void TrainingRun::Emit(v1::RunEvent event) {
@@ -346,6 +370,14 @@ void TrainingRun::ReportCut(int64_t step) {
   v1::RunEvent event;
   event.mutable_cut_reached()->set_step(step);
   FillReports(*event.mutable_cut_reached()->mutable_stages());
+  if (plan_.job.order == Order::kRecorded) {
+    const OrderLog& log = executor_->order_log();
+    v1::WorkerOrder& order = *event.mutable_cut_reached()->mutable_order();
+    order.set_worker_index(plan_.worker.value);
+    order.set_first_microbatch(log.range().first);
+    order.set_microbatches(log.range().count);
+    order.set_blocks(log.bytes());
+  }
   Emit(std::move(event));
 }
 

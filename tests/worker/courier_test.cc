@@ -282,6 +282,7 @@ class BorrowingReceiver : public Receiver {
     ++log_.released;
   }
   bool Ready() const override { return true; }
+  void RingOnArrival(Doorbell* /*bell*/) override {}
 
  private:
   LendingLog& log_;

@@ -40,6 +40,7 @@ class ReleasingReceiver final : public Receiver {
     return arrival;
   }
   bool Ready() const override { return inner_->Ready(); }
+  void RingOnArrival(Doorbell* bell) override { inner_->RingOnArrival(bell); }
 
  private:
   const std::unique_ptr<Receiver> inner_;
