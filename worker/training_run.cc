@@ -215,8 +215,12 @@ absl::Status TrainingRun::MakeEmulation() {
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<StageCosts> costs,
                             StageCostsOf(device.times, plan_.job.chain, plan_.layers));
   emulation_ = std::make_unique<DeviceEmulation>(
-      DeviceEmulation::Options{
-          .stages = std::move(costs), .workers = plan_.topology().workers, .cores = device.cores},
+      DeviceEmulation::Options{.stages = std::move(costs),
+                               .jitter = device.times.jitter(),
+                               .seed = device.times.jitter_seed(),
+                               .worker = plan_.worker,
+                               .workers = plan_.topology().workers,
+                               .cores = device.cores},
       environment_.clock, device.sleep);
   return absl::OkStatus();
 }

@@ -37,6 +37,9 @@ Timeline After(const Timeline& timeline, int64_t first_microbatch) {
 
 absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const Timeline& timeline) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(job.spec()));
+  if (resolved.order == Order::kRecorded) {
+    return absl::FailedPreconditionError("what is predicted is the static order");
+  }
   const ScheduleOptions options =
       ScheduleOptionsOf(resolved, TopologyOf(resolved, job.plan().stages_size()));
   return PredictSteps(After(timeline, LastCutBeforeEnd(job) * resolved.microbatches),
