@@ -220,8 +220,7 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
                       absl::StrCat("has ", pipeline.schedule().size(), " bytes; at most ",
                                    kScheduleBytesMax, " are possible"));
   }
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckName("pipeline.order", pipeline.order(), {"static", "recorded"}));
+  PENSTOCK_RETURN_IF_ERROR(CheckName("pipeline.order", pipeline.order(), {"static", "recorded"}));
   if (pipeline.has_stages()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stages", pipeline.stages(), 1, kStagesMax));
   }

@@ -52,9 +52,11 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
   };
   if (job.listed != nullptr) return refuse("its order is what the file is for");
   if (SendsEarly(method, options)) {
-    return refuse("it lives by where each I and W stands, which no worker can tell from what is ready");
+    return refuse(
+        "it lives by where each I and W stands, which no worker can tell from what is ready");
   }
-  if (!PlacesOneCopy(method.placement)) return refuse("its order and its placement belong together");
+  if (!PlacesOneCopy(method.placement))
+    return refuse("its order and its placement belong together");
   if (method.synchronous && method.updates_each_microbatch) {
     return refuse("its updates within a step are not counted by a log");
   }
@@ -87,8 +89,7 @@ absl::Status CheckOrderSize(const ResolvedJob& job, const Topology& topology, in
 }
 
 ReadyOrder::Options ReadyOrderOptionsOf(const ResolvedJob& job, const ScheduleOptions& options,
-                                        MicrobatchRange range,
-                                        std::vector<int64_t> in_flight_max) {
+                                        MicrobatchRange range, std::vector<int64_t> in_flight_max) {
   return {.range = range,
           .in_flight_max = std::move(in_flight_max),
           .microbatches_per_update = job.microbatches_of_update(),

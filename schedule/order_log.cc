@@ -40,9 +40,9 @@ absl::StatusOr<OrderLog> OrderLog::FromBytes(std::vector<StageId> stages, Microb
                                              absl::string_view bytes) {
   const int64_t expected = BytesComplete(stages.size(), range.count);
   if (static_cast<int64_t>(bytes.size()) != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has ", bytes.size(), " bytes; the ", range.count, " microbatches of ",
-                     stages.size(), " stages need ", expected));
+    return absl::InvalidArgumentError(absl::StrCat("has ", bytes.size(), " bytes; the ",
+                                                   range.count, " microbatches of ", stages.size(),
+                                                   " stages need ", expected));
   }
   OrderLog log(std::move(stages), range);
   log.bytes_.assign(bytes.data(), bytes.size());

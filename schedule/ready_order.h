@@ -82,12 +82,12 @@ class ReadyOrder {
  private:
   struct Stage {
     StageId id;
-    bool first = false;       // of the pipeline
+    bool first = false;  // of the pipeline
     bool last = false;
-    int32_t previous = -1;    // index of the neighbour in front, if that is on this worker
-    int32_t next = -1;        // of the one behind
+    int32_t previous = -1;  // index of the neighbour in front, if that is on this worker
+    int32_t next = -1;      // of the one behind
     int64_t in_flight_max = 1;
-    int64_t forwards = 0;     // done in this range
+    int64_t forwards = 0;  // done in this range
     int64_t backwards = 0;
     ActionList forward, backward, update;
   };

@@ -24,7 +24,8 @@ absl::Status Continue(const RecordedOrder& later, RecordedOrder& order) {
   if (later.method != order.method || later.weights != order.weights ||
       later.microbatches != order.microbatches || later.stages != order.stages) {
     return absl::InvalidArgumentError(
-        "is of another job than the one before: method, weights, microbatches and stages must be the "
+        "is of another job than the one before: method, weights, microbatches and stages must be "
+        "the "
         "same");
   }
   const int64_t end = order.ranges.empty() ? 0 : order.ranges.back().microbatches.end();

@@ -29,10 +29,10 @@ struct RecordedOrder {
   };
 
   std::string method;
-  std::string weights;          // of the policy; empty: the method's own
-  int64_t microbatches = 0;     // of a step
+  std::string weights;       // of the policy; empty: the method's own
+  int64_t microbatches = 0;  // of a step
   std::vector<Stage> stages;
-  std::vector<Range> ranges;    // ascending, without gaps
+  std::vector<Range> ranges;  // ascending, without gaps
 
   // Workers, as the stages name them.
   int32_t workers() const;

@@ -26,8 +26,7 @@ void PrintBlocks(const OrderLog& log, std::string& text) {
     const OrderBlock block = log.At(i);
     int64_t run = 1;
     while (i + run < log.size() && log.At(i + run) == block) ++run;
-    const std::string word =
-        run == 1 ? ToString(block) : absl::StrCat(ToString(block), "*", run);
+    const std::string word = run == 1 ? ToString(block) : absl::StrCat(ToString(block), "*", run);
     if (line.size() + 1 + word.size() > kLineMax) {
       absl::StrAppend(&text, line, "\n");
       line.clear();
@@ -68,11 +67,10 @@ class Parser {
   }
   // Names the place in the log that is being read.
   absl::Status LogError(const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat("line ", line_, ": microbatches ",
-                                                   Range().microbatches.first, " to ",
-                                                   Range().microbatches.end() - 1, ", worker ",
-                                                   Range().workers.size() - 1, ", block ",
-                                                   Range().workers.back().size(), ": ", what));
+    return absl::InvalidArgumentError(
+        absl::StrCat("line ", line_, ": microbatches ", Range().microbatches.first, " to ",
+                     Range().microbatches.end() - 1, ", worker ", Range().workers.size() - 1,
+                     ", block ", Range().workers.back().size(), ": ", what));
   }
 
   const RecordedOrder::Range& Range() const { return order_.ranges.back(); }
@@ -151,8 +149,10 @@ class Parser {
       return Error(absl::StrCat("at most ", kBlocksMax, " forwards and backwards in all"), line);
     }
     if (!order_.ranges.empty() && Range().microbatches.end() != range.first) {
-      return Error(absl::StrCat("range ", Range().microbatches.end(), "+<microbatches>, where the "
-                                "one before ended"), line);
+      return Error(absl::StrCat("range ", Range().microbatches.end(),
+                                "+<microbatches>, where the "
+                                "one before ended"),
+                   line);
     }
     order_.ranges.push_back({.microbatches = range, .workers = {}});
     return absl::OkStatus();

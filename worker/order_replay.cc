@@ -102,9 +102,9 @@ class RangeReplay {
 
   const RecordedOrder::Range& range_;
   const OrderReplay::Rules& rules_;
-  std::vector<int64_t> positions_;              // in the logs, by worker
-  std::vector<int64_t> forwards_, backwards_;   // done, by stage
-  std::vector<std::vector<int64_t>> updates_;   // by stage and microbatch
+  std::vector<int64_t> positions_;             // in the logs, by worker
+  std::vector<int64_t> forwards_, backwards_;  // done, by stage
+  std::vector<std::vector<int64_t>> updates_;  // by stage and microbatch
 };
 
 }  // namespace

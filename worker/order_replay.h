@@ -39,7 +39,7 @@ class OrderReplay {
   int64_t LateMax(size_t stage) const { return late_max_[stage]; }
 
  private:
-  int64_t first_ = 0;                         // microbatch
+  int64_t first_ = 0;                          // microbatch
   std::vector<std::vector<int64_t>> updates_;  // by stage and microbatch
   std::vector<int64_t> late_max_;              // by stage
 };

@@ -102,8 +102,8 @@ absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
                                 job.method->name, " ", weights));
   }
   if (order.microbatches != job.microbatches) {
-    return differs(absl::StrCat(order.microbatches, " microbatches in a step, expected ",
-                                job.microbatches));
+    return differs(
+        absl::StrCat(order.microbatches, " microbatches in a step, expected ", job.microbatches));
   }
   if (order.stages.size() != layers.size()) {
     return differs(absl::StrCat(order.stages.size(), " stages, expected ", layers.size()));
@@ -114,9 +114,8 @@ absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
     if (order.stages[s] == expected) continue;
     return differs(absl::StrCat("stage ", s, " is on worker ", order.stages[s].worker.value,
                                 " with layers ", order.stages[s].first_layer, "+",
-                                order.stages[s].layers, ", expected worker ",
-                                expected.worker.value, " with layers ", expected.first_layer, "+",
-                                expected.layers));
+                                order.stages[s].layers, ", expected worker ", expected.worker.value,
+                                " with layers ", expected.first_layer, "+", expected.layers));
   }
   int64_t from_step = 0;
   for (size_t i = 0; i < std::max(cuts.size(), order.ranges.size()); ++i) {
@@ -127,7 +126,8 @@ absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
     if (!(got == expected)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "its range ", i, " is ", got.first, "+", got.count, ", but the job has ", expected.first,
-          "+", expected.count, " there (0+0: none). Ranges end at cuts: a run that was drained needs "
+          "+", expected.count,
+          " there (0+0: none). Ranges end at cuts: a run that was drained needs "
           "--extra-cuts, one that went on from a checkpoint the orders of all runs before it"));
     }
     if (i < cuts.size()) from_step = cuts[i].step;
@@ -197,13 +197,14 @@ absl::Status Reference::ReplayOrder() {
   const bool expected = job_.order == Order::kRecorded;
   if (expected != options_.recorded.has_value()) {
     return absl::InvalidArgumentError(
-        expected ? "is missing: pipeline.order is recorded, so what was read depends on the run; give "
-                   "what `penstock train --record` wrote"
-                 : "there is one, but pipeline.order is static");
+        expected
+            ? "is missing: pipeline.order is recorded, so what was read depends on the run; give "
+              "what `penstock train --record` wrote"
+            : "there is one, but pipeline.order is static");
   }
   if (!expected) return absl::OkStatus();
-  PENSTOCK_RETURN_IF_ERROR(CheckOrderFits(
-      *options_.recorded, job_, options_.stages, CutsOf(options_.spec, 0, options_.extra_cuts)));
+  PENSTOCK_RETURN_IF_ERROR(CheckOrderFits(*options_.recorded, job_, options_.stages,
+                                          CutsOf(options_.spec, 0, options_.extra_cuts)));
   PENSTOCK_ASSIGN_OR_RETURN(
       replay_, OrderReplay::Make(*options_.recorded,
                                  RulesOf(job_, static_cast<int64_t>(options_.stages.size()))));

@@ -105,8 +105,8 @@ void BoundAnyOrder(RunPlan& plan) {
   for (StageCounts& stage : plan.counts) {
     stage.activations_peak =
         std::clamp<int64_t>(stage.activations_peak, 1, int64_t{plan.edge_capacity});
-    stage.versions_peak = VersionsMaxInAnyOrder(policy, stage.activations_peak,
-                                                plan.job.microbatches_of_update());
+    stage.versions_peak =
+        VersionsMaxInAnyOrder(policy, stage.activations_peak, plan.job.microbatches_of_update());
   }
 }
 

@@ -11,9 +11,8 @@ namespace {
 constexpr int64_t kFileBytesMax = int64_t{64} << 20;
 
 absl::Status Incomplete(const MicrobatchRange& range) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("the job ended before all workers told their order from microbatch ",
-                   range.first, " on"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the job ended before all workers told their order from microbatch ", range.first, " on"));
 }
 
 }  // namespace
@@ -24,8 +23,7 @@ absl::StatusOr<RecordedOrder> RecordedOrderOf(const v1::GetJobResponse& job) {
                          .weights = pipeline.weights(),
                          .microbatches = job.result().microbatches()};
   for (const v1::StageAssignment& stage : job.plan().stages()) {
-    order.stages.push_back(
-        {WorkerId(stage.worker_index()), stage.first_layer(), stage.layers()});
+    order.stages.push_back({WorkerId(stage.worker_index()), stage.first_layer(), stage.layers()});
   }
   const int32_t workers = order.workers();
   for (const v1::WorkerOrder& log : job.result().order()) {
@@ -41,8 +39,9 @@ absl::StatusOr<RecordedOrder> RecordedOrderOf(const v1::GetJobResponse& job) {
     absl::StatusOr<OrderLog> read =
         OrderLog::FromBytes(order.StagesOf(worker), range, log.blocks());
     if (!read.ok()) {
-      return absl::InternalError(absl::StrCat("the log of worker ", worker.value, " from microbatch ",
-                                              range.first, " on ", read.status().message()));
+      return absl::InternalError(absl::StrCat("the log of worker ", worker.value,
+                                              " from microbatch ", range.first, " on ",
+                                              read.status().message()));
     }
     logs.push_back(*std::move(read));
   }

@@ -77,11 +77,10 @@ absl::StatusOr<v1::GetJobResponse> RunReference(const TrainJob& train,
                                                 std::optional<RecordedOrder> recorded,
                                                 Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(train.spec));
-  ReferenceOptions options = {
-      .spec = train.spec,
-      .extra_cuts = extra_cuts,
-      .recorded = std::move(recorded),
-      .data_root = train.data_root};
+  ReferenceOptions options = {.spec = train.spec,
+                              .extra_cuts = extra_cuts,
+                              .recorded = std::move(recorded),
+                              .data_root = train.data_root};
   PENSTOCK_ASSIGN_OR_RETURN(options.stages, StagesOf(train.spec, job));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeCpuBackend(job.threads));
   Clock& clock = RealClock();

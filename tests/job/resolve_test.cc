@@ -141,8 +141,8 @@ TEST(ResolveJob, RecordedOrder_IsForMethodsWhoseOrderIsFree) {
   spec.mutable_training()->mutable_clip()->clear_kind();
   EXPECT_EQ(ResolveJob(spec)->order, Order::kStatic);
   spec.mutable_pipeline()->set_order("recorded");
-  for (const char* method : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "pipedream",
-                             "pipedream-2bw", "paci"}) {
+  for (const char* method :
+       {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "pipedream", "pipedream-2bw", "paci"}) {
     spec.mutable_pipeline()->set_method(method);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
     EXPECT_EQ(job.order, Order::kRecorded) << method;
@@ -165,7 +165,8 @@ TEST(ResolveJob, RecordedOrder_OfAScheduleFile_IsRefused) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_pipeline()->set_method(std::string(ListedMethod().name));
   spec.mutable_pipeline()->set_schedule_file("step.csv");
-  spec.mutable_pipeline()->set_schedule("0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0B0,0B1,0B2,0B3,0B4,0B5,0B6,0B7\n");
+  spec.mutable_pipeline()->set_schedule(
+      "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0B0,0B1,0B2,0B3,0B4,0B5,0B6,0B7\n");
   EXPECT_THAT(ResolveJob(spec), IsOk());
   spec.mutable_pipeline()->set_order("recorded");
   EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,

@@ -146,7 +146,8 @@ TEST(RecordedOrderText, WhatIsNoOrder_IsRefusedWithItsPlace) {
   EXPECT_THAT(refused(Changed("order 1", "order 2")), HasSubstr("line 1"));
   EXPECT_THAT(refused(Changed("method pipedream\n", "")), HasSubstr("\"method NAME\" first"));
   EXPECT_THAT(refused(Changed("microbatches 4", "microbatches 0")), HasSubstr("line 4"));
-  EXPECT_THAT(refused(Changed("stage 1 worker 1", "stage 2 worker 1")), HasSubstr("stage 1 worker"));
+  EXPECT_THAT(refused(Changed("stage 1 worker 1", "stage 2 worker 1")),
+              HasSubstr("stage 1 worker"));
   EXPECT_THAT(refused(Changed("stage 1 worker 1", "stage 1 worker 2")),
               HasSubstr("none on worker 1"));
   EXPECT_THAT(refused(Changed("range 0+4", "range 0-4")), HasSubstr("line 7"));

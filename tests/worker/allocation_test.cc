@@ -46,10 +46,10 @@ class Allocations : public ::testing::Test {
 TEST_F(Allocations, PerMicrobatch_InTheSteadyState_AreNone) {
   if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns malloc";
   const std::pair<std::string, std::string> runs[] = {{"1f1b", "static"},
-                                                       {"gpipe", "static"},
-                                                       {"pipedream", "static"},
-                                                       {"1f1b", "recorded"},
-                                                       {"pipedream", "recorded"}};
+                                                      {"gpipe", "static"},
+                                                      {"pipedream", "static"},
+                                                      {"1f1b", "recorded"},
+                                                      {"pipedream", "recorded"}};
   for (const auto& [method, order] : runs) {
     // A step allocates for the event that reports it; that must not grow with its microbatches.
     const int64_t few = CountWith(method, order, 4);
@@ -58,7 +58,8 @@ TEST_F(Allocations, PerMicrobatch_InTheSteadyState_AreNone) {
     const double per_microbatch =
         static_cast<double>(many - few) / static_cast<double>(kCountedSteps * (64 - 4));
     // How many buffers wait at once depends on timing, so a few may still be taken from the system late.
-    EXPECT_LT(per_microbatch, 0.05) << method << ", " << order << ": " << few << " and " << many << " allocations";
+    EXPECT_LT(per_microbatch, 0.05)
+        << method << ", " << order << ": " << few << " and " << many << " allocations";
   }
 }
 

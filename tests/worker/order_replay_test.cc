@@ -14,10 +14,10 @@ using ::testing::HasSubstr;
 // Two stages on two workers, four microbatches from 8 on.
 absl::StatusOr<OrderReplay> Replay(const std::string& first, const std::string& second,
                                    const OrderReplay::Rules& rules = {}) {
-  const auto order = ParseRecordedOrder(absl::StrCat(
-      "penstock-order 1\nmethod m\nmicrobatches 4\nstage 0 worker 0 layers 0+1\n"
-      "stage 1 worker 1 layers 1+1\nrange 8+4\nworker 0\n",
-      first, "\nworker 1\n", second, "\nend\n"));
+  const auto order = ParseRecordedOrder(
+      absl::StrCat("penstock-order 1\nmethod m\nmicrobatches 4\nstage 0 worker 0 layers 0+1\n"
+                   "stage 1 worker 1 layers 1+1\nrange 8+4\nworker 0\n",
+                   first, "\nworker 1\n", second, "\nend\n"));
   if (!order.ok()) return order.status();
   return OrderReplay::Make(*order, rules);
 }
@@ -31,8 +31,7 @@ std::vector<int64_t> UpdatesOf(const OrderReplay& replay, size_t stage) {
 constexpr char kInTurn[] = "1F 1B 1F 1B 1F 1B 1F 1B";
 
 TEST(OrderReplay, UpdatesBeforeEachForward_AreItsBackwardsByThen) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const OrderReplay replay,
-                                Replay("0F*2 0B 0F 0B*2 0F 0B", kInTurn));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const OrderReplay replay, Replay("0F*2 0B 0F 0B*2 0F 0B", kInTurn));
   EXPECT_THAT(UpdatesOf(replay, 0), ::testing::ElementsAre(0, 0, 1, 3));
   EXPECT_THAT(UpdatesOf(replay, 1), ::testing::ElementsAre(0, 1, 2, 3));
   EXPECT_EQ(replay.LateMax(0), 1);
@@ -40,9 +39,8 @@ TEST(OrderReplay, UpdatesBeforeEachForward_AreItsBackwardsByThen) {
 }
 
 TEST(OrderReplay, UpdatesOfSeveralMicrobatches_CountWholeOnes) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const OrderReplay replay,
-      Replay("0F*2 0B 0F 0B*2 0F 0B", kInTurn, {.microbatches_per_update = 2}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const OrderReplay replay, Replay("0F*2 0B 0F 0B*2 0F 0B", kInTurn,
+                                                                 {.microbatches_per_update = 2}));
   EXPECT_THAT(UpdatesOf(replay, 0), ::testing::ElementsAre(0, 0, 0, 1));
   EXPECT_EQ(replay.LateMax(0), 1);
 }
@@ -55,8 +53,8 @@ TEST(OrderReplay, WhatCannotHaveHappened_IsRefusedWithWorkerAndBlock) {
                                  HasSubstr("microbatches 8 to 11, worker ")));
     return std::string(replay.status().message());
   };
-  EXPECT_THAT(refused("0B 0F*4 0B*3", kInTurn),
-              AllOf(HasSubstr("worker 0, block 0 (0B)"), HasSubstr("its forward has not been run")));
+  EXPECT_THAT(refused("0B 0F*4 0B*3", kInTurn), AllOf(HasSubstr("worker 0, block 0 (0B)"),
+                                                      HasSubstr("its forward has not been run")));
   // Five forwards, three backwards.
   EXPECT_THAT(refused("0F*4 0B*3 0F", kInTurn),
               AllOf(HasSubstr("worker 0, block 7 (0F)"), HasSubstr("no more microbatches")));

@@ -196,8 +196,8 @@ class PlayedCluster {
 // All settings that may be in recorded order, with few and many microbatches.
 std::vector<Setting> Settings() {
   std::vector<Setting> settings;
-  for (const char* name : {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "pipedream",
-                           "pipedream-2bw", "paci"}) {
+  for (const char* name :
+       {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "pipedream", "pipedream-2bw", "paci"}) {
     const Method& method = **FindMethod(absl::string_view(name));
     for (int32_t workers = 1; workers <= 5; ++workers) {
       for (const int64_t few : {1, 3, 8}) {
@@ -266,9 +266,9 @@ TEST(ReadyOrder, OtherTiming_GivesOtherOrders) {
 class Choice : public ::testing::Test {
  protected:
   std::string Next(const ReadyOrder& order, const std::set<std::string>& waiting) {
-    const auto block = order.Next(
-        {[&](const Action& receive) { return waiting.count(ToString(receive)) > 0; },
-         [](StageId) { return true; }});
+    const auto block =
+        order.Next({[&](const Action& receive) { return waiting.count(ToString(receive)) > 0; },
+                    [](StageId) { return true; }});
     return block.has_value() ? absl::StrCat(ToString(*block), order.MicrobatchOf(*block)) : "";
   }
   static void Do(ReadyOrder& order, int32_t stage, bool backward) {

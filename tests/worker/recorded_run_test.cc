@@ -50,9 +50,9 @@ std::vector<std::string> Blocks(const OrderLog& log) {
 bool LeavesStaticOrder(const v1::JobSpec& spec, const RecordedOrder& order) {
   for (const RecordedOrder::Range& range : order.ranges) {
     for (size_t worker = 0; worker < range.workers.size(); ++worker) {
-      if (Blocks(range.workers[worker]) !=
-          StaticBlocks(spec, static_cast<int>(order.stages.size()), static_cast<int>(worker),
-                       range.microbatches)) {
+      if (Blocks(range.workers[worker]) != StaticBlocks(spec, static_cast<int>(order.stages.size()),
+                                                        static_cast<int>(worker),
+                                                        range.microbatches)) {
         return true;
       }
     }
@@ -207,14 +207,13 @@ TEST_F(RecordedRun, ResumedFromACheckpoint_IsReplayedFromBothLogs) {
   RecordedOrder order = first.Order();
   ASSERT_EQ(order.ranges.size(), 3u);
   order.ranges.resize(1);
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained resumed,
-                                TrainCluster({.spec = spec,
-                                              .layers = layers,
-                                              .first_step = 3,
-                                              .checkpoint = directory,
-                                              .delay_seed = 4,
-                                              .edit_request = GiveRoom},
-                                             files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained resumed, TrainCluster({.spec = spec,
+                                                                     .layers = layers,
+                                                                     .first_step = 3,
+                                                                     .checkpoint = directory,
+                                                                     .delay_seed = 4,
+                                                                     .edit_request = GiveRoom},
+                                                                    files_));
   EXPECT_THAT(TrainSerially(spec, layers, {}, files_, resumed.order),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("range 0 is 12+12"), HasSubstr("all runs before it"))));
@@ -233,18 +232,18 @@ TEST_F(RecordedRun, CutShortAnywhere_IsReplayedWithTheSameCut) {
     const int64_t drain_step = 1 + 2 * round;
     TestCluster* running = nullptr;
     absl::StatusOr<int64_t> step = absl::InternalError("never drained");
-    TestCluster cluster({.spec = spec,
-                         .layers = layers,
-                         .delay_seed = static_cast<uint64_t>(round + 1),
-                         .on_event =
-                             [&](int, const v1::RunEvent& event) {
-                               if (event.has_step_done() &&
-                                   event.step_done().step() == drain_step) {
-                                 step = running->Drain();
-                               }
-                             },
-                         .edit_request = GiveRoom},
-                        files_);
+    TestCluster cluster(
+        {.spec = spec,
+         .layers = layers,
+         .delay_seed = static_cast<uint64_t>(round + 1),
+         .on_event =
+             [&](int, const v1::RunEvent& event) {
+               if (event.has_step_done() && event.step_done().step() == drain_step) {
+                 step = running->Drain();
+               }
+             },
+         .edit_request = GiveRoom},
+        files_);
     running = &cluster;
     ASSERT_THAT(cluster.prepared(), IsOk());
     cluster.Start();
@@ -301,8 +300,9 @@ TEST_F(RecordedRun, StoppedOrLeftAlone_EndsWithTheReason) {
     ASSERT_THAT(cluster.prepared(), IsOk());
     cluster.Start();
     for (const absl::Status& status : cluster.Join()) {
-      EXPECT_THAT(status, StatusIs(dies ? absl::StatusCode::kUnavailable : absl::StatusCode::kAborted,
-                                   HasSubstr(dies ? "worker-1 is gone" : "enough")));
+      EXPECT_THAT(status,
+                  StatusIs(dies ? absl::StatusCode::kUnavailable : absl::StatusCode::kAborted,
+                           HasSubstr(dies ? "worker-1 is gone" : "enough")));
     }
   }
 }
@@ -316,11 +316,9 @@ TEST_F(RecordedRun, MessageThatNeverComes_EndsTheWaitInTime) {
   EmulatedDevice slow;
   slow.times.mutable_model()->set_forward_ms(1000);
   slow.sleep = [](absl::Duration) { absl::SleepFor(absl::Milliseconds(400)); };
-  TestCluster cluster({.spec = spec,
-                       .layers = EvenSplit(kLayers, 2),
-                       .limits = limits,
-                       .emulated_device = slow},
-                      files_);
+  TestCluster cluster(
+      {.spec = spec, .layers = EvenSplit(kLayers, 2), .limits = limits, .emulated_device = slow},
+      files_);
   ASSERT_THAT(cluster.prepared(), IsOk());
   cluster.Start();
   EXPECT_THAT(cluster.Join()[1], StatusIs(absl::StatusCode::kDeadlineExceeded,

@@ -190,7 +190,8 @@ RecordedOrder TestCluster::Order() const {
       const v1::WorkerOrder& log = event.cut_reached().order();
       RecordedOrder::Range& range = ranges[log.first_microbatch()];
       range.microbatches = {log.first_microbatch(), log.microbatches()};
-      auto read = OrderLog::FromBytes(order.StagesOf(WorkerId(w)), range.microbatches, log.blocks());
+      auto read =
+          OrderLog::FromBytes(order.StagesOf(WorkerId(w)), range.microbatches, log.blocks());
       EXPECT_TRUE(read.ok()) << read.status();
       if (read.ok()) range.workers.push_back(*std::move(read));
     }
@@ -253,21 +254,20 @@ absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files
   for (const absl::Status& status : cluster.Join()) {
     if (!status.ok()) return status;
   }
-  return Trained{cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(),
-                 cluster.Reports(), cluster.Order()};
+  return Trained{cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(), cluster.Reports(),
+                 cluster.Order()};
 }
 
 absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<LayerRange> layers,
                                       const std::vector<int64_t>& extra_cuts, Files& files,
                                       std::optional<RecordedOrder> recorded) {
   auto backend = MakeCpuBackend(/*threads=*/1);
-  auto result = TrainReference(
-      {.spec = spec,
-       .stages = std::move(layers),
-       .extra_cuts = extra_cuts,
-       .recorded = std::move(recorded),
-       .data_root = "/"},
-      files, **backend);
+  auto result = TrainReference({.spec = spec,
+                                .stages = std::move(layers),
+                                .extra_cuts = extra_cuts,
+                                .recorded = std::move(recorded),
+                                .data_root = "/"},
+                               files, **backend);
   if (!result.ok()) return result.status();
   return Trained{result->steps, result->validations, result->weights_sha256, {}, {}};
 }

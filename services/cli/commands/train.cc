@@ -173,9 +173,8 @@ absl::Status Run(const Options& options, Console& console) {
                      ", so there is nothing to record; add --set pipeline.order=recorded"));
   }
   if (!options.job.reference) return TrainOnCluster(train, options, console);
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const v1::GetJobResponse job,
-      RunReference(train, options.extra_cuts, std::move(recorded), console));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
+                            RunReference(train, options.extra_cuts, std::move(recorded), console));
   Print(job, Timeline(), options, console);
   return absl::OkStatus();
 }
@@ -218,9 +217,10 @@ CommandRunner DeclareTrain(CLI::App& app) {
                  "Write the order that the workers took, of a job with pipeline.order: recorded")
       ->type_name("FILE")
       ->excludes(reference);
-  app.add_option("--recorded", options->recorded_paths,
-                 "With --reference: what --record wrote of the run to compare with, and of the runs "
-                 "before it")
+  app.add_option(
+         "--recorded", options->recorded_paths,
+         "With --reference: what --record wrote of the run to compare with, and of the runs "
+         "before it")
       ->type_name("FILE[,FILE...]")
       ->delimiter(',')
       ->needs(reference);

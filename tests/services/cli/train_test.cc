@@ -253,8 +253,8 @@ TEST_F(TrainTest, RecordedOrder_IsReplayedByTheReference) {
   job_.Write("device.yaml",
              "model: {forward_ms: 6, backward_input_ms: 6, backward_weight_ms: 6}\njitter: 0.9\n");
   for (const char* method : {"1f1b", "pipedream", "paci"}) {
-    const std::vector<std::string> flags = {"--method",  method, "--workers", "3",
-                                            "--set",     "pipeline.order=recorded"};
+    const std::vector<std::string> flags = {"--method", method,  "--workers",
+                                            "3",        "--set", "pipeline.order=recorded"};
     std::vector<std::string> train = job_.Train(flags);
     train.insert(train.end(),
                  {"--record", job_.path("order.txt"), "--emulate", job_.path("device.yaml")});
@@ -270,11 +270,11 @@ TEST_F(TrainTest, RecordedOrder_IsReplayedByTheReference) {
 }
 
 TEST_F(TrainTest, RecordedOrder_InterruptedThenResumed_IsReplayedFromBothFiles) {
-  const std::vector<std::string> arguments = job_.Train(
-      {"--method", "pipedream", "--workers", "2", "--steps", "600", "--set",
-       "pipeline.order=recorded", "--set", "validation.every_steps=0", "--set",
-       "checkpoint.every_steps=200", "--set", "checkpoint.directory=" + job_.checkpoints(),
-       "--resume", "latest", "--json"});
+  const std::vector<std::string> arguments =
+      job_.Train({"--method", "pipedream", "--workers", "2", "--steps", "600", "--set",
+                  "pipeline.order=recorded", "--set", "validation.every_steps=0", "--set",
+                  "checkpoint.every_steps=200", "--set",
+                  "checkpoint.directory=" + job_.checkpoints(), "--resume", "latest", "--json"});
   std::vector<std::string> first = arguments;
   first.insert(first.end(), {"--record", job_.path("first.txt")});
   Process train(first);
@@ -287,9 +287,8 @@ TEST_F(TrainTest, RecordedOrder_InterruptedThenResumed_IsReplayedFromBothFiles) 
   second.insert(second.end(), {"--record", job_.path("second.txt")});
   const std::string resumed = Weights(second);
   std::vector<std::string> reference = arguments;
-  reference.insert(reference.end(),
-                   {"--reference", "--extra-cuts", cuts[0].dump(), "--recorded",
-                    job_.path("first.txt") + "," + job_.path("second.txt")});
+  reference.insert(reference.end(), {"--reference", "--extra-cuts", cuts[0].dump(), "--recorded",
+                                     job_.path("first.txt") + "," + job_.path("second.txt")});
   EXPECT_EQ(resumed, Weights(reference)) << "drained after step " << cuts;
 }
 
