@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "planner/partition.h"
 #include "schedule/verify.h"
@@ -40,6 +41,12 @@ absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions&
                                 ScheduleOfSteps(job, options, from_step, cut.step));
       PENSTOCK_ASSIGN_OR_RETURN(const VerifyReport report, Verify(schedule));
       capacity = std::max<int64_t>(capacity, report.channel_capacity_min);
+      if (job.order == Order::kRecorded) {
+        // Then no order of the workers' own waits for credit for long (schedule/ready_order.h).
+        for (const StageCounts& stage : report.stages) {
+          capacity = std::max(capacity, std::min(stage.activations_peak, kRecordedCapacityMax));
+        }
+      }
     }
     validates = validates || cut.validate;
     from_step = cut.step;
@@ -72,6 +79,8 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
   PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
   const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages));
   const std::vector<Cut> cuts = CutsOf(spec, first_step, extra_cuts);
+
+  PENSTOCK_RETURN_IF_ERROR(CheckOrderSize(job, options.topology, first_step, cuts));
 
   v1::Plan plan;
   plan.set_method(std::string(job.method->name));

@@ -33,6 +33,9 @@ void JobRun::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
       return OnValidationDone(worker_index, event.validation_done(), now);
     case v1::RunEvent::kCutReached:
       progress_.OnReports(event.cut_reached().stages());
+      if (event.cut_reached().has_order()) {
+        progress_.OnOrder(worker_index, event.cut_reached().order());
+      }
       return Save();
     case v1::RunEvent::kLayersSaved:
       return OnLayersSaved(worker_index, event.layers_saved());

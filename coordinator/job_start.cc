@@ -76,7 +76,8 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   result.set_stages(stages);
   result.set_microbatches(job_.microbatches);
   result.set_checkpoint(start_.checkpoint);
-  if (stages <= kBlockDelayStagesMax) {
+  // The delay is that of the static order.
+  if (stages <= kBlockDelayStagesMax && job_.order == Order::kStatic) {
     const ScheduleOptions options = ScheduleOptionsOf(job_, TopologyOf(job_, stages));
     // A statistic: where it cannot be told, the job runs without.
     const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options);

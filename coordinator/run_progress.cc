@@ -71,6 +71,12 @@ void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageRe
   }
 }
 
+void RunProgress::OnOrder(int32_t worker_index, const v1::WorkerOrder& order) {
+  v1::WorkerOrder& kept = orders_[{order.first_microbatch(), worker_index}];
+  kept = order;
+  kept.set_worker_index(worker_index);
+}
+
 void RunProgress::OnLayers(const google::protobuf::RepeatedPtrField<v1::LayerDigest>& layers) {
   for (const v1::LayerDigest& layer : layers) {
     layer_digests_[layer.layer()] = layer.sha256();
@@ -101,6 +107,9 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
   }
   result.mutable_losses()->Assign(losses_.points.begin(), losses_.points.end());
   result.mutable_validations()->Assign(validations_.points.begin(), validations_.points.end());
+
+  result.clear_order();
+  for (const auto& [place, order] : orders_) *result.add_order() = order;
 
   result.clear_per_stage();
   for (const auto& [stage, report] : stages_) *result.add_per_stage() = report;

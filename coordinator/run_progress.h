@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -34,6 +35,8 @@ class RunProgress {
   bool OnStep(const v1::StepDone& done);
   void OnValidation(const v1::ValidationDone& done);
   void OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
+  // Of a range that ended on a worker (pipeline.order "recorded").
+  void OnOrder(int32_t worker_index, const v1::WorkerOrder& order);
   void OnLayers(const google::protobuf::RepeatedPtrField<v1::LayerDigest>& layers);
 
   int64_t step() const { return step_; }
@@ -65,6 +68,7 @@ class RunProgress {
   std::optional<double> validation_loss_;
   std::map<int32_t, v1::StageReport> stages_;     // the latest, by stage
   std::map<int32_t, std::string> layer_digests_;  // by layer of the chain
+  std::map<std::pair<int64_t, int32_t>, v1::WorkerOrder> orders_;  // by first microbatch, worker
 };
 
 }  // namespace penstock

@@ -260,6 +260,7 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.synchronous_steps", pipeline.synchronous_steps(), 0,
                                       spec.training().steps()));
+  PENSTOCK_RETURN_IF_ERROR(CheckName("pipeline.order", pipeline.order(), {"static", "recorded"}));
   if (pipeline.has_stages()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stages", pipeline.stages(), 1, kStagesMax));
   }

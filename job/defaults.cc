@@ -118,6 +118,7 @@ void FillDefaults(v1::JobSpec& spec) {
     const bool listed = !spec.pipeline().schedule_file().empty();
     spec.mutable_pipeline()->set_method(listed ? std::string(ListedMethod().name) : "1f1b");
   }
+  if (spec.pipeline().order().empty()) spec.mutable_pipeline()->set_order("static");
   const absl::StatusOr<const Method*> method =
       FindMethod(absl::string_view(spec.pipeline().method()));
   FillUpdateRules(method.ok() ? (*method)->update : UpdatePreset(), *spec.mutable_training());

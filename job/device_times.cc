@@ -56,6 +56,10 @@ absl::Status CheckLayers(const v1::DeviceTimes& times) {
 }
 
 absl::Status Check(const v1::DeviceTimes& times) {
+  if (!(times.jitter() >= 0.0 && times.jitter() < 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("jitter: is ", times.jitter(), "; expected at least 0 and below 1"));
+  }
   if (times.has_model() == (times.layers_size() > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat(times.has_model() ? "has both model and layers" : "has no times",

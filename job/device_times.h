@@ -24,7 +24,8 @@ inline constexpr double kPassMsMax = 60'000.0;
 
 // `file_name` is for messages.
 // Errors: InvalidArgument with file and key: what ReadYamlMessage finds; neither `model` nor `layers`, or both;
-// a layer named twice or not at all; a time that is negative, not finite or above kPassMsMax; no time at all.
+// a layer named twice or not at all; a time that is negative, not finite or above kPassMsMax; no time at all; a
+// jitter below 0 or not below 1.
 absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
                                                  const std::string& file_name);
 // Errors also: NotFound, PermissionDenied.

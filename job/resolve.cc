@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "job/check_fields.h"
 #include "job/limits.h"
+#include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "job/suggest.h"
 #include "model/gpt.h"
@@ -353,6 +354,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.stages_per_worker = spec.pipeline().has_stages_per_worker()
                               ? spec.pipeline().stages_per_worker()
                               : StagesPerWorkerMin(job.method->placement);
+  if (spec.pipeline().order() == "recorded") job.order = Order::kRecorded;
   job.steps = training.steps();
   job.batch = training.batch();
   job.microbatches = training.microbatches();
@@ -418,6 +420,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   if (!step.ok()) {
     return InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckRecordable(job, options));
   if (!job.staleness.error_feedback) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageLateness> lateness, LatenessOf(job, options));
   int64_t worst = 0;

@@ -39,6 +39,12 @@ struct StalenessRules {
   friend bool operator==(const StalenessRules&, const StalenessRules&) = default;
 };
 
+// In which order a worker performs its actions (pipeline.order).
+enum class Order : uint8_t {
+  kStatic,    // that of the schedule
+  kRecorded,  // whatever is ready, and noted (schedule/ready_order.h)
+};
+
 struct ResolvedJob {
   Chain chain;
   const Method* method = nullptr;
@@ -47,6 +53,7 @@ struct ResolvedJob {
   std::optional<int32_t> replicas;         // of the model (local-sgd); absent: as many as workers
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
+  Order order = Order::kStatic;
   int64_t steps = 0;
   int64_t batch = 0;              // samples per step
   int64_t microbatches = 0;       // per step
@@ -107,7 +114,7 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // Checks that the job can run as a pipeline of `stages` stages.
 // Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, more
 // microbatches than a step of so many stages may hold, a stage to recompute that there is not, or what the
-// method refuses (tied weights on two workers).
+// method refuses (tied weights on two workers, a recorded order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // The learning rate of whatever optimizer is named, after warm-up; 0 if none is.

@@ -211,7 +211,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
     }
   }
   if (action.op == Op::kForward && completeness_ == Completeness::kTrain &&
-      stage.versions.NextForwardVersion() > stage.versions.current()) {
+      !NextForwardVersionIsMade(stage.id)) {
     return Refuse(action,
                   absl::StrCat("it reads weight version ", stage.versions.NextForwardVersion(),
                                ", which is not made yet"));
@@ -421,6 +421,11 @@ std::string Machine::Remainder() const {
 absl::Status Machine::Refuse(const Action& action, absl::string_view reason) const {
   return absl::FailedPreconditionError(
       absl::StrCat("worker ", worker_.value, ": ", ToString(action), ": ", reason));
+}
+
+bool Machine::NextForwardVersionIsMade(StageId stage) const {
+  const VersionLedger& versions = stages_[IndexOf(stage)].versions;
+  return versions.NextForwardVersion() <= versions.current();
 }
 
 const StageCounts& Machine::counts(StageId stage) const { return stages_[IndexOf(stage)].counts; }

@@ -123,6 +123,10 @@ class Machine {
   // "worker 1: 1I0: no output gradient"; the machine is unchanged.
   absl::StatusOr<Effect> Apply(const Action& action);
 
+  // Whether F of the next microbatch of `stage` finds the weight version it reads. REQUIRES: `stage` is on this
+  // worker.
+  bool NextForwardVersionIsMade(StageId stage) const;
+
   // REQUIRES: `stage` is on this worker.
   const StageCounts& counts(StageId stage) const;
   int64_t version(StageId stage) const;

@@ -50,6 +50,17 @@ class ActionTimer {
     span_.start_ns = span_.end_ns;
   }
 
+  // Before it was known which action it would be, it was waited for: a lap of its own. After Begin.
+  void Waited(int64_t since_ns, int64_t until_ns, Wait wait) {
+    const int64_t begun_ns = span_.start_ns;
+    span_.start_ns = since_ns;
+    span_.end_ns = until_ns;
+    span_.lane = Lane::kWait;
+    span_.wait = wait;
+    if (meter_ != nullptr) Keep();
+    span_.start_ns = begun_ns;
+  }
+
   // When the lap in progress began.
   int64_t lap_start_ns() const { return span_.start_ns; }
 

@@ -15,11 +15,19 @@ constexpr double kCoresShareMax = 0.5;
 
 DeviceEmulation::DeviceEmulation(Options options, Clock& clock,
                                  std::function<void(absl::Duration)> sleep)
-    : options_(std::move(options)), clock_(clock), sleep_(std::move(sleep)) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      sleep_(std::move(sleep)),
+      random_(options_.seed, static_cast<uint64_t>(options_.worker.value)) {}
+
+double DeviceEmulation::NextFactor() {
+  return options_.jitter == 0.0 ? 1.0 : 1.0 + options_.jitter * (2.0 * random_.Uniform() - 1.0);
+}
 
 absl::Status DeviceEmulation::Await(Op op, StageId stage, int64_t start_ns) {
   const int64_t arithmetic_ns = clock_.MonotonicNs() - start_ns;
-  const int64_t emulated_ns = DurationNs(op, stage);
+  const int64_t emulated_ns =
+      std::llround(static_cast<double>(DurationNs(op, stage)) * NextFactor());
   if (++passes_ > kWarmUpPasses) {
     arithmetic_ns_ += arithmetic_ns;
     emulated_ns_ += emulated_ns;

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/random.h"
 #include "schedule/action.h"
 #include "schedule/simulate.h"
 
@@ -31,23 +32,31 @@ class DeviceEmulation {
 
   struct Options {
     std::vector<StageCosts> stages;  // by stage
+    // The n-th pass of a worker takes its time times a number from [1 - jitter, 1 + jitter) that follows from seed,
+    // worker and n.
+    double jitter = 0.0;
+    uint64_t seed = 0;
+    WorkerId worker;
     int workers = 1;                 // of the run, all taken to share this machine
     int cores = 1;                   // of the machine
   };
   DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep);
 
   // Waits until the pass `op` (F, R, I, W or STEP) of `stage` is over that began at `start_ns` of the clock, its
-  // arithmetic now done. Waits at most the longest of the stages' times.
+  // arithmetic now done. Waits at most the longest of the stages' times, with jitter twice that.
   // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do.
   absl::Status Await(Op op, StageId stage, int64_t start_ns);
 
  private:
   int64_t DurationNs(Op op, StageId stage) const;
+  // Of the next pass.
+  double NextFactor();
   absl::Status CheckShare() const;
 
   const Options options_;
   Clock& clock_;
   const std::function<void(absl::Duration)> sleep_;
+  RandomStream random_;
   int64_t passes_ = 0;
   int64_t arithmetic_ns_ = 0;  // after the warm-up
   int64_t emulated_ns_ = 0;

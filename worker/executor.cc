@@ -37,12 +37,21 @@ Executor::Executor(const ExecutorParts& parts)
 }
 
 absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
+  training_ = true;
+  PENSTOCK_RETURN_IF_ERROR(parts_.job.order == Order::kRecorded ? TrainAsReady(range)
+                                                                : TrainInOrder(range));
+  PENSTOCK_RETURN_IF_ERROR(DrainEdges());
+  PENSTOCK_RETURN_IF_ERROR(timer_.Finish());
+  EndWindow();
+  return range;
+}
+
+absl::Status Executor::TrainInOrder(MicrobatchRange& range) {
   PENSTOCK_ASSIGN_OR_RETURN(WorkerProgram whole, parts_.training_program(range));
   Program& program = whole.program;
   ProgramCursor cursor(program);
   machine_.SetPolicy(whole.weight_policy);
   machine_.BeginRange(Completeness::kTrain);
-  training_ = true;
   BeginWindow();
   while (!cursor.Done()) {
     const Action action = cursor.Current();
@@ -57,10 +66,7 @@ absl::StatusOr<MicrobatchRange> Executor::Train(MicrobatchRange range) {
     PENSTOCK_RETURN_IF_ERROR(Perform(action));
     cursor.Advance();
   }
-  PENSTOCK_RETURN_IF_ERROR(DrainEdges());
-  PENSTOCK_RETURN_IF_ERROR(timer_.Finish());
-  EndWindow();
-  return range;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) {
@@ -109,6 +115,10 @@ absl::Status Executor::Perform(const Action& action) {
   PENSTOCK_ASSIGN_OR_RETURN(const Effect effect, machine_.Apply(action));
   PENSTOCK_RETURN_IF_ERROR(
       timer_.Begin(action, training_ ? MeteredStage(action).meter.get() : nullptr));
+  if (awaited_.until_ns > 0) {
+    timer_.Waited(awaited_.since_ns, awaited_.until_ns, Wait::kInput);
+    awaited_ = {};
+  }
   PENSTOCK_RETURN_IF_ERROR(Dispatch(action, effect));
   timer_.End();
   actions_done_.Add(1);

@@ -1,4 +1,5 @@
-// Executor: performs a worker's program, action by action, in list order and never otherwise.
+// Executor: performs a worker's program, action by action, in list order and never otherwise; or, in recorded
+// order, whatever is ready (TrainAsReady), and notes what that was.
 //
 // For each action it asks the machine, which holds the rules (schedule/machine.h), and then does the
 // real work: take a tensor from a mailbox, run a stage, hand a tensor over. It makes no choice of its
@@ -25,12 +26,15 @@
 #include "compute/backend.h"
 #include "job/resolve.h"
 #include "schedule/machine.h"
+#include "schedule/order_log.h"
 #include "schedule/program.h"
+#include "schedule/ready_order.h"
 #include "worker/action_timer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
 #include "worker/courier.h"
 #include "worker/data_source.h"
+#include "worker/doorbell.h"
 #include "worker/emulation.h"
 #include "worker/hold_gate.h"
 #include "worker/limits.h"
@@ -61,6 +65,9 @@ struct ExecutorParts {
   DeviceEmulation* emulation;  // null: passes take what they take
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
+  // Of recorded order: what wakes it, and the bounds of schedule/ready_order.h by stage. Null and empty otherwise.
+  Doorbell* bell = nullptr;
+  std::vector<int64_t> in_flight_max = {};
   // This worker's program over a training range.
   std::function<absl::StatusOr<WorkerProgram>(MicrobatchRange)> training_program;
   // Called on the worker with the last stage.
@@ -79,6 +86,9 @@ class Executor {
   // the gate was cancelled with.
   absl::StatusOr<MicrobatchRange> Train(MicrobatchRange range);
 
+  // In recorded order: what Train did last. REQUIRES: it was called.
+  const OrderLog& order_log() const { return order_log_; }
+
   // Runs an evaluation program. Returns the mean loss over its microbatches where the last stage is on
   // this worker, else 0. `step`: steps done, for messages. Errors: as Train.
   absl::StatusOr<double> Evaluate(const Program& program, int64_t step);
@@ -96,6 +106,13 @@ class Executor {
   int64_t allocations_steady() const { return allocations_steady_.value(); }
 
  private:
+  // Train in list order, and as things are ready. `range` may be cut short.
+  absl::Status TrainInOrder(MicrobatchRange& range);
+  absl::Status TrainAsReady(MicrobatchRange& range);
+  // The next block; nothing where the range ended meanwhile. Waits for it.
+  absl::StatusOr<std::optional<OrderBlock>> AwaitBlock(ReadyOrder& order, MicrobatchRange& range);
+  absl::Status PerformBlock(const OrderBlock& block, ReadyOrder& order);
+
   absl::Status Perform(const Action& action);
   absl::Status Dispatch(const Action& action, const Effect& effect);
 
@@ -148,6 +165,14 @@ class Executor {
   Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
   std::vector<Stage*> replicas_;      // room for those of a group
+
+  OrderLog order_log_;
+  // When the next action was waited for before it was known which it would be; 0: it was not.
+  struct Awaited {
+    int64_t since_ns = 0;
+    int64_t until_ns = 0;
+  };
+  Awaited awaited_;
 
   bool training_ = false;
   int64_t evaluated_step_ = 0;

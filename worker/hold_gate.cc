@@ -70,6 +70,11 @@ absl::Status HoldGate::CutAt(int64_t step) {
   return absl::OkStatus();
 }
 
+std::optional<int64_t> HoldGate::cut_step() const {
+  MutexLock lock(mutex_);
+  return cut_step_;
+}
+
 void HoldGate::Cancel(const absl::Status& reason) {
   MutexLock lock(mutex_);
   if (cancelled_.ok()) cancelled_ = reason;

@@ -38,6 +38,9 @@ class HoldGate {
   // Errors: FailedPrecondition (closed, not held, below the held step, or another step than before).
   absl::Status CutAt(int64_t step);
 
+  // The step after which the range ends, if that was said.
+  std::optional<int64_t> cut_step() const;
+
   // Ends a wait in Enter and fails later ones. The first reason counts.
   void Cancel(const absl::Status& reason);
   // The reason given to Cancel, OK if there was none.

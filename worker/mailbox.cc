@@ -78,6 +78,11 @@ absl::Status Mailbox::WaitForMessage(CondVar::Clock::time_point until) {
   return absl::OkStatus();
 }
 
+void Mailbox::SetDoorbell(Doorbell* bell) {
+  MutexLock lock(mutex_);
+  bell_ = bell;
+}
+
 bool Mailbox::Ready() const {
   MutexLock lock(mutex_);
   return CanPop();
@@ -92,6 +97,7 @@ void Mailbox::Close(const absl::Status& reason) {
   PENSTOCK_CHECK(!reason.ok());
   MutexLock lock(mutex_);
   if (closed_.ok()) closed_ = reason;
+  Ring();
   room_.NotifyAll();
   arrived_.NotifyAll();
 }
@@ -103,6 +109,7 @@ void Mailbox::Cancel(const absl::Status& reason) {
   cancelled_ = reason;
   for (Message& message : ring_) message = Message();
   count_ = 0;
+  Ring();
   room_.NotifyAll();
   arrived_.NotifyAll();
 }
@@ -117,6 +124,7 @@ absl::Status Mailbox::Append(Message message) {
   PENSTOCK_RETURN_IF_ERROR(End());
   ring_[(head_ + count_) % capacity_] = std::move(message);
   ++count_;
+  Ring();
   return absl::OkStatus();
 }
 

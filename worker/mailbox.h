@@ -18,6 +18,7 @@
 #include "base/mutex.h"
 #include "compute/device_share.h"
 #include "compute/tensor.h"
+#include "worker/doorbell.h"
 
 namespace penstock {
 
@@ -47,6 +48,9 @@ class Mailbox {
   // Errors: DeadlineExceeded, or the reason given to Cancel, or to Close once the mailbox is empty.
   absl::StatusOr<Message> Pop(absl::Time deadline);
 
+  // From now on `bell` rings for every message, and at the end. Null: none; then nobody rings it any more.
+  void SetDoorbell(Doorbell* bell);
+
   // Whether Pop, or Reserve, would return at once.
   bool Ready() const;
   bool HasRoom() const;
@@ -64,6 +68,9 @@ class Mailbox {
   absl::Status WaitForRoom(CondVar::Clock::time_point until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WaitForMessage(CondVar::Clock::time_point until)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Ring() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (bell_ != nullptr) bell_->Ring();
+  }
   // REQUIRES: there is room.
   absl::Status Append(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -77,6 +84,7 @@ class Mailbox {
   int head_ ABSL_GUARDED_BY(mutex_) = 0;
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
   int reserved_ ABSL_GUARDED_BY(mutex_) = 0;  // places that are not filled yet
+  Doorbell* bell_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);
 };

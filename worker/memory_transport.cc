@@ -178,6 +178,7 @@ class MemoryTransport : public Transport {
   class EdgeReceiver : public Receiver {
    public:
     EdgeReceiver(MemoryNetwork::Edge& edge, BufferPool& pool) : edge_(edge), pool_(pool) {}
+    ~EdgeReceiver() override { edge_.mailbox.SetDoorbell(nullptr); }
 
     absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
       absl::StatusOr<Message> message = edge_.mailbox.Pop(deadline);
@@ -191,6 +192,7 @@ class MemoryTransport : public Transport {
     }
 
     bool Ready() const override { return edge_.mailbox.Ready(); }
+    void RingOnArrival(Doorbell* bell) override { edge_.mailbox.SetDoorbell(bell); }
 
    private:
     MemoryNetwork::Edge& edge_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,9 @@
 #include "compute/clip.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
+#include "job/run_schedule.h"
 #include "worker/data_source.h"
+#include "worker/order_replay.h"
 #include "worker/text_options.h"
 
 namespace penstock {
@@ -33,13 +36,19 @@ struct SerialStage {
 using SerialModel = std::vector<SerialStage>;
 
 // Which versions microbatch k of a range reads, both counted from the cut: the closed forms of the
-// continuous methods. A stage updates after every `interval` microbatches.
+// continuous methods. A stage updates after every `interval` microbatches. In a run in recorded order the newest
+// version that a forward found follows from the log instead; versions of a fixed age are the same in any order.
 class VersionRule {
  public:
-  VersionRule(Weights weights, int64_t stages, int64_t interval)
-      : weights_(weights), stages_(stages), interval_(interval) {}
+  // `replay` may be null; of it, `first` is the first microbatch of the range.
+  VersionRule(Weights weights, int64_t stages, int64_t interval, const OrderReplay* replay,
+              int64_t first)
+      : weights_(weights), stages_(stages), interval_(interval), replay_(replay), first_(first) {}
 
   int64_t Forward(int64_t k, int64_t depth) const {
+    if (replay_ != nullptr && ReadsNewest()) {
+      return replay_->UpdatesBeforeForward(stages_ - 1 - depth, first_ + k);
+    }
     switch (weights_) {
       case Weights::kSingle:
       case Weights::kStash:
@@ -86,6 +95,7 @@ class VersionRule {
   }
   // From the oldest still to be read to the newest.
   int64_t VersionsMax(int64_t depth) const {
+    if (replay_ != nullptr && ReadsNewest()) return replay_->LateMax(stages_ - 1 - depth) + 1;
     switch (weights_) {
       case Weights::kSingle:
       case Weights::kStash:
@@ -110,11 +120,67 @@ class VersionRule {
   int64_t Aim(int64_t k, int64_t number) const {
     return (weights_ == Weights::kSpecTrain ? k + number / 2 : k) / interval_;
   }
+  bool ReadsNewest() const { return weights_ == Weights::kSingle || weights_ == Weights::kStash; }
 
   const Weights weights_;
   const int64_t stages_;
   const int64_t interval_;
+  const OrderReplay* const replay_;
+  const int64_t first_;
 };
+
+OrderReplay::Rules RulesOf(const ResolvedJob& job, int64_t stages) {
+  OrderReplay::Rules rules = {.microbatches_per_update = job.microbatches_of_update(job.steps),
+                              .drains = job.method->synchronous};
+  const Weights weights = job.weights_read();
+  if (weights == Weights::kDoubleBuffer) rules.lag = 1;
+  if (weights == Weights::kVerticalSync) rules.lag = stages - 1;
+  return rules;
+}
+
+absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
+                            const std::vector<LayerRange>& layers, absl::Span<const Cut> cuts) {
+  const auto differs = [](const std::string& what) {
+    return absl::InvalidArgumentError(absl::StrCat("is of another job: ", what));
+  };
+  const std::string weights = job.weights ? std::string(Name(*job.weights)) : "";
+  if (order.method != job.method->name || order.weights != weights) {
+    return differs(absl::StrCat("method ", order.method, " ", order.weights, ", expected ",
+                                job.method->name, " ", weights));
+  }
+  if (order.microbatches != job.microbatches) {
+    return differs(
+        absl::StrCat(order.microbatches, " microbatches in a step, expected ", job.microbatches));
+  }
+  if (order.stages.size() != layers.size()) {
+    return differs(absl::StrCat(order.stages.size(), " stages, expected ", layers.size()));
+  }
+  const Topology topology = TopologyOf(job, static_cast<int64_t>(layers.size()));
+  for (size_t s = 0; s < layers.size(); ++s) {
+    const RecordedOrder::Stage expected = {topology.worker_of[s], layers[s].first, layers[s].count};
+    if (order.stages[s] == expected) continue;
+    return differs(absl::StrCat("stage ", s, " is on worker ", order.stages[s].worker.value,
+                                " with layers ", order.stages[s].first_layer, "+",
+                                order.stages[s].layers, ", expected worker ", expected.worker.value,
+                                " with layers ", expected.first_layer, "+", expected.layers));
+  }
+  int64_t from_step = 0;
+  for (size_t i = 0; i < std::max(cuts.size(), order.ranges.size()); ++i) {
+    const MicrobatchRange got =
+        i < order.ranges.size() ? order.ranges[i].microbatches : MicrobatchRange();
+    const MicrobatchRange expected =
+        i < cuts.size() ? RangeOfSteps(job, from_step, cuts[i].step) : MicrobatchRange();
+    if (!(got == expected)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "its range ", i, " is ", got.first, "+", got.count, ", but the job has ", expected.first,
+          "+", expected.count,
+          " there (0+0: none). Ranges end at cuts: a run that was drained needs "
+          "--extra-cuts, one that went on from a checkpoint the orders of all runs before it"));
+    }
+    if (i < cuts.size()) from_step = cuts[i].step;
+  }
+  return absl::OkStatus();
+}
 
 class Reference {
  public:
@@ -127,10 +193,13 @@ class Reference {
  private:
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
-  VersionRule RuleFor(size_t stages) const {
+  // Of the range that begins at microbatch `first`.
+  VersionRule RuleFor(size_t stages, int64_t first = 0) const {
     return {job_.weights_read(), static_cast<int64_t>(stages),
-            job_.microbatches_of_update(job_.steps)};
+            job_.microbatches_of_update(job_.steps), replay_.has_value() ? &*replay_ : nullptr,
+            first};
   }
+  absl::Status ReplayOrder();
 
   // Whether the stage recomputes, and that from other weights than its forward read. With the same weights it
   // comes to the same, so that here nothing is done twice.
@@ -162,14 +231,16 @@ class Reference {
   Files& files_;
   Backend& backend_;
   std::unique_ptr<DataSource> data_;
-  std::vector<SerialModel> models_;  // the replicas; else one
-  double loss_sum_ = 0.0;            // of the step in progress
+  std::optional<OrderReplay> replay_;  // of a job in recorded order
+  std::vector<SerialModel> models_;    // the replicas; else one
+  double loss_sum_ = 0.0;              // of the step in progress
   double gradient_norm_ = 0.0;
   ReferenceResult result_;
 };
 
 absl::Status Reference::Prepare() {
   PENSTOCK_RETURN_IF_ERROR(OpenData());
+  PENSTOCK_RETURN_IF_ERROR(Annotate(ReplayOrder(), "recorded order"));
   const std::vector<LayerRange> whole = {{0, job_.chain.size()}};
   const int32_t replicas = job_.PipelinesOf(static_cast<int64_t>(options_.stages.size()));
   for (int32_t replica = 0; replica < replicas; ++replica) {
@@ -185,6 +256,24 @@ absl::Status Reference::OpenData() {
   PENSTOCK_ASSIGN_OR_RETURN(
       data_, DataSource::OpenText(
                  files_, TextOptionsOf(options_.spec, job_, path, options_.limits.data_bytes_max)));
+  return absl::OkStatus();
+}
+
+absl::Status Reference::ReplayOrder() {
+  const bool expected = job_.order == Order::kRecorded;
+  if (expected != options_.recorded.has_value()) {
+    return absl::InvalidArgumentError(
+        expected
+            ? "is missing: pipeline.order is recorded, so what was read depends on the run; give "
+              "what `penstock train --record` wrote"
+            : "there is one, but pipeline.order is static");
+  }
+  if (!expected) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(CheckOrderFits(*options_.recorded, job_, options_.stages,
+                                          CutsOf(options_.spec, 0, options_.extra_cuts)));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      replay_, OrderReplay::Make(*options_.recorded,
+                                 RulesOf(job_, static_cast<int64_t>(options_.stages.size()))));
   return absl::OkStatus();
 }
 
@@ -281,7 +370,7 @@ absl::Status Reference::TrainReplicas(int64_t first, int64_t end) {
 
 absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
   SerialModel& model = models_.front();
-  const VersionRule rule = RuleFor(model.size());
+  const VersionRule rule = RuleFor(model.size(), first);
   const int64_t base = model.front().stage->version();
   for (int64_t k = 0; k < end - first; ++k) {
     for (SerialStage& serial : model) {

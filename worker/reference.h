@@ -9,6 +9,8 @@
 //                         counted from the cut, reads the version that follows from k, s and the weights
 //                         in closed form (VersionRule in reference.cc)
 //
+// Of a job in recorded order (pipeline.order) the run's log says what each microbatch read (order_replay.h).
+//
 // Cuts, clipping, rates, dropout and validation are those of the job.
 //
 // Thread safety: the thread that owns the back-end.
@@ -16,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +27,7 @@
 #include "compute/backend.h"
 #include "model/chain.h"
 #include "penstock/v1/job.pb.h"
+#include "schedule/recorded_order.h"
 #include "worker/limits.h"
 #include "worker/update_rule.h"
 
@@ -34,6 +38,8 @@ struct ReferenceOptions {
   // The layers of each stage (of one pipeline); only asynchronous methods depend on them.
   std::vector<LayerRange> stages;
   std::vector<int64_t> extra_cuts;
+  // What a job in recorded order did, from its first microbatch on; only such jobs have one.
+  std::optional<RecordedOrder> recorded = std::nullopt;
   std::string data_root;
   RunLimits limits;
   // Called after each step; may be empty.
@@ -53,7 +59,7 @@ struct ReferenceResult {
 };
 
 // Trains the job from its initial weights to its end.
-// Errors: InvalidArgument (job or stages), those of DataSource, FailedPrecondition (the loss is not finite, or with clipping a gradient).
+// Errors: InvalidArgument (job, stages or recorded order), those of DataSource, FailedPrecondition (the loss is not finite, or with clipping a gradient).
 absl::StatusOr<ReferenceResult> TrainReference(const ReferenceOptions& options, Files& files,
                                                Backend& backend);
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "job/run_schedule.h"
+#include "schedule/ready_order.h"
 #include "schedule/verify.h"
 
 namespace penstock {
@@ -132,7 +133,24 @@ absl::Status VerifyRanges(RunPlan& plan) {
   return absl::OkStatus();
 }
 
+// A stage gets as many microbatches in flight as it has in the static order, and no edge can be full then.
+void BoundAnyOrder(RunPlan& plan) {
+  const WeightPolicy policy = WeightPolicyOf(*plan.job.method, plan.schedule);
+  for (StageCounts& stage : plan.counts) {
+    stage.activations_peak =
+        std::clamp<int64_t>(stage.activations_peak, 1, int64_t{plan.edge_capacity});
+    stage.versions_peak =
+        VersionsMaxInAnyOrder(policy, stage.activations_peak, plan.job.microbatches_of_update(plan.job.steps));
+  }
+}
+
 }  // namespace
+
+std::vector<int64_t> RunPlan::InFlightMax() const {
+  std::vector<int64_t> in_flight_max;
+  for (const StageCounts& stage : counts) in_flight_max.push_back(stage.activations_peak);
+  return in_flight_max;
+}
 
 absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const RunLimits& limits) {
   RunPlan plan;
@@ -151,6 +169,7 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
   PENSTOCK_RETURN_IF_ERROR(CheckDigest(request, plan));
   PENSTOCK_RETURN_IF_ERROR(VerifyRanges(plan));
   PENSTOCK_ASSIGN_OR_RETURN(plan.lateness, LatenessOf(plan.job, plan.schedule));
+  if (plan.job.order == Order::kRecorded) BoundAnyOrder(plan);
   return plan;
 }
 

@@ -30,11 +30,13 @@ struct RunPlan {
   int edge_capacity = 1;
   std::string digest;
   // What the verifier found, by stage: over the whole run if it is not cut short. Peaks are what a stage
-  // must have room for.
+  // must have room for: in recorded order those that no order exceeds, while the rest is of the static one.
   std::vector<StageCounts> counts;
   std::vector<StageLateness> lateness;  // by stage
 
   const Topology& topology() const { return schedule.topology; }
+  // By stage; of a worker that takes what is ready.
+  std::vector<int64_t> InFlightMax() const;
 };
 
 // Errors: InvalidArgument (the job or the plan makes no sense: names the field), FailedPrecondition (the

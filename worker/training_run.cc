@@ -10,6 +10,7 @@
 #include "base/utf8.h"
 #include "job/device_times.h"
 #include "job/fingerprint.h"
+#include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
 #include "worker/memory_plan.h"
@@ -107,6 +108,14 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
     stages[local.id.value] = {.activations = local.stage->activation_bytes(),
                               .tied_gradient = ReduceBytes(plan_)};
   }
+  if (plan_.job.order == Order::kRecorded) {
+    const ReadyOrder order(
+        plan_.topology(), plan_.worker,
+        ReadyOrderOptionsOf(plan_.job, plan_.schedule, MicrobatchRange(), plan_.InFlightMax()));
+    Program fullest;
+    fullest.prologue = order.FullestOrder();
+    return bytes + PeakActivationBytes(fullest, stages);
+  }
   int64_t activations = 0;
   int64_t from_step = plan_.first_step;
   std::set<RangeKey> walked;
@@ -185,6 +194,7 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
     PENSTOCK_ASSIGN_OR_RETURN(
         local.gradients_out,
         transport.OpenSender({EdgeKind::kGradient, stage, before}, capacity, bytes_max));
+    RingOnArrival(*local.activations_in);
   }
   if (remote(after)) {
     PENSTOCK_ASSIGN_OR_RETURN(
@@ -193,8 +203,13 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
     PENSTOCK_ASSIGN_OR_RETURN(
         local.gradients_in,
         transport.OpenReceiver({EdgeKind::kGradient, after, stage}, capacity, bytes_max, pool));
+    RingOnArrival(*local.gradients_in);
   }
   return absl::OkStatus();
+}
+
+void TrainingRun::RingOnArrival(Receiver& receiver) {
+  if (plan_.job.order == Order::kRecorded) receiver.RingOnArrival(&bell_);
 }
 
 absl::Status TrainingRun::MakeEmulation() {
@@ -208,8 +223,12 @@ absl::Status TrainingRun::MakeEmulation() {
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<StageCosts> costs,
                             StageCostsOf(device.times, plan_.job.chain, plan_.layers));
   emulation_ = std::make_unique<DeviceEmulation>(
-      DeviceEmulation::Options{
-          .stages = std::move(costs), .workers = plan_.topology().workers, .cores = device.cores},
+      DeviceEmulation::Options{.stages = std::move(costs),
+                               .jitter = device.times.jitter(),
+                               .seed = device.times.jitter_seed(),
+                               .worker = plan_.worker,
+                               .workers = plan_.topology().workers,
+                               .cores = device.cores},
       environment_.clock, device.sleep);
   return absl::OkStatus();
 }
@@ -245,6 +264,8 @@ absl::Status TrainingRun::MakeExecutor() {
                     .emulation = emulation_.get(),
                     .collectives = *collectives_,
                     .stages = stages_,
+                    .bell = &bell_,
+                    .in_flight_max = plan_.InFlightMax(),
                     .training_program = training_program,
                     .on_step = [this](const StepResult& result) { ReportStep(result); },
                     .notice = environment_.notice});
@@ -326,6 +347,12 @@ absl::Status TrainingRun::WaitForCheckpoint() {
   return status;
 }
 
+absl::Status TrainingRun::CutAt(int64_t step) {
+  const absl::Status status = gate_.CutAt(step);
+  bell_.Ring();
+  return status;
+}
+
 void TrainingRun::Stop(const std::string& reason) {
   const absl::Status status = absl::AbortedError(absl::StrCat("stopped: ", reason));
   stopped_ = true;
@@ -333,6 +360,7 @@ void TrainingRun::Stop(const std::string& reason) {
   writer_.Cancel(status);
   environment_.transport.Cancel(status);
   executor_->Cancel(status);
+  bell_.Ring();
 }
 
 void TrainingRun::Emit(v1::RunEvent event) {
@@ -358,6 +386,14 @@ void TrainingRun::ReportCut(int64_t step) {
   v1::RunEvent event;
   event.mutable_cut_reached()->set_step(step);
   FillReports(*event.mutable_cut_reached()->mutable_stages());
+  if (plan_.job.order == Order::kRecorded) {
+    const OrderLog& log = executor_->order_log();
+    v1::WorkerOrder& order = *event.mutable_cut_reached()->mutable_order();
+    order.set_worker_index(plan_.worker.value);
+    order.set_first_microbatch(log.range().first);
+    order.set_microbatches(log.range().count);
+    order.set_blocks(log.bytes());
+  }
   Emit(std::move(event));
 }
 

@@ -17,6 +17,7 @@
 #include "worker/counter.h"
 #include "worker/data_source.h"
 #include "worker/device_spans.h"
+#include "worker/doorbell.h"
 #include "worker/emulation.h"
 #include "worker/executor.h"
 #include "worker/hold_gate.h"
@@ -40,7 +41,7 @@ class TrainingRun : public Run {
 
   absl::Status Execute() override;
   absl::StatusOr<int64_t> Hold() override { return gate_.Hold(); }
-  absl::Status CutAt(int64_t step) override { return gate_.CutAt(step); }
+  absl::Status CutAt(int64_t step) override;
   void Stop(const std::string& reason) override;
 
   std::string schedule_digest() const override { return plan_.digest; }
@@ -58,6 +59,8 @@ class TrainingRun : public Run {
   absl::Status SaveCheckpoint(int64_t step);
   absl::Status WaitForCheckpoint();
   absl::Status OpenEdgesOf(LocalStage& local);
+  // In recorded order, where the executor waits for any message.
+  void RingOnArrival(Receiver& receiver);
   absl::Status MakeEmulation();
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
@@ -79,6 +82,7 @@ class TrainingRun : public Run {
   const v1::PrepareRunRequest request_;
   const RunPlan plan_;
   const RunEnvironment environment_;
+  Doorbell bell_;  // of the executor in recorded order
   HoldGate gate_;
   TimelineRecorder recorder_;
   std::unique_ptr<DeviceSpans>

@@ -27,6 +27,7 @@
 #include "compute/device_share.h"
 #include "compute/tensor.h"
 #include "compute/transfers.h"
+#include "worker/doorbell.h"
 
 namespace penstock {
 
@@ -144,8 +145,10 @@ class Receiver {
   // Take, where nothing may be lent. Errors also: FailedPrecondition if it was.
   absl::StatusOr<Tensor> Receive(const TensorExpectation& expected, absl::Time deadline);
 
-  // Whether a message waits (then Take does not block).
+  // Whether a message waits, or the edge has ended (then Take does not block).
   virtual bool Ready() const = 0;
+  // From now on `bell` rings whenever Ready becomes true. Null: it rings no more. REQUIRES: it outlives this end.
+  virtual void RingOnArrival(Doorbell* bell) = 0;
 };
 
 // The edges of one worker in one run of a job.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -74,10 +75,13 @@ v1::GetJobResponse ResponseOf(const v1::JobSpec& spec, const ResolvedJob& job,
 
 absl::StatusOr<v1::GetJobResponse> RunReference(const TrainJob& train,
                                                 const std::vector<int64_t>& extra_cuts,
+                                                std::optional<RecordedOrder> recorded,
                                                 Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(train.spec));
-  ReferenceOptions options = {
-      .spec = train.spec, .extra_cuts = extra_cuts, .data_root = train.data_root};
+  ReferenceOptions options = {.spec = train.spec,
+                              .extra_cuts = extra_cuts,
+                              .recorded = std::move(recorded),
+                              .data_root = train.data_root};
   PENSTOCK_ASSIGN_OR_RETURN(options.stages, StagesOf(train.spec, job));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeCpuBackend(job.threads));
   Clock& clock = RealClock();

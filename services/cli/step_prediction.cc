@@ -39,6 +39,9 @@ Timeline After(const Timeline& timeline, int64_t first_microbatch) {
 
 absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const Timeline& timeline) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(job.spec()));
+  if (resolved.order == Order::kRecorded) {
+    return absl::FailedPreconditionError("what is predicted is the static order");
+  }
   const ScheduleOptions options =
       ScheduleOptionsOf(resolved, TopologyOf(resolved, job.result().stages()));
   return PredictSteps(After(timeline, LastCutBeforeEnd(job) * resolved.microbatches),

@@ -45,7 +45,10 @@ class EdgeSender final : public Sender {
 class EdgeReceiver final : public Receiver {
  public:
   explicit EdgeReceiver(std::shared_ptr<InboundEdge> edge) : edge_(std::move(edge)) {}
-  ~EdgeReceiver() override { edge_->StopBorrowing(); }
+  ~EdgeReceiver() override {
+    edge_->mailbox().SetDoorbell(nullptr);
+    edge_->StopBorrowing();
+  }
 
   absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
     const EdgeId& id = edge_->options().key.edge;
@@ -64,6 +67,7 @@ class EdgeReceiver final : public Receiver {
   }
   void Release() override { edge_->Release(); }
   bool Ready() const override { return edge_->mailbox().Ready(); }
+  void RingOnArrival(Doorbell* bell) override { edge_->mailbox().SetDoorbell(bell); }
 
  private:
   const std::shared_ptr<InboundEdge> edge_;  // shared with its stream

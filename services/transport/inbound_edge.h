@@ -42,7 +42,7 @@ class InboundEdge {
       : options_(std::move(options)), mailbox_(options_.capacity), pool_(&pool), share_(share) {}
 
   const InboundEdgeOptions& options() const { return options_; }
-  const Mailbox& mailbox() const { return mailbox_; }
+  Mailbox& mailbox() { return mailbox_; }
 
   // ---- The network's side.
 

@@ -9,6 +9,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::vector<WorkerOffer> Offers(int count) {
@@ -64,6 +65,30 @@ TEST(MakePlan, Replicas_HaveTheSameLayersOnTheSameWorkers) {
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan straight, PlanOf(SmallJob(10, 0), 3));
   EXPECT_EQ(straight.pipelines(), 0) << "one";
+}
+
+TEST(MakePlan, RecordedOrder_HasRoomOnEveryEdgeForAllInFlight) {
+  v1::JobSpec spec = SmallJob(10, 0);
+  spec.mutable_training()->set_microbatches(8);
+  spec.mutable_pipeline()->set_order("recorded");
+  for (const auto& [method, capacity] : {std::pair("1f1b", 5), std::pair("gpipe", 8)}) {
+    spec.mutable_pipeline()->set_method(method);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 5));
+    EXPECT_EQ(plan.channel_capacity(), capacity) << method;
+  }
+}
+
+TEST(MakePlan, RecordedOrder_TooLongToBeKept_IsRefusedWithItsSize) {
+  v1::JobSpec spec = SmallJob(100'000, 0);
+  EXPECT_THAT(PlanOf(spec, 4), IsOk());
+  spec.mutable_pipeline()->set_order("recorded");
+  // 2 bits for each of 400,000 microbatches on each of 4 stages.
+  EXPECT_THAT(PlanOf(spec, 4),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("pipeline.order"), HasSubstr("take 400128 bytes"),
+                             HasSubstr("at most 262144"))));
+  spec.mutable_training()->set_steps(60'000);
+  EXPECT_THAT(PlanOf(spec, 4), IsOk());
 }
 
 TEST(MakePlan, MoreWorkersThanLayers_IsRefused) {

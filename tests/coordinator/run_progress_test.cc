@@ -115,6 +115,30 @@ TEST(RunProgress, BetweenCuts_SpeedIsThatOfTheLastCut) {
   EXPECT_DOUBLE_EQ(speed(), 200.0);
 }
 
+TEST(RunProgress, OrdersOfWorkers_ComeOutByRangeAndWorkerWhoeverIsFirst) {
+  RunProgress progress(0, 2);
+  const auto told = [&](int32_t worker, int64_t first, const std::string& blocks) {
+    v1::WorkerOrder order;
+    order.set_first_microbatch(first);
+    order.set_microbatches(8);
+    order.set_blocks(blocks);
+    progress.OnOrder(worker, order);
+  };
+  told(1, 8, "d");
+  told(1, 0, "b");
+  told(0, 8, "c");
+  told(0, 0, "a");
+  v1::JobResult result;
+  progress.WriteTo(result);
+  progress.WriteTo(result);
+  ASSERT_EQ(result.order_size(), 4);
+  std::string blocks;
+  for (const v1::WorkerOrder& order : result.order()) blocks += order.blocks();
+  EXPECT_EQ(blocks, "abcd");
+  EXPECT_EQ(result.order(2).first_microbatch(), 8);
+  EXPECT_EQ(result.order(3).worker_index(), 1);
+}
+
 TEST(RunProgress, WeightsDigest_NeedsAllLayersAndIgnoresWhoSentThem) {
   RunProgress progress(0, 2);
   v1::RunDone one, other;

@@ -74,6 +74,10 @@ TEST(DeviceTimes, BadFile_IsRefusedWithItsPlace) {
       {"layers: [{layer: mlp, times: {update_ms: .inf}}]", "layers[0].times.update_ms"},
       {"layers: [{layer: mlp}]", "no pass takes any time"},
       {"modle: {}", "did you mean model?"},
+      {"model: {forward_ms: 1}\njitter: 1",
+       "times.yaml:2:1: jitter: is 1; expected at least 0 and below 1"},
+      {"model: {forward_ms: 1}\njitter: -0.1", "jitter: is -0.1"},
+      {"model: {forward_ms: 1}\njitter: .nan", "jitter: is nan"},
   };
   for (const auto& [yaml, message] : cases) {
     EXPECT_THAT(ParseDeviceTimes(yaml, "times.yaml").status(),

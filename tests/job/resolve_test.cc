@@ -215,6 +215,44 @@ TEST(ResolveJob, WeightsThatAMethodCannotHave_AreRefused) {
                                          HasSubstr("cannot have the weights \"stash\"")));
 }
 
+TEST(ResolveJob, RecordedOrder_IsForMethodsWhoseOrderIsFree) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_training()->mutable_clip()->clear_kind();
+  EXPECT_EQ(ResolveJob(spec)->order, Order::kStatic);
+  spec.mutable_pipeline()->set_order("recorded");
+  for (const char* method :
+       {"gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "pipedream", "pipedream-2bw", "paci"}) {
+    spec.mutable_pipeline()->set_method(method);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+    EXPECT_EQ(job.order, Order::kRecorded) << method;
+  }
+  for (const char* method : {"zb-h1", "zb-h2", "zb-v", "dualpipe-v"}) {
+    spec.mutable_pipeline()->set_method(method);
+    EXPECT_THAT(ResolveJob(spec),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(StartsWith("pipeline.order: cannot be recorded with "),
+                               HasSubstr(method), HasSubstr("where each I and W stands"))));
+  }
+  spec.mutable_pipeline()->set_method("1f1b");
+  spec.mutable_pipeline()->set_order("recordet");
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("pipeline.order"), HasSubstr("did you mean recorded?"))));
+}
+
+TEST(ResolveJob, RecordedOrder_OfAScheduleFile_IsRefused) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_method(std::string(ListedMethod().name));
+  spec.mutable_pipeline()->set_schedule_file("step.csv");
+  spec.mutable_pipeline()->set_schedule(
+      "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0B0,0B1,0B2,0B3,0B4,0B5,0B6,0B7\n");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_pipeline()->set_order("recorded");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("its order is what the file is for")));
+}
+
 TEST(ResolveJob, OldVersionsOnTheHostWithVerticalSync_AreRefused) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_model()->mutable_gpt()->set_tied_head(false);

@@ -343,6 +343,7 @@ class BorrowingReceiver : public Receiver {
     ++log_.released;
   }
   bool Ready() const override { return true; }
+  void RingOnArrival(Doorbell* /*bell*/) override {}
 
   absl::Status fetches;
 

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <vector>
+
 #include "tests/support/manual_clock.h"
 #include "tests/support/status_matchers.h"
 
@@ -69,6 +72,45 @@ TEST_F(EmulationTest, SlowWarmUp_IsForgiven) {
   for (int i = 0; i < DeviceEmulation::kWarmUpPasses; ++i) PassMs(Op::kForward, 0, 1000);
   for (int i = 0; i < 500; ++i) PassMs(Op::kForward, 0, 1);
   EXPECT_THAT(status_, IsOk());
+}
+
+// Times of the passes of a worker, in milliseconds.
+std::vector<double> JitteredMs(double jitter, uint64_t seed, int32_t worker, int passes) {
+  ManualClock clock{0};
+  std::vector<double> times;
+  DeviceEmulation emulation(
+      {.stages = {{0.100, 0.100, 0.100, 0.0}},
+       .jitter = jitter,
+       .seed = seed,
+       .worker = WorkerId(worker)},
+      clock, [&](absl::Duration time) { times.push_back(absl::ToDoubleMilliseconds(time)); });
+  for (int i = 0; i < passes; ++i) {
+    EXPECT_THAT(emulation.Await(Op::kForward, StageId(0), clock.now_ns), IsOk());
+  }
+  return times;
+}
+
+TEST(EmulationJitter, Times_LieEvenlyAroundTheirMean) {
+  const std::vector<double> times = JitteredMs(0.3, /*seed=*/1, /*worker=*/2, 20'000);
+  double sum = 0.0;
+  double squares = 0.0;
+  for (const double ms : times) {
+    EXPECT_GE(ms, 70.0 - 1e-6);
+    EXPECT_LE(ms, 130.0 + 1e-6);
+    sum += ms;
+    squares += (ms - 100.0) * (ms - 100.0);
+  }
+  // Even over a width of 60: the deviation is 60 / sqrt(12). Of so many the mean is within 0.5 by four sigmas.
+  EXPECT_NEAR(sum / 20'000, 100.0, 0.5);
+  EXPECT_NEAR(std::sqrt(squares / 20'000), 60.0 / std::sqrt(12.0), 0.3);
+}
+
+TEST(EmulationJitter, Times_FollowFromSeedAndWorker) {
+  const std::vector<double> times = JitteredMs(0.3, 1, 2, 50);
+  EXPECT_EQ(JitteredMs(0.3, 1, 2, 50), times);
+  EXPECT_NE(JitteredMs(0.3, 2, 2, 50), times);
+  EXPECT_NE(JitteredMs(0.3, 1, 3, 50), times);
+  EXPECT_EQ(JitteredMs(0.0, 1, 2, 50), std::vector<double>(50, 100.0));
 }
 
 }  // namespace

@@ -25,6 +25,15 @@ TEST(HoldGate, Enter_NotHeld_GoesOn) {
   }
 }
 
+TEST(HoldGate, CutStep_IsKnownOnceItWasSaid) {
+  HoldGate gate(0, 4, kLong);
+  EXPECT_EQ(gate.cut_step(), std::nullopt);
+  ASSERT_THAT(gate.Hold(), IsOkAndHolds(0));
+  EXPECT_EQ(gate.cut_step(), std::nullopt);
+  ASSERT_THAT(gate.CutAt(2), IsOk());
+  EXPECT_EQ(gate.cut_step(), 2);
+}
+
 TEST(HoldGate, Hold_InTheMiddleOfAStep_NamesItsEnd) {
   HoldGate gate(0, 4, kLong);
   EXPECT_THAT(HoldGate(3, 4, kLong).Hold(), IsOkAndHolds(3));

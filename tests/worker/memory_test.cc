@@ -121,6 +121,20 @@ TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
   }
 }
 
+TEST_F(MeasuredMemory, PeakInRecordedOrder_IsNotAboveThePrediction) {
+  for (const std::string method : {"1f1b", "gpipe", "pipedream", "interleaved-1f1b"}) {
+    for (const int stages : {2, 4}) {
+      v1::JobSpec spec = Job(method);
+      spec.mutable_pipeline()->set_order("recorded");
+      for (const v1::StageReport& report : Train(spec, stages)) {
+        const auto predicted = static_cast<double>(report.predicted_memory_bytes());
+        EXPECT_LE(static_cast<double>(report.peak_memory_bytes()), 1.05 * predicted)
+            << method << ", stage " << report.stage() << " of " << stages;
+      }
+    }
+  }
+}
+
 TEST_F(MeasuredMemory, Report_SaysWhatHoldsTheMemory) {
   const std::vector<v1::StageReport> reports = Train(Job("pipedream"), 4);
   ASSERT_EQ(reports.size(), 4u);

@@ -77,6 +77,7 @@ class SlowTransport : public Transport {
       return inner_->Take(expected, deadline);
     }
     bool Ready() const override { return inner_->Ready(); }
+    void RingOnArrival(Doorbell* bell) override { inner_->RingOnArrival(bell); }
 
    private:
     std::unique_ptr<Receiver> inner_;

@@ -178,6 +178,32 @@ std::string TestCluster::WeightsSha256() const {
 
 int64_t TestCluster::LastStep() const { return loss_worker().events.back().run_done().step(); }
 
+RecordedOrder TestCluster::Order() const {
+  const auto job = ResolveJob(options_.spec);
+  RecordedOrder order = {.method = std::string(job->method->name),
+                         .weights = options_.spec.pipeline().weights(),
+                         .microbatches = job->microbatches};
+  for (size_t s = 0; s < options_.layers.size(); ++s) {
+    order.stages.push_back(
+        {WorkerId(worker_of_stage_[s]), options_.layers[s].first, options_.layers[s].count});
+  }
+  std::map<int64_t, RecordedOrder::Range> ranges;
+  for (int w = 0; w < size(); ++w) {
+    for (const v1::RunEvent& event : workers_[w]->events) {
+      if (!event.has_cut_reached() || !event.cut_reached().has_order()) continue;
+      const v1::WorkerOrder& log = event.cut_reached().order();
+      RecordedOrder::Range& range = ranges[log.first_microbatch()];
+      range.microbatches = {log.first_microbatch(), log.microbatches()};
+      auto read =
+          OrderLog::FromBytes(order.StagesOf(WorkerId(w)), range.microbatches, log.blocks());
+      EXPECT_TRUE(read.ok()) << read.status();
+      if (read.ok()) range.workers.push_back(*std::move(read));
+    }
+  }
+  for (auto& [first, range] : ranges) order.ranges.push_back(std::move(range));
+  return order;
+}
+
 std::vector<v1::StageReport> TestCluster::Reports() const {
   std::vector<v1::StageReport> reports;
   for (const auto& worker : workers_) {
@@ -233,18 +259,22 @@ absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files
   for (const absl::Status& status : cluster.Join()) {
     if (!status.ok()) return status;
   }
-  return Trained{cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(),
-                 cluster.Reports()};
+  return Trained{cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(), cluster.Reports(),
+                 cluster.Order()};
 }
 
 absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<LayerRange> layers,
-                                      const std::vector<int64_t>& extra_cuts, Files& files) {
+                                      const std::vector<int64_t>& extra_cuts, Files& files,
+                                      std::optional<RecordedOrder> recorded) {
   auto backend = MakeCpuBackend(/*threads=*/1);
-  auto result = TrainReference(
-      {.spec = spec, .stages = std::move(layers), .extra_cuts = extra_cuts, .data_root = "/"},
-      files, **backend);
+  auto result = TrainReference({.spec = spec,
+                                .stages = std::move(layers),
+                                .extra_cuts = extra_cuts,
+                                .recorded = std::move(recorded),
+                                .data_root = "/"},
+                               files, **backend);
   if (!result.ok()) return result.status();
-  return Trained{result->steps, result->validations, result->weights_sha256, {}};
+  return Trained{result->steps, result->validations, result->weights_sha256, {}, {}};
 }
 
 void ExpectSameTraining(const Trained& actual, const Trained& expected) {

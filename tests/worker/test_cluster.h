@@ -67,6 +67,8 @@ class TestCluster {
   std::vector<ReferenceResult::Validation> Validations() const;
   std::string WeightsSha256() const;
   int64_t LastStep() const;
+  // What the workers of a job in recorded order logged; without ranges for others.
+  RecordedOrder Order() const;
   // The reports of RunDone, by stage.
   std::vector<v1::StageReport> Reports() const;
 
@@ -111,11 +113,13 @@ struct Trained {
   std::vector<ReferenceResult::Validation> validations;
   std::string weights_sha256;
   std::vector<v1::StageReport> reports;
+  RecordedOrder order = {};
 };
 absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files);
-// The same with the serial reference.
+// The same with the serial reference. `recorded`: of a job in recorded order.
 absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<LayerRange> layers,
-                                      const std::vector<int64_t>& extra_cuts, Files& files);
+                                      const std::vector<int64_t>& extra_cuts, Files& files,
+                                      std::optional<RecordedOrder> recorded = std::nullopt);
 
 // Bit for bit: every step's loss, rate and norm, every validation, all weights.
 void ExpectSameTraining(const Trained& actual, const Trained& expected);

@@ -102,6 +102,36 @@ TEST_P(TransportSuite, Messages_ManySent_ArriveOnceInOrder) {
   EXPECT_FALSE(edge.receiver->Ready());
 }
 
+TEST_P(TransportSuite, Doorbell_RingsForEveryMessageOfAnyEdge_AndAtTheEnd) {
+  Doorbell bell;
+  Edge forward = Open(kForward, 3);
+  Edge back = Open(kBackward, 3);
+  forward.receiver->RingOnArrival(&bell);
+  back.receiver->RingOnArrival(&bell);
+  const auto until = [] { return CondVar::Clock::now() + std::chrono::seconds(20); };
+  int64_t heard = bell.rings();
+  ASSERT_THAT(forward.sender->Send(0, Numbered(0, {5}), Later()), IsOk());
+  ASSERT_TRUE(bell.WaitBeyond(heard, until()));
+  EXPECT_TRUE(forward.receiver->Ready());
+  EXPECT_FALSE(back.receiver->Ready());
+  heard = bell.rings();
+  ASSERT_THAT(back.sender->Send(0, Numbered(0, {5}, /*worker=*/1), Later()), IsOk());
+  ASSERT_TRUE(bell.WaitBeyond(heard, until()));
+  EXPECT_TRUE(back.receiver->Ready());
+  // The peer's end makes Ready true on an edge that had nothing.
+  EXPECT_THAT(forward.receiver->Receive(Expect(0, {5}), Later()), IsOk());
+  EXPECT_FALSE(forward.receiver->Ready());
+  heard = bell.rings();
+  pair_->transport(0).Cancel(absl::AbortedError("enough"));
+  ASSERT_TRUE(bell.WaitBeyond(heard, until()));
+  EXPECT_TRUE(Eventually([&] { return forward.receiver->Ready(); }));
+  // Nobody is rung who does not listen any more.
+  forward.receiver.reset();
+  back.receiver.reset();
+  heard = bell.rings();
+  EXPECT_FALSE(bell.WaitBeyond(heard, CondVar::Clock::now() + std::chrono::milliseconds(20)));
+}
+
 TEST_P(TransportSuite, Messages_OfAllSizes_ArriveContiguous) {
   Edge edge = Open(kForward, 1);
   const Shape shapes[] = {{1},      {2, 3},           {255},         {128 * 1024},

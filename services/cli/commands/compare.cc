@@ -56,6 +56,12 @@ absl::StatusOr<std::vector<Contender>> Prepare(const Options& options) {
     job.job.overrides.push_back("checkpoint={}");
     absl::StatusOr<TrainJob> train = PrepareTrainJob(RealFiles(), job);
     if (!train.ok()) return Annotate(train.status(), method);
+    if (train->spec.pipeline().order() == "recorded") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          options.job.job.path,
+          ": pipeline.order: is recorded; methods are compared in simulated time, which "
+          "is that of the static order: use --set pipeline.order=static"));
+    }
     if (train->spec.validation().every_steps() == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(options.job.job.path,

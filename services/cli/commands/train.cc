@@ -2,6 +2,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "services/cli/interrupt.h"
 #include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
+#include "services/cli/recorded_order_file.h"
 #include "services/cli/reference_run.h"
 #include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
@@ -32,6 +34,8 @@ struct Options {
   std::string device = "auto";
   std::string emulate_path;
   std::string timeline_prefix;
+  std::string record_path;
+  std::vector<std::string> recorded_paths;
   bool losses = false;
   bool json = false;
 
@@ -82,6 +86,21 @@ absl::Status DrawTimeline(const absl::StatusOr<Timeline>& timeline, const v1::Ge
               options.timeline_files(), console);
 }
 
+absl::Status WriteOrder(const v1::GetJobResponse& job, const Options& options, Console& console) {
+  if (options.record_path.empty()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const RecordedOrder order, RecordedOrderOf(job));
+  PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.record_path, PrintRecordedOrder(order)));
+  console.err << "wrote " << options.record_path << "\n";
+  return absl::OkStatus();
+}
+
+// What could not be done for a job that is over: an error unless the job itself ended with one.
+absl::Status EndWith(const absl::Status& ended, const std::string& undone, Console& console) {
+  if (ended.ok()) return FailedError(undone);
+  console.err << undone << "\n";
+  return ended;
+}
+
 // Watches the job to its end. A cluster that breaks down fails it: then the result so far, where the
 // coordinator of this process has one, with the reason.
 absl::StatusOr<v1::GetJobResponse> Follow(LocalCluster& cluster, CoordinatorClient& client,
@@ -122,11 +141,14 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   // The result first: what goes wrong with the picture must not cost it.
   Print(job, timeline.value_or(Timeline()), options, console);
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
-  const absl::Status ended = StatusOfEnd(job);
-  if (drawn.ok()) return ended;
-  const std::string undrawn = absl::StrCat("--timeline: not drawn: ", drawn.message());
-  if (ended.ok()) return FailedError(undrawn);
-  console.err << undrawn << "\n";
+  const absl::Status written = WriteOrder(job, options, console);
+  absl::Status ended = StatusOfEnd(job);
+  if (!drawn.ok()) {
+    ended = EndWith(ended, absl::StrCat("--timeline: not drawn: ", drawn.message()), console);
+  }
+  if (!written.ok()) {
+    ended = EndWith(ended, absl::StrCat("--record: not written: ", written.message()), console);
+  }
   return ended;
 }
 
@@ -137,10 +159,22 @@ absl::Status Run(const Options& options, Console& console) {
   if (!options.emulate_path.empty()) {
     PENSTOCK_RETURN_IF_ERROR(ReadDeviceTimes(options.emulate_path).status());
   }
+  if (!options.record_path.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanWrite(options.record_path), "--record"));
+  }
+  std::optional<RecordedOrder> recorded;
+  if (!options.recorded_paths.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(recorded, ReadRecordedOrders(RealFiles(), options.recorded_paths));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
+  if (!options.record_path.empty() && train.spec.pipeline().order() != "recorded") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--record: pipeline.order is ", train.spec.pipeline().order(),
+                     ", so there is nothing to record; add --set pipeline.order=recorded"));
+  }
   if (!options.job.reference) return TrainOnCluster(train, options, console);
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
-                            RunReference(train, options.extra_cuts, console));
+                            RunReference(train, options.extra_cuts, std::move(recorded), console));
   Print(job, Timeline(), options, console);
   return absl::OkStatus();
 }
@@ -177,6 +211,17 @@ CommandRunner DeclareTrain(CLI::App& app) {
   app.add_option("--extra-cuts", options->extra_cuts,
                  "With --reference: steps after which the run to compare with was drained")
       ->type_name("STEP[,STEP...]")
+      ->delimiter(',')
+      ->needs(reference);
+  app.add_option("--record", options->record_path,
+                 "Write the order that the workers took, of a job with pipeline.order: recorded")
+      ->type_name("FILE")
+      ->excludes(reference);
+  app.add_option(
+         "--recorded", options->recorded_paths,
+         "With --reference: what --record wrote of the run to compare with, and of the runs "
+         "before it")
+      ->type_name("FILE[,FILE...]")
       ->delimiter(',')
       ->needs(reference);
   app.add_option("--timeline", options->timeline_prefix,

@@ -112,6 +112,28 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
   ExpectTrainRefused({"--reference", "--timeline", job_.path("t")}, "--timeline");
 }
 
+TEST_F(BadInputTest, RecordedOrder_WhereItCannotBe_IsRefused) {
+  const std::string recorded = "pipeline.order=recorded";
+  ExpectTrainRefused({"--set", "pipeline.order=dynamic"}, "pipeline.order");
+  ExpectTrainRefused({"--set", recorded, "--method", "zb-h1"}, "cannot be recorded with zb-h1");
+  ExpectTrainRefused({"--record", job_.path("order.txt")}, "--set pipeline.order=recorded");
+  ExpectTrainRefused({"--set", recorded, "--record", job_.path("none/order.txt")},
+                     "--record: cannot write");
+  ExpectTrainRefused({"--recorded", job_.path("order.txt")}, "--reference");
+  ExpectTrainRefused({"--reference", "--set", recorded}, "recorded order: is missing");
+  ExpectTrainRefused({"--reference", "--set", recorded, "--recorded", job_.path("none.txt")},
+                     "none.txt");
+  job_.Write("order.txt", "penstock-order 1\nmethod 1f1b\n");
+  ExpectTrainRefused({"--reference", "--set", recorded, "--recorded", job_.path("order.txt")},
+                     "order.txt: line 3: expected more lines and then \"end\"");
+  job_.Write("order.txt", "penstock-order 1\nmethod gpipe\nend\n");
+  ExpectTrainRefused({"--reference", "--set", recorded, "--recorded", job_.path("order.txt")},
+                     "is of another job: method gpipe");
+  ExpectRefused({Program("penstock"), "compare", job_.job(), "--methods", "1f1b,gpipe", "--set",
+                 recorded, "--set", "validation.every_steps=2", "-o", job_.path("results")},
+                "pipeline.order: is recorded");
+}
+
 TEST_F(BadInputTest, Timeline_ThatCannotBeWritten_IsNamedBeforeAnythingRuns) {
   const std::string missing = job_.path("none/steps");
   ExpectTrainRefused({"--timeline", missing}, "--timeline: cannot write " + missing + ".svg");

@@ -289,6 +289,49 @@ TEST_F(TrainTest, Interrupted_ThenResumed_EqualsTheReferenceWithThatCut) {
   EXPECT_EQ(resumed, Weights(reference)) << "drained after step " << cuts;
 }
 
+TEST_F(TrainTest, RecordedOrder_IsReplayedByTheReference) {
+  job_.Write("device.yaml",
+             "model: {forward_ms: 6, backward_input_ms: 6, backward_weight_ms: 6}\njitter: 0.9\n");
+  for (const char* method : {"1f1b", "pipedream", "paci"}) {
+    const std::vector<std::string> flags = {"--method", method,  "--workers",
+                                            "3",        "--set", "pipeline.order=recorded"};
+    std::vector<std::string> train = job_.Train(flags);
+    train.insert(train.end(),
+                 {"--record", job_.path("order.txt"), "--emulate", job_.path("device.yaml")});
+    std::vector<std::string> reference = job_.Train(flags);
+    reference.insert(reference.end(), {"--reference", "--recorded", job_.path("order.txt")});
+    const Json recorded = RunJson(train);
+    const Json replayed = RunJson(reference);
+    EXPECT_EQ(recorded["weights_sha256"], replayed["weights_sha256"]) << method;
+    EXPECT_EQ(recorded["validations"], replayed["validations"]) << method;
+    EXPECT_TRUE(recorded["block_delay"].is_null());
+    EXPECT_TRUE(recorded["prediction"].is_null());
+  }
+}
+
+TEST_F(TrainTest, RecordedOrder_InterruptedThenResumed_IsReplayedFromBothFiles) {
+  const std::vector<std::string> arguments =
+      job_.Train({"--method", "pipedream", "--workers", "2", "--steps", "600", "--set",
+                  "pipeline.order=recorded", "--set", "validation.every_steps=0", "--set",
+                  "checkpoint.every_steps=200", "--set",
+                  "checkpoint.directory=" + job_.checkpoints(), "--resume", "latest", "--json"});
+  std::vector<std::string> first = arguments;
+  first.insert(first.end(), {"--record", job_.path("first.txt")});
+  Process train(first);
+  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << train.err();
+  train.Signal(SIGINT);
+  const ProcessResult drained = train.Wait(std::chrono::seconds(20));
+  const Json cuts = Json::parse(drained.out)["extra_cuts"];
+  ASSERT_THAT(cuts, SizeIs(1)) << drained.err;
+  std::vector<std::string> second = arguments;
+  second.insert(second.end(), {"--record", job_.path("second.txt")});
+  const std::string resumed = Weights(second);
+  std::vector<std::string> reference = arguments;
+  reference.insert(reference.end(), {"--reference", "--extra-cuts", cuts[0].dump(), "--recorded",
+                                     job_.path("first.txt") + "," + job_.path("second.txt")});
+  EXPECT_EQ(resumed, Weights(reference)) << "drained after step " << cuts;
+}
+
 TEST_F(TrainTest, LossThatIsNotFinite_FailsWithStepAndStage_AndKeepsTheLastCheckpoint) {
   const std::vector<std::string> checkpoints = {"--set", "checkpoint.every_steps=2", "--set",
                                                 "checkpoint.directory=" + job_.checkpoints()};

@@ -1,0 +1,76 @@
+// OrderLog: in which order one worker ran the forwards and backwards of a range, and nothing else.
+//
+// On every stage the forwards come in ascending order of microbatches, and so do the backwards. So which
+// stage and which of the two is all that has to be kept of a block: with one stage on the worker, a bit. The
+// rest follows by counting: the microbatch of the n-th forward of a stage is the n-th of the range.
+//
+// A value; thread-compatible. Its memory is taken once, for the whole range.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/ids.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// A forward with its messages, or a whole backward (I, W) with its messages, of the next microbatch of a
+// stage that had none.
+struct OrderBlock {
+  StageId stage;
+  bool backward = false;
+
+  friend bool operator==(const OrderBlock&, const OrderBlock&) = default;
+};
+
+// "2F", "0B".
+std::string ToString(const OrderBlock& block);
+
+class OrderLog {
+ public:
+  OrderLog() = default;
+  // An empty log. REQUIRES: `stages` are ascending, one at least.
+  OrderLog(std::vector<StageId> stages, MicrobatchRange range);
+
+  // The inverse of bytes(). Errors: InvalidArgument if there are more or fewer bytes than the range needs, or a
+  // block is of no stage.
+  static absl::StatusOr<OrderLog> FromBytes(std::vector<StageId> stages, MicrobatchRange range,
+                                            absl::string_view bytes);
+
+  const std::vector<StageId>& stages() const { return stages_; }
+  const MicrobatchRange& range() const { return range_; }
+  // The blocks that a complete log has: a forward and a backward of every stage and microbatch.
+  int64_t size_complete() const { return SizeComplete(stages_.size(), range_.count); }
+  int64_t size() const { return size_; }
+
+  // Allocates nothing. REQUIRES: size() < size_complete(); the stage is one of stages().
+  void Append(const OrderBlock& block);
+  // REQUIRES: 0 <= index < size().
+  OrderBlock At(int64_t index) const;
+  // The range was cut short. REQUIRES: no more blocks than that has.
+  void Shorten(int64_t microbatches);
+
+  // Lowest bit first, all blocks of the same number of bits; what is left of the last byte is 0.
+  const std::string& bytes() const { return bytes_; }
+  // Of a complete log.
+  static int64_t BytesComplete(size_t stages, int64_t microbatches);
+
+  friend bool operator==(const OrderLog&, const OrderLog&) = default;
+
+ private:
+  static int64_t SizeComplete(size_t stages, int64_t microbatches) {
+    return 2 * static_cast<int64_t>(stages) * microbatches;
+  }
+
+  std::vector<StageId> stages_;
+  MicrobatchRange range_;
+  int bits_ = 1;  // of a block: its stage's index, then whether it is a backward in the lowest
+  int64_t size_ = 0;
+  std::string bytes_;
+};
+
+}  // namespace penstock
