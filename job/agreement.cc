@@ -5,10 +5,19 @@
 namespace penstock {
 
 std::string AgreementOf(const ResolvedJob& job) {
-  return absl::StrCat("rounding ", static_cast<int>(job.rounding), "\n",  //
-                      "stash ", static_cast<int>(job.stash), "\n",        //
-                      "repeatability ", static_cast<int>(job.repeatability), "\n", "device_graphs ",
-                      job.device_graphs ? 1 : 0, "\n");
+  const StalenessRules& staleness = job.staleness;
+  const auto key = [](absl::string_view name, const auto& value) {
+    return absl::StrCat(name, " ", value, "\n");
+  };
+  return absl::StrCat(
+      key("rounding", static_cast<int>(job.rounding)), key("stash", static_cast<int>(job.stash)),
+      key("repeatability", static_cast<int>(job.repeatability)),
+      key("device_graphs", int{job.device_graphs}), key("order", static_cast<int>(job.order)),
+      key("rescheduled_steps", staleness.rescheduled_steps),
+      key("stage_momentum", staleness.stage_momentum.value_or(-1.0)),
+      key("delay_compensation", staleness.delay_compensation),
+      key("error_feedback", int{staleness.error_feedback}),
+      key("motion_decay", staleness.motion_decay));
 }
 
 }  // namespace penstock

@@ -249,7 +249,8 @@ absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Ef
     PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(stage, TokenRole::kTarget, microbatch));
     timer_.Lap(Lane::kWait, Wait::kData);
   }
-  PENSTOCK_RETURN_IF_ERROR(stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, targets));
+  PENSTOCK_RETURN_IF_ERROR(
+      stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, targets));
   return EndPass(Op::kRecompute, local);
 }
 
