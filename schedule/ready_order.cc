@@ -170,6 +170,9 @@ int64_t VersionsMaxInAnyOrder(const WeightPolicy& policy, int64_t in_flight,
                               int64_t microbatches_per_update) {
   switch (policy.kind) {
     case WeightPolicy::Kind::kSingle:
+    case WeightPolicy::Kind::kPredicted:
+    case WeightPolicy::Kind::kAligned:
+    case WeightPolicy::Kind::kCorrected:
       return 1;
     case WeightPolicy::Kind::kStash:
       // When an update is made, the oldest of the in_flight - 1 microbatches that are left ran its forward

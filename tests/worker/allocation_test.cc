@@ -20,12 +20,12 @@ class Allocations : public ::testing::Test {
  protected:
   Allocations() { AddTestText(files_); }
 
-  // Allocations of all workers during kCountedSteps of `microbatches` microbatches each.
   struct Kind {
-    const char* method;
+    std::string method;
     const char* recompute = "none";
     const char* order = "static";
   };
+  // Allocations of all workers during kCountedSteps of `microbatches` microbatches each.
   int64_t CountWith(const Kind& kind, int64_t microbatches) {
     v1::JobSpec spec = SmallJob(kind.method);
     spec.mutable_pipeline()->set_recompute(kind.recompute);
@@ -33,11 +33,11 @@ class Allocations : public ::testing::Test {
     spec.mutable_training()->set_steps(kWarmUpSteps + kCountedSteps + 2);
     spec.mutable_training()->set_batch(2 * microbatches);
     spec.mutable_training()->set_microbatches(microbatches);
-    if (method == "1f1b") {
+    if (kind.method == "1f1b") {
       spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
       spec.mutable_model()->mutable_gpt()->set_tied_head(true);
     }
-    if (method == "spectrain") {
+    if (kind.method == "spectrain") {
       spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.001);
       FillDefaults(spec);
     }
@@ -73,8 +73,8 @@ TEST_F(Allocations, PerMicrobatch_InTheSteadyState_AreNone) {
     const double per_microbatch =
         static_cast<double>(many - few) / static_cast<double>(kCountedSteps * (64 - 4));
     // How many buffers wait at once depends on timing, so a few may still be taken from the system late.
-    EXPECT_LT(per_microbatch, 0.05)
-        << method << ", " << order << ": " << few << " and " << many << " allocations";
+    EXPECT_LT(per_microbatch, 0.05) << kind.method << ", " << kind.recompute << ", " << kind.order
+                                    << ": " << few << " and " << many << " allocations";
   }
 }
 

@@ -87,8 +87,9 @@ nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Cos
       {"paper", ToString(method.paper)},
       {"synchronous", method.synchronous},
       {"updates_each_microbatch", method.updates_each_microbatch},
-      {"optimizer", method.update.optimizer.empty() ? nlohmann::ordered_json()
-                                                    : ToString(method.update.optimizer)},
+      {"optimizer", method.update.optimizer.empty()
+                        ? nlohmann::ordered_json()
+                        : nlohmann::ordered_json(ToString(method.update.optimizer))},
       {"reschedules_rates", method.update.reschedules_rates},
       {"stage_momentum", method.update.stage_momentum},
       {"weights", ToString(Name(method.weights))},
