@@ -21,7 +21,7 @@ struct Kind {
 constexpr int kKinds = 11;
 constexpr std::array<Kind, kKinds> kKindTable = {{
     {"f", "forward", "#4f83cc", "#5b93e0"},
-    {"r", "forward again", "#96bbe8", "#86aede"},
+    {"r", "recompute", "#96bbe8", "#86aede"},
     {"i", "backward, input", "#2f9e78", "#37b389"},
     {"w", "backward, weights", "#86cfb0", "#7fd0ae"},
     {"s", "step", "#f2a73b", "#f5b452"},

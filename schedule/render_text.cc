@@ -150,7 +150,7 @@ std::string RenderText(const Timeline& timeline, const TextPictureOptions& optio
     const bool cut = columns * slot_ns < length_ns;
     absl::StrAppend(&picture, indent, "a column is ", NiceTime(slot_ns), ", the whole ",
                     NiceTime(length_ns), cut ? ", of which this is the beginning\n" : "\n", indent,
-                    "0-9 forward, ", recomputes ? "k-t forward again, " : "",
+                    "0-9 forward, ", recomputes ? "k-t recompute, " : "",
                     "a-j backward (input), A-J backward (weights), * step, "
                     "+ collective, . waiting\n");
   }

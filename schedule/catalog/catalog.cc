@@ -324,7 +324,7 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name) {
 }
 
 int64_t ListedMicrobatchesMax(int32_t stages) {
-  constexpr int64_t kActions = 8;  // F, R, I, W, two receives, two sends
+  constexpr int64_t kActions = 7;  // F, I, W, two receives, two sends
   return std::max<int64_t>(1, kStepActionsMax / (kActions * std::max(stages, 1)));
 }
 

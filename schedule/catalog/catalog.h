@@ -96,7 +96,8 @@ absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 // A step is listed action by action, up to so many for all workers together. The coordinator lists and
 // verifies steps between two heartbeats, so this is a matter of a second or two.
 inline constexpr int64_t kStepActionsMax = 2'000'000;
-// So many microbatches may a step have in a pipeline of `stages` stages.
+// So many microbatches may a step have in a pipeline of `stages` stages (one action more for each, R, where
+// stages recompute, is not counted).
 int64_t ListedMicrobatchesMax(int32_t stages);
 
 // Whether BuildSchedule can build this, without building it. Errors: those of BuildSchedule.

@@ -182,7 +182,9 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
         const Tensor targets =
             stage->has_head() ? *stage->TokensToDevice("target", tokens.targets) : Tensor();
         output = *stage->Forward(MicrobatchId(0), 0, 0, input, targets);
-        if (!recomputes()) EXPECT_EQ(pool.stats().bytes_in_use - before, said.forward.most);
+        if (!recomputes()) {
+          EXPECT_EQ(pool.stats().bytes_in_use - before, said.forward.most);
+        }
       }
       expect(said.forward);
       if (recomputes()) {

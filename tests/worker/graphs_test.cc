@@ -153,6 +153,23 @@ TEST_F(GraphsTest, Schedules_KeysAreFewAndMostPassesAreReplayed) {
   }
 }
 
+// A forward done again is a pass like the first, into other blocks.
+TEST_F(GraphsTest, StagesThatRecompute_ReplayMostPassesToo) {
+  for (const char* method : {"1f1b", "gpipe", "pipedream"}) {
+    for (int stages : {1, 4}) {
+      SCOPED_TRACE(absl::StrCat(method, ", stages ", stages));
+      v1::JobSpec spec = Job(method, 8);
+      spec.mutable_pipeline()->set_recompute("all");
+      Tally tally;
+      Train(spec, stages, tally);
+      MutexLock lock(tally.mutex);
+      EXPECT_EQ(tally.passes, int64_t{4} * kLayers * 8 * kSteps);
+      EXPECT_LE(tally.keys_max, static_cast<size_t>(PassGraphs::kKeptMax));
+      EXPECT_GE(static_cast<double>(tally.replayed) / static_cast<double>(tally.passes), 0.75);
+    }
+  }
+}
+
 // On one worker nothing comes back at a time of its own.
 TEST_F(GraphsTest, OneWorker_KeysRepeatFromTheFirstSteps) {
   Tally tally;
