@@ -28,7 +28,8 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
             .microbatches_per_step = microbatches,
             .global_norm = method.synchronous && !method.updates_each_microbatch};
         // An R belongs to its microbatch's backward, which stands before what the cut leaves out.
-        if (few % 2 == 0) options.topology.recomputes = ChosenStages({.all = true}, options.topology);
+        if (few % 2 == 0)
+          options.topology.recomputes = ChosenStages({.all = true}, options.topology);
         constexpr int64_t kFirstStep = 2;
         constexpr int64_t kSteps = 5;
         const MicrobatchRange whole = {kFirstStep * microbatches, kSteps * microbatches};
@@ -101,6 +102,7 @@ TEST_F(Drain, AtRandomSteps_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
   for (int round = 0; round < 24; ++round) {
     v1::JobSpec spec = Job(std::vector<std::string>{"pipedream", "1f1b", "local-sgd"}[round % 3]);
     if (round % 3 == 2) spec.mutable_pipeline()->set_replicas(2);
+    if (round % 2 == 1) spec.mutable_pipeline()->set_recompute("all");
     const std::vector<LayerRange> layers = EvenSplit(kLayers, 1 + round % 4);
     ClusterOptions options = {.spec = spec,
                               .layers = layers,
