@@ -281,13 +281,13 @@ absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context
                                            Output use) {
   const bool is_last = layer == layer_count() - 1;
   const bool is_head = has_head_ && is_last;
+  const bool is_result = is_last && use == Output::kReturned;
   tape.input = input;
   PENSTOCK_ASSIGN_OR_RETURN(tape.stash, Acquire(needs_[layer].stash_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[layer].kept_bytes));
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor output, is_head ? AcquireTensor({1})
-                                                 : is_last&& use == Output::kReturned
-                                                     ? AcquireResult()
-                                                     : AcquireTensor(boundary_shape_));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor output, is_head     ? AcquireTensor({1})
+                                                 : is_result ? AcquireResult()
+                                                             : AcquireTensor(boundary_shape_));
   if (is_head) tape.targets = targets;
   const auto queue = [&] {
     return layers_[layer]->Forward(context, Weights(weights, layer), tape, output);

@@ -7,6 +7,11 @@
 #include "absl/strings/str_split.h"
 
 namespace penstock {
+namespace {
+
+constexpr size_t kQuotedCharactersMax = 64;  // of what was given, in an error
+
+}  // namespace
 
 absl::StatusOr<RecomputeChoice> ParseRecompute(absl::string_view text) {
   RecomputeChoice choice;
@@ -18,7 +23,7 @@ absl::StatusOr<RecomputeChoice> ParseRecompute(absl::string_view text) {
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
     if (!absl::SimpleAtoi(part, &choice.places.emplace_back()) || choice.places.back() < 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("is \"", text,
+          absl::StrCat("is \"", text.substr(0, kQuotedCharactersMax),
                        "\"; expected none, all, or places of stages in their pipeline with commas "
                        "between them, such as 0,2"));
     }

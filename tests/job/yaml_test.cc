@@ -93,6 +93,8 @@ TEST(ParseJobYaml, Mistakes_GetTheMessagesOfTheGoldenFile) {
        "  seed: 1\npipeline:\n  method: pipedream"},
       {"stages: 4", "stages: 16"},
       {"stages: 4", "stages: 0"},
+      {"stages: 4", "stages: 4\n  recompute: first"},
+      {"stages: 4", "stages: 4\n  recompute: 1,4"},
       {", directory: checkpoints/", ""},
       {"every_steps: 150, directory: checkpoints/", "resume: latest"},
       {"directory: checkpoints/", "directory: checkpoints/, keep: 1"},
