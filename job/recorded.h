@@ -13,7 +13,7 @@
 namespace penstock {
 
 // All logs of a run together: they are part of its result, which travels in one control message.
-inline constexpr int64_t kOrderBytesMax = 256 << 10;
+inline constexpr int64_t kOrderBytesMax = 128 << 10;
 // Of the messages in flight on an edge, and so of the microbatches in flight on a stage.
 inline constexpr int64_t kRecordedCapacityMax = 256;
 

@@ -68,8 +68,8 @@ TEST(MakePlan, RecordedOrder_TooLongToBeKept_IsRefusedWithItsSize) {
   EXPECT_THAT(PlanOf(spec, 4),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(HasSubstr("pipeline.order"), HasSubstr("take 400128 bytes"),
-                             HasSubstr("at most 262144"))));
-  spec.mutable_training()->set_steps(60'000);
+                             HasSubstr("at most 131072"))));
+  spec.mutable_training()->set_steps(30'000);
   EXPECT_THAT(PlanOf(spec, 4), IsOk());
 }
 
