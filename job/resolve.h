@@ -37,6 +37,7 @@ struct ResolvedJob {
   int32_t stages_per_worker = 1;
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
   Order order = Order::kStatic;
+  int32_t in_flight_factor = 1;  // of recorded order
   int64_t steps = 0;
   int64_t batch = 0;         // samples per step
   int64_t microbatches = 0;  // per step

@@ -155,6 +155,16 @@ TEST(ResolveJob, RecordedOrder_IsForMethodsWhoseOrderIsFree) {
                                HasSubstr(method), HasSubstr("where each I and W stands"))));
   }
   spec.mutable_pipeline()->set_method("1f1b");
+  spec.mutable_pipeline()->set_in_flight_factor(3);
+  EXPECT_EQ(ResolveJob(spec)->in_flight_factor, 3);
+  spec.mutable_pipeline()->set_in_flight_factor(17);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("pipeline.in_flight_factor: is 17")));
+  spec.mutable_pipeline()->set_in_flight_factor(1);
+  spec.mutable_pipeline()->set_order("static");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("only for pipeline.order recorded")));
+  spec.mutable_pipeline()->clear_in_flight_factor();
   spec.mutable_pipeline()->set_order("recordet");
   EXPECT_THAT(ResolveJob(spec),
               StatusIs(absl::StatusCode::kInvalidArgument,
