@@ -44,7 +44,7 @@ absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions&
       if (job.order == Order::kRecorded) {
         // Then no order of the workers' own waits for credit for long (schedule/ready_order.h).
         for (const StageCounts& stage : report.stages) {
-          capacity = std::max(capacity, std::min(stage.activations_peak, kRecordedCapacityMax));
+          capacity = std::max(capacity, InFlightMax(job, stage.activations_peak));
         }
       }
     }

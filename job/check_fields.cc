@@ -261,6 +261,16 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.synchronous_steps", pipeline.synchronous_steps(), 0,
                                       spec.training().steps()));
   PENSTOCK_RETURN_IF_ERROR(CheckName("pipeline.order", pipeline.order(), {"static", "recorded"}));
+  if (pipeline.has_in_flight_factor()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.in_flight_factor", pipeline.in_flight_factor(), 1,
+                                        kInFlightFactorMax));
+    if (pipeline.order() != "recorded") {
+      return InvalidKey(
+          "pipeline.in_flight_factor",
+          "is only for pipeline.order recorded; the static order says itself how many "
+          "microbatches are in flight");
+    }
+  }
   if (pipeline.has_stages()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stages", pipeline.stages(), 1, kStagesMax));
   }

@@ -1,5 +1,6 @@
 #include "job/recorded.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -95,6 +96,10 @@ absl::Status CheckOrderSize(const ResolvedJob& job, const Topology& topology, in
                    job.microbatches, " microbatches on ", topology.stages(), " stages take ", bytes,
                    " bytes; at most ", kOrderBytesMax,
                    " are kept. Use fewer steps, fewer cuts, or static"));
+}
+
+int64_t InFlightMax(const ResolvedJob& job, int64_t static_peak) {
+  return std::clamp<int64_t>(job.in_flight_factor * static_peak, 1, kRecordedCapacityMax);
 }
 
 ReadyOrder::Options ReadyOrderOptionsOf(const ResolvedJob& job, const ScheduleOptions& options,

@@ -26,6 +26,9 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
 absl::Status CheckOrderSize(const ResolvedJob& job, const Topology& topology, int64_t first_step,
                             absl::Span<const Cut> cuts);
 
+// The microbatches that a stage may have in flight, if it has `static_peak` in the static order.
+int64_t InFlightMax(const ResolvedJob& job, int64_t static_peak);
+
 // Of a worker's order over `range`. `in_flight_max`: by stage.
 ReadyOrder::Options ReadyOrderOptionsOf(const ResolvedJob& job, const ScheduleOptions& options,
                                         MicrobatchRange range, std::vector<int64_t> in_flight_max);

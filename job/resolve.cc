@@ -355,6 +355,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
                               ? spec.pipeline().stages_per_worker()
                               : StagesPerWorkerMin(job.method->placement);
   if (spec.pipeline().order() == "recorded") job.order = Order::kRecorded;
+  if (spec.pipeline().has_in_flight_factor()) {
+    job.in_flight_factor = spec.pipeline().in_flight_factor();
+  }
   job.steps = training.steps();
   job.batch = training.batch();
   job.microbatches = training.microbatches();

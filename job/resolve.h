@@ -54,6 +54,7 @@ struct ResolvedJob {
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
   Order order = Order::kStatic;
+  int32_t in_flight_factor = 1;  // of recorded order
   int64_t steps = 0;
   int64_t batch = 0;              // samples per step
   int64_t microbatches = 0;       // per step

@@ -7,7 +7,8 @@
 //   * a backward whose gradient is there goes before any forward; of several blocks the one of the oldest
 //     microbatch goes first, and of those the one of the last stage;
 //   * a forward goes only while fewer than `in_flight_max` microbatches of its stage are between their F and
-//     their W: the peak that the verifier found for the static order, so that a stage holds no more than there;
+//     their W: the peak that the verifier found for the static order, so that a stage holds no more than there, or
+//     a multiple of it;
 //   * with a method that drains at every step, a forward goes only once the updates of all steps before its own
 //     are made; with others, once the version it reads is made (Machine::NextForwardVersionIsMade);
 //   * an update comes as soon as all of its gradients are accumulated.

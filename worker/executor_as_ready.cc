@@ -17,6 +17,7 @@ absl::Status Executor::TrainAsReady(MicrobatchRange& range) {
   ReadyOrder order(parts_.topology, parts_.worker,
                    ReadyOrderOptionsOf(parts_.job, options, range, parts_.in_flight_max));
   order_log_ = OrderLog(parts_.topology.StagesOf(parts_.worker), range);
+  machine_.SetPolicy(WeightPolicyOf(*parts_.job.method, options));
   machine_.BeginRange(Completeness::kTrain);
   BeginWindow();
   while (!order.finished()) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "schedule/ready_order.h"
 #include "schedule/verify.h"
@@ -133,12 +134,12 @@ absl::Status VerifyRanges(RunPlan& plan) {
   return absl::OkStatus();
 }
 
-// A stage gets as many microbatches in flight as it has in the static order, and no edge can be full then.
+// A stage gets as many microbatches in flight as the job says, and no edge can be full then.
 void BoundAnyOrder(RunPlan& plan) {
   const WeightPolicy policy = WeightPolicyOf(*plan.job.method, plan.schedule);
   for (StageCounts& stage : plan.counts) {
     stage.activations_peak =
-        std::clamp<int64_t>(stage.activations_peak, 1, int64_t{plan.edge_capacity});
+        std::min<int64_t>(InFlightMax(plan.job, stage.activations_peak), plan.edge_capacity);
     stage.versions_peak =
         VersionsMaxInAnyOrder(policy, stage.activations_peak, plan.job.microbatches_of_update(plan.job.steps));
   }

@@ -199,6 +199,7 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
                                                                           SizeOf(DType::kI32))
                                                  : 0));
       }
+      before = pool.stats().bytes_in_use;
 
       if (!stage->has_head()) {
         received = Wave(*backend, 2);

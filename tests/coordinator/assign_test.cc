@@ -76,6 +76,9 @@ TEST(MakePlan, RecordedOrder_HasRoomOnEveryEdgeForAllInFlight) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 5));
     EXPECT_EQ(plan.channel_capacity(), capacity) << method;
   }
+  spec.mutable_pipeline()->set_in_flight_factor(4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 5));
+  EXPECT_EQ(plan.channel_capacity(), 32);
 }
 
 TEST(MakePlan, RecordedOrder_TooLongToBeKept_IsRefusedWithItsSize) {

@@ -77,7 +77,7 @@ TEST(DeviceTimes, BadFile_IsRefusedWithItsPlace) {
       {"model: {forward_ms: 1}\njitter: 1",
        "times.yaml:2:1: jitter: is 1; expected at least 0 and below 1"},
       {"model: {forward_ms: 1}\njitter: -0.1", "jitter: is -0.1"},
-      {"model: {forward_ms: 1}\njitter: .nan", "jitter: is nan"},
+      {"model: {forward_ms: 1}\njitter: .nan", "jitter: expected a number"},
   };
   for (const auto& [yaml, message] : cases) {
     EXPECT_THAT(ParseDeviceTimes(yaml, "times.yaml").status(),

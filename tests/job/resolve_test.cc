@@ -235,6 +235,16 @@ TEST(ResolveJob, RecordedOrder_IsForMethodsWhoseOrderIsFree) {
                                HasSubstr(method), HasSubstr("where each I and W stands"))));
   }
   spec.mutable_pipeline()->set_method("1f1b");
+  spec.mutable_pipeline()->set_in_flight_factor(3);
+  EXPECT_EQ(ResolveJob(spec)->in_flight_factor, 3);
+  spec.mutable_pipeline()->set_in_flight_factor(17);
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("pipeline.in_flight_factor: is 17")));
+  spec.mutable_pipeline()->set_in_flight_factor(1);
+  spec.mutable_pipeline()->set_order("static");
+  EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("only for pipeline.order recorded")));
+  spec.mutable_pipeline()->clear_in_flight_factor();
   spec.mutable_pipeline()->set_order("recordet");
   EXPECT_THAT(ResolveJob(spec),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -245,6 +255,7 @@ TEST(ResolveJob, RecordedOrder_OfAScheduleFile_IsRefused) {
   v1::JobSpec spec = GoodJob();
   spec.mutable_pipeline()->set_method(std::string(ListedMethod().name));
   spec.mutable_pipeline()->set_schedule_file("step.csv");
+  spec.mutable_pipeline()->set_stages(1);
   spec.mutable_pipeline()->set_schedule(
       "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0B0,0B1,0B2,0B3,0B4,0B5,0B6,0B7\n");
   EXPECT_THAT(ResolveJob(spec), IsOk());

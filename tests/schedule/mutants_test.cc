@@ -218,7 +218,8 @@ class RandomExecution {
   }
 
   int64_t BackwardVersion(int32_t s, int64_t m) {
-    const bool current = schedule_.weight_policy.kind == WeightPolicy::Kind::kSingle;
+    const WeightPolicy& policy = schedule_.weight_policy;
+    const bool current = policy.kind == WeightPolicy::Kind::kSingle || policy.moves_weights();
     return current ? version_[s] : read_[{s, m}];
   }
 

@@ -44,7 +44,19 @@ class RecomputeTest : public ::testing::Test {
 };
 
 bool ReadsOtherWeightsInBackward(const Method& method) {
-  return !method.synchronous && method.weights == Weights::kSingle;
+  switch (method.weights) {
+    case Weights::kSingle:
+      return !method.synchronous;
+    case Weights::kPredicted:
+    case Weights::kSpecTrain:
+    case Weights::kCorrected:
+      return true;
+    case Weights::kStash:
+    case Weights::kDoubleBuffer:
+    case Weights::kVerticalSync:
+      return false;
+  }
+  return false;
 }
 
 TEST_F(RecomputeTest, EveryMethod_AllOrSome_IsTheSerialReference) {

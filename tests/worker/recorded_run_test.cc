@@ -141,6 +141,27 @@ TEST_F(RecordedRun, FourWorkers_WithOtherWeightsToo_AreReplayedBitForBit) {
   }
 }
 
+TEST_F(RecordedRun, MoreInFlight_IsReplayedBitForBit) {
+  int64_t most = 0;
+  for (const char* method : {"1f1b", "pipedream", "paci"}) {
+    v1::JobSpec spec = RecordedJob(method);
+    spec.mutable_pipeline()->set_in_flight_factor(3);
+    for (uint64_t seed = 7; seed <= 9; ++seed) {
+      SCOPED_TRACE(absl::StrCat(method, ", delays ", seed));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained trained,
+                                    TrainAndReplay({.spec = spec,
+                                                    .layers = EvenSplit(kLayers, 3),
+                                                    .delay_seed = seed,
+                                                    .edit_request = GiveRoom}));
+      for (const v1::StageReport& report : trained.reports) {
+        most = std::max(most, report.activations_peak());
+      }
+    }
+  }
+  // The static order has three at most.
+  EXPECT_GT(most, 3);
+}
+
 // Capacity 2 on every edge, where the first of four stages would have four microbatches in flight.
 TEST_F(RecordedRun, NarrowEdges_HoldLessInFlightAndBlockNobody) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
