@@ -123,6 +123,19 @@ TEST(MethodsTest, Json_NamesTheCatalog) {
   EXPECT_THAT(names, Contains("pipedream"));
 }
 
+TEST(MethodsTest, Json_HasFiguresOfEveryMethodWhereItCanRun) {
+  for (const Json& method : RunJson({"methods", "--workers", "4", "--microbatches", "8"})) {
+    EXPECT_TRUE(method["refusal"].is_null()) << method;
+    if (method["method"] == "local-sgd") {
+      EXPECT_DOUBLE_EQ(method["bubble_ratio"], 3.0 / 11);  // (S-1)/(RH+S-1)
+      EXPECT_EQ(method["versions_peak"], 1);
+      EXPECT_EQ(method["weights_kept"], 4);
+    } else {
+      EXPECT_EQ(method["weights_kept"], method["versions_peak"]) << method;
+    }
+  }
+}
+
 class CheckpointCommandsTest : public ::testing::Test {
  protected:
   void Train(const std::vector<std::string>& more = {}) {
