@@ -1,7 +1,8 @@
 // Fingerprint: the parts of a job that must match between a checkpoint and the job that loads it.
 //
 // These are what gives stored numbers their meaning: the model, the kind of optimizer, and what says
-// which samples a step sees. Rates, clipping, the method and the number of stages may change.
+// which samples a step sees. Rates, clipping, the method, the number of stages and which of
+// them recompute may change.
 //
 // Plain values.
 #pragma once
