@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "checkpoint/weights_digest.h"
 #include "compute/clip.h"
@@ -16,6 +15,7 @@
 #include "worker/data_source.h"
 #include "worker/order_replay.h"
 #include "worker/text_options.h"
+#include "worker/version_rule.h"
 
 namespace penstock {
 namespace {
@@ -34,100 +34,6 @@ struct SerialStage {
 
 // The stages of one copy of the model.
 using SerialModel = std::vector<SerialStage>;
-
-// Which versions microbatch k of a range reads, both counted from the cut: the closed forms of the
-// continuous methods. A stage updates after every `interval` microbatches. In a run in recorded order the newest
-// version that a forward found follows from the log instead; versions of a fixed age are the same in any order.
-class VersionRule {
- public:
-  // `replay` may be null; of it, `first` is the first microbatch of the range.
-  VersionRule(Weights weights, int64_t stages, int64_t interval, const OrderReplay* replay,
-              int64_t first)
-      : weights_(weights), stages_(stages), interval_(interval), replay_(replay), first_(first) {}
-
-  int64_t Forward(int64_t k, int64_t depth) const {
-    if (replay_ != nullptr && ReadsNewest()) {
-      return replay_->UpdatesBeforeForward(stages_ - 1 - depth, first_ + k);
-    }
-    switch (weights_) {
-      case Weights::kSingle:
-      case Weights::kStash:
-      case Weights::kPredicted:
-      case Weights::kSpecTrain:
-      case Weights::kCorrected:
-        return std::max<int64_t>(0, k - depth) / interval_;
-      case Weights::kDoubleBuffer:
-        return std::max<int64_t>(0, k / interval_ - 1);
-      case Weights::kVerticalSync:
-        return std::max<int64_t>(0, k - (stages_ - 1));
-    }
-    PENSTOCK_CHECK(false);
-  }
-  int64_t Backward(int64_t k, int64_t depth) const {
-    return ReadsCurrent() ? k / interval_ : Forward(k, depth);
-  }
-  // By how many updates the weights of stage `number` are moved from these versions.
-  int64_t ForwardAhead(int64_t k, int64_t number, int64_t depth) const {
-    return Predicts() ? Aim(k, number) - Forward(k, depth) : 0;
-  }
-  int64_t BackwardAhead(int64_t k, int64_t number, int64_t depth) const {
-    if (weights_ == Weights::kCorrected) return Forward(k, depth) - Backward(k, depth);
-    return Predicts() ? Aim(k, number) - Backward(k, depth) : 0;
-  }
-  // The most updates between a gradient's forward and the update it goes into, and between its forward and its
-  // backward where both read the current weights.
-  StageLateness Lateness(int64_t depth) const {
-    const int64_t in_flight = (depth + interval_ - 1) / interval_;
-    switch (weights_) {
-      case Weights::kDoubleBuffer:
-        return {.staleness = 1};
-      case Weights::kVerticalSync:
-        return {.staleness = stages_ - 1};
-      case Weights::kStash:
-        return {.staleness = in_flight};
-      default:
-        return {.staleness = in_flight, .drift = in_flight};
-    }
-  }
-  // Whether forward and backward each read the weights as they are then, moved or not.
-  bool ReadsCurrent() const {
-    return weights_ == Weights::kSingle || weights_ == Weights::kCorrected || Predicts();
-  }
-  // From the oldest still to be read to the newest.
-  int64_t VersionsMax(int64_t depth) const {
-    if (replay_ != nullptr && ReadsNewest()) return replay_->LateMax(stages_ - 1 - depth) + 1;
-    switch (weights_) {
-      case Weights::kSingle:
-      case Weights::kStash:
-      case Weights::kPredicted:
-      case Weights::kSpecTrain:
-      case Weights::kCorrected:
-        return (depth + interval_ - 1) / interval_ + 1;
-      case Weights::kDoubleBuffer:
-        return 2;
-      case Weights::kVerticalSync:
-        return stages_;
-    }
-    PENSTOCK_CHECK(false);
-  }
-
- private:
-  bool Predicts() const {
-    return weights_ == Weights::kPredicted || weights_ == Weights::kSpecTrain;
-  }
-  // The version that a prediction is for: the one that the microbatch's own update replaces, or the current
-  // one when the first stage makes its update.
-  int64_t Aim(int64_t k, int64_t number) const {
-    return (weights_ == Weights::kSpecTrain ? k + number / 2 : k) / interval_;
-  }
-  bool ReadsNewest() const { return weights_ == Weights::kSingle || weights_ == Weights::kStash; }
-
-  const Weights weights_;
-  const int64_t stages_;
-  const int64_t interval_;
-  const OrderReplay* const replay_;
-  const int64_t first_;
-};
 
 OrderReplay::Rules RulesOf(const ResolvedJob& job, int64_t stages) {
   OrderReplay::Rules rules = {.microbatches_per_update = job.microbatches_of_update(job.steps),

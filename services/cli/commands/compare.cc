@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "job/device_times.h"
+#include "services/cli/cluster_options.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/follow.h"
@@ -32,8 +33,7 @@ struct Options {
   std::vector<std::string> methods;
   std::optional<double> until;
   std::string times_path;
-  std::string emulate_path;
-  std::string device = "auto";
+  ClusterOptions cluster;
   std::string output = "compare-results";
   std::vector<std::string> result_paths;
   bool json = false;
@@ -76,8 +76,8 @@ absl::StatusOr<std::vector<Contender>> Prepare(const Options& options) {
     const TrainJob& train = contender.train;
     PENSTOCK_ASSIGN_OR_RETURN(contender.cluster,
                               LocalCluster::Fork({.workers = train.workers,
-                                                  .device = options.device,
-                                                  .emulate = options.emulate_path,
+                                                  .device = options.cluster.device,
+                                                  .emulate = options.cluster.emulate_path,
                                                   .threads = train.spec.training().threads(),
                                                   .data_root = train.data_root}));
   }
@@ -107,7 +107,8 @@ absl::StatusOr<v1::GetJobResponse> Train(Contender& contender, const Options& op
 }
 
 absl::StatusOr<v1::DeviceTimes> TimesOf(const Options& options, const v1::GetJobResponse& first) {
-  const std::string& path = options.times_path.empty() ? options.emulate_path : options.times_path;
+  const std::string& path =
+      options.times_path.empty() ? options.cluster.emulate_path : options.times_path;
   return path.empty() ? MeasuredTimes(first) : ReadDeviceTimes(path);
 }
 
@@ -117,9 +118,9 @@ absl::Status Run(const Options& options, Console& console) {
     console.out << table;
     return absl::OkStatus();
   }
-  // What is wrong with a file is better known before the work.
-  for (const std::string& path : {options.times_path, options.emulate_path}) {
-    if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(ReadDeviceTimes(path).status());
+  PENSTOCK_RETURN_IF_ERROR(CheckClusterOptions(options.cluster));
+  if (!options.times_path.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(ReadDeviceTimes(options.times_path).status());
   }
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
@@ -163,24 +164,11 @@ CommandRunner DeclareCompare(CLI::App& app) {
                  "end, and the lowest loss that all reach counts")
       ->type_name("LOSS")
       ->check(CLI::PositiveNumber);
-  app.add_option(
-         "--workers", options->job.workers,
-         absl::StrCat("Worker processes; default: the job's pipeline.stages, or ", kDefaultWorkers))
-      ->type_name("N")
-      ->check(CLI::Range(1, 256));
+  AddClusterOptions(app, options->job, options->cluster);
   app.add_option("--times", options->times_path,
                  "Times of the devices that simulated time is counted on; default: those measured "
                  "with the first method")
       ->type_name("FILE");
-  app.add_option("--emulate", options->emulate_path,
-                 "The workers take these times for each pass, as devices of them would")
-      ->type_name("FILE");
-  app.add_option("--device", options->device, "What the workers compute on: cpu, cuda:N, or auto")
-      ->envname("PENSTOCK_DEVICE")
-      ->capture_default_str();
-  app.add_option("--data-root", options->job.data_root,
-                 "Where relative data paths start; default: the folder of the job file")
-      ->type_name("DIR");
   app.add_option("-o,--output", options->output, "Where CSV and SVG files go")
       ->type_name("DIR")
       ->capture_default_str();

@@ -9,8 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "compute/device.h"
-#include "job/device_times.h"
+#include "services/cli/cluster_options.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
@@ -31,8 +30,7 @@ namespace {
 struct Options {
   TrainJobOptions job;
   std::vector<int64_t> extra_cuts;
-  std::string device = "auto";
-  std::string emulate_path;
+  ClusterOptions cluster;
   std::string timeline_prefix;
   std::string record_path;
   std::vector<std::string> recorded_paths;
@@ -124,8 +122,8 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::unique_ptr<LocalCluster> cluster,
       LocalCluster::Fork({.workers = train.workers,
-                          .device = options.device,
-                          .emulate = options.emulate_path,
+                          .device = options.cluster.device,
+                          .emulate = options.cluster.emulate_path,
                           .threads = train.spec.training().threads(),
                           .data_root = train.data_root,
                           .checkpoint_directory = train.spec.checkpoint().directory()}));
@@ -156,9 +154,7 @@ absl::Status Run(const Options& options, Console& console) {
   if (options.timeline()) {
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanDraw(options.timeline_files()), "--timeline"));
   }
-  if (!options.emulate_path.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(ReadDeviceTimes(options.emulate_path).status());
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckClusterOptions(options.cluster));
   if (!options.record_path.empty()) {
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanWrite(options.record_path), "--record"));
   }
@@ -184,25 +180,7 @@ absl::Status Run(const Options& options, Console& console) {
 CommandRunner DeclareTrain(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   AddJobFileOptions(app, options->job.job);
-  app.add_option(
-         "--workers", options->job.workers,
-         absl::StrCat("Worker processes; default: the job's pipeline.stages, or ", kDefaultWorkers))
-      ->type_name("N")
-      ->check(CLI::Range(1, 256));
-  app.add_option("--device", options->device,
-                 "What the workers compute on: cpu, cuda:N, or auto (a GPU or the CPU)")
-      ->envname("PENSTOCK_DEVICE")
-      ->check([](const std::string& text) {
-        return std::string(ParseDevice(text).status().message());
-      });
-  CLI::Option* emulate =
-      app.add_option(
-             "--emulate", options->emulate_path,
-             "The workers take the times in this file for each pass, as devices of them would")
-          ->type_name("FILE");
-  app.add_option("--data-root", options->job.data_root,
-                 "Where relative data paths start; default: the folder of the job file")
-      ->type_name("DIR");
+  CLI::Option* emulate = AddClusterOptions(app, options->job, options->cluster);
   CLI::Option* reference = app.add_flag(
       "--reference", options->job.reference,
       "Train in this process, one microbatch after the other: what the cluster must equal "

@@ -1,0 +1,35 @@
+#include "services/cli/cluster_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "compute/device.h"
+#include "job/device_times.h"
+
+namespace penstock {
+
+CLI::Option* AddClusterOptions(CLI::App& app, TrainJobOptions& job, ClusterOptions& cluster) {
+  app.add_option(
+         "--workers", job.workers,
+         absl::StrCat("Worker processes; default: the job's pipeline.stages, or ", kDefaultWorkers))
+      ->type_name("N")
+      ->check(CLI::Range(1, 256));
+  app.add_option("--device", cluster.device,
+                 "What the workers compute on: cpu, cuda:N, or auto (a GPU or the CPU)")
+      ->envname("PENSTOCK_DEVICE")
+      ->check([](const std::string& text) {
+        return std::string(ParseDevice(text).status().message());
+      });
+  app.add_option("--data-root", job.data_root,
+                 "Where relative data paths start; default: the folder of the job file")
+      ->type_name("DIR");
+  return app
+      .add_option("--emulate", cluster.emulate_path,
+                  "The workers take the times in this file for each pass, as devices of them would")
+      ->type_name("FILE");
+}
+
+absl::Status CheckClusterOptions(const ClusterOptions& cluster) {
+  return cluster.emulate_path.empty() ? absl::OkStatus()
+                                      : ReadDeviceTimes(cluster.emulate_path).status();
+}
+
+}  // namespace penstock
