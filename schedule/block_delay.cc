@@ -12,6 +12,9 @@
 namespace penstock {
 namespace {
 
+// The theory knows no full channel.
+constexpr int32_t kMessagesMax = 1'000'000;
+
 // A forward, or the update that takes in a microbatch, at its place in the history.
 struct Event {
   int64_t time;
@@ -113,7 +116,9 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
   const SimulationCosts slots = {.stages = std::vector<StageCosts>(stages, {.recompute_s = 0.0})};
   PENSTOCK_ASSIGN_OR_RETURN(
       SimulationResult result,
-      Simulate(schedule, slots, {.timeline_spans_max = std::numeric_limits<int64_t>::max()}));
+      Simulate(schedule, slots,
+               {.channel_capacity = kMessagesMax,
+                .timeline_spans_max = std::numeric_limits<int64_t>::max()}));
   const bool stale =
       std::any_of(result.stages.begin(), result.stages.end(),
                   [](const StageCounts& counts) { return counts.staleness.max > 0; });

@@ -20,6 +20,12 @@
 namespace penstock {
 namespace {
 
+// The versions that forward and backward of a microbatch read.
+struct VersionsRead {
+  int64_t forward = 0;
+  int64_t backward = 0;
+};
+
 // A stage, how many stages come before and after it, and what the microbatch in hand reads.
 struct SerialStage {
   std::unique_ptr<Stage> stage;
@@ -30,7 +36,29 @@ struct SerialStage {
   StageLateness lateness;
   WeightRead forward = 0;
   WeightRead backward = 0;
+  // What the microbatches since the last update read, and all before them.
+  std::vector<VersionsRead> pending;
+  ReferenceResult::StageReads reads;
+
+  // An update replaces `version`.
+  void CountUpdate(int64_t version);
 };
+
+void SerialStage::CountUpdate(int64_t version) {
+  for (StalenessCount* count : {&reads.staleness, &reads.version_drift}) {
+    ++count->updates;
+    count->microbatches += static_cast<int64_t>(pending.size());
+  }
+  for (const VersionsRead& read : pending) {
+    const int64_t late = version - read.forward;
+    const int64_t drift = read.backward - read.forward;
+    reads.staleness.sum += late;
+    reads.staleness.max = std::max(reads.staleness.max, late);
+    reads.version_drift.sum += drift;
+    reads.version_drift.max = std::max(reads.version_drift.max, drift);
+  }
+  pending.clear();
+}
 
 // The stages of one copy of the model.
 using SerialModel = std::vector<SerialStage>;
@@ -334,6 +362,7 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
     PENSTOCK_ASSIGN_OR_RETURN(
         gradient, stage.BackwardInput(id, serial->backward, gradient, LossScale(job_, microbatch)));
     PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, serial->backward.version));
+    serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
   return absl::OkStatus();
 }
@@ -341,6 +370,7 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
 absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
                                int64_t read_version, int64_t oldest_live_version) {
   Stage& stage = *serial.stage;
+  serial.CountUpdate(stage.version());
   const int64_t version = stage.version() + 1;
   stage.CombineLocalTiedGradients();
   if (CompensatesDelay(job_, version, read_version)) {
@@ -409,6 +439,9 @@ absl::StatusOr<double> Reference::Validate(int64_t step) {
 }
 
 absl::Status Reference::Finish() {
+  for (const SerialModel& model : models_) {
+    for (const SerialStage& serial : model) result_.reads.push_back(serial.reads);
+  }
   for (SerialStage& serial : models_.front()) {
     for (std::string& sha256 : serial.stage->LayerDigests()) {
       result_.layer_sha256.push_back(std::move(sha256));

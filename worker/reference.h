@@ -7,7 +7,7 @@
 //                         end of a step all take the mean
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
-//                         in closed form (VersionRule in reference.cc)
+//                         in closed form (version_rule.h)
 //
 // Of a job in recorded order (pipeline.order) the run's log says what each microbatch read (order_replay.h).
 //
@@ -27,6 +27,7 @@
 #include "compute/backend.h"
 #include "model/chain.h"
 #include "penstock/v1/job.pb.h"
+#include "schedule/machine.h"
 #include "schedule/recorded_order.h"
 #include "worker/limits.h"
 #include "worker/update_rule.h"
@@ -52,8 +53,14 @@ struct ReferenceResult {
     double loss = 0.0;
     friend bool operator==(const Validation&, const Validation&) = default;
   };
+  // How many updates lay between the versions that were read, counted from what was read.
+  struct StageReads {
+    StalenessCount staleness;      // version replaced by the update minus version the forward read
+    StalenessCount version_drift;  // version backward read minus version forward read
+  };
   std::vector<StepResult> steps;
   std::vector<Validation> validations;
+  std::vector<StageReads> reads;  // by stage; of a method that drains, by replica of the whole model
   std::vector<std::string> layer_sha256;  // by layer of the chain
   std::string weights_sha256;
 };

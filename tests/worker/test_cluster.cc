@@ -86,7 +86,10 @@ void TestCluster::Main(int worker) {
     while (!started_ && !abandoned_) changed_.Wait(mutex_);
     abandoned = abandoned_;
   }
-  if (self.run != nullptr && !abandoned) self.result = self.run->Execute();
+  if (self.run != nullptr && !abandoned) {
+    self.result = self.run->Execute();
+    self.timeline = self.run->RecentTimeline();
+  }
   {
     // Peers may still take what this worker sent, and the test may still use the run.
     MutexLock lock(mutex_);
@@ -215,6 +218,15 @@ std::vector<v1::StageReport> TestCluster::Reports() const {
   return reports;
 }
 
+Timeline TestCluster::MeasuredTimeline() const {
+  Timeline all = {.workers = size()};
+  for (const auto& worker : workers_) {
+    const std::vector<Span>& spans = worker->timeline.spans;
+    all.spans.insert(all.spans.end(), spans.begin(), spans.end());
+  }
+  return all;
+}
+
 absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   const auto job = ResolveJob(options_.spec);
   Manifest manifest = {
@@ -260,7 +272,7 @@ absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files
     if (!status.ok()) return status;
   }
   return Trained{cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(), cluster.Reports(),
-                 cluster.Order()};
+                 cluster.Order(), cluster.MeasuredTimeline()};
 }
 
 absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<LayerRange> layers,
@@ -274,7 +286,11 @@ absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<Layer
                                 .data_root = "/"},
                                files, **backend);
   if (!result.ok()) return result.status();
-  return Trained{result->steps, result->validations, result->weights_sha256, {}, {}};
+  return Trained{.steps = result->steps,
+                 .validations = result->validations,
+                 .weights_sha256 = result->weights_sha256,
+                 .reports = {},
+                 .reads = result->reads};
 }
 
 void ExpectSameTraining(const Trained& actual, const Trained& expected) {

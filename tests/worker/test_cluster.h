@@ -71,6 +71,8 @@ class TestCluster {
   RecordedOrder Order() const;
   // The reports of RunDone, by stage.
   std::vector<v1::StageReport> Reports() const;
+  // What all workers did, as far as their rings hold it.
+  Timeline MeasuredTimeline() const;
 
   // What the coordinator does with LayersSaved of all workers. Returns the directory.
   absl::StatusOr<std::string> CommitCheckpoint(int64_t step);
@@ -81,6 +83,7 @@ class TestCluster {
     absl::Status prepared;
     absl::Status result;
     std::vector<v1::RunEvent> events;  // guarded by the cluster's mutex until Join
+    Timeline timeline;                 // set when the run has ended
     std::thread thread;
   };
 
@@ -114,6 +117,8 @@ struct Trained {
   std::string weights_sha256;
   std::vector<v1::StageReport> reports;
   RecordedOrder order = {};
+  Timeline timeline = {};                               // of a cluster
+  std::vector<ReferenceResult::StageReads> reads = {};  // of a serial run
 };
 absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files);
 // The same with the serial reference. `recorded`: of a job in recorded order.

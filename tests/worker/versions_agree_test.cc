@@ -1,0 +1,141 @@
+// The four that know which versions are read, for every method on 2, 4 and 8 stages: the verifier, which proves
+// it of a schedule, the simulator, which counts it, the serial reference, which follows closed forms and asks no
+// schedule, and a cluster, which measures it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "job/resolve.h"
+#include "job/run_schedule.h"
+#include "schedule/block_delay.h"
+#include "schedule/catalog/catalog.h"
+#include "schedule/lower.h"
+#include "schedule/simulate.h"
+#include "tests/support/status_matchers.h"
+#include "tests/worker/test_cluster.h"
+#include "tests/worker/test_job.h"
+#include "worker/run_plan.h"
+
+namespace penstock {
+namespace {
+
+// 48 microbatches, enough for a steady state of 8 stages (PredictBlockDelay).
+constexpr int64_t kSteps = 6;
+constexpr int64_t kMicrobatches = 8;
+constexpr int kBlocks = 3;
+constexpr int kLayers = 9;
+
+v1::JobSpec JobOf(const Method& method) {
+  v1::JobSpec spec = SmallJob(std::string(method.name));
+  spec.mutable_model()->mutable_gpt()->set_layers(kBlocks);
+  spec.mutable_training()->set_steps(kSteps);
+  spec.mutable_training()->set_batch(kMicrobatches);
+  spec.mutable_training()->set_microbatches(kMicrobatches);
+  if (method.placement == Placement::kReplicas) spec.mutable_pipeline()->set_replicas(2);
+  return spec;
+}
+
+// The schedule of what the workers did, in the order in which they did it.
+absl::StatusOr<Schedule> ScheduleOf(const Timeline& measured, const Schedule& planned) {
+  Schedule schedule = planned;
+  for (size_t worker = 0; worker < schedule.programs.size(); ++worker) {
+    std::vector<Span> spans;
+    for (const Span& span : measured.spans) {
+      const bool mine = span.worker.value == static_cast<int32_t>(worker);
+      // Averaging weights is part of a method; other reductions follow from it.
+      const bool averages =
+          span.action.op == Op::kReduce &&
+          planned.topology.groups[span.action.index].quantity == ReduceGroup::Quantity::kWeight;
+      if (mine && (span.lane == Lane::kCompute || (span.lane == Lane::kCollective && averages))) {
+        spans.push_back(span);
+      }
+    }
+    std::stable_sort(spans.begin(), spans.end(),
+                     [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
+    schedule.programs[worker] = Program();
+    for (const Span& span : spans) schedule.programs[worker].prologue.push_back(span.action);
+  }
+  return CompleteSchedule(schedule, LowerOptions());
+}
+
+void ExpectReport(const v1::StageReport& report, const StageCounts& expected) {
+  EXPECT_EQ(report.staleness().max(), expected.staleness.max);
+  EXPECT_EQ(report.staleness().mean(), expected.staleness.mean());
+  EXPECT_EQ(report.version_drift().max(), expected.version_drift.max);
+  EXPECT_EQ(report.version_drift().mean(), expected.version_drift.mean());
+  EXPECT_EQ(report.updates(), expected.staleness.updates);
+  EXPECT_EQ(report.versions_peak(), expected.versions_peak);
+  EXPECT_EQ(report.activations_peak(), expected.activations_peak);
+}
+
+class VersionsAgree : public ::testing::Test {
+ protected:
+  VersionsAgree() { AddTestText(files_); }
+
+  void ExpectAgreement(const Method& method, int stages) {
+    const v1::JobSpec spec = JobOf(method);
+    const std::vector<LayerRange> layers = EvenSplit(kLayers, stages);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+    ASSERT_THAT(CheckStages(job, stages), IsOk());
+    // As many messages as any of the methods needs.
+    const auto widen = [](v1::PrepareRunRequest& request) {
+      request.mutable_plan()->set_channel_capacity(kMicrobatches);
+    };
+    v1::PrepareRunRequest request = MakeRequest(spec, layers, 0);
+    widen(request);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const RunPlan verified, MakeRunPlan(request, RunLimits()));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                  ScheduleOfSteps(job, verified.schedule, 0, kSteps));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const SimulationResult simulated,
+        Simulate(schedule, {}, {.channel_capacity = verified.edge_capacity}));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial, TrainSerially(spec, layers, {}, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster, TrainCluster({.spec = spec,
+                                                                       .layers = layers,
+                                                                       .delay_seed = 3,
+                                                                       .delay_us_max = 50,
+                                                                       .edit_request = widen},
+                                                                      files_));
+
+    ExpectSameTraining(cluster, serial);
+    ASSERT_EQ(simulated.stages.size(), verified.counts.size());
+    ASSERT_EQ(cluster.reports.size(), verified.counts.size());
+    // Of a method that drains the reference has the whole model as one stage, in all replicas alike.
+    const bool one_stage = job.method->synchronous;
+    ASSERT_EQ(serial.reads.size(),
+              one_stage ? verified.counts.size() / stages : verified.counts.size());
+    for (size_t s = 0; s < verified.counts.size(); ++s) {
+      SCOPED_TRACE(absl::StrCat("stage ", s));
+      ExpectReport(cluster.reports[s], verified.counts[s]);
+      EXPECT_EQ(simulated.stages[s].staleness, verified.counts[s].staleness);
+      EXPECT_EQ(simulated.stages[s].version_drift, verified.counts[s].version_drift);
+      EXPECT_EQ(simulated.stages[s].versions_peak, verified.counts[s].versions_peak);
+      const ReferenceResult::StageReads& reads = serial.reads[one_stage ? s / stages : s];
+      EXPECT_EQ(reads.staleness, verified.counts[s].staleness);
+      EXPECT_EQ(reads.version_drift, verified.counts[s].version_drift);
+    }
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay predicted, PredictBlockDelay(schedule));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule done, ScheduleOf(cluster.timeline, schedule));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay replayed, PredictBlockDelay(done));
+    EXPECT_EQ(replayed.max, predicted.max);
+    EXPECT_EQ(replayed.mean, predicted.mean);
+    EXPECT_EQ(replayed.count, predicted.count);
+  }
+
+  MemoryFiles files_;
+};
+
+TEST_F(VersionsAgree, EveryMethodOn2And4And8Stages_VerifierSimulatorReferenceAndCluster) {
+  for (const Method& method : Methods()) {
+    for (const int stages : {2, 4, 8}) {
+      SCOPED_TRACE(absl::StrCat(std::string(method.name), " on ", stages, " stages"));
+      ExpectAgreement(method, stages);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
