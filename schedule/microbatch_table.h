@@ -66,6 +66,8 @@ class MicrobatchTable {
  private:
   static constexpr int64_t kNone = -1;
   static constexpr int kFirstBits = 4;
+  static constexpr int kBlockBits = 3;
+  static constexpr uint64_t kBlock = 1u << kBlockBits;
 
   struct Slot {
     int64_t microbatch = kNone;
@@ -74,9 +76,12 @@ class MicrobatchTable {
 
   size_t mask() const { return slots_.size() - 1; }
   size_t After(size_t place) const { return (place + 1) & mask(); }
-  // Fibonacci hashing spreads consecutive microbatches evenly.
+  // Fibonacci hashing spreads blocks of consecutive microbatches evenly; those of a block, which are used soon
+  // after each other, share cache lines. Of deep pipelines the tables are larger than the cache.
   size_t Home(int64_t microbatch) const {
-    return (static_cast<uint64_t>(microbatch) * 0x9E3779B97F4A7C15u) >> (64 - bits_);
+    const uint64_t block = static_cast<uint64_t>(microbatch) / kBlock;
+    const size_t home = (block * 0x9E3779B97F4A7C15u) >> (64 - bits_ + kBlockBits);
+    return home * kBlock + static_cast<size_t>(microbatch) % kBlock;
   }
   // Where `microbatch` is, or the free slot where it would go.
   size_t Place(int64_t microbatch) const {
