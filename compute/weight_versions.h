@@ -5,7 +5,7 @@
 // readable. Arrays of versions that died are reused, so the number of arrays is the number of versions
 // that were ever live together.
 //
-// With a stash on the host (host_stash.h) replaced versions wait there, and only Read may tell where one is.
+// With a stash on the host (host_stash.h) replaced versions wait there; BringBack comes before one is read.
 //
 // Thread safety: one thread at a time.
 #pragma once

@@ -13,6 +13,7 @@ std::string AgreementOf(const ResolvedJob& job) {
       key("rounding", static_cast<int>(job.rounding)), key("stash", static_cast<int>(job.stash)),
       key("repeatability", static_cast<int>(job.repeatability)),
       key("device_graphs", int{job.device_graphs}), key("order", static_cast<int>(job.order)),
+      key("in_flight_factor", job.in_flight_factor),
       key("rescheduled_steps", staleness.rescheduled_steps),
       key("stage_momentum", staleness.stage_momentum.value_or(-1.0)),
       key("delay_compensation", staleness.delay_compensation),

@@ -26,19 +26,21 @@ absl::Status CheckRange(absl::string_view key, int64_t value, int64_t min, int64
 struct RealRange {
   double min = 0.0;
   bool min_included = true;
-  double max = std::numeric_limits<double>::max();
+  double max = std::numeric_limits<float>::max();  // kernels compute in single precision
   bool max_included = true;
 };
 
 absl::Status CheckReal(absl::string_view key, double value, const RealRange& range) {
-  const bool above = range.min_included ? value >= range.min : value > range.min;
+  // What is above 0, but 0 in single precision, is not above it for a kernel.
+  const bool above =
+      range.min_included ? value >= range.min : static_cast<float>(value) > range.min;
   const bool below = range.max_included ? value <= range.max : value < range.max;
   if (above && below) {
     return absl::OkStatus();
   }
   std::string expected =
       absl::StrCat("a number ", range.min_included ? "of at least " : "above ", range.min);
-  if (range.max < std::numeric_limits<double>::max()) {
+  if (value > range.max || range.max < std::numeric_limits<float>::max()) {
     absl::StrAppend(&expected, range.max_included ? " and at most " : " and below ", range.max);
   }
   const bool missing = value == 0.0 && !above;
@@ -159,8 +161,7 @@ absl::Status CheckStaleness(const v1::StalenessSpec& staleness) {
   }
   PENSTOCK_RETURN_IF_ERROR(
       CheckReal(key + "delay_compensation", staleness.delay_compensation(), {}));
-  return CheckReal(key + "motion_decay", staleness.motion_decay(),
-                   {.max = 1.0, .max_included = false});
+  return CheckReal(key + "motion_decay", staleness.motion_decay(), {.max = kMotionDecayMax});
 }
 
 absl::Status CheckRateAndClip(const v1::TrainingSpec& training) {

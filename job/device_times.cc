@@ -5,7 +5,9 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "job/suggest.h"
 #include "job/yaml_message.h"
 
 namespace penstock {
@@ -87,6 +89,21 @@ absl::Status CheckStage(const StageCosts& costs, size_t stage) {
   return absl::OkStatus();
 }
 
+absl::Status CheckEntriesAreOfLayers(const v1::DeviceTimes& times, const Chain& chain) {
+  std::set<std::string> names;
+  for (const LayerSpec& layer : chain.layers) names.insert({layer.name, LastPart(layer.name)});
+  for (const v1::LayerTimes& entry : times.layers()) {
+    if (names.count(entry.layer()) > 0) continue;
+    const std::vector<std::string> known(names.begin(), names.end());
+    const std::string nearest = NearestName(entry.layer(), known);
+    return absl::InvalidArgumentError(
+        absl::StrCat("device times: the model has no layer ", entry.layer(),
+                     nearest.empty() ? absl::StrCat("; expected ", absl::StrJoin(known, ", "))
+                                     : absl::StrCat("; did you mean ", nearest, "?")));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
@@ -111,12 +128,17 @@ absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& time
                                                      absl::Span<const LayerRange> layers) {
   std::map<std::string, const v1::PassTimes*> by_name;
   for (const v1::LayerTimes& layer : times.layers()) by_name[layer.layer()] = &layer.times();
+  PENSTOCK_RETURN_IF_ERROR(CheckEntriesAreOfLayers(times, chain));
 
+  int layers_of_stages = 0;
+  for (const LayerRange& range : layers) layers_of_stages += range.count;
+  const double replicas = static_cast<double>(layers_of_stages) / chain.size();
+  const double share = replicas / static_cast<double>(layers.size());
   constexpr StageCosts kNothing = {0.0, 0.0, 0.0, 0.0};
   std::vector<StageCosts> costs(layers.size(), kNothing);
   for (size_t stage = 0; stage < layers.size(); ++stage) {
     if (times.has_model()) {
-      Add(times.model(), 1.0 / static_cast<double>(layers.size()), costs[stage]);
+      Add(times.model(), share, costs[stage]);
       continue;
     }
     for (int i = layers[stage].first; i < layers[stage].end(); ++i) {

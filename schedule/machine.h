@@ -90,7 +90,7 @@ void AddRange(const StageCounts& range, StageCounts& total);
 struct Effect {
   // F, R, I, W: the version to read. STEP: the version the update makes.
   int64_t version = 0;
-  // F, I: by how many updates that version is to be moved along its motion; negative: back.
+  // F, R, I: by how many updates that version is to be moved along its motion; negative: back.
   int64_t ahead = 0;
   // STEP: the oldest version that a forward of its microbatches read.
   int64_t read_version = 0;

@@ -10,14 +10,18 @@ namespace penstock {
 namespace {
 
 constexpr double kCoresShareMax = 0.5;
+// A wait is cancelled after so long at the latest.
+constexpr absl::Duration kSliceOfSleep = absl::Milliseconds(200);
 
 }  // namespace
 
 DeviceEmulation::DeviceEmulation(Options options, Clock& clock,
-                                 std::function<void(absl::Duration)> sleep)
+                                 std::function<void(absl::Duration)> sleep,
+                                 std::function<absl::Status()> cancelled)
     : options_(std::move(options)),
       clock_(clock),
       sleep_(std::move(sleep)),
+      cancelled_(std::move(cancelled)),
       random_(options_.seed, static_cast<uint64_t>(options_.worker.value)) {}
 
 double DeviceEmulation::NextFactor() {
@@ -35,7 +39,16 @@ absl::Status DeviceEmulation::Await(Op op, StageId stage, int64_t start_ns) {
       if (absl::Status status = CheckShare(); !status.ok()) return status;
     }
   }
-  if (arithmetic_ns < emulated_ns) sleep_(absl::Nanoseconds(emulated_ns - arithmetic_ns));
+  return Sleep(absl::Nanoseconds(emulated_ns - arithmetic_ns));
+}
+
+absl::Status DeviceEmulation::Sleep(absl::Duration time) {
+  while (time > absl::ZeroDuration()) {
+    if (absl::Status status = cancelled_(); !status.ok()) return status;
+    const absl::Duration slice = std::min(time, kSliceOfSleep);
+    sleep_(slice);
+    time -= slice;
+  }
   return absl::OkStatus();
 }
 

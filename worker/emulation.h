@@ -37,17 +37,21 @@ class DeviceEmulation {
     double jitter = 0.0;
     uint64_t seed = 0;
     WorkerId worker;
-    int workers = 1;                 // of the run, all taken to share this machine
-    int cores = 1;                   // of the machine
+    int workers = 1;  // of the run, all taken to share this machine
+    int cores = 1;    // of the machine
   };
-  DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep);
+  // `cancelled`: the reason why a wait should end now, or OK.
+  DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep,
+                  std::function<absl::Status()> cancelled);
 
   // Waits until the pass `op` (F, R, I, W or STEP) of `stage` is over that began at `start_ns` of the clock, its
   // arithmetic now done. Waits at most the longest of the stages' times, with jitter twice that.
-  // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do.
+  // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do; the reason for
+  // which it is cancelled, soon after that.
   absl::Status Await(Op op, StageId stage, int64_t start_ns);
 
  private:
+  absl::Status Sleep(absl::Duration time);
   int64_t DurationNs(Op op, StageId stage) const;
   // Of the next pass.
   double NextFactor();
@@ -56,6 +60,7 @@ class DeviceEmulation {
   const Options options_;
   Clock& clock_;
   const std::function<void(absl::Duration)> sleep_;
+  const std::function<absl::Status()> cancelled_;
   RandomStream random_;
   int64_t passes_ = 0;
   int64_t arithmetic_ns_ = 0;  // after the warm-up

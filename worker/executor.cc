@@ -85,10 +85,10 @@ absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) 
 }
 
 absl::StatusOr<bool> Executor::EnterGate(int64_t microbatch, MicrobatchRange& range) {
-  const int64_t before_ns = parts_.clock.MonotonicNs();
-  PENSTOCK_ASSIGN_OR_RETURN(const HoldGate::Passage passage, parts_.gate.Enter(microbatch));
-  // Being held is not training: the window starts later by as much.
-  if (passage.waited) window_start_ns_.Add(parts_.clock.MonotonicNs() - before_ns);
+  // Being held is not training.
+  PENSTOCK_ASSIGN_OR_RETURN(const HoldGate::Passage passage,
+                            parts_.gate.Enter(microbatch, [this] { window_.Close(); }));
+  if (passage.waited) window_.Open();
   if (!passage.cut) return true;
   range.count = passage.cut_step * parts_.job.microbatches - range.first;
   return false;
@@ -422,7 +422,7 @@ LocalStage& Executor::MeteredStage(const Action& action) {
 }
 
 absl::Time Executor::Deadline() const {
-  return parts_.clock.WallTime() + parts_.limits.receive_timeout();
+  return parts_.clock.WallTime() + parts_.limits.receive_timeout(parts_.topology.depth());
 }
 
 std::optional<WorkerId> Executor::failed_peer() const {
@@ -446,22 +446,15 @@ void Executor::CountStep() {
 }
 
 void Executor::BeginWindow() {
-  window_start_ns_.Set(parts_.clock.MonotonicNs());
+  window_.Open();
   allocations_at_start_ = parts_.backend.pool().stats().allocations;
 }
 
 void Executor::EndWindow() {
-  window_done_ns_.Add(parts_.clock.MonotonicNs() - window_start_ns_.value());
-  window_start_ns_.Set(0);
+  window_.Close();
   if (steps_done_ >= kWarmUpSteps) {
     allocations_steady_.Add(parts_.backend.pool().stats().allocations - allocations_at_start_);
   }
-}
-
-int64_t Executor::window_ns() const {
-  const int64_t start_ns = window_start_ns_.value();
-  const int64_t open_ns = start_ns == 0 ? 0 : parts_.clock.MonotonicNs() - start_ns;
-  return window_done_ns_.value() + open_ns;
 }
 
 }  // namespace penstock

@@ -39,6 +39,7 @@
 #include "worker/hold_gate.h"
 #include "worker/limits.h"
 #include "worker/local_stage.h"
+#include "worker/training_window.h"
 #include "worker/update_rule.h"
 
 namespace penstock {
@@ -61,7 +62,7 @@ struct ExecutorParts {
   const DataSource* data;  // null if no stage of this worker reads tokens
   HoldGate& gate;
   TimelineRecorder& recorder;
-  DeviceSpans* device_spans;  // null where the host's clock tells the device's time
+  DeviceSpans* device_spans;   // null where the host's clock tells the device's time
   DeviceEmulation* emulation;  // null: passes take what they take
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
@@ -102,7 +103,7 @@ class Executor {
   // From any thread: actions performed; time spent training so far, waits at a held gate left out;
   // blocks taken from the system by training after its second step.
   int64_t actions_done() const { return actions_done_.value(); }
-  int64_t window_ns() const;
+  int64_t window_ns() const { return window_.ns(); }
   int64_t allocations_steady() const { return allocations_steady_.value(); }
 
  private:
@@ -186,9 +187,8 @@ class Executor {
   std::optional<WorkerId> failed_peer_;
 
   Counter actions_done_;
-  Counter window_done_ns_;
-  Counter window_start_ns_;  // 0 outside a window
-  int64_t steps_done_ = 0;   // in this run, by StepCounter()
+  TrainingWindow window_{parts_.clock};
+  int64_t steps_done_ = 0;  // in this run, by StepCounter()
   int64_t allocations_at_start_ = 0;
   Counter allocations_steady_;
 };

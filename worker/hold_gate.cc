@@ -14,12 +14,14 @@ HoldGate::HoldGate(int64_t first_step, int64_t microbatches_per_step, absl::Dura
   PENSTOCK_CHECK(microbatches_per_step > 0);
 }
 
-absl::StatusOr<HoldGate::Passage> HoldGate::Enter(int64_t microbatch) {
+absl::StatusOr<HoldGate::Passage> HoldGate::Enter(int64_t microbatch,
+                                                  absl::FunctionRef<void()> on_wait) {
   if (microbatch < begun_by_executor_) return Passage();
   MutexLock lock(mutex_);
   Passage passage;
   if (MustWait(microbatch)) {
     passage.waited = true;
+    on_wait();
     const auto until = After(hold_timeout_);
     while (MustWait(microbatch)) {
       if (changed_.WaitUntil(mutex_, until) || !MustWait(microbatch)) continue;

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -28,9 +29,11 @@ class HoldGate {
     bool waited = false;  // Enter blocked
     int64_t cut_step = 0;
   };
-  // Asks to begin `microbatch` (RECV_F or F). Blocks while the gate is held before it.
+  // Asks to begin `microbatch` (RECV_F or F). Blocks while the gate is held before it; `on_wait` is called first
+  // then, and may not use the gate.
   // Errors: DeadlineExceeded (no CutAt came), or the reason given to Cancel.
-  absl::StatusOr<Passage> Enter(int64_t microbatch);
+  absl::StatusOr<Passage> Enter(
+      int64_t microbatch, absl::FunctionRef<void()> on_wait = [] {});
 
   // The earliest step boundary at which this worker can stop. The same each time.
   // Errors: FailedPrecondition (closed).

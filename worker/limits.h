@@ -13,13 +13,13 @@ struct RunLimits {
   absl::Duration checkpoint_timeout = absl::Minutes(10);
   // Longest wait between Hold and CutAt.
   absl::Duration hold_timeout = absl::Minutes(1);
-  // Longest that a neighbour works before it sends or takes its next message: a microbatch, or the
-  // snapshot of a checkpoint.
+  // Longest that a stage works on a microbatch, forward and backward, or on the snapshot of a checkpoint.
   absl::Duration work_timeout = absl::Minutes(5);
-  // Longest wait for a message or for credit. A neighbour may first have to wait itself, at a cut or
+  // Longest wait for a message or for credit in a pipeline of `depth` stages: the first stage waits while a
+  // microbatch goes down and back through all of them. Any of them may first have to wait itself, at a cut or
   // while it is held, and it is that wait which then ends the run, with its own reason.
-  absl::Duration receive_timeout() const {
-    return std::max(checkpoint_timeout, hold_timeout) + work_timeout;
+  absl::Duration receive_timeout(int32_t depth) const {
+    return std::max(checkpoint_timeout, hold_timeout) + depth * work_timeout;
   }
 
   // Messages in flight per edge, where the plan does not say, and the most it may say.

@@ -164,14 +164,15 @@ absl::Status TrainingRun::OpenEdges() {
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(OpenEdgesOf(local));
   PENSTOCK_ASSIGN_OR_RETURN(
       collectives_,
-      Collectives::Open({.job = plan_.job,
-                         .topology = plan_.topology(),
-                         .layers = plan_.layers,
-                         .worker = plan_.worker,
-                         .receive_timeout = environment_.limits.receive_timeout(),
-                         .notice = environment_.notice,
-                         .names = plan_.workers},
-                        environment_.transport, environment_.backend, environment_.clock));
+      Collectives::Open(
+          {.job = plan_.job,
+           .topology = plan_.topology(),
+           .layers = plan_.layers,
+           .worker = plan_.worker,
+           .receive_timeout = environment_.limits.receive_timeout(plan_.topology().depth()),
+           .notice = environment_.notice,
+           .names = plan_.workers},
+          environment_.transport, environment_.backend, environment_.clock));
   return absl::OkStatus();
 }
 
@@ -229,7 +230,7 @@ absl::Status TrainingRun::MakeEmulation() {
                                .worker = plan_.worker,
                                .workers = plan_.topology().workers,
                                .cores = device.cores},
-      environment_.clock, device.sleep);
+      environment_.clock, device.sleep, [this] { return gate_.cancelled(); });
   return absl::OkStatus();
 }
 

@@ -183,9 +183,13 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                                                    per_step));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
-  if (method.step_fills_pipeline && per_step < options.topology.stages()) {
+  const bool must_fill = options.weights.has_value() ? options.weights == Weights::kDoubleBuffer
+                                                     : method.step_fills_pipeline;
+  if (must_fill && per_step < options.topology.stages()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        method.name, " needs at least as many microbatches in a step as there are stages, ",
+        method.name,
+        " with double-buffered weights needs at least as many microbatches in a step as there are "
+        "stages, ",
         options.topology.stages(), "; got ", per_step));
   }
   const int64_t most = ListedMicrobatchesMax(options.topology.depth());

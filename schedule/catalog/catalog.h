@@ -90,7 +90,7 @@ struct Method {
   bool updates_each_microbatch = false;
   // The microbatches of a step must be a multiple of the workers; with replicas, of their number.
   bool steps_in_rounds = false;
-  // They must be as many as there are stages or more.
+  // With its own weights they must be as many as there are stages or more.
   bool step_fills_pipeline = false;
   // Gradients leave for the previous stage before W whatever the options say: the method lives by it.
   bool sends_gradient_early = false;

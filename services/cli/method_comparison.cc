@@ -37,7 +37,7 @@ absl::StatusOr<Outcome> Simulated(const v1::GetJobResponse& job, const v1::Devic
   }
   SimulationCosts costs;
   PENSTOCK_ASSIGN_OR_RETURN(costs.stages, StageCostsOf(times, resolved.chain, layers));
-  const auto stages = static_cast<int64_t>(layers.size());
+  const int64_t stages = job.result().stages();
   const std::vector<Cut> cuts = CutsOf(job.spec(), 0, {});
   PENSTOCK_ASSIGN_OR_RETURN(
       const RunTime run,
@@ -125,13 +125,15 @@ LineChart ChartOf(absl::Span<const Outcome> outcomes, double loss, const X& x) {
 }  // namespace
 
 absl::StatusOr<v1::DeviceTimes> MeasuredTimes(const v1::GetJobResponse& job) {
-  std::map<std::string, double> sums_ms;
+  std::map<std::string, double> sums_ms;  // over the stages of all replicas
   for (const v1::StageReport& stage : job.result().per_stage()) {
     for (const v1::ActionTime& action : stage.actions()) {
       sums_ms[action.action()] += action.median_seconds() * 1e3;
     }
   }
-  const auto time = [&](Op op) { return sums_ms[std::string(OpName(op))]; };
+  const double replicas =
+      static_cast<double>(job.result().per_stage_size()) / std::max(job.result().stages(), 1);
+  const auto time = [&](Op op) { return sums_ms[std::string(OpName(op))] / replicas; };
   v1::DeviceTimes times;
   times.set_device("as measured");
   v1::PassTimes& model = *times.mutable_model();

@@ -33,6 +33,22 @@ TEST(DeviceTimes, OfTheModel_AreSplitEvenlyOverTheStages) {
   }
 }
 
+TEST(DeviceTimes, OfTheModel_AreThoseOfEachReplica) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<StageCosts> costs,
+      Costs("model: {forward_ms: 80}", {{0, 1}, {1, 14}, {0, 1}, {1, 14}, {0, 1}, {1, 14}}));
+  ASSERT_EQ(costs.size(), 6u);
+  for (const StageCosts& stage : costs) EXPECT_DOUBLE_EQ(stage.forward_s, 0.040);
+}
+
+TEST(DeviceTimes, OfALayerThatIsNotInTheModel_AreRefused) {
+  EXPECT_THAT(Costs("layers: [{layer: h.0.mpl, times: {forward_ms: 1}}]", {{0, 15}}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("did you mean h.0.mlp?")));
+  EXPECT_THAT(
+      Costs("layers: [{layer: convolution, times: {forward_ms: 1}}]", {{0, 15}}).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected attention, embedding")));
+}
+
 TEST(DeviceTimes, OfLayers_AddUpAndTheFullNameCountsFirst) {
   constexpr char kYaml[] = R"(
 layers:

@@ -513,8 +513,10 @@ TEST(StalenessRules, NumbersOutOfRange_AreNamed) {
   spec.mutable_training()->mutable_staleness()->set_stage_momentum(1.0);
   ExpectRefused(spec, "training.staleness.stage_momentum: ", "0.99");
   spec = ContinuousJob("pipedream");
-  spec.mutable_training()->mutable_staleness()->set_motion_decay(1.0);
-  ExpectRefused(spec, "training.staleness.motion_decay: ", "below 1");
+  for (const double decay : {1.0, 0.9999999999999999}) {  // a root of the second is 1
+    spec.mutable_training()->mutable_staleness()->set_motion_decay(decay);
+    ExpectRefused(spec, "training.staleness.motion_decay: ", "at most 0.9999");
+  }
   spec = ContinuousJob("pipedream");
   spec.mutable_training()->mutable_staleness()->set_delay_compensation(-1.0);
   ExpectRefused(spec, "training.staleness.delay_compensation: ", "at least 0");
@@ -525,6 +527,16 @@ TEST(StalenessRules, NumbersOutOfRange_AreNamed) {
   spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_learning_rate(0.1);
   spec.mutable_training()->mutable_optimizer()->mutable_muon()->set_momentum(1.5);
   ExpectRefused(spec, "training.optimizer.muon.momentum: ", "1.5");
+}
+
+// What a kernel would compute with as 0 or infinity.
+TEST(StalenessRules, NumbersBeyondSinglePrecision_AreRefused) {
+  v1::JobSpec spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_staleness()->set_delay_compensation(1e39);
+  ExpectRefused(spec, "training.staleness.delay_compensation: ", "is 1e+39");
+  spec = ContinuousJob("pipedream");
+  spec.mutable_training()->mutable_optimizer()->mutable_adamw()->set_epsilon(1e-50);
+  ExpectRefused(spec, "training.optimizer.adamw.epsilon: ", "is 1e-50; expected a number above 0");
 }
 
 TEST(LatenessOf, EveryMethod_IsTheClosedFormWhateverTheJobsRanges) {

@@ -268,6 +268,23 @@ TEST(PipeDream2BW, AnySize_MatchesItsClosedForms) {
   }
 }
 
+// Whoever has double buffers needs what pipedream-2bw needs, and pipedream-2bw without them does not.
+TEST(DoubleBuffer, WithFewerMicrobatchesThanStages_IsRefusedForEveryMethod) {
+  const auto check = [](absl::string_view method, Weights weights, int64_t microbatches) {
+    return CheckBuildable(**FindMethod(method),
+                          {.topology = StraightPipeline(4),
+                           .microbatches_per_step = microbatches,
+                           .weights = weights},
+                          {0, microbatches});
+  };
+  for (const char* method : {"paci", "pipedream-2bw"}) {
+    EXPECT_THAT(check(method, Weights::kDoubleBuffer, 3),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("as there are stages, 4")));
+    EXPECT_THAT(check(method, Weights::kDoubleBuffer, 4), IsOk());
+    EXPECT_THAT(check(method, Weights::kSingle, 3), IsOk());
+  }
+}
+
 // The paper asks for as many microbatches in a step as there are stages; one fewer would do.
 TEST(PipeDream2BW, TwoVersions_SufficeIfAndOnlyIfAStepFillsThePipelineButOne) {
   Method method = **FindMethod("pipedream-2bw");

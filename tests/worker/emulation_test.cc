@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tests/support/manual_clock.h"
@@ -28,10 +29,13 @@ class EmulationTest : public ::testing::Test {
 
   ManualClock clock_{77};
   absl::Status status_;
+  absl::Status cancelled_ = absl::CancelledError("stopped");
+  int64_t cancelled_at_ns_ = std::numeric_limits<int64_t>::max();
   DeviceEmulation emulation_{
       {.stages = {{0.010, 0.020, 0.030, 0.040}, {0.100, 0.0, 0.0, 0.0}}, .workers = 2, .cores = 4},
       clock_,
-      [this](absl::Duration time) { clock_.now_ns += absl::ToInt64Nanoseconds(time); }};
+      [this](absl::Duration time) { clock_.now_ns += absl::ToInt64Nanoseconds(time); },
+      [this] { return clock_.now_ns < cancelled_at_ns_ ? absl::OkStatus() : cancelled_; }};
 };
 
 TEST_F(EmulationTest, EachPass_TakesItsTimeArithmeticIncluded) {
@@ -46,6 +50,18 @@ TEST_F(EmulationTest, EachPass_TakesItsTimeArithmeticIncluded) {
 TEST_F(EmulationTest, ArithmeticThatTakesLonger_IsNotWaitedFor) {
   EXPECT_EQ(PassMs(Op::kForward, 0, 15), 15);
   EXPECT_EQ(PassMs(Op::kStep, 1, 2), 2);
+}
+
+TEST_F(EmulationTest, CancelledPass_EndsSoonAndSaysWhy) {
+  DeviceEmulation slow(
+      {.stages = {{60.0, 0.0, 0.0, 0.0}}, .workers = 1, .cores = 2}, clock_,
+      [this](absl::Duration time) { clock_.now_ns += absl::ToInt64Nanoseconds(time); },
+      [this] { return clock_.now_ns < cancelled_at_ns_ ? absl::OkStatus() : cancelled_; });
+  const int64_t start_ns = clock_.now_ns;
+  cancelled_at_ns_ = start_ns + 3'000 * kMs;
+  EXPECT_THAT(slow.Await(Op::kForward, StageId(0), start_ns),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("stopped")));
+  EXPECT_LE(clock_.now_ns - start_ns, 3'500 * kMs);
 }
 
 TEST_F(EmulationTest, UpToHalfOfTheCores_Goes) {
@@ -83,7 +99,8 @@ std::vector<double> JitteredMs(double jitter, uint64_t seed, int32_t worker, int
        .jitter = jitter,
        .seed = seed,
        .worker = WorkerId(worker)},
-      clock, [&](absl::Duration time) { times.push_back(absl::ToDoubleMilliseconds(time)); });
+      clock, [&](absl::Duration time) { times.push_back(absl::ToDoubleMilliseconds(time)); },
+      [] { return absl::OkStatus(); });
   for (int i = 0; i < passes; ++i) {
     EXPECT_THAT(emulation.Await(Op::kForward, StageId(0), clock.now_ns), IsOk());
   }

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <thread>
 
+#include "tests/support/manual_clock.h"
 #include "tests/support/status_matchers.h"
+#include "worker/training_window.h"
 
 namespace penstock {
 namespace {
@@ -60,13 +62,14 @@ TEST(HoldGate, Enter_HeldBeforeIt_WaitsForTheCut) {
   ASSERT_THAT(gate.Enter(3), IsOk());
   ASSERT_THAT(gate.Hold(), IsOkAndHolds(1));
   std::atomic<bool> entered = false;
+  std::atomic<int> waits = 0;
   std::thread executor([&] {
-    const auto passage = gate.Enter(4);
+    const auto passage = gate.Enter(4, [&] { ++waits; });
     entered = true;
     ASSERT_THAT(passage, IsOk());
     EXPECT_TRUE(passage->waited);
     EXPECT_FALSE(passage->cut);  // the cut is later
-    const auto next = gate.Enter(8);
+    const auto next = gate.Enter(8, [&] { ++waits; });
     ASSERT_THAT(next, IsOk());
     EXPECT_TRUE(next->cut);
     EXPECT_EQ(next->cut_step, 2);
@@ -75,6 +78,25 @@ TEST(HoldGate, Enter_HeldBeforeIt_WaitsForTheCut) {
   EXPECT_FALSE(entered);
   EXPECT_THAT(gate.CutAt(2), IsOk());
   executor.join();
+  EXPECT_EQ(waits, 1);
+}
+
+TEST(TrainingWindow, WaitsInBetween_AreLeftOutAndItNeverGoesBack) {
+  ManualClock clock{1000};
+  TrainingWindow window(clock);
+  EXPECT_EQ(window.ns(), 0);
+  window.Open();
+  clock.now_ns += 5;
+  EXPECT_EQ(window.ns(), 5);
+  window.Close();
+  clock.now_ns += 70;
+  EXPECT_EQ(window.ns(), 5);
+  window.Open();
+  EXPECT_EQ(window.ns(), 5);
+  clock.now_ns += 2;
+  window.Close();
+  window.Close();
+  EXPECT_EQ(window.ns(), 7);
 }
 
 TEST(HoldGate, Enter_NobodySaysWhereToCut_EndsAtTheTimeout) {

@@ -91,6 +91,31 @@ TEST(MethodComparison, MethodsThatReachTheLoss_AreTimedOnEqualDevices) {
   EXPECT_EQ(std::get<double>(result.table.rows[1][11]), 1.5);
 }
 
+// Two replicas on the same two stages: each takes its own time for a pass.
+v1::GetJobResponse Replicas() {
+  v1::GetJobResponse job = Job("local-sgd", {3.0, 2.0});
+  job.mutable_spec()->mutable_pipeline()->set_replicas(2);
+  v1::JobResult& result = *job.mutable_result();
+  for (int stage = 0; stage < 2; ++stage) {
+    *job.mutable_plan()->add_stages() = job.plan().stages(stage);
+    *result.add_per_stage() = result.per_stage(stage);
+  }
+  return job;
+}
+
+TEST(MethodComparison, Replicas_AreTimedAsWholeModels) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StudyResult result,
+      CompareMethods({Job("1f1b", {3.0, 2.0}), Replicas()}, Seconds(), 2.0));
+  // Of 4 microbatches each of 2 replicas makes 2 local steps: 2 S H + 2 (S - 1) slots, of which forwards take one
+  // second and backwards two, so that a round takes no less than 4 microbatches on a stage.
+  EXPECT_GE(std::get<double>(result.table.rows[1][3]), 20 * 4 * 3.0);
+  EXPECT_LE(std::get<double>(result.table.rows[1][3]), 20 * 5 * 3.0);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceTimes measured, MeasuredTimes(Replicas()));
+  EXPECT_DOUBLE_EQ(measured.model().forward_ms(), 1000.0);
+  EXPECT_DOUBLE_EQ(measured.model().backward_weight_ms(), 3000.0);
+}
+
 TEST(MethodComparison, MethodThatDoesNotReachIt_HasDashes) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const StudyResult result,
