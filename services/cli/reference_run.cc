@@ -21,7 +21,8 @@ namespace penstock {
 namespace {
 
 // The layers of each stage of a pipeline, as a coordinator would split them.
-absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, const ResolvedJob& job) {
+absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, ResolvedJob job) {
+  job.order = Order::kStatic;  // no log travels in a message here, so that it may be of any length
   const std::vector<WorkerOffer> workers(job.WorkersOf(spec.pipeline().stages()));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Plan plan, MakePlan(spec, job, workers, 0, {}));
   std::vector<LayerRange> stages;
