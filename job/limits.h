@@ -18,6 +18,7 @@ inline constexpr int64_t kThreadsMax = 1024;
 inline constexpr int64_t kStagesMax = 256;
 inline constexpr int64_t kReplicasMax = 64;
 inline constexpr int64_t kInFlightFactorMax = 16;
+inline constexpr int64_t kDrawnDelayMax = 100'000;
 inline constexpr size_t kScheduleBytesMax = 512 << 10;
 
 }  // namespace penstock

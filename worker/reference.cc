@@ -12,6 +12,7 @@
 #include "compute/stage.h"
 #include "job/resolve.h"
 #include "job/run_schedule.h"
+#include "schedule/block_draws.h"
 #include "worker/data_source.h"
 #include "worker/order_replay.h"
 #include "worker/text_options.h"
@@ -100,10 +101,12 @@ class Reference {
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   // Of the range that begins at microbatch `first`.
-  VersionRule RuleFor(size_t stages, int64_t first = 0) const {
-    return {job_.weights_read(), static_cast<int64_t>(stages),
-            job_.microbatches_of_update(job_.steps), replay_.has_value() ? &*replay_ : nullptr,
-            first};
+  VersionRule RuleFor(int64_t stages, int64_t first = 0) const {
+    return {job_.weights_read(), stages,
+            job_.microbatches_of_update(job_.steps),
+            BlockDraws(job_.seed, job_.delta.value_or(PipelineDelay(stages)),
+                       static_cast<int32_t>(stages)),
+            replay_.has_value() ? &*replay_ : nullptr, first};
   }
   absl::Status ReplayOrder();
 
@@ -293,8 +296,11 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
       for (SerialStage& serial : model) {
         const int64_t read = base + rule.Forward(first_of_update, serial.depth);
         const int64_t oldest_live =
-            done == end ? serial.stage->version() + 1 : base + rule.Forward(k + 1, serial.depth);
-        PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, read, oldest_live));
+            done == end ? serial.stage->version() + 1 : base + rule.OldestFrom(k + 1, serial.depth);
+        PENSTOCK_RETURN_IF_ERROR(
+            rule.Moves(k, serial.depth)
+                ? Update(model, serial, done, read, oldest_live)
+                : serial.stage->KeepWeights(serial.stage->version() + 1, oldest_live));
       }
     }
     if (done % job_.microbatches == 0) FinishStep(done);
