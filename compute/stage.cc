@@ -480,7 +480,7 @@ absl::Status Stage::PrepareNextBackward(int64_t version) {
   bool read_again = false;
   for (const InFlight& slot : in_flight_) {
     if (!slot.used || slot.backward_input_done) continue;
-    read_again |= slot.version == version;
+    read_again |= versions_.Find(slot.version) == versions_.Find(version);
     if (next == nullptr || slot.microbatch < next->microbatch) next = &slot;
   }
   if (!read_again) versions_.Leave(version);

@@ -143,10 +143,19 @@ class Stage {
     bool feed_back =
         false;  // error feedback (update_history.h), for a gradient that is one update late
   };
+  // Takes the memory of all versions_max versions now and not when they are first live. REQUIRES: the stash is on the
+  // device. Errors: ResourceExhausted.
+  absl::Status ReserveVersions() { return versions_.Reserve(); }
+
   // Makes version `version` from version - 1, then clears the gradients.
   //
   // Errors: FailedPrecondition (version - 1 is not the current one, more than versions_max live).
   absl::Status Step(int64_t version, const StepOptions& options);
+  // In place of Step: version `version` is the weights of version - 1, the optimizer's state stays as it is, and the
+  // gradients are dropped. Takes no memory.
+  //
+  // Errors: FailedPrecondition (version - 1 is not the current one).
+  absl::Status KeepWeights(int64_t version, int64_t oldest_live_version);
   int64_t version() const;  // the current one
 
   // Replicas of one stage take the mean of their weights and of their optimizers' state, each summed in the
@@ -168,9 +177,10 @@ class Stage {
   absl::Status LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays);
   // The gradients accumulated so far, for tests and the parity check.
   std::vector<NamedArray> LayerGradients(int layer);
-  // The number the current weights and their bias corrections count as: updates so far.
-  // REQUIRES: one live version.
-  void SetVersion(int64_t version);
+  // The number that the current weights count as, and of their updates so far (Step and KeepWeights) those by Step,
+  // which bias corrections and rounding count; the same if nothing else is said. REQUIRES: one live version.
+  void SetVersion(int64_t version) { SetVersion(version, version); }
+  void SetVersion(int64_t version, int64_t steps);
   // The ParametersDigest of each layer at the current version.
   std::vector<std::string> LayerDigests();
 
@@ -293,6 +303,7 @@ class Stage {
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
 
   WeightVersions versions_;
+  int64_t steps_ = 0;  // that the current weights have seen
   Buffer gradients_;
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;

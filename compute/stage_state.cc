@@ -88,7 +88,7 @@ void Stage::RefreshMirror() {
   }
   // As the step that made this version rounded it.
   StochasticRounding rounding = {.key = KeyOfRounding(options_.seed),
-                                 .version = static_cast<uint32_t>(version.number)};
+                                 .version = static_cast<uint32_t>(steps_)};
   for (int layer = 0; layer < layer_count(); ++layer) {
     for (const ParameterSlice& slice : arena_.slices(layer)) {
       rounding.parameter = slice.identity;
@@ -189,8 +189,9 @@ absl::Status Stage::LoadLayerOptimizerState(int layer, absl::Span<const NamedArr
 }
 
 int64_t Stage::version() const { return versions_.current().number; }
-void Stage::SetVersion(int64_t version) {
+void Stage::SetVersion(int64_t version, int64_t steps) {
   versions_.Renumber(version);
+  steps_ = steps;
   history_.Forget();
   if (options_.rounding == Rounding::kStochastic) RefreshMirror();
 }

@@ -63,7 +63,7 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
   arguments.gradients = gradients();
   arguments.state = optimizer_arrays_;
   arguments.learning_rate = options.learning_rate;
-  arguments.update = version;
+  arguments.update = ++steps_;
   if (options_.rounding == Rounding::kStochastic) {
     arguments.rounding_key = KeyOfRounding(options_.seed);
   }
@@ -75,6 +75,12 @@ absl::Status Stage::Step(int64_t version, const StepOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(optimizer_->Step(arguments));
   if (history_.AfterStep(transition, options.feed_back)) RefreshMirror();
   if (options.keep_replaced) PENSTOCK_RETURN_IF_ERROR(versions_.StartLeaving(version - 1));
+  backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
+  return absl::OkStatus();
+}
+
+absl::Status Stage::KeepWeights(int64_t version, int64_t oldest_live_version) {
+  PENSTOCK_RETURN_IF_ERROR(versions_.Repeat(version, oldest_live_version));
   backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
   return absl::OkStatus();
 }

@@ -24,19 +24,30 @@ absl::StatusOr<WeightVersions> WeightVersions::Create(BufferPool& pool, int64_t 
 
 const WeightVersions::Version* WeightVersions::Find(int64_t number) const {
   for (const Version& version : live_) {
-    if (version.number == number) {
+    if (version.first <= number && number <= version.number) {
       return &version;
     }
   }
   return nullptr;
 }
 
-absl::StatusOr<WeightVersions::Version> WeightVersions::TakeArray() {
-  if (!idle_.empty()) {
-    Version version = std::move(idle_.back());
-    idle_.pop_back();
-    return version;
+absl::Status WeightVersions::Reserve() {
+  PENSTOCK_CHECK(!host_stash_);
+  while (allocated() < versions_max_) {
+    PENSTOCK_ASSIGN_OR_RETURN(Version version, MakeArray());
+    idle_.push_back(std::move(version));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WeightVersions::Version> WeightVersions::TakeArray() {
+  if (idle_.empty()) return MakeArray();
+  Version version = std::move(idle_.back());
+  idle_.pop_back();
+  return version;
+}
+
+absl::StatusOr<WeightVersions::Version> WeightVersions::MakeArray() {
   Version version;
   WeightArrays& arrays = version.arrays;
   arrays.f32 = pool_->Acquire(count_ * static_cast<int64_t>(sizeof(float)));
@@ -51,9 +62,7 @@ absl::StatusOr<WeightVersions::Version> WeightVersions::TakeArray() {
   return version;
 }
 
-absl::StatusOr<WeightVersions::Transition> WeightVersions::Advance(int64_t number,
-                                                                   bool keep_replaced,
-                                                                   int64_t oldest_live) {
+absl::Status WeightVersions::BeginNumber(int64_t number, int64_t oldest_live) {
   if (number != current().number + 1) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "step to weight version %d, but the current one is %d", number, current().number));
@@ -67,8 +76,21 @@ absl::StatusOr<WeightVersions::Transition> WeightVersions::Advance(int64_t numbe
     if (!host_stash_) idle_.push_back(std::move(live_.front()));
     live_.erase(live_.begin());
   }
+  return absl::OkStatus();
+}
+
+absl::Status WeightVersions::Repeat(int64_t number, int64_t oldest_live) {
+  PENSTOCK_RETURN_IF_ERROR(BeginNumber(number, oldest_live));
+  live_.back().number = number;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WeightVersions::Transition> WeightVersions::Advance(int64_t number,
+                                                                   bool keep_replaced,
+                                                                   int64_t oldest_live) {
+  PENSTOCK_RETURN_IF_ERROR(BeginNumber(number, oldest_live));
   if (!keep_replaced) {
-    live_.back().number = number;
+    live_.back().first = live_.back().number = number;
     return Transition{&live_.back(), &live_.back()};
   }
   if (live() >= versions_max_) {
@@ -77,17 +99,15 @@ absl::StatusOr<WeightVersions::Transition> WeightVersions::Advance(int64_t numbe
         number, live() + 1, versions_max_));
   }
   PENSTOCK_ASSIGN_OR_RETURN(Version next, TakeArray());
-  next.number = number;
+  next.first = next.number = number;
   live_.push_back(std::move(next));
   return Transition{&live_[live_.size() - 2], &live_.back()};
 }
 
 WeightVersions::Version* WeightVersions::FindStashed(int64_t number) {
-  if (!host_stash_ || number == current().number) return nullptr;
-  for (Version& version : live_) {
-    if (version.number == number) return &version;
-  }
-  return nullptr;
+  const Version* version = host_stash_ ? Find(number) : nullptr;
+  if (version == nullptr || version == &current()) return nullptr;
+  return &live_[version - live_.data()];
 }
 
 absl::Status WeightVersions::StartLeaving(int64_t number) {
@@ -138,7 +158,7 @@ int64_t WeightVersions::host_bytes() const {
 
 void WeightVersions::Renumber(int64_t number) {
   PENSTOCK_CHECK(live() == 1);
-  live_.back().number = number;
+  live_.back().first = live_.back().number = number;
 }
 
 }  // namespace penstock

@@ -3,7 +3,8 @@
 // Versions are numbered by the updates seen. Advance either renumbers the newest array (its weights
 // will be overwritten in place) or takes another array for the next version and keeps the replaced one
 // readable. Arrays of versions that died are reused, so the number of arrays is the number of versions
-// that were ever live together.
+// that were ever live together. Repeat makes a version that is the same weights as the one before: one array
+// then has several numbers.
 //
 // With a stash on the host (host_stash.h) replaced versions wait there; BringBack comes before one is read.
 //
@@ -33,7 +34,8 @@ struct WeightRead {
 class WeightVersions {
  public:
   struct Version {
-    int64_t number = 0;
+    int64_t number = 0;  // the newest of its numbers
+    int64_t first = 0;   // the oldest
     WeightArrays arrays;  // empty while the version is on the host only
     HostCopy copy;
 
@@ -45,11 +47,15 @@ class WeightVersions {
   // One live version, number 0, uninitialised. Errors: ResourceExhausted.
   static absl::StatusOr<WeightVersions> Create(BufferPool& pool, int64_t count, bool with_mirror,
                                                int64_t versions_max);
+  // Takes the memory of versions_max versions now and not when they are first live. REQUIRES: no stash on the host.
+  // Errors: ResourceExhausted.
+  absl::Status Reserve();
   // From here on replaced versions wait on the host. REQUIRES: `backend` outlives this; live() == 1.
   void StashOnHost(Backend& backend) { host_stash_.emplace(backend); }
 
   const Version& current() const { return live_.back(); }
   const Version* Find(int64_t number) const;  // null if not live
+  // Those with weights of their own.
   int64_t live() const { return static_cast<int64_t>(live_.size()); }
   int64_t allocated() const { return static_cast<int64_t>(live_.size() + idle_.size()); }
   // Bytes of one version, of all on the device, and of those that wait on the host.
@@ -66,6 +72,10 @@ class WeightVersions {
   // stash's copies.
   absl::StatusOr<Transition> Advance(int64_t number, bool keep_replaced, int64_t oldest_live);
 
+  // Makes `number` = current().number + 1 another number of the current version. Versions before `oldest_live` die.
+  // Errors: FailedPrecondition (wrong number); of the stash's copies.
+  absl::Status Repeat(int64_t number, int64_t oldest_live);
+
   // The stash's part; without one, or for the current version, they do nothing. Errors: of its copies.
   //
   // Makes a live version readable by calls to the back-end that follow.
@@ -81,7 +91,11 @@ class WeightVersions {
   void Renumber(int64_t number);
 
  private:
+  absl::StatusOr<Version> MakeArray();
+  // An idle one, or a new one.
   absl::StatusOr<Version> TakeArray();
+  // What Advance and Repeat have in common: a number that follows, and the end of old versions.
+  absl::Status BeginNumber(int64_t number, int64_t oldest_live);
   // The version if the stash has a say about it, or null.
   Version* FindStashed(int64_t number);
 

@@ -272,6 +272,10 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
           "microbatches are in flight");
     }
   }
+  if (pipeline.rpd().has_delta()) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckRange("pipeline.rpd.delta", pipeline.rpd().delta(), 0, kDrawnDelayMax));
+  }
   if (pipeline.has_stages()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stages", pipeline.stages(), 1, kStagesMax));
   }

@@ -70,6 +70,9 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
   if (method.synchronous && method.updates_each_microbatch) {
     return refuse("its updates within a step are not counted by a log");
   }
+  if (job.draws()) {
+    return refuse("every order gives the same weights, because which versions are read is drawn");
+  }
   if (!CountsVersions(WeightPolicyOf(method, options).kind)) {
     return refuse("the weights it reads follow from the static order");
   }

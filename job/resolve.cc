@@ -13,6 +13,7 @@
 #include "job/run_schedule.h"
 #include "job/suggest.h"
 #include "model/gpt.h"
+#include "schedule/block_draws.h"
 #include "schedule/lower.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
@@ -161,6 +162,7 @@ absl::StatusOr<Weights> WeightsOfJob(const std::string& name) {
 bool KeepsWhatAnUpdateRead(const ResolvedJob& job) {
   const Weights weights = job.weights_read();
   return weights == Weights::kDoubleBuffer || weights == Weights::kVerticalSync ||
+         weights == Weights::kDrawn ||
          (weights == Weights::kStash && job.method->updates_each_microbatch);
 }
 
@@ -171,6 +173,16 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
                       absl::StrCat("makes no sense with ", job.method->name,
                                    ", which drains at every step, so that no gradient is late; "
                                    "leave it out, or use pipedream, pipedream-2bw or paci"));
+  }
+  if (job.draws() &&
+      (rules.rescheduled_steps > 0 || rules.stage_momentum || rules.error_feedback)) {
+    return InvalidKey(
+        rules.rescheduled_steps > 0 ? "training.staleness.rescheduled_steps"
+        : rules.stage_momentum      ? "training.staleness.stage_momentum"
+                                    : "training.staleness.error_feedback",
+        absl::StrCat("needs a delay that is the same for all updates of a stage, but ",
+                     job.method->name, " draws another for each; leave it out, or use pipedream "
+                     "(training.staleness.delay_compensation goes with drawn delays)"));
   }
   if (rules.stage_momentum && KindOf(job.optimizer) == "sgd") {
     return InvalidKey("training.staleness.stage_momentum",
@@ -200,11 +212,18 @@ absl::Status CheckMethod(const ResolvedJob& job) {
                       absl::StrCat("is ", job.stages_per_worker, ", but ", job.method->name,
                                    " needs two or more stages on each worker"));
   }
-  if (job.stash == StashPlace::kHost && job.weights == Weights::kVerticalSync) {
+  if (job.stash == StashPlace::kHost && (job.weights == Weights::kVerticalSync || job.draws())) {
     return InvalidKey(
         "training.stash",
-        "cannot be host with pipeline.weights vertical-sync: every microbatch in flight "
-        "reads another old version, so that all would be on the device again");
+        absl::StrCat("cannot be host with ",
+                     job.draws() ? job.method->name : "pipeline.weights vertical-sync",
+                     ": every microbatch in flight reads another old version, so that all would "
+                     "be on the device again"));
+  }
+  if (job.delta.has_value() && !job.draws()) {
+    return InvalidKey("pipeline.rpd.delta",
+                      absl::StrCat("is not for ", job.method->name,
+                                   ", whose delays follow from its order; rpd draws them"));
   }
   const bool updates_alone = !job.method->synchronous || job.method->updates_each_microbatch;
   if (updates_alone && job.clip.kind == Clip::Kind::kGlobalNorm) {
@@ -358,6 +377,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   if (spec.pipeline().has_in_flight_factor()) {
     job.in_flight_factor = spec.pipeline().in_flight_factor();
   }
+  if (spec.pipeline().rpd().has_delta()) job.delta = spec.pipeline().rpd().delta();
   job.steps = training.steps();
   job.batch = training.batch();
   job.microbatches = training.microbatches();
@@ -417,6 +437,8 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                      " stages: the method updates every stage by itself, so the first "
                      "and the last cannot share the embedding's weight"));
   }
+  const absl::Status draws = CheckDraws(WeightPolicyOf(*job.method, options), options.topology);
+  if (!draws.ok()) return InvalidKey("pipeline.rpd.delta", draws.message());
   const absl::Status step =
       CheckBuildable(*job.method, options, {.first = 0, .count = job.microbatches});
   const bool too_long = job.microbatches > ListedMicrobatchesMax(options.topology.depth());
@@ -444,6 +466,16 @@ int64_t ResolvedJob::UpdatesBetween(int64_t from_step, int64_t to_step, int64_t 
   return updates / PipelinesOf(stages);
 }
 
+int64_t ResolvedJob::MovesUntil(int64_t step, int64_t stage, int64_t stages) const {
+  const BlockDraws draws(seed, PipelineDelay(stages), static_cast<int32_t>(stages));
+  const int64_t begins = std::min(synchronous_steps, step);
+  int64_t moves = begins;  // an update a step until the method begins
+  for (int64_t m = begins * microbatches; m < step * microbatches; ++m) {
+    moves += draws.StageOf(m) == stage;
+  }
+  return moves;
+}
+
 Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
   return PlaceStages(job, stages).value();
 }
@@ -454,6 +486,8 @@ ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,
           .weights = job.weights,
+          .delta = job.delta,
+          .seed = job.seed,
           .listed = job.listed,
           .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm};
 }

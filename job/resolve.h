@@ -55,6 +55,7 @@ struct ResolvedJob {
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
   Order order = Order::kStatic;
   int32_t in_flight_factor = 1;  // of recorded order
+  std::optional<int64_t> delta;  // of rpd: the greatest delay; absent: PipeDream's
   int64_t steps = 0;
   int64_t batch = 0;              // samples per step
   int64_t microbatches = 0;       // per step
@@ -89,6 +90,9 @@ struct ResolvedJob {
 
   Weights weights_read() const { return weights.value_or(method->weights); }
 
+  // Whether delays and the stage that a microbatch updates are drawn (schedule/block_draws.h).
+  bool draws() const { return weights_read() == Weights::kDrawn; }
+
   // What holds for the steps after `step`: of a range, that after which it begins.
   bool DrainsAfter(int64_t step) const { return method->synchronous || step < synchronous_steps; }
   const Method& MethodAfter(int64_t step) const {
@@ -99,6 +103,8 @@ struct ResolvedJob {
   }
   // How many updates every one of `stages` stages makes in the steps after `from_step` up to `to_step`.
   int64_t UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages) const;
+  // Where updates are drawn: of those up to `step`, how many changed the weights of `stage`.
+  int64_t MovesUntil(int64_t step, int64_t stage, int64_t stages) const;
   int64_t tokens_per_step() const { return batch * microbatch.time; }
 };
 

@@ -14,7 +14,10 @@ MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t 
 }
 
 RangeKey KeyOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step) {
-  return {.drains = job.DrainsAfter(from_step), .steps = to_step - from_step};
+  const bool drains = job.DrainsAfter(from_step);
+  return {.drains = drains,
+          .steps = to_step - from_step,
+          .drawn_from = job.draws() && !drains ? from_step : 0};
 }
 
 absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleOptions& options,
@@ -24,6 +27,7 @@ absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleO
   if (&method == job.method) return BuildSchedule(method, options, range);
   ScheduleOptions synchronous = options;
   synchronous.weights.reset();
+  synchronous.delta.reset();
   return BuildSchedule(method, synchronous, range);
 }
 
@@ -31,6 +35,9 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
                                                       const ScheduleOptions& options) {
   if (job.method->synchronous) {
     return std::vector<StageLateness>(options.topology.stages());
+  }
+  if (const WeightPolicy policy = WeightPolicyOf(*job.method, options); policy.draws()) {
+    return std::vector<StageLateness>(options.topology.stages(), {.staleness = policy.lag});
   }
   // Until the first microbatch is back the pipeline fills; two updates later all is as it stays.
   const int64_t steps = options.topology.stages() / job.microbatches + 4;

@@ -26,10 +26,12 @@ MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t 
 absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleOptions& options,
                                          int64_t from_step, int64_t to_step);
 
-// Ranges with equal keys differ by a shift only, so what holds for one of them holds for all.
+// Ranges with equal keys differ by a shift only, so what holds for one of them holds for all. Where weights are drawn
+// no range is like another.
 struct RangeKey {
   bool drains = false;
   int64_t steps = 0;
+  int64_t drawn_from = 0;  // the step that such a range begins after
   auto operator<=>(const RangeKey&) const = default;
 };
 RangeKey KeyOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step);
@@ -42,7 +44,8 @@ struct StageLateness {
   friend bool operator==(const StageLateness&, const StageLateness&) = default;
 };
 
-// By stage, as the verifier counts it over a range that is long enough, whatever the job's own ranges are.
+// By stage, as the verifier counts it over a range that is long enough, whatever the job's own ranges are; where
+// delays are drawn, the most that they may be.
 // Errors: those of BuildSchedule and Verify.
 absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
                                                       const ScheduleOptions& options);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "schedule/block_draws.h"
 #include "schedule/simulate.h"
 
 namespace penstock {
@@ -109,9 +110,35 @@ std::vector<Event> EventsOf(const Timeline& timeline, int32_t stages, TimeOf tim
   return events;
 }
 
+// Those of the distribution.
+BlockDelay DrawnDelays(const WeightPolicy& policy, int32_t stages) {
+  const auto delta = static_cast<double>(policy.lag);
+  return {.max = policy.lag, .mean = (delta + (stages - 1) / 2.0) / 2.0};
+}
+
 }  // namespace
 
+BlockDelay DrawnBlockDelay(const WeightPolicy& policy, int32_t stages, MicrobatchRange range) {
+  const BlockDraws draws(policy.seed, policy.lag, stages);
+  BlockDelay delay;
+  int64_t sum = 0;
+  for (int64_t k = range.count / 2; k < range.count; ++k) {
+    for (int32_t stage = 0; stage < stages; ++stage) {
+      const int64_t drawn = draws.DelayOf(range.first + k, stage, k);
+      delay.max = std::max(delay.max, drawn);
+      sum += drawn;
+      ++delay.count;
+    }
+  }
+  if (delay.count > 0) delay.mean = static_cast<double>(sum) / static_cast<double>(delay.count);
+  return delay;
+}
+
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
+  PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
+  if (schedule.weight_policy.draws()) {
+    return DrawnDelays(schedule.weight_policy, schedule.topology.stages());
+  }
   const int32_t stages = schedule.topology.stages();
   const SimulationCosts slots = {.stages = std::vector<StageCosts>(stages, {.recompute_s = 0.0})};
   PENSTOCK_ASSIGN_OR_RETURN(

@@ -61,7 +61,7 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     index_of_[stage.value] = static_cast<int32_t>(stages_.size());
     stages_.push_back(Stage{.id = stage,
                             .recomputes = topology.Recomputes(stage),
-                            .versions = VersionLedger(policy, stage)});
+                            .versions = VersionLedger(policy, stage, topology.depth())});
   }
   SetPolicy(policy);
   for (const ReduceGroup& group : topology.groups) {
@@ -210,11 +210,15 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                     absl::StrCat("the stage it goes to already holds its ", NameOf(rule.hands)));
     }
   }
-  if (action.op == Op::kForward && completeness_ == Completeness::kTrain &&
-      !NextForwardVersionIsMade(stage.id)) {
-    return Refuse(action,
-                  absl::StrCat("it reads weight version ", stage.versions.NextForwardVersion(),
-                               ", which is not made yet"));
+  if (action.op == Op::kForward && completeness_ == Completeness::kTrain) {
+    if (!stage.versions.TakesForward(action.microbatch)) {
+      return Refuse(action, "where weights are drawn, forwards come in the order of microbatches");
+    }
+    if (!NextForwardVersionIsMade(stage.id)) {
+      return Refuse(action,
+                    absl::StrCat("it reads weight version ", stage.versions.NextForwardVersion(),
+                                 ", which is not made yet"));
+    }
   }
   if (action.op == Op::kBackwardInput && stage.recomputes &&
       stage.versions.BackwardVersion(flight->forward_version) != flight->recompute_version) {
@@ -263,8 +267,8 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
         effect.version = versions.current();
         break;
       }
-      flight.aim = versions.NextForwardAim();
-      effect.version = flight.forward_version = versions.BeginForward();
+      effect.version = flight.forward_version = versions.BeginForward(microbatch);
+      flight.aim = versions.ForwardAim(effect.version);
       effect.ahead = flight.aim - effect.version;
       counts.versions_live = versions.live();
       counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
@@ -308,6 +312,9 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   Stage& stage = stages_[index];
   const Gradient gradient = stage.gradient;
   if (gradient.count == 0) return Refuse(action, "no accumulated gradient");
+  if (gradient.count > 1 && stage.versions.draws()) {
+    return Refuse(action, "where weights are drawn, every W has a STEP of its own");
+  }
   if (gradient.reductions < stage.gradient_groups) {
     return Refuse(action, "the gradient is not reduced over its groups");
   }
@@ -326,7 +333,8 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   stage.gradient = Gradient();
 
   Effect effect;
-  effect.keeps_replaced = stage.versions.Update();
+  effect.moves = stage.versions.Moves(gradient.microbatches.first);
+  effect.keeps_replaced = stage.versions.Update(effect.moves);
   effect.version = stage.versions.current();
   effect.read_version = gradient.forward_version_min;
   effect.microbatches = gradient.microbatches;
@@ -442,8 +450,9 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     state.push_back(static_cast<int64_t>(flights.size()));
     for (const auto& [microbatch, flight] : flights) {
       // Versions mean something between F and W only.
-      const bool in_use = (flight.holds & (kCheckpoint | kStash | kWeightStash)) != 0;
-      const bool recomputed = stage.recomputes && (flight.holds & kStash) != 0;
+      const bool in_use =
+          (flight.holds & (kCheckpoint | kStash | kWeightStash)) != 0 && !stage.versions.draws();
+      const bool recomputed = in_use && stage.recomputes && (flight.holds & kStash) != 0;
       state.insert(
           state.end(),
           {microbatch - origin, flight.holds, in_use ? version - flight.forward_version : 0,
@@ -455,10 +464,11 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     const int64_t count = gradient.count;
     state.push_back(count);
     if (count == 0) continue;
-    state.insert(state.end(),
-                 {gradient.microbatches.first - origin, version - gradient.forward_version_min,
-                  version * count - gradient.forward_version_sum, gradient.drift_max,
-                  gradient.drift_sum, gradient.reductions, gradient.normed});
+    state.insert(state.end(), {gradient.microbatches.first - origin, gradient.drift_max,
+                               gradient.drift_sum, gradient.reductions, gradient.normed});
+    if (stage.versions.draws()) continue;
+    state.insert(state.end(), {version - gradient.forward_version_min,
+                               version * count - gradient.forward_version_sum});
   }
   for (const Group& group : groups_) {
     state.push_back(group.steps_due);

@@ -21,6 +21,7 @@
 //   NORM        every local stage accumulated,      -           normed
 //               and its groups reduced
 //   STEP s      accumulated(s) > 0, groups reduced  accumulated version(s) + 1
+//   (drawn)     accumulated(s) = 1
 //   FLUSH       nothing of all this is left         -           a consistent cut
 //
 // Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
@@ -36,6 +37,8 @@
 // Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
 // worker/mailbox.h).
+//
+// Where weights are drawn (WeightPolicy::Kind::kDrawn), F takes the microbatches in order and every W has its STEP.
 //
 // In an evaluate range F leaves only the output, and nothing but F, messages and FLUSH is allowed.
 //
@@ -94,6 +97,9 @@ struct Effect {
   int64_t ahead = 0;
   // STEP: the oldest version that a forward of its microbatches read.
   int64_t read_version = 0;
+  // STEP: whether the update changes the weights. If not, the version it makes is another name for those there are,
+  // and the gradient is dropped (BlockDraws).
+  bool moves = true;
   // STEP: whether the replaced version is still to be read, so that it must be kept.
   bool keeps_replaced = false;
   // STEP: from the first to the last microbatch whose gradients the update holds; where there are several
@@ -133,7 +139,8 @@ class Machine {
 
   // Appends everything that decides what the machine will do from here, microbatches counted from
   // `origin` and versions from the current one: two moments with equal state differ only by a shift
-  // of microbatches and versions (verify.cc). Counts are not part of it.
+  // of microbatches and versions (verify.cc). Counts are not part of it, nor what was drawn, which decides nothing
+  // but counts.
   void AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const;
 
  private:

@@ -179,6 +179,7 @@ int64_t VersionsMaxInAnyOrder(const WeightPolicy& policy, int64_t in_flight,
       // after all but in_flight - 1 of the backwards before.
       return (in_flight - 1 + microbatches_per_update - 1) / microbatches_per_update + 1;
     case WeightPolicy::Kind::kDelayed:
+    case WeightPolicy::Kind::kDrawn:
       return policy.lag + 1;
   }
   PENSTOCK_CHECK(false);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "schedule/block_draws.h"
 
 namespace penstock {
 namespace {
@@ -158,6 +159,8 @@ std::string ToString(const WeightPolicy& policy) {
       return absl::StrCat("aligned:", policy.batch);
     case WeightPolicy::Kind::kCorrected:
       return "corrected";
+    case WeightPolicy::Kind::kDrawn:
+      return absl::StrCat("drawn:", policy.lag, ":", policy.seed);
   }
   PENSTOCK_CHECK(false);
 }
@@ -183,10 +186,16 @@ absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text) {
       return moved;
     }
   }
+  WeightPolicy drawn{.kind = WeightPolicy::Kind::kDrawn};
+  if (parts.size() == 3 && absl::SimpleAtoi(parts[1], &drawn.lag) && drawn.lag >= 0 &&
+      drawn.lag < kMicrobatchMax && absl::SimpleAtoi(parts[2], &drawn.seed) &&
+      text == ToString(drawn)) {
+    return drawn;
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", text,
       "\": expected single, stash, delayed:<microbatches>:<versions>, predicted:<microbatches>, "
-      "aligned:<microbatches>, or corrected"));
+      "aligned:<microbatches>, corrected, or drawn:<versions>:<seed>"));
 }
 
 absl::string_view CompletenessName(Completeness completeness) {
@@ -197,6 +206,21 @@ absl::string_view CompletenessName(Completeness completeness) {
       return "evaluate";
   }
   PENSTOCK_CHECK(false);
+}
+
+absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology) {
+  if (!policy.draws()) return absl::OkStatus();
+  if (topology.pipelines > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights are drawn from the updates of one model, but there are ",
+                     topology.pipelines, " pipelines"));
+  }
+  const int64_t least = topology.stages() - 1;
+  if (policy.lag >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the greatest delay is ", policy.lag, ", but on ", topology.stages(),
+      " stages the forward of the first is ", least, " updates before the microbatch's own; ",
+      least, " or more would do, and PipeDream's own is ", PipelineDelay(topology.stages())));
 }
 
 absl::Status CheckRange(const MicrobatchRange& range) {
@@ -211,6 +235,7 @@ absl::Status CheckRange(const MicrobatchRange& range) {
 
 absl::Status CheckSchedule(const Schedule& schedule) {
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(schedule.topology));
+  PENSTOCK_RETURN_IF_ERROR(CheckDraws(schedule.weight_policy, schedule.topology));
   const MicrobatchRange& range = schedule.range;
   PENSTOCK_RETURN_IF_ERROR(CheckRange(range));
   if (static_cast<int32_t>(schedule.programs.size()) != schedule.topology.workers) {

@@ -107,14 +107,22 @@ struct WeightPolicy {
     kPredicted,  // the current weights, moved to where the microbatch's own update will find them
     kAligned,    // the same, moved on to where they are when the first stage makes that update
     kCorrected,  // forward the current weights, backward those moved back to where its forward was
+    kDrawn,      // both read one of the last `lag` + 1 versions; which, and who is updated, is drawn
   };
   Kind kind = Kind::kSingle;
   // Of kDelayed, kPredicted and kAligned: the microbatches of an update, 1 or more; 1 otherwise.
   int64_t batch = 1;
-  int64_t lag = 0;  // of kDelayed: 1 or more; 0 otherwise
+  // Of kDelayed: 1 or more. Of kDrawn: the greatest delay, as many as stages are after the first or more.
+  // 0 otherwise.
+  int64_t lag = 0;
+  uint64_t seed = 0;  // of kDrawn
 
   // Whether a pass may read weights moved along their motion, for which a copy is needed.
-  bool moves_weights() const { return kind >= Kind::kPredicted; }
+  bool moves_weights() const {
+    return kind == Kind::kPredicted || kind == Kind::kAligned || kind == Kind::kCorrected;
+  }
+  // Whether what is read depends on draws (block_draws.h).
+  bool draws() const { return kind == Kind::kDrawn; }
 
   friend bool operator==(const WeightPolicy&, const WeightPolicy&) = default;
 };
@@ -152,12 +160,18 @@ inline constexpr int64_t kMicrobatchMax = int64_t{1} << 48;
 // Errors: InvalidArgument if the range is empty or goes beyond kMicrobatchMax.
 absl::Status CheckRange(const MicrobatchRange& range);
 
+// Whether weights may be drawn so on this topology; other policies fit any. Errors: InvalidArgument, with the least
+// delay that would do.
+absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology);
+
 // Checks the form alone: a valid topology, a range that is not empty, one program for each worker
-// that ends with FLUSH, numbers below kMicrobatchMax. Whether the schedule is right is for verify.h.
+// that ends with FLUSH, numbers below kMicrobatchMax, and where weights are drawn one pipeline with room for its
+// delays. Whether the schedule is right is for verify.h.
 // Errors: InvalidArgument.
 absl::Status CheckSchedule(const Schedule& schedule);
 
-// "single", "stash", "delayed:8:1" (batch and lag), "predicted:1" and "aligned:1" (batch), "corrected".
+// "single", "stash", "delayed:8:1" (batch and lag), "predicted:1" and "aligned:1" (batch), "corrected",
+// "drawn:14:1" (greatest delay and seed).
 std::string ToString(const WeightPolicy& policy);
 // The inverse. Errors: InvalidArgument.
 absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text);

@@ -107,7 +107,7 @@ class Parser {
       const absl::StatusOr<WeightPolicy> policy = ParseWeightPolicy(value);
       if (!policy.ok()) {
         return "weights=single, stash, delayed:<microbatches>:<versions>, predicted:<microbatches>, "
-               "aligned:<microbatches>, or corrected";
+               "aligned:<microbatches>, corrected, or drawn:<versions>:<seed>";
       }
       schedule_.weight_policy = *policy;
       return "";

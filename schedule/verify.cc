@@ -16,6 +16,10 @@
 // one does (for one interleaving, and because the network is determinate, for all). The peaks in
 // each of the copies left out are those in copy k; the sums grow with each by what copy k added.
 //
+// Where weights are drawn, what microbatches read is no part of the state: it decides nothing but the counts of
+// staleness and versions. The draws are functions of the microbatch's number, which is another in the short schedule,
+// so these counts are taken over the whole range by themselves (CountDraws).
+//
 // In a synchronous schedule every step ends drained and k = 2; pipedream with S stages gets there
 // when the versions of the warm-up have been replaced, after about S copies.
 #include "schedule/verify.h"
@@ -130,6 +134,43 @@ void AddCopies(int64_t copies, const StalenessCount& before, const StalenessCoun
   total.microbatches += copies * (after.microbatches - before.microbatches);
 }
 
+// What drawn reads come to over the whole range, microbatch by microbatch. REQUIRES: the schedule is right, so that on
+// every stage forwards, W and STEP come in the order of the microbatches. How they interleave does not matter: what
+// is read and kept follows from the updates alone.
+void CountDraws(const Schedule& schedule, StageId stage, StageCounts& counts) {
+  VersionLedger versions(schedule.weight_policy, stage, schedule.topology.depth());
+  StalenessCount staleness;
+  int64_t peak = versions.live();
+  for (int64_t m = schedule.range.first; m < schedule.range.end(); ++m) {
+    const int64_t delay = versions.current() - versions.BeginForward(m);
+    ++staleness.updates;
+    ++staleness.microbatches;
+    staleness.max = std::max(staleness.max, delay);
+    staleness.sum += delay;
+    versions.Update(versions.Moves(m));
+    peak = std::max(peak, versions.live());
+  }
+  counts.staleness = staleness;
+  counts.versions_live = versions.live();
+  counts.versions_peak = peak;
+}
+
+absl::Status CountAllDraws(const Schedule& schedule, const VerifyLimits& limits,
+                           std::vector<StageCounts>& stages) {
+  if (!schedule.weight_policy.draws()) return absl::OkStatus();
+  const auto draws = static_cast<double>(schedule.range.count) * static_cast<double>(stages.size());
+  if (draws > static_cast<double>(limits.actions_max)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the delays of ", schedule.range.count, " microbatches on ", stages.size(),
+                     " stages are drawn, more than the ", limits.actions_max,
+                     " that are counted one by one; put cuts between them"));
+  }
+  for (size_t s = 0; s < stages.size(); ++s) {
+    CountDraws(schedule, StageId(static_cast<int32_t>(s)), stages[s]);
+  }
+  return absl::OkStatus();
+}
+
 // RunAll, leaving out copies of the period where that provably changes nothing.
 absl::StatusOr<Outcome> RunShortened(const Schedule& schedule, int32_t channel_capacity,
                                      const VerifyLimits& limits) {
@@ -150,6 +191,7 @@ absl::StatusOr<Outcome> RunShortened(const Schedule& schedule, int32_t channel_c
         AddCopies(omitted, before.staleness, after.staleness, total.staleness);
         AddCopies(omitted, before.version_drift, after.version_drift, total.version_drift);
       }
+      PENSTOCK_RETURN_IF_ERROR(CountAllDraws(schedule, limits, outcome->stages));
       return outcome;
     }
   }

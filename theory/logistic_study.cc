@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "theory/pipeline_descent.h"
+#include "schedule/block_draws.h"
 #include "theory/random_descent.h"
 #include "theory/studies.h"
 #include "theory/tuned_report.h"
@@ -62,7 +63,7 @@ absl::StatusOr<Inputs> Prepare(const LogisticStudy& study, StudyContext& context
 absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inputs, int32_t stages,
                                    int64_t calls, StudyContext& context) {
   AtStages at{.stages = stages,
-              .delta = int64_t{stages} * stages - (stages + 1) / 2,
+              .delta = PipelineDelay(stages),
               .pipeline_microbatches = PipeDreamMicrobatches(stages, study.ticks)};
   PENSTOCK_ASSIGN_OR_RETURN(const TickSequence pipedream,
                             PipeDreamSequence(stages, at.pipeline_microbatches));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "theory/pipeline_descent.h"
+#include "schedule/block_draws.h"
 #include "theory/random_descent.h"
 #include "theory/studies.h"
 #include "theory/tuned_report.h"
@@ -147,7 +148,7 @@ void Report(const QuadraticStudy& study, const Setting& setting, int64_t width,
     chart.lines.push_back(TunedLine(entry.label, entry.method, CurveClock::kUpdates));
   }
   result.charts.push_back({absl::StrCat(width), std::move(chart)});
-  const int64_t proven = int64_t{study.stages} * study.stages - (study.stages + 1) / 2;
+  const int64_t proven = PipelineDelay(study.stages);
   result.findings.push_back(Tracks(where, setting, tuned, proven));
   result.findings.push_back(MoreDelayIsWorse(where, tuned));
   result.findings.push_back(SameSteps(where, tuned));

@@ -325,22 +325,27 @@ absl::Status Executor::Norm() {
   return absl::OkStatus();
 }
 
-absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
-  const int64_t step = StepOf(effect.microbatches.end() - 1);
+absl::Status Executor::Update(LocalStage& local, const Effect& effect, double learning_rate) {
   const ResolvedJob& job = parts_.job;
   if (job.clip.kind != Clip::Kind::kGlobalNorm) local.stage->CombineLocalTiedGradients();
   if (CompensatesDelay(job, effect.version, effect.read_version)) {
     PENSTOCK_RETURN_IF_ERROR(
         local.stage->CompensateDelay(effect.read_version, job.staleness.delay_compensation));
   }
-  PENSTOCK_RETURN_IF_ERROR(ClipFactorsOf(local, step));
-  const double learning_rate = RateOfUpdate(job, local.lateness, effect.microbatches);
-  PENSTOCK_RETURN_IF_ERROR(local.stage->Step(
+  PENSTOCK_RETURN_IF_ERROR(ClipFactorsOf(local, StepOf(effect.microbatches.end() - 1)));
+  return local.stage->Step(
       effect.version, {.learning_rate = learning_rate,
                        .gradient_scales = local.gradient_scales,
                        .keep_replaced = effect.keeps_replaced,
                        .oldest_live_version = effect.oldest_live_version,
-                       .feed_back = FeedsBack(job, effect.version, effect.read_version)}));
+                       .feed_back = FeedsBack(job, effect.version, effect.read_version)});
+}
+
+absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
+  const double learning_rate = RateOfUpdate(parts_.job, local.lateness, effect.microbatches);
+  PENSTOCK_RETURN_IF_ERROR(
+      effect.moves ? Update(local, effect, learning_rate)
+                   : local.stage->KeepWeights(effect.version, effect.oldest_live_version));
   PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kStep, local));
   local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();

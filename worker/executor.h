@@ -130,6 +130,7 @@ class Executor {
   void Average(const ReduceGroup& group);
   absl::Status Norm();
   absl::Status Step(LocalStage& local, const Effect& effect);
+  absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
   // The arithmetic of a pass is done. Errors: those of DeviceEmulation.
   absl::Status EndPass(Op op, const LocalStage& local);
 

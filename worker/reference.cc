@@ -12,6 +12,7 @@
 #include "compute/stage.h"
 #include "job/resolve.h"
 #include "job/run_schedule.h"
+#include "schedule/block_draws.h"
 #include "worker/data_source.h"
 #include "worker/order_replay.h"
 #include "worker/text_options.h"
@@ -128,10 +129,12 @@ class Reference {
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   // Of the range that begins at microbatch `first`.
-  VersionRule RuleFor(size_t stages, int64_t first = 0) const {
-    return {job_.weights_read(), static_cast<int64_t>(stages),
-            job_.microbatches_of_update(job_.steps), replay_.has_value() ? &*replay_ : nullptr,
-            first};
+  VersionRule RuleFor(int64_t stages, int64_t first = 0) const {
+    return {job_.weights_read(), stages,
+            job_.microbatches_of_update(job_.steps),
+            BlockDraws(job_.seed, job_.delta.value_or(PipelineDelay(stages)),
+                       static_cast<int32_t>(stages)),
+            replay_.has_value() ? &*replay_ : nullptr, first};
   }
   absl::Status ReplayOrder();
 
@@ -152,6 +155,8 @@ class Reference {
   // `read_version`: by the forward of the update's first microbatch.
   absl::Status Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
                       int64_t read_version, int64_t oldest_live_version);
+  // In its place: the next version is the same weights.
+  absl::Status LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_version);
   absl::StatusOr<std::vector<float>> ClipFactorsOf(const SerialModel& model, SerialStage& serial,
                                                    int64_t step);
   absl::StatusOr<double> Validate(int64_t step);
@@ -321,8 +326,10 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
       for (SerialStage& serial : model) {
         const int64_t read = base + rule.Forward(first_of_update, serial.depth);
         const int64_t oldest_live =
-            done == end ? serial.stage->version() + 1 : base + rule.Forward(k + 1, serial.depth);
-        PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, read, oldest_live));
+            done == end ? serial.stage->version() + 1 : base + rule.OldestFrom(k + 1, serial.depth);
+        PENSTOCK_RETURN_IF_ERROR(
+            rule.Moves(k, serial.depth) ? Update(model, serial, done, read, oldest_live)
+                                        : LeaveOutUpdate(serial, oldest_live));
       }
     }
     if (done % job_.microbatches == 0) FinishStep(done);
@@ -385,6 +392,11 @@ absl::Status Reference::Update(SerialModel& model, SerialStage& serial, int64_t 
                      .keep_replaced = oldest_live_version < version,
                      .oldest_live_version = oldest_live_version,
                      .feed_back = FeedsBack(job_, version, read_version)});
+}
+
+absl::Status Reference::LeaveOutUpdate(SerialStage& serial, int64_t oldest_live_version) {
+  serial.CountUpdate(serial.stage->version());
+  return serial.stage->KeepWeights(serial.stage->version() + 1, oldest_live_version);
 }
 
 absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& model,

@@ -7,7 +7,8 @@
 //                         end of a step all take the mean
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
-//                         in closed form (version_rule.h)
+//                         in closed form (version_rule.h). With rpd, k and s say what is drawn: an older
+//                         version, and whether the update is left out
 //
 // Of a job in recorded order (pipeline.order) the run's log says what each microbatch read (order_replay.h).
 //

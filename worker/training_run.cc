@@ -96,6 +96,9 @@ absl::Status TrainingRun::MakeStages() {
   }
   memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
+  if (!plan_.job.draws()) return absl::OkStatus();
+  // When the most versions are live is drawn, too; it must not be the middle of a run that finds no memory for them.
+  for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(local.stage->ReserveVersions());
   return absl::OkStatus();
 }
 
@@ -149,6 +152,10 @@ absl::Status TrainingRun::LoadCheckpoint() {
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.chain,
                                         local.layers, environment_.may_go_on, *local.stage));
     local.first_version = manifest.updates;
+    if (!plan_.job.draws()) continue;
+    local.stage->SetVersion(manifest.updates,
+                            plan_.job.MovesUntil(plan_.first_step, local.id.value,
+                                                 plan_.topology().stages()));
   }
   return absl::OkStatus();
 }

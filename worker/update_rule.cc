@@ -48,6 +48,7 @@ HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& laten
     case Weights::kStash:
     case Weights::kDoubleBuffer:
     case Weights::kVerticalSync:
+    case Weights::kDrawn:
       break;
     case Weights::kPredicted:
     case Weights::kSpecTrain:

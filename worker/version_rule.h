@@ -3,7 +3,7 @@
 // It asks no schedule, so that the reference can judge what schedules and machines say. A stage updates after
 // every `interval` microbatches; microbatches k and versions are counted from the cut that a range begins at. In a run
 // in recorded order the newest version that a forward found follows from the log instead; versions of a fixed age
-// are the same in any order.
+// are the same in any order, and so are versions of a drawn one.
 //
 // A value; pure functions.
 #pragma once
@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "job/run_schedule.h"
+#include "schedule/block_draws.h"
 #include "schedule/catalog/catalog.h"
 #include "worker/order_replay.h"
 
@@ -20,10 +21,15 @@ namespace penstock {
 
 class VersionRule {
  public:
-  // `replay` may be null; of it, `first` is the first microbatch of the range.
-  VersionRule(Weights weights, int64_t stages, int64_t interval, const OrderReplay* replay,
-              int64_t first)
-      : weights_(weights), stages_(stages), interval_(interval), replay_(replay), first_(first) {}
+  // `draws`: of drawn weights. `replay` may be null. `first`: the first microbatch of the range.
+  VersionRule(Weights weights, int64_t stages, int64_t interval, const BlockDraws& draws,
+              const OrderReplay* replay, int64_t first)
+      : weights_(weights),
+        stages_(stages),
+        interval_(interval),
+        draws_(draws),
+        replay_(replay),
+        first_(first) {}
 
   int64_t Forward(int64_t k, int64_t depth) const {
     if (replay_ != nullptr && ReadsNewest()) {
@@ -40,11 +46,21 @@ class VersionRule {
         return std::max<int64_t>(0, k / interval_ - 1);
       case Weights::kVerticalSync:
         return std::max<int64_t>(0, k - (stages_ - 1));
+      case Weights::kDrawn:
+        return k - draws_.DelayOf(first_ + k, StageOf(depth), k);
     }
     PENSTOCK_CHECK(false);
   }
   int64_t Backward(int64_t k, int64_t depth) const {
     return ReadsCurrent() ? k / interval_ : Forward(k, depth);
+  }
+  // The oldest version that microbatches from the k-th on read.
+  int64_t OldestFrom(int64_t k, int64_t depth) const {
+    return weights_ == Weights::kDrawn ? k - draws_.DelayMax(k) : Forward(k, depth);
+  }
+  // Whether the update that takes in the k-th microbatch changes the weights of the stage.
+  bool Moves(int64_t k, int64_t depth) const {
+    return weights_ != Weights::kDrawn || draws_.StageOf(first_ + k) == StageOf(depth);
   }
   // By how many updates the weights of stage `number` are moved from these versions.
   int64_t ForwardAhead(int64_t k, int64_t number, int64_t depth) const {
@@ -65,6 +81,8 @@ class VersionRule {
         return {.staleness = stages_ - 1};
       case Weights::kStash:
         return {.staleness = in_flight};
+      case Weights::kDrawn:
+        return {.staleness = draws_.delta()};
       default:
         return {.staleness = in_flight, .drift = in_flight};
     }
@@ -87,6 +105,8 @@ class VersionRule {
         return 2;
       case Weights::kVerticalSync:
         return stages_;
+      case Weights::kDrawn:
+        return draws_.delta() + 1;
     }
     PENSTOCK_CHECK(false);
   }
@@ -100,11 +120,13 @@ class VersionRule {
   int64_t Aim(int64_t k, int64_t number) const {
     return (weights_ == Weights::kSpecTrain ? k + number / 2 : k) / interval_;
   }
+  int32_t StageOf(int64_t depth) const { return static_cast<int32_t>(stages_ - 1 - depth); }
   bool ReadsNewest() const { return weights_ == Weights::kSingle || weights_ == Weights::kStash; }
 
   const Weights weights_;
   const int64_t stages_;
   const int64_t interval_;
+  const BlockDraws draws_;
   const OrderReplay* const replay_;
   const int64_t first_;
 };

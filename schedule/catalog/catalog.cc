@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "schedule/block_draws.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
 
@@ -88,6 +89,13 @@ constexpr Method kMethods[] = {
      .weights = Weights::kStash,
      .synchronous = false,
      .program = PipeDream,
+     .updates_each_microbatch = true},
+    {.name = "rpd",
+     .summary = "pipedream with drawn delays that updates one drawn stage a microbatch; for theory",
+     .paper = "Ilin and Richtarik, 2026, arXiv 2606.03498",
+     .weights = Weights::kDrawn,
+     .synchronous = false,
+     .program = RandomizedPipeDream,
      .updates_each_microbatch = true},
     {.name = "pipedream-2bw",
      .summary =
@@ -216,6 +224,12 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
                       ? "every microbatch reads the newest weights of its replica anyway"
                       : "all microbatches of a step read the same version anyway");
   }
+  if (weights != method.weights &&
+      (weights == Weights::kDrawn || method.weights == Weights::kDrawn)) {
+    return refuse(weights == Weights::kDrawn
+                      ? "only rpd draws what is read and which stage is updated"
+                      : "it draws what is read, together with the stage that is updated");
+  }
   if (weights == Weights::kDoubleBuffer && method.updates_each_microbatch) {
     return refuse("double buffers need an update per step, not one per microbatch");
   }
@@ -246,6 +260,8 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   PENSTOCK_RETURN_IF_ERROR(CheckWeights(method, options));
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
   const absl::StatusOr<Topology> placed =
       Place(method.placement, topology.depth(), topology.workers, topology.pipelines);
@@ -270,6 +286,12 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
         absl::StrCat(method.name,
                      " updates each stage by itself, so there is no moment with a gradient of the "
                      "whole model; clip per layer or not at all"));
+  }
+  if (options.delta.has_value() && WeightsOf(method, options) != Weights::kDrawn) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name,
+        " draws no delays: how late its gradients are follows from its order; rpd has a "
+        "greatest delay"));
   }
   if (!method.synchronous && !topology.groups.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -330,6 +352,8 @@ absl::string_view Name(Weights weights) {
       return "spectrain";
     case Weights::kCorrected:
       return "corrected";
+    case Weights::kDrawn:
+      return "drawn";
   }
   PENSTOCK_CHECK(false);
 }
@@ -353,6 +377,10 @@ WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options
       return {WeightPolicy::Kind::kAligned, update};
     case Weights::kCorrected:
       return {WeightPolicy::Kind::kCorrected};
+    case Weights::kDrawn:
+      return {.kind = WeightPolicy::Kind::kDrawn,
+              .lag = options.delta.value_or(PipelineDelay(options.topology.depth())),
+              .seed = options.seed};
   }
   PENSTOCK_CHECK(false);
 }

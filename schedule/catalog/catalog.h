@@ -27,10 +27,11 @@ enum class Weights : uint8_t {
   kPredicted,     // forward reads a prediction of what its backward will (XPipe)
   kSpecTrain,     // both read a prediction of what the first stage's update will find (SpecTrain)
   kCorrected,     // backward reads the current ones moved back towards its forward's (PipeMare T2)
+  kDrawn,         // both read a version that is drawn, and one stage is drawn to be updated (RPD)
 };
 inline constexpr Weights kAllWeights[] = {
     Weights::kSingle,    Weights::kStash,     Weights::kDoubleBuffer, Weights::kVerticalSync,
-    Weights::kPredicted, Weights::kSpecTrain, Weights::kCorrected};
+    Weights::kPredicted, Weights::kSpecTrain, Weights::kCorrected,    Weights::kDrawn};
 absl::string_view Name(Weights weights);  // "single", "stash", "double-buffer", ...
 
 // What a catalog schedule depends on besides the range.
@@ -39,6 +40,9 @@ struct ScheduleOptions {
   int64_t microbatches_per_step = 1;
   // Other weights than the method's own, where it allows them.
   std::optional<Weights> weights;
+  // Of drawn weights: the greatest delay (absent: PipelineDelay of block_draws.h) and what the draws depend on.
+  std::optional<int64_t> delta;
+  uint64_t seed = 0;
   // Of ListedMethod: one step, compute actions or with messages (STEP, REDUCE, NORM and FLUSH are left
   // out and added as needed). `topology` is its own, but for groups.
   std::shared_ptr<const Schedule> listed;

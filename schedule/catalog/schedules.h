@@ -19,6 +19,7 @@ Program ZeroBubbleV(const ScheduleOptions& options, WorkerId worker, MicrobatchR
 Program DualPipeV(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program LocalSgd(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+Program RandomizedPipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream2BW(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program Paci(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program ListedStep(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);

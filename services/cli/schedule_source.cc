@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "job/limits.h"
 #include "job/suggest.h"
 #include "schedule/lower.h"
 #include "schedule/recompute.h"
@@ -75,6 +76,13 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "or places such as 0,1")
       ->type_name("WHICH")
       ->capture_default_str();
+  app.add_option("--delta", source.delta,
+                 "The most updates that weights may be old (of rpd); default: PipeDream's delay")
+      ->type_name("D")
+      ->check(CLI::Range(int64_t{0}, kDrawnDelayMax));
+  app.add_option("--seed", source.seed, "Of the draws (of rpd)")
+      ->type_name("N")
+      ->capture_default_str();
   app.add_flag("--send-early", source.send_early,
                "Send a gradient on before that of the weights is computed (of a method, or a file "
                "without messages)");
@@ -103,6 +111,8 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
   PENSTOCK_RETURN_IF_ERROR(topology.status());
   return ScheduleOptions{.topology = *std::move(topology),
                          .microbatches_per_step = source.microbatches,
+                         .delta = source.delta,
+                         .seed = source.seed,
                          .send_gradient_early = source.send_early};
 }
 

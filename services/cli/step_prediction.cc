@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/resolve.h"
+#include "job/run_schedule.h"
 
 namespace penstock {
 namespace {
@@ -52,9 +53,17 @@ std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
                                                const Timeline& timeline) {
   const absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.spec());
   if (!resolved.ok()) return std::nullopt;
-  const BlockDelay delay =
-      MeasureBlockDelay(After(timeline, LastCutBeforeEnd(job) * resolved->microbatches),
-                        job.plan().stages_size(), PipelinesOf(job.plan()));
+  const int64_t cut = LastCutBeforeEnd(job);
+  if (resolved->draws()) {
+    const int32_t stages = job.plan().stages_size();
+    const int64_t steps = job.result().steps();
+    if (resolved->DrainsAfter(cut) || steps <= cut) return std::nullopt;
+    const ScheduleOptions options = ScheduleOptionsOf(*resolved, TopologyOf(*resolved, stages));
+    return DrawnBlockDelay(WeightPolicyOf(*resolved->method, options), stages,
+                           RangeOfSteps(*resolved, cut, steps));
+  }
+  const BlockDelay delay = MeasureBlockDelay(After(timeline, cut * resolved->microbatches),
+                                             job.plan().stages_size(), PipelinesOf(job.plan()));
   if (delay.count == 0) return std::nullopt;
   return delay;
 }

@@ -51,6 +51,44 @@ TEST_F(WeightVersionsTest, KeptVersions_AreFoundUntilTheyDieAndTheirArraysReused
   EXPECT_EQ(pool_.stats().allocations, 3);
 }
 
+// RPD's pattern: most versions are the weights of the one before, and share its array as long as any is live.
+TEST_F(WeightVersionsTest, RepeatedVersions_ShareOneArrayUntilTheLastDies) {
+  WeightVersions versions = Make(3);
+  ASSERT_THAT(versions.Repeat(1, 0), IsOk());
+  ASSERT_THAT(versions.Repeat(2, 0), IsOk());
+  const float* const first = versions.current().weights();
+  for (int64_t number = 0; number <= 2; ++number) {
+    EXPECT_EQ(versions.Find(number)->weights(), first);
+  }
+  EXPECT_EQ(versions.live(), 1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto step, versions.Advance(3, true, 0));
+  EXPECT_EQ(step.from->weights(), first);
+  EXPECT_NE(step.to->weights(), first);
+  ASSERT_THAT(versions.Repeat(4, 2), IsOk()) << "version 2 is live, and so is the array";
+  EXPECT_EQ(versions.Find(2)->weights(), first);
+  EXPECT_EQ(versions.Find(4), versions.Find(3));
+  EXPECT_EQ(versions.live(), 2);
+  ASSERT_THAT(versions.Repeat(5, 3), IsOk());
+  EXPECT_EQ(versions.Find(2), nullptr);
+  EXPECT_EQ(versions.live(), 1);
+  EXPECT_EQ(versions.allocated(), 2);
+  EXPECT_THAT(versions.Repeat(7, 3), StatusIs(kPrecondition, HasSubstr("the current one is 5")));
+  // In place: the weights that all these numbers meant are no more.
+  ASSERT_THAT(versions.Advance(6, false, 6), IsOk());
+  EXPECT_EQ(versions.Find(5), nullptr);
+  EXPECT_EQ(versions.Find(6), &versions.current());
+}
+
+TEST_F(WeightVersionsTest, Reserve_TakesAllMemoryAtOnce) {
+  WeightVersions versions = Make(3);
+  ASSERT_THAT(versions.Reserve(), IsOk());
+  EXPECT_EQ(versions.allocated(), 3);
+  ASSERT_THAT(versions.Advance(1, true, 0), IsOk());
+  ASSERT_THAT(versions.Advance(2, true, 0), IsOk());
+  EXPECT_EQ(pool_.stats().allocations, 3);
+  EXPECT_THAT(versions.Advance(3, true, 0), StatusIs(kPrecondition, HasSubstr("at most 3")));
+}
+
 TEST_F(WeightVersionsTest, Advance_OverTheLimit_IsRefusedAndChangesNothing) {
   WeightVersions versions = Make(2);
   ASSERT_THAT(versions.Advance(1, true, 0), IsOk());

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "job/defaults.h"
 #include "job/run_schedule.h"
+#include "schedule/block_draws.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 
@@ -470,6 +472,77 @@ TEST(UpdatesBetween, WithASynchronousStart_CountsBothKinds) {
   EXPECT_EQ(job.UpdatesBetween(4, 11, 2), 6 + 8);
   EXPECT_EQ(job.UpdatesBetween(10, 10, 2), 0);
   EXPECT_EQ(job.UpdatesBetween(20, 23, 2), 24);
+}
+
+TEST(Rpd, DeltaAndSeed_GoIntoTheSchedule) {
+  v1::JobSpec spec = ContinuousJob("rpd");
+  spec.mutable_training()->set_seed(42);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
+  const auto policy = [](const ResolvedJob& of) {
+    return ToString(WeightPolicyOf(*of.method, ScheduleOptionsOf(of, TopologyOf(of, 4))));
+  };
+  EXPECT_EQ(policy(job), "drawn:14:42");
+  spec.mutable_pipeline()->mutable_rpd()->set_delta(3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
+  EXPECT_EQ(policy(job), "drawn:3:42");
+}
+
+TEST(Rpd, WhatCannotHold_IsRefusedWithWhatWouldDo) {
+  v1::JobSpec spec = ContinuousJob("rpd");
+  spec.mutable_pipeline()->mutable_rpd()->set_delta(2);
+  spec.mutable_pipeline()->set_stages(3);
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+  spec.mutable_pipeline()->set_stages(4);
+  ExpectRefused(spec, "pipeline.rpd.delta", "3 or more would do, and PipeDream's own is 14");
+  spec.mutable_pipeline()->mutable_rpd()->set_delta(-1);
+  ExpectRefused(spec, "pipeline.rpd.delta", "is -1");
+
+  spec = ContinuousJob("pipedream");
+  spec.mutable_pipeline()->mutable_rpd()->set_delta(20);
+  ExpectRefused(spec, "pipeline.rpd.delta", "is not for pipedream");
+  spec = ContinuousJob("rpd");
+  spec.mutable_pipeline()->set_weights("stash");
+  ExpectRefused(spec, "pipeline.method", "it draws what is read");
+  spec = ContinuousJob("rpd");
+  spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(5);
+  ExpectRefused(spec, "training.staleness.rescheduled_steps", "rpd draws another for each");
+  spec = ContinuousJob("rpd");
+  spec.mutable_training()->mutable_staleness()->set_stage_momentum(0.9);
+  ExpectRefused(spec, "training.staleness.stage_momentum", "rpd draws another for each");
+  spec = ContinuousJob("rpd");
+  spec.mutable_training()->mutable_staleness()->set_error_feedback(true);
+  ExpectRefused(spec, "training.staleness.error_feedback", "rpd draws another for each");
+  spec = ContinuousJob("rpd");
+  spec.mutable_training()->set_stash("host");
+  ExpectRefused(spec, "training.stash", "cannot be host with rpd");
+  spec = ContinuousJob("rpd");
+  spec.mutable_pipeline()->set_order("recorded");
+  ExpectRefused(spec, "pipeline.order", "rpd: every order gives the same weights");
+  spec = ContinuousJob("rpd");
+  spec.mutable_pipeline()->set_stages(2);
+  spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+  ExpectRefused(spec, "model.gpt.tied_head", "updates every stage by itself");
+  spec = ContinuousJob("rpd");
+  spec.mutable_training()->mutable_clip()->set_global_norm(1.0);
+  ExpectRefused(spec, "training.clip.global_norm", "rpd updates every stage by itself");
+}
+
+TEST(MovesUntil, OverAllStages_IsOneAMicrobatch) {
+  v1::JobSpec spec = ContinuousJob("rpd");  // 8 microbatches in a step
+  spec.mutable_pipeline()->set_synchronous_steps(3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  for (const int64_t stages : {1, 2, 5}) {
+    for (const int64_t step : {0, 2, 3, 4, 30}) {
+      int64_t moves = 0;
+      for (int64_t s = 0; s < stages; ++s) moves += job.MovesUntil(step, s, stages);
+      const int64_t synchronous = std::min<int64_t>(step, 3);
+      EXPECT_EQ(moves, synchronous * stages + (step - synchronous) * 8);
+    }
+  }
+  const BlockDraws draws(spec.training().seed(), 14, 4);
+  int64_t of_stage_2 = 3;
+  for (int64_t m = 24; m < 80; ++m) of_stage_2 += draws.StageOf(m) == 2;
+  EXPECT_EQ(job.MovesUntil(10, 2, 4), of_stage_2);
 }
 
 TEST(StalenessRules, WithAMethodThatDrains_AreRefused) {

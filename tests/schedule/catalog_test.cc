@@ -2,10 +2,15 @@
 #include "schedule/catalog/catalog.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "schedule/block_delay.h"
+#include "schedule/block_draws.h"
 #include "schedule/render_text.h"
+#include "schedule/run.h"
 #include "schedule/simulate.h"
 #include "schedule/verify.h"
 #include "tests/schedule/schedules.h"
@@ -441,6 +446,119 @@ TEST(VerticalSync, AnySize_ReadsTheSameVersionOnEveryStage) {
       EXPECT_EQ(counts.versions_peak, stages);
     }
   }
+}
+
+// Notes what every microbatch read on each stage, and which stages its update moved.
+class DrawsSeen : public RunObserver {
+ public:
+  absl::Status OnAction(WorkerId, const Action& action, const Effect& effect, MessageId) override {
+    const int32_t stage = action.index;
+    if (action.op == Op::kForward) read[{stage, action.microbatch}] = effect.version;
+    if (action.op == Op::kBackwardInput) {
+      EXPECT_EQ(effect.version, (read[{stage, action.microbatch}]));
+    }
+    if (action.op == Op::kStep && effect.moves) {
+      ++moved[stage];
+      ++moves[effect.microbatches.first];
+    }
+    return absl::OkStatus();
+  }
+  void OnCollective(const Action&, absl::Span<const WorkerId>) override {}
+
+  std::map<std::pair<int32_t, int64_t>, int64_t> read;  // by stage and microbatch
+  std::map<int32_t, int64_t> moved;                     // updates by stage
+  std::map<int64_t, int64_t> moves;                     // stages by microbatch
+};
+
+TEST(Rpd, AnySize_ReadsWithinDeltaAndMovesOneStageAMicrobatch) {
+  const Method& method = **FindMethod("rpd");
+  constexpr int64_t kMicrobatches = 700;
+  constexpr int64_t kFirst = 11;
+  for (int32_t stages = 1; stages <= 8; ++stages) {
+    for (const int64_t delta : {int64_t{stages} - 1, PipelineDelay(stages), int64_t{90}}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, delta " << delta);
+      const ScheduleOptions options{
+          .topology = StraightPipeline(stages), .delta = delta, .seed = 3};
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                    BuildSchedule(method, options, {kFirst, kMicrobatches}));
+      DrawsSeen seen;
+      Interpreter interpreter(schedule, /*channel_capacity=*/2, seen);
+      ASSERT_THAT(interpreter.RunToEnd(), IsOkAndHolds(true));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
+      const BlockDraws draws(3, delta, stages);
+      for (int32_t s = 0; s < stages; ++s) {
+        StalenessCount staleness{kMicrobatches, 0, 0, kMicrobatches};
+        int64_t weights_most = 1;
+        for (int64_t k = 0; k < kMicrobatches; ++k) {
+          const int64_t delay = k - seen.read[{s, kFirst + k}];
+          ASSERT_EQ(delay, draws.DelayOf(kFirst + k, s, k));
+          ASSERT_LE(delay, delta);
+          staleness.max = std::max(staleness.max, delay);
+          staleness.sum += delay;
+          int64_t weights = 1;
+          for (int64_t made = std::max<int64_t>(0, k + 1 - delta); made <= k; ++made) {
+            weights += draws.StageOf(kFirst + made) == s;
+          }
+          weights_most = std::max(weights_most, weights);
+        }
+        EXPECT_EQ(report.stages[s].staleness, staleness);
+        EXPECT_EQ(report.stages[s].version_drift.max, 0);
+        EXPECT_EQ(report.stages[s].versions_peak, weights_most);
+        EXPECT_EQ(report.stages[s].activations_peak, stages - s);
+        // One in S: five deviations of the binomial distribution.
+        const double share = 1.0 / stages;
+        EXPECT_NEAR(static_cast<double>(seen.moved[s]) / kMicrobatches, share,
+                    5 * std::sqrt(share * (1 - share) / kMicrobatches) + 1e-12);
+      }
+      for (int64_t k = 0; k < kMicrobatches; ++k) ASSERT_EQ(seen.moves[kFirst + k], 1);
+    }
+  }
+}
+
+TEST(Rpd, Length_IsThatOfPipeDream) {
+  for (const int32_t stages : {1, 3, 8}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult rpd,
+                                  Simulate(CatalogSchedule("rpd", stages, 1, {0, 100}), {}));
+    EXPECT_DOUBLE_EQ(rpd.makespan_s, 2.0 * 100 + 2 * (stages - 1));
+  }
+}
+
+TEST(Rpd, BlockDelay_IsThatOfTheDraws) {
+  const Method& method = **FindMethod("rpd");
+  ScheduleOptions options{.topology = StraightPipeline(4), .seed = 9};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(BlockDelay delay, PredictBlockDelay(method, options));
+  EXPECT_EQ(delay.max, 14) << "PipeDream's own, by default";
+  EXPECT_DOUBLE_EQ(delay.mean, (14 + 1.5) / 2);
+  options.delta = 40;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(delay, PredictBlockDelay(method, options));
+  EXPECT_EQ(delay.max, 40);
+  const BlockDelay drawn =
+      DrawnBlockDelay(WeightPolicyOf(method, options), 4, {.first = 5, .count = 20'000});
+  EXPECT_EQ(drawn.max, 40);
+  EXPECT_EQ(drawn.count, 4 * 10'000);
+  EXPECT_NEAR(drawn.mean, delay.mean, 0.3);
+}
+
+TEST(Rpd, WhatCannotBeDrawn_IsRefusedWithWhatWouldDo) {
+  const Method& rpd = **FindMethod("rpd");
+  const auto refusal = [](const Method& method, const ScheduleOptions& options) {
+    return std::string(CheckBuildable(method, options, {0, 8}).message());
+  };
+  EXPECT_THAT(refusal(rpd, {.topology = StraightPipeline(4), .delta = 2}),
+              HasSubstr("the greatest delay is 2, but on 4 stages the forward of the first is 3 "
+                        "updates before the microbatch's own; 3 or more would do, and PipeDream's "
+                        "own is 14"));
+  EXPECT_THAT(refusal(rpd, {.topology = StraightPipeline(4), .weights = Weights::kStash}),
+              HasSubstr("it draws what is read"));
+  EXPECT_THAT(refusal(**FindMethod("pipedream"),
+                      {.topology = StraightPipeline(4), .weights = Weights::kDrawn}),
+              HasSubstr("only rpd draws what is read"));
+  EXPECT_THAT(refusal(**FindMethod("pipedream"), {.topology = StraightPipeline(4), .delta = 20}),
+              HasSubstr("pipedream draws no delays"));
+  Schedule replicas = CatalogSchedule("local-sgd", 2, 2, {0, 4});
+  replicas.weight_policy = {.kind = WeightPolicy::Kind::kDrawn, .lag = 9};
+  EXPECT_THAT(Verify(replicas), StatusIs(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("but there are 2 pipelines")));
 }
 
 TEST(PipeDream, ManyMicrobatches_TakesTwoSlotsForEach) {

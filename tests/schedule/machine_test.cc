@@ -1,5 +1,6 @@
 #include "schedule/machine.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -208,6 +209,49 @@ TEST_F(MachineTest, SinglePolicy_ReadsTheCurrentVersionAndCountsDrift) {
   EXPECT_EQ(counts(0).version_drift, (StalenessCount{2, 1, 1, 2}));
   EXPECT_EQ(counts(0).staleness, (StalenessCount{2, 1, 1, 2}));
   EXPECT_EQ(counts(0).versions_peak, 1);
+}
+
+TEST_F(MachineTest, DrawnPolicy_ReadsAndMovesWhatIsDrawn) {
+  const WeightPolicy policy = {.kind = WeightPolicy::Kind::kDrawn, .lag = 3, .seed = 1};
+  const BlockDraws draws(1, 3, 2);
+  Make(StraightPipeline(2), 0, policy);
+  machine_->SetVersion(StageId(0), 100);
+  EXPECT_EQ(Do("0F0").version, 100);
+  Do("0SEND_F0");
+  for (int64_t m = 1; m < 40; ++m) {
+    const int64_t read = 100 + m - draws.DelayOf(m, 0, m);
+    EXPECT_EQ(Do(absl::StrCat("0F", m)).version, read);
+    Do(absl::StrCat("0SEND_F", m, " 0RECV_B", m - 1));
+    const int64_t read_before = 100 + m - 1 - draws.DelayOf(m - 1, 0, m - 1);
+    EXPECT_EQ(Do(absl::StrCat("0I", m - 1)).version, read_before);
+    Do(absl::StrCat("0W", m - 1));
+    const Effect step = Do("0STEP");
+    EXPECT_EQ(step.version, 100 + m);
+    EXPECT_EQ(step.read_version, read_before);
+    EXPECT_EQ(step.moves, draws.StageOf(m - 1) == 0);
+    EXPECT_EQ(step.keeps_replaced, step.moves) << "it may still be drawn";
+    EXPECT_EQ(step.oldest_live_version, 100 + std::max<int64_t>(0, m - 3));
+    // What the last three microbatches made, and what was before them.
+    int64_t weights = 1;
+    for (int64_t made = std::max<int64_t>(0, m - 3); made < m; ++made) {
+      weights += draws.StageOf(made) == 0;
+    }
+    EXPECT_EQ(counts(0).versions_live, weights);
+  }
+  EXPECT_EQ(counts(0).staleness.updates, 39);
+  EXPECT_EQ(counts(0).version_drift.max, 0);
+}
+
+TEST_F(MachineTest, DrawnPolicy_RefusesWhatDrawsCannotBeMadeFor) {
+  const WeightPolicy policy = {.kind = WeightPolicy::Kind::kDrawn, .lag = 3, .seed = 1};
+  Make(StraightPipeline(2), 0, policy);
+  Do("0F5 0SEND_F5");
+  ExpectRefused("0F7", "where weights are drawn, forwards come in the order of microbatches");
+  Do("0F6 0SEND_F6");
+  // Whatever is drawn: with one stage after this one, it may be the version before microbatch 6's own.
+  ExpectRefused("0F7", "it reads weight version 1, which is not made yet");
+  Do("0RECV_B5 0I5 0W5 0RECV_B6 0I6 0W6");
+  ExpectRefused("0STEP", "where weights are drawn, every W has a STEP of its own");
 }
 
 TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "schedule/block_draws.h"
 #include "schedule/verify.h"
 #include "tests/schedule/mutants.h"
 #include "tests/schedule/schedules.h"
@@ -211,6 +212,14 @@ class RandomExecution {
   void Read(int32_t s, int64_t m) {
     const WeightPolicy& policy = schedule_.weight_policy;
     const int64_t forward = forwards_[s]++;
+    if (policy.kind == WeightPolicy::Kind::kDrawn) {
+      // Allowed is what is right whatever is drawn.
+      const BlockDraws draws(policy.seed, policy.lag, stages());
+      ok_ = ok_ && m == schedule_.range.first + forward &&
+            forward - draws.DelayMin(s, forward) <= version_[s];
+      read_[{s, m}] = forward - draws.DelayOf(m, s, forward);
+      return;
+    }
     read_[{s, m}] = policy.kind == WeightPolicy::Kind::kDelayed
                         ? std::max<int64_t>(0, forward / policy.batch - policy.lag)
                         : version_[s];
@@ -225,6 +234,7 @@ class RandomExecution {
 
   void Step(int32_t s) {
     ok_ = ok_ && accumulated_.count(s) == 1;
+    if (schedule_.weight_policy.draws()) ok_ = ok_ && accumulated_[s].size() == 1;
     for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
       for (const StageId stage : schedule_.topology.groups[g].stages) {
         if (stage.value != s) continue;

@@ -154,6 +154,8 @@ TEST(ScheduleText, BadText_NamesLineColumnAndToken) {
         {"# penstock schedule 1 weights=delayed:4\n0F0", "expected weights="},
         {"# penstock schedule 1 weights=predicted:0\n0F0", "expected weights="},
         {"# penstock schedule 1 weights=corrected:1\n0F0", "expected weights="},
+        {"# penstock schedule 1 weights=drawn:14\n0F0", "or drawn:<versions>:<seed>"},
+        {"# penstock schedule 1 weights=drawn:-1:0\n0F0", "or drawn:<versions>:<seed>"},
         {"# penstock schedule 1 range=0+0\n0F0", "expected range="},
         {"# penstock schedule 1 range=5\n0F0", "expected range="},
         {"# penstock schedule 1 stages=0,x\n0F0", "expected the worker of each stage"},

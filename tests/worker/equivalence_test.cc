@@ -2,17 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compute/backend.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
+#include "schedule/block_draws.h"
 #include "schedule/catalog/catalog.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
+#include "worker/reference.h"
 #include "worker/run_plan.h"
 
 namespace penstock {
@@ -420,6 +424,121 @@ TEST_F(Equivalence, SynchronousSteps_AreThoseOf1F1B) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(spec, EvenSplit(7, 3), {}, files_));
     ExpectSameTraining(b, a);
   }
+}
+
+v1::JobSpec RpdJob(std::optional<int64_t> delta = std::nullopt) {
+  v1::JobSpec spec = SmallJob("rpd");
+  if (delta.has_value()) spec.mutable_pipeline()->mutable_rpd()->set_delta(*delta);
+  spec.mutable_training()->set_steps(6);
+  spec.mutable_validation()->set_every_steps(4);
+  spec.mutable_validation()->set_batches(1);
+  return spec;
+}
+
+TEST_F(Equivalence, Rpd_AnyStagesAndDelta_UnderRandomDelays) {
+  for (const int stages : {1, 2, 3, 4, 6}) {
+    for (const int64_t delta : {int64_t{stages} - 1, int64_t{14}, int64_t{100}}) {
+      if (delta < stages - 1) continue;
+      SCOPED_TRACE(absl::StrCat("delta ", delta));
+      v1::JobSpec spec = RpdJob(delta);
+      SetDropout(spec);
+      SetLayerClip(spec, 0.2);
+      ExpectEqual(spec, EvenSplit(kLayers, stages), /*delay_seed=*/stages);
+    }
+    ExpectEqual(RpdJob(), EvenSplit(kLayers, stages), /*delay_seed=*/stages + 10);
+  }
+}
+
+TEST_F(Equivalence, Rpd_OtherOptimizersPrecisionsAndRules) {
+  const auto expect_equal = [&](const char* what, auto change) {
+    SCOPED_TRACE(what);
+    v1::JobSpec spec = RpdJob(9);
+    change(spec);
+    ExpectEqual(spec, EvenSplit(kLayers, 3), /*delay_seed=*/4);
+  };
+  expect_equal("sgd", [](v1::JobSpec& spec) {
+    v1::SgdSpec& sgd = *spec.mutable_training()->mutable_optimizer()->mutable_sgd();
+    sgd.set_learning_rate(0.1);
+    sgd.set_momentum(0.9);
+  });
+  expect_equal("nadamw", [](v1::JobSpec& spec) {
+    spec.mutable_training()->mutable_optimizer()->mutable_nadamw()->set_learning_rate(1e-3);
+    FillDefaults(spec);
+  });
+  expect_equal("bf16", [](v1::JobSpec& spec) {
+    spec.mutable_training()->set_precision("bf16");
+    spec.mutable_training()->set_rounding("stochastic");
+  });
+  expect_equal("delay compensation", [](v1::JobSpec& spec) {
+    spec.mutable_training()->mutable_staleness()->set_delay_compensation(2.0);
+  });
+  expect_equal("synchronous steps",
+               [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_synchronous_steps(2); });
+  expect_equal("recompute", [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_recompute("all"); });
+}
+
+TEST_F(Equivalence, Rpd_DelayCompensationIsNotWithoutEffect) {
+  v1::JobSpec plain = RpdJob();
+  v1::JobSpec compensated = plain;
+  compensated.mutable_training()->mutable_staleness()->set_delay_compensation(2.0);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained a, TrainSerially(plain, EvenSplit(7, 3), {}, files_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained b, TrainSerially(compensated, EvenSplit(7, 3), {}, files_));
+  EXPECT_NE(a.weights_sha256, b.weights_sha256);
+}
+
+// Nothing is drawn where there is one stage without delay: then it is PipeDream, and minibatch training.
+TEST_F(Equivalence, Rpd_OneStage_IsPipeDreamWithoutDelay) {
+  v1::JobSpec spec = SmallJob("pipedream");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained expected, TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+  spec.mutable_pipeline()->set_method("rpd");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained actual, TrainSerially(spec, EvenSplit(7, 1), {}, files_));
+  ExpectSameTraining(actual, expected);
+}
+
+TEST_F(Equivalence, Rpd_SeedAndDeltaMatter) {
+  const auto weights = [&](std::optional<int64_t> delta, uint64_t seed) {
+    v1::JobSpec spec = RpdJob(delta);
+    // Weights and data of one seed, draws of another, would need a key of its own.
+    spec.mutable_training()->set_seed(seed);
+    return TrainSerially(spec, EvenSplit(7, 4), {}, files_).value().weights_sha256;
+  };
+  const std::string by_default = weights(std::nullopt, 1);
+  EXPECT_EQ(by_default, weights(14, 1)) << "floor(S^2 - S/2)";
+  EXPECT_NE(by_default, weights(15, 1));
+  EXPECT_NE(by_default, weights(14, 2));
+}
+
+// One microbatch changes the layers of the stage that is drawn, and no others.
+TEST_F(Equivalence, Rpd_OneMicrobatch_MovesTheDrawnStageAlone) {
+  const std::vector<LayerRange> layers = Split({2, 2, 2, 1});
+  v1::JobSpec spec = RpdJob();
+  spec.mutable_training()->set_batch(2);
+  spec.mutable_training()->set_microbatches(1);
+  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1);
+  spec.mutable_training()->mutable_learning_rate()->set_decay("constant");
+  spec.mutable_validation()->set_every_steps(0);
+  const auto digests = [&](int64_t steps) {
+    spec.mutable_training()->set_steps(steps);
+    const auto backend = MakeCpuBackend(/*threads=*/1);
+    return TrainReference({.spec = spec, .stages = layers, .data_root = "/"}, files_, **backend)
+        .value()
+        .layer_sha256;
+  };
+  std::vector<std::string> before = digests(1);
+  int moved_stages[4] = {};
+  for (int64_t steps = 2; steps <= 12; ++steps) {
+    const std::vector<std::string> after = digests(steps);
+    // Microbatch number steps - 1 is the last.
+    const int32_t drawn = BlockDraws(spec.training().seed(), 14, 4).StageOf(steps - 1);
+    for (int32_t s = 0; s < 4; ++s) {
+      for (int layer = layers[s].first; layer < layers[s].end(); ++layer) {
+        EXPECT_EQ(after[layer] != before[layer], s == drawn) << "layer " << layer;
+      }
+    }
+    ++moved_stages[drawn];
+    before = after;
+  }
+  for (const int moved : moved_stages) EXPECT_GT(moved, 0);
 }
 
 // On bf16 products, where a prediction has a mirror of its own.

@@ -54,6 +54,7 @@ bool ReadsOtherWeightsInBackward(const Method& method) {
     case Weights::kStash:
     case Weights::kDoubleBuffer:
     case Weights::kVerticalSync:
+    case Weights::kDrawn:
       return false;
   }
   return false;

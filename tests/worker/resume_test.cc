@@ -93,6 +93,28 @@ TEST_F(Resume, PipeDream_SameStages_EqualsTheUninterruptedRun) {
   }
 }
 
+// What is drawn goes on where it was, and so do the numbers that bias corrections and rounding count by, which are
+// other ones on every stage.
+TEST_F(Resume, Rpd_SameStages_EqualsTheUninterruptedRun) {
+  for (const int64_t synchronous_steps : {0, 1}) {
+    v1::JobSpec spec = Job("rpd");
+    spec.mutable_pipeline()->set_synchronous_steps(synchronous_steps);
+    spec.mutable_training()->set_precision("bf16");
+    spec.mutable_training()->set_rounding("stochastic");
+    for (const int stages : {1, 2, 4, 5}) {
+      SCOPED_TRACE(absl::StrCat(stages, " stages, synchronous steps ", synchronous_steps));
+      Trained whole;
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(spec, stages, &whole));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
+                                    TrainCluster(Continue(spec, stages, directory), files_));
+      EXPECT_EQ(resumed.weights_sha256, whole.weights_sha256);
+      ASSERT_EQ(resumed.steps.size(), 2u);
+      EXPECT_EQ(resumed.steps[1].loss, whole.steps[3].loss);
+      ASSERT_THAT(files_.RemoveAll(kCheckpointRoot), IsOk());
+    }
+  }
+}
+
 // At a cut all replicas hold the same weights and optimizer state, which are stored once.
 TEST_F(Resume, LocalSgd_FromAnyNumberOfStagesIntoAny_IsBitEqual) {
   for (const bool tied : {false, true}) {
