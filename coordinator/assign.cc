@@ -16,7 +16,6 @@ namespace {
 // Messages in flight per edge, where the schedule needs no more. More than the least that
 // completes, so that a worker that is a little ahead need not stop at once; an activation is small
 // beside the stash.
-constexpr int64_t kChannelCapacityMin = 4;
 
 std::vector<double> EstimatedCosts(const Chain& chain) {
   std::vector<double> costs;
@@ -31,7 +30,7 @@ std::vector<double> EstimatedCosts(const Chain& chain) {
 // Returns the messages in flight that they need.
 absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions& options,
                                   int64_t first_step, absl::Span<const Cut> cuts) {
-  int64_t capacity = kChannelCapacityMin;
+  int64_t capacity = kChannelCapacity;
   std::set<RangeKey> verified;
   int64_t from_step = first_step;
   bool validates = false;

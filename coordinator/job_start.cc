@@ -12,7 +12,6 @@ namespace penstock {
 namespace {
 
 // The replay keeps the block updates of every stage pair; beyond this many stages it is left out.
-constexpr int kBlockDelayStagesMax = 64;
 
 }  // namespace
 
@@ -77,7 +76,7 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   result.set_microbatches(job_.microbatches);
   result.set_checkpoint(start_.checkpoint);
   // The delay is that of the static order.
-  if (stages <= kBlockDelayStagesMax && job_.order == Order::kStatic) {
+  if (job_.order == Order::kStatic) {
     const ScheduleOptions options = ScheduleOptionsOf(job_, TopologyOf(job_, stages));
     // A statistic: where it cannot be told, the job runs without.
     const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options);

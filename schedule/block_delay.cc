@@ -116,6 +116,20 @@ BlockDelay DrawnDelays(const WeightPolicy& policy, int32_t stages) {
   return {.max = policy.lag, .mean = (delta + (stages - 1) / 2.0) / 2.0};
 }
 
+absl::Status CheckSize(const Schedule& schedule) {
+  if (schedule.topology.depth() > kBlockDelayStagesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("the block delay of ",
+                                                     schedule.topology.depth(), " stages; at most ",
+                                                     kBlockDelayStagesMax, " are replayed"));
+  }
+  int64_t actions = 0;
+  for (const Program& program : schedule.programs) actions += program.size();
+  if (actions <= kBlockDelayActionsMax) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the block delay of ", actions,
+                                                   " actions; at most ", kBlockDelayActionsMax,
+                                                   " are replayed: take a shorter range"));
+}
+
 }  // namespace
 
 BlockDelay DrawnBlockDelay(const WeightPolicy& policy, int32_t stages, MicrobatchRange range) {
@@ -140,17 +154,17 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
     return DrawnDelays(schedule.weight_policy, schedule.topology.stages());
   }
   const int32_t stages = schedule.topology.stages();
+  const int32_t depth = schedule.topology.depth();
   const SimulationCosts slots = {.stages = std::vector<StageCosts>(stages, {.recompute_s = 0.0})};
-  PENSTOCK_ASSIGN_OR_RETURN(
-      SimulationResult result,
-      Simulate(schedule, slots,
-               {.channel_capacity = kMessagesMax,
-                .timeline_spans_max = std::numeric_limits<int64_t>::max()}));
+  SimulationOptions options = {.channel_capacity = kMessagesMax};
+  PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result, Simulate(schedule, slots, options));
   const bool stale =
       std::any_of(result.stages.begin(), result.stages.end(),
                   [](const StageCounts& counts) { return counts.staleness.max > 0; });
   if (!stale) return BlockDelay();
-  const int32_t depth = schedule.topology.depth();
+  PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule));
+  options.timeline_spans_max = std::numeric_limits<int64_t>::max();
+  PENSTOCK_ASSIGN_OR_RETURN(result, Simulate(schedule, slots, options));
   const MicrobatchRange counted = SteadyState(schedule.range, depth);
   if (counted.count < 1) {
     return absl::InvalidArgumentError(absl::StrCat("the block delay of ", depth,

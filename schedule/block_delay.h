@@ -29,6 +29,11 @@
 
 namespace penstock {
 
+// A replay looks at 8 S^3 reads and more: of deeper pipelines only closed forms are told.
+inline constexpr int32_t kBlockDelayStagesMax = 128;
+// Of a schedule; every one is kept for a while.
+inline constexpr int64_t kBlockDelayActionsMax = 2'000'000;
+
 struct BlockDelay {
   int64_t max = 0;
   double mean = 0.0;
@@ -37,7 +42,8 @@ struct BlockDelay {
 
 // Of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches
 // are enough.
-// Errors: those of Simulate; InvalidArgument if the range is too short for a steady state.
+// Errors: those of Simulate; InvalidArgument if the range is too short for a steady state; ResourceExhausted if a
+// pipeline is deeper than kBlockDelayStagesMax, or the range has more than kBlockDelayActionsMax actions.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 
 // The same for a method, over a range that is long enough and no longer.

@@ -17,9 +17,8 @@ ActionList Lowered(const ActionList& compute, const Topology& topology, WorkerId
 
 // What `actions` receives, if anything.
 const Action* ReceiveOf(const ActionList& actions) {
-  const auto receive = std::find_if(actions.begin(), actions.end(), [](const Action& action) {
-    return IsReceive(action.op);
-  });
+  const auto receive = std::find_if(actions.begin(), actions.end(),
+                                    [](const Action& action) { return IsReceive(action.op); });
   return receive == actions.end() ? nullptr : &*receive;
 }
 
@@ -32,8 +31,8 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
       drains_(options.drains) {
   PENSTOCK_CHECK(microbatches_per_update_ > 0 && count_ % microbatches_per_update_ == 0);
   const std::vector<StageId> ids = topology.StagesOf(worker);
-  const auto index_of = [&ids](int32_t stage) {
-    const auto found = std::find(ids.begin(), ids.end(), StageId(stage));
+  const auto index_of = [&ids](StageId stage) {
+    const auto found = std::find(ids.begin(), ids.end(), stage);
     return found == ids.end() ? -1 : static_cast<int32_t>(found - ids.begin());
   };
   const auto lowered = [&](const ActionList& compute) {
@@ -49,8 +48,8 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
         {.id = id,
          .first = topology.IsFirst(id),
          .last = topology.IsLast(id),
-         .previous = index_of(id.value - 1),
-         .next = index_of(id.value + 1),
+         .previous = index_of(topology.Before(id)),
+         .next = index_of(topology.After(id)),
          .in_flight_max = in_flight_max,
          .forward = lowered({{Op::kForward, id.value}}),
          .backward = lowered({{Op::kBackwardInput, id.value}, {Op::kBackwardWeight, id.value}}),

@@ -107,7 +107,7 @@ struct WeightPolicy {
     kPredicted,  // the current weights, moved to where the microbatch's own update will find them
     kAligned,    // the same, moved on to where they are when the first stage makes that update
     kCorrected,  // forward the current weights, backward those moved back to where its forward was
-    kDrawn,      // both read one of the last `lag` + 1 versions; which, and who is updated, is drawn
+    kDrawn,  // both read one of the last `lag` + 1 versions; which, and who is updated, is drawn
   };
   Kind kind = Kind::kSingle;
   // Of kDelayed, kPredicted and kAligned: the microbatches of an update, 1 or more; 1 otherwise.
@@ -163,6 +163,10 @@ absl::Status CheckRange(const MicrobatchRange& range);
 // Whether weights may be drawn so on this topology; other policies fit any. Errors: InvalidArgument, with the least
 // delay that would do.
 absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology);
+
+// Messages that a channel holds: what a cluster has unless a schedule needs more, and the most it may need.
+inline constexpr int32_t kChannelCapacity = 4;
+inline constexpr int32_t kChannelCapacityMax = 1 << 10;
 
 // Checks the form alone: a valid topology, a range that is not empty, one program for each worker
 // that ends with FLUSH, numbers below kMicrobatchMax, and where weights are drawn one pipeline with room for its

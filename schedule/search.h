@@ -33,7 +33,7 @@ struct SearchOptions {
   // for steps of more than 3,000 passes, so that a search takes seconds. 0: none.
   std::optional<int64_t> moves;
   uint64_t seed = 0;
-  int32_t channel_capacity = 4;  // messages
+  int32_t channel_capacity = kChannelCapacity;  // messages
 };
 
 struct SearchResult {
@@ -52,7 +52,7 @@ inline constexpr int64_t kSearchPassesMax = 100'000;
 
 // The times leave out the groups of `topology` (REDUCE) and a gradient norm.
 //
-// Errors: InvalidArgument (topology, costs, limits that are not one for each worker or less than the stages
+// Errors: InvalidArgument (topology, several pipelines, stages that recompute, costs, limits that are not one for each worker or less than the stages
 // it holds, a step of too many passes or of a century).
 absl::StatusOr<SearchResult> SearchSchedule(const Topology& topology, int64_t microbatches,
                                             const SearchOptions& options);

@@ -1,11 +1,13 @@
 #include "schedule/simulate.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "schedule/costs_ns.h"
 #include "schedule/run.h"
+#include "schedule/verify.h"
 
 namespace penstock {
 namespace {
@@ -22,11 +24,13 @@ double ToSeconds(int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
 // there or, after the receive, since when it is free. Places are made when their first message comes.
 class Timekeeper : public RunObserver {
  public:
-  Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options)
+  Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options,
+             int32_t channel_capacity)
       : costs_(costs),
-        channel_capacity_(options.channel_capacity),
+        channel_capacity_(channel_capacity),
         spans_per_worker_max_(options.timeline_spans_max / schedule.topology.workers),
-        workers_(schedule.topology.workers) {
+        workers_(schedule.topology.workers),
+        stage_busy_ns_(schedule.topology.stages()) {
     timeline_.workers = schedule.topology.workers;
     const size_t channels = 2 * static_cast<size_t>(schedule.topology.stages());
     link_free_ns_.resize(channels);
@@ -45,7 +49,7 @@ class Timekeeper : public RunObserver {
     if (message.channel < 0) {
       Worker& worker = workers_[id.value];
       worker.now_ns += costs_.overhead_ns();
-      if (action.op != Op::kFlush) Spend(id, Lane::kCompute, action, costs_.compute_ns(action));
+      if (action.op != Op::kFlush) Compute(id, action);
     } else if (IsSend(action.op)) {
       Send(id, action, message);
     } else {
@@ -84,6 +88,11 @@ class Timekeeper : public RunObserver {
         repeats ? ToSeconds(end_.time_ns - middle_.time_ns) /
                       static_cast<double>(copies * program.shift)
                 : result.makespan_s / static_cast<double>(schedule.range.count);
+    for (const int64_t busy_ns : stage_busy_ns_) result.stage_busy_s.push_back(ToSeconds(busy_ns));
+    if (cut_ns_ < makespan_ns) {
+      std::erase_if(timeline_.spans, [this](const Span& span) { return span.start_ns >= cut_ns_; });
+      result.timeline_cut_s = ToSeconds(cut_ns_);
+    }
     result.timeline = std::move(timeline_);
     return result;
   }
@@ -106,6 +115,12 @@ class Timekeeper : public RunObserver {
     const auto place = static_cast<size_t>(message.number % channel_capacity_);
     if (place >= places.size()) places.resize(place + 1);
     return places[place];
+  }
+
+  void Compute(WorkerId id, const Action& action) {
+    const int64_t duration_ns = costs_.compute_ns(action);
+    stage_busy_ns_[action.index] += duration_ns;
+    Spend(id, Lane::kCompute, action, duration_ns);
   }
 
   void Send(WorkerId id, const Action& action, MessageId message) {
@@ -141,7 +156,10 @@ class Timekeeper : public RunObserver {
 
   void Keep(const Span& span) {
     Worker& worker = workers_[span.worker.value];
-    if (worker.spans >= spans_per_worker_max_) return;
+    if (worker.spans >= spans_per_worker_max_) {
+      if (spans_per_worker_max_ > 0) cut_ns_ = std::min(cut_ns_, span.start_ns);
+      return;
+    }
     ++worker.spans;
     timeline_.spans.push_back(span);
   }
@@ -171,9 +189,12 @@ class Timekeeper : public RunObserver {
   const int64_t channel_capacity_;
   const int64_t spans_per_worker_max_;
   std::vector<Worker> workers_;
+  std::vector<int64_t> stage_busy_ns_;
   std::vector<int64_t> link_free_ns_;           // by channel
   std::vector<std::vector<int64_t>> place_ns_;  // by channel and place
   Timeline timeline_;
+  int64_t cut_ns_ =
+      std::numeric_limits<int64_t>::max();  // the first start of a span that is not kept
   Milestone middle_;
   Milestone end_;
 };
@@ -194,9 +215,10 @@ absl::Status CheckSize(const Schedule& schedule, const CostsNs& costs,
     return absl::InvalidArgumentError(
         absl::StrCat("the schedule may last longer than ", kYears, " years"));
   }
-  if (options.channel_capacity < 1 || options.channel_capacity > 1'000'000) {
+  if (options.channel_capacity &&
+      !(*options.channel_capacity >= 1 && *options.channel_capacity <= 1'000'000)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a channel must hold 1 to 1000000 messages, got ", options.channel_capacity));
+        absl::StrCat("a channel must hold 1 to 1000000 messages, got ", *options.channel_capacity));
   }
   return absl::OkStatus();
 }
@@ -209,12 +231,19 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
   const Topology& topology = schedule.topology;
   PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology.stages()));
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
-  Timekeeper timekeeper(schedule, costs_ns, options);
-  Interpreter interpreter(schedule, options.channel_capacity, timekeeper);
+  const int32_t channel_capacity = options.channel_capacity.value_or(kChannelCapacity);
+  Timekeeper timekeeper(schedule, costs_ns, options, channel_capacity);
+  Interpreter interpreter(schedule, channel_capacity, timekeeper);
   PENSTOCK_ASSIGN_OR_RETURN(const bool done, interpreter.RunToEnd());
+  if (!done && !options.channel_capacity && interpreter.BlockedOnFullChannel()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const VerifyReport report, Verify(schedule));
+    SimulationOptions wider = options;
+    wider.channel_capacity = report.channel_capacity_min;
+    return Simulate(schedule, costs, wider);
+  }
   if (!done) {
     return absl::FailedPreconditionError(
-        absl::StrCat("deadlock with channels of ", options.channel_capacity,
+        absl::StrCat("deadlock with channels of ", channel_capacity,
                      " messages: ", interpreter.DescribeBlocked()));
   }
   SimulationResult result = timekeeper.Finish(schedule);

@@ -45,7 +45,8 @@ struct SimulationCosts {
 };
 
 struct SimulationOptions {
-  int32_t channel_capacity = 4;    // messages
+  // Messages; without a value kChannelCapacity, or as many as the schedule needs, like a cluster.
+  std::optional<int32_t> channel_capacity = std::nullopt;
   int64_t timeline_spans_max = 0;  // kept; every worker has an equal share and keeps its first ones
   int64_t actions_max = 200'000'000;
 };
@@ -72,7 +73,10 @@ struct SimulationResult {
   double bubble_ratio = 0.0;         // the mean over workers
   std::vector<WorkerTimes> workers;  // by worker
   std::vector<StageCounts> stages;   // by stage
+  std::vector<double> stage_busy_s;  // by stage: in F, R, I, W and STEP
   Timeline timeline;                 // empty if timeline_spans_max is 0
+  // The timeline ends here, where a worker has no more spans; without a value it is whole.
+  std::optional<double> timeline_cut_s = std::nullopt;
 };
 
 // Errors: InvalidArgument (CheckSchedule; costs that are negative, not finite, or not one for each

@@ -19,7 +19,7 @@ namespace penstock {
 
 struct VerifyLimits {
   // What each channel can hold; the worker's mailboxes have this size.
-  int32_t channel_capacity = 64;
+  int32_t channel_capacity = kChannelCapacityMax;
   // Actions that are run one by one, where no steady state shortens the run.
   int64_t actions_max = 50'000'000;
 };

@@ -21,7 +21,7 @@
 // by then. So every stage reads the same version: with a step as the batch and a lag of 1 this is
 // PipeDream-2BW's double buffering, with batches of 1 and a lag of the depth PipeDream's vertical sync.
 //
-// The last three move weights along their motion (compute/update_history.h): the machine says from which
+// Predicted, aligned and corrected move weights along their motion (compute/update_history.h): the machine says from which
 // version and by how many updates. With `predicted`, as XPipe does it (arXiv 1911.04610), the n-th forward of a
 // range aims at the version that its own update will replace, n / `batch` of the range: on 1F1B it is S-1-s
 // backwards away on stage s, and when the backward comes it is the current one. With `aligned`, as SpecTrain does

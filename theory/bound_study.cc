@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "schedule/block_draws.h"
 #include "theory/bound.h"
 #include "theory/pipeline_descent.h"
 #include "theory/random_descent.h"
@@ -219,7 +220,7 @@ absl::StatusOr<StudyResult> RunBoundStudy(const BoundStudy& study, StudyContext&
   PENSTOCK_RETURN_IF_ERROR(context.ForEach(study.seeds, [&](int64_t seed) {
     traces[seed] = TracePipeDream(instances[seed], sequence);
   }));
-  const int64_t proven = int64_t{study.stages} * study.stages - (study.stages + 1) / 2;
+  const int64_t proven = PipelineDelay(study.stages);
   all.push_back(Combine("PD", proven, instances, traces));
 
   StudyResult result{.title = "The bound of theorem 4.1 along a run",

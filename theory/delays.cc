@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "schedule/block_draws.h"
+
 namespace penstock {
 namespace {
 
@@ -139,7 +141,7 @@ Delays PipeDreamDelays(int32_t stages, DelayConvention convention) {
   const double place_in_tick = odd ? (s - 1) * (s - 1) / (4 * s) : (s - 2) / 4;
   const double beside_forward = odd ? (s * s - 1) / (2 * s) : s / 2;
   const double tick_to_tick = odd ? s * s / 2 - 1 / (2 * s) : s * s / 2;
-  const int64_t most = squared - (stages + 1) / 2;  // floor(S^2 - S/2)
+  const int64_t most = PipelineDelay(stages);
   switch (convention) {
     case DelayConvention::kReplay:
     case DelayConvention::kOwnBlock:

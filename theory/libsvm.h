@@ -14,9 +14,10 @@
 
 namespace penstock {
 
-// Features are kept dense, so their number is limited: rows times the largest index.
+// Features are kept dense, so their number is limited: rows times the largest index. The optimum is found with a
+// Hessian of as many rows and columns as there are features.
 inline constexpr int64_t kLibsvmValuesMax = 64 << 20;
-inline constexpr int64_t kLibsvmIndexMax = 1 << 20;
+inline constexpr int64_t kLibsvmIndexMax = 1 << 12;
 
 // `name` is the problem's and stands in front of errors; the optimum is not filled in.
 // Errors: InvalidArgument with line, column, what was expected and what came.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
 
@@ -89,11 +90,13 @@ Problem SyntheticLogistic(const ProblemSize& size, uint64_t seed, double l2) {
     const double probability = 1.0 / (1.0 + std::exp(-target));
     target = random.Uniform() < probability ? 1.0 : 0.0;
   }
-  problem.optimum = MinimizeLogistic(problem);
+  const absl::StatusOr<double> optimum = MinimizeLogistic(problem);
+  PENSTOCK_CHECK(optimum.ok());  // standard normal features are neither large nor alike
+  problem.optimum = *optimum;
   return problem;
 }
 
-double MinimizeLogistic(const Problem& problem) {
+absl::StatusOr<double> MinimizeLogistic(const Problem& problem) {
   constexpr int kStepsMax = 200;
   constexpr double kSquaredGradientMin = 1e-20;
   std::vector<double> weights(problem.width());
@@ -103,7 +106,11 @@ double MinimizeLogistic(const Problem& problem) {
     problem.Gradient(weights, absl::MakeSpan(step));
     if (SquaredNorm(step) <= kSquaredGradientMin) break;
     Matrix hessian = LogisticHessian(problem, weights);
-    PENSTOCK_CHECK(SolvePositiveDefinite(hessian, step));
+    if (!SolvePositiveDefinite(hessian, step)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(problem.name, ": the features are too large or too much alike for an l2 of ",
+                       problem.l2, "; scale them, for example to [0, 1]"));
+    }
     // A full step overshoots where the sigmoid is flat: halve it until the value falls.
     double length = 1.0;
     double next_value = value;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "theory/problem.h"
 
 namespace penstock {
@@ -30,6 +31,7 @@ Problem SyntheticLogistic(const ProblemSize& size, uint64_t seed, double l2 = 1e
 
 // The least value of a logistic problem with l2 > 0, by Newton's method with halved steps; the squared
 // norm of the gradient is then below 1e-20, far below what the studies tell apart.
-double MinimizeLogistic(const Problem& problem);
+// Errors: InvalidArgument if the features are so large, or so alike, that l2 vanishes beside their products.
+absl::StatusOr<double> MinimizeLogistic(const Problem& problem);
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
+#include "schedule/schedule.h"
 
 namespace penstock {
 
@@ -23,8 +24,8 @@ struct RunLimits {
   }
 
   // Messages in flight per edge, where the plan does not say, and the most it may say.
-  int edge_capacity = 4;
-  int edge_capacity_max = 1 << 10;
+  int edge_capacity = kChannelCapacity;
+  int edge_capacity_max = kChannelCapacityMax;
   // Largest tensor that may cross an edge.
   int64_t tensor_bytes_max = int64_t{1} << 30;
 

@@ -72,6 +72,10 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
                                             const SimulationCosts& costs,
                                             const std::vector<int64_t>& memory_max,
                                             int64_t channel_capacity) {
+  if (topology.pipelines > 1 || !topology.recomputes.empty()) {
+    return absl::InvalidArgumentError(
+        "an order is searched for one pipeline whose stages do not recompute");
+  }
   const int32_t stages = topology.stages();
   PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, stages));
   PENSTOCK_RETURN_IF_ERROR(CheckLength(costs_ns, microbatches * stages * kPasses));
