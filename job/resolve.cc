@@ -181,7 +181,8 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
         : rules.stage_momentum      ? "training.staleness.stage_momentum"
                                     : "training.staleness.error_feedback",
         absl::StrCat("needs a delay that is the same for all updates of a stage, but ",
-                     job.method->name, " draws another for each; leave it out, or use pipedream "
+                     job.method->name,
+                     " draws another for each; leave it out, or use pipedream "
                      "(training.staleness.delay_compensation goes with drawn delays)"));
   }
   if (rules.stage_momentum && KindOf(job.optimizer) == "sgd") {

@@ -333,12 +333,12 @@ absl::Status Executor::Update(LocalStage& local, const Effect& effect, double le
         local.stage->CompensateDelay(effect.read_version, job.staleness.delay_compensation));
   }
   PENSTOCK_RETURN_IF_ERROR(ClipFactorsOf(local, StepOf(effect.microbatches.end() - 1)));
-  return local.stage->Step(
-      effect.version, {.learning_rate = learning_rate,
-                       .gradient_scales = local.gradient_scales,
-                       .keep_replaced = effect.keeps_replaced,
-                       .oldest_live_version = effect.oldest_live_version,
-                       .feed_back = FeedsBack(job, effect.version, effect.read_version)});
+  return local.stage->Step(effect.version,
+                           {.learning_rate = learning_rate,
+                            .gradient_scales = local.gradient_scales,
+                            .keep_replaced = effect.keeps_replaced,
+                            .oldest_live_version = effect.oldest_live_version,
+                            .feed_back = FeedsBack(job, effect.version, effect.read_version)});
 }
 
 absl::Status Executor::Step(LocalStage& local, const Effect& effect) {

@@ -130,11 +130,13 @@ class Reference {
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   // Of the range that begins at microbatch `first`.
   VersionRule RuleFor(int64_t stages, int64_t first = 0) const {
-    return {job_.weights_read(), stages,
+    return {job_.weights_read(),
+            stages,
             job_.microbatches_of_update(job_.steps),
             BlockDraws(job_.seed, job_.delta.value_or(PipelineDelay(stages)),
                        static_cast<int32_t>(stages)),
-            replay_.has_value() ? &*replay_ : nullptr, first};
+            replay_.has_value() ? &*replay_ : nullptr,
+            first};
   }
   absl::Status ReplayOrder();
 

@@ -153,9 +153,8 @@ absl::Status TrainingRun::LoadCheckpoint() {
                                         local.layers, environment_.may_go_on, *local.stage));
     local.first_version = manifest.updates;
     if (!plan_.job.draws()) continue;
-    local.stage->SetVersion(manifest.updates,
-                            plan_.job.MovesUntil(plan_.first_step, local.id.value,
-                                                 plan_.topology().stages()));
+    local.stage->SetVersion(manifest.updates, plan_.job.MovesUntil(plan_.first_step, local.id.value,
+                                                                   plan_.topology().stages()));
   }
   return absl::OkStatus();
 }

@@ -557,8 +557,8 @@ TEST(Rpd, WhatCannotBeDrawn_IsRefusedWithWhatWouldDo) {
               HasSubstr("pipedream draws no delays"));
   Schedule replicas = CatalogSchedule("local-sgd", 2, 2, {0, 4});
   replicas.weight_policy = {.kind = WeightPolicy::Kind::kDrawn, .lag = 9};
-  EXPECT_THAT(Verify(replicas), StatusIs(absl::StatusCode::kInvalidArgument,
-                                         HasSubstr("but there are 2 pipelines")));
+  EXPECT_THAT(Verify(replicas),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("but there are 2 pipelines")));
 }
 
 TEST(PipeDream, ManyMicrobatches_TakesTwoSlotsForEach) {

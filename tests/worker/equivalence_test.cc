@@ -474,7 +474,8 @@ TEST_F(Equivalence, Rpd_OtherOptimizersPrecisionsAndRules) {
   });
   expect_equal("synchronous steps",
                [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_synchronous_steps(2); });
-  expect_equal("recompute", [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_recompute("all"); });
+  expect_equal("recompute",
+               [](v1::JobSpec& spec) { spec.mutable_pipeline()->set_recompute("all"); });
 }
 
 TEST_F(Equivalence, Rpd_DelayCompensationIsNotWithoutEffect) {

@@ -88,6 +88,46 @@ TEST_F(TrainTest, Pipedream_AnyNumberOfStages_SameWeightsAsItsReference) {
   }
 }
 
+TEST_F(TrainTest, Rpd_AnyNumberOfStages_SameWeightsAsItsReference) {
+  for (const char* workers : {"1", "2", "4"}) {
+    for (const char* delta : {"3", "40"}) {
+      const std::vector<std::string> flags = {
+          "--method", "rpd",   "--workers",
+          workers,    "--set", std::string("pipeline.rpd.delta=") + delta};
+      std::vector<std::string> reference = job_.Train(flags);
+      reference.push_back("--reference");
+      EXPECT_EQ(Weights(job_.Train(flags)), Weights(reference))
+          << workers << " workers, delta " << delta;
+    }
+  }
+}
+
+// What was drawn in a run is what was predicted for it.
+TEST_F(TrainTest, Rpd_CountsOfARun_AreThoseOfTheSimulator) {
+  const Json run =
+      RunJson(job_.Train({"--method", "rpd", "--workers", "4", "--set", "training.seed=5", "--set",
+                          "validation.every_steps=0", "--timeline", job_.path("run")}));
+  const Json simulated = RunJson({Program("penstock"), "simulate", "--method", "rpd", "--stages",
+                                  "4", "--seed", "5", "--microbatches", "4", "--steps", "6"});
+  ASSERT_THAT(run["per_stage"], SizeIs(4)) << run;
+  for (int stage = 0; stage < 4; ++stage) {
+    const Json& measured = run["per_stage"][stage];
+    const Json& expected = simulated["per_stage"][stage];
+    for (const char* key : {"versions_peak", "activations_peak"}) {
+      EXPECT_EQ(measured[key], expected[key]) << key;
+    }
+    for (const char* key : {"max", "mean"}) {
+      EXPECT_EQ(measured["staleness"][key], expected["staleness"][key]) << key;
+      EXPECT_EQ(measured["version_drift"][key], 0) << key;
+    }
+    EXPECT_GE(measured["staleness"]["max"], 3 - stage);
+    EXPECT_LE(measured["staleness"]["max"], 14);
+  }
+  EXPECT_EQ(run["block_delay"]["max"], 14);
+  EXPECT_EQ(run["block_delay"], simulated["block_delay"]);
+  EXPECT_LE(run["block_delay_measured"]["max"], 14);
+}
+
 TEST_F(TrainTest, LocalSgd_AnyNumberOfStages_SameWeightsAsItsReference) {
   for (const char* replicas : {"2", "4"}) {
     const std::vector<std::string> method = {"--method", "local-sgd", "--set",
@@ -273,20 +313,24 @@ TEST_F(TrainTest, Interrupted_DrainsSavesAndReports) {
 }
 
 TEST_F(TrainTest, Interrupted_ThenResumed_EqualsTheReferenceWithThatCut) {
-  const std::vector<std::string> arguments =
-      job_.Train({"--method", "pipedream", "--workers", "2", "--steps", "600", "--set",
-                  "validation.every_steps=0", "--set", "checkpoint.every_steps=200", "--set",
-                  "checkpoint.directory=" + job_.checkpoints(), "--resume", "latest", "--json"});
-  Process train(arguments);
-  ASSERT_TRUE(Eventually([&] { return HasCheckpoint(job_); }, kMinute)) << train.err();
-  train.Signal(SIGINT);
-  const ProcessResult drained = train.Wait(std::chrono::seconds(20));
-  const Json cuts = Json::parse(drained.out)["extra_cuts"];
-  ASSERT_THAT(cuts, SizeIs(1)) << drained.err;
-  const std::string resumed = Weights(arguments);
-  std::vector<std::string> reference = arguments;
-  reference.insert(reference.end(), {"--reference", "--extra-cuts", cuts[0].dump()});
-  EXPECT_EQ(resumed, Weights(reference)) << "drained after step " << cuts;
+  for (const std::string method : {"pipedream", "rpd"}) {
+    SCOPED_TRACE(method);
+    const JobDirectory directory;
+    const std::vector<std::string> arguments = directory.Train(
+        {"--method", method, "--workers", "2", "--steps", "600", "--set",
+         "validation.every_steps=0", "--set", "checkpoint.every_steps=200", "--set",
+         "checkpoint.directory=" + directory.checkpoints(), "--resume", "latest", "--json"});
+    Process train(arguments);
+    ASSERT_TRUE(Eventually([&] { return HasCheckpoint(directory); }, kMinute)) << train.err();
+    train.Signal(SIGINT);
+    const ProcessResult drained = train.Wait(std::chrono::seconds(20));
+    const Json cuts = Json::parse(drained.out)["extra_cuts"];
+    ASSERT_THAT(cuts, SizeIs(1)) << drained.err;
+    const std::string resumed = Weights(arguments);
+    std::vector<std::string> reference = arguments;
+    reference.insert(reference.end(), {"--reference", "--extra-cuts", cuts[0].dump()});
+    EXPECT_EQ(resumed, Weights(reference)) << "drained after step " << cuts;
+  }
 }
 
 TEST_F(TrainTest, RecordedOrder_IsReplayedByTheReference) {
