@@ -360,6 +360,9 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   PENSTOCK_RETURN_IF_ERROR(
       CheckLoss(loss, StepOf(microbatch), static_cast<int32_t>(model.size() - 1)));
   loss_sum_ += loss;
+  if (options_.on_microbatch) {
+    PENSTOCK_RETURN_IF_ERROR(options_.on_microbatch(microbatch, loss));
+  }
 
   Tensor gradient;
   for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {

@@ -46,6 +46,9 @@ struct ReferenceOptions {
   RunLimits limits;
   // Called after each step; may be empty.
   std::function<void(const StepResult&)> on_step;
+  // Called after the forward of each microbatch with its loss, in their order; training ends with the error
+  // that it returns. May be empty.
+  std::function<absl::Status(int64_t microbatch, double loss)> on_microbatch;
 };
 
 struct ReferenceResult {
@@ -67,7 +70,8 @@ struct ReferenceResult {
 };
 
 // Trains the job from its initial weights to its end.
-// Errors: InvalidArgument (job, stages or recorded order), those of DataSource, FailedPrecondition (the loss is not finite, or with clipping a gradient).
+// Errors: InvalidArgument (job, stages or recorded order), those of DataSource, FailedPrecondition (the loss is
+// not finite, or with clipping a gradient), that of on_microbatch.
 absl::StatusOr<ReferenceResult> TrainReference(const ReferenceOptions& options, Files& files,
                                                Backend& backend);
 

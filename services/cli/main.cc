@@ -63,7 +63,8 @@ constexpr Command kCommands[] = {
     {"theory", kSchedules, "Repeat the studies of what a delayed pipeline costs",
      "Examples:\n"
      "  penstock theory delays\n"
-     "  penstock theory logistic --data a9a --json > logistic.json",
+     "  penstock theory logistic --data a9a --json > logistic.json\n"
+     "  penstock theory language-model --data tinyshakespeare.txt",
      DeclareTheory},
 };
 

@@ -105,7 +105,7 @@ std::string Progress::Line(int columns) const {
   const double fraction =
       steps_ > 0 ? std::clamp(static_cast<double>(step_) / static_cast<double>(steps_), 0.0, 1.0)
                  : 0;
-  std::string line = absl::StrFormat("step %d/%d ", step_, steps_);
+  std::string line = absl::StrFormat("%s %d/%d ", unit_, step_, steps_);
   absl::StrAppend(&line, Bar(fraction, std::clamp(columns / 5, 6, kBarColumnsMax)));
   for (const std::string& fact : Facts()) {
     if (line.size() + 2 + fact.size() > static_cast<size_t>(columns)) break;
@@ -115,7 +115,7 @@ std::string Progress::Line(int columns) const {
 }
 
 std::string Progress::PlainLine() const {
-  return absl::StrCat("step ", step_, "/", steps_, "  ", absl::StrJoin(Facts(), "  "));
+  return absl::StrCat(unit_, " ", step_, "/", steps_, "  ", absl::StrJoin(Facts(), "  "));
 }
 
 }  // namespace penstock

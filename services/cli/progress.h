@@ -7,6 +7,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/v1/cluster.pb.h"
@@ -15,7 +16,9 @@ namespace penstock {
 
 class Progress {
  public:
-  explicit Progress(int64_t steps) : steps_(steps) {}
+  // `unit`: what is counted, for people.
+  explicit Progress(int64_t steps, std::string unit = "step")
+      : steps_(steps), unit_(std::move(unit)) {}
 
   // Takes an event. Returns a note worth a line of its own (a validation, a checkpoint, a log line), or
   // an empty string.
@@ -43,7 +46,8 @@ class Progress {
   };
   std::vector<std::string> Facts() const;
 
-  const int64_t steps_;
+  int64_t steps_;
+  std::string unit_;
   int64_t step_ = 0;
   int64_t first_step_ = 0;  // of those this run makes
   int64_t first_ns_ = 0;

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/theory_language_model.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/study_output.h"
 #include "services/cli/study_runner.h"
@@ -24,14 +25,20 @@ constexpr int64_t kDataBytesMax = int64_t{1} << 30;
 constexpr double kL2 = 1e-4;
 constexpr int64_t kFeaturesMin = 16;  // the stages of local-sgd
 constexpr int64_t kRowsMin = 10;
+constexpr int64_t kSeeds = 5;
+constexpr char kLanguageModelSummary[] = "PipeDream and LocalSGD train a network, over time";
 
 struct Options {
   std::string study;
-  int64_t seeds = 5;
+  std::optional<int64_t> seeds_given;
   std::string data_path;
+  bool full = false;
+  std::optional<int64_t> microbatches;
   std::string output = "theory-results";
   int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   bool json = false;
+
+  int64_t seeds() const { return seeds_given.value_or(kSeeds); }
 };
 
 struct Study {
@@ -49,11 +56,11 @@ constexpr Study kStudies[] = {
      }},
     {"quadratic", "PipeDream and RPD on the random quadratic", false,
      [](const Options& options, const Problem*, StudyContext& context) {
-       return RunQuadraticStudy({.seeds = options.seeds}, context);
+       return RunQuadraticStudy({.seeds = options.seeds()}, context);
      }},
     {"logistic", "logistic regression against stages, in a fixed time", true,
      [](const Options& options, const Problem* data, StudyContext& context) {
-       LogisticStudy study{.seeds = options.seeds, .data = data};
+       LogisticStudy study{.seeds = options.seeds(), .data = data};
        // A stage holds at least one feature.
        if (data != nullptr) {
          std::erase_if(study.stages, [&](int32_t stages) { return stages > data->width(); });
@@ -62,11 +69,11 @@ constexpr Study kStudies[] = {
      }},
     {"local-sgd", "PipeDream and LocalSGD over time", true,
      [](const Options& options, const Problem* data, StudyContext& context) {
-       return RunLocalSgdStudy({.seeds = options.seeds, .data = data}, context);
+       return RunLocalSgdStudy({.seeds = options.seeds(), .data = data}, context);
      }},
     {"bound", "both sides of theorem 4.1 along a run", false,
      [](const Options& options, const Problem*, StudyContext& context) {
-       return RunBoundStudy({.seeds = options.seeds}, context);
+       return RunBoundStudy({.seeds = options.seeds()}, context);
      }},
 };
 
@@ -93,22 +100,47 @@ absl::StatusOr<std::optional<Problem>> LoadData(const Options& options, const St
     return absl::InvalidArgumentError(absl::StrCat(options.data_path, ": has ", problem.rows(),
                                                    " rows; a minibatch alone has ", kRowsMin));
   }
-  problem.optimum = MinimizeLogistic(problem);
+  PENSTOCK_ASSIGN_OR_RETURN(problem.optimum, MinimizeLogistic(problem));
   return problem;
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status CheckFlags(const Options& options) {
+  const bool trains = options.study == kLanguageModel;
+  if (trains && options.seeds_given.has_value()) {
+    return absl::InvalidArgumentError(
+        "--seeds: the study language-model has one seed, as in the paper");
+  }
+  if (!trains && options.full) {
+    return absl::InvalidArgumentError("--full: is a flag of the study language-model");
+  }
+  if (!trains && options.microbatches.has_value()) {
+    return absl::InvalidArgumentError("--microbatches: is a flag of the study language-model");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StudyResult> RunLinear(const Options& options, Console& console,
+                                      Interrupt& interrupt) {
   const Study& study = FindStudy(options.study);
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Problem> data, LoadData(options, study));
   // What cannot be written is better known before the work.
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
+  StudyRunner runner(options.threads, console, RealClock(), interrupt);
+  return study.run(options, data.has_value() ? &*data : nullptr, runner);
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_RETURN_IF_ERROR(CheckFlags(options));
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   const int64_t start_ns = RealClock().MonotonicNs();
-  absl::StatusOr<StudyResult> result;
-  {
-    StudyRunner runner(options.threads, console, RealClock(), interrupt);
-    result = study.run(options, data.has_value() ? &*data : nullptr, runner);
-  }
+  const absl::StatusOr<StudyResult> result =
+      options.study == kLanguageModel ? RunLanguageModel({.text_path = options.data_path,
+                                                          .full = options.full,
+                                                          .microbatches = options.microbatches,
+                                                          .output = options.output,
+                                                          .threads = options.threads},
+                                                         console, interrupt)
+                                      : RunLinear(options, console, interrupt);
   PENSTOCK_RETURN_IF_ERROR(result.status());
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,
@@ -131,19 +163,27 @@ CommandRunner DeclareTheory(CLI::App& app) {
   std::string summaries;
   for (const Study& study : kStudies) {
     names.emplace_back(study.name);
-    absl::StrAppend(&summaries, summaries.empty() ? "" : "; ", study.name, ": ", study.summary);
+    absl::StrAppend(&summaries, study.name, ": ", study.summary, "; ");
   }
+  names.emplace_back(kLanguageModel);
+  absl::StrAppend(&summaries, kLanguageModel, ": ", kLanguageModelSummary);
   app.add_option("STUDY", options->study, summaries)
       ->required()
       ->type_name("")
       ->check(CLI::IsMember(names));
-  app.add_option("--seeds", options->seeds, "Problems and draws to repeat the study with")
+  app.add_option("--seeds", options->seeds_given,
+                 absl::StrCat("Problems and draws to repeat the study with; default: ", kSeeds))
       ->type_name("N")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--data", options->data_path,
-                 "A LIBSVM file instead of synthetic logistic regression")
+      ->check(CLI::Range(1, 1000));
+  app.add_option(
+         "--data", options->data_path,
+         "A LIBSVM file instead of synthetic logistic regression; of language-model: the text")
       ->type_name("FILE");
+  app.add_flag("--full", options->full,
+               "language-model: tune the step sizes, with 1, 4 and 8 local steps; takes a day");
+  app.add_option("--microbatches", options->microbatches,
+                 "language-model: how many PipeDream trains, which is the budget; default: 1024")
+      ->type_name("N");
   app.add_option("-o,--output", options->output, "Where CSV and SVG files go")
       ->type_name("DIR")
       ->capture_default_str();

@@ -45,13 +45,26 @@ TEST_F(TheoryCommandTest, BadInput_IsRefusedInOneLine) {
   directory_.Write("small", "1 1:1\n0 2:1\n");
   const std::string broken = directory_.path("broken");
   const std::string small = directory_.path("small");
+  directory_.Write("text", std::string(1000, 'x'));
+  const std::string text = directory_.path("text");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"nothing"}, "nothing"},
       {{"quadratic", "--seeds", "0"}, "--seeds"},
       {{"quadratic", "--data", broken}, "--data: the study quadratic has no use for data"},
       {{"logistic", "--data", directory_.path("absent")}, "absent"},
       {{"logistic", "--data", broken}, "broken:2:3: expected INDEX:VALUE, got \"nonsense\""},
-      {{"local-sgd", "--data", small}, "small: has 2 features; the studies need at least 16"}};
+      {{"local-sgd", "--data", small}, "small: has 2 features; the studies need at least 16"},
+      {{"quadratic", "--full"}, "--full: is a flag of the study language-model"},
+      {{"delays", "--microbatches", "64"}, "--microbatches: is a flag of the study language-model"},
+      {{"language-model"}, "--data: the study language-model needs a text"},
+      {{"language-model", "--seeds", "2"}, "--seeds: the study language-model has one seed"},
+      {{"language-model", "--data", directory_.path("absent")}, "absent"},
+      {{"language-model", "--data", small}, "small: "},
+      {{"language-model", "--data", text, "--microbatches", "many"}, "--microbatches"},
+      {{"language-model", "--data", text, "--microbatches", "0"}, "microbatches: is 0"},
+      {{"language-model", "--data", text, "--microbatches", "63"}, "takes 158; give at least 64"},
+      {{"language-model", "--data", text, "--microbatches", "64", "--full"},
+       "a round of LocalSGD H = 8 takes 286; give at least 128"}};
   for (const auto& [arguments, expected] : cases) {
     const ProcessResult result = Run(arguments);
     EXPECT_EQ(result.exit_code, 2) << result.err;
