@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "schedule/completeness.h"
@@ -245,6 +246,10 @@ absl::StatusOr<VerifyReport> VerifyWith(const Schedule& schedule, const VerifyLi
 }
 
 }  // namespace
+
+bool IsDeadlock(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) && absl::StartsWith(status.message(), "deadlock");
+}
 
 absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits) {
   return VerifyWith(schedule, limits, [&](int32_t channel_capacity) {

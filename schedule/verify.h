@@ -42,6 +42,9 @@ struct VerifyReport {
 // actions and no steady state).
 absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits = {});
 
+// Whether that is what Verify, or Simulate, found: a run that blocks for ever.
+bool IsDeadlock(const absl::Status& status);
+
 // Verify for people who wrote the schedule themselves: where an action breaks a rule, the error also draws
 // the lists around it, its worker's first, with an arrow. Runs every action once more.
 absl::StatusOr<VerifyReport> VerifyAndDraw(const Schedule& schedule,

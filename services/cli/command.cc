@@ -18,7 +18,7 @@ namespace {
 constexpr char kIntroduction[] =
     "Penstock trains neural networks through a pipeline of workers.\n"
     "\n"
-    "  penstock train examples/shakespeare.yaml --workers 2\n"
+    "  penstock train examples/shakespeare.yaml --data input.txt --workers 2\n"
     "  penstock simulate --method pipedream --stages 4 --microbatches 32 --text\n";
 constexpr char kFooter[] =
     "Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130 interrupted.\n"

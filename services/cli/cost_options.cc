@@ -6,12 +6,14 @@
 namespace penstock {
 namespace {
 
-absl::StatusOr<double> At(const PerStageCost& cost, int32_t stage, int32_t stages) {
+absl::StatusOr<double> At(const PerStageCost& cost, StageId stage, const Topology& topology) {
   if (cost.values.size() == 1) return cost.values[0];
-  if (cost.values.size() == static_cast<size_t>(stages)) return cost.values[stage];
+  if (cost.values.size() == static_cast<size_t>(topology.depth())) {
+    return cost.values[topology.DepthOf(stage)];
+  }
   return absl::InvalidArgumentError(absl::StrCat(cost.flag, ": has ", cost.values.size(),
                                                  " numbers; expected one, or one for each of ",
-                                                 stages, " stages"));
+                                                 topology.depth(), " stages"));
 }
 
 void AddCost(CLI::App& app, PerStageCost& cost, const char* what) {
@@ -41,26 +43,27 @@ void AddCostOptions(CLI::App& app, CostOptions& options) {
   app.add_option("--overhead", options.overhead, "Time lost with every action")
       ->type_name("T")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--capacity", options.capacity, "Messages a channel holds")
+  app.add_option("--capacity", options.capacity,
+                 "Messages a channel holds; default: 4, or as many as the schedule needs")
       ->type_name("N")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1'000'000));
 }
 
-absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, int32_t stages) {
+absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topology& topology) {
   SimulationCosts costs;
   costs.overhead_s = options.overhead;
-  for (int32_t stage = 0; stage < stages; ++stage) {
+  for (int32_t id = 0; id < topology.stages(); ++id) {
+    const StageId stage(id);
     StageCosts cost;
-    PENSTOCK_ASSIGN_OR_RETURN(cost.forward_s, At(options.forward, stage, stages));
-    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_input_s, At(options.backward_input, stage, stages));
-    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_weight_s, At(options.backward_weight, stage, stages));
-    PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, At(options.update, stage, stages));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.forward_s, At(options.forward, stage, topology));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_input_s, At(options.backward_input, stage, topology));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.backward_weight_s, At(options.backward_weight, stage, topology));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, At(options.update, stage, topology));
     costs.stages.push_back(cost);
   }
   LinkCosts link = {.bytes = options.message_bytes, .latency_s = options.latency};
   if (options.bytes_per_second > 0) link.bytes_per_second = options.bytes_per_second;
-  costs.links.assign(stages - 1, link);
+  costs.links.assign(topology.stages() - 1, link);
   return costs;
 }
 

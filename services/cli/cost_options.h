@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -25,13 +26,14 @@ struct CostOptions {
   double bytes_per_second = 0.0;  // 0: unlimited
   double latency = 0.0;
   double overhead = 0.0;
-  int32_t capacity = 4;
+  std::optional<int32_t> capacity;  // absent: as many messages as a cluster would have
 };
 
 // Declares a flag for each, among them --capacity.
 void AddCostOptions(CLI::App& app, CostOptions& options);
 
-// Errors: InvalidArgument (neither one number nor one for each stage, with the flag).
-absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, int32_t stages);
+// Replicas take the same times. Errors: InvalidArgument (neither one number nor one for each stage of a pipeline,
+// with the flag).
+absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topology& topology);
 
 }  // namespace penstock

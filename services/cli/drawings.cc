@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "schedule/render_svg.h"
 #include "schedule/render_text.h"
@@ -66,6 +67,15 @@ absl::Status Draw(const Timeline& timeline, const std::string& title, const Draw
   }
   if (options.text) console.out << RenderText(timeline, {.columns = console.columns - 12});
   return absl::OkStatus();
+}
+
+absl::Status Draw(const SimulationResult& result, const std::string& title,
+                  const DrawingOptions& options, Console& console) {
+  if (options.any() && result.timeline_cut_s.has_value()) {
+    console.err << absl::StrFormat("only the first %g of %g are drawn\n", *result.timeline_cut_s,
+                                   result.makespan_s);
+  }
+  return Draw(result.timeline, title, options, console);
 }
 
 absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "penstock/v1/cluster.pb.h"
+#include "schedule/simulate.h"
 #include "schedule/timeline.h"
 #include "services/cli/console.h"
 
@@ -34,6 +35,12 @@ absl::Status CheckCanDraw(const DrawingOptions& options);
 // Errors: those of the file system, naming the path.
 absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
                   Console& console);
+
+// So many spans of a simulation are drawn.
+inline constexpr int64_t kDrawnSpansMax = 200'000;
+// The same of a simulation, saying so if only its beginning is drawn.
+absl::Status Draw(const SimulationResult& result, const std::string& title,
+                  const DrawingOptions& options, Console& console);
 
 // Whether WriteTextFile could write `path` now. Errors: those of the file system, naming the path.
 absl::Status CheckCanWrite(const std::string& path);

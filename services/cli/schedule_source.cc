@@ -15,7 +15,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kFileBytesMax = int64_t{256} << 20;
-constexpr int32_t kStagesMax = 1024;
+constexpr int32_t kSimulatedStagesMax = 1024;
 
 absl::Status NeitherMethodNorFile(const std::string& name) {
   std::vector<std::string> names;
@@ -48,21 +48,41 @@ absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& o
   return schedule;
 }
 
+// A file says itself what these flags say of a method.
+absl::Status CheckIsOfAFile(const ScheduleSource& source) {
+  const ScheduleSource plain;
+  const std::pair<bool, const char*> flags[] = {
+      {source.stages != plain.stages, "--stages"},
+      {source.stages_per_worker != plain.stages_per_worker, "--stages-per-worker"},
+      {source.replicas != plain.replicas, "--replicas"},
+      {source.microbatches != plain.microbatches, "--microbatches"},
+      {source.steps != plain.steps, "--steps"},
+      {source.recompute != plain.recompute, "--recompute"},
+      {source.delta != plain.delta, "--delta"},
+      {source.seed != plain.seed, "--seed"}};
+  for (const auto& [given, flag] : flags) {
+    if (!given) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " is of a method; the schedule file ", source.name, " says its own"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
   app.add_option("--stages", source.stages, "Stages of the pipeline (of a method)")
       ->type_name("S")
-      ->check(CLI::Range(1, kStagesMax))
+      ->check(CLI::Range(1, kSimulatedStagesMax))
       ->capture_default_str();
   app.add_option("--stages-per-worker", source.stages_per_worker,
                  "Default: the fewest that the method runs with, 1 or 2")
       ->type_name("V")
-      ->check(CLI::Range(1, kStagesMax));
+      ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option("--replicas", source.replicas,
                  "Copies of the model (of local-sgd); default: as many as workers")
       ->type_name("R")
-      ->check(CLI::Range(1, kStagesMax));
+      ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option("--microbatches", source.microbatches, "Microbatches in a step (of a method)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
@@ -124,6 +144,7 @@ absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source) {
                          {.first = 0, .count = source.steps * source.microbatches});
   }
   if (RealFiles().Exists(source.name)) {
+    PENSTOCK_RETURN_IF_ERROR(CheckIsOfAFile(source));
     return LoadFile(source.name, {.send_gradient_early = source.send_early});
   }
   return NeitherMethodNorFile(source.name);

@@ -128,14 +128,22 @@ absl::Status Run(const Options& options, Console& console) {
 
   const int64_t start_ns = RealClock().MonotonicNs();
   std::vector<v1::GetJobResponse> jobs;
+  std::vector<std::string> failed;  // what became of the others
   for (Contender& contender : contenders) {
     console.err << contender.method << " (" << jobs.size() + 1 << " of " << contenders.size()
                 << ")\n"
                 << std::flush;
     absl::StatusOr<v1::GetJobResponse> job = Train(contender, options, interrupt, console);
-    if (!job.ok()) return Annotate(job.status(), contender.method);
-    jobs.push_back(*std::move(job));
+    if (!job.ok() && interrupt.Count() > 0) return Annotate(job.status(), contender.method);
+    if (job.ok()) {
+      jobs.push_back(*std::move(job));
+      continue;
+    }
+    // That a method cannot train this job says something about the method; the others go on.
+    failed.push_back(absl::StrCat(contender.method, ": ", job.status().message()));
+    console.err << failed.back() << "\n";
   }
+  if (jobs.empty()) return FailedError(absl::StrJoin(failed, "\n"));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::DeviceTimes times, TimesOf(options, jobs.front()));
   PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result, CompareMethods(jobs, times, options.until));
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
@@ -148,7 +156,9 @@ absl::Status Run(const Options& options, Console& console) {
   }
   console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
               << "\n";
-  return absl::OkStatus();
+  if (failed.empty()) return absl::OkStatus();
+  return FailedError(
+      absl::StrCat("not compared, because training failed:\n", absl::StrJoin(failed, "\n")));
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
   const ScheduleOptions catalog = {.topology = topology,
                                    .microbatches_per_step = options.microbatches};
   // F, I and W take the same time on every stage, messages none.
-  const SimulationCosts equal = {
-      .stages = std::vector<StageCosts>(topology.stages(), {1, 1, 1, 0})};
+  const SimulationCosts equal = {.stages =
+                                     std::vector<StageCosts>(topology.stages(), {1, 1, 1, 0})};
   double makespan_s[2] = {};
   VerifyReport report;
   for (const int64_t steps : {kStepsFew, kStepsMany}) {

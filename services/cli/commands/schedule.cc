@@ -19,8 +19,6 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kSpansMax = 200'000;
-
 struct ShowOptions {
   ScheduleSource source;
   ScheduleTextOptions text;
@@ -30,7 +28,7 @@ struct ShowOptions {
 
 struct VerifyOptions {
   ScheduleSource source;
-  int32_t capacity = 64;
+  int32_t capacity = kChannelCapacityMax;
   bool json = false;
 };
 
@@ -54,8 +52,8 @@ absl::Status Show(const ShowOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
   if (options.drawing.any()) {
     PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
-                              Simulate(schedule, {}, {.timeline_spans_max = kSpansMax}));
-    PENSTOCK_RETURN_IF_ERROR(Draw(result.timeline, schedule.name, options.drawing, console));
+                              Simulate(schedule, {}, {.timeline_spans_max = kDrawnSpansMax}));
+    PENSTOCK_RETURN_IF_ERROR(Draw(result, schedule.name, options.drawing, console));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckExpansion(schedule, options.text));
   const std::string text = PrintSchedule(schedule, options.text);

@@ -24,8 +24,6 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kSpansMax = 200'000;
-
 struct Options {
   int32_t stages = 4;
   int32_t stages_per_worker = 1;
@@ -78,9 +76,10 @@ absl::StatusOr<Found> Search(const Options& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const auto placements, PlacementsOf(options));
   std::optional<Found> best;
   for (const auto& [name, topology] : placements) {
-    SearchOptions search{
-        .moves = options.moves, .seed = options.seed, .channel_capacity = options.costs.capacity};
-    PENSTOCK_ASSIGN_OR_RETURN(search.costs, CostsOf(options.costs, options.stages));
+    SearchOptions search{.moves = options.moves,
+                         .seed = options.seed,
+                         .channel_capacity = options.costs.capacity.value_or(kChannelCapacity)};
+    PENSTOCK_ASSIGN_OR_RETURN(search.costs, CostsOf(options.costs, topology));
     PENSTOCK_ASSIGN_OR_RETURN(search.activations_max, MemoryOf(options, topology.workers));
     PENSTOCK_ASSIGN_OR_RETURN(SearchResult result,
                               SearchSchedule(topology, options.microbatches, search));
@@ -146,11 +145,11 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Found found, Search(options));
   const Schedule& schedule = found.search.schedule;
   PENSTOCK_RETURN_IF_ERROR(Verify(schedule).status());
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs, CostsOf(options.costs, options.stages));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs, CostsOf(options.costs, schedule.topology));
   PENSTOCK_ASSIGN_OR_RETURN(
       const SimulationResult simulated,
       Simulate(schedule, costs,
-               {.channel_capacity = options.costs.capacity, .timeline_spans_max = kSpansMax}));
+               {.channel_capacity = options.costs.capacity, .timeline_spans_max = kDrawnSpansMax}));
   if (!options.output.empty()) {
     PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.output, PrintSchedule(schedule)));
     console.err << "wrote " << options.output << "\n";
@@ -162,7 +161,7 @@ absl::Status Run(const Options& options, Console& console) {
   }
   DrawingOptions drawing = options.drawing;
   drawing.text = !options.json;
-  return Draw(simulated.timeline, schedule.name, drawing, console);
+  return Draw(simulated, schedule.name, drawing, console);
 }
 
 }  // namespace

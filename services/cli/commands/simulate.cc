@@ -22,8 +22,6 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kSpansMax = 200'000;
-
 struct Options {
   ScheduleSource source;
   CostOptions costs;
@@ -51,18 +49,24 @@ absl::StatusOr<BlockDelay> BlockDelayOf(const Options& options, const Schedule& 
 
 absl::StatusOr<Report> MakeReport(const Options& options, const Schedule& schedule) {
   Report report;
-  const absl::StatusOr<VerifyReport> verified = Verify(schedule);
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs, CostsOf(options.costs, schedule.topology));
+  VerifyLimits limits;
+  limits.channel_capacity = std::max(limits.channel_capacity, options.costs.capacity.value_or(1));
+  const absl::StatusOr<VerifyReport> verified = Verify(schedule, limits);
+  if (IsDeadlock(verified.status())) {
+    report.deadlock = std::string(verified.status().message());
+    return report;
+  }
   PENSTOCK_RETURN_IF_ERROR(verified.status());
   report.channel_capacity_min = verified->channel_capacity_min;
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
-                            CostsOf(options.costs, schedule.topology.stages()));
   const absl::StatusOr<SimulationResult> result =
       Simulate(schedule, costs,
                {.channel_capacity = options.costs.capacity,
-                .timeline_spans_max = options.drawing.any() ? kSpansMax : 0});
-  if (options.costs.capacity < report.channel_capacity_min &&
-      absl::IsFailedPrecondition(result.status())) {
-    report.deadlock = std::string(result.status().message());
+                .timeline_spans_max = options.drawing.any() ? kDrawnSpansMax : 0});
+  if (options.costs.capacity.has_value() && *options.costs.capacity < report.channel_capacity_min &&
+      IsDeadlock(result.status())) {
+    report.deadlock = absl::StrCat(result.status().message(), "\n--capacity ",
+                                   report.channel_capacity_min, " or more would do");
     return report;
   }
   PENSTOCK_RETURN_IF_ERROR(result.status());
@@ -76,16 +80,31 @@ nlohmann::ordered_json CountJson(const StalenessCount& count) {
   return {{"max", count.max}, {"mean", count.mean()}};
 }
 
+// Of one stage alone, as a run reports them.
+struct StageTimes {
+  double busy_s = 0.0;
+  double idle_s = 0.0;
+  double bubble_ratio = 0.0;
+};
+
+StageTimes TimesOf(int32_t stage, const WorkerTimes& worker, const SimulationResult& result) {
+  StageTimes times = {.busy_s = result.stage_busy_s[stage]};
+  times.idle_s = result.makespan_s - times.busy_s - worker.overhead_s;
+  if (result.makespan_s > 0.0) times.bubble_ratio = times.idle_s / result.makespan_s;
+  return times;
+}
+
 nlohmann::ordered_json StageJson(int32_t stage, const Schedule& schedule,
                                  const SimulationResult& result) {
   const int32_t worker = schedule.topology.worker_of[stage].value;
   const WorkerTimes& times = result.workers[worker];
   const StageCounts& counts = result.stages[stage];
+  const StageTimes own = TimesOf(stage, times, result);
   return {{"stage", stage},
           {"worker", worker},
-          {"busy_seconds", times.busy_s},
-          {"idle_seconds", times.idle_s()},
-          {"bubble_ratio", times.bubble_ratio},
+          {"busy_seconds", own.busy_s},
+          {"idle_seconds", own.idle_s},
+          {"bubble_ratio", own.bubble_ratio},
           {"staleness", CountJson(counts.staleness)},
           {"version_drift", CountJson(counts.version_drift)},
           {"versions_peak", counts.versions_peak},
@@ -144,11 +163,12 @@ std::string ReportText(const Options& options, const Schedule& schedule, const R
                {"VERSIONS", Align::kRight},
                {"ACTIVATIONS", Align::kRight}});
   for (int32_t stage = 0; stage < schedule.topology.stages(); ++stage) {
-    const WorkerTimes& times = result.workers[schedule.topology.worker_of[stage].value];
+    const StageTimes times =
+        TimesOf(stage, result.workers[schedule.topology.worker_of[stage].value], result);
     const StageCounts& counts = result.stages[stage];
     table.AddRow(
         {absl::StrCat(stage), absl::StrFormat("%g", times.busy_s),
-         absl::StrFormat("%g", times.idle_s()), FormatPercent(times.bubble_ratio),
+         absl::StrFormat("%g", times.idle_s), FormatPercent(times.bubble_ratio),
          absl::StrFormat("%d / %.2f", counts.staleness.max, counts.staleness.mean()),
          absl::StrFormat("%d / %.2f", counts.version_drift.max, counts.version_drift.mean()),
          absl::StrCat(counts.versions_peak), absl::StrCat(counts.activations_peak)});
@@ -162,7 +182,7 @@ absl::Status Run(const Options& options, Console& console) {
   if (options.json) PrintJson(ReportJson(options, schedule, report), console);
   if (!report.result) return FailedError(report.deadlock);
   if (!options.json) console.out << ReportText(options, schedule, report);
-  return Draw(report.result->timeline, schedule.name, options.drawing, console);
+  return Draw(*report.result, schedule.name, options.drawing, console);
 }
 
 }  // namespace
