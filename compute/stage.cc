@@ -105,7 +105,7 @@ absl::Status Stage::AllocateArrays() {
   RefreshMirror();
   PENSTOCK_ASSIGN_OR_RETURN(gradients_, Acquire(arena_.gradient_count() * SizeOf(DType::kF32)));
   backend_.Fill(gradients(), 0.0f, arena_.gradient_count());
-  for (size_t slot = 0; slot < optimizer_->state_names().size(); ++slot) {
+  for (size_t slot = 0; options_.updates && slot < optimizer_->state_names().size(); ++slot) {
     PENSTOCK_ASSIGN_OR_RETURN(Buffer state, Acquire(arena_.weight_count() * SizeOf(DType::kF32)));
     auto* array = static_cast<float*>(state.data());
     backend_.Fill(array, 0.0f, arena_.weight_count());
@@ -119,7 +119,7 @@ absl::Status Stage::AllocateArrays() {
     state_names_.insert(state_names_.end(), names.begin(), names.end());
     state_arrays_.insert(state_arrays_.end(), arrays.begin(), arrays.end());
   };
-  keep(optimizer_->state_names(), optimizer_arrays_);
+  if (options_.updates) keep(optimizer_->state_names(), optimizer_arrays_);
   keep(history_.state_names(), history_.state());
   in_flight_.resize(options_.microbatches_in_flight_max);
   for (InFlight& slot : in_flight_) {
@@ -324,6 +324,26 @@ absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sam
     Forget(*slot);
   }
   return output;
+}
+
+absl::StatusOr<Tensor> Stage::TakeCheckpoint(MicrobatchId microbatch) {
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
+  if (!slot->checkpoint) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "microbatch %d kept no input for another stage to do its forward again from",
+        microbatch.value));
+  }
+  Tensor checkpoint = std::exchange(slot->checkpoint, Tensor());
+  Forget(*slot);
+  return checkpoint;
+}
+
+absl::Status Stage::PutCheckpoint(MicrobatchId microbatch, int64_t first_sample,
+                                  const Tensor& input) {
+  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
+  PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
+  slot->checkpoint = input;
+  return absl::OkStatus();
 }
 
 absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets) {

@@ -36,6 +36,7 @@ struct StageOptions {
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
   bool recomputes = false;     // Forward keeps no more than its input, Recompute makes the rest
+  bool updates = true;         // makes steps itself; else it has no optimizer's state and takes weights as they come
   bool device_graphs = false;  // record the passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;
@@ -95,6 +96,14 @@ class Stage {
   // Errors: InvalidArgument (shape or type of the targets), FailedPrecondition (version not live, no F before, or
   // nothing kept to start from).
   absl::Status Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets);
+  // Where another stage does the backward of these layers. TakeCheckpoint: of a stage that recomputes, after Forward
+  // and in the place of Recompute: what it kept, which it then forgets together with the microbatch. PutCheckpoint: what
+  // a Forward elsewhere kept, so that Recompute may follow.
+  //
+  // Errors: FailedPrecondition (no F before, or nothing kept; in flight already, too many in flight), InvalidArgument
+  // (shape or type).
+  absl::StatusOr<Tensor> TakeCheckpoint(MicrobatchId microbatch);
+  absl::Status PutCheckpoint(MicrobatchId microbatch, int64_t first_sample, const Tensor& input);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
   absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input, const Tensor& targets);
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
@@ -126,6 +135,21 @@ class Stage {
   // Both uses on this stage: adds the head's gradient to the embedding's. Does nothing when the chain is
   // not tied or a use is elsewhere.
   void CombineLocalTiedGradients();
+
+  // Where several stages have the same layers (schedule/schedule.h, pipelines there and back).
+  //
+  // The accumulated gradients: copied to `to`, and then begun anew, or replaced by `from`. REQUIRES: arrays of
+  // gradient_count() floats on the device.
+  int64_t gradient_count() const { return arena_.gradient_count(); }
+  void TakeGradients(float* to);
+  void PutGradients(const float* from);
+  // The weights of the current version, copied to `to`; the next version `version`, from `weights`, without a step.
+  // REQUIRES: arrays of weight_count() floats on the device. Errors: FailedPrecondition (version - 1 is not the current
+  // one).
+  int64_t weight_count() const { return arena_.weight_count(); }
+  bool updates() const { return options_.updates; }
+  void CopyWeights(float* to);
+  absl::Status AdoptWeights(int64_t version, const float* weights);
 
   // Delay compensation (Zheng et al., ICML 2017, arXiv 1609.08326): the accumulated gradient was taken at
   // version `read`, and what the current weights would have given is g + strength g^2 (w - w_read), with g^2 in
@@ -165,7 +189,7 @@ class Stage {
 
   // Host copies by layer of the stage, at the current version. A tied head has "wte.weight" too, whether
   // it shares the embedding's array (same stage) or keeps a copy of its own.
-  // REQUIRES: nothing is in flight.
+  // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
       int layer);  // "<parameter>.<slot>", the history's too

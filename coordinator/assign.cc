@@ -30,7 +30,8 @@ std::vector<double> EstimatedCosts(const Chain& chain) {
 // Returns the messages in flight that they need.
 absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions& options,
                                   int64_t first_step, absl::Span<const Cut> cuts) {
-  int64_t capacity = kChannelCapacity;
+  // There and back all inputs of a round may wait for their backwards, and nobody shall wait for room.
+  int64_t capacity = std::max(int64_t{kChannelCapacity}, options.topology.rounds.microbatches);
   std::set<RangeKey> verified;
   int64_t from_step = first_step;
   bool validates = false;
@@ -91,8 +92,8 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
                             PartitionChain(EstimatedCosts(job.chain), stages));
   if (options.topology.pipelines > 1) plan.set_pipelines(options.topology.pipelines);
   for (int32_t s = 0; s < options.topology.stages(); ++s) {
-    const int32_t depth = options.topology.DepthOf(StageId(s));
-    const int end = depth + 1 < stages ? first_layers[depth + 1] : job.chain.size();
+    const int32_t part = options.topology.PartOf(StageId(s));
+    const int end = part + 1 < stages ? first_layers[part + 1] : job.chain.size();
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
     const int32_t index = options.topology.worker(StageId(s)).value;
@@ -100,8 +101,8 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
     stage.set_worker(workers[index].name);
     stage.set_address(workers[index].address);
     stage.set_incarnation(workers[index].incarnation);
-    stage.set_first_layer(first_layers[depth]);
-    stage.set_layers(end - first_layers[depth]);
+    stage.set_first_layer(first_layers[part]);
+    stage.set_layers(end - first_layers[part]);
   }
   return plan;
 }

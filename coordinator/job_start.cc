@@ -13,6 +13,11 @@ namespace {
 
 // The replay keeps the block updates of every stage pair; beyond this many stages it is left out.
 
+// The stage on the worker that reports the steps: that with the loss of a step's last microbatch.
+StageId ReportingStage(const Topology& topology) {
+  return topology.StageAt(topology.parts() - 1, topology.cycle() - 1);
+}
+
 }  // namespace
 
 void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
@@ -63,9 +68,9 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   PENSTOCK_ASSIGN_OR_RETURN(*record_.mutable_plan(),
                             MakePlan(spec(), job_, workers, start_.step, start_.extra_cuts));
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
-  const v1::Plan& plan = record_.plan();
-  const int32_t stages = plan.stages_size() / std::max(plan.pipelines(), 1);  // of one pipeline
-  progress_ = RunProgress(start_.step, plan.stages_size());
+  const auto stages = static_cast<int32_t>(job_.StagesOn(static_cast<int64_t>(workers.size())));
+  const StageId reporting = ReportingStage(TopologyOf(job_, stages));
+  progress_ = RunProgress(start_.step, reporting.value + 1);
   record_.mutable_summary()->set_step(start_.step);
 
   v1::JobResult& result = *record_.mutable_result();

@@ -29,6 +29,7 @@ class RunProgress {
   // What train_loss is the mean of.
   static constexpr size_t kTrainLossSteps = 10;
 
+  // `stages`: up to the one whose worker reports the steps.
   RunProgress(int64_t first_step, int32_t stages) : step_(first_step), last_stage_(stages - 1) {}
 
   // Returns false, and nothing changes, if the step is not later than the last one.

@@ -283,6 +283,9 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
     PENSTOCK_RETURN_IF_ERROR(
         CheckRange("pipeline.stages_per_worker", pipeline.stages_per_worker(), 1, kStagesMax));
   }
+  if (pipeline.has_workers()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.workers", pipeline.workers(), 1, kStagesMax));
+  }
   if (pipeline.has_replicas()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.replicas", pipeline.replicas(), 1, kReplicasMax));
   }

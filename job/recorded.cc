@@ -34,6 +34,7 @@ bool PlacesOneCopy(Placement placement) {
     case Placement::kV:
     case Placement::kListed:
     case Placement::kReplicas:
+    case Placement::kRoundTrip:
       return false;
   }
   return false;

@@ -57,6 +57,11 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
     return InvalidKey("pipeline.schedule_file",
                       "must list a training step with a single version of the weights");
   }
+  if (schedule->topology.there_and_back()) {
+    return InvalidKey("pipeline.schedule_file",
+                      "has pipelines that go there and back, but a listed step is of stages that do "
+                      "both passes of their layers; use pipeline.method roundpipe");
+  }
   if (schedule->topology.pipelines > 1) {
     return InvalidKey("pipeline.schedule_file",
                       absl::StrCat("has ", schedule->topology.pipelines,
@@ -288,6 +293,27 @@ absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeli
   return pipeline.replicas();
 }
 
+// The workers that the stages go round, where the job says so.
+absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
+                                                    const Method& method) {
+  constexpr absl::string_view kKey = "pipeline.workers";
+  if (!pipeline.has_workers()) return std::nullopt;
+  if (method.placement != Placement::kRoundTrip) {
+    return InvalidKey(kKey, absl::StrCat("is not for ", method.name,
+                                         ", whose stages say how many workers it has; use "
+                                         "pipeline.stages and pipeline.stages_per_worker"));
+  }
+  if (!pipeline.has_stages()) {
+    return InvalidKey(kKey, "needs pipeline.stages, which go round these workers");
+  }
+  if (pipeline.has_stages_per_worker()) {
+    return InvalidKey(kKey,
+                      "cannot be together with pipeline.stages_per_worker, which says the same of "
+                      "stages that are a multiple of the workers; leave one of them out");
+  }
+  return pipeline.workers();
+}
+
 // What a schedule file says of itself holds unless the job says more.
 absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                             const ResolvedJob& job) {
@@ -301,6 +327,13 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
   if (pipeline.recompute().empty()) return listed;
   const absl::StatusOr<RecomputeChoice> choice = ParseRecompute(pipeline.recompute());
   if (!choice.ok()) return InvalidKey(kKey, choice.status().message());
+  if (job.method->placement == Placement::kRoundTrip) {
+    if (choice->all) return RecomputeChoice();  // what it does by itself
+    return InvalidKey(kKey, absl::StrCat("is no choice with ", job.method->name,
+                                         ", whose backwards are on other workers than the forwards "
+                                         "and do all but that of the last stage again; use all, or "
+                                         "leave it out"));
+  }
   for (const int32_t place : listed.places) {
     if (choice->Has(place)) continue;
     return InvalidKey(kKey, absl::StrCat("leaves out stage ", place,
@@ -331,7 +364,7 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
     return topology;
   }
   return Place(job.method->placement, static_cast<int32_t>(stages),
-               static_cast<int32_t>(job.WorkersOf(stages)), job.replicas);
+               static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
 absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
@@ -374,6 +407,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.stages_per_worker = spec.pipeline().has_stages_per_worker()
                               ? spec.pipeline().stages_per_worker()
                               : StagesPerWorkerMin(job.method->placement);
+  PENSTOCK_ASSIGN_OR_RETURN(job.workers, WorkersOfJob(spec.pipeline(), *job.method));
+  job.stages = spec.pipeline().stages();
   if (spec.pipeline().order() == "recorded") job.order = Order::kRecorded;
   if (spec.pipeline().has_in_flight_factor()) {
     job.in_flight_factor = spec.pipeline().in_flight_factor();
@@ -414,7 +449,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   }
   if (job.listed != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(CheckListedStages(job, stages));
-  } else if (stages % job.stages_per_worker != 0) {
+  } else if (!job.workers.has_value() && stages % job.stages_per_worker != 0) {
     const int64_t below = stages / job.stages_per_worker * job.stages_per_worker;
     return InvalidKey("pipeline.stages",
                       absl::StrCat("is ", stages, ", but every worker holds ",
@@ -423,6 +458,11 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                                    below + job.stages_per_worker, " would do"));
   }
   const absl::StatusOr<Topology> topology = PlaceStages(job, stages);
+  if (!topology.ok() && job.method->placement == Placement::kRoundTrip) {
+    const bool too_few = 2 * stages - 1 < job.WorkersOf(stages);
+    return InvalidKey(too_few ? "pipeline.stages" : "training.microbatches",
+                      absl::StrCat(job.method->name, ": ", topology.status().message()));
+  }
   if (!topology.ok()) {
     return InvalidKey("pipeline.stages_per_worker",
                       absl::StrCat(job.method->name, ": ", topology.status().message()));

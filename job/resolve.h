@@ -51,6 +51,8 @@ struct ResolvedJob {
   std::optional<Weights> weights;  // instead of the method's
   int32_t stages_per_worker = 1;
   std::optional<int32_t> replicas;         // of the model (local-sgd); absent: as many as workers
+  std::optional<int32_t> workers;  // that the stages go round (roundpipe); absent: as many as hold them
+  int32_t stages = 0;              // where `workers` says
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
   Order order = Order::kStatic;
@@ -74,12 +76,15 @@ struct ResolvedJob {
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation
 
-  // The workers of a pipeline of so many stages, and the stages that so many workers hold.
+  // The workers of a pipeline of so many stages, and the stages that so many workers hold. (Stages of the model: there
+  // and back each is passed twice.)
   int64_t WorkersOf(int64_t stages) const {
+    if (workers.has_value()) return *workers;
     return listed == nullptr ? stages / stages_per_worker : listed->topology.workers;
   }
-  int64_t StagesOn(int64_t workers) const {
-    return listed == nullptr ? workers * stages_per_worker : listed->topology.stages();
+  int64_t StagesOn(int64_t on_workers) const {
+    if (workers.has_value()) return stages;
+    return listed == nullptr ? on_workers * stages_per_worker : listed->topology.stages();
   }
 
   // The pipelines of `stages` stages each that a step's microbatches go through in turn.

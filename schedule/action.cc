@@ -13,7 +13,8 @@ namespace {
 
 // By Op.
 constexpr std::array<absl::string_view, kOps> kNames = {
-    "RECV_F", "F", "SEND_F", "RECV_B", "R", "I", "W", "SEND_B", "REDUCE", "NORM", "STEP", "FLUSH"};
+    "RECV_F", "F",    "SEND_F", "RECV_B", "R",      "I",      "W",      "SEND_B",
+    "REDUCE", "NORM", "STEP",   "FLUSH",  "SEND_R", "RECV_R", "SEND_W", "RECV_W"};
 
 std::optional<Op> FindOp(absl::string_view name) {
   for (int op = 0; op < kOps; ++op) {
@@ -58,7 +59,8 @@ absl::StatusOr<Action> ParseAction(absl::string_view text) {
   if (!op.has_value()) {
     return error(
         "<stage><operation><microbatch> such as 0F3, the operation being one of F, R, I, "
-        "W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE, NORM, STEP, FLUSH");
+        "W, SEND_F, RECV_F, SEND_B, RECV_B, SEND_R, RECV_R, SEND_W, RECV_W, REDUCE, NORM, STEP, "
+        "FLUSH");
   }
   Action action{*op};
   if (HasIndex(*op) ? !absl::SimpleAtoi(index, &action.index) : !index.empty()) {

@@ -3,7 +3,9 @@
 // The text form follows PyTorch's pipelining: <stage><op><microbatch>, for example 1F3 (forward of
 // microbatch 3 on stage 1), 0SEND_F3, 2RECV_B0, 2I0 (gradient of the input), 2W0 (gradient of the
 // weights), 1STEP; and 0REDUCE (of group 0), NORM, FLUSH. 2R0 is our own: stage 2 does the forward of
-// microbatch 0 again, because it kept no more of it than its input.
+// microbatch 0 again, because it kept no more of it than its input. So are the messages of pipelines that go there
+// and back (schedule.h): 0SEND_R3 and 4RECV_R3 carry what an R starts from, 4SEND_W8 and 11RECV_W8 the sum that
+// the W of microbatch 8 goes on with.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the
@@ -34,9 +36,12 @@ enum class Op : uint8_t {
   kNorm,    // of all workers: the gradient norm that clipping needs
   kStep,    // of a stage: apply the accumulated gradient; its weight version grows by one
   kFlush,   // of a worker: nothing is in flight, stashed or accumulated; a consistent cut
+  kSendCheckpoint,  // the input of a stage's F, to the stage that does it again
+  kRecvCheckpoint,
+  kSendSum,  // the gradients accumulated so far, to the stage that goes on from `microbatch`
+  kRecvSum,
 };
-inline constexpr int kOps = 12;
-inline constexpr int kMicrobatchOps = 8;  // the first ones
+inline constexpr int kOps = 16;
 
 struct Action {
   Op op;
@@ -49,12 +54,18 @@ struct Action {
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-// True for the operations that belong to one stage and one microbatch (all up to kSendGradient).
-constexpr bool HasMicrobatch(Op op) { return static_cast<int>(op) < kMicrobatchOps; }
+// True for the operations that belong to one stage and one microbatch.
+constexpr bool HasMicrobatch(Op op) { return op < Op::kReduce || op > Op::kFlush; }
 constexpr bool HasIndex(Op op) { return op != Op::kNorm && op != Op::kFlush; }
 // Messages between stages of different workers.
-constexpr bool IsSend(Op op) { return op == Op::kSendActivation || op == Op::kSendGradient; }
-constexpr bool IsReceive(Op op) { return op == Op::kRecvActivation || op == Op::kRecvGradient; }
+constexpr bool IsSend(Op op) {
+  return op == Op::kSendActivation || op == Op::kSendGradient || op == Op::kSendCheckpoint ||
+         op == Op::kSendSum;
+}
+constexpr bool IsReceive(Op op) {
+  return op == Op::kRecvActivation || op == Op::kRecvGradient || op == Op::kRecvCheckpoint ||
+         op == Op::kRecvSum;
+}
 // Barriers that several workers pass together.
 constexpr bool IsCollective(Op op) { return op == Op::kReduce || op == Op::kNorm; }
 

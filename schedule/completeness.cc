@@ -7,14 +7,27 @@
 
 namespace penstock {
 
-OnceEach::OnceEach(Op op, StageId stage, MicrobatchRange range, const Topology& topology)
-    : topology_(&topology), op_(op), stage_(stage), range_(range), next_(range.first) {
+OnceEach::OnceEach(Op op, StageId stage, const Schedule& schedule)
+    : schedule_(&schedule),
+      op_(op),
+      stage_(stage),
+      range_(schedule.range),
+      is_done_here_(op == Op::kForward ? schedule.topology.DoesForward(stage)
+                                       : schedule.topology.DoesBackward(stage)),
+      next_(schedule.range.first) {
   Proceed();
+}
+
+bool OnceEach::IsHere(int64_t microbatch) const {
+  const Topology& topology = schedule_->topology;
+  const bool train = schedule_->completeness == Completeness::kTrain;
+  return is_done_here_ && (train ? topology.Visits(microbatch, stage_)
+                                 : topology.VisitsToEvaluate(microbatch, stage_));
 }
 
 void OnceEach::Proceed() {
   for (; next_ < range_.end(); ++next_) {
-    if (!topology_->Visits(next_, stage_)) continue;
+    if (!IsHere(next_)) continue;
     if (beyond_.Find(next_) == nullptr) return;
     beyond_.Erase(next_);
   }
@@ -54,9 +67,7 @@ CompletenessCheck::CompletenessCheck(const Schedule& schedule)
     : train_(schedule.completeness == Completeness::kTrain) {
   for (int32_t id = 0; id < schedule.topology.stages(); ++id) {
     const StageId stage(id);
-    const auto once_each = [&](Op op) {
-      return OnceEach(op, stage, schedule.range, schedule.topology);
-    };
+    const auto once_each = [&](Op op) { return OnceEach(op, stage, schedule); };
     stages_.push_back(
         {once_each(Op::kForward), once_each(Op::kBackwardInput), once_each(Op::kBackwardWeight)});
   }

@@ -19,8 +19,8 @@ namespace penstock {
 // through the stage's pipeline.
 class OnceEach {
  public:
-  // REQUIRES: `topology` outlives this.
-  OnceEach(Op op, StageId stage, MicrobatchRange range, const Topology& topology);
+  // REQUIRES: `schedule` outlives this.
+  OnceEach(Op op, StageId stage, const Schedule& schedule);
 
   absl::Status Mark(int64_t microbatch);
   absl::Status CheckComplete() const;
@@ -34,19 +34,21 @@ class OnceEach {
  private:
   struct Nothing {};
 
+  bool IsHere(int64_t microbatch) const;
   // Goes on to the next microbatch that has not happened and is to happen here.
   void Proceed();
 
-  const Topology* topology_;
+  const Schedule* schedule_;
   Op op_;
   StageId stage_;
   MicrobatchRange range_;
+  bool is_done_here_;  // whether the stage does this operation
   int64_t next_;                     // all before it have happened, or happen elsewhere
   MicrobatchTable<Nothing> beyond_;  // the others that have
 };
 
 // Follows a run: every stage has one F of every microbatch of its pipeline and, in a train range, one I
-// and one W, the W in ascending order. Where a stage recomputes, the machine's rules make it one R as well: R
+// and one W, the W in ascending order; there and back what a stage does of these. Where a stage recomputes, the machine's rules make it one R as well: R
 // takes what the only F left, and leaves what the only I takes.
 class CompletenessCheck : public RunObserver {
  public:

@@ -38,7 +38,8 @@ absl::Status CheckLink(const LinkCosts& link) {
 
 }  // namespace
 
-absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stages) {
+absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stages,
+                                      bool there_and_back) {
   const auto check_size = [](size_t size, int32_t expected, absl::string_view what) {
     if (size == 0 || static_cast<int32_t>(size) == expected) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -48,6 +49,7 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stag
   PENSTOCK_RETURN_IF_ERROR(check_size(costs.links.size(), stages - 1, "links"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.overhead_s, "overhead"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.collective_s, "collective time"));
+  PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.sum_s, "time of a sum of gradients"));
   CostsNs result;
   for (int32_t s = 0; s < stages; ++s) {
     const StageCosts stage = costs.stages.empty() ? StageCosts() : costs.stages[s];
@@ -63,11 +65,13 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stag
   }
   result.overhead_ns_ = ToNs(costs.overhead_s);
   result.collective_ns_ = ToNs(costs.collective_s);
+  result.sum_ns_ = ToNs(costs.sum_s);
+  result.there_and_back_ = there_and_back;
   return result;
 }
 
 int64_t CostsNs::longest_ns() const {
-  int64_t longest = std::max(overhead_ns_, collective_ns_);
+  int64_t longest = std::max({overhead_ns_, collective_ns_, sum_ns_});
   for (const Stage& stage : stages_) {
     longest = std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
                         stage.backward_weight_ns, stage.step_ns});

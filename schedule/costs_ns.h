@@ -13,7 +13,9 @@ namespace penstock {
 // SimulationCosts in nanoseconds, the defaults filled in.
 class CostsNs {
  public:
-  static absl::StatusOr<CostsNs> From(const SimulationCosts& costs, int32_t stages);
+  // `there_and_back`: gradients go on to the stage with the next number, not back to the one before.
+  static absl::StatusOr<CostsNs> From(const SimulationCosts& costs, int32_t stages,
+                                      bool there_and_back = false);
 
   int64_t compute_ns(const Action& action) const {
     const Stage& stage = stages_[action.index];
@@ -31,8 +33,12 @@ class CostsNs {
     }
   }
   // Of the link that a SEND uses.
-  int64_t transfer_ns(const Action& send) const { return links_[LinkOf(send)].transfer_ns; }
-  int64_t latency_ns(const Action& send) const { return links_[LinkOf(send)].latency_ns; }
+  int64_t transfer_ns(const Action& send) const {
+    return send.op == Op::kSendSum ? sum_ns_ : links_[LinkOf(send)].transfer_ns;
+  }
+  int64_t latency_ns(const Action& send) const {
+    return send.op == Op::kSendSum ? 0 : links_[LinkOf(send)].latency_ns;
+  }
   int64_t overhead_ns() const { return overhead_ns_; }
   int64_t collective_ns() const { return collective_ns_; }
   // No action or message takes longer.
@@ -46,14 +52,18 @@ class CostsNs {
     int64_t transfer_ns, latency_ns;
   };
 
-  static int32_t LinkOf(const Action& send) {
-    return send.op == Op::kSendActivation ? send.index : send.index - 1;
+  int32_t LinkOf(const Action& send) const {
+    const bool goes_on =
+        send.op == Op::kSendActivation || (send.op == Op::kSendGradient && there_and_back_);
+    return goes_on ? send.index : send.index - 1;
   }
 
   std::vector<Stage> stages_;
   std::vector<Link> links_;
   int64_t overhead_ns_ = 0;
   int64_t collective_ns_ = 0;
+  int64_t sum_ns_ = 0;
+  bool there_and_back_ = false;
 };
 
 }  // namespace penstock

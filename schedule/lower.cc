@@ -30,8 +30,8 @@ class Lowering {
         worker_(worker),
         options_(options),
         adds_recompute_(topology.stages()) {
-    for (const StageId stage : topology.recomputes) {
-      if (topology.worker(stage) != worker) continue;
+    for (const StageId stage : topology.StagesOf(worker)) {
+      if (!topology.Recomputes(stage)) continue;
       adds_recompute_[stage.value] =
           FindAction(program, [stage](const Action& action) {
             return action == Action{Op::kRecompute, stage.value, action.microbatch};
@@ -53,21 +53,33 @@ class Lowering {
       }
       switch (action.op) {
         case Op::kForward:
-          if (RemoteBefore(stage)) add(Op::kRecvActivation);
+          if (IsRemote(topology_.Before(stage))) add(Op::kRecvActivation);
           add(Op::kForward);
-          if (RemoteAfter(stage)) add(Op::kSendActivation);
+          if (IsRemote(topology_.After(stage))) add(Op::kSendActivation);
+          if (IsRemote(topology_.CheckpointTo(stage)) && !options_.forwards_only) {
+            add(Op::kSendCheckpoint);
+          }
+          break;
+        case Op::kRecompute:
+          AddRecompute(stage, m, result);
           break;
         case Op::kBackwardInput:
-          if (adds_recompute_[stage.value]) add(Op::kRecompute);
-          if (RemoteAfter(stage)) add(Op::kRecvGradient);
+          if (adds_recompute_[stage.value]) AddRecompute(stage, m, result);
+          if (IsRemote(topology_.GradientFrom(stage))) add(Op::kRecvGradient);
           add(Op::kBackwardInput);
-          if (RemoteBefore(stage) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
+          if (SendsGradient(stage) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
           break;
         case Op::kBackwardWeight:
+          if (topology_.GoesOnWithSum(m)) add(Op::kRecvSum);
           add(Op::kBackwardWeight);
-          if (RemoteBefore(stage) && i > 0 && SendsAfterWeight(compute, i - 1)) {
+          if (SendsGradient(stage) && i > 0 && SendsAfterWeight(compute, i - 1)) {
             add(Op::kSendGradient);
           }
+          if (topology_.GoesOnWithSum(m + 1)) result.push_back({Op::kSendSum, stage.value, m + 1});
+          break;
+        case Op::kReduce:
+          if (i == 0 || !EndsStep(compute[i - 1])) AddNorm(result);
+          result.push_back(action);
           break;
         case Op::kStep:
           if (i == 0 || !SameUpdate(compute[i - 1], action)) {
@@ -83,17 +95,23 @@ class Lowering {
   }
 
  private:
-  bool RemoteBefore(StageId stage) const {
-    return !topology_.IsFirst(stage) && topology_.worker(topology_.Before(stage)) != worker_;
+  // Whether there is such a stage, and on another worker.
+  bool IsRemote(StageId other) const {
+    return other.value >= 0 && topology_.worker(other) != worker_;
   }
-  bool RemoteAfter(StageId stage) const {
-    return !topology_.IsLast(stage) && topology_.worker(topology_.After(stage)) != worker_;
+  bool SendsGradient(StageId stage) const { return IsRemote(topology_.GradientTo(stage)); }
+
+  void AddRecompute(StageId stage, int64_t microbatch, ActionList& result) const {
+    if (IsRemote(topology_.CheckpointFrom(stage))) {
+      result.push_back({Op::kRecvCheckpoint, stage.value, microbatch});
+    }
+    result.push_back({Op::kRecompute, stage.value, microbatch});
   }
 
   // Whether `action` is the first of a microbatch's backward, in a list that has its messages.
   bool StartsBackward(const Action& action) const {
     if (action.op == Op::kRecvGradient) return true;
-    return action.op == Op::kBackwardInput && !RemoteAfter(action.stage());
+    return action.op == Op::kBackwardInput && !IsRemote(topology_.GradientFrom(action.stage()));
   }
 
   // Whether compute[i] is an I whose gradient is sent only after the W that follows.
@@ -107,6 +125,16 @@ class Lowering {
   bool SameUpdate(const Action& a, const Action& b) const {
     return a.op == Op::kStep && b.op == Op::kStep &&
            topology_.PipelineOf(a.stage()) == topology_.PipelineOf(b.stage());
+  }
+
+  // Whether it belongs to what ends a step there and back, and so comes after its NORM.
+  static bool EndsStep(const Action& action) {
+    return action.op == Op::kStep || action.op == Op::kReduce;
+  }
+
+  // Before weights are copied without a STEP here; other REDUCEs of weights stand where no norm is asked.
+  void AddNorm(ActionList& result) const {
+    if (options_.global_norm && topology_.there_and_back()) result.push_back({Op::kNorm});
   }
 
   // What comes before the STEPs at the front of `rest`.
@@ -176,6 +204,7 @@ Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
 absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& options) {
   LowerOptions lower = options;
   lower.has_messages = !IsComputeOnly(compute);
+  lower.forwards_only = compute.completeness == Completeness::kEvaluate;
   const Topology& topology = compute.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   for (size_t id = 0; id < compute.programs.size(); ++id) {
@@ -196,7 +225,7 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
         FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;
     if (!steps && compute.completeness == Completeness::kTrain) {
       for (const StageId stage : topology.StagesOf(worker)) {
-        program.epilogue.push_back({Op::kStep, stage.value});
+        if (topology.Updates(stage)) program.epilogue.push_back({Op::kStep, stage.value});
       }
     }
     program = Lower(program, topology, worker, lower);

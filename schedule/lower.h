@@ -11,9 +11,13 @@
 //     where W does not follow I at once (or with send_gradient_early), SEND_B follows I;
 //   * where a stage recomputes and its list has no R, one stands just before the RECV_B of each microbatch (or
 //     its I, where no message comes), so that it runs while the gradient is on its way;
+//   * there and back (Topology::Rounds) SEND_R follows F, and RECV_R stands before R, where the twin is on another
+//     worker; around the W of a round stand RECV_W, before the first, and SEND_W, after the last, but for the
+//     first and the last round of a step;
 //   * before consecutive STEPs (of one pipeline) stands one REDUCE of each group of gradients with a member among them,
 //     in ascending order of the groups (two workers that met in different orders would wait for each
-//     other for ever), and then a NORM if the gradient norm is global;
+//     other for ever), and then a NORM if the gradient norm is global. A worker without a STEP, as there may be
+//     there and back, has its NORM before it copies weights;
 //   * neighbours on the same worker exchange no messages;
 //   * FLUSH is the last action of the epilogue.
 //
@@ -37,6 +41,8 @@ struct LowerOptions {
   bool global_norm = false;
   // SEND_B directly after I: shortens the bubble, but the backward is no longer one piece.
   bool send_gradient_early = false;
+  // Of an evaluate range: no stage keeps its input.
+  bool forwards_only = false;
   // The list has its messages already; only R, what comes before STEPs, and FLUSH are added.
   bool has_messages = false;
 };

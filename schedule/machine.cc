@@ -65,7 +65,8 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
   }
   SetPolicy(policy);
   for (const ReduceGroup& group : topology.groups) {
-    Group& local = groups_.emplace_back(Group{.quantity = group.quantity});
+    Group& local =
+        groups_.emplace_back(Group{.quantity = group.quantity, .operation = group.operation});
     for (const StageId stage : group.stages) {
       const int32_t index = IndexOf(stage);
       if (index < 0) continue;
@@ -94,6 +95,7 @@ void Machine::BeginRange(Completeness completeness) {
   completeness_ = completeness;
   for (Stage& stage : stages_) {
     stage.versions.BeginRange();
+    stage.version_lead.reset();
     for (size_t op = 0; op < stage.rules.size(); ++op) {
       stage.rules[op] = RuleOf(static_cast<Op>(op), stage.id);
     }
@@ -102,60 +104,85 @@ void Machine::BeginRange(Completeness completeness) {
 
 Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
   const bool train = completeness_ == Completeness::kTrain;
-  const bool first = topology_->IsFirst(stage);
-  const bool last = topology_->IsLast(stage);
-  const int32_t previous = IndexOf(topology_->Before(stage));
-  const int32_t next = IndexOf(topology_->After(stage));
-  const auto refuse_message = [](bool is_end, int32_t local_neighbour) -> absl::string_view {
-    if (is_end) return "there is no stage on that side";
-    if (local_neighbour >= 0) return "the neighbour is on the same worker, there is no message";
+  const StageId after = topology_->After(stage);
+  const StageId gradient_from = topology_->GradientFrom(stage);
+  const StageId gradient_to = topology_->GradientTo(stage);
+  const StageId checkpoint_from = topology_->CheckpointFrom(stage);
+  // A message to or from `neighbour`.
+  const auto refuse_message = [this](StageId neighbour) -> absl::string_view {
+    if (neighbour.value < 0) return "there is no stage on that side";
+    if (IndexOf(neighbour) >= 0) return "the neighbour is on the same worker, there is no message";
     return "";
   };
   Rule rule;
   switch (op) {
     case Op::kRecvActivation:
-      rule.refusal = refuse_message(first, previous);
+      rule.refusal = refuse_message(topology_->Before(stage));
       rule.leaves = kInput;
       break;
     case Op::kForward:
-      rule.takes = first ? 0 : kInput;
-      if (train) rule.leaves = topology_->Recomputes(stage) ? kCheckpoint : kStash;
-      rule.receiver = next;
-      if (next >= 0) rule.hands = kInput;
-      if (next < 0 && !last) rule.leaves |= kOutput;
+      if (!topology_->DoesForward(stage)) rule.refusal = "the stage does backwards only";
+      rule.takes = topology_->IsFirst(stage) ? 0 : kInput;
+      if (train) LeaveForBackward(stage, rule);
+      if (IndexOf(after) >= 0) rule.hands[0] = {IndexOf(after), kInput};
+      if (IndexOf(after) < 0 && after.value >= 0) rule.leaves |= kOutput;
       break;
     case Op::kSendActivation:
-      rule.refusal = refuse_message(last, next);
+      rule.refusal = refuse_message(after);
       rule.takes = kOutput;
       break;
     case Op::kRecvGradient:
-      rule.refusal = refuse_message(last, next);
+      rule.refusal = refuse_message(gradient_from);
       rule.leaves = kOutputGradient;
       break;
     case Op::kRecompute:
       if (!topology_->Recomputes(stage)) rule.refusal = "the stage does not recompute";
-      rule.takes = kCheckpoint;
+      rule.takes = topology_->EndsTheWayBack(stage) ? 0 : kCheckpoint;
       rule.leaves = kStash;
       break;
     case Op::kBackwardInput:
-      rule.takes = last ? kStash : kStash | kOutputGradient;
+      if (!topology_->DoesBackward(stage)) rule.refusal = "the stage does forwards only";
+      rule.takes = topology_->IsLast(stage) ? kStash : kStash | kOutputGradient;
       rule.leaves = kWeightStash;
-      rule.receiver = previous;
-      if (previous >= 0) rule.hands = kOutputGradient;
-      if (previous < 0 && !first) rule.leaves |= kInputGradient;
+      if (IndexOf(gradient_to) >= 0) rule.hands[0] = {IndexOf(gradient_to), kOutputGradient};
+      if (IndexOf(gradient_to) < 0 && gradient_to.value >= 0) rule.leaves |= kInputGradient;
       break;
     case Op::kBackwardWeight:
+      if (!topology_->DoesBackward(stage)) rule.refusal = "the stage does forwards only";
       rule.takes = kWeightStash;
       break;
     case Op::kSendGradient:
-      rule.refusal = refuse_message(first, previous);
+      rule.refusal = refuse_message(gradient_to);
       rule.takes = kInputGradient;
       break;
+    case Op::kSendCheckpoint:
+      rule.refusal = refuse_message(topology_->CheckpointTo(stage));
+      rule.takes = kCheckpoint;
+      break;
+    case Op::kRecvCheckpoint:
+      rule.refusal = refuse_message(checkpoint_from);
+      rule.leaves = kCheckpoint;
+      break;
     default:
-      PENSTOCK_CHECK(false);
+      break;  // not of one microbatch, or of a sum
   }
-  if (!train && op >= Op::kRecvGradient) rule.refusal = "not in an evaluate range";
+  const bool evaluates =
+      op == Op::kRecvActivation || op == Op::kForward || op == Op::kSendActivation;
+  if (!train && !evaluates) rule.refusal = "not in an evaluate range";
   return rule;
+}
+
+void Machine::LeaveForBackward(StageId stage, Rule& rule) const {
+  if (topology_->DoesBackward(stage)) {
+    rule.leaves = topology_->Recomputes(stage) ? kCheckpoint : kStash;
+    return;
+  }
+  const StageId twin = topology_->CheckpointTo(stage);
+  if (IndexOf(twin) >= 0) {
+    rule.hands[1] = {IndexOf(twin), kCheckpoint};
+  } else if (twin.value >= 0) {
+    rule.leaves = kCheckpoint;
+  }
 }
 
 int32_t Machine::IndexOf(StageId stage) const {
@@ -176,6 +203,12 @@ absl::StatusOr<Effect> Machine::Apply(const Action& action) {
       return Effect();
     case Op::kStep:
       return Step(action);
+    case Op::kSendSum:
+      PENSTOCK_RETURN_IF_ERROR(SendSum(action));
+      return Effect();
+    case Op::kRecvSum:
+      PENSTOCK_RETURN_IF_ERROR(ReceiveSum(action));
+      return Effect();
     default:
       return Advance(action);
   }
@@ -185,7 +218,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   const int32_t index = IndexOf(action.stage());
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   if (action.microbatch < 0) return Refuse(action, "the microbatch is negative");
-  if (!topology_->Visits(action.microbatch, action.stage())) {
+  if (!Visits(action.microbatch, action.stage())) {
     return Refuse(
         action, absl::StrCat("the microbatch goes through pipeline ",
                              topology_->PipelineOf(action.microbatch),
@@ -203,12 +236,17 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   if (const Holdings twice = rule.leaves & holds; twice != 0) {
     return Refuse(action, absl::StrCat("the stage already holds its ", NameOf(twice)));
   }
-  if (rule.receiver >= 0) {
-    const Flight* received = stages_[rule.receiver].flights.Find(action.microbatch);
-    if (received != nullptr && (received->holds & rule.hands) != 0) {
+  for (const Handover& hand : rule.hands) {
+    if (hand.receiver < 0) continue;
+    const Flight* received = stages_[hand.receiver].flights.Find(action.microbatch);
+    if (received != nullptr && (received->holds & hand.what) != 0) {
       return Refuse(action,
-                    absl::StrCat("the stage it goes to already holds its ", NameOf(rule.hands)));
+                    absl::StrCat("the stage it goes to already holds its ", NameOf(hand.what)));
     }
+  }
+  if (ReadsOtherStep(action, stage)) {
+    return Refuse(action, absl::StrCat("the weights are not those of its step; a REDUCE that "
+                                       "copies them stands between two steps"));
   }
   if (action.op == Op::kForward && completeness_ == Completeness::kTrain) {
     if (!stage.versions.TakesForward(action.microbatch)) {
@@ -234,10 +272,32 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   flight->holds = static_cast<Holdings>((holds & ~rule.takes) | rule.leaves);
   const Effect effect = Perform(action.op, action.microbatch, stage, *flight);
   if (flight->holds == 0) stage.flights.Erase(action.microbatch);
-  if (rule.receiver >= 0) {
-    stages_[rule.receiver].flights.Insert(action.microbatch).holds |= rule.hands;
+  for (const Handover& hand : rule.hands) {
+    if (hand.receiver < 0) continue;
+    stages_[hand.receiver].flights.Insert(action.microbatch).holds |= hand.what;
+    if (hand.what == kCheckpoint) CountStash(stages_[hand.receiver]);
   }
   return effect;
+}
+
+bool Machine::Visits(int64_t microbatch, StageId stage) const {
+  return completeness_ == Completeness::kTrain ? topology_->Visits(microbatch, stage)
+                                               : topology_->VisitsToEvaluate(microbatch, stage);
+}
+
+int64_t Machine::VersionLead(const Stage& stage, int64_t microbatch) const {
+  return stage.versions.current() - microbatch / topology_->rounds.step;
+}
+
+bool Machine::ReadsOtherStep(const Action& action, const Stage& stage) const {
+  const bool reads = action.op == Op::kForward || action.op == Op::kRecompute;
+  return reads && stage.version_lead.has_value() &&
+         VersionLead(stage, action.microbatch) != *stage.version_lead;
+}
+
+void Machine::CountStash(Stage& stage) {
+  StageCounts& counts = stage.counts;
+  counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
 }
 
 std::string Machine::Missing(Holdings missing, Holdings holds) {
@@ -250,7 +310,13 @@ absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t micr
   const Gradient& gradient = stage.gradient;
   if (gradient.reductions > 0) return "the gradient is already reduced, a STEP must come first";
   if (gradient.normed) return "the gradient is already normed, a STEP must come first";
-  const int64_t next = gradient.microbatches.end() - 1 + topology_->pipelines;
+  const bool there_and_back = topology_->there_and_back();
+  if (there_and_back && gradient.count == 0 && microbatch % topology_->rounds.step != 0) {
+    return "the sum of the microbatches before it is not there";
+  }
+  const int64_t next =
+      there_and_back ? gradient.microbatches.end()
+                     : gradient.microbatches.end() - 1 + topology_->pipelines;
   if (gradient.count > 0 && microbatch != next) {
     return "gradients must be accumulated in the order of the microbatches";
   }
@@ -261,9 +327,14 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
   VersionLedger& versions = stage.versions;
   StageCounts& counts = stage.counts;
   Effect effect;
+  const bool train = completeness_ == Completeness::kTrain;
+  const bool reads = op == Op::kForward || op == Op::kRecompute;
+  if (reads && train && topology_->there_and_back()) {
+    stage.version_lead = VersionLead(stage, microbatch);
+  }
   switch (op) {
     case Op::kForward:
-      if (completeness_ == Completeness::kEvaluate) {
+      if (!train || !topology_->DoesBackward(stage.id)) {
         effect.version = versions.current();
         break;
       }
@@ -271,9 +342,16 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       flight.aim = versions.ForwardAim(effect.version);
       effect.ahead = flight.aim - effect.version;
       counts.versions_live = versions.live();
-      counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
+      CountStash(stage);
+      break;
+    case Op::kRecvCheckpoint:
+      CountStash(stage);
       break;
     case Op::kRecompute:
+      if (!topology_->DoesForward(stage.id)) {
+        if (topology_->EndsTheWayBack(stage.id)) CountStash(stage);
+        flight.aim = flight.forward_version = versions.BeginForward(microbatch);
+      }
       effect.version = flight.recompute_version = versions.BackwardVersion(flight.forward_version);
       effect.ahead = versions.BackwardAim(flight.forward_version, flight.aim) - effect.version;
       break;
@@ -315,6 +393,7 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   if (gradient.count > 1 && stage.versions.draws()) {
     return Refuse(action, "where weights are drawn, every W has a STEP of its own");
   }
+  if (!IsWhole(gradient)) return Refuse(action, "the gradient is not that of a whole step");
   if (gradient.reductions < stage.gradient_groups) {
     return Refuse(action, "the gradient is not reduced over its groups");
   }
@@ -342,6 +421,61 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   stage.counts.versions_live = stage.versions.live();
   stage.counts.versions_peak = std::max(stage.counts.versions_peak, stage.counts.versions_live);
   return effect;
+}
+
+bool Machine::IsWhole(const Gradient& gradient) const {
+  return !topology_->there_and_back() ||
+         gradient.microbatches.end() % topology_->rounds.step == 0;
+}
+
+absl::string_view Machine::ObstacleToSum(StageId stage, int64_t microbatch) const {
+  if (completeness_ == Completeness::kEvaluate) return "not in an evaluate range";
+  if (!topology_->GoesOnWithSum(microbatch)) {
+    return "no round of a step but its first begins with that microbatch";
+  }
+  if (!topology_->DoesBackward(stage)) return "the stage does forwards only";
+  return "";
+}
+
+absl::Status Machine::SendSum(const Action& action) {
+  const int32_t index = IndexOf(action.stage());
+  if (index < 0) return Refuse(action, "the stage is not on this worker");
+  const absl::string_view obstacle = ObstacleToSum(action.stage(), action.microbatch);
+  if (!obstacle.empty()) return Refuse(action, obstacle);
+  Gradient& gradient = stages_[index].gradient;
+  const bool has_all = gradient.count > 0 && gradient.microbatches.end() == action.microbatch &&
+                       topology_->Visits(action.microbatch - 1, action.stage());
+  if (!has_all) return Refuse(action, "the stage has not accumulated all microbatches before it");
+  if (gradient.reductions > 0 || gradient.normed) {
+    return Refuse(action, "the gradient is already reduced or normed, a STEP must come first");
+  }
+  const int32_t place = topology_->DepthOf(action.stage());
+  if (IndexOf(topology_->StageAt(place, action.microbatch)) >= 0) {
+    return Refuse(action, "the stage that goes on is on the same worker, there is no message");
+  }
+  gradient = Gradient();
+  return absl::OkStatus();
+}
+
+absl::Status Machine::ReceiveSum(const Action& action) {
+  const int32_t index = IndexOf(action.stage());
+  if (index < 0) return Refuse(action, "the stage is not on this worker");
+  const int64_t microbatch = action.microbatch;
+  const absl::string_view obstacle = ObstacleToSum(action.stage(), microbatch);
+  if (!obstacle.empty()) return Refuse(action, obstacle);
+  if (!topology_->Visits(microbatch, action.stage())) {
+    return Refuse(action, absl::StrCat("the sum goes on in pipeline ",
+                                       topology_->PipelineOf(microbatch)));
+  }
+  Stage& stage = stages_[index];
+  if (stage.gradient.count > 0) return Refuse(action, "the stage already has accumulated gradients");
+  const int64_t count = microbatch % topology_->rounds.step;
+  const int64_t version = stage.versions.current();
+  stage.gradient = {.count = count,
+                    .microbatches = {microbatch - count, count},
+                    .forward_version_min = version,
+                    .forward_version_sum = version * count};
+  return absl::OkStatus();
 }
 
 absl::Status Machine::Reduce(const Action& action) {
@@ -376,6 +510,17 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
       return Refuse(action,
                     absl::StrCat("stage ", stage.id.value, " has microbatches between F and W"));
     }
+    const bool copies = group.operation == ReduceGroup::Operation::kCopy;
+    if (copies && topology_->Updates(stage.id) && !group.differ) {
+      return Refuse(action, absl::StrCat("stage ", stage.id.value,
+                                         ", which updates its weights, has made no STEP"));
+    }
+  }
+  if (group.operation == ReduceGroup::Operation::kCopy) {
+    for (const int32_t member : group.members) {
+      Stage& stage = stages_[member];
+      if (!topology_->Updates(stage.id)) stage.versions.Update();
+    }
   }
   group.differ = false;
   return absl::OkStatus();
@@ -383,9 +528,14 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
 
 absl::Status Machine::Norm(const Action& action) {
   for (const Stage& stage : stages_) {
+    if (!topology_->Updates(stage.id)) continue;
     const Gradient& gradient = stage.gradient;
     if (gradient.count == 0) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value, " has accumulated no gradient"));
+    }
+    if (!IsWhole(gradient)) {
+      return Refuse(action, absl::StrCat("the gradient of stage ", stage.id.value,
+                                         " is not that of a whole step"));
     }
     if (gradient.normed || gradient.reductions < stage.gradient_groups) {
       return Refuse(action, absl::StrCat("the gradient of stage ", stage.id.value,
@@ -393,7 +543,9 @@ absl::Status Machine::Norm(const Action& action) {
                                                          : " is not reduced over its groups"));
     }
   }
-  for (Stage& stage : stages_) stage.gradient.normed = true;
+  for (Stage& stage : stages_) {
+    if (topology_->Updates(stage.id)) stage.gradient.normed = true;
+  }
   return absl::OkStatus();
 }
 
@@ -460,6 +612,9 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
            (flight.holds & kWeightStash) != 0 ? flight.drift : 0});
     }
     stage.versions.AppendRelativeState(state);
+    if (stage.version_lead.has_value()) {
+      state.push_back(VersionLead(stage, origin) - *stage.version_lead);
+    }
     const Gradient& gradient = stage.gradient;
     const int64_t count = gradient.count;
     state.push_back(count);

@@ -24,6 +24,19 @@
 //   (drawn)     accumulated(s) = 1
 //   FLUSH       nothing of all this is left         -           a consistent cut
 //
+// and where pipelines go there and back (Topology::Rounds), s being of part d:
+//
+//   F s m       (there alone)                       input       output(s,m), checkpoint(s,m)
+//   SEND_R s m  checkpoint(s,m)                     it          message to the twin of s
+//   RECV_R s m  (the channel's next message is m)   message     checkpoint(s,m)
+//   R s m       checkpoint(s,m), or s reads tokens  it          stash(s,m)
+//   SEND_W s m  accumulated(s) up to m - 1          it          message to the stage of d that m visits
+//   RECV_W s m  nothing accumulated                 message     accumulated(s) up to m - 1
+//   STEP s      accumulated(s) of a whole step      it          version(s) + 1
+//   REDUCE g    no local member accumulated or      -           version + 1 of all members without a STEP
+//   (copies)    has microbatches in flight; the
+//               one that updates made its STEP
+//
 // Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
 // normed takes no further W before its STEP. Replicas whose weights a group averages leave FLUSH equal:
 // after the last STEP of each comes a REDUCE. Averaging changes weights, but not their version.
@@ -32,7 +45,9 @@
 // the forward again. R reads the weights that I would read if it came at once, so that the backward is that
 // of one set of weights; if they have changed when I comes, I is refused.
 //
-// Where a topology has several pipelines, a microbatch is refused outside of its own.
+// Where a topology has several pipelines, a microbatch is refused outside of its own. There and back they are one
+// model in several places, whose versions only grow by REDUCE, so each F and R must find the weights of its
+// microbatch's step; and W of a later round of a step goes on with what the rounds before it have accumulated.
 //
 // Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
@@ -48,6 +63,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -155,13 +171,18 @@ class Machine {
     int64_t drift = 0;              // from I on
   };
 
+  // What a local stage is handed instead of a message.
+  struct Handover {
+    int32_t receiver = -1;  // index; -1: nobody
+    Holdings what = 0;
+  };
+
   // A row of the table above for one stage, its ends and neighbours taken into account.
   struct Rule {
     absl::string_view refusal;  // why this stage never does it, or empty
     Holdings takes = 0;
     Holdings leaves = 0;
-    int32_t receiver = -1;  // index of the local stage that is handed `hands` instead of a message
-    Holdings hands = 0;
+    std::array<Handover, 2> hands;  // the second: its checkpoint to its twin
   };
 
   // The accumulated gradient of a stage since its last STEP.
@@ -179,33 +200,50 @@ class Machine {
   struct Stage {
     StageId id;
     bool recomputes = false;
-    std::array<Rule, kMicrobatchOps> rules;  // by Op
+    std::array<Rule, kOps> rules;  // by Op, of those of one microbatch
     int32_t gradient_groups = 0;
     MicrobatchTable<Flight> flights;
     VersionLedger versions;
     Gradient gradient;
     StageCounts counts;
+    // There and back, once the range has read weights: their version less the number of the step.
+    std::optional<int64_t> version_lead;
   };
 
   struct Group {
     ReduceGroup::Quantity quantity;
+    ReduceGroup::Operation operation;
     std::vector<int32_t> members;  // indices of local stages
     int32_t steps_due = 0;  // of gradients: members that are reduced and have not made their STEP
     bool differ = false;    // of weights: a member made a STEP since they were averaged
   };
 
   Rule RuleOf(Op op, StageId stage) const;
+  // What F leaves of its input and of what it computed.
+  void LeaveForBackward(StageId stage, Rule& rule) const;
   // The index of a stage that is on this worker, or -1.
   int32_t IndexOf(StageId stage) const;
 
   // The operations with a microbatch; the others.
   absl::StatusOr<Effect> Advance(const Action& action);
   absl::StatusOr<Effect> Step(const Action& action);
+  absl::Status SendSum(const Action& action);
+  absl::Status ReceiveSum(const Action& action);
   absl::Status Reduce(const Action& action);
   absl::Status ReduceWeights(const Action& action, Group& group);
   absl::Status Norm(const Action& action);
   absl::Status Flush(const Action& action) const;
 
+  bool Visits(int64_t microbatch, StageId stage) const;
+  // By how much the current version is ahead of the step of `microbatch`.
+  int64_t VersionLead(const Stage& stage, int64_t microbatch) const;
+  // Whether F or R of `microbatch` would read the weights of another step.
+  bool ReadsOtherStep(const Action& action, const Stage& stage) const;
+  // Why the sum that goes on at `microbatch` is none that `stage` sends or receives, or empty.
+  absl::string_view ObstacleToSum(StageId stage, int64_t microbatch) const;
+  // Whether `gradient` is that of a whole step, where that is asked.
+  bool IsWhole(const Gradient& gradient) const;
+  static void CountStash(Stage& stage);
   // Why `stage` cannot take W of `microbatch`, or empty.
   absl::string_view ObstacleToAccumulate(const Stage& stage, int64_t microbatch) const;
   // What is missing in the words of an error.

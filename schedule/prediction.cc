@@ -16,7 +16,9 @@ constexpr double kSecondsPerNs = 1e-9;
 // Microbatches of the simulated run, in steps: enough for the period to settle.
 constexpr int64_t kSimulatedSteps = 16;
 
+// 0 of none: there and back a stage does some of the passes.
 int64_t MedianNs(std::vector<int64_t>& durations_ns) {
+  if (durations_ns.empty()) return 0;
   const auto middle = durations_ns.begin() + static_cast<int64_t>(durations_ns.size() / 2);
   std::nth_element(durations_ns.begin(), middle, durations_ns.end());
   return *middle;
@@ -85,10 +87,27 @@ class LinkLatency {
   std::vector<int64_t> forward_, backward_;
 };
 
+// The link of a message from or to a neighbour; -1 of others. There and back gradients go on with the numbers.
+int32_t LinkOf(const Action& action, bool there_and_back) {
+  switch (action.op) {
+    case Op::kSendActivation:
+      return action.index;
+    case Op::kRecvActivation:
+      return action.index - 1;
+    case Op::kSendGradient:
+      return there_and_back ? action.index : action.index - 1;
+    case Op::kRecvGradient:
+      return there_and_back ? action.index - 1 : action.index;
+    default:
+      return -1;
+  }
+}
+
 // Link s joins stages s and s + 1. A message's latency shows where somebody waited for it: from the end of
 // its SEND to the end of that wait.
-std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, int32_t stages, int64_t start_ns,
-                                    int64_t end_ns) {
+std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& topology,
+                                    int64_t start_ns, int64_t end_ns) {
+  const int32_t stages = topology.stages();
   std::map<std::tuple<bool, int32_t, int64_t>, int64_t> sent;  // direction, link, microbatch: when
   const auto in_window = [&](const Span& span) {
     return span.start_ns >= start_ns && span.end_ns <= end_ns;
@@ -96,14 +115,16 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, int32_t stages, in
   for (const Span& span : timeline.spans) {
     if (span.lane == Lane::kTransfer || !IsSend(span.action.op) || !in_window(span)) continue;
     const bool forward = span.action.op == Op::kSendActivation;
-    int64_t& end = sent[{forward, span.action.index - (forward ? 0 : 1), span.action.microbatch}];
+    const int32_t link = LinkOf(span.action, topology.there_and_back());
+    if (link < 0) continue;
+    int64_t& end = sent[{forward, link, span.action.microbatch}];
     end = std::max(end, span.end_ns);
   }
   std::vector<LinkLatency> latencies(std::max(stages - 1, 0));
   for (const Span& span : timeline.spans) {
     if (span.wait != Wait::kInput || !IsReceive(span.action.op) || !in_window(span)) continue;
     const bool forward = span.action.op == Op::kRecvActivation;
-    const int32_t link = span.action.index - (forward ? 1 : 0);
+    const int32_t link = LinkOf(span.action, topology.there_and_back());
     const auto found = sent.find({forward, link, span.action.microbatch});
     if (found == sent.end() || link < 0 || link >= stages - 1) continue;
     latencies[link].Add(forward, span.end_ns - found->second);
@@ -127,7 +148,7 @@ std::vector<int64_t> StepEnds(const Timeline& timeline, const ScheduleOptions& o
     step.end_ns = std::max(step.end_ns, span.end_ns);
     ++step.backwards;
   }
-  const int64_t whole = options.microbatches_per_step * options.topology.depth();
+  const int64_t whole = options.microbatches_per_step * options.topology.parts();
   std::vector<int64_t> longest, row;
   int64_t expected = 0;
   for (const auto& [number, step] : steps) {
@@ -171,13 +192,16 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
   }
 
   SimulationCosts costs;
-  costs.links = MeasureLinks(timeline, topology.stages(), start_ns, end_ns);
+  costs.links = MeasureLinks(timeline, topology, start_ns, end_ns);
   int64_t overhead_ns = 0;
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     StageDurations& d = durations[stage];
-    const bool recomputes = topology.Recomputes(StageId(stage));
-    if (d.forward.empty() || d.backward_input.empty() || d.backward_weight.empty() ||
-        d.step.empty() || (recomputes && d.recompute.empty())) {
+    const StageId id(stage);
+    const bool recomputes = topology.Recomputes(id);
+    const bool lacks_backward =
+        topology.DoesBackward(id) && (d.backward_input.empty() || d.backward_weight.empty());
+    if ((topology.DoesForward(id) && d.forward.empty()) || lacks_backward ||
+        (topology.Updates(id) && d.step.empty()) || (recomputes && d.recompute.empty())) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the timeline has no forward, backward or step of stage ", stage, " in the window"));
     }

@@ -44,7 +44,7 @@ absl::Status CheckPlaces(const RecomputeChoice& choice, int32_t depth) {
 
 std::vector<StageId> ChosenStages(const RecomputeChoice& choice, const Topology& topology) {
   std::vector<StageId> stages;
-  if (choice.none()) return stages;
+  if (choice.none() || topology.there_and_back()) return stages;
   for (int32_t id = 0; id < topology.stages(); ++id) {
     if (choice.Has(topology.DepthOf(StageId(id)))) stages.emplace_back(id);
   }

@@ -15,15 +15,26 @@ namespace {
 // Transfers of one sender may overlap, one thread for each direction and stage keeps them apart.
 constexpr int32_t kFirstTransferThread = 100;
 
+// Sums and checkpoints, which few schedules have, come after all the others.
+constexpr int32_t kFirstRoundThread = 1 << 20;
+
 int32_t ThreadOf(const Span& span) {
   if (span.lane != Lane::kTransfer) return static_cast<int32_t>(span.lane) + 1;
-  return kFirstTransferThread + 2 * span.action.index + (span.action.op == Op::kSendGradient);
+  const Op op = span.action.op;
+  const bool of_rounds = op == Op::kSendCheckpoint || op == Op::kSendSum;
+  const bool second = op == Op::kSendGradient || op == Op::kSendSum;
+  return (of_rounds ? kFirstRoundThread : kFirstTransferThread) + 2 * span.action.index + second;
+}
+
+absl::string_view TransferName(Op op) {
+  if (op == Op::kSendGradient) return "gradients";
+  if (op == Op::kSendCheckpoint) return "inputs";
+  return op == Op::kSendSum ? "sums" : "activations";
 }
 
 std::string ThreadName(const Span& span) {
   if (span.lane != Lane::kTransfer) return std::string(LaneName(span.lane));
-  const bool gradient = span.action.op == Op::kSendGradient;
-  return absl::StrCat(gradient ? "gradients" : "activations", " of stage ", span.action.index);
+  return absl::StrCat(TransferName(span.action.op), " of stage ", span.action.index);
 }
 
 // Microseconds, the unit of the format. Every text here is made of letters, digits and spaces, so
@@ -75,7 +86,8 @@ void WriteSpan(const Span& span, int64_t origin_ns, Writer& writer) {
   writer.Event(event);
 }
 
-// Arrows from each F to the F of the next stage, and from each I to the I of the stage before.
+// Arrows from each F to the F of the next stage, and from each I to the I that takes its gradient: of the stage
+// before, or, there and back, of the next.
 class Arrows {
  public:
   explicit Arrows(const Timeline& timeline) {
@@ -89,9 +101,11 @@ class Arrows {
     for (const auto& [key, from] : spans_) {
       const bool forward = from->action.op == Op::kForward;
       if (!forward && from->action.op != Op::kBackwardInput) continue;
-      Span next = *from;
-      next.action.index += forward ? 1 : -1;
-      const auto to = spans_.find(Key(next));
+      auto to = Neighbour(*from, forward ? 1 : -1);
+      if (!forward && (to == spans_.end() || to->second->start_ns < from->start_ns)) {
+        to = Neighbour(*from, 1);
+        if (to != spans_.end() && to->second->start_ns < from->start_ns) continue;
+      }
       if (to == spans_.end()) continue;
       const absl::string_view name = forward ? "activation" : "gradient";
       ++id;
@@ -104,6 +118,13 @@ class Arrows {
 
  private:
   using SpanKey = std::tuple<Op, int32_t, int64_t>;
+  using SpanMap = std::map<SpanKey, const Span*>;
+
+  // The same pass of the stage whose number is greater by `step`.
+  SpanMap::const_iterator Neighbour(const Span& span, int32_t step) const {
+    const Action& action = span.action;
+    return spans_.find({action.op, action.index + step, action.microbatch});
+  }
   static SpanKey Key(const Span& span) {
     return {span.action.op, span.action.index, span.action.microbatch};
   }
@@ -115,7 +136,7 @@ class Arrows {
         span.worker.value, ThreadOf(span), Us(ns), name, id));
   }
 
-  std::map<SpanKey, const Span*> spans_;
+  SpanMap spans_;
 };
 
 }  // namespace

@@ -46,7 +46,7 @@ Interpreter::Interpreter(const Schedule& schedule, int32_t channel_capacity, Run
     : schedule_(schedule),
       channel_capacity_(channel_capacity),
       observer_(observer),
-      channels_(2 * static_cast<size_t>(schedule.topology.stages())),
+      channels_(ChannelsOf(schedule.topology)),
       periods_max_(std::numeric_limits<int64_t>::max()) {
   const Topology& topology = schedule.topology;
   for (size_t group = 0; group < topology.groups.size(); ++group) {
@@ -70,8 +70,7 @@ absl::StatusOr<bool> Interpreter::RunToEnd() {
   for (size_t channel = 0; channel < channels_.size(); ++channel) {
     const std::deque<int64_t>& left = channels_[channel].messages;
     if (left.empty()) continue;
-    const Op op = channel % 2 == 0 ? Op::kRecvActivation : Op::kRecvGradient;
-    const Action missing{op, static_cast<int32_t>(channel / 2), left.front()};
+    const Action missing = ReceiveOf(static_cast<int32_t>(channel), left.front());
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", schedule_.topology.worker(missing.stage()).value, " ends without ",
                      ToString(missing), ", which was sent"));
@@ -159,10 +158,27 @@ int32_t Interpreter::ChannelOf(const Action& action) const {
   if (action.index < 0 || action.index >= topology.stages()) return -1;
   StageId stage = action.stage();  // where the message goes
   if (action.op == Op::kSendActivation) stage = topology.After(stage);
-  if (action.op == Op::kSendGradient) stage = topology.Before(stage);
+  if (action.op == Op::kSendGradient) stage = topology.GradientTo(stage);
+  if (action.op == Op::kSendCheckpoint) stage = topology.CheckpointTo(stage);
+  const bool sum = action.op == Op::kSendSum || action.op == Op::kRecvSum;
+  if (sum && action.microbatch < 0) return -1;
+  if (action.op == Op::kSendSum) {
+    stage = topology.StageAt(topology.DepthOf(stage), action.microbatch);
+  }
   if (stage.value < 0) return -1;
+  const bool checkpoint = action.op == Op::kSendCheckpoint || action.op == Op::kRecvCheckpoint;
+  if ((sum || checkpoint) && !topology.there_and_back()) return -1;
   const bool gradient = action.op == Op::kSendGradient || action.op == Op::kRecvGradient;
-  return 2 * stage.value + (gradient ? 1 : 0);
+  const int32_t first = sum || checkpoint ? 2 * topology.stages() : 0;
+  return first + 2 * stage.value + (gradient || sum ? 1 : 0);
+}
+
+Action Interpreter::ReceiveOf(int32_t channel, int64_t microbatch) const {
+  constexpr Op kReceives[] = {Op::kRecvActivation, Op::kRecvGradient, Op::kRecvCheckpoint,
+                              Op::kRecvSum};
+  const int32_t stages = schedule_.topology.stages();
+  const int32_t kind = channel / (2 * stages) * 2 + channel % 2;
+  return {kReceives[kind], channel % (2 * stages) / 2, microbatch};
 }
 
 absl::Span<const WorkerId> Interpreter::MembersOf(const Action& action) const {

@@ -30,7 +30,13 @@
 
 namespace penstock {
 
-// A message: which channel (0 .. 2 * stages - 1) it takes and how many went through it before.
+// The channels of a topology: into each stage s those of activations (2s) and gradients (2s + 1), and, where
+// pipelines go there and back, after all of these those of checkpoints and sums.
+inline int32_t ChannelsOf(const Topology& topology) {
+  return (topology.there_and_back() ? 4 : 2) * topology.stages();
+}
+
+// A message: which channel it takes and how many went through it before.
 struct MessageId {
   int32_t channel = -1;
   int64_t number = 0;
@@ -102,6 +108,8 @@ class Interpreter {
 
   // The channel of a message action, or -1 where there is no such stage.
   int32_t ChannelOf(const Action& action) const;
+  // What takes a message of `channel`.
+  Action ReceiveOf(int32_t channel, int64_t microbatch) const;
   // The workers that pass a collective together; empty if there is no such group.
   absl::Span<const WorkerId> MembersOf(const Action& action) const;
   bool IsFull(const Action& send) const;
@@ -111,7 +119,7 @@ class Interpreter {
   const int32_t channel_capacity_;
   RunObserver& observer_;
   std::vector<Worker> workers_;
-  std::vector<Channel> channels_;               // activations into stage s: 2s, gradients: 2s + 1
+  std::vector<Channel> channels_;               // ChannelsOf
   std::vector<std::vector<WorkerId>> members_;  // by GroupId; the last entry is all workers
   // Whose action is in progress, and where it stands in the worker's program.
   WorkerId current_worker_;

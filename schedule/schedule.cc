@@ -1,6 +1,8 @@
 #include "schedule/schedule.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -43,7 +45,69 @@ absl::Status CheckProgram(const Program& program, int32_t worker) {
   return absl::OkStatus();
 }
 
+// Of every part that several stages have, all of them.
+std::vector<ReduceGroup> GroupsOfParts(const Topology& topology) {
+  std::vector<ReduceGroup> groups;
+  for (int32_t part = 0; part < topology.parts(); ++part) {
+    ReduceGroup group{.quantity = ReduceGroup::Quantity::kWeight,
+                      .operation = ReduceGroup::Operation::kCopy};
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      if (topology.PartOf(StageId(id)) == part) group.stages.emplace_back(id);
+    }
+    if (group.stages.size() > 1) groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+bool Copies(const ReduceGroup& group) {
+  return group.operation == ReduceGroup::Operation::kCopy;
+}
+
+absl::Status CheckRounds(const Topology& topology) {
+  const Topology::Rounds& rounds = topology.rounds;
+  std::vector<ReduceGroup> copying;
+  std::copy_if(topology.groups.begin(), topology.groups.end(), std::back_inserter(copying), Copies);
+  if (rounds == Topology::Rounds()) {
+    if (copying.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "a group that copies weights makes sense where pipelines go there and back alone");
+  }
+  if (rounds.microbatches < 1 || rounds.step < 1 || rounds.step % rounds.microbatches != 0 ||
+      rounds.step / rounds.microbatches < topology.pipelines) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rounds of ", rounds.microbatches, " microbatches do not make a step of ", rounds.step,
+        " through ", topology.pipelines, " pipelines; each needs a round of its own"));
+  }
+  if (topology.depth() % 2 == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pipeline there and back has an odd number of stages, got ",
+                     topology.depth()));
+  }
+  if (!topology.recomputes.empty()) {
+    return absl::InvalidArgumentError(
+        "which stages recompute is not to be said where pipelines go there and back");
+  }
+  if (copying == GroupsOfParts(topology)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "where pipelines go there and back, the stages of each part are a group that copies weights, "
+      "in the order of the parts");
+}
+
 }  // namespace
+
+StageId Topology::SumTo(StageId stage) const {
+  if (!there_and_back() || pipelines == 1 || !DoesBackward(stage)) return StageId(-1);
+  if (PipelineOf(stage) + 1 < pipelines) return StageId(stage.value + depth());
+  const bool begins_anew = rounds.step / rounds.microbatches > pipelines;
+  return StageId(begins_anew ? DepthOf(stage) : -1);
+}
+
+StageId Topology::SumFrom(StageId stage) const {
+  if (!there_and_back() || pipelines == 1 || !DoesBackward(stage)) return StageId(-1);
+  if (PipelineOf(stage) > 0) return StageId(stage.value - depth());
+  const StageId last((pipelines - 1) * depth() + DepthOf(stage));
+  return SumTo(last).value < 0 ? StageId(-1) : last;
+}
 
 std::vector<StageId> Topology::StagesOf(WorkerId worker) const {
   std::vector<StageId> result;
@@ -91,9 +155,33 @@ Topology ReplicatedPipelines(int32_t depth, int32_t pipelines) {
   return topology;
 }
 
+Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step) {
+  const int32_t slots = 2 * parts - 1;
+  const int64_t round = std::min<int64_t>(workers, step);
+  const int64_t pipelines = std::min<int64_t>(step / round, workers / std::gcd(slots, workers));
+  Topology topology{.workers = workers,
+                    .pipelines = static_cast<int32_t>(pipelines),
+                    .rounds = {.microbatches = round, .step = step}};
+  for (int64_t slot = 0; slot < pipelines * slots; ++slot) {
+    topology.worker_of.emplace_back(static_cast<int32_t>(slot % workers));
+  }
+  topology.groups = GroupsOfParts(topology);
+  return topology;
+}
+
 void TieEnds(Topology& topology) {
   const int32_t depth = topology.depth();
-  if (depth < 2) return;
+  if (topology.parts() < 2) return;
+  if (topology.there_and_back()) {
+    ReduceGroup ends;
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      const StageId stage(id);
+      const bool end = topology.IsLast(stage) || topology.EndsTheWayBack(stage);
+      if (end && topology.Updates(stage)) ends.stages.push_back(stage);
+    }
+    topology.groups.push_back(std::move(ends));
+    return;
+  }
   for (int32_t first = 0; first < topology.stages(); first += depth) {
     topology.groups.push_back({.stages = {StageId(first), StageId(first + depth - 1)}});
   }
@@ -134,6 +222,7 @@ absl::Status CheckTopology(const Topology& topology) {
                        " stages in ascending order"));
     }
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckRounds(topology));
   const std::vector<StageId>& recomputes = topology.recomputes;
   const bool ascending = std::adjacent_find(recomputes.begin(), recomputes.end(),
                                             std::greater_equal<>()) == recomputes.end();

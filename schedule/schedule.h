@@ -23,7 +23,8 @@ namespace penstock {
 // and last stage of a model with tied embeddings, or the replicas of one stage.
 struct ReduceGroup {
   enum class Quantity : uint8_t { kGradient, kWeight };
-  enum class Operation : uint8_t { kSum, kMean };
+  // kCopy: of weights, what the one member that made a STEP has.
+  enum class Operation : uint8_t { kSum, kMean, kCopy };
   std::vector<StageId> stages;  // ascending; the combination's order is the members' own affair
   Quantity quantity = Quantity::kGradient;
   Operation operation = Operation::kSum;
@@ -36,13 +37,29 @@ struct ReduceGroup {
 //
 // There may be several pipelines, replicas of one model of equal depth, through the same workers: stage d
 // of pipeline p is number p * depth + d. A microbatch goes through one of them alone; they take turns.
+//
+// A pipeline may go there and back (RoundPipe), so that a stage's backward is on another worker than its
+// forward. Of 2 D - 1 stages the first D - 1 do the forwards of as many parts of the model, the middle one forward
+// and backward of the last part, and the rest the backwards of the first D - 1, the other way round, from the
+// input that the stage of the forward sends them. A stage and the one that does the other pass of its part are
+// twins. Several such pipelines are one model in several places: a round of microbatches goes through each in turn,
+// and the sum of a part's gradients goes from each to the next. All stages of a part are a group that copies the
+// weights of the one that updates them, which is in the last pipeline.
 struct Topology {
+  // Of pipelines that go there and back; 0 for others.
+  struct Rounds {
+    int64_t microbatches = 0;  // of a round
+    int64_t step = 0;          // microbatches of a step, which begins in pipeline 0; some rounds
+    friend bool operator==(const Rounds&, const Rounds&) = default;
+  };
+
   std::vector<WorkerId> worker_of;  // by stage
   int32_t workers = 0;
   std::vector<ReduceGroup> groups;  // by GroupId
   int32_t pipelines = 1;            // divides the stages
   // Ascending: the stages whose F keeps only its input, and which do it again (R) before the backward.
-  std::vector<StageId> recomputes;
+  std::vector<StageId> recomputes;  // none where pipelines go there and back: who does only backwards does
+  Rounds rounds;
 
   int32_t stages() const { return static_cast<int32_t>(worker_of.size()); }
   // Stages of one pipeline.
@@ -50,26 +67,100 @@ struct Topology {
   WorkerId worker(StageId stage) const { return worker_of[stage.value]; }
   // The place of a stage in its pipeline.
   int32_t DepthOf(StageId stage) const { return stage.value % depth(); }
+  bool there_and_back() const { return rounds.microbatches > 0; }
+  // The parts of the model: stages that do forwards.
+  int32_t parts() const { return there_and_back() ? (depth() + 1) / 2 : depth(); }
+  // Whose layers a stage has.
+  int32_t PartOf(StageId stage) const {
+    const int32_t place = DepthOf(stage);
+    return place < parts() ? place : depth() - 1 - place;
+  }
+  bool DoesForward(StageId stage) const { return DepthOf(stage) < parts(); }
+  bool DoesBackward(StageId stage) const {
+    return !there_and_back() || DepthOf(stage) + 1 >= parts();
+  }
+  // Whether its passes begin with tokens; whether they end with the loss.
   bool IsFirst(StageId stage) const { return DepthOf(stage) == 0; }
-  bool IsLast(StageId stage) const { return DepthOf(stage) + 1 == depth(); }
-  // The neighbours in the pipeline; -1 beyond its ends.
-  StageId Before(StageId stage) const { return StageId(IsFirst(stage) ? -1 : stage.value - 1); }
-  StageId After(StageId stage) const { return StageId(IsLast(stage) ? -1 : stage.value + 1); }
+  bool IsLast(StageId stage) const { return DepthOf(stage) + 1 == parts(); }
+  // Whether it is the backward of the first stage, of which it reads the tokens.
+  bool EndsTheWayBack(StageId stage) const {
+    return there_and_back() && DepthOf(stage) + 1 == depth();
+  }
+
+  // The neighbours of a forward: whose output is its input, and whose input is its output; -1 beyond the ends.
+  StageId Before(StageId stage) const {
+    return StageId(IsFirst(stage) || !DoesForward(stage) ? -1 : stage.value - 1);
+  }
+  StageId After(StageId stage) const {
+    return StageId(DepthOf(stage) + 1 >= parts() ? -1 : stage.value + 1);
+  }
+  // The same of a backward.
+  StageId GradientFrom(StageId stage) const {
+    if (!there_and_back()) return After(stage);
+    return StageId(DepthOf(stage) >= parts() ? stage.value - 1 : -1);
+  }
+  StageId GradientTo(StageId stage) const {
+    if (!there_and_back()) return Before(stage);
+    return StageId(DoesBackward(stage) && DepthOf(stage) + 1 < depth() ? stage.value + 1 : -1);
+  }
+  // The stage with the other pass of this one's part; -1 if it does both itself.
+  StageId TwinOf(StageId stage) const {
+    const int32_t back = depth() - 1 - 2 * DepthOf(stage);
+    return StageId(!there_and_back() || back == 0 ? -1 : stage.value + back);
+  }
+  // Who gets this stage's inputs to do its forwards again, and whose it gets; -1: nobody. A twin that reads tokens
+  // gets nothing.
+  StageId CheckpointTo(StageId stage) const {
+    return StageId(DoesBackward(stage) || IsFirst(stage) ? -1 : TwinOf(stage).value);
+  }
+  StageId CheckpointFrom(StageId stage) const {
+    return StageId(DoesForward(stage) || EndsTheWayBack(stage) ? -1 : TwinOf(stage).value);
+  }
+  // Who goes on with this stage's sums of gradients, and with whose it goes on; -1: nobody. The rounds of a step go
+  // through the pipelines in turn.
+  StageId SumTo(StageId stage) const;
+  StageId SumFrom(StageId stage) const;
+  // Whether the W of `microbatch` goes on with a sum that a stage of the pipeline before has accumulated: it is the
+  // first of a round, but not of a step.
+  bool GoesOnWithSum(int64_t microbatch) const {
+    return there_and_back() && pipelines > 1 && microbatch % rounds.microbatches == 0 &&
+           microbatch % rounds.step != 0;
+  }
+  // Whether the stage makes STEPs: all, or those with the backwards of a step's last microbatch.
+  bool Updates(StageId stage) const {
+    return !there_and_back() ||
+           (DoesBackward(stage) && PipelineOf(stage) == PipelineOf(rounds.step - 1));
+  }
+  // Whether its layers at a cut are those of the model: one stage of each part.
+  bool IsOfModel(StageId stage) const {
+    return there_and_back() ? Updates(stage) : PipelineOf(stage) == 0;
+  }
 
   int32_t PipelineOf(StageId stage) const { return stage.value / depth(); }
   int32_t PipelineOf(int64_t microbatch) const {
-    return static_cast<int32_t>(microbatch % pipelines);
+    const int64_t turn =
+        there_and_back() ? microbatch % rounds.step / rounds.microbatches : microbatch;
+    return static_cast<int32_t>(turn % pipelines);
   }
+  // After so many microbatches the first pipeline begins anew.
+  int64_t cycle() const { return there_and_back() ? rounds.step : pipelines; }
   // The stage that does the work of `microbatch` at a place in its pipeline.
   StageId StageAt(int32_t depth_of_stage, int64_t microbatch) const {
     return StageId(PipelineOf(microbatch) * depth() + depth_of_stage);
   }
+  // Whether R makes its stash.
   bool Recomputes(StageId stage) const {
-    return std::binary_search(recomputes.begin(), recomputes.end(), stage);
+    return there_and_back() ? !DoesForward(stage)
+                            : std::binary_search(recomputes.begin(), recomputes.end(), stage);
   }
   // Whether `microbatch` goes through the pipeline of `stage`.
   bool Visits(int64_t microbatch, StageId stage) const {
     return pipelines == 1 || PipelineOf(microbatch) == PipelineOf(stage);
+  }
+  // The same of an evaluate range: there and back all take the first pipeline, so that one worker has the losses.
+  bool VisitsToEvaluate(int64_t microbatch, StageId stage) const {
+    return there_and_back() ? DoesForward(stage) && PipelineOf(stage) == 0
+                            : Visits(microbatch, stage);
   }
   // Stages of `worker`, ascending.
   std::vector<StageId> StagesOf(WorkerId worker) const;
@@ -89,12 +180,19 @@ Topology VPipeline(int32_t workers);
 // each stage are a group whose weights are averaged, the groups in the order of the stages.
 Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 
+// Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S = 2 parts - 1 slots
+// for a microbatch, slot i of round r of a step is on worker (r S + i) mod workers. A round has as many microbatches as
+// there are workers, or all of a step that has fewer. There are as many pipelines as rounds differ in their places.
+// REQUIRES: parts, workers >= 1; 2 parts - 1 >= workers; `step` is a multiple of the workers, or smaller.
+Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step);
+
 // Adds, for every pipeline, the group of its first and last stage, which share the tied embedding's
-// gradient; nothing where they are one stage.
+// gradient (there and back, of the stages that make STEPs); nothing where they are one stage.
 void TieEnds(Topology& topology);
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, the pipelines are not equally deep,
-// a group is not a set of at least two stages, or `recomputes` is not a set of stages.
+// a group is not a set of at least two stages, `recomputes` is not a set of stages, or the rounds do not make a
+// step of pipelines there and back, whose parts are groups.
 absl::Status CheckTopology(const Topology& topology);
 
 // Which version of a stage's weights forward and backward read, and which are kept

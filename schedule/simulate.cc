@@ -32,9 +32,8 @@ class Timekeeper : public RunObserver {
         workers_(schedule.topology.workers),
         stage_busy_ns_(schedule.topology.stages()) {
     timeline_.workers = schedule.topology.workers;
-    const size_t channels = 2 * static_cast<size_t>(schedule.topology.stages());
-    link_free_ns_.resize(channels);
-    place_ns_.resize(channels);
+    link_free_ns_.resize(ChannelsOf(schedule.topology));
+    place_ns_.resize(ChannelsOf(schedule.topology));
     const Program& program = schedule.programs.front();
     const auto copy_end = [&program](int64_t copies) {
       return static_cast<int64_t>(program.prologue.size()) +
@@ -229,7 +228,7 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
                                           const SimulationOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
   const Topology& topology = schedule.topology;
-  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology.stages()));
+  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology.stages(), topology.there_and_back()));
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
   const int32_t channel_capacity = options.channel_capacity.value_or(kChannelCapacity);
   Timekeeper timekeeper(schedule, costs_ns, options, channel_capacity);

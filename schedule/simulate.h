@@ -30,7 +30,8 @@ struct StageCosts {
   std::optional<double> recompute_s;  // of R; absent: as long as a forward
 };
 
-// Between stages s and s + 1, the same in both directions.
+// Between stages s and s + 1, the same in both directions. There and back a stage's input goes on to its twin as
+// it came to the stage.
 struct LinkCosts {
   double bytes = 0.0;  // of one message
   double bytes_per_second = std::numeric_limits<double>::infinity();
@@ -42,6 +43,7 @@ struct SimulationCosts {
   std::vector<LinkCosts> links;    // link s joins stages s and s + 1; empty: the defaults for all
   double overhead_s = 0.0;         // of the worker, for every action
   double collective_s = 0.0;       // of a REDUCE or NORM once all members are there
+  double sum_s = 0.0;              // of a sum of gradients on its way to the next round
 };
 
 struct SimulationOptions {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <utility>
@@ -59,9 +60,10 @@ class Parser {
   }
 
   // Two numbers up to kMicrobatchMax with a '+' between them.
-  static bool ParsePair(absl::string_view text, int64_t& first, int64_t& second) {
+  static bool ParsePair(absl::string_view text, int64_t& first, int64_t& second,
+                        char separator = '+') {
     const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(text, absl::MaxSplits('+', 1));
+        absl::StrSplit(text, absl::MaxSplits(separator, 1));
     const auto fits = [](int64_t number) { return number >= 0 && number <= kMicrobatchMax; };
     return absl::SimpleAtoi(parts.first, &first) && absl::SimpleAtoi(parts.second, &second) &&
            fits(first) && fits(second);
@@ -138,6 +140,14 @@ class Parser {
                  ? ""
                  : "how many pipelines the stages make, for example pipelines=2";
     }
+    if (key == "rounds") {
+      Topology::Rounds& rounds = schedule_.topology.rounds;
+      has_recomputes_ = true;  // there and back it is known who does
+      return ParsePair(value, rounds.microbatches, rounds.step, '/') && rounds.microbatches > 0 &&
+                     rounds.step > 0
+                 ? ""
+                 : "rounds=<microbatches of a round>/<of a step>, for example rounds=4/8";
+    }
     if (key == "recompute") {
       schedule_.topology.recomputes.clear();
       has_recomputes_ = true;
@@ -146,21 +156,28 @@ class Parser {
                  : "the stages that do their forward again, for example recompute=0,1";
     }
     if (key == "group") return ParseGroup(value);
-    return "one of name=, weights=, complete=, range=, stages=, pipelines=, recompute=, group=";
+    return "one of name=, weights=, complete=, range=, stages=, pipelines=, rounds=, "
+           "recompute=, group=";
   }
 
   absl::string_view ParseGroup(absl::string_view value) {
     const std::vector<absl::string_view> parts = absl::StrSplit(value, ':');
     ReduceGroup group;
     const bool of_weights = parts[0] == QuantityName(ReduceGroup::Quantity::kWeight);
-    const bool valid = parts.size() == 3 &&
+    const auto* const operation =
+        std::find_if(std::begin(kReduceOperations), std::end(kReduceOperations),
+                     [&](ReduceGroup::Operation each) {
+                       return parts.size() == 3 && parts[1] == OperationName(each);
+                     });
+    const bool valid = operation != std::end(kReduceOperations) &&
                        (of_weights || parts[0] == QuantityName(ReduceGroup::Quantity::kGradient)) &&
-                       (parts[1] == "sum" || parts[1] == "mean") &&
                        ParseIds(parts[2], group.stages);
-    if (!valid)
-      return "group=<gradient|weight>:<sum|mean>:<stages>, for example group=gradient:sum:0,3";
+    if (!valid) {
+      return "group=<gradient|weight>:<sum|mean|copy>:<stages>, for example "
+             "group=gradient:sum:0,3";
+    }
     if (of_weights) group.quantity = ReduceGroup::Quantity::kWeight;
-    if (parts[1] == "mean") group.operation = ReduceGroup::Operation::kMean;
+    group.operation = *operation;
     schedule_.topology.groups.push_back(std::move(group));
     return "";
   }

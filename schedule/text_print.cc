@@ -26,6 +26,10 @@ std::string PrintHeader(const Schedule& schedule) {
   if (schedule.topology.pipelines > 1) {
     absl::StrAppend(&header, " pipelines=", schedule.topology.pipelines);
   }
+  if (schedule.topology.there_and_back()) {
+    const Topology::Rounds& rounds = schedule.topology.rounds;
+    absl::StrAppend(&header, " rounds=", rounds.microbatches, "/", rounds.step);
+  }
   if (!schedule.topology.recomputes.empty()) {
     absl::StrAppend(&header, " recompute=", JoinIds(schedule.topology.recomputes));
   }

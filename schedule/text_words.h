@@ -16,8 +16,19 @@ inline bool IsScheduleNameCharacter(char c) {
 inline absl::string_view QuantityName(ReduceGroup::Quantity quantity) {
   return quantity == ReduceGroup::Quantity::kGradient ? "gradient" : "weight";
 }
+inline constexpr ReduceGroup::Operation kReduceOperations[] = {ReduceGroup::Operation::kSum,
+                                                              ReduceGroup::Operation::kMean,
+                                                              ReduceGroup::Operation::kCopy};
 inline absl::string_view OperationName(ReduceGroup::Operation operation) {
-  return operation == ReduceGroup::Operation::kSum ? "sum" : "mean";
+  switch (operation) {
+    case ReduceGroup::Operation::kSum:
+      return "sum";
+    case ReduceGroup::Operation::kMean:
+      return "mean";
+    case ReduceGroup::Operation::kCopy:
+      return "copy";
+  }
+  return "";
 }
 
 }  // namespace penstock

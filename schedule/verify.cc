@@ -3,7 +3,7 @@
 // exactly k copies of its period, and suppose that
 //
 //   (1) every program shifts by the same number of microbatches from copy to copy, which is a multiple
-//       of the pipelines that the microbatches go through in turn,
+//       of those after which the pipelines that they go through in turn begin anew,
 //   (2) the run gets to P(k-1) and P(k) when nobody goes beyond them, and
 //   (3) the state at P(k) (machines, channels, what is complete) is that at P(k-1), shifted: the
 //       microbatches by the shift, the versions of each stage by its updates in one copy.
@@ -88,7 +88,7 @@ std::optional<SteadyState> FindSteadyState(const Schedule& schedule, int32_t cha
   const int64_t shift = programs.front().shift;
   int64_t repeats = programs.front().repeats;
   // Under any other shift the pipelines would change places.
-  if (shift % schedule.topology.pipelines != 0) return std::nullopt;
+  if (shift % schedule.topology.cycle() != 0) return std::nullopt;
   for (const Program& program : programs) {
     if (program.shift != shift || program.period.empty()) return std::nullopt;
     repeats = std::min(repeats, program.repeats);

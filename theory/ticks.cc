@@ -91,7 +91,7 @@ class LocalSgdPipeline {
 
 absl::StatusOr<TickSequence> PipeDreamSequence(int32_t stages, int64_t microbatches) {
   PENSTOCK_ASSIGN_OR_RETURN(const Method* const method, FindMethod("pipedream"));
-  PENSTOCK_ASSIGN_OR_RETURN(Topology topology, Place(method->placement, stages, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(Topology topology, Place(method->placement, stages, stages, 1));
   const ScheduleOptions options{.topology = std::move(topology)};
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
                             BuildSchedule(*method, options, {0, microbatches}));

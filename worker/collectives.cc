@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "compute/parameter_arena.h"
 #include "worker/acquire.h"
 #include "worker/limits.h"
 
@@ -21,12 +22,23 @@ static_assert(sizeof(PairMessage) % kWordBytes == 0);
 // For two workers that both said they would: NCCL takes some seconds.
 constexpr absl::Duration kJoinTimeout = absl::Minutes(1);
 
-// The embedding's stage and the head's.
+// The embedding's stage and the head's; there and back of those that make the STEPs.
 bool IsTied(const ReduceGroup& group, const Topology& topology) {
-  const StageId first = group.stages.front();
-  return group.quantity == ReduceGroup::Quantity::kGradient &&
-         group.operation == ReduceGroup::Operation::kSum && group.stages.size() == 2 &&
-         topology.IsFirst(first) && group.stages.back().value == first.value + topology.depth() - 1;
+  if (group.quantity != ReduceGroup::Quantity::kGradient ||
+      group.operation != ReduceGroup::Operation::kSum || group.stages.size() != 2) {
+    return false;
+  }
+  const StageId front = group.stages.front();
+  const StageId back = group.stages.back();
+  if (topology.there_and_back()) {
+    return topology.IsLast(front) && topology.Updates(front) && topology.EndsTheWayBack(back) &&
+           topology.Updates(back);
+  }
+  return topology.IsFirst(front) && back.value == front.value + topology.depth() - 1;
+}
+
+bool CopiesWeights(const ReduceGroup& group) {
+  return group.operation == ReduceGroup::Operation::kCopy;
 }
 
 // The replicas of one stage, on one worker.
@@ -41,7 +53,9 @@ bool IsLocalMean(const ReduceGroup& group, const Topology& topology) {
 }
 
 absl::Status CheckGroup(const ReduceGroup& group, const Topology& topology) {
-  if (IsTied(group, topology) || IsLocalMean(group, topology)) return absl::OkStatus();
+  if (IsTied(group, topology) || IsLocalMean(group, topology) || CopiesWeights(group)) {
+    return absl::OkStatus();
+  }
   return absl::UnimplementedError(
       absl::StrCat("this worker reduces the gradient of a tied weight, between the first and the "
                    "last stage, and averages replicas that are on it; got a group of ",
@@ -64,6 +78,19 @@ std::set<WorkerId> PeersOf(const CollectiveOptions& options) {
   return peers;
 }
 
+// The largest message with weights that any worker sends.
+int64_t CopiedBytesMax(const CollectiveOptions& options) {
+  int64_t bytes = 0;
+  const std::vector<LayerSpec>& layers = options.job.chain.layers;
+  for (const ReduceGroup& group : options.topology.groups) {
+    if (!CopiesWeights(group)) continue;
+    const LayerRange range = options.layers[group.stages.front().value];
+    const ParameterArena arena(absl::MakeConstSpan(layers).subspan(range.first, range.count));
+    bytes = std::max(bytes, arena.weight_count() * SizeOf(DType::kF32));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Collectives>> Collectives::Open(const CollectiveOptions& options,
@@ -81,14 +108,19 @@ Collectives::Collectives(const CollectiveOptions& options, Backend& backend, Clo
     : options_(options),
       backend_(backend),
       clock_(clock),
-      packed_norms_(options.job.chain.size()) {}
+      packed_norms_(options.job.chain.size()) {
+  for (size_t id = 0; id < options.topology.groups.size(); ++id) {
+    members_.push_back(options.topology.WorkersOf(GroupId(static_cast<int32_t>(id))));
+  }
+}
 
 absl::Status Collectives::OpenLinks(Transport& transport) {
   const Chain& chain = options_.job.chain;
   const int64_t tied_bytes =
       chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
   const int64_t bytes_max = std::max<int64_t>(
-      {tied_bytes, chain.size() * kDoubleBytes, static_cast<int64_t>(sizeof(PairMessage))});
+      {tied_bytes, CopiedBytesMax(options_), chain.size() * kDoubleBytes,
+       static_cast<int64_t>(sizeof(PairMessage))});
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
     const EdgeId in = {EdgeKind::kCollective, peer.value, options_.worker.value};
@@ -219,6 +251,41 @@ absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, Courier& co
   return SendBytes(link, norms.data(), kDoubleBytes, courier);
 }
 
+absl::Status Collectives::CopyWeights(GroupId group, WorkerId from, int64_t version, Stage& stage,
+                                      Courier& courier, ActionTimer& timer) {
+  const std::vector<WorkerId>& members = members_[group.value];
+  if (from == options_.worker) {
+    if (members.size() > 1) PENSTOCK_RETURN_IF_ERROR(SendWeights(members, stage, courier));
+  } else {
+    Link& link = LinkTo(from);
+    const absl::StatusOr<Courier::Received> weights = Timed(link, timer, [&] {
+      return courier.Receive(*link.receiver,
+                             {link.received++, DType::kF32, {stage.weight_count()}}, Deadline());
+    });
+    if (!weights.ok()) {
+      return courier.peer_failed() ? Blame(link, weights.status()) : weights.status();
+    }
+    PENSTOCK_RETURN_IF_ERROR(stage.AdoptWeights(version, weights->tensor.data<float>()));
+  }
+  timer.Lap(Lane::kCollective);
+  return absl::OkStatus();
+}
+
+// The weights are copied before they are sent, because they change while the transport may still read them.
+absl::Status Collectives::SendWeights(const std::vector<WorkerId>& members, Stage& stage,
+                                      Courier& courier) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Tensor copy, AcquireTensor(backend_.pool(), DType::kF32, {stage.weight_count()}));
+  stage.CopyWeights(copy.data<float>());
+  for (const WorkerId member : members) {
+    if (member == options_.worker) continue;
+    Link& link = LinkTo(member);
+    const absl::Status sent = courier.Send(*link.sender, link.sent++, copy, Deadline());
+    if (!sent.ok()) return courier.peer_failed() ? Blame(link, sent) : sent;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courier,
                                        ActionTimer& timer) {
   const auto packed = [this](WorkerId worker) {
@@ -243,6 +310,7 @@ void Collectives::CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Spa
                             bool pack) {
   double* next = packed.data();
   for (StageId stage : options_.topology.StagesOf(worker)) {
+    if (!options_.topology.Updates(stage)) continue;
     const LayerRange& layers = options_.layers[stage.value];
     for (int layer = layers.first; layer < layers.end(); ++layer, ++next) {
       if (pack) {
@@ -264,7 +332,7 @@ Collectives::Link& Collectives::LinkTo(WorkerId peer) {
 int64_t Collectives::LayersOf(WorkerId worker) const {
   int64_t layers = 0;
   for (StageId stage : options_.topology.StagesOf(worker)) {
-    layers += options_.layers[stage.value].count;
+    if (options_.topology.Updates(stage)) layers += options_.layers[stage.value].count;
   }
   return layers;
 }

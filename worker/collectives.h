@@ -3,6 +3,8 @@
 //   REDUCE  the gradient of a tied weight: both of the two stages that use it come to head + embedding, of
 //           which the order does not matter to the bits, and then step their own copies identically
 //           (replicas on one worker average their weights without messages, Stage::Average);
+//           where pipelines go there and back, also the weights of a part of the model: the worker that updated
+//           them sends them to the others;
 //   NORM    the squared gradient norms of all layers, all to all, so that every worker combines the same
 //           numbers in the same order (double, by layer), whatever the partition.
 //
@@ -70,6 +72,11 @@ class Collectives {
   // Of the last ReduceTied. REQUIRES: per-layer clipping, and that was for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
 
+  // REDUCE that copies weights: version `version` of `stage`, which every worker of the group has, from worker `from`.
+  // Errors: those of Courier, and of Stage::AdoptWeights.
+  absl::Status CopyWeights(GroupId group, WorkerId from, int64_t version, Stage& stage,
+                           Courier& courier, ActionTimer& timer);
+
   // NORM. `norms`: by layer of the chain; those of this worker's stages are filled in, the others are
   // filled in here. Errors: those of Courier.
   absl::Status CombineNorms(absl::Span<double> norms, Courier& courier, ActionTimer& timer);
@@ -104,6 +111,7 @@ class Collectives {
   absl::Status SendBytes(Link& link, const void* data, int64_t size_bytes, Courier& courier);
   absl::Status ReceiveBytes(Link& link, void* data, int64_t size_bytes, ActionTimer& timer);
 
+  absl::Status SendWeights(const std::vector<WorkerId>& members, Stage& stage, Courier& courier);
   absl::Status ReduceLocally(Stage& embedding, Stage& head);
   absl::Status ReduceWithPeer(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
   absl::Status ReduceOverEdges(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
@@ -121,6 +129,7 @@ class Collectives {
   const CollectiveOptions options_;
   Backend& backend_;
   Clock& clock_;
+  std::vector<std::vector<WorkerId>> members_;  // by group
   std::deque<Link> links_;            // which do not move
   std::vector<double> packed_norms_;  // room for one worker's
   double embedding_squared_norm_ = 0.0;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/clip.h"
+#include "worker/acquire.h"
 #include "worker/update_rule.h"
 
 namespace penstock {
@@ -15,9 +16,14 @@ namespace {
 // Steps after which training takes no new memory.
 constexpr int64_t kWarmUpSteps = 2;
 
-bool BeginsMicrobatch(Op op) { return op == Op::kRecvActivation || op == Op::kForward; }
+// A double's words in a tensor of floats, which are copied and never computed with.
+constexpr int64_t kLossFloats = sizeof(double) / sizeof(float);
 
 }  // namespace
+
+int64_t SumFloats(int64_t gradients, bool with_loss) {
+  return gradients + (with_loss ? kLossFloats : 0);
+}
 
 Executor::Executor(const ExecutorParts& parts)
     : parts_(parts),
@@ -33,6 +39,26 @@ Executor::Executor(const ExecutorParts& parts)
     local.squared_norms.assign(local.layers.count, 0.0);
     local.gradient_scales.assign(local.layers.count, 1.0f);
     machine_.SetVersion(local.id, local.first_version);
+  }
+  const std::vector<ReduceGroup>& groups = parts_.topology.groups;
+  for (size_t id = 0; id < groups.size() && !first_copy_.has_value(); ++id) {
+    const bool local = std::any_of(groups[id].stages.begin(), groups[id].stages.end(),
+                                   [this](StageId stage) { return FindLocal(stage) != nullptr; });
+    const bool copies = groups[id].operation == ReduceGroup::Operation::kCopy;
+    if (copies && local) first_copy_ = GroupId(static_cast<int32_t>(id));
+  }
+}
+
+bool Executor::BeginsMicrobatch(const Action& action) const {
+  switch (action.op) {
+    case Op::kRecvActivation:
+    case Op::kForward:
+      return true;
+    case Op::kRecvCheckpoint:
+    case Op::kRecompute:
+      return parts_.topology.there_and_back();
+    default:
+      return false;
   }
 }
 
@@ -55,7 +81,7 @@ absl::Status Executor::TrainInOrder(MicrobatchRange& range) {
   BeginWindow();
   while (!cursor.Done()) {
     const Action action = cursor.Current();
-    if (BeginsMicrobatch(action.op)) {
+    if (BeginsMicrobatch(action)) {
       PENSTOCK_ASSIGN_OR_RETURN(const bool goes_on, EnterGate(action.microbatch, range));
       if (!goes_on) {
         if (range.count == 0) break;
@@ -139,7 +165,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
                   parts_.topology.After(stage));
     case Op::kRecvGradient:
       return Receive(action, *Local(stage).gradients_in, Local(stage).output_gradients,
-                     parts_.topology.After(stage));
+                     parts_.topology.GradientFrom(stage));
     case Op::kRecompute:
       return Recompute(Local(stage), microbatch, effect);
     case Op::kBackwardInput:
@@ -148,9 +174,17 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
       return BackwardWeight(Local(stage), microbatch, effect);
     case Op::kSendGradient:
       return Send(action, *Local(stage).gradients_out, Local(stage).input_gradients,
-                  parts_.topology.Before(stage));
+                  parts_.topology.GradientTo(stage));
+    case Op::kSendCheckpoint:
+      return SendCheckpoint(action, Local(stage));
+    case Op::kRecvCheckpoint:
+      return ReceiveCheckpoint(action, Local(stage));
+    case Op::kSendSum:
+      return SendSum(action, Local(stage));
+    case Op::kRecvSum:
+      return ReceiveSum(action, Local(stage));
     case Op::kReduce:
-      return Reduce(parts_.topology.groups[action.index]);
+      return Reduce(action.group());
     case Op::kNorm:
       return Norm();
     case Op::kStep:
@@ -163,28 +197,39 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
 
 absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorTable& table,
                                StageId sender) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      Tensor tensor,
+      ReceiveTensor(action, receiver, Local(action.stage()).stage->boundary_shape(), sender));
+  table.Put(action.microbatch, std::move(tensor));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, Receiver& receiver,
+                                               const Shape& shape, StageId sender) {
   const bool waits = !receiver.Ready();
-  const Shape shape = Local(action.stage()).stage->boundary_shape();
   timer_.StartCopy(CopyDirection::kToDevice);
   absl::StatusOr<Courier::Received> received =
       courier_.Receive(receiver, {action.microbatch, DType::kF32, shape}, Deadline());
   if (!received.ok()) return EdgeError(action, sender, received.status());
-  table.Put(action.microbatch, std::move(received->tensor));
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kInput);
   } else {
     if (!received->fetched) timer_.EndCopy(CopyDirection::kToDevice);
     timer_.Lap(Lane::kReceive);
   }
-  return absl::OkStatus();
+  return std::move(received->tensor);
 }
 
 absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& table,
                             StageId receiver) {
+  return SendTensor(action, sender, table.Take(action.microbatch), receiver);
+}
+
+absl::Status Executor::SendTensor(const Action& action, Sender& sender, const Tensor& tensor,
+                                  StageId receiver) {
   const bool waits = !sender.Ready();
   timer_.StartCopy(CopyDirection::kToHost);
-  const absl::Status status =
-      courier_.Send(sender, action.microbatch, table.Take(action.microbatch), Deadline());
+  const absl::Status status = courier_.Send(sender, action.microbatch, tensor, Deadline());
   if (!status.ok()) return EdgeError(action, receiver, status);
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kCredit);
@@ -223,6 +268,13 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
                                 {effect.version, effect.ahead}, input, targets)
                 : stage.Evaluate(effect.version, input, targets);
   if (!output.ok()) return output.status();
+  // There and back the tokens are read again where the forward is done again.
+  const bool drops_tokens = training_ && !parts_.topology.DoesBackward(local.id) &&
+                            parts_.topology.IsFirst(local.id);
+  if (drops_tokens) {
+    PENSTOCK_RETURN_IF_ERROR(stage.TakeCheckpoint(MicrobatchId(microbatch)).status());
+  }
+  last_microbatch_ = microbatch;
   PENSTOCK_RETURN_IF_ERROR(PutOutput(local, microbatch, *std::move(output)));
   return EndPass(Op::kForward, local);
 }
@@ -249,6 +301,13 @@ absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Ef
     PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(stage, TokenRole::kTarget, microbatch));
     timer_.Lap(Lane::kWait, Wait::kData);
   }
+  if (parts_.topology.EndsTheWayBack(local.id)) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor tokens,
+                              ReadTokens(stage, TokenRole::kInput, microbatch));
+    timer_.Lap(Lane::kWait, Wait::kData);
+    PENSTOCK_RETURN_IF_ERROR(stage.PutCheckpoint(
+        MicrobatchId(microbatch), FirstSample(parts_.job, microbatch), tokens));
+  }
   PENSTOCK_RETURN_IF_ERROR(
       stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, targets));
   return EndPass(Op::kRecompute, local);
@@ -262,8 +321,8 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
       Tensor input_gradient,
       stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead}, output_gradient,
                           LossScale(parts_.job, microbatch)));
-  if (LocalStage* previous = FindLocal(parts_.topology.Before(local.id))) {
-    previous->output_gradients.Put(microbatch, std::move(input_gradient));
+  if (LocalStage* next = FindLocal(parts_.topology.GradientTo(local.id))) {
+    next->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.has_embedding()) {
     local.input_gradients.Put(microbatch, std::move(input_gradient));
   }
@@ -286,13 +345,85 @@ absl::Status Executor::EndPass(Op op, const LocalStage& local) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::Reduce(const ReduceGroup& group) {
+absl::Status Executor::SendCheckpoint(const Action& action, LocalStage& local) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor checkpoint,
+                            local.stage->TakeCheckpoint(MicrobatchId(action.microbatch)));
+  return SendTensor(action, *local.checkpoints_out, checkpoint,
+                    parts_.topology.CheckpointTo(local.id));
+}
+
+absl::Status Executor::ReceiveCheckpoint(const Action& action, LocalStage& local) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Tensor checkpoint,
+      ReceiveTensor(action, *local.checkpoints_in, local.stage->boundary_shape(),
+                    parts_.topology.CheckpointFrom(local.id)));
+  return local.stage->PutCheckpoint(MicrobatchId(action.microbatch),
+                                    FirstSample(parts_.job, action.microbatch), checkpoint);
+}
+
+absl::Status Executor::SendSum(const Action& action, LocalStage& local) {
+  Stage& stage = *local.stage;
+  const int64_t gradients = stage.gradient_count();
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum,
+                            AcquireTensor(parts_.backend.pool(), DType::kF32,
+                                          {SumFloats(gradients, stage.has_head())}));
+  stage.TakeGradients(sum.data<float>());
+  if (stage.has_head()) {
+    const int64_t step = StepOf(action.microbatch);
+    const double losses = *loss_sums_.Find(step);
+    loss_sums_.Erase(step);
+    parts_.backend.CopyToDevice(sum.data<float>() + gradients, &losses, sizeof(losses));
+  }
+  return SendTensor(action, *local.sums_out, sum, parts_.topology.SumTo(local.id));
+}
+
+absl::Status Executor::ReceiveSum(const Action& action, LocalStage& local) {
+  Stage& stage = *local.stage;
+  const int64_t gradients = stage.gradient_count();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Tensor sum, ReceiveTensor(action, *local.sums_in, {SumFloats(gradients, stage.has_head())},
+                                      parts_.topology.SumFrom(local.id)));
+  stage.PutGradients(sum.data<float>());
+  if (!stage.has_head()) return absl::OkStatus();
+  double losses = 0.0;
+  parts_.backend.CopyToHost(&losses, sum.data<float>() + gradients, sizeof(losses));
+  PENSTOCK_RETURN_IF_ERROR(parts_.backend.Synchronize());
+  // The loss of the microbatch that goes on is here already; it comes after those before it.
+  double& here = loss_sums_.Insert(StepOf(action.microbatch));
+  here = losses + here;
+  return absl::OkStatus();
+}
+
+absl::Status Executor::CopyWeights(GroupId id) {
+  const ReduceGroup& group = parts_.topology.groups[id.value];
+  const auto updated =
+      std::find_if(group.stages.begin(), group.stages.end(),
+                   [this](StageId stage) { return parts_.topology.Updates(stage); });
+  const auto local = std::find_if(group.stages.begin(), group.stages.end(),
+                                  [this](StageId stage) { return FindLocal(stage) != nullptr; });
+  // All stages here that have the group's layers have one Stage.
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CopyWeights(
+      id, parts_.topology.worker(*updated), machine_.version(*local), *Local(*local).stage,
+      courier_, timer_));
+  for (const StageId stage : group.stages) {
+    LocalStage* member = FindLocal(stage);
+    if (member == nullptr || parts_.topology.Updates(stage)) continue;
+    member->meter->Publish(machine_.counts(stage), 0);
+  }
+  if (first_copy_ == id) CountStep();
+  return absl::OkStatus();
+}
+
+absl::Status Executor::Reduce(GroupId id) {
+  const ReduceGroup& group = parts_.topology.groups[id.value];
+  if (group.operation == ReduceGroup::Operation::kCopy) return CopyWeights(id);
   if (group.quantity == ReduceGroup::Quantity::kWeight) {
     Average(group);
     return absl::OkStatus();
   }
   LocalStage* embedding = FindLocal(group.stages.front());
   LocalStage* head = FindLocal(group.stages.back());
+  if (parts_.topology.there_and_back()) std::swap(embedding, head);  // the way back ends with it
   return parts_.collectives.ReduceTied(
       group, embedding == nullptr ? nullptr : embedding->stage.get(),
       head == nullptr ? nullptr : head->stage.get(), courier_, timer_);
@@ -307,6 +438,7 @@ void Executor::Average(const ReduceGroup& group) {
 
 absl::Status Executor::Norm() {
   for (LocalStage& local : parts_.stages) {
+    if (!parts_.topology.Updates(local.id)) continue;
     local.stage->CombineLocalTiedGradients();
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
         absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count)));
@@ -315,6 +447,7 @@ absl::Status Executor::Norm() {
       parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), courier_, timer_));
   // All workers see the same numbers, so all name the same culprit.
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
+    if (!parts_.topology.Updates(StageId(static_cast<int32_t>(stage)))) continue;
     const LayerRange layers = parts_.layers[stage];
     PENSTOCK_RETURN_IF_ERROR(
         CheckNorms(parts_.job.chain, layers,
@@ -353,7 +486,7 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   if (parts_.job.device_graphs) PublishGraphs(local);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
   if (ends_step && local.stage->has_head()) ReportStep(effect, learning_rate);
-  if (ends_step && &local == &StepCounter()) CountStep();
+  if (ends_step && !first_copy_.has_value() && &local == &StepCounter()) CountStep();
   return absl::OkStatus();
 }
 

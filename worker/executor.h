@@ -50,6 +50,9 @@ struct WorkerProgram {
   WeightPolicy weight_policy;
 };
 
+// Floats of a message with a sum of `gradients` gradients; with those of the last part go the losses of the step so far.
+int64_t SumFloats(int64_t gradients, bool with_loss);
+
 // What an executor works with. Everything referred to outlives it.
 struct ExecutorParts {
   const ResolvedJob& job;
@@ -120,14 +123,25 @@ class Executor {
   absl::Status Receive(const Action& action, Receiver& receiver, TensorTable& table,
                        StageId sender);
   absl::Status Send(const Action& action, Sender& sender, TensorTable& table, StageId receiver);
+  // The same for a message of `shape`, whatever becomes of its tensor.
+  absl::StatusOr<Tensor> ReceiveTensor(const Action& action, Receiver& receiver, const Shape& shape,
+                                       StageId sender);
+  absl::Status SendTensor(const Action& action, Sender& sender, const Tensor& tensor,
+                          StageId receiver);
   // Names the stage at the other end of an edge as what failed, if it was.
   absl::Status EdgeError(const Action& action, StageId other, const absl::Status& status);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status Recompute(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
-  absl::Status Reduce(const ReduceGroup& group);
+  absl::Status SendCheckpoint(const Action& action, LocalStage& local);
+  absl::Status ReceiveCheckpoint(const Action& action, LocalStage& local);
+  // The gradients accumulated so far; of the last part also the losses of the step so far.
+  absl::Status SendSum(const Action& action, LocalStage& local);
+  absl::Status ReceiveSum(const Action& action, LocalStage& local);
+  absl::Status Reduce(GroupId id);
   void Average(const ReduceGroup& group);
+  absl::Status CopyWeights(GroupId id);
   absl::Status Norm();
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
@@ -155,6 +169,8 @@ class Executor {
   int64_t StepOf(int64_t microbatch) const { return microbatch / parts_.job.microbatches + 1; }
   absl::Time Deadline() const;
 
+  // Whether no microbatch has been here before `action` of its own.
+  bool BeginsMicrobatch(const Action& action) const;
   // The first stage of this worker that a step's last microbatch goes through.
   const LocalStage& StepCounter() const;
   void CountStep();
@@ -167,6 +183,7 @@ class Executor {
   Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
   std::vector<Stage*> replicas_;      // room for those of a group
+  std::optional<GroupId> first_copy_;  // there and back: whose REDUCE ends a step here; none: a STEP does
 
   OrderLog order_log_;
   // When the next action was waited for before it was known which it would be; 0: it was not.

@@ -57,6 +57,7 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
     const int local = layer - layers.first;
     PENSTOCK_RETURN_IF_ERROR(
         Annotate(stage.LoadLayerWeights(local, state.weights), absl::string_view(directory)));
+    if (!stage.updates()) continue;
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerOptimizerState(local, state.optimizer_state),
                                       absl::string_view(directory)));
   }

@@ -1,5 +1,8 @@
 // LocalStage: one of a worker's stages with its edges and the tensors that wait between its actions.
 //
+// Where pipelines go there and back, checkpoints wait in the Stage itself, since F and R may be of two local stages with
+// one Stage, and then no message carries them.
+//
 // Thread safety: the executor's thread; the meter and the senders' counters may be read by any.
 #pragma once
 
@@ -39,17 +42,21 @@ using OutgoingTable = WaitingTable<Outgoing>;  // on their way to the host
 struct LocalStage {
   StageId id;
   LayerRange layers;  // of the chain
-  std::unique_ptr<Stage> stage;
+  std::shared_ptr<Stage> stage;  // of all local stages with these layers, where pipelines go there and back
   std::unique_ptr<StageMeter> meter;
   StageLateness lateness;
   int64_t first_version = 0;  // updates before this run
-  Stage::MemoryStats memory;  // when it was made
+  Stage::MemoryStats memory;  // when it was made; of a shared one at its first stage alone
 
   // Null where there is no neighbour, or it is on the same worker.
   std::unique_ptr<Receiver> activations_in;
   std::unique_ptr<Sender> activations_out;
   std::unique_ptr<Receiver> gradients_in;
   std::unique_ptr<Sender> gradients_out;
+  std::unique_ptr<Receiver> checkpoints_in;
+  std::unique_ptr<Sender> checkpoints_out;
+  std::unique_ptr<Receiver> sums_in;
+  std::unique_ptr<Sender> sums_out;
 
   TensorTable inputs;            // until F
   TensorTable outputs;           // from F to SEND_F

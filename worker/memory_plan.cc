@@ -19,13 +19,20 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       return stage().activations.backward_weight;
     case Op::kRecvActivation:
     case Op::kRecvGradient:
+    case Op::kRecvCheckpoint:
       return {stage().activations.boundary, stage().activations.boundary};
+    case Op::kSendSum:
+    case Op::kRecvSum:
+      return {stage().sum, 0};
     case Op::kSendActivation:
     case Op::kSendGradient:
+    case Op::kSendCheckpoint:
       return {0, -stage().activations.boundary};
     case Op::kReduce: {
       int64_t most = 0;
-      for (const StageBytes& any : stages) most = std::max(most, any.tied_gradient);
+      for (const StageBytes& any : stages) {
+        most = std::max({most, any.tied_gradient, any.copied_weights});
+      }
       return {most, 0};
     }
     case Op::kNorm:

@@ -15,6 +15,9 @@ namespace penstock {
 struct StageBytes {
   ActivationBytes activations;
   int64_t tied_gradient = 0;  // what a REDUCE takes for its time
+  // There and back: of the message with a sum of gradients, and with weights, for its time.
+  int64_t sum = 0;
+  int64_t copied_weights = 0;
 };
 
 // Of activations and messages, at most, over a range. `stages`: by stage of the chain; of those of other

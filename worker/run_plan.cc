@@ -24,7 +24,8 @@ absl::Status CheckAllLayers(const RunPlan& plan, int layers) {
       absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.chain.size()));
 }
 
-// Replicas of a stage average their weights, so they must be equal.
+// Replicas of a stage average their weights, so they must be equal. (There and back stages of one part were read as
+// equal.)
 absl::Status CheckReplicas(const RunPlan& plan, const Topology& topology) {
   const int32_t expected = plan.job.PipelinesOf(topology.depth());
   if (topology.pipelines != expected) {
@@ -40,7 +41,34 @@ absl::Status CheckReplicas(const RunPlan& plan, const Topology& topology) {
   return absl::OkStatus();
 }
 
-// Stages in order, in each pipeline their layers one after the other over the whole chain.
+// The stage of the same pipeline that the stage has the layers of; -1: it goes on where the one before it ended.
+int TwinBefore(const RunPlan& plan, int stage, int depth) {
+  if (plan.job.method->placement != Placement::kRoundTrip) return -1;
+  const int place = stage % depth;
+  const int parts = (depth + 1) / 2;
+  return place < parts ? -1 : stage - place + depth - 1 - place;
+}
+
+absl::Status CheckLayers(const RunPlan& plan, const v1::StageAssignment& stage, int twin,
+                         int next_layer) {
+  const int s = stage.stage();
+  if (twin >= 0) {
+    const LayerRange& expected = plan.layers[twin];
+    if (LayerRange{stage.first_layer(), stage.layers()} == expected) return absl::OkStatus();
+    return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
+                                stage.first_layer(), ", but it is the backward of stage ", twin));
+  }
+  if (stage.first_layer() == next_layer && stage.layers() >= 1 &&
+      stage.layers() <= plan.job.chain.size() - next_layer) {
+    return absl::OkStatus();
+  }
+  return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
+                              stage.first_layer(), ", but the next of the model's ",
+                              plan.job.chain.size(), " layers is ", next_layer));
+}
+
+// Stages in order, in each pipeline their layers one after the other over the whole chain; there and back once there,
+// and the same on the way back.
 absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
   const auto& stages = request.plan().stages();
   const int pipelines = std::max(request.plan().pipelines(), 1);
@@ -63,18 +91,31 @@ absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
       return BadPlan(absl::StrCat("stage ", s, " is on worker ", stage.worker_index(),
                                   ", expected 0 to ", stages.size() - 1));
     }
-    if (stage.first_layer() != next_layer || stage.layers() < 1 ||
-        stage.layers() > plan.job.chain.size() - next_layer) {
-      return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
-                                  stage.first_layer(), ", but the next of the model's ",
-                                  plan.job.chain.size(), " layers is ", next_layer));
-    }
+    const int twin = TwinBefore(plan, s, depth);
+    PENSTOCK_RETURN_IF_ERROR(CheckLayers(plan, stage, twin, next_layer));
     plan.layers.push_back({stage.first_layer(), stage.layers()});
     plan.schedule.topology.worker_of.push_back(WorkerId(stage.worker_index()));
     plan.workers[stage.worker_index()] = stage.worker();
-    next_layer += stage.layers();
+    if (twin < 0) next_layer += stage.layers();
   }
   return CheckAllLayers(plan, next_layer);
+}
+
+// The topology there and back that the job has, if the plan's stages are where it has them.
+absl::StatusOr<Topology> RoundTripOf(const RunPlan& plan, const Topology& read) {
+  const int64_t parts = (read.depth() + 1) / 2;
+  if (plan.job.WorkersOf(parts) != read.workers) {
+    return BadPlan(absl::StrCat("has ", read.workers, " workers for ", parts,
+                                " stages there and back, the job has ",
+                                plan.job.WorkersOf(parts)));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, parts));
+  Topology expected = TopologyOf(plan.job, parts);
+  if (expected.worker_of == read.worker_of && expected.pipelines == read.pipelines) return expected;
+  return BadPlan(absl::StrCat("its ", read.stages(), " stages in ", read.pipelines,
+                              " pipelines do not go round the ", read.workers,
+                              " workers as those of the job, ", expected.stages(), " in ",
+                              expected.pipelines));
 }
 
 absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
@@ -85,6 +126,14 @@ absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
   plan.workers.resize(topology.workers);
   plan.worker = WorkerId(request.worker_index());
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  if (plan.job.method->placement == Placement::kRoundTrip) {
+    PENSTOCK_ASSIGN_OR_RETURN(topology, RoundTripOf(plan, topology));
+    plan.schedule = ScheduleOptionsOf(plan.job, std::move(topology));
+    if (plan.worker.value >= 0 && plan.worker.value < plan.topology().workers) {
+      return absl::OkStatus();
+    }
+    return BadPlan(absl::StrCat("worker ", request.worker_index(), " has no stage"));
+  }
   PENSTOCK_RETURN_IF_ERROR(CheckReplicas(plan, topology));
   if (topology.pipelines > 1) {
     PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, topology.depth()));

@@ -57,10 +57,16 @@ void AddTraffic(const LocalStage& local, const WorkerMeasures& worker, bool firs
     entry.set_edge(edge.ToString());
     entry.set_path(path);
   };
-  const int32_t stage = local.id.value;
+  const Topology& topology = worker.topology;
+  const auto edge_to = [&](EdgeKind kind, StageId other) {
+    return EdgeId{kind, local.id.value, other.value};
+  };
   const std::pair<EdgeId, const Sender*> senders[] = {
-      {{EdgeKind::kActivation, stage, stage + 1}, local.activations_out.get()},
-      {{EdgeKind::kGradient, stage, stage - 1}, local.gradients_out.get()}};
+      {edge_to(EdgeKind::kActivation, topology.After(local.id)), local.activations_out.get()},
+      {edge_to(EdgeKind::kGradient, topology.GradientTo(local.id)), local.gradients_out.get()},
+      {edge_to(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id)),
+       local.checkpoints_out.get()},
+      {edge_to(EdgeKind::kSum, topology.SumTo(local.id)), local.sums_out.get()}};
   for (const auto& [edge, sender] : senders) {
     if (sender == nullptr) continue;
     bytes += sender->bytes_sent();

@@ -27,14 +27,24 @@ int64_t BoundaryBytes(const ResolvedJob& job) {
   return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
 }
 
-// What a REDUCE takes for its time: a copy of this worker's part of the tied gradient, and the other's if
-// that is on another worker.
+// What the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the other's if that is on
+// another worker.
 int64_t ReduceBytes(const RunPlan& plan) {
   const Chain& chain = plan.job.chain;
   if (!chain.tied()) return 0;
   const Topology& topology = plan.topology();
-  const bool local = topology.worker(StageId(0)) == topology.worker(StageId(topology.depth() - 1));
+  const auto tied = std::find_if(topology.groups.begin(), topology.groups.end(), [](const auto& group) {
+    return group.quantity == ReduceGroup::Quantity::kGradient;
+  });
+  const bool local = tied == topology.groups.end() ||
+                     topology.worker(tied->stages.front()) == topology.worker(tied->stages.back());
   return (local ? 1 : 2) * chain.vocabulary * chain.width * SizeOf(DType::kF32);
+}
+
+// Adds `bytes`, which are there when the pass is done.
+void Keep(int64_t bytes, PassBytes& pass) {
+  pass.most += bytes;
+  pass.left += bytes;
 }
 
 v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::string& sha256) {
@@ -58,7 +68,8 @@ TrainingRun::TrainingRun(v1::PrepareRunRequest request, RunPlan plan, RunEnviron
 absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
   const bool reads_tokens = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
-    return plan_.topology().IsFirst(stage) || plan_.topology().IsLast(stage);
+    const Topology& topology = plan_.topology();
+    return topology.IsFirst(stage) || topology.IsLast(stage) || topology.EndsTheWayBack(stage);
   });
   if (!reads_tokens) return absl::OkStatus();
   const std::string path = JoinPath(environment_.data_root, request_.spec().data().text().path());
@@ -71,27 +82,17 @@ absl::Status TrainingRun::OpenData() {
 
 absl::Status TrainingRun::MakeStages() {
   for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
-    const StageCounts& counts = plan_.counts[id.value];
     LocalStage local = {.id = id, .layers = plan_.layers[id.value]};
     local.lateness = plan_.lateness[id.value];
-    PENSTOCK_ASSIGN_OR_RETURN(
-        local.stage,
-        Stage::Create(
-            environment_.backend, plan_.job.chain,
-            {.layers = local.layers,
-             .batch = plan_.job.microbatch,
-             .precision = plan_.job.precision,
-             .rounding = plan_.job.rounding,
-             .stash = plan_.job.stash,
-             .recomputes = plan_.topology().Recomputes(id),
-             .device_graphs = plan_.job.device_graphs,
-             .optimizer = OptimizerOfStage(plan_.job, local.lateness, plan_.topology().depth()),
-             .history = HistoryOfStage(plan_.job, local.lateness),
-             .seed = plan_.job.seed,
-             .versions_max = counts.versions_peak,
-             .microbatches_in_flight_max = std::max<int64_t>(1, counts.activations_peak)}));
+    if (const LocalStage* same = FindSameModelPart(id)) {
+      local.stage = same->stage;
+    } else {
+      PENSTOCK_ASSIGN_OR_RETURN(
+          local.stage,
+          Stage::Create(environment_.backend, plan_.job.chain, OptionsOfStage(id, local.lateness)));
+      local.memory = local.stage->memory();
+    }
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
-    local.memory = local.stage->memory();
     stages_.push_back(std::move(local));
   }
   memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
@@ -102,6 +103,48 @@ absl::Status TrainingRun::MakeStages() {
   return absl::OkStatus();
 }
 
+const LocalStage* TrainingRun::FindSameModelPart(StageId stage) const {
+  const Topology& topology = plan_.topology();
+  if (!topology.there_and_back()) return nullptr;
+  const auto same = std::find_if(stages_.begin(), stages_.end(), [&](const LocalStage& local) {
+    return topology.PartOf(local.id) == topology.PartOf(stage);
+  });
+  return same == stages_.end() ? nullptr : &*same;
+}
+
+bool TrainingRun::SharesEarlierStage(const LocalStage& local) const {
+  const LocalStage* first = FindSameModelPart(local.id);
+  return first != nullptr && first != &local;
+}
+
+StageOptions TrainingRun::OptionsOfStage(StageId id, const StageLateness& lateness) const {
+  const Topology& topology = plan_.topology();
+  StageOptions options = {
+      .layers = plan_.layers[id.value],
+      .batch = plan_.job.microbatch,
+      .precision = plan_.job.precision,
+      .rounding = plan_.job.rounding,
+      .stash = plan_.job.stash,
+      .recomputes = topology.Recomputes(id),
+      .updates = topology.Updates(id),
+      .device_graphs = plan_.job.device_graphs,
+      .optimizer = OptimizerOfStage(plan_.job, lateness, topology.parts()),
+      .history = HistoryOfStage(plan_.job, lateness),
+      .seed = plan_.job.seed,
+      .versions_max = plan_.counts[id.value].versions_peak,
+      .microbatches_in_flight_max = std::max<int64_t>(1, plan_.counts[id.value].activations_peak)};
+  if (!topology.there_and_back()) return options;
+  // For all stages of this worker with these layers, and one more: a forward's that is about to be sent.
+  options.recomputes = topology.TwinOf(id).value >= 0;
+  options.microbatches_in_flight_max = 1;
+  for (const StageId other : topology.StagesOf(plan_.worker)) {
+    if (topology.PartOf(other) != topology.PartOf(id)) continue;
+    options.updates |= topology.Updates(other);
+    options.microbatches_in_flight_max += plan_.counts[other.value].activations_peak;
+  }
+  return options;
+}
+
 absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   std::vector<StageBytes> stages(plan_.layers.size());
   int64_t bytes = memory_bytes_;
@@ -110,6 +153,7 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
     bytes += (local.stage->DeviceVersions(versions) - 1) * local.memory.version_bytes;
     stages[local.id.value] = {.activations = local.stage->activation_bytes(),
                               .tied_gradient = ReduceBytes(plan_)};
+    if (plan_.topology().there_and_back()) FitToRoundTrip(local, stages[local.id.value]);
   }
   if (plan_.job.order == Order::kRecorded) {
     const ReadyOrder order(
@@ -133,10 +177,27 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   return bytes + activations;
 }
 
+void TrainingRun::FitToRoundTrip(const LocalStage& local, StageBytes& bytes) const {
+  const Topology& topology = plan_.topology();
+  const int64_t tokens = BufferPool::BlockBytes(plan_.job.microbatch.batch *
+                                                plan_.job.microbatch.time * SizeOf(DType::kI32));
+  // The tokens are given up after F, and read again for R.
+  if (local.stage->has_embedding() && !topology.DoesBackward(local.id)) {
+    bytes.activations.forward.left -= tokens;
+  }
+  if (topology.EndsTheWayBack(local.id)) Keep(tokens, bytes.activations.recompute);
+  const int64_t float_bytes = SizeOf(DType::kF32);
+  bytes.sum = BufferPool::BlockBytes(
+      SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * float_bytes);
+  bytes.copied_weights = BufferPool::BlockBytes(local.stage->weight_count() * float_bytes);
+}
+
 absl::Status TrainingRun::LoadCheckpoint() {
   const std::string& directory = request_.checkpoint();
   if (directory.empty()) {
-    for (LocalStage& local : stages_) local.stage->InitializeWeights();
+    for (LocalStage& local : stages_) {
+      if (!SharesEarlierStage(local)) local.stage->InitializeWeights();
+    }
     return absl::OkStatus();
   }
   PENSTOCK_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(environment_.files, directory));
@@ -149,9 +210,10 @@ absl::Status TrainingRun::LoadCheckpoint() {
                                                    plan_.first_step));
   }
   for (LocalStage& local : stages_) {
+    local.first_version = manifest.updates;
+    if (SharesEarlierStage(local)) continue;
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.chain,
                                         local.layers, environment_.may_go_on, *local.stage));
-    local.first_version = manifest.updates;
     if (!plan_.job.draws()) continue;
     local.stage->SetVersion(manifest.updates, plan_.job.MovesUntil(plan_.first_step, local.id.value,
                                                                    plan_.topology().stages()));
@@ -189,30 +251,47 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   BufferPool& pool = environment_.backend.host_pool();
   Transport& transport = environment_.transport;
   const int32_t stage = local.id.value;
-  const int32_t before = topology.Before(local.id).value;
-  const int32_t after = topology.After(local.id).value;
-  const auto remote = [&](int32_t other) {
-    return other >= 0 && topology.worker(StageId(other)) != plan_.worker;
+  // Where there is such a stage, and on another worker.
+  const auto open_in = [&](EdgeKind kind, StageId from, int64_t bytes,
+                           std::unique_ptr<Receiver>& receiver) {
+    if (from.value < 0 || topology.worker(from) == plan_.worker) return absl::OkStatus();
+    PENSTOCK_ASSIGN_OR_RETURN(
+        receiver, transport.OpenReceiver({kind, from.value, stage}, capacity, bytes, pool));
+    RingOnArrival(*receiver);
+    return absl::OkStatus();
   };
-  if (remote(before)) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        local.activations_in,
-        transport.OpenReceiver({EdgeKind::kActivation, before, stage}, capacity, bytes_max, pool));
-    PENSTOCK_ASSIGN_OR_RETURN(
-        local.gradients_out,
-        transport.OpenSender({EdgeKind::kGradient, stage, before}, capacity, bytes_max));
-    RingOnArrival(*local.activations_in);
+  const auto open_out = [&](EdgeKind kind, StageId to, int64_t bytes,
+                            std::unique_ptr<Sender>& sender) {
+    if (to.value < 0 || topology.worker(to) == plan_.worker) return absl::OkStatus();
+    PENSTOCK_ASSIGN_OR_RETURN(sender,
+                              transport.OpenSender({kind, stage, to.value}, capacity, bytes));
+    return absl::OkStatus();
+  };
+  PENSTOCK_RETURN_IF_ERROR(
+      open_in(EdgeKind::kActivation, topology.Before(local.id), bytes_max, local.activations_in));
+  PENSTOCK_RETURN_IF_ERROR(
+      open_out(EdgeKind::kGradient, topology.GradientTo(local.id), bytes_max, local.gradients_out));
+  PENSTOCK_RETURN_IF_ERROR(
+      open_out(EdgeKind::kActivation, topology.After(local.id), bytes_max, local.activations_out));
+  PENSTOCK_RETURN_IF_ERROR(
+      open_in(EdgeKind::kGradient, topology.GradientFrom(local.id), bytes_max, local.gradients_in));
+  if (!topology.there_and_back()) return absl::OkStatus();
+
+  PENSTOCK_RETURN_IF_ERROR(open_in(EdgeKind::kCheckpoint, topology.CheckpointFrom(local.id),
+                                   bytes_max, local.checkpoints_in));
+  PENSTOCK_RETURN_IF_ERROR(open_out(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id),
+                                    bytes_max, local.checkpoints_out));
+  const int64_t sum_bytes =
+      SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * SizeOf(DType::kF32);
+  if (sum_bytes > environment_.limits.tensor_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "stage ", stage, " has gradients of ", sum_bytes, " bytes, more than the limit of ",
+        environment_.limits.tensor_bytes_max,
+        " for a message; use more pipeline.stages, so that each has fewer layers"));
   }
-  if (remote(after)) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        local.activations_out,
-        transport.OpenSender({EdgeKind::kActivation, stage, after}, capacity, bytes_max));
-    PENSTOCK_ASSIGN_OR_RETURN(
-        local.gradients_in,
-        transport.OpenReceiver({EdgeKind::kGradient, after, stage}, capacity, bytes_max, pool));
-    RingOnArrival(*local.gradients_in);
-  }
-  return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(
+      open_in(EdgeKind::kSum, topology.SumFrom(local.id), sum_bytes, local.sums_in));
+  return open_out(EdgeKind::kSum, topology.SumTo(local.id), sum_bytes, local.sums_out);
 }
 
 void TrainingRun::RingOnArrival(Receiver& receiver) {
@@ -314,12 +393,18 @@ absl::StatusOr<int64_t> TrainingRun::TrainToCut(int64_t from_step, const Cut& cu
   return step;
 }
 
+bool TrainingRun::HasLossOfEvaluation() const {
+  const Topology& topology = plan_.topology();
+  const StageId last(topology.parts() - 1);
+  return topology.worker(last) == plan_.worker;
+}
+
 absl::Status TrainingRun::Validate(int64_t step) {
   const Schedule schedule =
       BuildEvaluation(plan_.topology(), {.first = 0, .count = plan_.job.validation_batches});
   PENSTOCK_ASSIGN_OR_RETURN(const double loss,
                             executor_->Evaluate(schedule.programs[plan_.worker.value], step));
-  if (!stages_.back().stage->has_head()) return absl::OkStatus();
+  if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;
   event.mutable_validation_done()->set_step(step);
   event.mutable_validation_done()->set_loss(loss);
@@ -331,7 +416,7 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
   std::vector<LayerSnapshot> layers;
   for (LocalStage& local : stages_) {
-    if (!IsOfFirstPipeline(local)) continue;
+    if (!plan_.topology().IsOfModel(local.id)) continue;
     std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
     std::move(copies.begin(), copies.end(), std::back_inserter(layers));
   }
@@ -449,7 +534,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
 std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
   std::vector<v1::LayerDigest> digests;
   for (LocalStage& local : stages_) {
-    if (!IsOfFirstPipeline(local)) continue;
+    if (!plan_.topology().IsOfModel(local.id)) continue;
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
       digests.push_back(DigestMessage(layer, plan_.job.chain.layers[layer].name, sha256));
@@ -474,7 +559,8 @@ std::vector<v1::StageReport> TrainingRun::Reports() const {
                                    .allocations_steady = executor_->allocations_steady(),
                                    .collective_bytes_sent = collectives_->bytes_sent(),
                                    .collective_messages_sent = collectives_->messages_sent(),
-                                   .collective_paths = collectives_->paths()};
+                                   .collective_paths = collectives_->paths(),
+                                   .topology = plan_.topology()};
   std::vector<v1::StageReport> reports;
   for (const LocalStage& local : stages_) {
     reports.push_back(MakeStageReport(local, measures, &local == &stages_.front()));

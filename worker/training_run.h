@@ -22,6 +22,7 @@
 #include "worker/executor.h"
 #include "worker/hold_gate.h"
 #include "worker/local_stage.h"
+#include "worker/memory_plan.h"
 #include "worker/run.h"
 #include "worker/run_plan.h"
 #include "worker/timeline_recorder.h"
@@ -58,16 +59,21 @@ class TrainingRun : public Run {
   absl::Status Validate(int64_t step);
   absl::Status SaveCheckpoint(int64_t step);
   absl::Status WaitForCheckpoint();
+  // There and back: the stage of this worker, if there is one already, that has the same layers.
+  const LocalStage* FindSameModelPart(StageId stage) const;
+  // Whether its Stage is that of a local stage before it.
+  bool SharesEarlierStage(const LocalStage& local) const;
+  StageOptions OptionsOfStage(StageId id, const StageLateness& lateness) const;
+  // What a stage's passes and messages take where it does half of them.
+  void FitToRoundTrip(const LocalStage& local, StageBytes& bytes) const;
   absl::Status OpenEdgesOf(LocalStage& local);
   // In recorded order, where the executor waits for any message.
   void RingOnArrival(Receiver& receiver);
   absl::Status MakeEmulation();
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
-  // Its weights are the model's: at a cut all pipelines hold the same.
-  bool IsOfFirstPipeline(const LocalStage& local) const {
-    return plan_.topology().PipelineOf(local.id) == 0;
-  }
+  // Whether this worker has the last stage of the first pipeline, and with it the losses of a validation.
+  bool HasLossOfEvaluation() const;
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
 
   // Hands an event out, unless the last one was.

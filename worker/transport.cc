@@ -13,6 +13,10 @@ const char* Name(EdgeKind kind) {
       return "gradient";
     case EdgeKind::kCollective:
       return "collective";
+    case EdgeKind::kCheckpoint:
+      return "checkpoint";
+    case EdgeKind::kSum:
+      return "sum";
   }
   return "unknown";
 }

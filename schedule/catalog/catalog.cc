@@ -83,6 +83,15 @@ constexpr Method kMethods[] = {
      .placement = Placement::kReplicas,
      .updates_each_microbatch = true,
      .steps_in_rounds = true},
+    {.name = "roundpipe",
+     .summary = "the stages of every round go on round the workers; any number of stages, full "
+                "recomputation",
+     .paper = "Luo et al., 2026, arXiv 2604.27085",
+     .weights = Weights::kSingle,
+     .synchronous = true,
+     .program = RoundPipe,
+     .placement = Placement::kRoundTrip,
+     .steps_in_rounds = true},
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
@@ -165,6 +174,7 @@ bool RunsWholeSteps(const Method& method) {
 
 absl::Status CheckRounds(const Method& method, const ScheduleOptions& options) {
   if (!method.steps_in_rounds) return absl::OkStatus();
+  if (method.placement == Placement::kRoundTrip) return absl::OkStatus();  // part of its topology
   const bool replicas = method.placement == Placement::kReplicas;
   const int32_t round = replicas ? options.topology.pipelines : options.topology.workers;
   const int64_t got = options.microbatches_per_step;
@@ -183,6 +193,11 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
   if (per_step < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
+  }
+  if (options.topology.there_and_back() && range.first % per_step != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the range begins at microbatch ", range.first, ", not with one of the steps of ",
+                     per_step, " that go round the workers"));
   }
   if (RunsWholeSteps(method) && range.count % per_step != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the range of ", range.count,
@@ -242,6 +257,11 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
 absl::Status CheckListed(const ScheduleOptions& options) {
   if (options.listed == nullptr) return absl::InvalidArgumentError("no schedule is listed");
   const Topology& listed = options.listed->topology;
+  if (listed.there_and_back()) {
+    return absl::InvalidArgumentError(
+        "a listed step is of stages that do both passes of their layers, not of pipelines there and "
+        "back");
+  }
   if (options.topology.worker_of != listed.worker_of) {
     return absl::InvalidArgumentError(
         absl::StrCat("the schedule is for ", listed.stages(), " stages on ", listed.workers,
@@ -264,16 +284,26 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
       Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
   const absl::StatusOr<Topology> placed =
-      Place(method.placement, topology.depth(), topology.workers, topology.pipelines);
+      Place(method.placement, topology.parts(), topology.workers, options.microbatches_per_step,
+            topology.pipelines);
   if (!placed.ok()) return Annotate(placed.status(), method.name);
+  const bool other_places = placed->there_and_back() && placed->stages() != topology.stages();
+  if (!(placed->rounds == topology.rounds) || other_places) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, placed->there_and_back() ? " goes" : " does not go",
+        " there and back in rounds of the step's ", options.microbatches_per_step,
+        " microbatches; the plan has ", topology.stages(), " stages in rounds of ",
+        topology.rounds.microbatches, " of ", topology.rounds.step));
+  }
   if (placed->pipelines != topology.pipelines ||
       !std::equal(
           placed->groups.begin(), placed->groups.end(), topology.groups.begin(),
           topology.groups.begin() + std::min(placed->groups.size(), topology.groups.size()))) {
     return absl::InvalidArgumentError(
         absl::StrCat(method.name, " needs ", placed->pipelines, " pipelines whose weights are ",
-                     "averaged by stage; the plan has ", topology.pipelines, " with ",
-                     topology.groups.size(), " groups"));
+                     placed->there_and_back() ? "copied by part" : "averaged by stage",
+                     "; the plan has ", topology.pipelines, " with ", topology.groups.size(),
+                     " groups"));
   }
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     if (placed->worker_of[stage] == topology.worker_of[stage]) continue;
@@ -302,10 +332,28 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRoundTrip(int32_t stages, int32_t workers, int64_t microbatches) {
+  const int32_t slots = 2 * stages - 1;
+  if (slots < workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        stages, " stages make ", slots, " slots, the way there and back, which are not enough to go "
+        "round ", workers, " workers; ", workers / 2 + 1, " stages or ", slots, " workers would do"));
+  }
+  if (microbatches < workers ? microbatches >= 1 : microbatches % workers == 0) {
+    return absl::OkStatus();
+  }
+  const int64_t below = microbatches / workers * workers;
+  return absl::InvalidArgumentError(
+      absl::StrCat("needs fewer microbatches in a step than the ", workers,
+                   " workers, or a multiple of them, so that each has as many in every round; got ",
+                   microbatches, "; ", std::max<int64_t>(1, below), " or ", below + workers,
+                   " would do"));
+}
+
 }  // namespace
 
 absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
-                               std::optional<int32_t> replicas) {
+                               int64_t microbatches_per_step, std::optional<int32_t> replicas) {
   const auto refuse = [&](absl::string_view rule) {
     return absl::InvalidArgumentError(
         absl::StrCat(rule, ", but the plan has ", stages, " stages on ", workers, " workers"));
@@ -332,6 +380,9 @@ absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t work
     case Placement::kReplicas:
       if (stages != workers) return refuse("expected one stage of each replica on each worker");
       return ReplicatedPipelines(stages, replicas.value_or(workers));
+    case Placement::kRoundTrip:
+      PENSTOCK_RETURN_IF_ERROR(CheckRoundTrip(stages, workers, microbatches_per_step));
+      return RoundTripPipelines(stages, workers, microbatches_per_step);
   }
   PENSTOCK_CHECK(false);
 }
@@ -446,19 +497,21 @@ Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
                     .topology = topology,
                     .completeness = Completeness::kEvaluate,
                     .range = range};
-  const int64_t round = topology.pipelines;  // microbatches until the same pipeline's next turn
+  // Microbatches until the same pipeline's next turn.
+  const int64_t round = topology.there_and_back() ? 1 : topology.pipelines;
   for (int32_t worker = 0; worker < topology.workers; ++worker) {
     Program program{.repeats = range.count / round, .shift = round};
     const std::vector<StageId> stages = topology.StagesOf(WorkerId(worker));
     const auto forward = [&](ActionList& list, int64_t microbatch) {
       for (const StageId stage : stages) {
-        if (topology.Visits(microbatch, stage)) Forward(list, stage, microbatch);
+        if (topology.VisitsToEvaluate(microbatch, stage)) Forward(list, stage, microbatch);
       }
     };
     for (int64_t m = 0; m < round; ++m) forward(program.period, range.first + m);
     const int64_t rest = range.count / round * round;
     for (int64_t m = rest; m < range.count; ++m) forward(program.epilogue, range.first + m);
-    schedule.programs.push_back(Lower(program, topology, WorkerId(worker), LowerOptions()));
+    schedule.programs.push_back(
+        Lower(program, topology, WorkerId(worker), {.forwards_only = true}));
   }
   return schedule;
 }

@@ -59,14 +59,18 @@ enum class Placement : uint8_t {
   kLooped,    // the same number, two or more, on each: stage s on worker s mod W
   kV,         // two on each: down the workers and back up
   kReplicas,  // several pipelines, replicas of the model; stage d of each on worker d
+  kRoundTrip,  // there and back, round the workers (RoundTripPipelines)
   kListed,    // as a schedule file says
 };
 
-// The topology of `placement`, with `stages` stages in a pipeline. Its only groups are those of kReplicas,
-// whose members average their weights; it has as many replicas as workers if `replicas` does not say.
+// The topology of `placement`, with `stages` stages in a pipeline; there and back these are the parts of the model
+// that are passed in each direction. Its only groups are those of kReplicas, whose members average their weights (it has
+// as many replicas as workers if `replicas` does not say), and those of kRoundTrip, which copy them; only there do
+// the microbatches of a step matter.
 // REQUIRES: it is not kListed.
 // Errors: InvalidArgument, with the numbers that would do.
 absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
+                               int64_t microbatches_per_step,
                                std::optional<int32_t> replicas = std::nullopt);
 
 // The fewest stages that a worker holds: 1 or 2.
@@ -92,7 +96,8 @@ struct Method {
   Placement placement = Placement::kStraight;
   // A stage updates after every microbatch, otherwise with the mean gradient of a whole step.
   bool updates_each_microbatch = false;
-  // The microbatches of a step must be a multiple of the workers; with replicas, of their number.
+  // The microbatches of a step must be a multiple of the workers; with replicas, of their number; there and back they
+  // may also be fewer.
   bool steps_in_rounds = false;
   // With its own weights they must be as many as there are stages or more.
   bool step_fills_pipeline = false;
@@ -137,7 +142,7 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
                                        MicrobatchRange range);
 
 // Forward only, over `range` (validation). Its microbatches are numbered by themselves and go through several
-// pipelines in turn.
+// pipelines in turn; there and back all through the first.
 // REQUIRES: `topology` is valid.
 Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range);
 

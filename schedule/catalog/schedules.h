@@ -18,6 +18,7 @@ Program ZeroBubbleH2(const ScheduleOptions& options, WorkerId worker, Microbatch
 Program ZeroBubbleV(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program DualPipeV(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program LocalSgd(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program RandomizedPipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 Program PipeDream2BW(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
@@ -45,6 +46,10 @@ inline void BackwardWeight(ActionList& list, StageId stage, int64_t microbatch) 
 inline void Step(ActionList& list, StageId stage) { list.push_back({Op::kStep, stage.value}); }
 // The replicas of a group take the mean of their weights.
 inline void Average(ActionList& list, GroupId group) {
+  list.push_back({Op::kReduce, group.value});
+}
+// Where pipelines go there and back: all stages of a part get the weights of the one that updates.
+inline void CopyWeights(ActionList& list, GroupId group) {
   list.push_back({Op::kReduce, group.value});
 }
 

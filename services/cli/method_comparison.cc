@@ -131,8 +131,7 @@ absl::StatusOr<v1::DeviceTimes> MeasuredTimes(const v1::GetJobResponse& job) {
       sums_ms[action.action()] += action.median_seconds() * 1e3;
     }
   }
-  const double replicas =
-      static_cast<double>(job.result().per_stage_size()) / std::max(job.result().stages(), 1);
+  const int replicas = std::max(job.plan().pipelines(), 1);
   const auto time = [&](Op op) { return sums_ms[std::string(OpName(op))] / replicas; };
   v1::DeviceTimes times;
   times.set_device("as measured");

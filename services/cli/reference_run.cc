@@ -26,8 +26,7 @@ absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, Resolv
   const std::vector<WorkerOffer> workers(job.WorkersOf(spec.pipeline().stages()));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Plan plan, MakePlan(spec, job, workers, 0, {}));
   std::vector<LayerRange> stages;
-  const int depth = plan.stages_size() / std::max(plan.pipelines(), 1);
-  for (int s = 0; s < depth; ++s) {
+  for (int s = 0; s < job.StagesOn(static_cast<int64_t>(workers.size())); ++s) {
     stages.push_back({plan.stages(s).first_layer(), plan.stages(s).layers()});
   }
   return stages;

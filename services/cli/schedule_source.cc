@@ -33,6 +33,10 @@ absl::Status NeitherMethodNorFile(const std::string& name) {
 absl::StatusOr<Topology> WithRecompute(Topology topology, const std::string& text) {
   absl::StatusOr<RecomputeChoice> choice = ParseRecompute(text);
   if (!choice.ok()) return Annotate(choice.status(), "--recompute");
+  if (topology.there_and_back() && !choice->places.empty()) {
+    return absl::InvalidArgumentError(
+        "--recompute: there and back all but the last stage recompute; use all, or leave it out");
+  }
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckPlaces(*choice, topology.depth()), "--recompute"));
   topology.recomputes = ChosenStages(*choice, topology);
   return topology;
@@ -79,6 +83,10 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "Default: the fewest that the method runs with, 1 or 2")
       ->type_name("V")
       ->check(CLI::Range(1, kSimulatedStagesMax));
+  app.add_option("--workers", source.workers,
+                 "Workers that the stages go round (of roundpipe); default: one for each")
+      ->type_name("W")
+      ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option("--replicas", source.replicas,
                  "Copies of the model (of local-sgd); default: as many as workers")
       ->type_name("R")
@@ -111,7 +119,15 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
 absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const ScheduleSource& source) {
   const int32_t per_worker = source.stages_per_worker > 0 ? source.stages_per_worker
                                                           : StagesPerWorkerMin(method.placement);
-  if (source.stages % per_worker != 0) {
+  if (source.workers > 0 && method.placement != Placement::kRoundTrip) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers is not for ", method.name,
+                     ", whose stages say how many workers it has; roundpipe has it"));
+  }
+  if (source.workers > 0 && source.stages_per_worker > 0) {
+    return absl::InvalidArgumentError("--workers and --stages-per-worker say the same; give one");
+  }
+  if (source.workers == 0 && source.stages % per_worker != 0) {
     return absl::InvalidArgumentError(absl::StrCat("--stages ", source.stages,
                                                    " is not a multiple of the ", per_worker,
                                                    " stages that each worker holds"));
@@ -125,7 +141,9 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
   const std::optional<int32_t> replicas =
       source.replicas > 0 ? std::optional(source.replicas) : std::nullopt;
   absl::StatusOr<Topology> topology =
-      Place(method.placement, source.stages, source.stages / per_worker, replicas);
+      Place(method.placement, source.stages,
+            source.workers > 0 ? source.workers : source.stages / per_worker, source.microbatches,
+            replicas);
   if (!topology.ok()) return Annotate(topology.status(), method.name);
   topology = WithRecompute(*std::move(topology), source.recompute);
   PENSTOCK_RETURN_IF_ERROR(topology.status());

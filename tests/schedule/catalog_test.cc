@@ -665,15 +665,15 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
   for (const Method& method : Methods()) {
     for (int32_t workers = 1; workers <= 6; ++workers) {
       for (const bool early : {false, true}) {
-        const Topology topology = PlacedOn(method, workers);
         const int64_t step = StepFor(method, workers, 3);
+        const Topology topology = PlacedOn(method, workers, step);
         ScheduleOptions options = method.synchronous && topology.stages() > 1
                                       ? TiedOptions(topology, step)
                                       : ScheduleOptions{topology, step};
         options.global_norm = method.synchronous && !method.updates_each_microbatch;
         options.send_gradient_early = early;
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
-                                      BuildSchedule(method, options, {6, 4 * step}));
+                                      BuildSchedule(method, options, {2 * step, 4 * step}));
         EXPECT_THAT(Verify(schedule), IsOk()) << PrintSchedule(schedule);
       }
     }
@@ -684,6 +684,7 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
 TEST(ListedMethod, StepOfEveryMethodThatUpdatesAtItsEnd_IsThatOfTheMethod) {
   for (const Method& method : Methods()) {
     if (!method.synchronous || method.updates_each_microbatch) continue;
+    if (method.placement == Placement::kRoundTrip) continue;  // refused: listed steps do not go there and back
     const int64_t step = StepFor(method, 3, 6);
     const Schedule expected = CatalogSteps(method, 3, step, 0, 3);
     const Schedule one = CatalogSteps(method, 3, step, 0, 1);

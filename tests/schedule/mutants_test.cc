@@ -57,7 +57,8 @@ class RandomExecution {
  private:
   // ("input", stage, microbatch) and the like.
   using Thing = std::tuple<std::string, int32_t, int64_t>;
-  using ChannelKey = std::pair<bool, int32_t>;
+  enum Kind { kActivations, kGradients, kCheckpoints, kSums };
+  using ChannelKey = std::pair<Kind, int32_t>;
 
   const Action& Current(size_t worker) const { return lists_[worker][next_[worker]]; }
   bool OnWorker(int32_t stage, size_t worker) const {
@@ -66,13 +67,45 @@ class RandomExecution {
   }
   int32_t stages() const { return schedule_.topology.stages(); }
   int32_t depth() const { return stages() / schedule_.topology.pipelines; }
-  bool First(int32_t s) const { return s % depth() == 0; }
-  bool Last(int32_t s) const { return s % depth() == depth() - 1; }
+  // There and back: 2 parts - 1 places, forwards up to the last part and backwards from it on.
+  bool Loops() const { return schedule_.topology.rounds.microbatches > 0; }
+  int64_t StepLength() const { return schedule_.topology.rounds.step; }
+  int32_t parts() const { return Loops() ? depth() / 2 + 1 : depth(); }
+  int32_t Place(int32_t s) const { return s % depth(); }
+  bool Forwards(int32_t s) const { return Place(s) < parts(); }
+  bool Backwards(int32_t s) const { return !Loops() || Place(s) >= parts() - 1; }
+  int32_t Twin(int32_t s) const { return s - Place(s) + depth() - 1 - Place(s); }
+  int32_t PipelineOf(int64_t m) const {
+    const Topology& topology = schedule_.topology;
+    const int64_t turn = Loops() ? m % StepLength() / topology.rounds.microbatches : m;
+    return static_cast<int32_t>(turn % topology.pipelines);
+  }
+  int32_t At(int32_t place, int64_t m) const { return PipelineOf(m) * depth() + place; }
+  bool Updates(int32_t s) const {
+    return !Loops() || (Backwards(s) && s / depth() == PipelineOf(StepLength() - 1));
+  }
+  // Whether a round but the first of its step begins with m, in another place than the one before it.
+  bool GoesOn(int64_t m) const {
+    return Loops() && schedule_.topology.pipelines > 1 && m >= 0 &&
+           m % schedule_.topology.rounds.microbatches == 0 && m % StepLength() != 0;
+  }
+  bool First(int32_t s) const { return Place(s) == 0; }
+  bool Last(int32_t s) const { return Place(s) == parts() - 1; }
+  // Where the gradient of the input goes, and that of the output comes from; -1: nowhere.
+  int32_t GradientTo(int32_t s) const {
+    if (!Loops()) return First(s) ? -1 : s - 1;
+    return Place(s) + 1 < depth() ? s + 1 : -1;
+  }
+  int32_t GradientFrom(int32_t s) const {
+    if (!Loops()) return Last(s) ? -1 : s + 1;
+    return Place(s) >= parts() ? s - 1 : -1;
+  }
   bool Recomputes(int32_t s) const {
+    if (Loops()) return !Forwards(s);
     const std::vector<StageId>& all = schedule_.topology.recomputes;
     return std::find(all.begin(), all.end(), StageId(s)) != all.end();
   }
-  bool Takes(int32_t s, int64_t m) const { return m % schedule_.topology.pipelines == s / depth(); }
+  bool Takes(int32_t s, int64_t m) const { return PipelineOf(m) == s / depth(); }
 
   std::set<size_t> Members(const Action& action) const {
     std::set<size_t> members;
@@ -90,13 +123,21 @@ class RandomExecution {
     const Action& a = Current(worker);
     switch (a.op) {
       case Op::kSendActivation:
-        return channels_[{false, a.index + 1}].size() < capacity_;
+        return channels_[{kActivations, a.index + 1}].size() < capacity_;
       case Op::kSendGradient:
-        return channels_[{true, a.index - 1}].size() < capacity_;
+        return channels_[{kGradients, GradientTo(a.index)}].size() < capacity_;
+      case Op::kSendCheckpoint:
+        return channels_[{kCheckpoints, Twin(a.index)}].size() < capacity_;
+      case Op::kSendSum:
+        return channels_[{kSums, At(Place(a.index), a.microbatch)}].size() < capacity_;
       case Op::kRecvActivation:
-        return !channels_[{false, a.index}].empty();
+        return !channels_[{kActivations, a.index}].empty();
       case Op::kRecvGradient:
-        return !channels_[{true, a.index}].empty();
+        return !channels_[{kGradients, a.index}].empty();
+      case Op::kRecvCheckpoint:
+        return !channels_[{kCheckpoints, a.index}].empty();
+      case Op::kRecvSum:
+        return !channels_[{kSums, a.index}].empty();
       case Op::kReduce:
       case Op::kNorm:
         for (const size_t member : Members(a)) {
@@ -138,52 +179,83 @@ class RandomExecution {
   void Perform(const Action& a, size_t worker) {
     const int32_t s = a.index;
     const int64_t m = a.microbatch;
-    const bool local_before = !First(s) && OnWorker(s - 1, worker);
-    const bool local_after = !Last(s) && OnWorker(s + 1, worker);
-    if (HasMicrobatch(a.op)) ok_ = ok_ && Takes(s, m);
+    const bool before = Forwards(s) && !First(s);
+    const bool after = Forwards(s) && !Last(s);
+    const bool local_before = before && OnWorker(s - 1, worker);
+    const bool local_after = after && OnWorker(s + 1, worker);
+    const int32_t gradient_to = GradientTo(s);
+    const bool takes = a.op == Op::kSendSum ? GoesOn(m) && Takes(s, m - 1) : Takes(s, m);
+    if (HasMicrobatch(a.op)) ok_ = ok_ && takes;
     switch (a.op) {
       case Op::kRecvActivation:
-        ok_ = ok_ && !First(s) && !local_before;
-        Receive({false, s}, a, "input");
+        ok_ = ok_ && before && !local_before;
+        Receive({kActivations, s}, a, "input");
         break;
       case Op::kForward:
         ++done_[a];
+        ok_ = ok_ && Forwards(s);
         if (!First(s)) Take({"input", s, m});
-        Leave({Recomputes(s) ? "checkpoint" : "stash", s, m});
+        if (Backwards(s)) {
+          Leave({Recomputes(s) ? "checkpoint" : "stash", s, m});
+        } else if (!First(s)) {
+          Leave({"checkpoint", OnWorker(Twin(s), worker) ? Twin(s) : s, m});
+        }
         if (!Last(s)) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
         Read(s, m);
         break;
       case Op::kSendActivation:
-        ok_ = ok_ && !Last(s) && !local_after;
+        ok_ = ok_ && after && !local_after;
         Take({"output", s, m});
-        channels_[{false, s + 1}].push_back(m);
+        channels_[{kActivations, s + 1}].push_back(m);
+        break;
+      case Op::kSendCheckpoint:
+        ok_ = ok_ && Loops() && !Backwards(s) && !First(s) && !OnWorker(Twin(s), worker);
+        Take({"checkpoint", s, m});
+        channels_[{kCheckpoints, Twin(s)}].push_back(m);
+        break;
+      case Op::kRecvCheckpoint:
+        ok_ = ok_ && Loops() && !Forwards(s) && Place(s) + 1 < depth() &&
+              !OnWorker(Twin(s), worker);
+        Receive({kCheckpoints, s}, a, "checkpoint");
+        break;
+      case Op::kSendSum:
+        SendSum(s, m, worker);
+        break;
+      case Op::kRecvSum:
+        ok_ = ok_ && GoesOn(m) && channels_[{kSums, s}].front() == m &&
+              accumulated_.count(s) == 0;
+        channels_[{kSums, s}].pop_front();
+        accumulated_[s] = sums_[{Place(s), m}];
         break;
       case Op::kRecvGradient:
-        ok_ = ok_ && !Last(s) && !local_after;
-        Receive({true, s}, a, "output gradient");
+        ok_ = ok_ && GradientFrom(s) >= 0 && !OnWorker(GradientFrom(s), worker);
+        Receive({kGradients, s}, a, "output gradient");
         break;
       case Op::kRecompute:
         ++done_[a];
         ok_ = ok_ && Recomputes(s);
-        Take({"checkpoint", s, m});
+        if (!Loops() || Place(s) + 1 < depth()) Take({"checkpoint", s, m});
         Leave({"stash", s, m});
+        if (Loops()) Read(s, m);
         read_again_[{s, m}] = BackwardVersion(s, m);
         break;
       case Op::kBackwardInput:
         ++done_[a];
+        ok_ = ok_ && Backwards(s);
         Take({"stash", s, m});
         // What was done again must be of the weights that the backward reads.
         if (Recomputes(s)) ok_ = ok_ && read_again_[{s, m}] == BackwardVersion(s, m);
         if (!Last(s)) Take({"output gradient", s, m});
         Leave({"weight stash", s, m});
-        if (!First(s)) {
-          Leave(local_before ? Thing{"output gradient", s - 1, m} : Thing{"input gradient", s, m});
+        if (gradient_to >= 0) {
+          Leave(OnWorker(gradient_to, worker) ? Thing{"output gradient", gradient_to, m}
+                                              : Thing{"input gradient", s, m});
         }
         break;
       case Op::kSendGradient:
-        ok_ = ok_ && !First(s) && !local_before;
+        ok_ = ok_ && gradient_to >= 0 && !OnWorker(gradient_to, worker);
         Take({"input gradient", s, m});
-        channels_[{true, s - 1}].push_back(m);
+        channels_[{kGradients, gradient_to}].push_back(m);
         break;
       case Op::kBackwardWeight:
         ++done_[a];
@@ -191,6 +263,8 @@ class RandomExecution {
         // Ascending without gaps, and not after the gradient was exchanged.
         ok_ = ok_ && m == NextWeight(s);
         next_weight_[s] = m + 1;
+        // There and back with all of the step before it.
+        if (Loops()) ok_ = ok_ && HasSumBefore(s, m);
         ok_ = ok_ && reduced_[s].empty() && normed_.count(s) == 0;
         accumulated_[s].push_back(m);
         break;
@@ -200,6 +274,26 @@ class RandomExecution {
       default:
         break;
     }
+  }
+
+  bool HasSumBefore(int32_t s, int64_t m) const {
+    const auto found = accumulated_.find(s);
+    const int64_t count = m % StepLength();
+    if (found == accumulated_.end()) return count == 0;
+    return static_cast<int64_t>(found->second.size()) == count && found->second.back() == m - 1;
+  }
+  bool HasWholeStep(int32_t s) const {
+    const auto found = accumulated_.find(s);
+    return found != accumulated_.end() && (found->second.back() + 1) % StepLength() == 0;
+  }
+
+  void SendSum(int32_t s, int64_t m, size_t worker) {
+    ok_ = ok_ && GoesOn(m) && accumulated_.count(s) == 1 && HasSumBefore(s, m) &&
+          reduced_[s].empty() && normed_.count(s) == 0 && !OnWorker(At(Place(s), m), worker);
+    if (!ok_) return;
+    sums_[{Place(s), m}] = accumulated_[s];
+    accumulated_.erase(s);
+    channels_[{kSums, At(Place(s), m)}].push_back(m);
   }
 
   // The next microbatch of the range whose W is due.
@@ -224,6 +318,8 @@ class RandomExecution {
                         ? std::max<int64_t>(0, forward / policy.batch - policy.lag)
                         : version_[s];
     ok_ = ok_ && read_[{s, m}] <= version_[s];
+    // There and back the weights of the step, whoever made them.
+    if (Loops()) ok_ = ok_ && version_[s] == (m - schedule_.range.first) / StepLength();
   }
 
   int64_t BackwardVersion(int32_t s, int64_t m) {
@@ -233,7 +329,7 @@ class RandomExecution {
   }
 
   void Step(int32_t s) {
-    ok_ = ok_ && accumulated_.count(s) == 1;
+    ok_ = ok_ && accumulated_.count(s) == 1 && (!Loops() || HasWholeStep(s));
     if (schedule_.weight_policy.draws()) ok_ = ok_ && accumulated_[s].size() == 1;
     for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
       for (const StageId stage : schedule_.topology.groups[g].stages) {
@@ -249,7 +345,7 @@ class RandomExecution {
     StalenessCount& count = staleness_[s];
     ++count.updates;
     for (const int64_t m : accumulated_[s]) {
-      const int64_t staleness = version_[s] - read_[{s, m}];
+      const int64_t staleness = version_[s] - read_[{At(Place(s), m), m}];
       count.max = std::max(count.max, staleness);
       count.sum += staleness;
       ++count.microbatches;
@@ -274,6 +370,11 @@ class RandomExecution {
         ok_ =
             ok_ && (at != s || (what != "checkpoint" && what != "stash" && what != "weight stash"));
       }
+      if (Loops() && Updates(s)) {
+        ok_ = ok_ && differ_.count({static_cast<size_t>(a.index), s}) == 1;
+      } else if (Loops()) {
+        ++version_[s];
+      }
       differ_.erase({static_cast<size_t>(a.index), s});
     }
   }
@@ -291,8 +392,9 @@ class RandomExecution {
           in_group |= a.op == Op::kReduce && static_cast<int32_t>(g) == a.index;
         }
       }
-      if (!in_group) continue;
+      if (!in_group || (a.op == Op::kNorm && !Updates(s))) continue;
       ok_ = ok_ && accumulated_.count(s) == 1;
+      if (a.op == Op::kNorm && Loops()) ok_ = ok_ && HasWholeStep(s);
       if (a.op == Op::kNorm) {
         ok_ = ok_ && reduced_[s].size() == groups && normed_.insert(s).second;
       } else {
@@ -313,7 +415,7 @@ class RandomExecution {
         if (!Takes(s, m)) continue;
         for (const Op op :
              {Op::kForward, Op::kRecompute, Op::kBackwardInput, Op::kBackwardWeight}) {
-          if (op == Op::kRecompute && !Recomputes(s)) continue;
+          if (!Does(op, s)) continue;
           const auto found = done_.find({op, s, m});
           if (found == done_.end() || found->second != 1) return false;
         }
@@ -322,10 +424,18 @@ class RandomExecution {
     size_t expected = 0;
     for (int32_t s = 0; s < stages(); ++s) {
       for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
-        if (Takes(s, m)) expected += Recomputes(s) ? 4 : 3;
+        if (!Takes(s, m)) continue;
+        for (const Op op :
+             {Op::kForward, Op::kRecompute, Op::kBackwardInput, Op::kBackwardWeight}) {
+          expected += Does(op, s);
+        }
       }
     }
     return done_.size() == expected;
+  }
+  bool Does(Op op, int32_t s) const {
+    if (op == Op::kRecompute) return Recomputes(s);
+    return op == Op::kForward ? Forwards(s) : Backwards(s);
   }
 
   struct Less {
@@ -349,6 +459,7 @@ class RandomExecution {
   std::map<std::pair<int32_t, int64_t>, int64_t> read_again_;  // by R
   std::map<int32_t, int64_t> next_weight_;
   std::map<int32_t, std::vector<int64_t>> accumulated_;
+  std::map<std::pair<int32_t, int64_t>, std::vector<int64_t>> sums_;  // by place, on their way
   std::map<int32_t, std::set<size_t>> reduced_;
   std::set<int32_t> normed_;
   std::set<std::pair<size_t, int32_t>> differ_;  // stages that made a step since a group averaged
@@ -367,6 +478,12 @@ std::vector<Schedule> Originals() {
   ScheduleOptions tied = TiedOptions(3, 2);
   tied.global_norm = true;
   originals.push_back(BuildSchedule(**FindMethod("1f1b"), tied, {0, 4}).value());
+  ScheduleOptions tied_rounds = TiedOptions(RoundTripPipelines(2, 2, 4), 4);
+  tied_rounds.global_norm = true;
+  originals.push_back(BuildSchedule(**FindMethod("roundpipe"), tied_rounds, {0, 8}).value());
+  const ScheduleOptions rounds{.topology = RoundTripPipelines(3, 2, 6),
+                               .microbatches_per_step = 6};
+  originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
   // R apart from I, with a step between some of them, whose weights the others must not miss.

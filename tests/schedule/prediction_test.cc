@@ -26,8 +26,9 @@ Timeline Measured(const Method& method, const ScheduleOptions& options, int64_t 
 TEST(Prediction, TimelineOfTheSimulatorItself_IsForetoldExactly) {
   for (const Method& method : Methods()) {
     for (int32_t stages : {1, 2, 3, 4}) {
-      const ScheduleOptions options = {.topology = PlacedOn(method, stages),
-                                       .microbatches_per_step = StepFor(method, stages, 6)};
+      const int64_t step = StepFor(method, stages, 6);
+      const ScheduleOptions options = {.topology = PlacedOn(method, stages, step),
+                                       .microbatches_per_step = step};
       SimulationCosts costs;
       for (int32_t s = 0; s < options.topology.stages(); ++s) {
         costs.stages.push_back({.forward_s = 0.010 + 0.001 * s,

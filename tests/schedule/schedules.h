@@ -14,13 +14,15 @@ namespace penstock {
 
 // `method` of the catalog on `workers` workers, with the fewest stages it runs with there.
 // REQUIRES: it is valid.
-inline Topology PlacedOn(const Method& method, int32_t workers) {
-  return Place(method.placement, workers * StagesPerWorkerMin(method.placement), workers).value();
+inline Topology PlacedOn(const Method& method, int32_t workers, int64_t microbatches_per_step) {
+  return Place(method.placement, workers * StagesPerWorkerMin(method.placement), workers,
+               microbatches_per_step)
+      .value();
 }
 inline Schedule CatalogSchedule(absl::string_view name, int32_t workers,
                                 int64_t microbatches_per_step, MicrobatchRange range) {
   const Method& method = **FindMethod(name);
-  const ScheduleOptions options{.topology = PlacedOn(method, workers),
+  const ScheduleOptions options{.topology = PlacedOn(method, workers, microbatches_per_step),
                                 .microbatches_per_step = microbatches_per_step};
   return BuildSchedule(method, options, range).value();
 }
@@ -32,11 +34,14 @@ inline int64_t StepFor(const Method& method, int32_t workers, int64_t microbatch
   return (microbatches + workers - 1) / workers * workers;
 }
 
-// The same over whole steps of StepFor(microbatches), from microbatch `first` on.
+// The same over whole steps of StepFor(microbatches), from microbatch `first` on, or from the step it is in where
+// pipelines go there and back.
 inline Schedule CatalogSteps(const Method& method, int32_t workers, int64_t microbatches,
                              int64_t first, int64_t steps) {
   const int64_t step = StepFor(method, workers, microbatches);
-  return CatalogSchedule(method.name, workers, step, {first, steps * step});
+  const bool in_step = method.placement == Placement::kRoundTrip;
+  return CatalogSchedule(method.name, workers, step,
+                         {in_step ? first / step * step : first, steps * step});
 }
 
 // The same with stages that recompute.
@@ -44,9 +49,12 @@ inline Schedule RecomputingSteps(const Method& method, const RecomputeChoice& ch
                                  int32_t workers, int64_t microbatches, int64_t first,
                                  int64_t steps) {
   const int64_t step = StepFor(method, workers, microbatches);
-  ScheduleOptions options{.topology = PlacedOn(method, workers), .microbatches_per_step = step};
+  ScheduleOptions options{.topology = PlacedOn(method, workers, step),
+                          .microbatches_per_step = step};
   options.topology.recomputes = ChosenStages(choice, options.topology);
-  return BuildSchedule(method, options, {first, steps * step}).value();
+  const bool in_step = method.placement == Placement::kRoundTrip;
+  return BuildSchedule(method, options, {in_step ? first / step * step : first, steps * step})
+      .value();
 }
 
 // From the text form; compute-only lists are completed. REQUIRES: it is valid.

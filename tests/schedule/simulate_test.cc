@@ -46,9 +46,10 @@ TEST(Simulate, RandomCosts_PartsOfEveryWorkerAddUpToTheMakespan) {
           {random.Uniform(), random.Uniform(), random.Uniform(), random.Uniform()});
       if (s > 0) costs.links.push_back({.bytes = 1e6, .bytes_per_second = 1e7, .latency_s = 0.01});
     }
+    const int32_t capacity = std::max(2, Verify(schedule)->channel_capacity_min);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const SimulationResult result,
-        Simulate(schedule, costs, {.channel_capacity = 2, .timeline_spans_max = 100'000}));
+        Simulate(schedule, costs, {.channel_capacity = capacity, .timeline_spans_max = 100'000}));
     const std::vector<TimeShares> shares = SharesOf(result.timeline);
     for (int32_t w = 0; w < workers; ++w) {
       const WorkerTimes& times = result.workers[w];

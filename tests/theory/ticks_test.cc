@@ -109,7 +109,7 @@ TEST(LocalSgdSequenceTest, AnySize_TakesTheTicksOfTheMethod) {
                                         << local_steps << " local steps");
         const int64_t round = replicas * local_steps;
         PENSTOCK_ASSERT_OK_AND_ASSIGN(Topology topology,
-                                      Place(method->placement, stages, stages, replicas));
+                                      Place(method->placement, stages, stages, 1, replicas));
         PENSTOCK_ASSERT_OK_AND_ASSIGN(
             const Schedule schedule,
             BuildSchedule(*method, {std::move(topology), round}, {0, 2 * round}));

@@ -24,7 +24,7 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
       for (const int64_t few : {1, 2, 3, 4, 7}) {
         const int64_t microbatches = StepFor(method, workers, few);
         ScheduleOptions options = {
-            .topology = PlacedOn(method, workers),
+            .topology = PlacedOn(method, workers, microbatches),
             .microbatches_per_step = microbatches,
             .global_norm = method.synchronous && !method.updates_each_microbatch};
         // An R belongs to its microbatch's backward, which stands before what the cut leaves out.

@@ -206,7 +206,7 @@ std::vector<Setting> Settings() {
               std::optional(Weights::kStash), std::optional(Weights::kVerticalSync)}) {
           Setting setting = {.method = &method};
           const int64_t step = StepFor(method, workers, few);
-          setting.options = {.topology = PlacedOn(method, workers),
+          setting.options = {.topology = PlacedOn(method, workers, step),
                              .microbatches_per_step = step,
                              .weights = weights,
                              .global_norm = method.synchronous};

@@ -43,7 +43,7 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
   const int32_t per_worker = StagesPerWorkerMin(method.placement);
   const int32_t stages = options.workers * per_worker;
   PENSTOCK_ASSIGN_OR_RETURN(const Topology topology,
-                            Place(method.placement, stages, options.workers));
+                            Place(method.placement, stages, options.workers, options.microbatches));
   const ScheduleOptions catalog = {.topology = topology,
                                    .microbatches_per_step = options.microbatches};
   // F, I and W take the same time on every stage, messages none.
@@ -58,7 +58,10 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
     PENSTOCK_ASSIGN_OR_RETURN(report, Verify(schedule));
     PENSTOCK_ASSIGN_OR_RETURN(
         const SimulationResult result,
-        Simulate(schedule, equal, {.channel_capacity = report.channel_capacity_min + 2}));
+        Simulate(schedule, equal,
+                 {.channel_capacity = report.channel_capacity_min +
+                                      std::max<int32_t>(2, static_cast<int32_t>(
+                                                               topology.rounds.microbatches))}));
     makespan_s[steps == kStepsMany] = result.makespan_s;
   }
   const double step_s = (makespan_s[1] - makespan_s[0]) / (kStepsMany - kStepsFew);

@@ -95,6 +95,7 @@ TEST(MethodComparison, MethodsThatReachTheLoss_AreTimedOnEqualDevices) {
 v1::GetJobResponse Replicas() {
   v1::GetJobResponse job = Job("local-sgd", {3.0, 2.0});
   job.mutable_spec()->mutable_pipeline()->set_replicas(2);
+  job.mutable_plan()->set_pipelines(2);
   v1::JobResult& result = *job.mutable_result();
   for (int stage = 0; stage < 2; ++stage) {
     *job.mutable_plan()->add_stages() = job.plan().stages(stage);

@@ -1,0 +1,71 @@
+// RoundPipe: the passes of a microbatch are a sequence of slots that goes round the workers, through forwards and
+// backwards alike. A model of D parts has S = 2 D - 1 slots: the forwards of D - 1 parts, forward and backward of the
+// last (the paper fuses them too), and the backwards of the others, each with its forward again. The microbatches
+// of a step come in rounds, as many in each as there are workers W (all of the step, if it has fewer), and slot i of
+// a round is on worker (g + i) mod W, where the next round begins with g + S. So S need not be a multiple of W, and
+// no worker has more to do than another because of where it stands.
+//
+// Here a worker holds the weights of every part that it has a slot of. The sum of a part's gradients goes with the
+// rounds, from worker to worker in the order of the microbatches, so that it has the bits of one sum; the worker
+// of the last round makes the update and gives the weights to the others. (The paper keeps weights and sums with the
+// host.) Forward and backward parts are the same; the paper also splits them differently.
+//
+// With slots of one length, messages, sums and copies for nothing, M microbatches in rounds of W, slot k of a step
+// (counted over its rounds) begins k slots after its first: its microbatches come one slot after another, those of slot
+// k - 1 too, and the worker's slot before, k - W, has just done its last. The last of the RS slots, R = M / W, so ends
+// after RS - 1 + W:
+//   step              MS / W + W - 1 slots, whatever the remainder of S by W
+//   bubble            W (W - 1) / (M S + W (W - 1)), the paper's
+// A step of M < W microbatches takes S + M - 1. Both hold where R is for nothing, so that a worker that waits for a
+// gradient has nothing to begin with; else a step may be shorter by what it begins with, which it is not if D >= W,
+// where every worker's first slot is a forward. That the sum of a round is there when the next one goes on with it,
+// S - W slots later, takes S >= W.
+//   weight versions   1 of each part; staleness 0
+//
+// Luo et al., "RoundPipe", 2026, arXiv 2604.27085.
+#include <algorithm>
+#include <vector>
+
+#include "schedule/catalog/schedules.h"
+
+namespace penstock {
+namespace {
+
+// The passes of a round's microbatches that are the stage's.
+void AddSlot(const Topology& topology, StageId stage, MicrobatchRange round, ActionList& list) {
+  for (int64_t m = round.first; m < round.end(); ++m) {
+    if (topology.DoesForward(stage)) Forward(list, stage, m);
+    if (topology.DoesBackward(stage)) Backward(list, stage, m);
+  }
+}
+
+}  // namespace
+
+Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
+  const Topology& topology = options.topology;
+  const int64_t step = options.microbatches_per_step;
+  Program program{.repeats = range.count / step, .shift = step};
+  ActionList& list = program.period;
+  MicrobatchRange round = {range.first, topology.rounds.microbatches};
+  for (; round.first < range.first + step; round.first += round.count) {
+    for (int32_t slot = 0; slot < topology.depth(); ++slot) {
+      const StageId stage = topology.StageAt(slot, round.first);
+      if (topology.worker(stage) == worker) AddSlot(topology, stage, round, list);
+    }
+  }
+  const std::vector<StageId> stages = topology.StagesOf(worker);
+  for (const StageId stage : stages) {
+    if (topology.Updates(stage)) Step(list, stage);
+  }
+  for (size_t id = 0; id < topology.groups.size(); ++id) {
+    const ReduceGroup& group = topology.groups[id];
+    const bool takes_part = std::any_of(
+        group.stages.begin(), group.stages.end(),
+        [&](StageId stage) { return topology.worker(stage) == worker; });
+    const bool copies = group.operation == ReduceGroup::Operation::kCopy;
+    if (copies && takes_part) CopyWeights(list, GroupId(static_cast<int32_t>(id)));
+  }
+  return program;
+}
+
+}  // namespace penstock
