@@ -519,7 +519,7 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
   if (group.operation == ReduceGroup::Operation::kCopy) {
     for (const int32_t member : group.members) {
       Stage& stage = stages_[member];
-      if (!topology_->Updates(stage.id)) stage.versions.Update();
+      if (!topology_->Updates(stage.id)) stage.versions.Update(/*moves=*/true);
     }
   }
   group.differ = false;
