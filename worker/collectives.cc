@@ -145,7 +145,8 @@ absl::Status Collectives::ReduceTied(const ReduceGroup& group, Stage* embedding,
     return absl::OkStatus();
   }
   Stage& own = embedding != nullptr ? *embedding : *head;
-  const StageId other = embedding != nullptr ? group.stages.back() : group.stages.front();
+  const bool front_is_here = options_.topology.worker(group.stages.front()) == options_.worker;
+  const StageId other = front_is_here ? group.stages.back() : group.stages.front();
   Link& link = LinkTo(options_.topology.worker(other));
   PENSTOCK_RETURN_IF_ERROR(ReduceWithPeer(own, link, courier, timer));
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
@@ -293,11 +294,14 @@ absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courie
   };
   const auto bytes = [this](WorkerId worker) { return LayersOf(worker) * kDoubleBytes; };
   CopyNorms(options_.worker, norms, packed(options_.worker), /*pack=*/true);
+  // There and back a worker may update nothing, and then has nothing to say.
   for (Link& link : links_) {
+    if (bytes(options_.worker) == 0) break;
     PENSTOCK_RETURN_IF_ERROR(
         SendBytes(link, packed_norms_.data(), bytes(options_.worker), courier));
   }
   for (Link& link : links_) {
+    if (bytes(link.peer) == 0) continue;
     PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(link, packed_norms_.data(), bytes(link.peer), timer));
     CopyNorms(link.peer, norms, packed(link.peer), /*pack=*/false);
   }

@@ -67,6 +67,26 @@ TEST(MakePlan, Replicas_HaveTheSameLayersOnTheSameWorkers) {
   EXPECT_EQ(straight.pipelines(), 0) << "one";
 }
 
+TEST(MakePlan, RoundPipe_HasTheLayersOfEachStageOnTheWayThereAndBack) {
+  v1::JobSpec spec = SmallJob(10, 0);
+  spec.mutable_pipeline()->set_method("roundpipe");
+  spec.mutable_pipeline()->set_stages(3);
+  spec.mutable_pipeline()->set_workers(4);
+  spec.mutable_training()->set_microbatches(8);
+  spec.mutable_training()->set_batch(8);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 4));
+  EXPECT_EQ(plan.pipelines(), 2) << "5 slots on 4 workers, two rounds";
+  EXPECT_GE(plan.channel_capacity(), 4) << "the inputs of a round";
+  ASSERT_EQ(plan.stages_size(), 10);
+  for (int s = 0; s < 10; ++s) {
+    const int part = std::min(s % 5, 4 - s % 5);
+    EXPECT_EQ(plan.stages(s).worker_index(), s % 4);
+    EXPECT_EQ(plan.stages(s).first_layer(), plan.stages(part).first_layer());
+    EXPECT_EQ(plan.stages(s).layers(), plan.stages(part).layers());
+  }
+  EXPECT_EQ(plan.stages(2).first_layer() + plan.stages(2).layers(), 7);
+}
+
 TEST(MakePlan, RecordedOrder_HasRoomOnEveryEdgeForAllInFlight) {
   v1::JobSpec spec = SmallJob(10, 0);
   spec.mutable_training()->set_microbatches(8);

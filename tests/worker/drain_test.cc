@@ -129,6 +129,30 @@ TEST_F(Drain, AtRandomSteps_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
   }
 }
 
+TEST_F(Drain, RoundPipe_AtAnyStep_ThenResumed_EqualsTheReference) {
+  for (const auto& [stages, workers] : {std::pair{2, 2}, {2, 3}, {3, 4}, {6, 4}, {4, 6}}) {
+    v1::JobSpec spec = Job("roundpipe");
+    spec.mutable_pipeline()->set_stages(stages);
+    spec.mutable_pipeline()->set_workers(workers);
+    spec.mutable_training()->set_microbatches(12);
+    spec.mutable_training()->set_batch(12);
+    ClusterOptions options = {.spec = spec,
+                              .layers = EvenSplit(kLayers, stages),
+                              .delay_seed = static_cast<uint64_t>(stages + workers),
+                              .delay_us_max = 100};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const int64_t step, TrainAndDrain(options, 3 * workers));
+    ASSERT_LT(step, spec.training().steps());
+    options.first_step = step;
+    options.checkpoint = checkpoint_;
+    options.extra_cuts = {step};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained resumed, TrainCluster(options, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
+                                  TrainSerially(spec, options.layers, {step}, files_));
+    EXPECT_EQ(resumed.weights_sha256, serial.weights_sha256)
+        << stages << " stages on " << workers << ", drained after step " << step;
+  }
+}
+
 TEST_F(Drain, BeforeTheStart_EndsAtOnceWithNothingDone) {
   TestCluster cluster({.spec = Job("1f1b"), .layers = EvenSplit(kLayers, 3)}, files_);
   ASSERT_THAT(cluster.prepared(), IsOk());

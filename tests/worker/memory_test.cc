@@ -103,7 +103,8 @@ class MeasuredMemory : public ::testing::Test {
 
 TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
   for (const std::string method :
-       {"1f1b", "gpipe", "pipedream", "rpd", "spectrain", "pipemare", "local-sgd"}) {
+       {"1f1b", "gpipe", "pipedream", "rpd", "spectrain", "pipemare", "local-sgd",
+        "roundpipe"}) {
     for (const int stages : {1, 2, 4}) {
       for (const v1::StageReport& report : Train(Job(method), stages)) {
         SCOPED_TRACE(testing::Message()

@@ -81,6 +81,39 @@ TEST_F(Resume, Synchronous_FromAnyNumberOfStagesIntoAny_IsBitEqual) {
   }
 }
 
+// Some of its workers update nothing, and so write nothing; a synchronous method can go on from it on any stages.
+TEST_F(Resume, RoundPipe_OnAnyWorkers_AndAsAnotherMethod_IsBitEqual) {
+  const auto on = [](int stages, int workers) {
+    v1::JobSpec spec = Job("roundpipe");
+    spec.mutable_training()->set_microbatches(12);
+    spec.mutable_training()->set_batch(12);
+    spec.mutable_pipeline()->set_stages(stages);
+    spec.mutable_pipeline()->set_workers(workers);
+    return spec;
+  };
+  for (const auto& [saved_stages, saved_workers] : {std::pair{2, 3}, {3, 2}, {4, 6}, {5, 4}}) {
+    Trained whole;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory,
+                                  Save(on(saved_stages, saved_workers), saved_stages, &whole));
+    for (const auto& [stages, workers] : {std::pair{1, 1}, {3, 4}, {5, 3}}) {
+      SCOPED_TRACE(absl::StrCat(saved_stages, " on ", saved_workers, " -> ", stages, " on ", workers));
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const Trained resumed,
+          TrainCluster(Continue(on(stages, workers), stages, directory), files_));
+      ASSERT_EQ(resumed.steps.size(), 2u);
+      EXPECT_EQ(resumed.steps[1].loss, whole.steps[3].loss);
+      EXPECT_EQ(resumed.weights_sha256, whole.weights_sha256);
+    }
+    v1::JobSpec other = on(3, 3);
+    other.mutable_pipeline()->set_method("1f1b");
+    other.mutable_pipeline()->clear_workers();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained resumed,
+                                  TrainCluster(Continue(other, 3, directory), files_));
+    EXPECT_EQ(resumed.weights_sha256, whole.weights_sha256);
+    ASSERT_THAT(files_.RemoveAll(kCheckpointRoot), IsOk());
+  }
+}
+
 TEST_F(Resume, PipeDream_SameStages_EqualsTheUninterruptedRun) {
   const v1::JobSpec spec = Job("pipedream");
   for (const int stages : {1, 2, 3, 5}) {

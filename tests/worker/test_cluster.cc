@@ -149,20 +149,24 @@ absl::StatusOr<int64_t> TestCluster::Drain() {
 }
 
 std::vector<StepResult> TestCluster::Steps() const {
-  std::vector<StepResult> steps;
-  for (const v1::RunEvent& event : loss_worker().events) {
-    if (!event.has_step_done()) continue;
-    const v1::StepDone& done = event.step_done();
-    steps.push_back({done.step(), done.loss(), done.learning_rate(), done.gradient_norm()});
+  std::vector<StepResult> steps;  // of the one worker that reports them
+  for (const auto& worker : workers_) {
+    for (const v1::RunEvent& event : worker->events) {
+      if (!event.has_step_done()) continue;
+      const v1::StepDone& done = event.step_done();
+      steps.push_back({done.step(), done.loss(), done.learning_rate(), done.gradient_norm()});
+    }
   }
   return steps;
 }
 
 std::vector<ReferenceResult::Validation> TestCluster::Validations() const {
   std::vector<ReferenceResult::Validation> validations;
-  for (const v1::RunEvent& event : loss_worker().events) {
-    if (!event.has_validation_done()) continue;
-    validations.push_back({event.validation_done().step(), event.validation_done().loss()});
+  for (const auto& worker : workers_) {
+    for (const v1::RunEvent& event : worker->events) {
+      if (!event.has_validation_done()) continue;
+      validations.push_back({event.validation_done().step(), event.validation_done().loss()});
+    }
   }
   return validations;
 }
@@ -171,7 +175,8 @@ std::string TestCluster::WeightsSha256() const {
   std::map<int, std::string> by_layer;
   for (const auto& worker : workers_) {
     for (const v1::LayerDigest& digest : worker->events.back().run_done().layers()) {
-      by_layer[digest.layer()] = digest.sha256();
+      EXPECT_TRUE(by_layer.emplace(digest.layer(), digest.sha256()).second)
+          << "layer " << digest.layer() << " comes from two workers";
     }
   }
   std::vector<std::string> layers;

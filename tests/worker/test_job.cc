@@ -147,23 +147,27 @@ v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const Laye
   request.set_staging_tag("job-1");
   v1::Plan& plan = *request.mutable_plan();
   plan.set_method(spec.pipeline().method());
-  plan.set_channel_capacity(2);
   const int stages = static_cast<int>(layers.size());
   const std::vector<int> worker_of_stage = WorkersOfStages(spec, stages);
   const int all_stages = static_cast<int>(worker_of_stage.size());
-  if (all_stages > stages) plan.set_pipelines(all_stages / stages);
+  const auto job = ResolveJob(spec);
+  const bool fits = job.ok() && CheckStages(*job, stages).ok();
+  Topology topology = fits ? TopologyOf(*job, stages) : StraightPipeline(all_stages);
+  if (topology.pipelines > 1) plan.set_pipelines(topology.pipelines);
+  // There and back the inputs of a round wait for their backwards.
+  plan.set_channel_capacity(std::max<int64_t>(2, topology.rounds.microbatches));
   for (int s = 0; s < all_stages; ++s) {
+    const int part = fits ? topology.PartOf(StageId(s)) : s % stages;
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
     stage.set_worker_index(worker_of_stage[s]);
     stage.set_worker(absl::StrCat("worker-", worker_of_stage[s]));
-    stage.set_first_layer(layers[s % stages].first);
-    stage.set_layers(layers[s % stages].count);
+    stage.set_first_layer(layers[part].first);
+    stage.set_layers(layers[part].count);
   }
-  const auto job = ResolveJob(spec);
-  if (!job.ok() || !CheckStages(*job, stages).ok()) return request;
-  const auto digest = DigestOfRun(*job, ScheduleOptionsOf(*job, TopologyOf(*job, stages)),
-                                  first_step, CutsOf(spec, first_step, extra_cuts));
+  if (!fits) return request;
+  const auto digest = DigestOfRun(*job, ScheduleOptionsOf(*job, std::move(topology)), first_step,
+                                  CutsOf(spec, first_step, extra_cuts));
   if (digest.ok()) plan.set_schedule_digest(*digest);
   return request;
 }

@@ -144,6 +144,20 @@ TEST_F(TrainTest, LocalSgd_AnyNumberOfStages_SameWeightsAsItsReference) {
   }
 }
 
+TEST_F(TrainTest, RoundPipe_AnyNumberOfStagesAndWorkers_SameWeightsAsTheReferenceOfOneStage) {
+  std::vector<std::string> reference = job_.Train({"--workers", "1"});
+  reference.push_back("--reference");
+  const std::string expected = Weights(reference);
+  for (const auto& [stages, workers] : {std::pair{"2", "2"}, {"3", "4"}, {"5", "2"}}) {
+    const Json json = RunJson(job_.Train({"--method", "roundpipe", "--set",
+                                          std::string("pipeline.stages=") + stages, "--set",
+                                          std::string("pipeline.workers=") + workers}));
+    EXPECT_EQ(json["weights_sha256"], expected) << stages << " stages on " << workers << " workers";
+    EXPECT_EQ(json["stages"], std::stoi(stages));
+    EXPECT_EQ(json["block_delay"]["max"], 0);
+  }
+}
+
 TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
   const std::string expected = Weights(job_.Train({"--workers", "2"}));
   for (const char* recompute : {"all", "0"}) {
