@@ -40,12 +40,31 @@ std::string PrintHeader(const Schedule& schedule) {
   return header;
 }
 
-// Appends the actions, with commas between them.
-void PrintList(const ActionList& list, const ScheduleTextOptions& options, std::string& text) {
+void PrintProgram(const Program& program, const ScheduleTextOptions& options, std::string& text) {
+  if (options.expand) {
+    AppendActions(Expand(program), options.merge_backward, text);
+    return;
+  }
+  AppendActions(program.prologue, options.merge_backward, text);
+  if (program.repeats > 0 && !program.period.empty()) {
+    if (!program.prologue.empty()) text += ',';
+    text += '[';
+    AppendActions(program.period, options.merge_backward, text);
+    absl::StrAppend(&text, "]*", program.repeats, "+", program.shift);
+    if (!program.epilogue.empty()) text += ',';
+  } else if (!program.prologue.empty() && !program.epilogue.empty()) {
+    text += ',';
+  }
+  AppendActions(program.epilogue, options.merge_backward, text);
+}
+
+}  // namespace
+
+void AppendActions(const ActionList& list, bool merge_backward, std::string& text) {
   for (size_t i = 0; i < list.size(); ++i) {
     const Action& action = list[i];
     if (i > 0) text += ',';
-    if (options.merge_backward && action.op == Op::kBackwardInput && i + 1 < list.size() &&
+    if (merge_backward && action.op == Op::kBackwardInput && i + 1 < list.size() &&
         list[i + 1] == Action{Op::kBackwardWeight, action.index, action.microbatch}) {
       absl::StrAppend(&text, action.index, "B", action.microbatch);
       ++i;
@@ -54,26 +73,6 @@ void PrintList(const ActionList& list, const ScheduleTextOptions& options, std::
     }
   }
 }
-
-void PrintProgram(const Program& program, const ScheduleTextOptions& options, std::string& text) {
-  if (options.expand) {
-    PrintList(Expand(program), options, text);
-    return;
-  }
-  PrintList(program.prologue, options, text);
-  if (program.repeats > 0 && !program.period.empty()) {
-    if (!program.prologue.empty()) text += ',';
-    text += '[';
-    PrintList(program.period, options, text);
-    absl::StrAppend(&text, "]*", program.repeats, "+", program.shift);
-    if (!program.epilogue.empty()) text += ',';
-  } else if (!program.prologue.empty() && !program.epilogue.empty()) {
-    text += ',';
-  }
-  PrintList(program.epilogue, options, text);
-}
-
-}  // namespace
 
 std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& options) {
   std::string text = PrintHeader(schedule);

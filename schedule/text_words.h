@@ -1,5 +1,7 @@
-// The words of the text form that printing and parsing share.
+// The words of the text form that printing and parsing share, and those that its parts print.
 #pragma once
+
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
@@ -30,5 +32,8 @@ inline absl::string_view OperationName(ReduceGroup::Operation operation) {
   }
   return "";
 }
+
+// Appends the actions with commas between them; `merge_backward`: as ScheduleTextOptions has it.
+void AppendActions(const ActionList& list, bool merge_backward, std::string& text);
 
 }  // namespace penstock

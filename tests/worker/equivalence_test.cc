@@ -13,6 +13,7 @@
 #include "job/resolve.h"
 #include "schedule/block_draws.h"
 #include "schedule/catalog/catalog.h"
+#include "schedule/pipelining_csv.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -373,6 +374,28 @@ TEST_F(Equivalence, ScheduleFiles_AreTheSerialReference) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
     ExpectEqual(spec, EvenSplit(kLayers, static_cast<int>(job.StagesOn(1))), /*delay_seed=*/3);
   }
+}
+
+// What `penstock schedule show METHOD -o FILE.csv` writes trains as the method does.
+TEST_F(Equivalence, WrittenScheduleFiles_AreTheSerialReference) {
+  int written = 0;
+  for (const Method& method : Methods()) {
+    v1::JobSpec of_method = SmallJob(std::string(method.name));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(of_method));
+    const int64_t stages = job.StagesOn(2);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Schedule schedule,
+        BuildSchedule(method, ScheduleOptionsOf(job, TopologyOf(job, stages)),
+                      {0, job.microbatches}));
+    const absl::StatusOr<std::string> text = PrintPipeliningCsv(schedule);
+    if (!text.ok()) continue;  // pipelining_csv_test says which
+    v1::JobSpec spec = SmallJob(std::string(ListedMethod().name));
+    spec.mutable_pipeline()->set_schedule_file("step.csv");
+    spec.mutable_pipeline()->set_schedule(*text);
+    ExpectEqual(spec, EvenSplit(kLayers, static_cast<int>(stages)), /*delay_seed=*/4);
+    ++written;
+  }
+  EXPECT_GE(written, 8);
 }
 
 TEST_F(Equivalence, OtherWeightsThanTheMethods_AreTheSerialReference) {

@@ -2,10 +2,12 @@
 // one for given times (schedule_search.cc).
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "schedule/digest.h"
+#include "schedule/pipelining_csv.h"
 #include "schedule/simulate.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
@@ -48,6 +50,27 @@ absl::Status CheckExpansion(const Schedule& schedule, const ScheduleTextOptions&
   return absl::OkStatus();
 }
 
+// A file named .csv is for PyTorch's pipelining, where its form has words for the schedule.
+bool IsForPyTorch(const std::string& path) { return absl::EndsWith(path, ".csv"); }
+
+absl::Status WriteShown(const ShowOptions& options, const Schedule& schedule, Console& console) {
+  std::string note;
+  std::string text;
+  if (IsForPyTorch(options.output)) {
+    absl::StatusOr<std::string> csv = PrintPipeliningCsv(schedule);
+    if (csv.ok()) {
+      text = *std::move(csv);
+      note = " as PyTorch's pipelining has it";
+    } else {
+      note = absl::StrCat(" with a header: ", std::string(csv.status().message()));
+    }
+  }
+  if (text.empty()) text = PrintSchedule(schedule, options.text);
+  PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.output, text));
+  console.err << "wrote " << options.output << note << "\n";
+  return absl::OkStatus();
+}
+
 absl::Status Show(const ShowOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
   if (options.drawing.any()) {
@@ -56,13 +79,8 @@ absl::Status Show(const ShowOptions& options, Console& console) {
     PENSTOCK_RETURN_IF_ERROR(Draw(result, schedule.name, options.drawing, console));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckExpansion(schedule, options.text));
-  const std::string text = PrintSchedule(schedule, options.text);
-  if (!options.output.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.output, text));
-    console.err << "wrote " << options.output << "\n";
-  } else if (!options.drawing.any()) {
-    console.out << text;
-  }
+  if (!options.output.empty()) return WriteShown(options, schedule, console);
+  if (!options.drawing.any()) console.out << PrintSchedule(schedule, options.text);
   return absl::OkStatus();
 }
 

@@ -180,7 +180,7 @@ CommandRunner DeclareTheory(CLI::App& app) {
          "A LIBSVM file instead of synthetic logistic regression; of language-model: the text")
       ->type_name("FILE");
   app.add_flag("--full", options->full,
-               "language-model: tune the step sizes, with 1, 4 and 8 local steps; takes a day");
+               "language-model: tune the step sizes, with 1, 4 and 8 local steps; takes hours");
   app.add_option("--microbatches", options->microbatches,
                  "language-model: how many PipeDream trains, which is the budget; default: 1024")
       ->type_name("N");

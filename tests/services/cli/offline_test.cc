@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 ProcessResult RunPenstock(std::vector<std::string> arguments) {
@@ -92,6 +93,23 @@ TEST(ScheduleTest, Show_ThenVerifyAndSimulateTheFile_AgreeWithTheMethod) {
       RunJson({"schedule", "verify", "pipedream", "--stages", "3", "--microbatches", "16"});
   EXPECT_EQ(RunJson({"schedule", "verify", file}), of_method);
   EXPECT_EQ(RunJson({"simulate", "--method", file})["makespan"], 2 * 16 + 2 * 2);
+}
+
+TEST(ScheduleTest, Show_AsCsv_IsPyTorchsFormWhereThatCanHoldIt) {
+  JobDirectory directory;
+  const std::string file = directory.path("step.csv");
+  const ProcessResult written = RunPenstock(
+      {"schedule", "show", "zb-h1", "--stages", "3", "--microbatches", "6", "-o", file});
+  EXPECT_THAT(written.err, HasSubstr("as PyTorch's pipelining has it"));
+  EXPECT_THAT(ReadText(file), StartsWith("0F0,0SEND_F0,"));
+  const Json of_method =
+      RunJson({"schedule", "verify", "zb-h1", "--stages", "3", "--microbatches", "6"});
+  EXPECT_EQ(RunJson({"schedule", "verify", file})["per_stage"], of_method["per_stage"]);
+
+  const ProcessResult stashed =
+      RunPenstock({"schedule", "show", "pipedream", "--stages", "3", "-o", file});
+  EXPECT_THAT(stashed.err, HasSubstr("with a header: PyTorch's form has no words for weights"));
+  EXPECT_THAT(ReadText(file), StartsWith("# penstock schedule 1 name=pipedream"));
 }
 
 TEST(ScheduleTest, Search_WritesAFileThatTakesAsLongAsItSays) {

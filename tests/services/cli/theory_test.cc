@@ -59,7 +59,7 @@ TEST_F(TheoryCommandTest, BadInput_IsRefusedInOneLine) {
       {{"language-model"}, "--data: the study language-model needs a text"},
       {{"language-model", "--seeds", "2"}, "--seeds: the study language-model has one seed"},
       {{"language-model", "--data", directory_.path("absent")}, "absent"},
-      {{"language-model", "--data", small}, "small: "},
+      {{"language-model", "--data", small}, "small is too short"},
       {{"language-model", "--data", text, "--microbatches", "many"}, "--microbatches"},
       {{"language-model", "--data", text, "--microbatches", "0"}, "microbatches: is 0"},
       {{"language-model", "--data", text, "--microbatches", "63"}, "takes 158; give at least 64"},

@@ -5,9 +5,14 @@
 #include <signal.h>
 
 #include <atomic>
+#include <ostream>
 #include <sstream>
+#include <streambuf>
+#include <string>
 #include <vector>
 
+#include "base/deadline.h"
+#include "base/mutex.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/status_matchers.h"
 
@@ -18,6 +23,37 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr int64_t kSecondNs = 1'000'000'000;
+
+// Text that one thread writes and another one waits for.
+class SharedText : public std::streambuf {
+ public:
+  std::string Get() {
+    MutexLock lock(mutex_);
+    return text_;
+  }
+  // Whether `part` comes before the deadline.
+  bool WaitFor(const std::string& part) {
+    const auto deadline = After(absl::Seconds(30));
+    MutexLock lock(mutex_);
+    while (text_.find(part) == std::string::npos) {
+      if (!changed_.WaitUntil(mutex_, deadline)) return false;
+    }
+    return true;
+  }
+
+ protected:
+  int_type overflow(int_type c) override {
+    MutexLock lock(mutex_);
+    text_ += static_cast<char>(c);
+    changed_.NotifyAll();
+    return c;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+};
 
 class TrainingRunnerTest : public ::testing::Test {
  protected:
@@ -36,7 +72,8 @@ class TrainingRunnerTest : public ::testing::Test {
   Interrupt interrupt_;
   ManualClock clock_;
   std::ostringstream out_;
-  std::ostringstream err_;
+  SharedText shown_;
+  std::ostream err_{&shown_};
   Console console_{out_, err_};
 };
 
@@ -57,25 +94,29 @@ TEST_F(TrainingRunnerTest, ForEachRun_TrainsEveryRunOnce) {
 TEST_F(TrainingRunnerTest, Progress_CountsTheMicrobatchesOfAllRuns) {
   TrainingRunner runner(1, console_, clock_, interrupt_);
   EXPECT_THAT(runner.ForEachRun(2, 10, [&](int64_t) { return Train(runner, 5); }), IsOk());
-  EXPECT_THAT(err_.str(), HasSubstr("microbatch 10/10  loss 3.2500  2.05 k tokens/s"));
+  EXPECT_THAT(shown_.Get(), HasSubstr("microbatch 10/10  loss 3.2500  2.05 k tokens/s"));
   EXPECT_EQ(out_.str(), "");
 }
 
+// It is told while the runs go on.
 TEST_F(TrainingRunnerTest, Estimate_IsOfTheFirstMicrobatches) {
   TrainingRunner runner(1, console_, clock_, interrupt_);
-  EXPECT_THAT(
-      runner.ForEachRun(2, 1800,
-                        [&](int64_t i) { return i == 0 ? Train(runner, 4) : Train(runner, 1796); }),
-      IsOk());
-  EXPECT_THAT(
-      err_.str(),
-      HasSubstr("runs: 2, 1 at a time; 1800 microbatches in all, 2.0 s each: about 1h 00m"));
+  EXPECT_THAT(runner.ForEachRun(2, 1800,
+                                [&](int64_t i) {
+                                  if (i == 1) return absl::OkStatus();
+                                  const absl::Status status = Train(runner, 4);
+                                  EXPECT_TRUE(shown_.WaitFor(
+                                      "runs: 2, 1 at a time; 1800 microbatches in all, 2.0 s each: "
+                                      "about 1h 00m"));
+                                  return status;
+                                }),
+              IsOk());
 }
 
 TEST_F(TrainingRunnerTest, TooFewMicrobatches_GiveNoEstimate) {
   TrainingRunner runner(1, console_, clock_, interrupt_);
   EXPECT_THAT(runner.ForEachRun(1, 3, [&](int64_t) { return Train(runner, 3); }), IsOk());
-  EXPECT_THAT(err_.str(), Not(HasSubstr("about")));
+  EXPECT_THAT(shown_.Get(), Not(HasSubstr("about")));
 }
 
 TEST_F(TrainingRunnerTest, Error_IsReturnedAndNoMoreRunsBegin) {
