@@ -74,6 +74,67 @@ TEST(SimulateTest, StagesThatRecompute_TakeTheTimeOfTheirForwards) {
   EXPECT_THAT(refused.err, HasSubstr("--recompute: names stage 2, but the pipeline has 2 stages"));
 }
 
+TEST(SimulateTest, Channels_HoldWhatTheScheduleNeedsUnlessTheUserSays) {
+  const std::vector<std::string> looped = {"--method", "looped-bfs",     "--stages",
+                                           "4",        "--microbatches", "16"};
+  std::vector<std::string> arguments = {"simulate"};
+  arguments.insert(arguments.end(), looped.begin(), looped.end());
+  const Json json = RunJson(arguments);
+  EXPECT_EQ(json["channel_capacity_min"], 8);
+  EXPECT_EQ(json["deadlock"], false);
+  // A stage's own time, two stages on a worker: 16 forwards of 1 and backwards of 1.
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(json["per_stage"][stage]["busy_seconds"], 32.0);
+    EXPECT_EQ(json["per_stage"][stage]["idle_seconds"].get<double>(),
+              json["makespan"].get<double>() - 32.0);
+  }
+  RunPenstock(
+      {"schedule", "show", "looped-bfs", "--stages", "4", "--microbatches", "16", "--text"});
+
+  arguments.insert(arguments.begin(), Program("penstock"));
+  arguments.insert(arguments.end(), {"--capacity", "4", "--json"});
+  const ProcessResult blocked = RunProcess(arguments);
+  EXPECT_EQ(blocked.exit_code, 1);
+  EXPECT_THAT(Json::parse(blocked.out)["deadlock"].get<std::string>(),
+              HasSubstr("--capacity 8 or more would do"));
+}
+
+TEST(SimulateTest, Deadlock_IsToldInJson) {
+  JobDirectory directory;
+  directory.Write("wait.csv", "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
+  const ProcessResult blocked = RunProcess(
+      {Program("penstock"), "simulate", "--method", directory.path("wait.csv"), "--json"});
+  EXPECT_EQ(blocked.exit_code, 1) << blocked.err;
+  const Json json = Json::parse(blocked.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_THAT(json["deadlock"].get<std::string>(), HasSubstr("worker 1 at 1RECV_F1"));
+  EXPECT_TRUE(json["makespan"].is_null());
+}
+
+TEST(SimulateTest, FlagsOfAMethod_AreRefusedBesideAFile) {
+  JobDirectory directory;
+  directory.Write("step.csv", "0F0,0B0\n1F0,1B0\n");
+  const ProcessResult refused = RunProcess(
+      {Program("penstock"), "simulate", "--method", directory.path("step.csv"), "--steps", "100"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--steps is of a method"));
+}
+
+TEST(SimulateTest, TimesOfStages_AreThoseOfEveryReplica) {
+  const Json json = RunJson({"simulate", "--method", "local-sgd", "--stages", "2", "--replicas",
+                             "2", "--microbatches", "4", "--forward", "1,3"});
+  ASSERT_EQ(json["per_stage"].size(), 4u);
+  for (int stage = 0; stage < 4; ++stage) {
+    // Two microbatches of each replica, backwards of 1.
+    EXPECT_EQ(json["per_stage"][stage]["busy_seconds"], stage % 2 == 0 ? 4.0 : 8.0) << stage;
+  }
+}
+
+TEST(SimulateTest, LongRange_IsDrawnAsFarAsItIsKeptAndSaysSo) {
+  const ProcessResult result =
+      RunPenstock({"simulate", "--method", "1f1b", "--steps", "5000", "--text"});
+  EXPECT_THAT(result.err, HasSubstr("only the first "));
+}
+
 TEST(SimulateTest, Drawings_AreWritten) {
   JobDirectory directory;
   const ProcessResult result =

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "tests/services/cli/job_directory.h"
 
@@ -45,6 +46,12 @@ TEST_F(TheoryCommandTest, BadInput_IsRefusedInOneLine) {
   directory_.Write("small", "1 1:1\n0 2:1\n");
   const std::string broken = directory_.path("broken");
   const std::string small = directory_.path("small");
+  std::string large;  // and alike
+  for (int row = 1; row <= 16; ++row) {
+    absl::StrAppend(&large, row % 2, " 1:", 3'000'000 * row, " 2:", 3'000'000 * row, " 16:1\n");
+  }
+  directory_.Write("large", large);
+  directory_.Write("wide", "1 1000000:1\n");
   directory_.Write("text", std::string(1000, 'x'));
   const std::string text = directory_.path("text");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
@@ -54,6 +61,8 @@ TEST_F(TheoryCommandTest, BadInput_IsRefusedInOneLine) {
       {{"logistic", "--data", directory_.path("absent")}, "absent"},
       {{"logistic", "--data", broken}, "broken:2:3: expected INDEX:VALUE, got \"nonsense\""},
       {{"local-sgd", "--data", small}, "small: has 2 features; the studies need at least 16"},
+      {{"logistic", "--data", directory_.path("large")}, "scale them, for example to [0, 1]"},
+      {{"logistic", "--data", directory_.path("wide")}, "an index from 1 to 4096"},
       {{"quadratic", "--full"}, "--full: is a flag of the study language-model"},
       {{"delays", "--microbatches", "64"}, "--microbatches: is a flag of the study language-model"},
       {{"language-model"}, "--data: the study language-model needs a text"},
