@@ -15,7 +15,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kFileBytesMax = int64_t{256} << 20;
-constexpr int32_t kStagesMax = 1024;
+constexpr int32_t kPlayedStagesMax = 1024;
 
 absl::Status NeitherMethodNorFile(const std::string& name) {
   std::vector<std::string> names;
@@ -53,16 +53,16 @@ absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& o
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
   app.add_option("--stages", source.stages, "Stages of the pipeline (of a method)")
       ->type_name("S")
-      ->check(CLI::Range(1, kStagesMax))
+      ->check(CLI::Range(1, kPlayedStagesMax))
       ->capture_default_str();
   app.add_option("--stages-per-worker", source.stages_per_worker,
                  "Default: the fewest that the method runs with, 1 or 2")
       ->type_name("V")
-      ->check(CLI::Range(1, kStagesMax));
+      ->check(CLI::Range(1, kPlayedStagesMax));
   app.add_option("--replicas", source.replicas,
                  "Copies of the model (of local-sgd); default: as many as workers")
       ->type_name("R")
-      ->check(CLI::Range(1, kStagesMax));
+      ->check(CLI::Range(1, kPlayedStagesMax));
   app.add_option("--microbatches", source.microbatches, "Microbatches in a step (of a method)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
