@@ -158,7 +158,7 @@ void CountDraws(const Schedule& schedule, StageId stage, StageCounts& counts) {
 
 absl::Status CountAllDraws(const Schedule& schedule, const VerifyLimits& limits,
                            std::vector<StageCounts>& stages) {
-  if (!schedule.weight_policy.draws()) return absl::OkStatus();
+  if (!schedule.weight_policy.draws() || !limits.counts_draws) return absl::OkStatus();
   const auto draws = static_cast<double>(schedule.range.count) * static_cast<double>(stages.size());
   if (draws > static_cast<double>(limits.actions_max)) {
     return absl::ResourceExhaustedError(

@@ -5,7 +5,7 @@
 // determinate (run.h), the counts of the report are those that every run of it measures, exactly.
 //
 // The cost does not grow with the length of the range if the programs have a steady state;
-// verify.cc has the argument.
+// verify.cc has the argument. Counts of what is drawn do (VerifyLimits).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,9 @@ struct VerifyLimits {
   int32_t channel_capacity = kChannelCapacityMax;
   // Actions that are run one by one, where no steady state shortens the run.
   int64_t actions_max = 50'000'000;
+  // Where weights are drawn: whether staleness and versions are counted over the whole range, which takes time for
+  // each microbatch. If not, they are those of a shorter range.
+  bool counts_draws = true;
 };
 
 struct VerifyReport {
@@ -39,7 +42,7 @@ struct VerifyReport {
 //
 // Errors: InvalidArgument (CheckSchedule), FailedPrecondition (a rule is broken, or a deadlock,
 // which names every blocked worker and draws the place), ResourceExhausted (more than actions_max
-// actions and no steady state).
+// actions and no steady state, or draws to be counted).
 absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits = {});
 
 // Whether that is what Verify, or Simulate, found: a run that blocks for ever.

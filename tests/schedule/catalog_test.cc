@@ -515,6 +515,18 @@ TEST(Rpd, AnySize_ReadsWithinDeltaAndMovesOneStageAMicrobatch) {
   }
 }
 
+// A coordinator asks for no counts, and then a range of any length takes no time.
+TEST(Rpd, VerifiedWithoutCountingDraws_TakesNoLongerForALongRange) {
+  const Schedule schedule = CatalogSchedule("rpd", 4, 1, {0, 4'000'000'000});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report,
+                                Verify(schedule, {.counts_draws = false}));
+  EXPECT_LT(report.actions_run, 1000);
+  EXPECT_EQ(report.channel_capacity_min,
+            Verify(CatalogSchedule("rpd", 4, 1, {0, 1000}))->channel_capacity_min);
+  EXPECT_THAT(Verify(schedule), StatusIs(absl::StatusCode::kResourceExhausted,
+                                         HasSubstr("that are counted one by one; put cuts")));
+}
+
 TEST(Rpd, Length_IsThatOfPipeDream) {
   for (const int32_t stages : {1, 3, 8}) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult rpd,
