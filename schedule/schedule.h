@@ -58,7 +58,7 @@ struct Topology {
   std::vector<ReduceGroup> groups;  // by GroupId
   int32_t pipelines = 1;            // divides the stages
   // Ascending: the stages whose F keeps only its input, and which do it again (R) before the backward.
-  std::vector<StageId> recomputes;  // none where pipelines go there and back: who does only backwards does
+  std::vector<StageId> recomputes;  // none there and back, where all that do only backwards do
   Rounds rounds;
 
   int32_t stages() const { return static_cast<int32_t>(worker_of.size()); }

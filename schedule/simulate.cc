@@ -206,7 +206,8 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
                                           const SimulationOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
   const Topology& topology = schedule.topology;
-  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology.stages(), topology.there_and_back()));
+  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns,
+                            CostsNs::From(costs, topology.stages(), topology.there_and_back()));
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
   Timekeeper timekeeper(schedule, costs_ns, options);
   Interpreter interpreter(schedule, options.channel_capacity, timekeeper);

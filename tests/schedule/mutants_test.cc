@@ -213,16 +213,15 @@ class RandomExecution {
         channels_[{kCheckpoints, Twin(s)}].push_back(m);
         break;
       case Op::kRecvCheckpoint:
-        ok_ = ok_ && Loops() && !Forwards(s) && Place(s) + 1 < depth() &&
-              !OnWorker(Twin(s), worker);
+        ok_ =
+            ok_ && Loops() && !Forwards(s) && Place(s) + 1 < depth() && !OnWorker(Twin(s), worker);
         Receive({kCheckpoints, s}, a, "checkpoint");
         break;
       case Op::kSendSum:
         SendSum(s, m, worker);
         break;
       case Op::kRecvSum:
-        ok_ = ok_ && GoesOn(m) && channels_[{kSums, s}].front() == m &&
-              accumulated_.count(s) == 0;
+        ok_ = ok_ && GoesOn(m) && channels_[{kSums, s}].front() == m && accumulated_.count(s) == 0;
         channels_[{kSums, s}].pop_front();
         accumulated_[s] = sums_[{Place(s), m}];
         break;
@@ -471,8 +470,7 @@ std::vector<Schedule> Originals() {
   ScheduleOptions tied_rounds = TiedOptions(RoundTripPipelines(2, 2, 4), 4);
   tied_rounds.global_norm = true;
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), tied_rounds, {0, 8}).value());
-  const ScheduleOptions rounds{.topology = RoundTripPipelines(3, 2, 6),
-                               .microbatches_per_step = 6};
+  const ScheduleOptions rounds{.topology = RoundTripPipelines(3, 2, 6), .microbatches_per_step = 6};
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
