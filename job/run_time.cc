@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "job/run_schedule.h"
+#include "schedule/run.h"
 
 namespace penstock {
 
@@ -22,7 +23,9 @@ absl::StatusOr<RunTime> SimulateRun(const ResolvedJob& job, const ScheduleOption
     if (found == ranges.end()) {
       PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
                                 ScheduleOfSteps(job, options, from_step, cut.step));
-      PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result, Simulate(schedule, costs));
+      PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result,
+                                Simulate(schedule, costs,
+                                         {.channel_capacity = RoomyCapacity(options.topology)}));
       found = ranges.emplace(key, std::move(result)).first;
     }
     const SimulationResult& result = found->second;

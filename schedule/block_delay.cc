@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "schedule/run.h"
 #include "schedule/simulate.h"
 
 namespace penstock {
@@ -113,7 +114,9 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
   const SimulationCosts slots = {.stages = std::vector<StageCosts>(stages, {.recompute_s = 0.0})};
   PENSTOCK_ASSIGN_OR_RETURN(
       SimulationResult result,
-      Simulate(schedule, slots, {.timeline_spans_max = std::numeric_limits<int64_t>::max()}));
+      Simulate(schedule, slots,
+               {.channel_capacity = RoomyCapacity(schedule.topology),
+                .timeline_spans_max = std::numeric_limits<int64_t>::max()}));
   const bool stale =
       std::any_of(result.stages.begin(), result.stages.end(),
                   [](const StageCounts& counts) { return counts.staleness.max > 0; });

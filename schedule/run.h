@@ -17,6 +17,7 @@
 // Thread-compatible.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -34,6 +35,14 @@ namespace penstock {
 // pipelines go there and back, after all of these those of checkpoints and sums.
 inline int32_t ChannelsOf(const Topology& topology) {
   return (topology.there_and_back() ? 4 : 2) * topology.stages();
+}
+
+// Messages that a channel has room for, where the schedule needs no more: more than the least that completes, so that
+// a worker that is a little ahead need not stop at once; an activation is small beside the stash. There and back all
+// inputs of a round may wait for their backwards.
+inline int32_t RoomyCapacity(const Topology& topology) {
+  constexpr int64_t kFew = 4;
+  return static_cast<int32_t>(std::max(kFew, topology.rounds.microbatches));
 }
 
 // A message: which channel it takes and how many went through it before.

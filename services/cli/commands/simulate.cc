@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -49,13 +51,27 @@ absl::StatusOr<BlockDelay> BlockDelayOf(const Options& options, const Schedule& 
   return PredictBlockDelay(schedule);
 }
 
+// By stage. There and back they are given for the stages of the model, whose passes are apart.
+absl::StatusOr<SimulationCosts> CostsOn(const Topology& topology, const CostOptions& options) {
+  if (!topology.there_and_back()) return CostsOf(options, topology.stages());
+  PENSTOCK_ASSIGN_OR_RETURN(SimulationCosts costs, CostsOf(options, topology.parts()));
+  const std::vector<StageCosts> of_model = std::move(costs.stages);
+  costs.stages.clear();
+  for (int32_t id = 0; id < topology.stages(); ++id) {
+    costs.stages.push_back(of_model[topology.PartOf(StageId(id))]);
+  }
+  const LinkCosts link = costs.links.empty() ? LinkCosts() : costs.links.front();
+  costs.links.assign(topology.stages() - 1, link);
+  return costs;
+}
+
 absl::StatusOr<Report> MakeReport(const Options& options, const Schedule& schedule) {
   Report report;
   const absl::StatusOr<VerifyReport> verified = Verify(schedule);
   PENSTOCK_RETURN_IF_ERROR(verified.status());
   report.channel_capacity_min = verified->channel_capacity_min;
   PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
-                            CostsOf(options.costs, schedule.topology.stages()));
+                            CostsOn(schedule.topology, options.costs));
   const absl::StatusOr<SimulationResult> result =
       Simulate(schedule, costs,
                {.channel_capacity = options.costs.capacity,
@@ -110,7 +126,7 @@ nlohmann::ordered_json ReportJson(const Options& options, const Schedule& schedu
     return report.result ? Json((*report.result).*field) : Json();
   };
   return {{"method", options.source.name},
-          {"stages", schedule.topology.depth()},
+          {"stages", schedule.topology.parts()},
           {"microbatches", schedule.range.count},
           {"makespan", number(&SimulationResult::makespan_s)},
           {"steady_state_period", number(&SimulationResult::steady_state_period_s)},
@@ -127,7 +143,7 @@ std::string ReportText(const Options& options, const Schedule& schedule, const R
   const SimulationResult& result = *report.result;
   std::string text = absl::StrFormat(
       "%s, %d stages, %d microbatches: length %g, %g for each further microbatch, bubble %s\n",
-      options.source.name, schedule.topology.depth(), schedule.range.count, result.makespan_s,
+      options.source.name, schedule.topology.parts(), schedule.range.count, result.makespan_s,
       result.steady_state_period_s, FormatPercent(result.bubble_ratio));
   if (report.block_delay) {
     absl::StrAppendFormat(&text, "block delay max %d, mean %.2f; ", report.block_delay->max,
