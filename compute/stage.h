@@ -36,7 +36,7 @@ struct StageOptions {
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
   bool recomputes = false;     // Forward keeps no more than its input, Recompute makes the rest
-  bool updates = true;         // makes steps itself; else it has no optimizer's state and takes weights as they come
+  bool updates = true;         // else it makes no steps, and has no optimizer's state
   bool device_graphs = false;  // record the passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;

@@ -8,14 +8,11 @@
 #include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "planner/partition.h"
+#include "schedule/run.h"
 #include "schedule/verify.h"
 
 namespace penstock {
 namespace {
-
-// Messages in flight per edge, where the schedule needs no more. More than the least that
-// completes, so that a worker that is a little ahead need not stop at once; an activation is small
-// beside the stash.
 
 std::vector<double> EstimatedCosts(const Chain& chain) {
   std::vector<double> costs;
@@ -30,8 +27,7 @@ std::vector<double> EstimatedCosts(const Chain& chain) {
 // Returns the messages in flight that they need.
 absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions& options,
                                   int64_t first_step, absl::Span<const Cut> cuts) {
-  // There and back all inputs of a round may wait for their backwards, and nobody shall wait for room.
-  int64_t capacity = std::max(int64_t{kChannelCapacity}, options.topology.rounds.microbatches);
+  int64_t capacity = ChannelCapacityOf(options.topology);
   std::set<RangeKey> verified;
   int64_t from_step = first_step;
   bool validates = false;

@@ -1,5 +1,6 @@
 #include "job/device_times.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -130,15 +131,17 @@ absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& time
   for (const v1::LayerTimes& layer : times.layers()) by_name[layer.layer()] = &layer.times();
   PENSTOCK_RETURN_IF_ERROR(CheckEntriesAreOfLayers(times, chain));
 
-  int layers_of_stages = 0;
-  for (const LayerRange& range : layers) layers_of_stages += range.count;
-  const double replicas = static_cast<double>(layers_of_stages) / chain.size();
-  const double share = replicas / static_cast<double>(layers.size());
   constexpr StageCosts kNothing = {0.0, 0.0, 0.0, 0.0};
   std::vector<StageCosts> costs(layers.size(), kNothing);
+  // The first stages have the whole model; others are of replicas, or of the way back.
+  const auto last = std::find_if(layers.begin(), layers.end(), [&](const LayerRange& stage) {
+    return stage.end() == chain.size();
+  });
+  const auto stages_of_model =
+      static_cast<double>(last == layers.end() ? layers.size() : last - layers.begin() + 1);
   for (size_t stage = 0; stage < layers.size(); ++stage) {
     if (times.has_model()) {
-      Add(times.model(), share, costs[stage]);
+      Add(times.model(), 1.0 / stages_of_model, costs[stage]);
       continue;
     }
     for (int i = layers[stage].first; i < layers[stage].end(); ++i) {

@@ -58,9 +58,10 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
                       "must list a training step with a single version of the weights");
   }
   if (schedule->topology.there_and_back()) {
-    return InvalidKey("pipeline.schedule_file",
-                      "has pipelines that go there and back, but a listed step is of stages that do "
-                      "both passes of their layers; use pipeline.method roundpipe");
+    return InvalidKey(
+        "pipeline.schedule_file",
+        "has pipelines that go there and back, but a listed step is of stages that do "
+        "both passes of their layers; use pipeline.method roundpipe");
   }
   if (schedule->topology.pipelines > 1) {
     return InvalidKey("pipeline.schedule_file",

@@ -51,8 +51,8 @@ struct ResolvedJob {
   std::optional<Weights> weights;  // instead of the method's
   int32_t stages_per_worker = 1;
   std::optional<int32_t> replicas;         // of the model (local-sgd); absent: as many as workers
-  std::optional<int32_t> workers;  // that the stages go round (roundpipe); absent: as many as hold them
-  int32_t stages = 0;              // where `workers` says
+  std::optional<int32_t> workers;          // that the stages go round (roundpipe)
+  int32_t stages = 0;                      // of the job, where `workers` is there
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
   Order order = Order::kStatic;

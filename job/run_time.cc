@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "job/run_schedule.h"
+#include "schedule/run.h"
 
 namespace penstock {
 

@@ -42,7 +42,7 @@ class OnceEach {
   Op op_;
   StageId stage_;
   MicrobatchRange range_;
-  bool is_done_here_;  // whether the stage does this operation
+  bool is_done_here_;                // whether the stage does this operation
   int64_t next_;                     // all before it have happened, or happen elsewhere
   MicrobatchTable<Nothing> beyond_;  // the others that have
 };

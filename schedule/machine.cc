@@ -314,9 +314,8 @@ absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t micr
   if (there_and_back && gradient.count == 0 && microbatch % topology_->rounds.step != 0) {
     return "the sum of the microbatches before it is not there";
   }
-  const int64_t next =
-      there_and_back ? gradient.microbatches.end()
-                     : gradient.microbatches.end() - 1 + topology_->pipelines;
+  const int64_t next = there_and_back ? gradient.microbatches.end()
+                                      : gradient.microbatches.end() - 1 + topology_->pipelines;
   if (gradient.count > 0 && microbatch != next) {
     return "gradients must be accumulated in the order of the microbatches";
   }
@@ -424,8 +423,7 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
 }
 
 bool Machine::IsWhole(const Gradient& gradient) const {
-  return !topology_->there_and_back() ||
-         gradient.microbatches.end() % topology_->rounds.step == 0;
+  return !topology_->there_and_back() || gradient.microbatches.end() % topology_->rounds.step == 0;
 }
 
 absl::string_view Machine::ObstacleToSum(StageId stage, int64_t microbatch) const {
@@ -464,11 +462,12 @@ absl::Status Machine::ReceiveSum(const Action& action) {
   const absl::string_view obstacle = ObstacleToSum(action.stage(), microbatch);
   if (!obstacle.empty()) return Refuse(action, obstacle);
   if (!topology_->Visits(microbatch, action.stage())) {
-    return Refuse(action, absl::StrCat("the sum goes on in pipeline ",
-                                       topology_->PipelineOf(microbatch)));
+    return Refuse(action,
+                  absl::StrCat("the sum goes on in pipeline ", topology_->PipelineOf(microbatch)));
   }
   Stage& stage = stages_[index];
-  if (stage.gradient.count > 0) return Refuse(action, "the stage already has accumulated gradients");
+  if (stage.gradient.count > 0)
+    return Refuse(action, "the stage already has accumulated gradients");
   const int64_t count = microbatch % topology_->rounds.step;
   const int64_t version = stage.versions.current();
   stage.gradient = {.count = count,

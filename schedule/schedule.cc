@@ -59,9 +59,7 @@ std::vector<ReduceGroup> GroupsOfParts(const Topology& topology) {
   return groups;
 }
 
-bool Copies(const ReduceGroup& group) {
-  return group.operation == ReduceGroup::Operation::kCopy;
-}
+bool Copies(const ReduceGroup& group) { return group.operation == ReduceGroup::Operation::kCopy; }
 
 absl::Status CheckRounds(const Topology& topology) {
   const Topology::Rounds& rounds = topology.rounds;
@@ -79,9 +77,8 @@ absl::Status CheckRounds(const Topology& topology) {
         " through ", topology.pipelines, " pipelines; each needs a round of its own"));
   }
   if (topology.depth() % 2 == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pipeline there and back has an odd number of stages, got ",
-                     topology.depth()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a pipeline there and back has an odd number of stages, got ", topology.depth()));
   }
   if (!topology.recomputes.empty()) {
     return absl::InvalidArgumentError(

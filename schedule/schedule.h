@@ -58,7 +58,7 @@ struct Topology {
   std::vector<ReduceGroup> groups;  // by GroupId
   int32_t pipelines = 1;            // divides the stages
   // Ascending: the stages whose F keeps only its input, and which do it again (R) before the backward.
-  std::vector<StageId> recomputes;  // none where pipelines go there and back: who does only backwards does
+  std::vector<StageId> recomputes;  // none there and back, where all that do only backwards do
   Rounds rounds;
 
   int32_t stages() const { return static_cast<int32_t>(worker_of.size()); }
@@ -262,9 +262,15 @@ absl::Status CheckRange(const MicrobatchRange& range);
 // delay that would do.
 absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology);
 
-// Messages that a channel holds: what a cluster has unless a schedule needs more, and the most it may need.
+// Messages that a channel holds, where the schedule needs no more: more than the least that completes, so that a worker
+// that is a little ahead need not stop at once; an activation is small beside the stash. There and back all inputs of a
+// round may wait for their backwards. And the most that a schedule may need.
 inline constexpr int32_t kChannelCapacity = 4;
 inline constexpr int32_t kChannelCapacityMax = 1 << 10;
+inline int32_t ChannelCapacityOf(const Topology& topology) {
+  return static_cast<int32_t>(
+      std::clamp<int64_t>(topology.rounds.microbatches, kChannelCapacity, kChannelCapacityMax));
+}
 
 // Checks the form alone: a valid topology, a range that is not empty, one program for each worker
 // that ends with FLUSH, numbers below kMicrobatchMax, and where weights are drawn one pipeline with room for its

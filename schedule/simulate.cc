@@ -228,9 +228,11 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
                                           const SimulationOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
   const Topology& topology = schedule.topology;
-  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology.stages(), topology.there_and_back()));
+  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns,
+                            CostsNs::From(costs, topology.stages(), topology.there_and_back()));
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
-  const int32_t channel_capacity = options.channel_capacity.value_or(kChannelCapacity);
+  const int32_t channel_capacity =
+      options.channel_capacity.value_or(ChannelCapacityOf(schedule.topology));
   Timekeeper timekeeper(schedule, costs_ns, options, channel_capacity);
   Interpreter interpreter(schedule, channel_capacity, timekeeper);
   PENSTOCK_ASSIGN_OR_RETURN(const bool done, interpreter.RunToEnd());

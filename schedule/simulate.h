@@ -47,7 +47,7 @@ struct SimulationCosts {
 };
 
 struct SimulationOptions {
-  // Messages; without a value kChannelCapacity, or as many as the schedule needs, like a cluster.
+  // Messages; without a value ChannelCapacityOf, or as many as the schedule needs, like a cluster.
   std::optional<int32_t> channel_capacity = std::nullopt;
   int64_t timeline_spans_max = 0;  // kept; every worker has an equal share and keeps its first ones
   int64_t actions_max = 200'000'000;

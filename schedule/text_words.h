@@ -18,9 +18,8 @@ inline bool IsScheduleNameCharacter(char c) {
 inline absl::string_view QuantityName(ReduceGroup::Quantity quantity) {
   return quantity == ReduceGroup::Quantity::kGradient ? "gradient" : "weight";
 }
-inline constexpr ReduceGroup::Operation kReduceOperations[] = {ReduceGroup::Operation::kSum,
-                                                              ReduceGroup::Operation::kMean,
-                                                              ReduceGroup::Operation::kCopy};
+inline constexpr ReduceGroup::Operation kReduceOperations[] = {
+    ReduceGroup::Operation::kSum, ReduceGroup::Operation::kMean, ReduceGroup::Operation::kCopy};
 inline absl::string_view OperationName(ReduceGroup::Operation operation) {
   switch (operation) {
     case ReduceGroup::Operation::kSum:

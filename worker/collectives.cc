@@ -105,10 +105,7 @@ absl::StatusOr<std::unique_ptr<Collectives>> Collectives::Open(const CollectiveO
 }
 
 Collectives::Collectives(const CollectiveOptions& options, Backend& backend, Clock& clock)
-    : options_(options),
-      backend_(backend),
-      clock_(clock),
-      packed_norms_(options.job.chain.size()) {
+    : options_(options), backend_(backend), clock_(clock), packed_norms_(options.job.chain.size()) {
   for (size_t id = 0; id < options.topology.groups.size(); ++id) {
     members_.push_back(options.topology.WorkersOf(GroupId(static_cast<int32_t>(id))));
   }
@@ -118,9 +115,9 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   const Chain& chain = options_.job.chain;
   const int64_t tied_bytes =
       chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
-  const int64_t bytes_max = std::max<int64_t>(
-      {tied_bytes, CopiedBytesMax(options_), chain.size() * kDoubleBytes,
-       static_cast<int64_t>(sizeof(PairMessage))});
+  const int64_t bytes_max =
+      std::max<int64_t>({tied_bytes, CopiedBytesMax(options_), chain.size() * kDoubleBytes,
+                         static_cast<int64_t>(sizeof(PairMessage))});
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
     const EdgeId in = {EdgeKind::kCollective, peer.value, options_.worker.value};
@@ -260,8 +257,8 @@ absl::Status Collectives::CopyWeights(GroupId group, WorkerId from, int64_t vers
   } else {
     Link& link = LinkTo(from);
     const absl::StatusOr<Courier::Received> weights = Timed(link, timer, [&] {
-      return courier.Receive(*link.receiver,
-                             {link.received++, DType::kF32, {stage.weight_count()}}, Deadline());
+      return courier.Receive(*link.receiver, {link.received++, DType::kF32, {stage.weight_count()}},
+                             Deadline());
     });
     if (!weights.ok()) {
       return courier.peer_failed() ? Blame(link, weights.status()) : weights.status();
@@ -275,8 +272,8 @@ absl::Status Collectives::CopyWeights(GroupId group, WorkerId from, int64_t vers
 // The weights are copied before they are sent, because they change while the transport may still read them.
 absl::Status Collectives::SendWeights(const std::vector<WorkerId>& members, Stage& stage,
                                       Courier& courier) {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const Tensor copy, AcquireTensor(backend_.pool(), DType::kF32, {stage.weight_count()}));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
+                            AcquireTensor(backend_.pool(), DType::kF32, {stage.weight_count()}));
   stage.CopyWeights(copy.data<float>());
   for (const WorkerId member : members) {
     if (member == options_.worker) continue;

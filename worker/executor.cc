@@ -269,8 +269,8 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
                 : stage.Evaluate(effect.version, input, targets);
   if (!output.ok()) return output.status();
   // There and back the tokens are read again where the forward is done again.
-  const bool drops_tokens = training_ && !parts_.topology.DoesBackward(local.id) &&
-                            parts_.topology.IsFirst(local.id);
+  const bool drops_tokens =
+      training_ && !parts_.topology.DoesBackward(local.id) && parts_.topology.IsFirst(local.id);
   if (drops_tokens) {
     PENSTOCK_RETURN_IF_ERROR(stage.TakeCheckpoint(MicrobatchId(microbatch)).status());
   }
@@ -305,8 +305,8 @@ absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Ef
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor tokens,
                               ReadTokens(stage, TokenRole::kInput, microbatch));
     timer_.Lap(Lane::kWait, Wait::kData);
-    PENSTOCK_RETURN_IF_ERROR(stage.PutCheckpoint(
-        MicrobatchId(microbatch), FirstSample(parts_.job, microbatch), tokens));
+    PENSTOCK_RETURN_IF_ERROR(
+        stage.PutCheckpoint(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch), tokens));
   }
   PENSTOCK_RETURN_IF_ERROR(
       stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, targets));
@@ -364,9 +364,9 @@ absl::Status Executor::ReceiveCheckpoint(const Action& action, LocalStage& local
 absl::Status Executor::SendSum(const Action& action, LocalStage& local) {
   Stage& stage = *local.stage;
   const int64_t gradients = stage.gradient_count();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum,
-                            AcquireTensor(parts_.backend.pool(), DType::kF32,
-                                          {SumFloats(gradients, stage.has_head())}));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Tensor sum,
+      AcquireTensor(parts_.backend.pool(), DType::kF32, {SumFloats(gradients, stage.has_head())}));
   stage.TakeGradients(sum.data<float>());
   if (stage.has_head()) {
     const int64_t step = StepOf(action.microbatch);
@@ -381,8 +381,9 @@ absl::Status Executor::ReceiveSum(const Action& action, LocalStage& local) {
   Stage& stage = *local.stage;
   const int64_t gradients = stage.gradient_count();
   PENSTOCK_ASSIGN_OR_RETURN(
-      const Tensor sum, ReceiveTensor(action, *local.sums_in, {SumFloats(gradients, stage.has_head())},
-                                      parts_.topology.SumFrom(local.id)));
+      const Tensor sum,
+      ReceiveTensor(action, *local.sums_in, {SumFloats(gradients, stage.has_head())},
+                    parts_.topology.SumFrom(local.id)));
   stage.PutGradients(sum.data<float>());
   if (!stage.has_head()) return absl::OkStatus();
   double losses = 0.0;
@@ -402,9 +403,9 @@ absl::Status Executor::CopyWeights(GroupId id) {
   const auto local = std::find_if(group.stages.begin(), group.stages.end(),
                                   [this](StageId stage) { return FindLocal(stage) != nullptr; });
   // All stages here that have the group's layers have one Stage.
-  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CopyWeights(
-      id, parts_.topology.worker(*updated), machine_.version(*local), *Local(*local).stage,
-      courier_, timer_));
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CopyWeights(id, parts_.topology.worker(*updated),
+                                                          machine_.version(*local),
+                                                          *Local(*local).stage, courier_, timer_));
   for (const StageId stage : group.stages) {
     LocalStage* member = FindLocal(stage);
     if (member == nullptr || parts_.topology.Updates(stage)) continue;

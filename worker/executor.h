@@ -183,7 +183,8 @@ class Executor {
   Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
   std::vector<Stage*> replicas_;      // room for those of a group
-  std::optional<GroupId> first_copy_;  // there and back: whose REDUCE ends a step here; none: a STEP does
+  // There and back: whose REDUCE ends a step here; none: a STEP does.
+  std::optional<GroupId> first_copy_;
 
   OrderLog order_log_;
   // When the next action was waited for before it was known which it would be; 0: it was not.

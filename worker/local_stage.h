@@ -41,8 +41,8 @@ using OutgoingTable = WaitingTable<Outgoing>;  // on their way to the host
 
 struct LocalStage {
   StageId id;
-  LayerRange layers;  // of the chain
-  std::shared_ptr<Stage> stage;  // of all local stages with these layers, where pipelines go there and back
+  LayerRange layers;             // of the chain
+  std::shared_ptr<Stage> stage;  // there and back that of all local stages with these layers
   std::unique_ptr<StageMeter> meter;
   StageLateness lateness;
   int64_t first_version = 0;  // updates before this run

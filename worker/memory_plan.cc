@@ -1,6 +1,7 @@
 #include "worker/memory_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace penstock {
 namespace {
@@ -23,7 +24,7 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       return {stage().activations.boundary, stage().activations.boundary};
     case Op::kSendSum:
     case Op::kRecvSum:
-      return {stage().sum, 0};
+      return {stage().sum, action.op == Op::kSendSum ? stage().sum : 0};
     case Op::kSendActivation:
     case Op::kSendGradient:
     case Op::kSendCheckpoint:
@@ -49,10 +50,24 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
   Program walked = program;
   // Every copy of the period leaves what it found, so that the second shows all that the others would.
   walked.repeats = std::min<int64_t>(walked.repeats, 2);
+  int64_t sent_weights = 0;
+  for (const StageBytes& stage : stages) sent_weights += stage.sent_weights;
   int64_t bytes = 0;
   int64_t most = 0;
+  int64_t on_their_way = 0;  // sums and weights
+  bool step_ends = false;    // weights are being copied
   for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
-    const PassBytes change = BytesOf(cursor.Current(), stages);
+    const Action action = cursor.Current();
+    const PassBytes change = BytesOf(action, stages);
+    if (action.op == Op::kReduce && !step_ends) {
+      step_ends = true;
+      on_their_way += sent_weights;
+      bytes += sent_weights;
+    } else if (step_ends && HasMicrobatch(action.op)) {
+      step_ends = false;
+      bytes -= std::exchange(on_their_way, 0);
+    }
+    if (action.op == Op::kSendSum) on_their_way += change.left;
     most = std::max(most, bytes + change.most);
     bytes += change.left;
   }

@@ -15,14 +15,17 @@ namespace penstock {
 struct StageBytes {
   ActivationBytes activations;
   int64_t tied_gradient = 0;  // what a REDUCE takes for its time
-  // There and back: of the message with a sum of gradients, and with weights, for its time.
+  // There and back: of the message with a sum of gradients, of that with weights which the stage gets, and of that which
+  // it sends.
   int64_t sum = 0;
   int64_t copied_weights = 0;
+  int64_t sent_weights = 0;
 };
 
 // Of activations and messages, at most, over a range. `stages`: by stage of the chain; of those of other
 // workers the entries are not read. A received tensor counts from its RECV on and a sent one until its SEND:
-// what waits in mailboxes depends on timing, and lies with the host where that has memory of its own.
+// what waits in mailboxes depends on timing, and lies with the host where that has memory of its own. Sums and weights,
+// which may be large, count until the step that they belong to is over everywhere.
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
 
 }  // namespace penstock

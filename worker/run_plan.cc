@@ -106,8 +106,7 @@ absl::StatusOr<Topology> RoundTripOf(const RunPlan& plan, const Topology& read) 
   const int64_t parts = (read.depth() + 1) / 2;
   if (plan.job.WorkersOf(parts) != read.workers) {
     return BadPlan(absl::StrCat("has ", read.workers, " workers for ", parts,
-                                " stages there and back, the job has ",
-                                plan.job.WorkersOf(parts)));
+                                " stages there and back, the job has ", plan.job.WorkersOf(parts)));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, parts));
   Topology expected = TopologyOf(plan.job, parts);
@@ -189,8 +188,8 @@ void BoundAnyOrder(RunPlan& plan) {
   for (StageCounts& stage : plan.counts) {
     stage.activations_peak =
         std::min<int64_t>(InFlightMax(plan.job, stage.activations_peak), plan.edge_capacity);
-    stage.versions_peak =
-        VersionsMaxInAnyOrder(policy, stage.activations_peak, plan.job.microbatches_of_update(plan.job.steps));
+    stage.versions_peak = VersionsMaxInAnyOrder(policy, stage.activations_peak,
+                                                plan.job.microbatches_of_update(plan.job.steps));
   }
 }
 

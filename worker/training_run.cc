@@ -33,12 +33,22 @@ int64_t ReduceBytes(const RunPlan& plan) {
   const Chain& chain = plan.job.chain;
   if (!chain.tied()) return 0;
   const Topology& topology = plan.topology();
-  const auto tied = std::find_if(topology.groups.begin(), topology.groups.end(), [](const auto& group) {
-    return group.quantity == ReduceGroup::Quantity::kGradient;
-  });
+  const auto tied = std::find_if(
+      topology.groups.begin(), topology.groups.end(),
+      [](const auto& group) { return group.quantity == ReduceGroup::Quantity::kGradient; });
   const bool local = tied == topology.groups.end() ||
                      topology.worker(tied->stages.front()) == topology.worker(tied->stages.back());
   return (local ? 1 : 2) * chain.vocabulary * chain.width * SizeOf(DType::kF32);
+}
+
+// Whether another worker gets the weights of `stage`.
+bool IsCopied(const Topology& topology, StageId stage) {
+  for (int32_t id = 0; id < topology.stages(); ++id) {
+    const StageId other(id);
+    const bool same_part = topology.PartOf(other) == topology.PartOf(stage);
+    if (same_part && topology.worker(other) != topology.worker(stage)) return true;
+  }
+  return false;
 }
 
 // Adds `bytes`, which are there when the pass is done.
@@ -87,9 +97,8 @@ absl::Status TrainingRun::MakeStages() {
     if (const LocalStage* same = FindSameModelPart(id)) {
       local.stage = same->stage;
     } else {
-      PENSTOCK_ASSIGN_OR_RETURN(
-          local.stage,
-          Stage::Create(environment_.backend, plan_.job.chain, OptionsOfStage(id, local.lateness)));
+      PENSTOCK_ASSIGN_OR_RETURN(local.stage, Stage::Create(environment_.backend, plan_.job.chain,
+                                                           OptionsOfStage(id, local.lateness)));
       local.memory = local.stage->memory();
     }
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
@@ -189,7 +198,9 @@ void TrainingRun::FitToRoundTrip(const LocalStage& local, StageBytes& bytes) con
   const int64_t float_bytes = SizeOf(DType::kF32);
   bytes.sum = BufferPool::BlockBytes(
       SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * float_bytes);
-  bytes.copied_weights = BufferPool::BlockBytes(local.stage->weight_count() * float_bytes);
+  const int64_t weights = BufferPool::BlockBytes(local.stage->weight_count() * float_bytes);
+  if (!local.stage->updates()) bytes.copied_weights = weights;
+  if (topology.Updates(local.id) && IsCopied(topology, local.id)) bytes.sent_weights = weights;
 }
 
 absl::Status TrainingRun::LoadCheckpoint() {
@@ -284,10 +295,10 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   const int64_t sum_bytes =
       SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * SizeOf(DType::kF32);
   if (sum_bytes > environment_.limits.tensor_bytes_max) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "stage ", stage, " has gradients of ", sum_bytes, " bytes, more than the limit of ",
-        environment_.limits.tensor_bytes_max,
-        " for a message; use more pipeline.stages, so that each has fewer layers"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", stage, " has gradients of ", sum_bytes,
+                     " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
+                     " for a message; use more pipeline.stages, so that each has fewer layers"));
   }
   PENSTOCK_RETURN_IF_ERROR(
       open_in(EdgeKind::kSum, topology.SumFrom(local.id), sum_bytes, local.sums_in));

@@ -195,9 +195,9 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
         absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
   }
   if (options.topology.there_and_back() && range.first % per_step != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the range begins at microbatch ", range.first, ", not with one of the steps of ",
-                     per_step, " that go round the workers"));
+    return absl::InvalidArgumentError(absl::StrCat("the range begins at microbatch ", range.first,
+                                                   ", not with one of the steps of ", per_step,
+                                                   " that go round the workers"));
   }
   if (RunsWholeSteps(method) && range.count % per_step != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the range of ", range.count,
@@ -259,8 +259,8 @@ absl::Status CheckListed(const ScheduleOptions& options) {
   const Topology& listed = options.listed->topology;
   if (listed.there_and_back()) {
     return absl::InvalidArgumentError(
-        "a listed step is of stages that do both passes of their layers, not of pipelines there and "
-        "back");
+        "a listed step is of stages that do both passes of their layers, not of pipelines that go "
+        "there and back");
   }
   if (options.topology.worker_of != listed.worker_of) {
     return absl::InvalidArgumentError(
@@ -289,21 +289,20 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   if (!placed.ok()) return Annotate(placed.status(), method.name);
   const bool other_places = placed->there_and_back() && placed->stages() != topology.stages();
   if (!(placed->rounds == topology.rounds) || other_places) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        method.name, placed->there_and_back() ? " goes" : " does not go",
-        " there and back in rounds of the step's ", options.microbatches_per_step,
-        " microbatches; the plan has ", topology.stages(), " stages in rounds of ",
-        topology.rounds.microbatches, " of ", topology.rounds.step));
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, placed->there_and_back() ? " goes" : " does not go",
+                     " there and back in rounds of the step's ", options.microbatches_per_step,
+                     " microbatches; the plan has ", topology.stages(), " stages in rounds of ",
+                     topology.rounds.microbatches, " of ", topology.rounds.step));
   }
   if (placed->pipelines != topology.pipelines ||
       !std::equal(
           placed->groups.begin(), placed->groups.end(), topology.groups.begin(),
           topology.groups.begin() + std::min(placed->groups.size(), topology.groups.size()))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " needs ", placed->pipelines, " pipelines whose weights are ",
-                     placed->there_and_back() ? "copied by part" : "averaged by stage",
-                     "; the plan has ", topology.pipelines, " with ", topology.groups.size(),
-                     " groups"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, " needs ", placed->pipelines, " pipelines whose weights are ",
+        placed->there_and_back() ? "copied by part" : "averaged by stage", "; the plan has ",
+        topology.pipelines, " with ", topology.groups.size(), " groups"));
   }
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     if (placed->worker_of[stage] == topology.worker_of[stage]) continue;
@@ -335,19 +334,19 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
 absl::Status CheckRoundTrip(int32_t stages, int32_t workers, int64_t microbatches) {
   const int32_t slots = 2 * stages - 1;
   if (slots < workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        stages, " stages make ", slots, " slots, the way there and back, which are not enough to go "
-        "round ", workers, " workers; ", workers / 2 + 1, " stages or ", slots, " workers would do"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(stages, " stages make ", slots,
+                     " slots, the way there and back, which are not enough to go round ", workers,
+                     " workers; ", workers / 2 + 1, " stages or ", slots, " workers would do"));
   }
   if (microbatches < workers ? microbatches >= 1 : microbatches % workers == 0) {
     return absl::OkStatus();
   }
   const int64_t below = microbatches / workers * workers;
-  return absl::InvalidArgumentError(
-      absl::StrCat("needs fewer microbatches in a step than the ", workers,
-                   " workers, or a multiple of them, so that each has as many in every round; got ",
-                   microbatches, "; ", std::max<int64_t>(1, below), " or ", below + workers,
-                   " would do"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "needs fewer microbatches in a step than the ", workers,
+      " workers, or a multiple of them, so that each has as many in every round; got ",
+      microbatches, "; ", std::max<int64_t>(1, below), " or ", below + workers, " would do"));
 }
 
 }  // namespace

@@ -55,12 +55,12 @@ struct ScheduleOptions {
 
 // Which worker holds which stage.
 enum class Placement : uint8_t {
-  kStraight,  // one stage on each worker
-  kLooped,    // the same number, two or more, on each: stage s on worker s mod W
-  kV,         // two on each: down the workers and back up
-  kReplicas,  // several pipelines, replicas of the model; stage d of each on worker d
+  kStraight,   // one stage on each worker
+  kLooped,     // the same number, two or more, on each: stage s on worker s mod W
+  kV,          // two on each: down the workers and back up
+  kReplicas,   // several pipelines, replicas of the model; stage d of each on worker d
   kRoundTrip,  // there and back, round the workers (RoundTripPipelines)
-  kListed,    // as a schedule file says
+  kListed,     // as a schedule file says
 };
 
 // The topology of `placement`, with `stages` stages in a pipeline; there and back these are the parts of the model

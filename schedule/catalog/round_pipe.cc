@@ -59,9 +59,9 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
   }
   for (size_t id = 0; id < topology.groups.size(); ++id) {
     const ReduceGroup& group = topology.groups[id];
-    const bool takes_part = std::any_of(
-        group.stages.begin(), group.stages.end(),
-        [&](StageId stage) { return topology.worker(stage) == worker; });
+    const bool takes_part =
+        std::any_of(group.stages.begin(), group.stages.end(),
+                    [&](StageId stage) { return topology.worker(stage) == worker; });
     const bool copies = group.operation == ReduceGroup::Operation::kCopy;
     if (copies && takes_part) CopyWeights(list, GroupId(static_cast<int32_t>(id)));
   }

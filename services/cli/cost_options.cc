@@ -8,12 +8,12 @@ namespace {
 
 absl::StatusOr<double> At(const PerStageCost& cost, StageId stage, const Topology& topology) {
   if (cost.values.size() == 1) return cost.values[0];
-  if (cost.values.size() == static_cast<size_t>(topology.depth())) {
-    return cost.values[topology.DepthOf(stage)];
+  if (cost.values.size() == static_cast<size_t>(topology.parts())) {
+    return cost.values[topology.PartOf(stage)];
   }
   return absl::InvalidArgumentError(absl::StrCat(cost.flag, ": has ", cost.values.size(),
                                                  " numbers; expected one, or one for each of ",
-                                                 topology.depth(), " stages"));
+                                                 topology.parts(), " stages"));
 }
 
 void AddCost(CLI::App& app, PerStageCost& cost, const char* what) {

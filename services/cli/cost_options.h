@@ -32,8 +32,8 @@ struct CostOptions {
 // Declares a flag for each, among them --capacity.
 void AddCostOptions(CLI::App& app, CostOptions& options);
 
-// Replicas take the same times. Errors: InvalidArgument (neither one number nor one for each stage of a pipeline,
-// with the flag).
+// By stage: replicas take the same times, and there and back so do the two passes of a part of the model.
+// Errors: InvalidArgument (neither one number nor one for each stage of the model, with the flag).
 absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topology& topology);
 
 }  // namespace penstock

@@ -16,14 +16,14 @@ struct ScheduleSource {
   std::string name;  // of a method, or the path of a file
   int32_t stages = 4;
   int32_t stages_per_worker = 0;  // 0: the fewest that the method runs with
-  int32_t workers = 0;       // of roundpipe; 0: as the stages say
-  int32_t replicas = 0;      // of local-sgd; 0: as many as workers
-  int64_t microbatches = 8;  // per step
+  int32_t replicas = 0;           // of local-sgd; 0: as many as workers
+  int32_t workers = 0;            // of roundpipe; 0: as the stages say
+  int64_t microbatches = 8;       // per step
   int64_t steps = 1;
   std::string recompute = "none";
   std::optional<int64_t> delta;  // of rpd; absent: PipeDream's delay
   uint64_t seed = 0;             // of rpd
-  bool send_early = false;  // gradients leave before those of the weights are computed
+  bool send_early = false;       // gradients leave before those of the weights are computed
 };
 
 // Declares --stages, --stages-per-worker, --replicas, --microbatches, --steps, --recompute, --delta, --seed and

@@ -129,6 +129,49 @@ TEST(CheckStages, SeveralStagesOnAWorker_MustDivide) {
                        StartsWith("pipeline.stages_per_worker: zb-v: expected two stages")));
 }
 
+TEST(ResolveJob, RoundPipe_GoesRoundTheWorkersThatTheJobSays) {
+  v1::JobSpec spec = GoodJob();  // 8 microbatches, tied ends, a global norm
+  spec.mutable_pipeline()->set_method("roundpipe");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.WorkersOf(4), 4) << "as many as stages";
+  EXPECT_EQ(job.PipelinesOf(4), 1) << "one model in several places";
+  EXPECT_EQ(job.UpdatesBetween(0, 5, 4), 5);
+
+  spec.mutable_pipeline()->set_stages(6);
+  spec.mutable_pipeline()->set_workers(4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
+  EXPECT_EQ(job.WorkersOf(6), 4);
+  EXPECT_EQ(job.StagesOn(4), 6);
+  const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, 6));
+  EXPECT_EQ(options.topology.stages(), 2 * 11) << "slots in the places of two rounds";
+  EXPECT_EQ(options.topology.parts(), 6);
+  EXPECT_EQ(options.topology.groups.size(), 6u + 1u) << "copied weights by part, and tied ends";
+  spec.mutable_pipeline()->set_recompute("all");
+  EXPECT_THAT(ResolveJob(spec), IsOk());
+}
+
+TEST(ResolveJob, RoundPipeThatCannotBe_IsRefusedUnderItsKey) {
+  const auto refusal = [](auto edit) {
+    v1::JobSpec spec = GoodJob();
+    spec.mutable_pipeline()->set_method("roundpipe");
+    spec.mutable_pipeline()->set_stages(3);
+    edit(*spec.mutable_pipeline());
+    return std::string(ResolveJob(spec).status().message());
+  };
+  using Pipeline = v1::PipelineSpec;
+  EXPECT_THAT(refusal([](Pipeline&) {}), StartsWith("training.microbatches: roundpipe: needs"));
+  EXPECT_THAT(refusal([](Pipeline& p) { p.set_workers(6); }),
+              StartsWith("pipeline.stages: roundpipe: 3 stages make 5 slots"));
+  EXPECT_THAT(refusal([](Pipeline& p) { p.set_workers(0); }), StartsWith("pipeline.workers: is 0"));
+  EXPECT_THAT(refusal([](Pipeline& p) {
+                p.set_workers(4);
+                p.set_stages_per_worker(1);
+              }),
+              StartsWith("pipeline.workers: cannot be together with"));
+  EXPECT_THAT(refusal([](Pipeline& p) { p.set_recompute("0"); }),
+              StartsWith("pipeline.recompute: is no choice with roundpipe"));
+}
+
 v1::JobSpec LocalSgdJob() {
   v1::JobSpec spec = GoodJob();  // 8 microbatches
   spec.mutable_pipeline()->set_method("local-sgd");

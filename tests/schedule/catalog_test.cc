@@ -696,7 +696,7 @@ TEST(Catalog, EveryMethodAndOption_IsVerified) {
 TEST(ListedMethod, StepOfEveryMethodThatUpdatesAtItsEnd_IsThatOfTheMethod) {
   for (const Method& method : Methods()) {
     if (!method.synchronous || method.updates_each_microbatch) continue;
-    if (method.placement == Placement::kRoundTrip) continue;  // refused: listed steps do not go there and back
+    if (method.placement == Placement::kRoundTrip) continue;  // refused
     const int64_t step = StepFor(method, 3, 6);
     const Schedule expected = CatalogSteps(method, 3, step, 0, 3);
     const Schedule one = CatalogSteps(method, 3, step, 0, 1);

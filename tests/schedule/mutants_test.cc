@@ -4,6 +4,8 @@
 // what exists as a set of named things, picks the next worker at random, and judges at the end.
 // What the verifier accepts must run through in every order, with the counts it promised; what it
 // rejects must not.
+#include "tests/schedule/mutants.h"
+
 #include <deque>
 #include <map>
 #include <optional>
@@ -14,7 +16,6 @@
 #include "base/random.h"
 #include "schedule/block_draws.h"
 #include "schedule/verify.h"
-#include "tests/schedule/mutants.h"
 #include "tests/schedule/schedules.h"
 #include "tests/support/environment.h"
 #include "tests/support/status_matchers.h"
@@ -214,16 +215,15 @@ class RandomExecution {
         channels_[{kCheckpoints, Twin(s)}].push_back(m);
         break;
       case Op::kRecvCheckpoint:
-        ok_ = ok_ && Loops() && !Forwards(s) && Place(s) + 1 < depth() &&
-              !OnWorker(Twin(s), worker);
+        ok_ =
+            ok_ && Loops() && !Forwards(s) && Place(s) + 1 < depth() && !OnWorker(Twin(s), worker);
         Receive({kCheckpoints, s}, a, "checkpoint");
         break;
       case Op::kSendSum:
         SendSum(s, m, worker);
         break;
       case Op::kRecvSum:
-        ok_ = ok_ && GoesOn(m) && channels_[{kSums, s}].front() == m &&
-              accumulated_.count(s) == 0;
+        ok_ = ok_ && GoesOn(m) && channels_[{kSums, s}].front() == m && accumulated_.count(s) == 0;
         channels_[{kSums, s}].pop_front();
         accumulated_[s] = sums_[{Place(s), m}];
         break;
@@ -455,7 +455,7 @@ class RandomExecution {
   std::map<Action, int, Less> done_;
   std::map<int32_t, int64_t> version_;
   std::map<int32_t, int64_t> forwards_;
-  std::map<std::pair<int32_t, int64_t>, int64_t> read_;  // version by stage and microbatch
+  std::map<std::pair<int32_t, int64_t>, int64_t> read_;        // version by stage and microbatch
   std::map<std::pair<int32_t, int64_t>, int64_t> read_again_;  // by R
   std::map<int32_t, int64_t> next_weight_;
   std::map<int32_t, std::vector<int64_t>> accumulated_;
@@ -481,8 +481,7 @@ std::vector<Schedule> Originals() {
   ScheduleOptions tied_rounds = TiedOptions(RoundTripPipelines(2, 2, 4), 4);
   tied_rounds.global_norm = true;
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), tied_rounds, {0, 8}).value());
-  const ScheduleOptions rounds{.topology = RoundTripPipelines(3, 2, 6),
-                               .microbatches_per_step = 6};
+  const ScheduleOptions rounds{.topology = RoundTripPipelines(3, 2, 6), .microbatches_per_step = 6};
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());

@@ -1,5 +1,6 @@
 // RoundPipe: where its slots are, how long its steps take, and what it refuses.
 #include <map>
+#include <memory>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -35,7 +36,8 @@ SimulationCosts EqualSlots(const Topology& topology, double recompute_s) {
     if (!topology.DoesBackward(stage)) {
       costs.stages.push_back({.forward_s = 1.0});
     } else if (topology.DoesForward(stage)) {
-      costs.stages.push_back({.forward_s = 0.5, .backward_input_s = 0.25, .backward_weight_s = 0.25});
+      costs.stages.push_back(
+          {.forward_s = 0.5, .backward_input_s = 0.25, .backward_weight_s = 0.25});
     } else {
       const double half_s = (1.0 - recompute_s) / 2;
       costs.stages.push_back({.forward_s = 0.0,
@@ -231,6 +233,11 @@ TEST(RoundPipe, WhatCannotBe_IsRefusedWithWhatWouldDo) {
   weights.weights = Weights::kStash;
   EXPECT_THAT(BuildSchedule(RoundPipeMethod(), weights, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("same version anyway")));
+  ScheduleOptions listed = options;
+  listed.listed = std::make_shared<const Schedule>(StepsOf(options, 1));
+  EXPECT_THAT(BuildSchedule(ListedMethod(), listed, {0, 8}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("not of pipelines that go there and back")));
   ScheduleOptions straight = options;
   EXPECT_THAT(BuildSchedule(**FindMethod("1f1b"), straight, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1f1b")));

@@ -240,9 +240,10 @@ TEST_F(Equivalence, RoundPipe_OnAnyNumberOfWorkers_IsTheSerialReference) {
   struct Case {
     int stages, workers, microbatches;
   };
-  for (const Case& size : {Case{1, 1, 3}, Case{3, 1, 2}, Case{2, 2, 4}, Case{2, 3, 9}, Case{3, 2, 8},
-                           Case{3, 4, 4}, Case{3, 5, 10}, Case{4, 3, 6}, Case{4, 3, 15},
-                           Case{6, 4, 8}, Case{6, 4, 20}, Case{7, 4, 3}, Case{4, 6, 12}}) {
+  for (const Case& size :
+       {Case{1, 1, 3}, Case{3, 1, 2}, Case{2, 2, 4}, Case{2, 3, 9}, Case{3, 2, 8}, Case{3, 4, 4},
+        Case{3, 5, 10}, Case{4, 3, 6}, Case{4, 3, 15}, Case{6, 4, 8}, Case{6, 4, 20}, Case{7, 4, 3},
+        Case{4, 6, 12}}) {
     v1::JobSpec spec = SmallJob("roundpipe");
     spec.mutable_pipeline()->set_stages(size.stages);
     spec.mutable_pipeline()->set_workers(size.workers);

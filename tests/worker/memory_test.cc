@@ -103,8 +103,7 @@ class MeasuredMemory : public ::testing::Test {
 
 TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
   for (const std::string method :
-       {"1f1b", "gpipe", "pipedream", "rpd", "spectrain", "pipemare", "local-sgd",
-        "roundpipe"}) {
+       {"1f1b", "gpipe", "pipedream", "rpd", "spectrain", "pipemare", "local-sgd"}) {
     for (const int stages : {1, 2, 4}) {
       for (const v1::StageReport& report : Train(Job(method), stages)) {
         SCOPED_TRACE(testing::Message()
@@ -117,6 +116,28 @@ TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
         if (stages == 1) {
           EXPECT_EQ(report.peak_memory_bytes(), report.predicted_memory_bytes());
         }
+      }
+    }
+  }
+}
+
+// Sums and weights on their way are large, and how long they wait depends on timing: they count for as long as they can.
+TEST_F(MeasuredMemory, PeakOfRoundPipe_IsBoundedByThePrediction) {
+  for (const auto& [stages, workers] : {std::pair{1, 1}, {2, 2}, {2, 3}, {4, 4}, {6, 4}}) {
+    v1::JobSpec spec = Job("roundpipe");
+    spec.mutable_pipeline()->set_stages(stages);
+    spec.mutable_pipeline()->set_workers(workers);
+    spec.mutable_training()->set_microbatches(12);
+    spec.mutable_training()->set_batch(12);
+    for (const v1::StageReport& report : Train(spec, stages)) {
+      SCOPED_TRACE(testing::Message()
+                   << "stage " << report.stage() << " of " << stages << " on " << workers);
+      const auto predicted = static_cast<double>(report.predicted_memory_bytes());
+      const auto measured = static_cast<double>(report.peak_memory_bytes());
+      EXPECT_LE(measured, 1.05 * predicted);
+      EXPECT_GE(measured, 0.7 * predicted);
+      if (workers == 1) {
+        EXPECT_EQ(report.peak_memory_bytes(), report.predicted_memory_bytes());
       }
     }
   }

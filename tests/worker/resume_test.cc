@@ -96,7 +96,8 @@ TEST_F(Resume, RoundPipe_OnAnyWorkers_AndAsAnotherMethod_IsBitEqual) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory,
                                   Save(on(saved_stages, saved_workers), saved_stages, &whole));
     for (const auto& [stages, workers] : {std::pair{1, 1}, {3, 4}, {5, 3}}) {
-      SCOPED_TRACE(absl::StrCat(saved_stages, " on ", saved_workers, " -> ", stages, " on ", workers));
+      SCOPED_TRACE(
+          absl::StrCat(saved_stages, " on ", saved_workers, " -> ", stages, " on ", workers));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(
           const Trained resumed,
           TrainCluster(Continue(on(stages, workers), stages, directory), files_));

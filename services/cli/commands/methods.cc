@@ -60,9 +60,9 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
     PENSTOCK_ASSIGN_OR_RETURN(
         const SimulationResult result,
         Simulate(schedule, equal,
-                 {.channel_capacity = report.channel_capacity_min +
-                                      std::max<int32_t>(2, static_cast<int32_t>(
-                                                               topology.rounds.microbatches))}));
+                 {.channel_capacity =
+                      report.channel_capacity_min +
+                      std::max<int32_t>(2, static_cast<int32_t>(topology.rounds.microbatches))}));
     makespan_s[steps == kStepsMany] = result.makespan_s;
   }
   const double step_s = (makespan_s[1] - makespan_s[0]) / (kStepsMany - kStepsFew);

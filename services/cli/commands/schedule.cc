@@ -99,7 +99,7 @@ nlohmann::ordered_json VerifyJson(const Schedule& schedule, const VerifyReport& 
          {"activations_peak", counts.activations_peak}});
   }
   return {{"schedule", schedule.name},
-          {"stages", schedule.topology.depth()},
+          {"stages", schedule.topology.parts()},
           {"microbatches", schedule.range.count},
           {"actions", report.actions},
           {"channel_capacity_min", report.channel_capacity_min},

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -129,7 +131,7 @@ nlohmann::ordered_json ReportJson(const Options& options, const Schedule& schedu
     return report.result ? Json((*report.result).*field) : Json();
   };
   return {{"method", options.source.name},
-          {"stages", schedule.topology.depth()},
+          {"stages", schedule.topology.parts()},
           {"microbatches", schedule.range.count},
           {"makespan", number(&SimulationResult::makespan_s)},
           {"steady_state_period", number(&SimulationResult::steady_state_period_s)},
@@ -146,7 +148,7 @@ std::string ReportText(const Options& options, const Schedule& schedule, const R
   const SimulationResult& result = *report.result;
   std::string text = absl::StrFormat(
       "%s, %d stages, %d microbatches: length %g, %g for each further microbatch, bubble %s\n",
-      options.source.name, schedule.topology.depth(), schedule.range.count, result.makespan_s,
+      options.source.name, schedule.topology.parts(), schedule.range.count, result.makespan_s,
       result.steady_state_period_s, FormatPercent(result.bubble_ratio));
   if (report.block_delay) {
     absl::StrAppendFormat(&text, "block delay max %d, mean %.2f; ", report.block_delay->max,

@@ -104,14 +104,15 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
   ExpectTrainRefused({"--method", "local-sgd", "--set", "pipeline.local_steps=3"},
                      "pipeline.local_steps: is 3, which does not divide training.microbatches (4)");
   ExpectTrainRefused({"--set", "pipeline.replicas=2"}, "pipeline.replicas: is not for 1f1b");
-  ExpectTrainRefused({"--method", "roundpipe", "--workers", "3"},
-                     "training.microbatches: roundpipe: needs fewer microbatches in a step than the 3 "
-                     "workers, or a multiple of them, so that each has as many in every round; got 4; "
-                     "3 or 6 would do");
-  ExpectTrainRefused({"--method", "roundpipe", "--set", "pipeline.stages=2", "--set",
-                      "pipeline.workers=4"},
-                     "pipeline.stages: roundpipe: 2 stages make 3 slots, the way there and back, "
-                     "which are not enough to go round 4 workers; 3 stages or 3 workers would do");
+  ExpectTrainRefused(
+      {"--method", "roundpipe", "--workers", "3"},
+      "training.microbatches: roundpipe: needs fewer microbatches in a step than the 3 "
+      "workers, or a multiple of them, so that each has as many in every round; got 4; "
+      "3 or 6 would do");
+  ExpectTrainRefused(
+      {"--method", "roundpipe", "--set", "pipeline.stages=2", "--set", "pipeline.workers=4"},
+      "pipeline.stages: roundpipe: 2 stages make 3 slots, the way there and back, "
+      "which are not enough to go round 4 workers; 3 stages or 3 workers would do");
   ExpectTrainRefused({"--method", "roundpipe", "--set", "pipeline.workers=4"},
                      "pipeline.workers: needs pipeline.stages");
   ExpectTrainRefused({"--set", "pipeline.stages=2", "--set", "pipeline.workers=2"},

@@ -194,6 +194,20 @@ TEST(ScheduleTest, Search_WritesAFileThatTakesAsLongAsItSays) {
   EXPECT_THAT(RunPenstock(search).out, HasSubstr("worker 2 |"));
 }
 
+TEST(SimulateTest, RoundPipe_HasTheBubbleOfThePaper) {
+  const Json json = RunJson({"simulate", "--method", "roundpipe", "--stages", "6", "--workers", "4",
+                             "--microbatches", "8", "--forward", "1", "--backward-input", "0",
+                             "--backward-weight", "0"});
+  // 11 slots of one length, since a backward is its forward again: W (W - 1) of M S + W (W - 1).
+  EXPECT_EQ(json["stages"], 6);
+  EXPECT_NEAR(json["bubble_ratio"], 12.0 / (8 * 11 + 12), 1e-9);
+  EXPECT_EQ(json["per_stage"].size(), 22u);
+  const ProcessResult refused =
+      RunPenstock({"simulate", "--method", "1f1b", "--stages", "6", "--workers", "4"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--workers is not for 1f1b"));
+}
+
 TEST(MethodsTest, Json_NamesTheCatalog) {
   std::vector<std::string> names;
   for (const Json& method : RunJson({"methods"})) names.push_back(method["method"]);

@@ -149,9 +149,9 @@ TEST_F(TrainTest, RoundPipe_AnyNumberOfStagesAndWorkers_SameWeightsAsTheReferenc
   reference.push_back("--reference");
   const std::string expected = Weights(reference);
   for (const auto& [stages, workers] : {std::pair{"2", "2"}, {"3", "4"}, {"5", "2"}}) {
-    const Json json = RunJson(job_.Train({"--method", "roundpipe", "--set",
-                                          std::string("pipeline.stages=") + stages, "--set",
-                                          std::string("pipeline.workers=") + workers}));
+    const Json json = RunJson(
+        job_.Train({"--method", "roundpipe", "--set", std::string("pipeline.stages=") + stages,
+                    "--set", std::string("pipeline.workers=") + workers}));
     EXPECT_EQ(json["weights_sha256"], expected) << stages << " stages on " << workers << " workers";
     EXPECT_EQ(json["stages"], std::stoi(stages));
     EXPECT_EQ(json["block_delay"]["max"], 0);
