@@ -8,7 +8,6 @@
 #include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "planner/partition.h"
-#include "schedule/run.h"
 #include "schedule/verify.h"
 
 namespace penstock {

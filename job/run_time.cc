@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 #include "job/run_schedule.h"
-#include "schedule/run.h"
 
 namespace penstock {
 

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "schedule/run.h"
 
 namespace penstock {
 namespace {
