@@ -15,11 +15,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kFileBytesMax = int64_t{256} << 20;
-<<<<<<< HEAD
 constexpr int32_t kSimulatedStagesMax = 1024;
-=======
-constexpr int32_t kPlayedStagesMax = 1024;
->>>>>>> w2
 
 absl::Status NeitherMethodNorFile(const std::string& name) {
   std::vector<std::string> names;
@@ -81,16 +77,11 @@ absl::Status CheckIsOfAFile(const ScheduleSource& source) {
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
   app.add_option("--stages", source.stages, "Stages of the pipeline (of a method)")
       ->type_name("S")
-<<<<<<< HEAD
       ->check(CLI::Range(1, kSimulatedStagesMax))
-=======
-      ->check(CLI::Range(1, kPlayedStagesMax))
->>>>>>> w2
       ->capture_default_str();
   app.add_option("--stages-per-worker", source.stages_per_worker,
                  "Default: the fewest that the method runs with, 1 or 2")
       ->type_name("V")
-<<<<<<< HEAD
       ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option("--workers", source.workers,
                  "Workers that the stages go round (of roundpipe); default: one for each")
@@ -100,13 +91,6 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "Copies of the model (of local-sgd); default: as many as workers")
       ->type_name("R")
       ->check(CLI::Range(1, kSimulatedStagesMax));
-=======
-      ->check(CLI::Range(1, kPlayedStagesMax));
-  app.add_option("--replicas", source.replicas,
-                 "Copies of the model (of local-sgd); default: as many as workers")
-      ->type_name("R")
-      ->check(CLI::Range(1, kPlayedStagesMax));
->>>>>>> w2
   app.add_option("--microbatches", source.microbatches, "Microbatches in a step (of a method)")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000'000}))
