@@ -227,11 +227,6 @@ absl::Status CheckMethod(const ResolvedJob& job) {
                      ": every microbatch in flight reads another old version, so that all would "
                      "be on the device again"));
   }
-  if (job.delta.has_value() && !job.draws()) {
-    return InvalidKey("pipeline.rpd.delta",
-                      absl::StrCat("is not for ", job.method->name,
-                                   ", whose delays follow from its order; rpd draws them"));
-  }
   const bool updates_alone = !job.method->synchronous || job.method->updates_each_microbatch;
   if (updates_alone && job.clip.kind == Clip::Kind::kGlobalNorm) {
     return InvalidKey(
@@ -414,7 +409,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   if (spec.pipeline().has_in_flight_factor()) {
     job.in_flight_factor = spec.pipeline().in_flight_factor();
   }
-  if (spec.pipeline().rpd().has_delta()) job.delta = spec.pipeline().rpd().delta();
+  if (job.draws() && spec.pipeline().rpd().has_delta()) job.delta = spec.pipeline().rpd().delta();
   job.steps = training.steps();
   job.batch = training.batch();
   job.microbatches = training.microbatches();
