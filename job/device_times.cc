@@ -116,9 +116,9 @@ absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& time
   constexpr StageCosts kNothing = {0.0, 0.0, 0.0, 0.0};
   std::vector<StageCosts> costs(layers.size(), kNothing);
   // The first stages have the whole model; others are of replicas, or of the way back.
-  const auto last =
-      std::find_if(layers.begin(), layers.end(),
-                   [&](const LayerRange& stage) { return stage.end() == chain.size(); });
+  const auto last = std::find_if(layers.begin(), layers.end(), [&](const LayerRange& stage) {
+    return stage.end() == chain.size();
+  });
   const auto stages_of_model =
       static_cast<double>(last == layers.end() ? layers.size() : last - layers.begin() + 1);
   for (size_t stage = 0; stage < layers.size(); ++stage) {

@@ -23,9 +23,9 @@ absl::StatusOr<RunTime> SimulateRun(const ResolvedJob& job, const ScheduleOption
     if (found == ranges.end()) {
       PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
                                 ScheduleOfSteps(job, options, from_step, cut.step));
-      PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result,
-                                Simulate(schedule, costs,
-                                         {.channel_capacity = RoomyCapacity(options.topology)}));
+      PENSTOCK_ASSIGN_OR_RETURN(
+          SimulationResult result,
+          Simulate(schedule, costs, {.channel_capacity = RoomyCapacity(options.topology)}));
       found = ranges.emplace(key, std::move(result)).first;
     }
     const SimulationResult& result = found->second;

@@ -112,11 +112,10 @@ std::vector<Event> EventsOf(const Timeline& timeline, int32_t stages, TimeOf tim
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
   const int32_t stages = schedule.topology.stages();
   const SimulationCosts slots = {.stages = std::vector<StageCosts>(stages, {.recompute_s = 0.0})};
-  PENSTOCK_ASSIGN_OR_RETURN(
-      SimulationResult result,
-      Simulate(schedule, slots,
-               {.channel_capacity = RoomyCapacity(schedule.topology),
-                .timeline_spans_max = std::numeric_limits<int64_t>::max()}));
+  PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result,
+                            Simulate(schedule, slots,
+                                     {.channel_capacity = RoomyCapacity(schedule.topology),
+                                      .timeline_spans_max = std::numeric_limits<int64_t>::max()}));
   const bool stale =
       std::any_of(result.stages.begin(), result.stages.end(),
                   [](const StageCounts& counts) { return counts.staleness.max > 0; });

@@ -240,9 +240,9 @@ absl::StatusOr<StepPrediction> PredictSteps(const Timeline& timeline, const Meth
 
   const MicrobatchRange range = {0, kSimulatedSteps * options.microbatches_per_step};
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, options, range));
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult simulated,
-                            Simulate(schedule, costs,
-                                     {.channel_capacity = RoomyCapacity(options.topology)}));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const SimulationResult simulated,
+      Simulate(schedule, costs, {.channel_capacity = RoomyCapacity(options.topology)}));
   prediction.predicted_step_s =
       simulated.steady_state_period_s * static_cast<double>(options.microbatches_per_step);
   return prediction;

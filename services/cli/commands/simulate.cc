@@ -70,8 +70,7 @@ absl::StatusOr<Report> MakeReport(const Options& options, const Schedule& schedu
   const absl::StatusOr<VerifyReport> verified = Verify(schedule);
   PENSTOCK_RETURN_IF_ERROR(verified.status());
   report.channel_capacity_min = verified->channel_capacity_min;
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
-                            CostsOn(schedule.topology, options.costs));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs, CostsOn(schedule.topology, options.costs));
   const absl::StatusOr<SimulationResult> result =
       Simulate(schedule, costs,
                {.channel_capacity = options.costs.capacity,
