@@ -1,6 +1,7 @@
 #include "worker/memory_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace penstock {
@@ -54,20 +55,21 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
   for (const StageBytes& stage : stages) sent_weights += stage.sent_weights;
   int64_t bytes = 0;
   int64_t most = 0;
-  int64_t on_their_way = 0;  // sums and weights
-  bool step_ends = false;    // weights are being copied
+  std::map<int32_t, int64_t> sums;  // on their way, by part
+  bool step_ends = false;           // weights are being copied
   for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
     const Action action = cursor.Current();
     const PassBytes change = BytesOf(action, stages);
     if (action.op == Op::kReduce && !step_ends) {
       step_ends = true;
-      on_their_way += sent_weights;
       bytes += sent_weights;
     } else if (step_ends && HasMicrobatch(action.op)) {
       step_ends = false;
-      bytes -= std::exchange(on_their_way, 0);
+      bytes -= sent_weights;
+      for (auto& [part, sum] : sums) bytes -= std::exchange(sum, 0);
     }
-    if (action.op == Op::kSendSum) on_their_way += change.left;
+    if (action.op == Op::kRecvSum) bytes -= std::exchange(sums[stages[action.index].part], 0);
+    if (action.op == Op::kSendSum) sums[stages[action.index].part] += change.left;
     most = std::max(most, bytes + change.most);
     bytes += change.left;
   }

@@ -195,6 +195,7 @@ void TrainingRun::FitToRoundTrip(const LocalStage& local, StageBytes& bytes) con
     bytes.activations.forward.left -= tokens;
   }
   if (topology.EndsTheWayBack(local.id)) Keep(tokens, bytes.activations.recompute);
+  bytes.part = topology.PartOf(local.id);
   const int64_t float_bytes = SizeOf(DType::kF32);
   bytes.sum = BufferPool::BlockBytes(
       SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * float_bytes);

@@ -35,10 +35,10 @@ TEST(ParseLibsvmTest, BadInput_NamesLineColumnAndWhatWasExpected) {
   ExpectRefused("0 1:1\n2 1:1\n", "data:2:1: expected a label of 0, 1 or -1, got \"2\"");
   ExpectRefused("x 1:1", "data:1:1: expected a label of 0, 1 or -1, got \"x\"");
   ExpectRefused("1 1:1 7\n", "data:1:7: expected INDEX:VALUE, got \"7\"");
-  ExpectRefused("1 0:1", "data:1:3: expected an index from 1 to 1048576, got \"0\"");
-  ExpectRefused("1 3:1 3:1", "data:1:7: expected an index from 4 to 1048576, got \"3\"");
-  ExpectRefused("1 3:1 2:1", "data:1:7: expected an index from 4 to 1048576, got \"2\"");
-  ExpectRefused("1 1048577:1", "data:1:3: expected an index from 1 to 1048576");
+  ExpectRefused("1 0:1", "data:1:3: expected an index from 1 to 4096, got \"0\"");
+  ExpectRefused("1 3:1 3:1", "data:1:7: expected an index from 4 to 4096, got \"3\"");
+  ExpectRefused("1 3:1 2:1", "data:1:7: expected an index from 4 to 4096, got \"2\"");
+  ExpectRefused("1 4097:1", "data:1:3: expected an index from 1 to 4096");
   ExpectRefused("1 99999999999999999999:1", "data:1:3: expected an index");
   ExpectRefused("1 1:", "data:1:5: expected a finite number, got \"\"");
   ExpectRefused("1 1:nan", "data:1:5: expected a finite number, got \"nan\"");
@@ -49,8 +49,8 @@ TEST(ParseLibsvmTest, BadInput_NamesLineColumnAndWhatWasExpected) {
 
 TEST(ParseLibsvmTest, TooManyValues_IsRefused) {
   std::string text;
-  for (int row = 0; row < 65; ++row) text += "1 1048576:1\n";
-  ExpectRefused(text, "data:65: more than 67108864 values (65 rows of 1048576)");
+  for (int row = 0; row < 16385; ++row) text += "1 4096:1\n";
+  ExpectRefused(text, "data:16385: more than 67108864 values (16385 rows of 4096)");
 }
 
 }  // namespace

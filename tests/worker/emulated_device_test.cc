@@ -90,7 +90,7 @@ TEST_F(EmulatedDeviceTest, TimesForOtherLayers_AreRefusedBeforeTraining) {
           {.spec = SmallJob("1f1b"), .layers = EvenSplit(kLayers, 2), .emulated_device = device_},
           files_)
           .status();
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("layer embedding")));
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no layer convolution")));
 }
 
 }  // namespace

@@ -442,7 +442,8 @@ TEST_F(Resume, WeightsNotFinite_AreNotSaved) {
   v1::JobSpec spec = Job("1f1b");
   spec.mutable_training()->mutable_learning_rate()->set_warmup_steps(0);
   spec.mutable_training()->mutable_learning_rate()->set_decay("constant");
-  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(1e39);
+  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_learning_rate(1e38);
+  spec.mutable_training()->mutable_optimizer()->mutable_sgd()->set_weight_decay(1e38);
   spec.mutable_training()->set_steps(1);
   spec.mutable_checkpoint()->set_every_steps(1);
   TestCluster cluster({.spec = spec, .layers = EvenSplit(kLayers, 2)}, files_);
