@@ -51,7 +51,7 @@ void JobRun::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
 }
 
 void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now) {
-  if (worker_index != loss_worker() || done.step() > job_.steps || !progress_.OnStep(done)) {
+  if (worker_index != step_worker() || done.step() > job_.steps || !progress_.OnStep(done)) {
     return;
   }
   record_.mutable_summary()->set_step(done.step());
@@ -61,7 +61,7 @@ void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now)
 }
 
 void JobRun::OnValidationDone(int32_t worker_index, const v1::ValidationDone& done, Now now) {
-  if (worker_index != loss_worker()) {
+  if (worker_index != validation_worker()) {
     return;
   }
   progress_.OnValidation(done);

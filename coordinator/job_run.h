@@ -175,9 +175,12 @@ class JobRun {
   bool Active() const;  // workers are taken and the state is not terminal
   bool Draining() const { return state() == v1::JOB_STATE_DRAINING; }
   int32_t last_worker() const { return static_cast<int32_t>(parts_.size()) - 1; }
-  // The worker with the last stage. REQUIRES: there is a plan.
-  int32_t loss_worker() const {
-    return record_.plan().stages(record_.plan().stages_size() - 1).worker_index();
+  // The workers that report steps and validations. REQUIRES: there is a plan.
+  int32_t step_worker() const {
+    return record_.plan().stages(progress_.reporting_stage()).worker_index();
+  }
+  int32_t validation_worker() const {  // the loss of the first pipeline
+    return record_.plan().stages(record_.result().stages() - 1).worker_index();
   }
   std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)", "... (stages 1, 2)"
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;

@@ -11,8 +11,6 @@
 namespace penstock {
 namespace {
 
-// The replay keeps the block updates of every stage pair; beyond this many stages it is left out.
-
 // The stage on the worker that reports the steps: that with the loss of a step's last microbatch.
 StageId ReportingStage(const Topology& topology) {
   return topology.StageAt(topology.parts() - 1, topology.cycle() - 1);
@@ -70,7 +68,7 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
   const auto stages = static_cast<int32_t>(job_.StagesOn(static_cast<int64_t>(workers.size())));
   const StageId reporting = ReportingStage(TopologyOf(job_, stages));
-  progress_ = RunProgress(start_.step, reporting.value + 1);
+  progress_ = RunProgress(start_.step, reporting.value);
   record_.mutable_summary()->set_step(start_.step);
 
   v1::JobResult& result = *record_.mutable_result();

@@ -64,7 +64,7 @@ void RunProgress::OnValidation(const v1::ValidationDone& done) {
 void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages) {
   for (const v1::StageReport& stage : stages) {
     stages_[stage.stage()] = stage;
-    if (stage.stage() == last_stage_) {
+    if (stage.stage() == reporting_stage_) {
       window_tokens_ = tokens_;
       window_seconds_ = stage.window_seconds();
     }

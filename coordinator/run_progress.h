@@ -29,8 +29,11 @@ class RunProgress {
   // What train_loss is the mean of.
   static constexpr size_t kTrainLossSteps = 10;
 
-  // `stages`: up to the one whose worker reports the steps.
-  RunProgress(int64_t first_step, int32_t stages) : step_(first_step), last_stage_(stages - 1) {}
+  // `reporting_stage`: the one whose worker reports the steps.
+  RunProgress(int64_t first_step, int32_t reporting_stage)
+      : step_(first_step), reporting_stage_(reporting_stage) {}
+
+  int32_t reporting_stage() const { return reporting_stage_; }
 
   // Returns false, and nothing changes, if the step is not later than the last one.
   bool OnStep(const v1::StepDone& done);
@@ -57,7 +60,7 @@ class RunProgress {
   };
 
   int64_t step_;
-  int32_t last_stage_;
+  int32_t reporting_stage_;
   int64_t tokens_ = 0;
   // Of the range of steps that the last report of the last stage covers. That stage's worker is the
   // one that reports the steps, and in order, so these are the same steps.
@@ -67,8 +70,8 @@ class RunProgress {
   Curve losses_;
   Curve validations_;
   std::optional<double> validation_loss_;
-  std::map<int32_t, v1::StageReport> stages_;     // the latest, by stage
-  std::map<int32_t, std::string> layer_digests_;  // by layer of the chain
+  std::map<int32_t, v1::StageReport> stages_;                      // the latest, by stage
+  std::map<int32_t, std::string> layer_digests_;                   // by layer of the chain
   std::map<std::pair<int64_t, int32_t>, v1::WorkerOrder> orders_;  // by first microbatch, worker
 };
 

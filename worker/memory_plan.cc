@@ -57,15 +57,15 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
   int64_t most = 0;
   std::map<int32_t, int64_t> sums;  // on their way, by part
   bool step_ends = false;           // weights are being copied
+  bool sends_weights = false;  // those of a step may still be under way when the next ones come
   for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
     const Action action = cursor.Current();
     const PassBytes change = BytesOf(action, stages);
     if (action.op == Op::kReduce && !step_ends) {
       step_ends = true;
-      bytes += sent_weights;
+      if (!std::exchange(sends_weights, true)) bytes += sent_weights;
     } else if (step_ends && HasMicrobatch(action.op)) {
       step_ends = false;
-      bytes -= sent_weights;
       for (auto& [part, sum] : sums) bytes -= std::exchange(sum, 0);
     }
     if (action.op == Op::kRecvSum) bytes -= std::exchange(sums[stages[action.index].part], 0);

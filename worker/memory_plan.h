@@ -27,7 +27,8 @@ struct StageBytes {
 // workers the entries are not read. A received tensor counts from its RECV on and a sent one until its SEND:
 // what waits in mailboxes depends on timing, and lies with the host where that has memory of its own. Sums and weights,
 // which may be large, count for as long as they can wait: a sum until the next one of its part comes here, which went on
-// from it, and all until the step is over everywhere.
+// from it, or until the weights that it led to have come; weights until the next ones, since another worker may be a
+// whole step behind in taking them.
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
 
 }  // namespace penstock

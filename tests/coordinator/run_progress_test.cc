@@ -16,7 +16,7 @@ v1::StepDone Step(int64_t step, double loss) {
 }
 
 TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
-  RunProgress progress(0, 2);
+  RunProgress progress(0, 1);
   for (int64_t step = 1; step <= 25; ++step) {
     EXPECT_TRUE(progress.OnStep(Step(step, static_cast<double>(step))));
   }
@@ -30,14 +30,14 @@ TEST(RunProgress, TrainLoss_IsTheMeanOfTheLastTenSteps) {
 }
 
 TEST(RunProgress, OldStep_IsIgnored) {
-  RunProgress progress(10, 2);
+  RunProgress progress(10, 1);
   EXPECT_FALSE(progress.OnStep(Step(10, 1.0)));
   EXPECT_TRUE(progress.OnStep(Step(11, 1.0)));
   EXPECT_FALSE(progress.OnStep(Step(11, 5.0)));
 }
 
 TEST(RunProgress, LongRun_KeepsAnEvenlyThinnedCurve) {
-  RunProgress progress(0, 2);
+  RunProgress progress(0, 1);
   constexpr int64_t kSteps = 100'000;
   for (int64_t step = 1; step <= kSteps; ++step) {
     progress.OnStep(Step(step, 0.5));
@@ -55,7 +55,7 @@ TEST(RunProgress, LongRun_KeepsAnEvenlyThinnedCurve) {
 }
 
 TEST(RunProgress, Reports_GiveSpeedAndBubble) {
-  RunProgress progress(0, 2);
+  RunProgress progress(0, 1);
   progress.OnStep(Step(1, 1.0));
   v1::RunDone done;
   for (int stage = 0; stage < 2; ++stage) {
@@ -74,7 +74,7 @@ TEST(RunProgress, Reports_GiveSpeedAndBubble) {
 }
 
 TEST(RunProgress, SeveralStagesOnAWorker_ShareItsBubble) {
-  RunProgress progress(0, 4);
+  RunProgress progress(0, 3);
   v1::RunDone done;
   for (int stage = 0; stage < 4; ++stage) {
     v1::StageReport& report = *done.add_stages();
@@ -90,7 +90,7 @@ TEST(RunProgress, SeveralStagesOnAWorker_ShareItsBubble) {
 
 // The window is as long as it was at the cut; steps have come since.
 TEST(RunProgress, BetweenCuts_SpeedIsThatOfTheLastCut) {
-  RunProgress progress(0, 2);
+  RunProgress progress(0, 1);
   const auto report = [&](int stage, double window_seconds) {
     v1::CutReached cut;
     cut.add_stages()->set_stage(stage);
@@ -116,7 +116,7 @@ TEST(RunProgress, BetweenCuts_SpeedIsThatOfTheLastCut) {
 }
 
 TEST(RunProgress, OrdersOfWorkers_ComeOutByRangeAndWorkerWhoeverIsFirst) {
-  RunProgress progress(0, 2);
+  RunProgress progress(0, 1);
   const auto told = [&](int32_t worker, int64_t first, const std::string& blocks) {
     v1::WorkerOrder order;
     order.set_first_microbatch(first);
@@ -140,7 +140,7 @@ TEST(RunProgress, OrdersOfWorkers_ComeOutByRangeAndWorkerWhoeverIsFirst) {
 }
 
 TEST(RunProgress, WeightsDigest_NeedsAllLayersAndIgnoresWhoSentThem) {
-  RunProgress progress(0, 2);
+  RunProgress progress(0, 1);
   v1::RunDone one, other;
   v1::LayerDigest& second = *one.add_layers();
   second.set_layer(1);

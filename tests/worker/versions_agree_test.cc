@@ -122,6 +122,10 @@ class VersionsAgree : public ::testing::Test {
       EXPECT_EQ(reads.version_drift, verified.counts[s].version_drift);
     }
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay predicted, PredictBlockDelay(schedule));
+    if (topology.there_and_back()) {
+      EXPECT_EQ(predicted.max, 0);  // copies of weights within a worker take no time and leave no span
+      return;
+    }
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule done, ScheduleOf(cluster.timeline, schedule));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay replayed, PredictBlockDelay(done));
     EXPECT_EQ(replayed.max, predicted.max);
