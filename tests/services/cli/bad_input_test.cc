@@ -119,6 +119,8 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
                      "pipeline.workers: is not for 1f1b");
   ExpectTrainRefused({"--method", "roundpipe", "--set", "pipeline.recompute=none"},
                      "pipeline.recompute: is no choice with roundpipe");
+  ExpectRefused({Program("penstock"), "simulate", "--method", "1f1b", "--workers", "4"},
+                "--workers is not for 1f1b");
   ExpectTrainRefused({"--method", "roundpipe", "--set", "pipeline.weights=stash"},
                      "roundpipe cannot have the weights \"stash\"");
   ExpectTrainRefused({"--method", "roundpipe", "--set", "pipeline.order=recorded"},

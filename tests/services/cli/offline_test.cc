@@ -202,10 +202,6 @@ TEST(SimulateTest, RoundPipe_HasTheBubbleOfThePaper) {
   EXPECT_EQ(json["stages"], 6);
   EXPECT_NEAR(json["bubble_ratio"], 12.0 / (8 * 11 + 12), 1e-9);
   EXPECT_EQ(json["per_stage"].size(), 22u);
-  const ProcessResult refused = RunProcess(
-      {Program("penstock"), "simulate", "--method", "1f1b", "--stages", "6", "--workers", "4"});
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("--workers is not for 1f1b"));
 }
 
 TEST(MethodsTest, Json_NamesTheCatalog) {
