@@ -51,21 +51,14 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
   Program walked = program;
   // Every copy of the period leaves what it found, so that the second shows all that the others would.
   walked.repeats = std::min<int64_t>(walked.repeats, 2);
-  int64_t sent_weights = 0;
-  for (const StageBytes& stage : stages) sent_weights += stage.sent_weights;
   int64_t bytes = 0;
+  for (const StageBytes& stage : stages) bytes += stage.sent_weights;
   int64_t most = 0;
   std::map<int32_t, int64_t> sums;  // on their way, by part
-  bool step_ends = false;           // weights are being copied
   for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
     const Action action = cursor.Current();
     const PassBytes change = BytesOf(action, stages);
-    if (action.op == Op::kReduce && !step_ends) {
-      step_ends = true;
-      bytes += sent_weights;
-    } else if (step_ends && HasMicrobatch(action.op)) {
-      step_ends = false;
-      bytes -= sent_weights;
+    if (action.op == Op::kReduce) {  // by then they were added up
       for (auto& [part, sum] : sums) bytes -= std::exchange(sum, 0);
     }
     if (action.op == Op::kRecvSum) bytes -= std::exchange(sums[stages[action.index].part], 0);

@@ -24,10 +24,10 @@ struct StageBytes {
 };
 
 // Of activations and messages, at most, over a range. `stages`: by stage of the chain; of those of other
-// workers the entries are not read. A received tensor counts from its RECV on and a sent one until its SEND:
+// workers the entries are empty. A received tensor counts from its RECV on and a sent one until its SEND:
 // what waits in mailboxes depends on timing, and lies with the host where that has memory of its own. Sums and weights,
 // which may be large, count for as long as they can wait: a sum until the next one of its part comes here, which went on
-// from it, and all until the step is over everywhere.
+// from it, or until its step is over; weights until some way into the next step, and so throughout.
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
 
 }  // namespace penstock
