@@ -2,8 +2,8 @@
 //
 // A version that was replaced and is still to be read goes out beside the computation, and comes back the
 // same way ahead of its backward pass. On the device there are then three versions at most: the current one,
-// the one on its way out and the one on its way back, so it serves stages with more versions. Where host and device share their memory nothing is
-// copied.
+// the one on its way out and the one on its way back, so it serves stages with more versions. Where
+// host and device share their memory nothing is copied.
 //
 // Thread safety: the thread that owns the back-end.
 #pragma once

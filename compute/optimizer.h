@@ -52,8 +52,8 @@ struct NAdamWConfig {
 };
 
 // Orthogonalised momentum for the weight matrices of attention and MLP (Jordan et al., "Muon: An optimizer for
-// hidden layers in neural networks", 2024), scaled so that rates and weight decay are those of AdamW (Liu et al.,
-// arXiv 2502.16982). Embeddings, head, norms and biases take AdamW's steps.
+// hidden layers in neural networks", 2024), scaled so that rates and weight decay are those of
+// AdamW (Liu et al., arXiv 2502.16982). Embeddings, head, norms and biases take AdamW's steps.
 //   v = momentum v + g;  G = g + momentum v
 //   X = G / |G|, and five times (Newton and Schulz) X = a X + (b A + c A A) X with A = X X^T
 //   w = w (1 - rate weight_decay) - rate 0.2 sqrt(max(rows, columns)) X

@@ -90,18 +90,19 @@ class Stage {
   // without options.history.motion, microbatch already in flight, too many in flight).
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, WeightRead read,
                                  const Tensor& input, const Tensor& targets);
-  // Of a stage that recomputes, between Forward and BackwardInput: the same forward again, which leaves what the
-  // backward needs. `read`: what BackwardInput will read. `targets`: as in Forward.
+  // Of a stage that recomputes, between Forward and BackwardInput: the same forward again, which
+  // leaves what the backward needs. `read`: what BackwardInput will read. `targets`: as in Forward.
   //
-  // Errors: InvalidArgument (shape or type of the targets), FailedPrecondition (version not live, no F before, or
-  // nothing kept to start from).
+  // Errors: InvalidArgument (shape or type of the targets), FailedPrecondition (version not live,
+  // no F before, or nothing kept to start from).
   absl::Status Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets);
-  // Where another stage does the backward of these layers. TakeCheckpoint: of a stage that recomputes, after Forward
-  // and in the place of Recompute: what it kept, which it then forgets together with the microbatch. PutCheckpoint: what
-  // a Forward elsewhere kept, so that Recompute may follow.
+  // Where another stage does the backward of these layers. TakeCheckpoint: of a stage that
+  // recomputes, after Forward and in the place of Recompute: what it kept, which it then forgets
+  // together with the microbatch. PutCheckpoint: what a Forward elsewhere kept, so that Recompute
+  // may follow.
   //
-  // Errors: FailedPrecondition (no F before, or nothing kept; in flight already, too many in flight), InvalidArgument
-  // (shape or type).
+  // Errors: FailedPrecondition (no F before, or nothing kept; in flight already, too many in
+  // flight), InvalidArgument (shape or type).
   absl::StatusOr<Tensor> TakeCheckpoint(MicrobatchId microbatch);
   absl::Status PutCheckpoint(MicrobatchId microbatch, int64_t first_sample, const Tensor& input);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
@@ -143,9 +144,10 @@ class Stage {
   int64_t gradient_count() const { return arena_.gradient_count(); }
   void TakeGradients(float* to);
   void PutGradients(const float* from);
-  // The weights of the current version, copied to `to`; the next version `version`, from `weights`, without a step.
-  // REQUIRES: arrays of weight_count() floats on the device. Errors: FailedPrecondition (version - 1 is not the current
-  // one).
+  // The weights of the current version, copied to `to`; the next version `version`, from `weights`,
+  // without a step.
+  // REQUIRES: arrays of weight_count() floats on the device. Errors: FailedPrecondition (version -
+  // 1 is not the current one).
   int64_t weight_count() const { return arena_.weight_count(); }
   bool updates() const { return options_.updates; }
   void CopyWeights(float* to);
@@ -167,16 +169,16 @@ class Stage {
     bool feed_back =
         false;  // error feedback (update_history.h), for a gradient that is one update late
   };
-  // Takes the memory of all versions_max versions now and not when they are first live. REQUIRES: the stash is on the
-  // device. Errors: ResourceExhausted.
+  // Takes the memory of all versions_max versions now and not when they are first live. REQUIRES:
+  // the stash is on the device. Errors: ResourceExhausted.
   absl::Status ReserveVersions() { return versions_.Reserve(); }
 
   // Makes version `version` from version - 1, then clears the gradients.
   //
   // Errors: FailedPrecondition (version - 1 is not the current one, more than versions_max live).
   absl::Status Step(int64_t version, const StepOptions& options);
-  // In place of Step: version `version` is the weights of version - 1, the optimizer's state stays as it is, and the
-  // gradients are dropped. Takes no memory.
+  // In place of Step: version `version` is the weights of version - 1, the optimizer's state stays
+  // as it is, and the gradients are dropped. Takes no memory.
   //
   // Errors: FailedPrecondition (version - 1 is not the current one).
   absl::Status KeepWeights(int64_t version, int64_t oldest_live_version);
@@ -201,8 +203,9 @@ class Stage {
   absl::Status LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays);
   // The gradients accumulated so far, for tests and the parity check.
   std::vector<NamedArray> LayerGradients(int layer);
-  // The number that the current weights count as, and of their updates so far (Step and KeepWeights) those by Step,
-  // which bias corrections and rounding count; the same if nothing else is said. REQUIRES: one live version.
+  // The number that the current weights count as, and of their updates so far (Step and
+  // KeepWeights) those by Step, which bias corrections and rounding count; the same if nothing else
+  // is said. REQUIRES: one live version.
   void SetVersion(int64_t version) { SetVersion(version, version); }
   void SetVersion(int64_t version, int64_t steps);
   // The ParametersDigest of each layer at the current version.

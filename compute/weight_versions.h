@@ -47,7 +47,8 @@ class WeightVersions {
   // One live version, number 0, uninitialised. Errors: ResourceExhausted.
   static absl::StatusOr<WeightVersions> Create(BufferPool& pool, int64_t count, bool with_mirror,
                                                int64_t versions_max);
-  // Takes the memory of versions_max versions now and not when they are first live. REQUIRES: no stash on the host.
+  // Takes the memory of versions_max versions now and not when they are first live. REQUIRES: no
+  // stash on the host.
   // Errors: ResourceExhausted.
   absl::Status Reserve();
   // From here on replaced versions wait on the host. REQUIRES: `backend` outlives this; live() == 1.
@@ -72,7 +73,8 @@ class WeightVersions {
   // stash's copies.
   absl::StatusOr<Transition> Advance(int64_t number, bool keep_replaced, int64_t oldest_live);
 
-  // Makes `number` = current().number + 1 another number of the current version. Versions before `oldest_live` die.
+  // Makes `number` = current().number + 1 another number of the current version. Versions before
+  // `oldest_live` die.
   // Errors: FailedPrecondition (wrong number); of the stash's copies.
   absl::Status Repeat(int64_t number, int64_t oldest_live);
 

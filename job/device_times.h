@@ -32,8 +32,8 @@ absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
 absl::StatusOr<v1::DeviceTimes> ReadDeviceTimes(const std::string& path);
 
 // By stage. `layers`: of each stage, those of one replica of the model after the other.
-// Errors: InvalidArgument naming a layer of the model that has no times, an entry that is of no layer, or a stage
-// that takes longer than kPassMsMax.
+// Errors: InvalidArgument naming a layer of the model that has no times, an entry that is of no
+// layer, or a stage that takes longer than kPassMsMax.
 absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,
                                                      const Chain& chain,
                                                      absl::Span<const LayerRange> layers);

@@ -17,8 +17,8 @@ inline constexpr int64_t kOrderBytesMax = 128 << 10;
 // Of the messages in flight on an edge, and so of the microbatches in flight on a stage.
 inline constexpr int64_t kRecordedCapacityMax = 256;
 
-// Which methods may take what is ready: those whose order is a matter of speed alone, or of versions that can be
-// counted from a log. OK for a job in static order.
+// Which methods may take what is ready: those whose order is a matter of speed alone, or of
+// versions that can be counted from a log. OK for a job in static order.
 // Errors: InvalidArgument with the reason.
 absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& options);
 

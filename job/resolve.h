@@ -76,8 +76,8 @@ struct ResolvedJob {
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation
 
-  // The workers of a pipeline of so many stages, and the stages that so many workers hold. (Stages of the model: there
-  // and back each is passed twice.)
+  // The workers of a pipeline of so many stages, and the stages that so many workers hold. (Stages
+  // of the model: there and back each is passed twice.)
   int64_t WorkersOf(int64_t stages) const {
     if (workers.has_value()) return *workers;
     return listed == nullptr ? stages / stages_per_worker : listed->topology.workers;

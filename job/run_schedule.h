@@ -20,14 +20,15 @@ namespace penstock {
 // The microbatches of the steps after `from_step` up to `to_step`.
 MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step);
 
-// The schedule of the steps after `from_step` up to `to_step`: the method's, or before it begins the synchronous
-// one. `options`: those of the method. REQUIRES: pipeline.synchronous_steps is not inside the range.
+// The schedule of the steps after `from_step` up to `to_step`: the method's, or before it begins
+// the synchronous one. `options`: those of the method. REQUIRES: pipeline.synchronous_steps is not
+// inside the range.
 // Errors: those of BuildSchedule.
 absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleOptions& options,
                                          int64_t from_step, int64_t to_step);
 
-// Ranges with equal keys differ by a shift only, so what holds for one of them holds for all. Where weights are drawn
-// no range is like another.
+// Ranges with equal keys differ by a shift only, so what holds for one of them holds for all. Where
+// weights are drawn no range is like another.
 struct RangeKey {
   bool drains = false;
   int64_t steps = 0;
@@ -44,8 +45,8 @@ struct StageLateness {
   friend bool operator==(const StageLateness&, const StageLateness&) = default;
 };
 
-// By stage, as the verifier counts it over a range that is long enough, whatever the job's own ranges are; where
-// delays are drawn, the most that they may be.
+// By stage, as the verifier counts it over a range that is long enough, whatever the job's own
+// ranges are; where delays are drawn, the most that they may be.
 // Errors: those of BuildSchedule and Verify.
 absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
                                                       const ScheduleOptions& options);

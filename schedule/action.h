@@ -3,9 +3,9 @@
 // The text form follows PyTorch's pipelining: <stage><op><microbatch>, for example 1F3 (forward of
 // microbatch 3 on stage 1), 0SEND_F3, 2RECV_B0, 2I0 (gradient of the input), 2W0 (gradient of the
 // weights), 1STEP; and 0REDUCE (of group 0), NORM, FLUSH. 2R0 is our own: stage 2 does the forward of
-// microbatch 0 again, because it kept no more of it than its input. So are the messages of pipelines that go there
-// and back (schedule.h): 0SEND_R3 and 4RECV_R3 carry what an R starts from, 4SEND_W8 and 11RECV_W8 the sum that
-// the W of microbatch 8 goes on with.
+// microbatch 0 again, because it kept no more of it than its input. So are the messages of
+// pipelines that go there and back (schedule.h): 0SEND_R3 and 4RECV_R3 carry what an R starts from,
+// 4SEND_W8 and 11RECV_W8 the sum that the W of microbatch 8 goes on with.
 //
 // There is no fused backward: it is I followed at once by W, and printing may show the pair as B.
 // An action holds no time (idle time is a result) and no weight version (versions follow from the

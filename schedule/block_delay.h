@@ -11,9 +11,10 @@
 // PipeDream has maximum floor(S^2 - S/2) and mean (S^2-1)/2 exactly (0 for one stage). Only a
 // steady state counts: of N microbatches those from N/2 on, without the last 2S.
 //
-// Where weights are drawn (block_draws.h), the delays are what was drawn, whatever the timing: a microbatch is one block
-// update, and a version counts them. Then the prediction is that of the distribution, exactly: of microbatches far
-// enough from a cut the maximum is delta, and the mean over the stages is (delta + (S-1)/2) / 2.
+// Where weights are drawn (block_draws.h), the delays are what was drawn, whatever the timing: a
+// microbatch is one block update, and a version counts them. Then the prediction is that of the
+// distribution, exactly: of microbatches far enough from a cut the maximum is delta, and the mean
+// over the stages is (delta + (S-1)/2) / 2.
 //
 // Where no update is stale (every stage updates from its newest weights), the delay is zero: the block
 // updates of a step are then one update of the model. Several pipelines are models of their own, so each has
@@ -42,16 +43,17 @@ struct BlockDelay {
 
 // Of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches
 // are enough.
-// Errors: those of Simulate; InvalidArgument if the range is too short for a steady state; ResourceExhausted if a
-// pipeline is deeper than kBlockDelayStagesMax, or the range has more than kBlockDelayActionsMax actions.
+// Errors: those of Simulate; InvalidArgument if the range is too short for a steady state;
+// ResourceExhausted if a pipeline is deeper than kBlockDelayStagesMax, or the range has more than
+// kBlockDelayActionsMax actions.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 
 // The same for a method, over a range that is long enough and no longer.
 // Errors: those of BuildSchedule and Simulate.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options);
 
-// What a policy drew for the microbatches of a range of its own between two cuts, in its steady state: those from N/2
-// on, as everywhere here. REQUIRES: policy.draws().
+// What a policy drew for the microbatches of a range of its own between two cuts, in its steady
+// state: those from N/2 on, as everywhere here. REQUIRES: policy.draws().
 BlockDelay DrawnBlockDelay(const WeightPolicy& policy, int32_t stages, MicrobatchRange range);
 
 // Of a measured timeline of one training range: forwards count at their start, updates at their

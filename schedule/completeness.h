@@ -48,8 +48,9 @@ class OnceEach {
 };
 
 // Follows a run: every stage has one F of every microbatch of its pipeline and, in a train range, one I
-// and one W, the W in ascending order; there and back what a stage does of these. Where a stage recomputes, the machine's rules make it one R as well: R
-// takes what the only F left, and leaves what the only I takes.
+// and one W, the W in ascending order; there and back what a stage does of these. Where a stage
+// recomputes, the machine's rules make it one R as well: R takes what the only F left, and leaves
+// what the only I takes.
 class CompletenessCheck : public RunObserver {
  public:
   // REQUIRES: `schedule` outlives this.

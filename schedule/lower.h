@@ -53,9 +53,9 @@ Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);
 
 // A whole schedule from lists as people and other tools write them: compute actions (and REDUCE of weights)
-// alone, or with all messages (those of PyTorch's pipelining). A worker whose list has no STEP gets one for each of its
-// stages at the end (in a train range). Errors: InvalidArgument if the topology is not valid or a
-// worker has other actions than these of its own stages.
+// alone, or with all messages (those of PyTorch's pipelining). A worker whose list has no STEP gets
+// one for each of its stages at the end (in a train range). Errors: InvalidArgument if the topology
+// is not valid or a worker has other actions than these of its own stages.
 absl::StatusOr<Schedule> CompleteSchedule(Schedule schedule, const LowerOptions& options);
 
 // Whether there are no messages, reductions or FLUSH.

@@ -45,15 +45,17 @@
 // the forward again. R reads the weights that I would read if it came at once, so that the backward is that
 // of one set of weights; if they have changed when I comes, I is refused.
 //
-// Where a topology has several pipelines, a microbatch is refused outside of its own. There and back they are one
-// model in several places, whose versions only grow by REDUCE, so each F and R must find the weights of its
-// microbatch's step; and W of a later round of a step goes on with what the rounds before it have accumulated.
+// Where a topology has several pipelines, a microbatch is refused outside of its own. There and
+// back they are one model in several places, whose versions only grow by REDUCE, so each F and R
+// must find the weights of its microbatch's step; and W of a later round of a step goes on with
+// what the rounds before it have accumulated.
 //
 // Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
 // worker/mailbox.h).
 //
-// Where weights are drawn (WeightPolicy::Kind::kDrawn), F takes the microbatches in order and every W has its STEP.
+// Where weights are drawn (WeightPolicy::Kind::kDrawn), F takes the microbatches in order and every
+// W has its STEP.
 //
 // In an evaluate range F leaves only the output, and nothing but F, messages and FLUSH is allowed.
 //
@@ -113,8 +115,8 @@ struct Effect {
   int64_t ahead = 0;
   // STEP: the oldest version that a forward of its microbatches read.
   int64_t read_version = 0;
-  // STEP: whether the update changes the weights. If not, the version it makes is another name for those there are,
-  // and the gradient is dropped (BlockDraws).
+  // STEP: whether the update changes the weights. If not, the version it makes is another name for
+  // those there are, and the gradient is dropped (BlockDraws).
   bool moves = true;
   // STEP: whether the replaced version is still to be read, so that it must be kept.
   bool keeps_replaced = false;
@@ -155,8 +157,8 @@ class Machine {
 
   // Appends everything that decides what the machine will do from here, microbatches counted from
   // `origin` and versions from the current one: two moments with equal state differ only by a shift
-  // of microbatches and versions (verify.cc). Counts are not part of it, nor what was drawn, which decides nothing
-  // but counts.
+  // of microbatches and versions (verify.cc). Counts are not part of it, nor what was drawn, which
+  // decides nothing but counts.
   void AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const;
 
  private:

@@ -1,8 +1,9 @@
 // ReadyOrder: what a worker does next when it takes whatever is ready, instead of following a program.
 //
-// The unit is a block (order_log.h): a forward with its messages, or a whole backward. What a block consists of,
-// and what stands before an update, is what lowering makes of it (lower.h). On every stage forwards and backwards
-// come in ascending order; only how they interleave follows the moment:
+// The unit is a block (order_log.h): a forward with its messages, or a whole backward. What a block
+// consists of, and what stands before an update, is what lowering makes of it (lower.h). On every
+// stage forwards and backwards come in ascending order; only how they interleave follows the
+// moment:
 //
 //   * a backward whose gradient is there goes before any forward; of several blocks the one of the oldest
 //     microbatch goes first, and of those the one of the last stage;
@@ -76,8 +77,8 @@ class ReadyOrder {
   // Nothing is left to do.
   bool finished() const;
 
-  // All blocks in an order that at some moment holds, on every stage of this worker, all that any order may hold
-  // (worker/memory_plan.h walks it). The microbatches mean nothing.
+  // All blocks in an order that at some moment holds, on every stage of this worker, all that any
+  // order may hold (worker/memory_plan.h walks it). The microbatches mean nothing.
   ActionList FullestOrder() const;
 
  private:

@@ -35,8 +35,8 @@ absl::StatusOr<RecomputeChoice> ParseRecompute(absl::string_view text);
 // Errors: InvalidArgument naming a place that a pipeline of `depth` stages does not have, and those it has.
 absl::Status CheckPlaces(const RecomputeChoice& choice, int32_t depth);
 
-// The stages of `topology` that are meant, of all its pipelines: a value for Topology::recomputes. None there and
-// back, where there is no choice.
+// The stages of `topology` that are meant, of all its pipelines: a value for Topology::recomputes.
+// None there and back, where there is no choice.
 std::vector<StageId> ChosenStages(const RecomputeChoice& choice, const Topology& topology);
 
 }  // namespace penstock

@@ -39,12 +39,13 @@ struct ReduceGroup {
 // of pipeline p is number p * depth + d. A microbatch goes through one of them alone; they take turns.
 //
 // A pipeline may go there and back (RoundPipe), so that a stage's backward is on another worker than its
-// forward. Of 2 D - 1 stages the first D - 1 do the forwards of as many parts of the model, the middle one forward
-// and backward of the last part, and the rest the backwards of the first D - 1, the other way round, from the
-// input that the stage of the forward sends them. A stage and the one that does the other pass of its part are
-// twins. Several such pipelines are one model in several places: a round of microbatches goes through each in turn,
-// and the sum of a part's gradients goes from each to the next. All stages of a part are a group that copies the
-// weights of the one that updates them, which is in the last pipeline.
+// forward. Of 2 D - 1 stages the first D - 1 do the forwards of as many parts of the model, the
+// middle one forward and backward of the last part, and the rest the backwards of the first D - 1,
+// the other way round, from the input that the stage of the forward sends them. A stage and the one
+// that does the other pass of its part are twins. Several such pipelines are one model in several
+// places: a round of microbatches goes through each in turn, and the sum of a part's gradients goes
+// from each to the next. All stages of a part are a group that copies the weights of the one that
+// updates them, which is in the last pipeline.
 struct Topology {
   // Of pipelines that go there and back; 0 for others.
   struct Rounds {
@@ -108,20 +109,20 @@ struct Topology {
     const int32_t back = depth() - 1 - 2 * DepthOf(stage);
     return StageId(!there_and_back() || back == 0 ? -1 : stage.value + back);
   }
-  // Who gets this stage's inputs to do its forwards again, and whose it gets; -1: nobody. A twin that reads tokens
-  // gets nothing.
+  // Who gets this stage's inputs to do its forwards again, and whose it gets; -1: nobody. A twin
+  // that reads tokens gets nothing.
   StageId CheckpointTo(StageId stage) const {
     return StageId(DoesBackward(stage) || IsFirst(stage) ? -1 : TwinOf(stage).value);
   }
   StageId CheckpointFrom(StageId stage) const {
     return StageId(DoesForward(stage) || EndsTheWayBack(stage) ? -1 : TwinOf(stage).value);
   }
-  // Who goes on with this stage's sums of gradients, and with whose it goes on; -1: nobody. The rounds of a step go
-  // through the pipelines in turn.
+  // Who goes on with this stage's sums of gradients, and with whose it goes on; -1: nobody. The
+  // rounds of a step go through the pipelines in turn.
   StageId SumTo(StageId stage) const;
   StageId SumFrom(StageId stage) const;
-  // Whether the W of `microbatch` goes on with a sum that a stage of the pipeline before has accumulated: it is the
-  // first of a round, but not of a step.
+  // Whether the W of `microbatch` goes on with a sum that a stage of the pipeline before has
+  // accumulated: it is the first of a round, but not of a step.
   bool GoesOnWithSum(int64_t microbatch) const {
     return there_and_back() && pipelines > 1 && microbatch % rounds.microbatches == 0 &&
            microbatch % rounds.step != 0;
@@ -157,7 +158,8 @@ struct Topology {
   bool Visits(int64_t microbatch, StageId stage) const {
     return pipelines == 1 || PipelineOf(microbatch) == PipelineOf(stage);
   }
-  // The same of an evaluate range: there and back all take the first pipeline, so that one worker has the losses.
+  // The same of an evaluate range: there and back all take the first pipeline, so that one worker
+  // has the losses.
   bool VisitsToEvaluate(int64_t microbatch, StageId stage) const {
     return there_and_back() ? DoesForward(stage) && PipelineOf(stage) == 0
                             : Visits(microbatch, stage);
@@ -180,9 +182,10 @@ Topology VPipeline(int32_t workers);
 // each stage are a group whose weights are averaged, the groups in the order of the stages.
 Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 
-// Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S = 2 parts - 1 slots
-// for a microbatch, slot i of round r of a step is on worker (r S + i) mod workers. A round has as many microbatches as
-// there are workers, or all of a step that has fewer. There are as many pipelines as rounds differ in their places.
+// Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S =
+// 2 parts - 1 slots for a microbatch, slot i of round r of a step is on worker (r S + i) mod
+// workers. A round has as many microbatches as there are workers, or all of a step that has fewer.
+// There are as many pipelines as rounds differ in their places.
 // REQUIRES: parts, workers >= 1; 2 parts - 1 >= workers; `step` is a multiple of the workers, or smaller.
 Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step);
 
@@ -258,13 +261,14 @@ inline constexpr int64_t kMicrobatchMax = int64_t{1} << 48;
 // Errors: InvalidArgument if the range is empty or goes beyond kMicrobatchMax.
 absl::Status CheckRange(const MicrobatchRange& range);
 
-// Whether weights may be drawn so on this topology; other policies fit any. Errors: InvalidArgument, with the least
-// delay that would do.
+// Whether weights may be drawn so on this topology; other policies fit any. Errors:
+// InvalidArgument, with the least delay that would do.
 absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology);
 
-// Messages that a channel holds, where the schedule needs no more: more than the least that completes, so that a worker
-// that is a little ahead need not stop at once; an activation is small beside the stash. There and back all inputs of a
-// round may wait for their backwards. And the most that a schedule may need.
+// Messages that a channel holds, where the schedule needs no more: more than the least that
+// completes, so that a worker that is a little ahead need not stop at once; an activation is small
+// beside the stash. There and back all inputs of a round may wait for their backwards. And the most
+// that a schedule may need.
 inline constexpr int32_t kChannelCapacity = 4;
 inline constexpr int32_t kChannelCapacityMax = 1 << 10;
 inline int32_t ChannelCapacityOf(const Topology& topology) {
@@ -273,8 +277,8 @@ inline int32_t ChannelCapacityOf(const Topology& topology) {
 }
 
 // Checks the form alone: a valid topology, a range that is not empty, one program for each worker
-// that ends with FLUSH, numbers below kMicrobatchMax, and where weights are drawn one pipeline with room for its
-// delays. Whether the schedule is right is for verify.h.
+// that ends with FLUSH, numbers below kMicrobatchMax, and where weights are drawn one pipeline with
+// room for its delays. Whether the schedule is right is for verify.h.
 // Errors: InvalidArgument.
 absl::Status CheckSchedule(const Schedule& schedule);
 

@@ -52,8 +52,9 @@ inline constexpr int64_t kSearchPassesMax = 100'000;
 
 // The times leave out the groups of `topology` (REDUCE) and a gradient norm.
 //
-// Errors: InvalidArgument (topology, several pipelines, stages that recompute, costs, limits that are not one for each worker or less than the stages
-// it holds, a step of too many passes or of a century).
+// Errors: InvalidArgument (topology, several pipelines, stages that recompute, costs, limits that
+// are not one for each worker or less than the stages it holds, a step of too many passes or of a
+// century).
 absl::StatusOr<SearchResult> SearchSchedule(const Topology& topology, int64_t microbatches,
                                             const SearchOptions& options);
 

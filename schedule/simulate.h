@@ -30,8 +30,8 @@ struct StageCosts {
   std::optional<double> recompute_s;  // of R; absent: as long as a forward
 };
 
-// Between stages s and s + 1, the same in both directions. There and back a stage's input goes on to its twin as
-// it came to the stage.
+// Between stages s and s + 1, the same in both directions. There and back a stage's input goes on
+// to its twin as it came to the stage.
 struct LinkCosts {
   double bytes = 0.0;  // of one message
   double bytes_per_second = std::numeric_limits<double>::infinity();

@@ -17,8 +17,8 @@
 // each of the copies left out are those in copy k; the sums grow with each by what copy k added.
 //
 // Where weights are drawn, what microbatches read is no part of the state: it decides nothing but the counts of
-// staleness and versions. The draws are functions of the microbatch's number, which is another in the short schedule,
-// so these counts are taken over the whole range by themselves (CountDraws).
+// staleness and versions. The draws are functions of the microbatch's number, which is another in
+// the short schedule, so these counts are taken over the whole range by themselves (CountDraws).
 //
 // In a synchronous schedule every step ends drained and k = 2; pipedream with S stages gets there
 // when the versions of the warm-up have been replaced, after about S copies.
@@ -135,9 +135,9 @@ void AddCopies(int64_t copies, const StalenessCount& before, const StalenessCoun
   total.microbatches += copies * (after.microbatches - before.microbatches);
 }
 
-// What drawn reads come to over the whole range, microbatch by microbatch. REQUIRES: the schedule is right, so that on
-// every stage forwards, W and STEP come in the order of the microbatches. How they interleave does not matter: what
-// is read and kept follows from the updates alone.
+// What drawn reads come to over the whole range, microbatch by microbatch. REQUIRES: the schedule
+// is right, so that on every stage forwards, W and STEP come in the order of the microbatches. How
+// they interleave does not matter: what is read and kept follows from the updates alone.
 void CountDraws(const Schedule& schedule, StageId stage, StageCounts& counts) {
   VersionLedger versions(schedule.weight_policy, stage, schedule.topology.depth());
   StalenessCount staleness;

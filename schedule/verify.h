@@ -22,8 +22,8 @@ struct VerifyLimits {
   int32_t channel_capacity = kChannelCapacityMax;
   // Actions that are run one by one, where no steady state shortens the run.
   int64_t actions_max = 50'000'000;
-  // Where weights are drawn: whether staleness and versions are counted over the whole range, which takes time for
-  // each microbatch. If not, they are those of a shorter range.
+  // Where weights are drawn: whether staleness and versions are counted over the whole range, which
+  // takes time for each microbatch. If not, they are those of a shorter range.
   bool counts_draws = true;
 };
 

@@ -21,19 +21,22 @@
 // by then. So every stage reads the same version: with a step as the batch and a lag of 1 this is
 // PipeDream-2BW's double buffering, with batches of 1 and a lag of the depth PipeDream's vertical sync.
 //
-// Predicted, aligned and corrected move weights along their motion (compute/update_history.h): the machine says from which
-// version and by how many updates. With `predicted`, as XPipe does it (arXiv 1911.04610), the n-th forward of a
-// range aims at the version that its own update will replace, n / `batch` of the range: on 1F1B it is S-1-s
-// backwards away on stage s, and when the backward comes it is the current one. With `aligned`, as SpecTrain does
-// it (arXiv 1809.02839), all stages aim at one moment, that of the first stage's update: until then stage s makes
-// those of another floor(s/2) microbatches, one in two slots. So single microbatches are moved by floor(s/2) +
-// S-1-s updates in the forward and by floor(s/2) in the backward. These numbers are derived from the order of
-// 1F1B here; those of the papers count their own schedules. PipeMare moves the backward's weights instead, back by
-// the drift (T2, arXiv 1910.05124), here by the drift of each microbatch and not by its mean.
+// Predicted, aligned and corrected move weights along their motion (compute/update_history.h): the
+// machine says from which version and by how many updates. With `predicted`, as XPipe does it
+// (arXiv 1911.04610), the n-th forward of a range aims at the version that its own update will
+// replace, n / `batch` of the range: on 1F1B it is S-1-s backwards away on stage s, and when the
+// backward comes it is the current one. With `aligned`, as SpecTrain does it (arXiv 1809.02839),
+// all stages aim at one moment, that of the first stage's update: until then stage s makes those of
+// another floor(s/2) microbatches, one in two slots. So single microbatches are moved by floor(s/2)
+// + S-1-s updates in the forward and by floor(s/2) in the backward. These numbers are derived from
+// the order of 1F1B here; those of the papers count their own schedules. PipeMare moves the
+// backward's weights instead, back by the drift (T2, arXiv 1910.05124), here by the drift of each
+// microbatch and not by its mean.
 //
-// With `drawn` (block_draws.h) a version counts the microbatches that the whole model has seen. If the draw of a
-// microbatch is another stage, its STEP makes a version that is the same weights as the one before: the gradient is
-// dropped, and no memory is taken. What may be read, and so what is allowed, does not depend on the draws.
+// With `drawn` (block_draws.h) a version counts the microbatches that the whole model has seen. If
+// the draw of a microbatch is another stage, its STEP makes a version that is the same weights as
+// the one before: the gradient is dropped, and no memory is taken. What may be read, and so what is
+// allowed, does not depend on the draws.
 //
 // A policy is a row of this table and a case in each of the functions of weight_policy.cc.
 //
@@ -77,14 +80,14 @@ class VersionLedger {
   bool TakesForward(int64_t microbatch) const {
     return !policy_.draws() || forwards_ == 0 || microbatch == first_microbatch_ + forwards_;
   }
-  // The version that the next forward reads, the newest that it might if that is drawn; beyond the current one if it
-  // is not made yet.
+  // The version that the next forward reads, the newest that it might if that is drawn; beyond the
+  // current one if it is not made yet.
   int64_t NextForwardVersion() const;
   // F of a microbatch that will have a backward: the version it reads.
   // REQUIRES: NextForwardVersion() <= current(), TakesForward(microbatch).
   int64_t BeginForward(int64_t microbatch);
-  // After BeginForward returned `version`: the one that this forward would like to read, beyond it where weights are
-  // moved.
+  // After BeginForward returned `version`: the one that this forward would like to read, beyond it
+  // where weights are moved.
   int64_t ForwardAim(int64_t version) const {
     return IsPredicted() ? AimOfForward(forwards_ - 1) : version;
   }
@@ -98,8 +101,8 @@ class VersionLedger {
   bool Moves(int64_t microbatch) const {
     return !policy_.draws() || draws_.StageOf(microbatch) == stage_.value;
   }
-  // STEP: makes the next version, of weights of its own if `moves`. Returns whether the replaced ones are still to
-  // be read.
+  // STEP: makes the next version, of weights of its own if `moves`. Returns whether the replaced
+  // ones are still to be read.
   bool Update(bool moves);
 
   // Appends what distinguishes this state from others, versions counted from the current one.
@@ -121,8 +124,8 @@ class VersionLedger {
   }
   // Where weights are predicted: the version that forward number `forward` of the range is for.
   int64_t AimOfForward(int64_t forward) const;
-  // Whether forwards to come may read `version`, which is not the current one; where versions are drawn, also whether
-  // microbatches in flight may.
+  // Whether forwards to come may read `version`, which is not the current one; where versions are
+  // drawn, also whether microbatches in flight may.
   bool MayBeRead(int64_t version) const;
   // Where versions are drawn: the oldest that microbatches without an update may read.
   int64_t OldestDrawn() const {

@@ -14,8 +14,8 @@
 
 namespace penstock {
 
-// Features are kept dense, so their number is limited: rows times the largest index. The optimum is found with a
-// Hessian of as many rows and columns as there are features.
+// Features are kept dense, so their number is limited: rows times the largest index. The optimum is
+// found with a Hessian of as many rows and columns as there are features.
 inline constexpr int64_t kLibsvmValuesMax = 64 << 20;
 inline constexpr int64_t kLibsvmIndexMax = 1 << 12;
 

@@ -27,9 +27,9 @@ absl::StatusOr<StudyResult> RunDelayStudy(const DelayStudy& study, StudyContext&
 
 // PipeDream and RPD with several delays on the random quadratic, over block updates (figure 2a).
 //
-// The paper's set-up has 512 columns, but its step sizes diverge there, even without a pipeline: a minibatch of 10
-// rows has a curvature of about 65. They are what its rule chooses for 64 columns, so both are run. As in
-// the authors' code the rule judges the whole curve here, not its tail.
+// The paper's set-up has 512 columns, but its step sizes diverge there, even without a pipeline: a
+// minibatch of 10 rows has a curvature of about 65. They are what its rule chooses for 64 columns,
+// so both are run. As in the authors' code the rule judges the whole curve here, not its tail.
 struct QuadraticStudy {
   int64_t seeds = 5;
   int32_t stages = 8;

@@ -72,7 +72,8 @@ class Collectives {
   // Of the last ReduceTied. REQUIRES: per-layer clipping, and that was for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
 
-  // REDUCE that copies weights: version `version` of `stage`, which every worker of the group has, from worker `from`.
+  // REDUCE that copies weights: version `version` of `stage`, which every worker of the group has,
+  // from worker `from`.
   // Errors: those of Courier, and of Stage::AdoptWeights.
   absl::Status CopyWeights(GroupId group, WorkerId from, int64_t version, Stage& stage,
                            Courier& courier, ActionTimer& timer);

@@ -1,8 +1,8 @@
 // DeviceEmulation: makes a worker take the time of a device that is not there.
 //
 // A pass does its real arithmetic, so that the weights are right, and then waits until the device it stands for
-// would be done. The waiting costs no core: eight such workers on a small machine show the bubbles, the staleness
-// and the messages of eight devices.
+// would be done. The waiting costs no core: eight such workers on a small machine show the bubbles,
+// the staleness and the messages of eight devices.
 //
 // This holds only while the real arithmetic hides in the time it is given. Together the workers of a run may
 // need half of the cores for it; more is refused, since their passes would then wait for each other.
@@ -32,8 +32,8 @@ class DeviceEmulation {
 
   struct Options {
     std::vector<StageCosts> stages;  // by stage
-    // The n-th pass of a worker takes its time times a number from [1 - jitter, 1 + jitter) that follows from seed,
-    // worker and n.
+    // The n-th pass of a worker takes its time times a number from [1 - jitter, 1 + jitter) that
+    // follows from seed, worker and n.
     double jitter = 0.0;
     uint64_t seed = 0;
     WorkerId worker;
@@ -44,10 +44,11 @@ class DeviceEmulation {
   DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep,
                   std::function<absl::Status()> cancelled);
 
-  // Waits until the pass `op` (F, R, I, W or STEP) of `stage` is over that began at `start_ns` of the clock, its
-  // arithmetic now done. Waits at most the longest of the stages' times, with jitter twice that.
-  // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do; the reason for
-  // which it is cancelled, soon after that.
+  // Waits until the pass `op` (F, R, I, W or STEP) of `stage` is over that began at `start_ns` of
+  // the clock, its arithmetic now done. Waits at most the longest of the stages' times, with jitter
+  // twice that.
+  // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do;
+  // the reason for which it is cancelled, soon after that.
   absl::Status Await(Op op, StageId stage, int64_t start_ns);
 
  private:

@@ -50,7 +50,8 @@ struct WorkerProgram {
   WeightPolicy weight_policy;
 };
 
-// Floats of a message with a sum of `gradients` gradients; with those of the last part go the losses of the step so far.
+// Floats of a message with a sum of `gradients` gradients; with those of the last part go the
+// losses of the step so far.
 int64_t SumFloats(int64_t gradients, bool with_loss);
 
 // What an executor works with. Everything referred to outlives it.
@@ -69,7 +70,8 @@ struct ExecutorParts {
   DeviceEmulation* emulation;  // null: passes take what they take
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
-  // Of recorded order: what wakes it, and the bounds of schedule/ready_order.h by stage. Null and empty otherwise.
+  // Of recorded order: what wakes it, and the bounds of schedule/ready_order.h by stage. Null and
+  // empty otherwise.
   Doorbell* bell = nullptr;
   std::vector<int64_t> in_flight_max = {};
   // This worker's program over a training range.

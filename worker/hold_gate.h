@@ -29,8 +29,8 @@ class HoldGate {
     bool waited = false;  // Enter blocked
     int64_t cut_step = 0;
   };
-  // Asks to begin `microbatch` (RECV_F or F). Blocks while the gate is held before it; `on_wait` is called first
-  // then, and may not use the gate.
+  // Asks to begin `microbatch` (RECV_F or F). Blocks while the gate is held before it; `on_wait` is
+  // called first then, and may not use the gate.
   // Errors: DeadlineExceeded (no CutAt came), or the reason given to Cancel.
   absl::StatusOr<Passage> Enter(
       int64_t microbatch, absl::FunctionRef<void()> on_wait = [] {});

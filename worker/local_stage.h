@@ -1,7 +1,7 @@
 // LocalStage: one of a worker's stages with its edges and the tensors that wait between its actions.
 //
-// Where pipelines go there and back, checkpoints wait in the Stage itself, since F and R may be of two local stages with
-// one Stage, and then no message carries them.
+// Where pipelines go there and back, checkpoints wait in the Stage itself, since F and R may be of
+// two local stages with one Stage, and then no message carries them.
 //
 // Thread safety: the executor's thread; the meter and the senders' counters may be read by any.
 #pragma once

@@ -24,8 +24,8 @@ absl::Status CheckAllLayers(const RunPlan& plan, int layers) {
       absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.chain.size()));
 }
 
-// Replicas of a stage average their weights, so they must be equal. (There and back stages of one part were read as
-// equal.)
+// Replicas of a stage average their weights, so they must be equal. (There and back stages of one
+// part were read as equal.)
 absl::Status CheckReplicas(const RunPlan& plan, const Topology& topology) {
   const int32_t expected = plan.job.PipelinesOf(topology.depth());
   if (topology.pipelines != expected) {
@@ -41,7 +41,8 @@ absl::Status CheckReplicas(const RunPlan& plan, const Topology& topology) {
   return absl::OkStatus();
 }
 
-// The stage of the same pipeline that the stage has the layers of; -1: it goes on where the one before it ended.
+// The stage of the same pipeline that the stage has the layers of; -1: it goes on where the one
+// before it ended.
 int TwinBefore(const RunPlan& plan, int stage, int depth) {
   if (plan.job.method->placement != Placement::kRoundTrip) return -1;
   const int place = stage % depth;
@@ -67,8 +68,8 @@ absl::Status CheckLayers(const RunPlan& plan, const v1::StageAssignment& stage, 
                               plan.job.chain.size(), " layers is ", next_layer));
 }
 
-// Stages in order, in each pipeline their layers one after the other over the whole chain; there and back once there,
-// and the same on the way back.
+// Stages in order, in each pipeline their layers one after the other over the whole chain; there
+// and back once there, and the same on the way back.
 absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
   const auto& stages = request.plan().stages();
   const int pipelines = std::max(request.plan().pipelines(), 1);

@@ -27,8 +27,8 @@ int64_t BoundaryBytes(const ResolvedJob& job) {
   return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
 }
 
-// What the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the other's if that is on
-// another worker.
+// What the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the
+// other's if that is on another worker.
 int64_t ReduceBytes(const RunPlan& plan) {
   const Chain& chain = plan.job.chain;
   if (!chain.tied()) return 0;
@@ -107,7 +107,8 @@ absl::Status TrainingRun::MakeStages() {
   memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
   if (!plan_.job.draws()) return absl::OkStatus();
-  // When the most versions are live is drawn, too; it must not be the middle of a run that finds no memory for them.
+  // When the most versions are live is drawn, too; it must not be the middle of a run that finds no
+  // memory for them.
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(local.stage->ReserveVersions());
   return absl::OkStatus();
 }

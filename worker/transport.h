@@ -149,7 +149,8 @@ class Receiver {
 
   // Whether a message waits, or the edge has ended (then Take does not block).
   virtual bool Ready() const = 0;
-  // From now on `bell` rings whenever Ready becomes true. Null: it rings no more. REQUIRES: it outlives this end.
+  // From now on `bell` rings whenever Ready becomes true. Null: it rings no more. REQUIRES: it
+  // outlives this end.
   virtual void RingOnArrival(Doorbell* bell) = 0;
 };
 

@@ -2,8 +2,9 @@
 // scratch memory.
 //
 // All kernels go to one stream, in the order in which they are asked for; more streams copy to and from the
-// device beside them: tensors each way, and what is needed later, which must not hold up a tensor. Blocks of the pool are only ever used in the order of the compute stream,
-// so a block that came back may be given out again while a kernel still works on it.
+// device beside them: tensors each way, and what is needed later, which must not hold up a tensor.
+// Blocks of the pool are only ever used in the order of the compute stream, so a block that came
+// back may be given out again while a kernel still works on it.
 //
 // An error of the device is kept until someone asks: Check.
 //

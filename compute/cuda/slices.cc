@@ -60,7 +60,8 @@ class Norms : public SliceNorms {
   Buffer partial_sums_, norms_;
 };
 
-// What the optimizers that know no matrices have in common: the slices, and their gradients' scales on the device.
+// What the optimizers that know no matrices have in common: the slices, and their gradients' scales
+// on the device.
 class SliceOptimizer : public Optimizer {
  public:
   explicit SliceOptimizer(CudaContext& context) : cuda_(context) {}

@@ -63,10 +63,10 @@ enum class Placement : uint8_t {
   kListed,     // as a schedule file says
 };
 
-// The topology of `placement`, with `stages` stages in a pipeline; there and back these are the parts of the model
-// that are passed in each direction. Its only groups are those of kReplicas, whose members average their weights (it has
-// as many replicas as workers if `replicas` does not say), and those of kRoundTrip, which copy them; only there do
-// the microbatches of a step matter.
+// The topology of `placement`, with `stages` stages in a pipeline; there and back these are the
+// parts of the model that are passed in each direction. Its only groups are those of kReplicas,
+// whose members average their weights (it has as many replicas as workers if `replicas` does not
+// say), and those of kRoundTrip, which copy them; only there do the microbatches of a step matter.
 // REQUIRES: it is not kListed.
 // Errors: InvalidArgument, with the numbers that would do.
 absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
@@ -96,8 +96,8 @@ struct Method {
   Placement placement = Placement::kStraight;
   // A stage updates after every microbatch, otherwise with the mean gradient of a whole step.
   bool updates_each_microbatch = false;
-  // The microbatches of a step must be a multiple of the workers; with replicas, of their number; there and back they
-  // may also be fewer.
+  // The microbatches of a step must be a multiple of the workers; with replicas, of their number;
+  // there and back they may also be fewer.
   bool steps_in_rounds = false;
   // With its own weights they must be as many as there are stages or more.
   bool step_fills_pipeline = false;

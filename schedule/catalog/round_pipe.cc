@@ -1,25 +1,27 @@
-// RoundPipe: the passes of a microbatch are a sequence of slots that goes round the workers, through forwards and
-// backwards alike. A model of D parts has S = 2 D - 1 slots: the forwards of D - 1 parts, forward and backward of the
-// last (the paper fuses them too), and the backwards of the others, each with its forward again. The microbatches
-// of a step come in rounds, as many in each as there are workers W (all of the step, if it has fewer), and slot i of
-// a round is on worker (g + i) mod W, where the next round begins with g + S. So S need not be a multiple of W, and
-// no worker has more to do than another because of where it stands.
+// RoundPipe: the passes of a microbatch are a sequence of slots that goes round the workers,
+// through forwards and backwards alike. A model of D parts has S = 2 D - 1 slots: the forwards of D
+// - 1 parts, forward and backward of the last (the paper fuses them too), and the backwards of the
+// others, each with its forward again. The microbatches of a step come in rounds, as many in each
+// as there are workers W (all of the step, if it has fewer), and slot i of a round is on worker (g
+// + i) mod W, where the next round begins with g + S. So S need not be a multiple of W, and no
+// worker has more to do than another because of where it stands.
 //
-// Here a worker holds the weights of every part that it has a slot of. The sum of a part's gradients goes with the
-// rounds, from worker to worker in the order of the microbatches, so that it has the bits of one sum; the worker
-// of the last round makes the update and gives the weights to the others. (The paper keeps weights and sums with the
-// host.) Forward and backward parts are the same; the paper also splits them differently.
+// Here a worker holds the weights of every part that it has a slot of. The sum of a part's
+// gradients goes with the rounds, from worker to worker in the order of the microbatches, so that
+// it has the bits of one sum; the worker of the last round makes the update and gives the weights
+// to the others. (The paper keeps weights and sums with the host.) Forward and backward parts are
+// the same; the paper also splits them differently.
 //
-// With slots of one length, messages, sums and copies for nothing, M microbatches in rounds of W, slot k of a step
-// (counted over its rounds) begins k slots after its first: its microbatches come one slot after another, those of slot
-// k - 1 too, and the worker's slot before, k - W, has just done its last. The last of the RS slots, R = M / W, so ends
-// after RS - 1 + W:
+// With slots of one length, messages, sums and copies for nothing, M microbatches in rounds of W,
+// slot k of a step (counted over its rounds) begins k slots after its first: its microbatches come
+// one slot after another, those of slot k - 1 too, and the worker's slot before, k - W, has just
+// done its last. The last of the RS slots, R = M / W, so ends after RS - 1 + W:
 //   step              MS / W + W - 1 slots, whatever the remainder of S by W
 //   bubble            W (W - 1) / (M S + W (W - 1)), the paper's
-// A step of M < W microbatches takes S + M - 1. Both hold where R is for nothing, so that a worker that waits for a
-// gradient has nothing to begin with; else a step may be shorter by what it begins with, which it is not if D >= W,
-// where every worker's first slot is a forward. That the sum of a round is there when the next one goes on with it,
-// S - W slots later, takes S >= W.
+// A step of M < W microbatches takes S + M - 1. Both hold where R is for nothing, so that a worker
+// that waits for a gradient has nothing to begin with; else a step may be shorter by what it begins
+// with, which it is not if D >= W, where every worker's first slot is a forward. That the sum of a
+// round is there when the next one goes on with it, S - W slots later, takes S >= W.
 //   weight versions   1 of each part; staleness 0
 //
 // Luo et al., "RoundPipe", 2026, arXiv 2604.27085.

@@ -62,7 +62,8 @@ struct StepProblem {
 };
 
 // REQUIRES: a valid topology, microbatches and a limit for each worker of at least 1.
-// Errors: InvalidArgument (several pipelines, stages that recompute, costs, or a step that would last for a century).
+// Errors: InvalidArgument (several pipelines, stages that recompute, costs, or a step that would
+// last for a century).
 absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t microbatches,
                                             const SimulationCosts& costs,
                                             const std::vector<int64_t>& memory_max,

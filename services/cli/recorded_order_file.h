@@ -1,4 +1,5 @@
-// The file of `penstock train --record`: the order that a job's workers took, as text (schedule/recorded_order.h).
+// The file of `penstock train --record`: the order that a job's workers took, as text
+// (schedule/recorded_order.h).
 #pragma once
 
 #include <string>

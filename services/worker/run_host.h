@@ -6,8 +6,8 @@
 //
 // on the executor thread; control calls ask for the next phase and wait for it. An attempt that is
 // stopped, or could not be prepared, is ended as well. Each has a back-end of its own, made as its job
-// wants it, and gives all memory back when it ends (of a GPU that lends, when the peers have closed it). Only the newest attempt is kept; what it counted can
-// be read until another takes its place.
+// wants it, and gives all memory back when it ends (of a GPU that lends, when the peers have closed
+// it). Only the newest attempt is kept; what it counted can be read until another takes its place.
 //
 // Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
 // refused with Aborted.

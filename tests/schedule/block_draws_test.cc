@@ -16,8 +16,9 @@ TEST(PipelineDelay, OneToEightStages_IsWhatPipeDreamShows) {
   }
 }
 
-// The numbers are from a program of its own, in another language: Philox4x32-10 with the seed as key and the counter
-// {microbatch, microbatch >> 32, 0 or stage + 1, 0x64525044}; its first two words as a fraction of the range.
+// The numbers are from a program of its own, in another language: Philox4x32-10 with the seed as
+// key and the counter {microbatch, microbatch >> 32, 0 or stage + 1, 0x64525044}; its first two
+// words as a fraction of the range.
 TEST(BlockDraws, KnownAnswers) {
   struct Case {
     uint64_t seed;

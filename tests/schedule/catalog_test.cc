@@ -613,7 +613,8 @@ TEST(SendGradientEarly, ShortensTheBubbleOfOneFOneB) {
 }
 
 // The weights of every pass under the policies that move them, S stages and M microbatches to an update:
-// microbatch k reads what the current version is on 1F1B, moved to its own update, to the first stage's, or back.
+// microbatch k reads what the current version is on 1F1B, moved to its own update, to the first
+// stage's, or back.
 TEST(MovedWeights, EveryPassOfAnySize_ReadsWhatTheClosedFormsSay) {
   for (const Weights weights : {Weights::kPredicted, Weights::kSpecTrain, Weights::kCorrected}) {
     for (int32_t stages = 1; stages <= 9; ++stages) {

@@ -34,8 +34,8 @@ inline int64_t StepFor(const Method& method, int32_t workers, int64_t microbatch
   return (microbatches + workers - 1) / workers * workers;
 }
 
-// The same over whole steps of StepFor(microbatches), from microbatch `first` on, or from the step it is in where
-// pipelines go there and back.
+// The same over whole steps of StepFor(microbatches), from microbatch `first` on, or from the step
+// it is in where pipelines go there and back.
 inline Schedule CatalogSteps(const Method& method, int32_t workers, int64_t microbatches,
                              int64_t first, int64_t steps) {
   const int64_t step = StepFor(method, workers, microbatches);

@@ -234,8 +234,8 @@ TEST_F(Equivalence, EveryMethod_IsTheSerialReference) {
   }
 }
 
-// Stages that the workers divide and others, one place of the rounds and several, that come again in a step and do
-// not, and a step of fewer microbatches than workers.
+// Stages that the workers divide and others, one place of the rounds and several, that come again
+// in a step and do not, and a step of fewer microbatches than workers.
 TEST_F(Equivalence, RoundPipe_OnAnyNumberOfWorkers_IsTheSerialReference) {
   struct Case {
     int stages, workers, microbatches;

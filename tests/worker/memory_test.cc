@@ -121,7 +121,8 @@ TEST_F(MeasuredMemory, PeakOfEveryMethod_IsWithinFivePercentOfThePrediction) {
   }
 }
 
-// Sums and weights on their way are large, and how long they wait depends on timing: they count for as long as they can.
+// Sums and weights on their way are large, and how long they wait depends on timing: they count for
+// as long as they can.
 TEST_F(MeasuredMemory, PeakOfRoundPipe_IsBoundedByThePrediction) {
   for (const auto& [stages, workers] : {std::pair{1, 1}, {2, 2}, {2, 3}, {4, 4}, {6, 4}}) {
     v1::JobSpec spec = Job("roundpipe");

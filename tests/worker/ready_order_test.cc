@@ -1,5 +1,5 @@
-// Workers that take what is ready, without threads: every timing there can be, drawn at random, with the rules of
-// the machine and channels that must never be full.
+// Workers that take what is ready, without threads: every timing there can be, drawn at random,
+// with the rules of the machine and channels that must never be full.
 #include "schedule/ready_order.h"
 
 #include <gmock/gmock.h>

@@ -81,7 +81,8 @@ TEST_F(Resume, Synchronous_FromAnyNumberOfStagesIntoAny_IsBitEqual) {
   }
 }
 
-// Some of its workers update nothing, and so write nothing; a synchronous method can go on from it on any stages.
+// Some of its workers update nothing, and so write nothing; a synchronous method can go on from it
+// on any stages.
 TEST_F(Resume, RoundPipe_OnAnyWorkers_AndAsAnotherMethod_IsBitEqual) {
   const auto on = [](int stages, int workers) {
     v1::JobSpec spec = Job("roundpipe");
@@ -127,8 +128,8 @@ TEST_F(Resume, PipeDream_SameStages_EqualsTheUninterruptedRun) {
   }
 }
 
-// What is drawn goes on where it was, and so do the numbers that bias corrections and rounding count by, which are
-// other ones on every stage.
+// What is drawn goes on where it was, and so do the numbers that bias corrections and rounding
+// count by, which are other ones on every stage.
 TEST_F(Resume, Rpd_SameStages_EqualsTheUninterruptedRun) {
   for (const int64_t synchronous_steps : {0, 1}) {
     v1::JobSpec spec = Job("rpd");

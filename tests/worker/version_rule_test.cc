@@ -17,7 +17,8 @@ VersionRule RuleOf(Weights weights, int64_t stages, int64_t interval) {
   return {weights, stages, interval, draws, /*replay=*/nullptr, /*first=*/0};
 }
 
-// SOSP 2019: on stage s of S, from 1, microbatch k reads what k - (S - s) updates made, and its backward the same.
+// SOSP 2019: on stage s of S, from 1, microbatch k reads what k - (S - s) updates made, and its
+// backward the same.
 TEST(VersionRule, PipeDream_StashesWhatTheForwardRead) {
   for (int64_t stages = 1; stages <= kStagesMax; ++stages) {
     const VersionRule rule = RuleOf(Weights::kStash, stages, 1);

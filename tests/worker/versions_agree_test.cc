@@ -1,6 +1,6 @@
 // The four that know which versions are read, for every method on 2, 4 and 8 stages: the verifier, which proves
-// it of a schedule, the simulator, which counts it, the serial reference, which follows closed forms and asks no
-// schedule, and a cluster, which measures it.
+// it of a schedule, the simulator, which counts it, the serial reference, which follows closed
+// forms and asks no schedule, and a cluster, which measures it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

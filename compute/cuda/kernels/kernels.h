@@ -167,9 +167,9 @@ void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
 void NAdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
                 const SliceBlock* block_table, const NAdamWConstants& constants,
                 const StepArrays& arrays, float* mean, float* square);
-// Muon's parts of a step for one matrix: velocity = momentum velocity + g and direction = g + momentum velocity,
-// where g is the scaled gradient; x = x / (sqrt(squared_norm) + norm_min); the next weights, keep w - rate x, where
-// `arrays` are whole and the matrix is `slice`.
+// Muon's parts of a step for one matrix: velocity = momentum velocity + g and direction = g +
+// momentum velocity, where g is the scaled gradient; x = x / (sqrt(squared_norm) + norm_min); the
+// next weights, keep w - rate x, where `arrays` are whole and the matrix is `slice`.
 void NesterovDirection(cudaStream_t stream, int64_t count, float momentum, float gradient_scale,
                        const float* gradients, float* velocity, float* direction);
 void Normalize(cudaStream_t stream, int64_t count, const double* squared_norm, double norm_min,

@@ -108,8 +108,9 @@ TEST(MethodComparison, Replicas_AreTimedAsWholeModels) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const StudyResult result,
       CompareMethods({Job("1f1b", {3.0, 2.0}), Replicas()}, Seconds(), 2.0));
-  // Of 4 microbatches each of 2 replicas makes 2 local steps: 2 S H + 2 (S - 1) slots, of which forwards take one
-  // second and backwards two, so that a round takes no less than 4 microbatches on a stage.
+  // Of 4 microbatches each of 2 replicas makes 2 local steps: 2 S H + 2 (S - 1) slots, of which
+  // forwards take one second and backwards two, so that a round takes no less than 4 microbatches
+  // on a stage.
   EXPECT_GE(std::get<double>(result.table.rows[1][3]), 20 * 4 * 3.0);
   EXPECT_LE(std::get<double>(result.table.rows[1][3]), 20 * 5 * 3.0);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceTimes measured, MeasuredTimes(Replicas()));
