@@ -116,12 +116,15 @@ BlockDelay DrawnDelays(const WeightPolicy& policy, int32_t stages) {
   return {.max = policy.lag, .mean = (delta + (stages - 1) / 2.0) / 2.0};
 }
 
+absl::Status CheckDepth(const Topology& topology) {
+  if (topology.depth() <= kBlockDelayStagesMax) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the block delay of ", topology.depth(),
+                                                   " stages; at most ", kBlockDelayStagesMax,
+                                                   " are replayed"));
+}
+
 absl::Status CheckSize(const Schedule& schedule) {
-  if (schedule.topology.depth() > kBlockDelayStagesMax) {
-    return absl::ResourceExhaustedError(absl::StrCat("the block delay of ",
-                                                     schedule.topology.depth(), " stages; at most ",
-                                                     kBlockDelayStagesMax, " are replayed"));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckDepth(schedule.topology));
   int64_t actions = 0;
   for (const Program& program : schedule.programs) actions += program.size();
   if (actions <= kBlockDelayActionsMax) return absl::OkStatus();
@@ -180,6 +183,7 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
 
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options) {
   if (method.synchronous) return BlockDelay();
+  PENSTOCK_RETURN_IF_ERROR(CheckDepth(options.topology));
   ScheduleOptions in_slots = options;
   in_slots.send_gradient_early = false;  // a slot has a whole backward
   const int64_t update = method.updates_each_microbatch ? 1 : options.microbatches_per_step;

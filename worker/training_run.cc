@@ -228,6 +228,12 @@ absl::Status TrainingRun::LoadCheckpoint() {
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.chain,
                                         local.layers, environment_.may_go_on, *local.stage));
     if (!plan_.job.draws()) continue;
+    if (manifest.method != plan_.job.method->name) {
+      environment_.notice(
+          absl::StrCat("stage ", local.id.value, ": the checkpoint was made with ", manifest.method,
+                       "; the optimizer's bias corrections go on as if ", plan_.job.method->name,
+                       " had drawn from the first step on"));
+    }
     local.stage->SetVersion(manifest.updates, plan_.job.MovesUntil(plan_.first_step, local.id.value,
                                                                    plan_.topology().stages()));
   }

@@ -646,6 +646,13 @@ TEST(StalenessRules, NumbersOutOfRange_AreNamed) {
   ExpectRefused(spec, "training.optimizer.muon.momentum: ", "1.5");
 }
 
+TEST(Rpd, MoreDrawsThanAreCounted_AreRefusedWithTheStepsThatWouldDo) {
+  v1::JobSpec spec = ContinuousJob("rpd");
+  spec.mutable_pipeline()->set_stages(8);
+  spec.mutable_training()->set_steps(1'000'000);
+  ExpectRefused(spec, "training.steps: ", "781250 steps would do");
+}
+
 // What a kernel would compute with as 0 or infinity.
 TEST(StalenessRules, NumbersBeyondSinglePrecision_AreRefused) {
   v1::JobSpec spec = ContinuousJob("pipedream");

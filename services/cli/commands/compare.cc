@@ -130,8 +130,8 @@ absl::Status Run(const Options& options, Console& console) {
   std::vector<v1::GetJobResponse> jobs;
   std::vector<std::string> failed;  // what became of the others
   for (Contender& contender : contenders) {
-    console.err << contender.method << " (" << jobs.size() + 1 << " of " << contenders.size()
-                << ")\n"
+    console.err << contender.method << " (" << jobs.size() + failed.size() + 1 << " of "
+                << contenders.size() << ")\n"
                 << std::flush;
     absl::StatusOr<v1::GetJobResponse> job = Train(contender, options, interrupt, console);
     if (!job.ok() && interrupt.Count() > 0) return Annotate(job.status(), contender.method);
@@ -139,6 +139,7 @@ absl::Status Run(const Options& options, Console& console) {
       jobs.push_back(*std::move(job));
       continue;
     }
+    contender.cluster->Stop(absl::ZeroDuration());
     // That a method cannot train this job says something about the method; the others go on.
     failed.push_back(absl::StrCat(contender.method, ": ", job.status().message()));
     console.err << failed.back() << "\n";
