@@ -463,12 +463,12 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
     return InvalidKey("pipeline.stages_per_worker",
                       absl::StrCat(job.method->name, ": ", topology.status().message()));
   }
-  const double draws = static_cast<double>(job.steps) * static_cast<double>(job.microbatches) *
+  const double drawn = static_cast<double>(job.steps) * static_cast<double>(job.microbatches) *
                        static_cast<double>(stages);
-  if (job.draws() && draws > static_cast<double>(kDrawsMax)) {
+  if (job.draws() && drawn > static_cast<double>(kDrawsMax)) {
     return InvalidKey("training.steps",
                       absl::StrCat(job.method->name, " draws for every microbatch and stage, ",
-                                   draws, " times in ", job.steps, " steps; at most ", kDrawsMax,
+                                   drawn, " times in ", job.steps, " steps; at most ", kDrawsMax,
                                    " are counted before a run: ",
                                    kDrawsMax / (job.microbatches * stages), " steps would do"));
   }
