@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -41,15 +42,15 @@ class CourierTest : public ::testing::Test {
     std::unique_ptr<Sender> sender;
     std::unique_ptr<Receiver> receiver;
   };
-  Edge Open(const EdgeId& id, int capacity) {
-    Edge edge;
+  // The courier works on edges until it ends.
+  Edge& Open(const EdgeId& id, int capacity) {
     auto sender = transports_[id.source]->OpenSender(id, capacity, 1 << 20);
     auto receiver = transports_[id.destination]->OpenReceiver(id, capacity, 1 << 20, pool_);
     EXPECT_THAT(sender, IsOk());
     EXPECT_THAT(receiver, IsOk());
-    return {*std::move(sender), *std::move(receiver)};
+    return edges_.emplace_back(Edge{*std::move(sender), *std::move(receiver)});
   }
-  Edge OpenForward(int capacity) { return Open({EdgeKind::kActivation, 0, 1}, capacity); }
+  Edge& OpenForward(int capacity) { return Open({EdgeKind::kActivation, 0, 1}, capacity); }
 
   Tensor Holding(float value) {
     Tensor tensor = device_.pool().AcquireTensor(DType::kF32, {1});
@@ -71,11 +72,12 @@ class CourierTest : public ::testing::Test {
   MemoryNetwork network_{{"left", "right"}, {0, 1}};
   std::unique_ptr<Transport> transports_[2] = {network_.MakeTransport(0),
                                                network_.MakeTransport(1)};
+  std::deque<Edge> edges_;
   std::unique_ptr<Courier> courier_ = std::make_unique<Courier>(device_);
 };
 
 TEST_F(CourierTest, Send_WhileTheDeviceIsBusy_ReturnsAndArrivesWhenItIsDone) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(Send(*edge.sender, 1), IsOk());
   GiveOthersTime();
@@ -87,7 +89,7 @@ TEST_F(CourierTest, Send_WhileTheDeviceIsBusy_ReturnsAndArrivesWhenItIsDone) {
 }
 
 TEST_F(CourierTest, Send_LaterTensorDoneFirst_KeepsTheEdgesOrder) {
-  Edge edge = OpenForward(3);
+  Edge& edge = OpenForward(3);
   for (int m = 0; m < 3; ++m) ASSERT_THAT(Send(*edge.sender, m), IsOk());
   device_.Finish(2);
   device_.Finish(1);
@@ -98,8 +100,8 @@ TEST_F(CourierTest, Send_LaterTensorDoneFirst_KeepsTheEdgesOrder) {
 }
 
 TEST_F(CourierTest, Send_OtherEdgeWaits_IsNotHeldUp) {
-  Edge forward = OpenForward(1);
-  Edge other = Open({EdgeKind::kCollective, 0, 1}, 1);
+  Edge& forward = OpenForward(1);
+  Edge& other = Open({EdgeKind::kCollective, 0, 1}, 1);
   ASSERT_THAT(Send(*forward.sender, 0), IsOk());
   ASSERT_THAT(Send(*other.sender, 7), IsOk());
   device_.Finish(1);
@@ -108,7 +110,7 @@ TEST_F(CourierTest, Send_OtherEdgeWaits_IsNotHeldUp) {
 }
 
 TEST_F(CourierTest, Send_WindowFull_BlocksBeforeTheDeviceIsAskedForMore) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(Send(*edge.sender, 1), IsOk());
   EXPECT_FALSE(edge.sender->Ready());
@@ -123,14 +125,14 @@ TEST_F(CourierTest, Send_WindowFull_BlocksBeforeTheDeviceIsAskedForMore) {
 
 TEST_F(CourierTest, Send_NothingToWaitFor_GoesStraightThrough) {
   device_.FinishAll();
-  Edge edge = OpenForward(1);
+  Edge& edge = OpenForward(1);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   EXPECT_TRUE(edge.receiver->Ready());  // without any other thread
   EXPECT_THAT(courier_->Drain(absl::InfinitePast()), IsOk());
 }
 
 TEST_F(CourierTest, SendFromHost_BehindATensorOfTheDevice_KeepsTheOrder) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(courier_->SendFromHost(*edge.sender, 1, Holding(5.0f), Later()), IsOk());
   GiveOthersTime();
@@ -141,7 +143,7 @@ TEST_F(CourierTest, SendFromHost_BehindATensorOfTheDevice_KeepsTheOrder) {
 }
 
 TEST_F(CourierTest, DeviceFails_NextSendAndDrainSaySoAndBlameNoPeer) {
-  Edge edge = OpenForward(4);
+  Edge& edge = OpenForward(4);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(Send(*edge.sender, 1), IsOk());
   device_.Finish(0, absl::InternalError("illegal address"));
@@ -154,8 +156,8 @@ TEST_F(CourierTest, DeviceFails_NextSendAndDrainSaySoAndBlameNoPeer) {
 }
 
 TEST_F(CourierTest, DeviceFailsOnOneEdge_OtherEdgesGoOn) {
-  Edge forward = OpenForward(2);
-  Edge other = Open({EdgeKind::kCollective, 0, 1}, 2);
+  Edge& forward = OpenForward(2);
+  Edge& other = Open({EdgeKind::kCollective, 0, 1}, 2);
   ASSERT_THAT(Send(*forward.sender, 0), IsOk());
   device_.Finish(0, absl::InternalError("illegal address"));
   EXPECT_THAT(courier_->Drain(Later()), StatusIs(absl::StatusCode::kInternal, ::testing::_));
@@ -165,7 +167,7 @@ TEST_F(CourierTest, DeviceFailsOnOneEdge_OtherEdgesGoOn) {
 }
 
 TEST_F(CourierTest, DeviceHangs_EndsAtTheDeadlineOfTheMessage) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 3, Soon()), IsOk());
   EXPECT_THAT(courier_->Drain(Later()),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("message 3")));
@@ -175,7 +177,7 @@ TEST_F(CourierTest, DeviceHangs_EndsAtTheDeadlineOfTheMessage) {
 }
 
 TEST_F(CourierTest, TransportFailsMeanwhile_NextSendSaysSoAndBlamesThePeer) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   network_.Disconnect(1);
   device_.Finish(0);
@@ -186,7 +188,7 @@ TEST_F(CourierTest, TransportFailsMeanwhile_NextSendSaysSoAndBlamesThePeer) {
 }
 
 TEST_F(CourierTest, Drain_WaitsUntilAllIsHandedOver) {
-  Edge edge = OpenForward(3);
+  Edge& edge = OpenForward(3);
   for (int m = 0; m < 3; ++m) ASSERT_THAT(Send(*edge.sender, m), IsOk());
   EXPECT_THAT(courier_->Drain(Soon()),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("3 tensors")));
@@ -202,7 +204,7 @@ TEST_F(CourierTest, Drain_WaitsUntilAllIsHandedOver) {
 }
 
 TEST_F(CourierTest, Cancel_WhileDraining_ReturnsTheFirstReason) {
-  Edge edge = OpenForward(1);
+  Edge& edge = OpenForward(1);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   std::thread canceller([&] {
     GiveOthersTime();
@@ -219,7 +221,7 @@ TEST_F(CourierTest, Cancel_WhileDraining_ReturnsTheFirstReason) {
 // ------------------------------------------------------------------- what is given up while it runs
 
 TEST_F(CourierTest, Destruction_WithTensorsUnderWay_WaitsForTheDeviceAndDropsThem) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(Send(*edge.sender, 1), IsOk());
   std::thread device([&] {
@@ -237,7 +239,7 @@ TEST_F(CourierTest, Destruction_WithTensorsUnderWay_WaitsForTheDeviceAndDropsThe
 }
 
 TEST_F(CourierTest, Cancel_WhileCopiesRun_KeepsTheirMemoryUntilTheyAreDone) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(Send(*edge.sender, 1), IsOk());
   const int64_t in_use = device_.pool().stats().bytes_in_use;
@@ -253,7 +255,7 @@ TEST_F(CourierTest, Cancel_WhileCopiesRun_KeepsTheirMemoryUntilTheyAreDone) {
 }
 
 TEST_F(CourierTest, DeviceFails_MessagesBehindKeepTheirMemoryUntilTheirCopiesAreDone) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   ASSERT_THAT(Send(*edge.sender, 0), IsOk());
   ASSERT_THAT(Send(*edge.sender, 1), IsOk());
   device_.Finish(0, absl::InternalError("illegal address"));
@@ -265,7 +267,7 @@ TEST_F(CourierTest, DeviceFails_MessagesBehindKeepTheirMemoryUntilTheirCopiesAre
 }
 
 TEST_F(CourierTest, SteadyState_ManyMessages_TakesNoNewMemory) {
-  Edge edge = OpenForward(2);
+  Edge& edge = OpenForward(2);
   const auto exchange = [&](int64_t m) {
     ASSERT_THAT(Send(*edge.sender, m), IsOk());
     device_.Finish(m);
@@ -384,7 +386,7 @@ TEST_F(CourierTest, LendingEdge_TensorIsBeingNamed_NobodyElseWaits) {
   Mutex described;
   described.Lock();
   sender.while_describing = [&] { MutexLock lock(described); };
-  Edge other = Open({EdgeKind::kCollective, 0, 1}, 2);
+  Edge& other = Open({EdgeKind::kCollective, 0, 1}, 2);
   ASSERT_THAT(Send(sender, 0), IsOk());
   device_.Finish(0);
   GiveOthersTime();
@@ -460,7 +462,7 @@ TEST_F(CourierTest, BorrowingEdge_CopyDoneAtOnce_ReleasesAtOnce) {
 }
 
 TEST_F(CourierTest, Receive_FromHostMemory_IsNotFetched) {
-  Edge edge = Open({EdgeKind::kGradient, 1, 0}, 1);
+  Edge& edge = Open({EdgeKind::kGradient, 1, 0}, 1);
   ASSERT_THAT(edge.sender->Send(0, Holding(7.0f), Later()), IsOk());
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Courier::Received received,
                                 courier_->Receive(*edge.receiver, {0, DType::kF32, {1}}, Later()));
