@@ -1,21 +1,8 @@
 // Element by element: dropout and residuals, GELU, biases, flat arrays.
-#include "compute/cuda/kernels/common.cuh"
+#include "compute/cuda/kernels/for_each.cuh"
 
 namespace penstock::cuda {
 namespace {
-
-template <typename Body>
-__global__ void ForEachKernel(int64_t count, Body body) {
-  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (at < count) body(at);
-}
-
-// body(index) for 0 .. count - 1.
-template <typename Body>
-void ForEach(cudaStream_t stream, int64_t count, Body body) {
-  if (count == 0) return;
-  ForEachKernel<<<CeilDiv(count, kBlock), kBlock, 0, stream>>>(count, body);
-}
 
 // GELU in its tanh form: Hendrycks and Gimpel, arXiv 1606.08415. With u = kRoot (z + kCubic z^3) and s
 // the logistic function of 2u: gelu(z) = z s and gelu'(z) = s + z s (1 - s) 2 u'.
@@ -40,8 +27,8 @@ void ResidualForward(cudaStream_t stream, int64_t rows, int64_t width, const flo
   ForEach(stream, rows * width, [=] __device__(int64_t at) {
     const int64_t row = at / width;
     const int64_t column = at % width;
-    output[at] = residual[at] +
-                 (product[at] + bias[column]) * DropoutFactor(dropout, row, width, column);
+    output[at] =
+        residual[at] + (product[at] + bias[column]) * DropoutFactor(dropout, row, width, column);
   });
 }
 

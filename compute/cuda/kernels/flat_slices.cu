@@ -1,6 +1,6 @@
 // Optimizer steps: one launch over many slices of a flat array, Muon's matrix by matrix, norms, and what late
 // gradients want of flat arrays.
-#include "compute/cuda/kernels/common.cuh"
+#include "compute/cuda/kernels/for_each.cuh"
 
 namespace penstock::cuda {
 namespace {
@@ -51,26 +51,15 @@ __device__ void StoreWeight(const StepArrays& a, const Slice& slice, int64_t i, 
   }
 }
 
-__global__ void AdamWKernel(const Slice* slices, const SliceBlock* blocks, AdamWConstants k,
-                            StepArrays a, float* mean, float* square) {
-  const SliceBlock block = blocks[blockIdx.x];
-  const Slice slice = slices[block.slice];
-  const Part part = PartOf(slice, block);
-  const float scale = a.scales[block.slice];
-  const float keep = slice.decays != 0 ? k.keep : 1.0f;
-  for (int64_t i = part.first + threadIdx.x; i < part.end; i += kBlock) {
-    const float g = a.gradients[i] * scale;
-    const float m = mean[i] * k.beta1 + g * k.rest1;
-    const float v = square[i] * k.beta2 + g * g * k.rest2;
-    mean[i] = m;
-    square[i] = v;
-    StoreWeight(a, slice, i,
-                a.weights[i] * keep - m * k.rate / (sqrtf(v) * k.root_scale + k.epsilon));
-  }
+// How far each of them goes along the root of the squared mean.
+__device__ float Numerator(const AdamWConstants& k, float /*g*/, float m) { return m * k.rate; }
+__device__ float Numerator(const NAdamWConstants& k, float g, float m) {
+  return m * k.mean_rate + g * k.gradient_rate;
 }
 
-__global__ void NAdamWKernel(const Slice* slices, const SliceBlock* blocks, NAdamWConstants k,
-                             StepArrays a, float* mean, float* square) {
+template <typename Constants>
+__global__ void StepByMoments(const Slice* slices, const SliceBlock* blocks, Constants k,
+                              StepArrays a, float* mean, float* square) {
   const SliceBlock block = blocks[blockIdx.x];
   const Slice slice = slices[block.slice];
   const Part part = PartOf(slice, block);
@@ -83,8 +72,7 @@ __global__ void NAdamWKernel(const Slice* slices, const SliceBlock* blocks, NAda
     mean[i] = m;
     square[i] = v;
     StoreWeight(a, slice, i,
-                a.weights[i] * keep - (m * k.mean_rate + g * k.gradient_rate) /
-                                          (sqrtf(v) * k.root_scale + k.epsilon));
+                a.weights[i] * keep - Numerator(k, g, m) / (sqrtf(v) * k.root_scale + k.epsilon));
   }
 }
 
@@ -104,19 +92,6 @@ __global__ void SgdKernel(const Slice* slices, const SliceBlock* blocks, SgdCons
     }
     StoreWeight(a, slice, i, w - g * k.rate);
   }
-}
-
-template <typename Body>
-__global__ void ForEachKernel(int64_t count, Body body) {
-  const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (at < count) body(at);
-}
-
-// body(index) for 0 .. count - 1.
-template <typename Body>
-void ForEach(cudaStream_t stream, int64_t count, Body body) {
-  if (count == 0) return;
-  ForEachKernel<<<CeilDiv(count, kBlock), kBlock, 0, stream>>>(count, body);
 }
 
 }  // namespace
@@ -172,15 +147,15 @@ void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Sli
 void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
                const SliceBlock* block_table, const AdamWConstants& constants,
                const StepArrays& arrays, float* mean, float* square) {
-  AdamWKernel<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
-                                             square);
+  StepByMoments<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
+                                               square);
 }
 
 void NAdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
                 const SliceBlock* block_table, const NAdamWConstants& constants,
                 const StepArrays& arrays, float* mean, float* square) {
-  NAdamWKernel<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
-                                              square);
+  StepByMoments<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
+                                               square);
 }
 
 void SgdStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
