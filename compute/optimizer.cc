@@ -67,6 +67,27 @@ AdamWConstants ConstantsOf(const AdamWConfig& config, double learning_rate, int6
   };
 }
 
+MuonSlices::MuonSlices(absl::Span<const ParameterSlice> slices) {
+  for (size_t s = 0; s < slices.size(); ++s) {
+    if (slices[s].is_hidden_matrix()) {
+      matrices_.push_back(s);
+      continue;
+    }
+    others_.push_back(slices[s]);
+    other_indices_.push_back(s);
+  }
+  other_scales_.resize(others_.size());
+}
+
+StepArguments MuonSlices::ArgumentsOfOthers(const StepArguments& whole) {
+  for (size_t i = 0; i < other_indices_.size(); ++i) {
+    other_scales_[i] = whole.gradient_scales[other_indices_[i]];
+  }
+  StepArguments of_others = whole;
+  of_others.gradient_scales = other_scales_;
+  return of_others;
+}
+
 double MuonRate(const ParameterSlice& matrix, double learning_rate) {
   constexpr double kAdamWScale = 0.2;  // the root mean square of AdamW's steps
   const auto side = static_cast<double>(std::max(matrix.rows, matrix.columns));

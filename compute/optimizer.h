@@ -97,7 +97,8 @@ struct StepArguments {
   // Multiplied into every gradient first (clipping): by slice.
   absl::Span<const float> gradient_scales;
   double learning_rate = 0.0;
-  int64_t update = 1;  // counts from 1; AdamW's bias correction; the version that is written
+  // Of these weights by an optimizer, this one included: what bias corrections and rounding count.
+  int64_t update = 1;
   // With a key (compute/rounding.h) the mirror is rounded at random, else to nearest even.
   std::optional<uint64_t> rounding_key;
 
@@ -133,6 +134,26 @@ NAdamWConstants ConstantsOf(const NAdamWConfig& config, MomentumProduct& product
 
 // How far an update of Muon moves a matrix along X.
 double MuonRate(const ParameterSlice& matrix, double learning_rate);
+
+// Which of a stage's slices Muon orthogonalizes, and what it leaves to AdamW.
+//
+// Thread-compatible.
+class MuonSlices {
+ public:
+  explicit MuonSlices(absl::Span<const ParameterSlice> slices);
+
+  // Indices of the slices that are hidden matrices.
+  const std::vector<size_t>& matrices() const { return matrices_; }
+  const std::vector<ParameterSlice>& others() const { return others_; }
+  // A step of the others alone. Valid until the next call.
+  StepArguments ArgumentsOfOthers(const StepArguments& whole);
+
+ private:
+  std::vector<size_t> matrices_;
+  std::vector<ParameterSlice> others_;
+  std::vector<size_t> other_indices_;
+  std::vector<float> other_scales_;
+};
 
 // Steps the slices it was made for; other parts of the arrays are neither read nor written.
 //

@@ -72,16 +72,14 @@ class Orthogonalizer {
 
 class CpuMuon : public Optimizer {
  public:
-  CpuMuon(CpuContext& context, const MuonConfig& config) : cpu_(context), config_(config) {}
+  CpuMuon(CpuContext& context, const MuonConfig& config, absl::Span<const ParameterSlice> slices)
+      : cpu_(context),
+        config_(config),
+        slices_(slices),
+        others_(MakeCpuAdamW(context, config.adamw, slices_.others())) {}
 
   absl::Status Prepare(absl::Span<const ParameterSlice> slices) {
-    std::vector<ParameterSlice> others;
-    for (size_t s = 0; s < slices.size(); ++s) {
-      if (!slices[s].is_hidden_matrix()) {
-        others.push_back(slices[s]);
-        other_indices_.push_back(s);
-        continue;
-      }
+    for (const size_t s : slices_.matrices()) {
       const std::pair<int64_t, int64_t> shape = {slices[s].rows, slices[s].columns};
       if (orthogonalizers_.count(shape) == 0) {
         PENSTOCK_ASSIGN_OR_RETURN(orthogonalizers_[shape],
@@ -92,8 +90,6 @@ class CpuMuon : public Optimizer {
                                                           static_cast<int64_t>(sizeof(float))));
       matrices_.push_back({slices[s], s, &orthogonalizer});
     }
-    other_scales_.resize(others.size());
-    others_ = MakeCpuAdamW(cpu_, config_.adamw, others);
     return absl::OkStatus();
   }
 
@@ -101,12 +97,7 @@ class CpuMuon : public Optimizer {
 
   absl::Status Step(const StepArguments& a) override {
     for (const Matrix& matrix : matrices_) StepMatrix(a, matrix);
-    for (size_t i = 0; i < other_indices_.size(); ++i) {
-      other_scales_[i] = a.gradient_scales[other_indices_[i]];
-    }
-    StepArguments of_others = a;
-    of_others.gradient_scales = other_scales_;
-    return others_->Step(of_others);
+    return others_->Step(slices_.ArgumentsOfOthers(a));
   }
 
  private:
@@ -155,10 +146,9 @@ class CpuMuon : public Optimizer {
   CpuContext& cpu_;
   const MuonConfig config_;
   std::map<std::pair<int64_t, int64_t>, Orthogonalizer> orthogonalizers_;  // by rows and columns
+  MuonSlices slices_;
   std::vector<Matrix> matrices_;
-  std::vector<size_t> other_indices_;
-  std::vector<float> other_scales_;  // for the time of a step
-  std::unique_ptr<Optimizer> others_;
+  const std::unique_ptr<Optimizer> others_;
 };
 
 }  // namespace
@@ -166,7 +156,7 @@ class CpuMuon : public Optimizer {
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeCpuMuon(CpuContext& context,
                                                        const MuonConfig& config,
                                                        absl::Span<const ParameterSlice> slices) {
-  auto optimizer = std::make_unique<CpuMuon>(context, config);
+  auto optimizer = std::make_unique<CpuMuon>(context, config, slices);
   PENSTOCK_RETURN_IF_ERROR(optimizer->Prepare(slices));
   return optimizer;
 }

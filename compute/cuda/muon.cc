@@ -84,16 +84,11 @@ class Orthogonalizer {
 
 class Muon : public Optimizer {
  public:
-  Muon(CudaContext& context, const MuonConfig& config) : cuda_(context), config_(config) {}
+  Muon(CudaContext& context, const MuonConfig& config, absl::Span<const ParameterSlice> slices)
+      : cuda_(context), config_(config), slices_(slices) {}
 
   absl::Status Prepare(absl::Span<const ParameterSlice> slices) {
-    std::vector<ParameterSlice> others;
-    for (size_t s = 0; s < slices.size(); ++s) {
-      if (!slices[s].is_hidden_matrix()) {
-        others.push_back(slices[s]);
-        other_indices_.push_back(s);
-        continue;
-      }
+    for (const size_t s : slices_.matrices()) {
       const std::pair<int64_t, int64_t> shape = {slices[s].rows, slices[s].columns};
       if (orthogonalizers_.count(shape) == 0) {
         PENSTOCK_ASSIGN_OR_RETURN(orthogonalizers_[shape],
@@ -103,9 +98,8 @@ class Muon : public Optimizer {
       PENSTOCK_RETURN_IF_ERROR(cuda_.layer_scratch().Reserve(orthogonalizer.scratch_bytes()));
       matrices_.push_back({slices[s], s, &orthogonalizer});
     }
-    other_scales_.resize(others.size());
-    if (others.empty()) return absl::OkStatus();
-    PENSTOCK_ASSIGN_OR_RETURN(others_, MakeOptimizer(cuda_, config_.adamw, others));
+    if (slices_.others().empty()) return absl::OkStatus();
+    PENSTOCK_ASSIGN_OR_RETURN(others_, MakeOptimizer(cuda_, config_.adamw, slices_.others()));
     return absl::OkStatus();
   }
 
@@ -115,12 +109,7 @@ class Muon : public Optimizer {
     for (const Matrix& matrix : matrices_) PENSTOCK_RETURN_IF_ERROR(StepMatrix(a, matrix));
     PENSTOCK_RETURN_IF_ERROR(cuda_.Check("a step of Muon"));
     if (others_ == nullptr) return absl::OkStatus();
-    for (size_t i = 0; i < other_indices_.size(); ++i) {
-      other_scales_[i] = a.gradient_scales[other_indices_[i]];
-    }
-    StepArguments of_others = a;
-    of_others.gradient_scales = other_scales_;
-    return others_->Step(of_others);
+    return others_->Step(slices_.ArgumentsOfOthers(a));
   }
 
  private:
@@ -152,9 +141,8 @@ class Muon : public Optimizer {
   CudaContext& cuda_;
   const MuonConfig config_;
   std::map<std::pair<int64_t, int64_t>, Orthogonalizer> orthogonalizers_;  // by rows and columns
+  MuonSlices slices_;
   std::vector<Matrix> matrices_;
-  std::vector<size_t> other_indices_;
-  std::vector<float> other_scales_;    // for the time of a step
   std::unique_ptr<Optimizer> others_;  // null if there are none
 };
 
@@ -162,7 +150,7 @@ class Muon : public Optimizer {
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeMuon(CudaContext& context, const MuonConfig& config,
                                                     absl::Span<const ParameterSlice> slices) {
-  auto optimizer = std::make_unique<Muon>(context, config);
+  auto optimizer = std::make_unique<Muon>(context, config, slices);
   PENSTOCK_RETURN_IF_ERROR(optimizer->Prepare(slices));
   return optimizer;
 }
