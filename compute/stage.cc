@@ -507,7 +507,7 @@ absl::Status Stage::PrepareNextBackward(int64_t version) {
   return next == nullptr ? absl::OkStatus() : versions_.StartBringingBack(next->version);
 }
 
-absl::Status Stage::BackwardWeight(MicrobatchId microbatch, int64_t /*version*/) {
+absl::Status Stage::BackwardWeight(MicrobatchId microbatch) {
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
   if (!slot->backward_input_done) {
     return absl::FailedPreconditionError(absl::StrFormat(

@@ -121,7 +121,7 @@ class Stage {
   // left behind, so no version is read.
   //
   // Errors: FailedPrecondition (no I before).
-  absl::Status BackwardWeight(MicrobatchId microbatch, int64_t version);
+  absl::Status BackwardWeight(MicrobatchId microbatch);
 
   // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the
   // embedding's layer only (after its gradients were combined). Errors: those of the device.

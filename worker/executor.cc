@@ -171,7 +171,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case Op::kBackwardInput:
       return BackwardInput(Local(stage), microbatch, effect);
     case Op::kBackwardWeight:
-      return BackwardWeight(Local(stage), microbatch, effect);
+      return BackwardWeight(Local(stage), microbatch);
     case Op::kSendGradient:
       return Send(action, *Local(stage).gradients_out, Local(stage).input_gradients,
                   parts_.topology.GradientTo(stage));
@@ -331,8 +331,8 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
                           : absl::OkStatus();
 }
 
-absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect) {
-  PENSTOCK_RETURN_IF_ERROR(local.stage->BackwardWeight(MicrobatchId(microbatch), effect.version));
+absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch) {
+  PENSTOCK_RETURN_IF_ERROR(local.stage->BackwardWeight(MicrobatchId(microbatch)));
   last_microbatch_ = microbatch;
   return EndPass(Op::kBackwardWeight, local);
 }

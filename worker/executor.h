@@ -135,7 +135,7 @@ class Executor {
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status Recompute(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
-  absl::Status BackwardWeight(LocalStage& local, int64_t microbatch, const Effect& effect);
+  absl::Status BackwardWeight(LocalStage& local, int64_t microbatch);
   absl::Status SendCheckpoint(const Action& action, LocalStage& local);
   absl::Status ReceiveCheckpoint(const Action& action, LocalStage& local);
   // The gradients accumulated so far; of the last part also the losses of the step so far.

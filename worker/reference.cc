@@ -329,9 +329,9 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
         const int64_t read = base + rule.Forward(first_of_update, serial.depth);
         const int64_t oldest_live =
             done == end ? serial.stage->version() + 1 : base + rule.OldestFrom(k + 1, serial.depth);
-        PENSTOCK_RETURN_IF_ERROR(
-            rule.Moves(k, serial.depth) ? Update(model, serial, done, read, oldest_live)
-                                        : LeaveOutUpdate(serial, oldest_live));
+        PENSTOCK_RETURN_IF_ERROR(rule.Moves(k, serial.depth)
+                                     ? Update(model, serial, done, read, oldest_live)
+                                     : LeaveOutUpdate(serial, oldest_live));
       }
     }
     if (done % job_.microbatches == 0) FinishStep(done);
@@ -373,7 +373,7 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
     }
     PENSTOCK_ASSIGN_OR_RETURN(
         gradient, stage.BackwardInput(id, serial->backward, gradient, LossScale(job_, microbatch)));
-    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id, serial->backward.version));
+    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id));
     serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
   return absl::OkStatus();

@@ -61,7 +61,7 @@ class Trainer {
                               stage_->Forward(id, step_ * shape_.batch, step_, ids_, targets_));
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, stage_->ReadLoss(mean_loss));
     PENSTOCK_RETURN_IF_ERROR(stage_->BackwardInput(id, step_, Tensor(), 1.0f).status());
-    PENSTOCK_RETURN_IF_ERROR(stage_->BackwardWeight(id, step_));
+    PENSTOCK_RETURN_IF_ERROR(stage_->BackwardWeight(id));
     stage_->CombineLocalTiedGradients();
     PENSTOCK_RETURN_IF_ERROR(stage_->LayerSquaredNorms(absl::MakeSpan(norms_)));
     ClipFactors(kClip, norms_, CombinedNorm(norms_), absl::MakeSpan(scales_));

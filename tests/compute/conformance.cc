@@ -168,8 +168,7 @@ bool Pipeline::TryBackwardWeight(int s) {
       (!all_back && m + options_.weights_delay >= progress.input_backwards)) {
     return false;
   }
-  PENSTOCK_CHECK(
-      stage(s).BackwardWeight(MicrobatchId(steps_ * options_.microbatches + m), steps_).ok());
+  PENSTOCK_CHECK(stage(s).BackwardWeight(MicrobatchId(steps_ * options_.microbatches + m)).ok());
   ++progress.weight_backwards;
   return true;
 }

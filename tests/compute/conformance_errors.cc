@@ -37,7 +37,7 @@ class StageWithTokens {
   absl::Status Train(int64_t id) {
     absl::Status status = stage_->Forward(MicrobatchId(id), 0, 0, ids, targets).status();
     status.Update(stage_->BackwardInput(MicrobatchId(id), 0, Tensor(), 1.0f).status());
-    status.Update(stage_->BackwardWeight(MicrobatchId(id), 0));
+    status.Update(stage_->BackwardWeight(MicrobatchId(id)));
     return status;
   }
 
@@ -106,12 +106,12 @@ TEST_P(BackendConformance, Passes_OutOfOrder_AreRefused) {
               StatusIs(kPrecondition, HasSubstr("microbatch 4 is in flight already")));
   EXPECT_THAT(stage->Forward(MicrobatchId(5), 0, 0, stage.ids, stage.targets),
               StatusIs(kPrecondition, HasSubstr("microbatches_in_flight_max")));
-  EXPECT_THAT(stage->BackwardWeight(MicrobatchId(4), 0),
+  EXPECT_THAT(stage->BackwardWeight(MicrobatchId(4)),
               StatusIs(kPrecondition, HasSubstr("before that of its input")));
   ASSERT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f), IsOk());
   EXPECT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f),
               StatusIs(kPrecondition, HasSubstr("second backward")));
-  ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4), 0), IsOk());
+  ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4)), IsOk());
   EXPECT_THAT(stage.Train(5), IsOk());
 }
 
@@ -134,7 +134,7 @@ TEST_P(BackendConformance, ForwardDoneAgain_OutOfOrder_IsRefused) {
   EXPECT_THAT(stage->Recompute(MicrobatchId(4), 0, stage.targets),
               StatusIs(kPrecondition, HasSubstr("microbatch 4 kept no input")));
   ASSERT_THAT(stage->BackwardInput(MicrobatchId(4), 0, Tensor(), 1.0f), IsOk());
-  ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4), 0), IsOk());
+  ASSERT_THAT(stage->BackwardWeight(MicrobatchId(4)), IsOk());
 }
 
 TEST_P(BackendConformance, Step_WrongVersion_IsRefused) {

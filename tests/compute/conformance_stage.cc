@@ -305,7 +305,7 @@ TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
     losses.push_back(loss_of(version));
     ASSERT_THAT(stage->Forward(MicrobatchId(version), 0, version, ids, targets), IsOk());
     ASSERT_THAT(stage->BackwardInput(MicrobatchId(version), version, Tensor(), 1.0f), IsOk());
-    ASSERT_THAT(stage->BackwardWeight(MicrobatchId(version), version), IsOk());
+    ASSERT_THAT(stage->BackwardWeight(MicrobatchId(version)), IsOk());
     stage->CombineLocalTiedGradients();
     if (version < 2) {
       ASSERT_THAT(stage->Step(version + 1, step), IsOk());
@@ -566,7 +566,7 @@ TEST_P(BackendConformance, MicrobatchesInFlight_OutOfOrderBackward_GivesEachItsO
     ASSERT_THAT(stage->Forward(MicrobatchId(m), 2 * m, 0, input_of(m), Tensor()), IsOk());
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Tensor gradient,
                                   stage->BackwardInput(MicrobatchId(m), 0, input_of(m + 3), 1.0f));
-    ASSERT_THAT(stage->BackwardWeight(MicrobatchId(m), 0), IsOk());
+    ASSERT_THAT(stage->BackwardWeight(MicrobatchId(m)), IsOk());
     alone[m] = ToHost(gradient);
   }
   for (const int m : {0, 1, 2}) {

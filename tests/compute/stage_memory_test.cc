@@ -70,7 +70,7 @@ Pipedream Train(Backend& backend, const StageOptions& options, int64_t microbatc
     if (!gradient.ok()) return result;
     const float* values = gradient->data<float>();
     result.gradients.emplace_back(values, values + gradient->shape.elements());
-    EXPECT_THAT(stage->BackwardWeight(MicrobatchId(done), version), IsOk());
+    EXPECT_THAT(stage->BackwardWeight(MicrobatchId(done)), IsOk());
     ++done;
     Stage::StepOptions step;
     step.learning_rate = 1e-2;
@@ -214,7 +214,7 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
       output = Tensor();
       received = Tensor();
       before = pool.stats().bytes_in_use;
-      ASSERT_THAT(stage->BackwardWeight(MicrobatchId(0), 0), IsOk());
+      ASSERT_THAT(stage->BackwardWeight(MicrobatchId(0)), IsOk());
       expect(said.backward_weight);
       // All that was taken is back: what came in and what went out are of one size.
       EXPECT_EQ(said.forward.left + said.recompute.left + said.backward_input.left +

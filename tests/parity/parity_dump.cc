@@ -110,7 +110,7 @@ class Dump {
     loss += value;
     PENSTOCK_RETURN_IF_ERROR(
         stage_->BackwardInput(id, step, Tensor(), 1.0f / kMicrobatches).status());
-    return stage_->BackwardWeight(id, step);
+    return stage_->BackwardWeight(id);
   }
 
   void WriteConfig() const {
