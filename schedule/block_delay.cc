@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "schedule/block_draws.h"
 #include "schedule/simulate.h"
+#include "schedule/verify.h"
 
 namespace penstock {
 namespace {
@@ -159,15 +160,16 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
   const int32_t stages = schedule.topology.stages();
   const int32_t depth = schedule.topology.depth();
   const SimulationCosts slots = {.stages = std::vector<StageCosts>(stages, {.recompute_s = 0.0})};
-  SimulationOptions options = {.channel_capacity = kMessagesMax};
-  PENSTOCK_ASSIGN_OR_RETURN(SimulationResult result, Simulate(schedule, slots, options));
+  PENSTOCK_ASSIGN_OR_RETURN(const VerifyReport verified, Verify(schedule));
   const bool stale =
-      std::any_of(result.stages.begin(), result.stages.end(),
+      std::any_of(verified.stages.begin(), verified.stages.end(),
                   [](const StageCounts& counts) { return counts.staleness.max > 0; });
   if (!stale) return BlockDelay();
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule));
-  options.timeline_spans_max = std::numeric_limits<int64_t>::max();
-  PENSTOCK_ASSIGN_OR_RETURN(result, Simulate(schedule, slots, options));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
+                            Simulate(schedule, slots,
+                                     {.channel_capacity = kMessagesMax,
+                                      .timeline_spans_max = std::numeric_limits<int64_t>::max()}));
   const MicrobatchRange counted = SteadyState(schedule.range, depth);
   if (counted.count < 1) {
     return absl::InvalidArgumentError(absl::StrCat("the block delay of ", depth,

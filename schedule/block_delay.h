@@ -43,7 +43,7 @@ struct BlockDelay {
 
 // Of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches
 // are enough.
-// Errors: those of Simulate; InvalidArgument if the range is too short for a steady state;
+// Errors: those of Verify and Simulate; InvalidArgument if the range is too short for a steady state;
 // ResourceExhausted if a pipeline is deeper than kBlockDelayStagesMax, or the range has more than
 // kBlockDelayActionsMax actions.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);

@@ -74,7 +74,7 @@ class VersionRule {
   // The most updates between a gradient's forward and the update it goes into, and between its forward and its
   // backward where both read the current weights.
   StageLateness Lateness(int64_t depth) const {
-    const int64_t in_flight = (depth + interval_ - 1) / interval_;
+    const int64_t in_flight = UpdatesInFlight(depth);
     switch (weights_) {
       case Weights::kDoubleBuffer:
         return {.staleness = 1};
@@ -101,7 +101,7 @@ class VersionRule {
       case Weights::kPredicted:
       case Weights::kSpecTrain:
       case Weights::kCorrected:
-        return (depth + interval_ - 1) / interval_ + 1;
+        return UpdatesInFlight(depth) + 1;
       case Weights::kDoubleBuffer:
         return 2;
       case Weights::kVerticalSync:
@@ -113,6 +113,8 @@ class VersionRule {
   }
 
  private:
+  // Of the microbatches between forward and backward, in whole updates.
+  int64_t UpdatesInFlight(int64_t depth) const { return (depth + interval_ - 1) / interval_; }
   bool Predicts() const {
     return weights_ == Weights::kPredicted || weights_ == Weights::kSpecTrain;
   }
