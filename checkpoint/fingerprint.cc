@@ -1,47 +1,14 @@
 #include "checkpoint/fingerprint.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <string>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "base/exact_text.h"
+#include "model/describe.h"
 
 namespace penstock {
 namespace {
-
-std::string Describe(const LayerConfig& config) {
-  struct Visitor {
-    std::string operator()(const EmbeddingLayer& layer) const {
-      return absl::StrFormat("embedding(vocabulary %d, context %d, width %d, dropout %g)",
-                             layer.vocabulary, layer.context, layer.width, layer.dropout);
-    }
-    std::string operator()(const AttentionLayer& layer) const {
-      return absl::StrFormat("attention(width %d, heads %d, dropout %g)", layer.width, layer.heads,
-                             layer.dropout);
-    }
-    std::string operator()(const MlpLayer& layer) const {
-      return absl::StrFormat("mlp(width %d, hidden %d, dropout %g)", layer.width, layer.hidden,
-                             layer.dropout);
-    }
-    std::string operator()(const NormLayer& layer) const {
-      return absl::StrFormat("norm(width %d)", layer.width);
-    }
-    std::string operator()(const HeadLayer& layer) const {
-      return absl::StrFormat("head(vocabulary %d, width %d, %s)", layer.vocabulary, layer.width,
-                             layer.tied ? "tied" : "untied");
-    }
-  };
-  return std::visit(Visitor(), config);
-}
-
-// The shortest text that stands for this number alone.
-std::string Exactly(double value) {
-  std::array<char, 32> text;
-  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
-}
 
 const std::string* Find(const Fingerprint& fingerprint, const std::string& field) {
   const auto it = std::find_if(fingerprint.begin(), fingerprint.end(),
@@ -65,7 +32,7 @@ Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));
   fingerprint.emplace_back("training.seed", absl::StrCat(inputs.seed));
   fingerprint.emplace_back("data.text.sha256", inputs.data_sha256);
-  fingerprint.emplace_back("data.text.validation_fraction", Exactly(inputs.validation_fraction));
+  fingerprint.emplace_back("data.text.validation_fraction", ExactText(inputs.validation_fraction));
   return fingerprint;
 }
 

@@ -1,0 +1,34 @@
+#include "model/describe.h"
+
+#include <variant>
+
+#include "absl/strings/str_format.h"
+
+namespace penstock {
+
+std::string Describe(const LayerConfig& config) {
+  struct Visitor {
+    std::string operator()(const EmbeddingLayer& layer) const {
+      return absl::StrFormat("embedding(vocabulary %d, context %d, width %d, dropout %g)",
+                             layer.vocabulary, layer.context, layer.width, layer.dropout);
+    }
+    std::string operator()(const AttentionLayer& layer) const {
+      return absl::StrFormat("attention(width %d, heads %d, dropout %g)", layer.width, layer.heads,
+                             layer.dropout);
+    }
+    std::string operator()(const MlpLayer& layer) const {
+      return absl::StrFormat("mlp(width %d, hidden %d, dropout %g)", layer.width, layer.hidden,
+                             layer.dropout);
+    }
+    std::string operator()(const NormLayer& layer) const {
+      return absl::StrFormat("norm(width %d)", layer.width);
+    }
+    std::string operator()(const HeadLayer& layer) const {
+      return absl::StrFormat("head(vocabulary %d, width %d, %s)", layer.vocabulary, layer.width,
+                             layer.tied ? "tied" : "untied");
+    }
+  };
+  return std::visit(Visitor(), config);
+}
+
+}  // namespace penstock
