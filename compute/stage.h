@@ -228,6 +228,7 @@ class Stage {
   // Weight versions on the device at once, if `versions` are live.
   int64_t DeviceVersions(int64_t versions) const;
   const ActivationBytes& activation_bytes() const { return activation_bytes_; }
+  const TapeNeeds& tape_needs(int layer) const { return needs_[layer]; }  // of the stage
 
   // Logits for the token after time step `position` of each sample: [batch, vocabulary] on the host.
   // Time steps after `position` do not matter. `input` as in Evaluate. REQUIRES: has_head().

@@ -50,6 +50,11 @@ constexpr Command kCommands[] = {
      "Example: penstock compare job.yaml --methods 1f1b,pipedream --until 2.0", DeclareCompare},
     {"methods", kSchedules, "List the pipeline methods", "Example: penstock methods",
      DeclareMethods},
+    {"profile", kSchedules, "Measure what a device takes for every layer of a model",
+     "Examples:\n"
+     "  penstock profile job.yaml -o profile.yaml\n"
+     "  penstock profile job.yaml --samples 1,2,4,8 --device cuda:0 --json",
+     DeclareProfile},
     {"simulate", kSchedules, "Predict length, bubble, staleness, memory and timeline",
      "Examples:\n"
      "  penstock simulate --method 1f1b --stages 4 --microbatches 8 --text\n"

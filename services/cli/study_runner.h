@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "services/cli/console.h"
 #include "services/cli/interrupt.h"
+#include "services/cli/work_display.h"
 #include "theory/study.h"
 
 namespace penstock {
@@ -18,24 +19,15 @@ class StudyRunner : public StudyContext {
  public:
   // REQUIRES: threads > 0; the arguments outlive the runner.
   StudyRunner(int threads, Console& console, Clock& clock, Interrupt& interrupt);
-  // Leaves the terminal with a clean line.
-  ~StudyRunner() override;
 
   // Errors: Cancelled once there was a Ctrl-C; calls under way are finished first.
   absl::Status ForEach(int64_t count, const std::function<void(int64_t)>& body) override;
   void Announce(const std::string& what, int64_t calls_in_all) override;
 
  private:
-  void Draw(int64_t calls_done);
-  std::string Line(int64_t calls_done) const;
-
   const int threads_;
-  Console& console_;
-  Clock& clock_;
   Interrupt& interrupt_;
-  const int64_t start_ns_;
-  int64_t drawn_ns_;
-  bool line_open_ = false;  // the terminal's last line is ours and unfinished
+  WorkDisplay display_;
   std::string what_;
   int64_t calls_done_ = 0;  // before the ForEach under way
   int64_t calls_in_all_ = 0;

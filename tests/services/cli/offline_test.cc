@@ -232,6 +232,35 @@ TEST(MethodsTest, Json_HasFiguresOfEveryMethodWhereItCanRun) {
   }
 }
 
+TEST(ProfileTest, Files_HoldEveryLayerAndComeBackAsJson) {
+  const JobDirectory directory;
+  const std::string profile = directory.path("profile.yaml");
+  const std::string times = directory.path("times.yaml");
+  const Json json = RunJson({"profile", directory.job(), "--samples", "1,2,4", "--seconds", "0",
+                             "--device", "cpu", "-o", profile, "--times", times});
+  EXPECT_EQ(json["precision"], "f32");
+  EXPECT_EQ(json["layers"].front()["layer"], "embedding");
+  EXPECT_EQ(json["layers"].back()["layer"], "head");
+  ASSERT_EQ(json["shapes"].size(), 5u);
+  for (const Json& shape : json["shapes"]) {
+    ASSERT_EQ(shape["sizes"].size(), 3u);
+    EXPECT_EQ(shape["sizes"][2]["samples"], 4);
+    EXPECT_GT(shape["sizes"][2]["forward"]["ms"], 0.0);
+    EXPECT_GT(shape["weight_bytes"], 0);
+  }
+  EXPECT_THAT(ReadText(profile), HasSubstr("layer: \"h.0.mlp\""));
+  EXPECT_THAT(ReadText(times), HasSubstr("layer: \"h.0.mlp\""));
+}
+
+TEST(ProfileTest, TimesOfSizesThatWereNotMeasured_AreRefusedBeforeTheWork) {
+  const JobDirectory directory;
+  const std::string times = directory.path("times.yaml");
+  const ProcessResult result = RunProcess(
+      {Program("penstock"), "profile", directory.job(), "--samples", "64", "--times", times});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--times: the job's microbatches have"));
+}
+
 class CheckpointCommandsTest : public ::testing::Test {
  protected:
   void Train(const std::vector<std::string>& more = {}) {

@@ -1,0 +1,41 @@
+// ModelProfile: measured times and memory of every layer of a model, as a file and as what is made of it.
+//
+// Plain functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "model/chain.h"
+#include "penstock/v1/device_times.pb.h"
+#include "penstock/v1/profile.pb.h"
+
+namespace penstock {
+
+// Errors: InvalidArgument with the key: no layers or shapes; a layer of no shape, a layer or shape twice; no
+// sizes, sizes that do not ascend or are not those of the other shapes; a time or a number of bytes that is
+// negative, not finite or too large.
+absl::Status CheckModelProfile(const v1::ModelProfile& profile);
+
+// `file_name` is for messages. Errors: InvalidArgument with file, line and column: what ReadYamlMessage and
+// CheckModelProfile find.
+absl::StatusOr<v1::ModelProfile> ParseModelProfile(absl::string_view text,
+                                                   const std::string& file_name);
+// Errors also: NotFound, PermissionDenied.
+absl::StatusOr<v1::ModelProfile> ReadModelProfile(const std::string& path);
+// The text of such a file.
+std::string PrintModelProfile(const v1::ModelProfile& profile);
+
+// Whether it is of this model. Errors: InvalidArgument naming the first layer that differs.
+absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain);
+
+// The times of every layer with microbatches of `samples`: those measured, or on the line between the two
+// measured sizes around it. What emulated workers wait and simulated time is counted in.
+// REQUIRES: CheckModelProfile is OK. Errors: InvalidArgument naming the sizes that were measured, where
+// `samples` is below or above all of them.
+absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, int64_t samples);
+
+}  // namespace penstock

@@ -1,0 +1,259 @@
+#include "worker/layer_profiler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "compute/stage.h"
+#include "model/describe.h"
+#include "worker/acquire.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kWarmUpWindows = 2;
+constexpr double kTensorDeviation = 0.5;  // of the numbers that are passed through
+
+// Random purposes of the tensors, beside those of training.
+enum Purpose : uint64_t { kInputs = 1, kGradients, kTokens, kTargets };
+
+struct Durations {
+  std::vector<double> forward_ms, backward_input_ms, backward_weight_ms, update_ms;
+};
+
+// To whole nanoseconds: the clock knows no more.
+double Rounded(double ms) { return std::round(ms * 1e6) / 1e6; }
+
+v1::MeasuredTime MeasuredTimeOf(std::vector<double> ms) {
+  std::sort(ms.begin(), ms.end());
+  const auto quantile = [&](double at) {
+    return ms[static_cast<size_t>(at * static_cast<double>(ms.size() - 1) + 0.5)];
+  };
+  v1::MeasuredTime time;
+  time.set_ms(Rounded(quantile(0.5)));
+  time.set_spread_ms(Rounded((quantile(0.75) - quantile(0.25)) / 2.0));
+  return time;
+}
+
+// One layer as a stage, and tensors to pass through it.
+class LayerBench {
+ public:
+  static absl::StatusOr<std::unique_ptr<LayerBench>> Create(Backend& backend, const Chain& chain,
+                                                            int layer, int64_t samples,
+                                                            const LayerProfilerOptions& options);
+
+  // The passes of kWindowMicrobatches microbatches and an update. Appends the time of one pass of each
+  // kind.
+  absl::Status RunWindow(Clock& clock, Durations& durations);
+
+  const Stage& stage() const { return *stage_; }
+
+ private:
+  LayerBench(Backend& backend, const Chain& chain, int64_t samples)
+      : backend_(backend), samples_(samples), tokens_(samples * chain.context) {}
+
+  absl::Status MakeTensors(const Chain& chain, uint64_t seed);
+  absl::StatusOr<Tensor> RandomTensor(RandomStream random);
+  absl::StatusOr<Tensor> RandomTokens(absl::string_view what, RandomStream random,
+                                      int64_t vocabulary);
+  // The milliseconds that the device takes for one of so many.
+  template <typename Pass>
+  absl::StatusOr<double> Time(Clock& clock, int passes, Pass&& pass);
+
+  Backend& backend_;
+  const int64_t samples_;
+  const int64_t tokens_;  // of a microbatch
+  std::unique_ptr<Stage> stage_;
+  Tensor input_;        // token ids of an embedding
+  Tensor targets_;      // of a head
+  Tensor grad_output_;  // of all but a head
+  std::vector<float> gradient_scales_ = {1.0f};
+};
+
+absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
+    Backend& backend, const Chain& chain, int layer, int64_t samples,
+    const LayerProfilerOptions& options) {
+  auto bench = absl::WrapUnique(new LayerBench(backend, chain, samples));
+  PENSTOCK_ASSIGN_OR_RETURN(bench->stage_,
+                            Stage::Create(backend, chain,
+                                          {.layers = {layer, 1},
+                                           .batch = {samples, chain.context},
+                                           .precision = options.precision,
+                                           .optimizer = options.optimizer,
+                                           .seed = options.seed,
+                                           .microbatches_in_flight_max = kWindowMicrobatches}));
+  bench->stage_->InitializeWeights();
+  PENSTOCK_RETURN_IF_ERROR(bench->MakeTensors(chain, options.seed));
+  return bench;
+}
+
+absl::Status LayerBench::MakeTensors(const Chain& chain, uint64_t seed) {
+  if (stage_->has_embedding()) {
+    PENSTOCK_ASSIGN_OR_RETURN(input_,
+                              RandomTokens("token", RandomStream(seed, kTokens), chain.vocabulary));
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(input_, RandomTensor(RandomStream(seed, kInputs)));
+  }
+  if (stage_->has_head()) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        targets_, RandomTokens("target", RandomStream(seed, kTargets), chain.vocabulary));
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(grad_output_, RandomTensor(RandomStream(seed, kGradients)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> LayerBench::RandomTensor(RandomStream random) {
+  const Shape shape = stage_->boundary_shape();
+  std::vector<float> values(shape.elements());
+  for (float& value : values) value = static_cast<float>(kTensorDeviation * random.Normal());
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor, AcquireTensor(backend_.pool(), DType::kF32, shape));
+  backend_.CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
+  return tensor;
+}
+
+absl::StatusOr<Tensor> LayerBench::RandomTokens(absl::string_view what, RandomStream random,
+                                                int64_t vocabulary) {
+  std::vector<int32_t> ids(tokens_);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(vocabulary));
+  return stage_->TokensToDevice(what, ids);
+}
+
+template <typename Pass>
+absl::StatusOr<double> LayerBench::Time(Clock& clock, int passes, Pass&& pass) {
+  const int64_t start_ns = clock.MonotonicNs();
+  for (int i = 0; i < passes; ++i) PENSTOCK_RETURN_IF_ERROR(pass(i));
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
+  return static_cast<double>(clock.MonotonicNs() - start_ns) * 1e-6 / passes;
+}
+
+absl::Status LayerBench::RunWindow(Clock& clock, Durations& durations) {
+  PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
+  const int64_t version = stage_->version();
+  const auto run = [&](std::vector<double>& ms, int passes, auto&& pass) -> absl::Status {
+    PENSTOCK_ASSIGN_OR_RETURN(const double taken, Time(clock, passes, pass));
+    ms.push_back(taken);
+    return absl::OkStatus();
+  };
+  PENSTOCK_RETURN_IF_ERROR(run(durations.forward_ms, kWindowMicrobatches, [&](int i) {
+    return stage_->Forward(MicrobatchId(i), i * samples_, version, input_, targets_).status();
+  }));
+  PENSTOCK_RETURN_IF_ERROR(run(durations.backward_input_ms, kWindowMicrobatches, [&](int i) {
+    return stage_->BackwardInput(MicrobatchId(i), version, grad_output_, 1.0f).status();
+  }));
+  PENSTOCK_RETURN_IF_ERROR(run(durations.backward_weight_ms, kWindowMicrobatches,
+                               [&](int i) { return stage_->BackwardWeight(MicrobatchId(i)); }));
+  // A rate of 0 keeps the weights, so that all windows do the same.
+  return run(durations.update_ms, 1,
+             [&](int) { return stage_->Step(version + 1, {.gradient_scales = gradient_scales_}); });
+}
+
+// What a layer takes with microbatches of one size. The update and the bytes that do not depend on the size
+// go into `profile`.
+absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const Chain& chain, int layer,
+                                            int64_t samples, const LayerProfilerOptions& options,
+                                            Clock& clock, v1::ShapeProfile& profile) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<LayerBench> bench,
+                            LayerBench::Create(backend, chain, layer, samples, options));
+  Durations warm_up;
+  for (int i = 0; i < kWarmUpWindows; ++i) {
+    PENSTOCK_RETURN_IF_ERROR(bench->RunWindow(clock, warm_up));
+  }
+  Durations durations;
+  const int64_t start_ns = clock.MonotonicNs();
+  for (int i = 0; i < options.windows_max; ++i) {
+    const double spent_s = static_cast<double>(clock.MonotonicNs() - start_ns) * 1e-9;
+    if (i >= options.windows_min && spent_s >= options.seconds) break;
+    PENSTOCK_RETURN_IF_ERROR(bench->RunWindow(clock, durations));
+  }
+  const Stage::MemoryStats memory = bench->stage().memory();
+  profile.set_weight_bytes(memory.version_bytes);
+  profile.set_gradient_bytes(memory.gradient_bytes);
+  profile.set_optimizer_bytes(memory.optimizer_bytes);
+  *profile.mutable_update() = MeasuredTimeOf(durations.update_ms);
+
+  v1::SizeProfile size;
+  size.set_samples(samples);
+  *size.mutable_forward() = MeasuredTimeOf(durations.forward_ms);
+  *size.mutable_backward_input() = MeasuredTimeOf(durations.backward_input_ms);
+  *size.mutable_backward_weight() = MeasuredTimeOf(durations.backward_weight_ms);
+  const TapeNeeds& needs = bench->stage().tape_needs(0);
+  size.set_stash_bytes(needs.stash_bytes);
+  size.set_kept_bytes(needs.kept_bytes);
+  size.set_weight_stash_bytes(needs.weight_stash_bytes);
+  size.set_input_for_weight(needs.input_for_weight);
+  size.set_grad_output_for_weight(needs.grad_output_for_weight);
+  return size;
+}
+
+absl::Status CheckSizes(absl::Span<const int64_t> samples) {
+  if (samples.empty()) {
+    return absl::InvalidArgumentError("a profile needs a size of the microbatches");
+  }
+  int64_t least = 1;
+  for (const int64_t size : samples) {
+    if (size < least) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sizes of the microbatches: ", size, " where ", least,
+                       " or more was expected (ascending, each once)"));
+    }
+    least = size + 1;
+  }
+  return absl::OkStatus();
+}
+
+// The first layer of each shape.
+std::vector<int> FirstsOfTheirShape(const Chain& chain) {
+  std::vector<int> firsts;
+  for (int i = 0; i < chain.size(); ++i) {
+    const bool known = std::any_of(firsts.begin(), firsts.end(), [&](int first) {
+      return chain.layers[first].config == chain.layers[i].config;
+    });
+    if (!known) firsts.push_back(i);
+  }
+  return firsts;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ModelProfile> ProfileLayers(
+    Backend& backend, const Chain& chain, const LayerProfilerOptions& options, Clock& clock,
+    const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
+  PENSTOCK_RETURN_IF_ERROR(CheckSizes(options.samples));
+  v1::ModelProfile profile;
+  profile.set_device(std::string(backend.name()));
+  profile.set_precision(options.precision == Precision::kBf16 ? "bf16" : "f32");
+  profile.set_optimizer(std::string(KindOf(options.optimizer)));
+  profile.set_time_steps(chain.context);
+  for (const LayerSpec& layer : chain.layers) {
+    v1::ProfiledLayer& entry = *profile.add_layers();
+    entry.set_layer(layer.name);
+    entry.set_shape(Describe(layer.config));
+  }
+  const std::vector<int> firsts = FirstsOfTheirShape(chain);
+  ProfilerProgress progress = {.total = static_cast<int>(firsts.size() * options.samples.size())};
+  for (const int layer : firsts) {
+    progress.layer = chain.layers[layer].name;
+    v1::ShapeProfile& shape = *profile.add_shapes();
+    shape.set_shape(Describe(chain.layers[layer].config));
+    for (const int64_t samples : options.samples) {
+      progress.samples = samples;
+      PENSTOCK_RETURN_IF_ERROR(on_progress(progress));
+      absl::StatusOr<v1::SizeProfile> size =
+          MeasureSize(backend, chain, layer, samples, options, clock, shape);
+      if (!size.ok()) {
+        return Annotate(size.status(),
+                        absl::StrCat("profiling ", progress.layer, " with ", samples, " samples"));
+      }
+      *shape.add_sizes() = *std::move(size);
+      ++progress.done;
+    }
+  }
+  return profile;
+}
+
+}  // namespace penstock
