@@ -10,22 +10,13 @@
 #include "model/describe.h"
 #include "model/gpt.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/ticking_clock.h"
 
 namespace penstock {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// A millisecond passes with every look at it.
-class TickingClock : public Clock {
- public:
-  int64_t MonotonicNs() override { return now_ns_ += 1'000'000; }
-  absl::Time WallTime() override { return absl::FromUnixNanos(now_ns_); }
-
- private:
-  int64_t now_ns_ = 0;
-};
 
 class LayerProfilerTest : public ::testing::Test {
  protected:
@@ -54,7 +45,7 @@ class LayerProfilerTest : public ::testing::Test {
   Chain chain_;
   std::unique_ptr<Backend> backend_;
   LayerProfilerOptions options_;
-  TickingClock clock_;
+  TickingClock clock_{1'000'000};
   std::vector<ProfilerProgress> seen_;
   std::function<absl::Status(const ProfilerProgress&)> on_progress_ = [](const ProfilerProgress&) {
     return absl::OkStatus();
