@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "penstock/v1/job.pb.h"
@@ -19,8 +20,12 @@ namespace penstock {
 // large or deep).
 absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name);
 
-// Reads the file, then as above. Errors also: InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
-// PermissionDenied.
+// Takes along the text of pipeline.schedule_file, which is relative to the job's file; does nothing if none is
+// named. Errors: those of reading it, starting with the key.
+absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pipeline);
+
+// Reads the file and the schedule that it names, then as above. Errors also: InvalidArgument (over 1 MiB, a
+// directory, a pipe), NotFound, PermissionDenied.
 absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path);
 
 }  // namespace penstock

@@ -7,11 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/files.h"
 #include "base/status.h"
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/defaults.h"
-#include "job/limits.h"
 #include "job/resolve.h"
 #include "job/yaml.h"
 #include "job/yaml_message.h"
@@ -38,17 +36,6 @@ absl::Status WithoutPlace(const absl::Status& error, const std::string& name) {
     message.remove_prefix(std::min(message.find(' '), message.size()));
   }
   return absl::Status(error.code(), absl::StrCat(name, ":", message));
-}
-
-// Takes the schedule that the job names along with it.
-absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pipeline) {
-  if (pipeline.schedule_file().empty()) return absl::OkStatus();
-  const std::filesystem::path folder = std::filesystem::path(job_path).parent_path();
-  const std::string path = (folder / pipeline.schedule_file()).string();
-  const absl::StatusOr<std::string> text = RealFiles().Read(path, kScheduleBytesMax);
-  if (!text.ok()) return Annotate(text.status(), "pipeline.schedule_file");
-  pipeline.set_schedule(*text);
-  return absl::OkStatus();
 }
 
 // --method NAME is the whole method, its update rule too: the optimizer that its paper has, at the file's rate,
@@ -123,6 +110,7 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
   if (!options.method.empty()) {
     spec.mutable_pipeline()->set_method(options.method);
     spec.mutable_pipeline()->clear_schedule_file();
+    spec.mutable_pipeline()->clear_schedule();
     TakeOptimizerOf(options.method, options.overrides, *spec.mutable_training());
   }
   PENSTOCK_RETURN_IF_ERROR(ReadScheduleFile(options.path, *spec.mutable_pipeline()));

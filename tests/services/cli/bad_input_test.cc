@@ -262,6 +262,16 @@ TEST_F(BadInputTest, Schedule_ThatBreaksARule_IsRefused) {
   EXPECT_THAT(result.err, HasSubstr("1I0"));
 }
 
+TEST_F(BadInputTest, ScheduleFile_OfAJob_IsNamedWithItsPlace) {
+  job_.EditJob("method: 1f1b", "schedule_file: step.csv");
+  ExpectTrainRefused({}, "job.yaml:15:3: pipeline.schedule_file: ");
+  job_.Write("step.csv", "0F0,0F1\n1F0,1F1,1B0,1B1\n");
+  const ProcessResult result = RunProcess(job_.Train());  // with the grid below the first line
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("job.yaml:15:3: pipeline.schedule_file: worker 0: 0STEP"));
+  EXPECT_THAT(result.err, HasSubstr("-->  0STEP"));
+}
+
 TEST_F(BadInputTest, Coordinator_NotThere_SaysAddressAndWhatToDo) {
   const ProcessResult result =
       RunProcess({Program("penstock"), "list", "--coordinator", "127.0.0.1:1"});

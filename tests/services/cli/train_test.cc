@@ -162,6 +162,27 @@ TEST_F(TrainTest, RoundPipe_AnyNumberOfStagesAndWorkers_SameWeightsAsTheReferenc
   }
 }
 
+TEST_F(TrainTest, ScheduleFiles_ShownSearchedOrWrittenByHand_SameWeightsAsTheReference) {
+  const std::string expected = Weights(job_.Train({"--reference"}));
+  const auto make = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {Program("penstock"), "schedule"});
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  };
+  make({"show", "zb-h1", "--stages", "2", "--microbatches", "4", "-o", job_.path("shown.csv")});
+  make({"search", "--stages", "2", "--microbatches", "4", "-o", job_.path("searched.txt")});
+  job_.Write("by-hand.csv",
+             "0F0,0F1,0F2,,0B0,0F3,0B1,,0B2,,0B3\n,1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
+  std::string pipeline = "method: 1f1b";
+  for (const char* file : {"shown.csv", "searched.txt", "by-hand.csv"}) {
+    const std::string listed = std::string("schedule_file: ") + file;
+    job_.EditJob(pipeline, listed);
+    pipeline = listed;
+    EXPECT_EQ(Weights(job_.Train()), expected) << file;
+  }
+  EXPECT_EQ(Weights(job_.Train({"--method", "gpipe", "--workers", "2"})), expected);
+}
+
 TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
   const std::string expected = Weights(job_.Train({"--workers", "2"}));
   for (const char* recompute : {"all", "0"}) {
