@@ -107,7 +107,8 @@ nlohmann::ordered_json VerifyJson(const Schedule& schedule, const VerifyReport& 
           {"per_stage", per_stage}};
 }
 
-std::string VerifyText(const Schedule& schedule, const VerifyReport& report) {
+std::string VerifyText(const std::string& source, const Schedule& schedule,
+                       const VerifyReport& report) {
   Table table({{"STAGE", Table::Align::kRight},
                {"WORKER", Table::Align::kRight},
                {"STALENESS", Table::Align::kRight},
@@ -122,9 +123,9 @@ std::string VerifyText(const Schedule& schedule, const VerifyReport& report) {
          absl::StrFormat("%d / %.2f", counts.version_drift.max, counts.version_drift.mean()),
          absl::StrCat(counts.versions_peak), absl::StrCat(counts.activations_peak)});
   }
-  return absl::StrCat(schedule.name, " is right: ", report.actions, " actions, ",
-                      schedule.range.count, " microbatches, smallest channel capacity ",
-                      report.channel_capacity_min, "\n\n", table.Render());
+  return absl::StrCat(source, " is right: ", report.actions, " actions, ", schedule.range.count,
+                      " microbatches, smallest channel capacity ", report.channel_capacity_min,
+                      "\n\n", table.Render());
 }
 
 absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
@@ -135,7 +136,7 @@ absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
   if (options.json) {
     PrintJson(VerifyJson(schedule, *report), console);
   } else {
-    console.out << VerifyText(schedule, *report);
+    console.out << VerifyText(options.source.name, schedule, *report);
   }
   return absl::OkStatus();
 }
