@@ -41,6 +41,7 @@ absl::Status CheckSize(const std::string& key, const v1::SizeProfile& size) {
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".forward", size.forward()));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_input", size.backward_input()));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_weight", size.backward_weight()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".output_bytes", size.output_bytes()));
   PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".stash_bytes", size.stash_bytes()));
   PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".kept_bytes", size.kept_bytes()));
   return CheckBytes(key + ".weight_stash_bytes", size.weight_stash_bytes());

@@ -181,6 +181,9 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const Chain& chain
   *size.mutable_forward() = MeasuredTimeOf(durations.forward_ms);
   *size.mutable_backward_input() = MeasuredTimeOf(durations.backward_input_ms);
   *size.mutable_backward_weight() = MeasuredTimeOf(durations.backward_weight_ms);
+  if (!bench->stage().has_head()) {
+    size.set_output_bytes(bench->stage().boundary_shape().elements() * SizeOf(DType::kF32));
+  }
   const TapeNeeds& needs = bench->stage().tape_needs(0);
   size.set_stash_bytes(needs.stash_bytes);
   size.set_kept_bytes(needs.kept_bytes);

@@ -1,4 +1,5 @@
-// The step of an optimizer that keeps a mean and a squared mean for each weight (AdamW, NAdamW), slice by slice.
+// The step of an optimizer that keeps a mean and a squared mean for each weight (AdamW, NAdamW),
+// slice by slice.
 #pragma once
 
 #include "absl/types/span.h"

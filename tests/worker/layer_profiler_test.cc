@@ -126,6 +126,8 @@ TEST_F(LayerProfilerTest, BytesOfLayers_AddUpToThoseOfStages) {
       EXPECT_EQ(size.stash_bytes(), needs.stash_bytes);
       EXPECT_EQ(size.kept_bytes(), needs.kept_bytes);
       EXPECT_EQ(size.weight_stash_bytes(), needs.weight_stash_bytes);
+      const bool is_last = layer + 1 == chain_.size();
+      EXPECT_EQ(size.output_bytes(), is_last ? 0 : 4 * chain_.context * chain_.width * 4);
     }
     EXPECT_EQ(stage->memory().version_bytes, weights);
     EXPECT_EQ(stage->memory().gradient_bytes, gradients);

@@ -117,6 +117,7 @@ nlohmann::ordered_json ShapeJson(const v1::ShapeProfile& shape) {
                      {"forward", TimeJson(size.forward())},
                      {"backward_input", TimeJson(size.backward_input())},
                      {"backward_weight", TimeJson(size.backward_weight())},
+                     {"output_bytes", size.output_bytes()},
                      {"stash_bytes", size.stash_bytes()},
                      {"kept_bytes", size.kept_bytes()},
                      {"weight_stash_bytes", size.weight_stash_bytes()}});
