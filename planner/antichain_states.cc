@@ -85,9 +85,9 @@ class States {
     for (int position = 0; position < layer; ++position) {
       if (!HasBit(ancestors_[layer].data(), position)) continue;
       const std::vector<int>& consumers = graph_.consumers[position];
-      const bool is_read_elsewhere = std::any_of(consumers.begin(), consumers.end(), [&](int reader) {
-        return reader != layer && !HasBit(ancestors_[layer].data(), reader);
-      });
+      const bool is_read_elsewhere = std::any_of(
+          consumers.begin(), consumers.end(),
+          [&](int reader) { return reader != layer && !HasBit(ancestors_[layer].data(), reader); });
       if (is_read_elsewhere) SetBit(augmentation.data(), position);
     }
     return augmentation;
@@ -98,9 +98,9 @@ class States {
     for (int position = 0; position < graph_.size(); ++position) {
       if (!HasBit(state.data(), position)) continue;
       const std::vector<int>& consumers = graph_.consumers[position];
-      const bool is_read_inside =
-          std::any_of(consumers.begin(), consumers.end(),
-                      [&](int reader) { return HasBit(state.data(), reader); });
+      const bool is_read_inside = std::any_of(consumers.begin(), consumers.end(), [&](int reader) {
+        return HasBit(state.data(), reader);
+      });
       if (!is_read_inside) Unite(augmentation_[position], augmented);
     }
     double bytes = 0;

@@ -36,9 +36,8 @@ StageCostModel ConsistentModel(double bytes_per_second) {
 
 absl::Status CheckCostModel(const StageCostModel& model) {
   if (std::isfinite(model.bytes_per_second) && model.bytes_per_second > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the bandwidth must be a positive number of bytes per second, got ",
-                   model.bytes_per_second));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the bandwidth must be a positive number of bytes per second, got ", model.bytes_per_second));
 }
 
 }  // namespace penstock

@@ -30,18 +30,18 @@ enum class SyncRule : uint8_t {
 
 // What a transfer over a cut is divided by.
 enum class LinkRule : uint8_t {
-  kFree,          // transfers cost nothing
-  kWhole,         // by nothing
-  kOwnReplicas,   // by the replicas of the stage at hand, on either side; the first stage sends free
-  kSmallerSide,   // by the smaller of both sides' replicas: the links that can run at the same time
+  kFree,         // transfers cost nothing
+  kWhole,        // by nothing
+  kOwnReplicas,  // by the replicas of the stage at hand, on either side; the first stage sends free
+  kSmallerSide,  // by the smaller of both sides' replicas: the links that can run at the same time
 };
 
 struct StageCostModel {
   std::string name;
   SyncRule sync = SyncRule::kSum4;
   LinkRule link = LinkRule::kSmallerSide;
-  double bytes_per_second = 0;  // of a worker's link
-  bool replicates = true;       // else every stage has one worker: a straight pipeline
+  double bytes_per_second = 0;    // of a worker's link
+  bool replicates = true;         // else every stage has one worker: a straight pipeline
   bool uses_all_workers = false;  // exactly as many workers as there are; else at most
 
   // Seconds to average P bytes among m replicas, per minibatch of all of them together.
@@ -70,12 +70,13 @@ struct StageCostModel {
   }
 };
 
-// Narayanan et al., "PipeDream: Fast and Efficient Pipeline Parallel DNN Training" in its first form,
-// arXiv 1806.03377 (Harlap et al., 2018), section 3.2: T = max(C, 4 (m-1)/m P / B) / m, links 2 O / B.
+// Harlap et al., "PipeDream: Fast and Efficient Pipeline Parallel DNN Training", arXiv 1806.03377
+// (2018), section 3.2: T = max(C, 4 (m-1)/m P / B) / m, links 2 O / B, exactly as many workers as there
+// are.
 StageCostModel PipeDream2018Model(double bytes_per_second);
 
-// The SOSP'19 paper, section 3.1: T = max(C, 2 (m-1) P / B) / m, links 2 O / B, at every level of a
-// hierarchy.
+// Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP'19, section
+// 3.1: T = max(C, 2 (m-1) P / B) / m, links 2 O / B, at every level of a hierarchy.
 StageCostModel PipeDream2019Model(double bytes_per_second);
 
 // What the released optimizer computes: T = (C + 4 (m-1)/m P / B) / m, exactly as many workers as there

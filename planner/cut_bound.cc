@@ -21,9 +21,8 @@ double LowerBoundS(const SortedGraph& graph, const StageCostModel& model, int wo
   // Several cuts in one slice become one, so a plan over slices may need fewer workers.
   StageCostModel at_most = model;
   at_most.uses_all_workers = false;
-  const CutSearchResult result =
-      SearchCuts(CutFamily::OfSlices(*slices), at_most, workers,
-                 std::numeric_limits<double>::infinity(), budget);
+  const CutSearchResult result = SearchCuts(CutFamily::OfSlices(*slices), at_most, workers,
+                                            std::numeric_limits<double>::infinity(), budget);
   return std::max(even_s, result.lower_bound_s);
 }
 

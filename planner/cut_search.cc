@@ -195,8 +195,7 @@ class Sweep {
   }
 
   int LeastByWork(double work_s) const {
-    return static_cast<int>(
-        std::min(std::ceil((work_s - slack_s_) / period_s_), workers_ + 1.0));
+    return static_cast<int>(std::min(std::ceil((work_s - slack_s_) / period_s_), workers_ + 1.0));
   }
 
   void Keep(int cut) {
@@ -250,9 +249,9 @@ class Sweep {
   const int last_;
   const double slack_s_;  // for rounding, in comparisons that only refuse
   WorkerCounts counts_;
-  std::vector<int> beside_;    // by cut
-  std::vector<int> kept_;      // reached cuts, ascending
-  std::vector<double> keys_;   // of them: work - period * least workers
+  std::vector<int> beside_;   // by cut
+  std::vector<int> kept_;     // reached cuts, ascending
+  std::vector<double> keys_;  // of them: work - period * least workers
 };
 
 // No pipeline of the family needs longer, however it is cut.
@@ -274,9 +273,9 @@ double PeriodOf(const CutFamily& family, const StageCostModel& model, const CutP
   for (size_t stage = 0; stage < stages; ++stage) {
     const int from = plan.cuts[stage];
     const int to = plan.cuts[stage + 1];
-    period_s = std::max(period_s, model.StageS(family.StageWorkS(from, to),
-                                               family.StageParameterBytes(from, to),
-                                               plan.replicas[stage]));
+    period_s = std::max(
+        period_s, model.StageS(family.StageWorkS(from, to), family.StageParameterBytes(from, to),
+                               plan.replicas[stage]));
     if (stage + 1 == stages) break;
     const int here = plan.replicas[stage];
     const int next = plan.replicas[stage + 1];

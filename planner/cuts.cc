@@ -76,8 +76,8 @@ CutFamily::CutFamily(const SortedGraph& graph, const NodeSets& sets,
   sorted.erase(std::unique(sorted.begin(), sorted.end(), same), sorted.end());
 
   for (const size_t set : sorted) {
-    Append(sets[set], {work_s[set], work_s[set], parameter_bytes[set], parameter_bytes[set],
-                       live_bytes[set]});
+    Append(sets[set],
+           {work_s[set], work_s[set], parameter_bytes[set], parameter_bytes[set], live_bytes[set]});
   }
   PENSTOCK_CHECK(!sorted.empty() && layers[sorted.front()] == 0 &&
                  layers[sorted.back()] == graph.size());
@@ -121,9 +121,18 @@ std::vector<int> CutFamily::NodesBetween(int inner, int outer) const {
   for (int word = 0; word < words_; ++word) {
     uint64_t left = bits_[static_cast<size_t>(outer) * words_ + word] &
                     ~bits_[static_cast<size_t>(inner) * words_ + word];
-    for (; left != 0; left &= left - 1) nodes.push_back(node_of_[word * 64 + std::countr_zero(left)]);
+    for (; left != 0; left &= left - 1)
+      nodes.push_back(node_of_[word * 64 + std::countr_zero(left)]);
   }
   return nodes;
+}
+
+CutFamily WithCuts(const SortedGraph& graph, const CutFamily& family, const NodeSets& more) {
+  NodeSets sets = more;
+  for (int cut = 0; cut < family.size(); ++cut) sets.Add(family.set(cut));
+  std::vector<double> live_bytes(sets.size());
+  for (size_t set = 0; set < sets.size(); ++set) live_bytes[set] = LiveBytes(graph, sets[set]);
+  return CutFamily(graph, sets, live_bytes, family.complete());
 }
 
 CutFamily CutsOfOrders(const SortedGraph& graph, const std::vector<std::vector<int>>& orders) {

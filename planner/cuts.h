@@ -56,7 +56,9 @@ class NodeSets {
 inline bool HasBit(const uint64_t* set, int position) {
   return (set[position / 64] >> (position % 64)) & 1;
 }
-inline void SetBit(uint64_t* set, int position) { set[position / 64] |= uint64_t{1} << (position % 64); }
+inline void SetBit(uint64_t* set, int position) {
+  set[position / 64] |= uint64_t{1} << (position % 64);
+}
 
 // Bytes that cross the cut `set`, by the rule above.
 double LiveBytes(const SortedGraph& graph, const uint64_t* set);
@@ -113,6 +115,9 @@ class CutFamily {
   // The same cuts but for those not named. REQUIRES: `cuts` ascends from 0 to size() - 1.
   CutFamily Subfamily(const std::vector<int>& cuts) const;
 
+  // The layers inside, as bits by position. Not for slices.
+  const uint64_t* set(int cut) const { return &bits_[static_cast<size_t>(cut) * words_]; }
+
   // The layers between two cuts, as indices into the layer graph, in topological order.
   // REQUIRES: Inside(inner, outer).
   std::vector<int> NodesBetween(int inner, int outer) const;
@@ -133,6 +138,10 @@ class CutFamily {
   std::vector<int> first_gap_;  // by cut: the first word with a layer outside
   std::vector<int> end_;        // by cut: one past the last word with a layer inside
 };
+
+// The cuts of a family and others. REQUIRES: `more` holds cuts of the same graph; live bytes of the
+// family's are true ones.
+CutFamily WithCuts(const SortedGraph& graph, const CutFamily& family, const NodeSets& more);
 
 // The cuts of some topological orders of positions: before each of their layers, and all of them.
 CutFamily CutsOfOrders(const SortedGraph& graph, const std::vector<std::vector<int>>& orders);

@@ -72,9 +72,9 @@ class Searcher {
 
   double Parameters(int from, int to) const { return family_.StageParameterBytes(from, to); }
 
-  // What a stage of a level averages: the released optimizer divides that of the only stage.
-  double Averaged(int level, double parameter_bytes, bool is_only) const {
-    const bool divides = is_only && level > 0 && levels_[level].model.sync == SyncRule::kSum4;
+  // What a stage of a level averages: the released optimizer divides that of the first one.
+  double Averaged(int level, double parameter_bytes, bool is_first) const {
+    const bool divides = is_first && level > 0 && levels_[level].model.sync == SyncRule::kSum4;
     return divides ? parameter_bytes / levels_[level - 1].workers : parameter_bytes;
   }
 
@@ -85,7 +85,7 @@ class Searcher {
     if (above == static_cast<int>(levels_.size())) return limit_s_;
     const double limit_s = LongestUseful(above, parameter_bytes);
     const StageCostModel& model = levels_[above].model;
-    const double averaged = Averaged(above, parameter_bytes, /*is_only=*/true);
+    const double averaged = Averaged(above, parameter_bytes, /*is_first=*/true);
     double longest_s = limit_s;
     const int replicas_max = model.replicates ? levels_[above].workers : 1;
     for (int replicas = 2; replicas <= replicas_max; ++replicas) {
@@ -131,12 +131,12 @@ class Searcher {
     return table;
   }
 
-  // All of the range as one stage of the level.
+  // All of the range as one stage of the level: the first one of any plan for more.
   void FillSingle(int level, int from, int to, double useful_s, Table& table) {
     const HierarchyLevel& here = levels_[level];
     const double inner_s = PeriodOf(level - 1, from, to);
     if (inner_s == kInfinity) return;
-    const double averaged = Averaged(level, Parameters(from, to), /*is_only=*/true);
+    const double averaged = Averaged(level, Parameters(from, to), /*is_first=*/true);
     for (int replicas = 1; replicas <= (here.model.replicates ? here.workers : 1); ++replicas) {
       const double stage_s = here.model.StageS(inner_s, averaged, replicas);
       if (stage_s <= useful_s) table.at(replicas, to) = stage_s;
@@ -201,7 +201,7 @@ class Searcher {
   HierarchyStage LastStage(int level, int from, int to, int components, Table& table) {
     const double value = table.at(components, to);
     const HierarchyLevel& here = levels_[level];
-    const double averaged = Averaged(level, Parameters(from, to), /*is_only=*/true);
+    const double averaged = Averaged(level, Parameters(from, to), /*is_first=*/true);
     const double alone_s = PeriodOf(level - 1, from, to);
     if ((components == 1 || here.model.replicates) &&
         here.model.StageS(alone_s, averaged, components) <= value) {
@@ -248,9 +248,8 @@ CutFamily SmallCuts(const CutFamily& family) {
     for (; cut < last && (family.work_s(cut) <= end_s || slice == kSlices); ++cut) {
       inside.push_back(cut);
     }
-    std::stable_sort(inside.begin(), inside.end(), [&](int a, int b) {
-      return family.live_bytes(a) < family.live_bytes(b);
-    });
+    std::stable_sort(inside.begin(), inside.end(),
+                     [&](int a, int b) { return family.live_bytes(a) < family.live_bytes(b); });
     if (inside.size() > kOfEach) inside.resize(kOfEach);
     std::sort(inside.begin(), inside.end());
     cuts.insert(cuts.end(), inside.begin(), inside.end());

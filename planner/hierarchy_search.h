@@ -8,8 +8,8 @@
 //   T_k(i, j, m) = the stage time of m replicas whose work is A_{k-1}(i, j, workers(k - 1))
 //
 // The released optimizer differs from the paper in two more ways than its stage times: the averaging of
-// a level's single stage (no cut) is divided by the workers of the level below, and every stage's own
-// output is charged to it at every level.
+// a level's first stage is divided by the workers of one component, and every other stage's own output
+// is charged to it, at every level.
 //
 // Below the top, whole rows (i, all j) are computed, only where the level above can reach i, and only
 // as far as a value can matter: no part of a plan better than the best known takes longer than

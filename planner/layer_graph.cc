@@ -18,9 +18,8 @@ namespace {
 
 absl::Status CheckAmount(const LayerNode& node, absl::string_view what, double value, double max) {
   if (std::isfinite(value) && value >= 0 && value <= max) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("node ", node.id, ": ", what,
-                                                 " must be a number from 0 to ", max, ", got ",
-                                                 value));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "node ", node.id, ": ", what, " must be a number from 0 to ", max, ", got ", value));
 }
 
 }  // namespace
@@ -82,9 +81,9 @@ absl::Status CheckEdges(const LayerGraph& graph) {
 // going from producer to producer must come round.
 std::string CycleAmong(const LayerGraph& graph, const Neighbours& neighbours,
                        const std::vector<int>& unread) {
-  int node = static_cast<int>(std::find_if(unread.begin(), unread.end(),
-                                           [](int count) { return count > 0; }) -
-                              unread.begin());
+  int node = static_cast<int>(
+      std::find_if(unread.begin(), unread.end(), [](int count) { return count > 0; }) -
+      unread.begin());
   std::vector<int> path;
   std::vector<bool> seen(graph.nodes.size());
   while (!seen[node]) {

@@ -55,8 +55,7 @@ absl::StatusOr<std::vector<double>> ParseList(absl::string_view text) {
     return absl::InvalidArgumentError("the list of an activation_size has no closing ]");
   }
   for (const absl::string_view element : absl::StrSplit(text, ';')) {
-    PENSTOCK_ASSIGN_OR_RETURN(const double bytes,
-                              ParseNumber(absl::StripAsciiWhitespace(element)));
+    PENSTOCK_ASSIGN_OR_RETURN(const double bytes, ParseNumber(absl::StripAsciiWhitespace(element)));
     elements.push_back(bytes);
   }
   return elements;
@@ -87,10 +86,11 @@ class Parser {
   absl::Status ParseNode(absl::string_view content) {
     const std::vector<absl::string_view> fields = absl::StrSplit(content, kSeparator);
     if (fields.size() < 3 || fields.size() > 4) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "expected a node, 'id -- description -- costs' with or without ' -- stage_id=N', or an edge, "
-          "'<TAB>id -- id', got ",
-          Quoted(content)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected a node, 'id -- description -- costs' with or without ' -- "
+                       "stage_id=N', or an edge, "
+                       "'<TAB>id -- id', got ",
+                       Quoted(content)));
     }
     LayerNode node{.id = std::string(fields[0]), .description = std::string(fields[1])};
     if (const auto [at, is_new] = line_of_.try_emplace(node.id, line_); !is_new) {
@@ -107,9 +107,8 @@ class Parser {
       absl::string_view text = fields[3];
       if (!absl::ConsumePrefix(&text, "stage_id=") || !absl::SimpleAtoi(text, &value) ||
           value < 0) {
-        return absl::InvalidArgumentError(absl::StrCat("node ", node.id,
-                                                       ": expected stage_id=N with N from 0, got ",
-                                                       Quoted(fields[3])));
+        return absl::InvalidArgumentError(absl::StrCat(
+            "node ", node.id, ": expected stage_id=N with N from 0, got ", Quoted(fields[3])));
       }
       stage = value;
     }
@@ -159,8 +158,8 @@ class Parser {
     }
     for (const absl::string_view end : ends) {
       if (!index_of_.contains(end)) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "the edge names node ", Quoted(end), ", which no line before describes"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("the edge names node ", Quoted(end), ", which no line before describes"));
       }
     }
     profile_.graph.edges.push_back({index_of_[ends[0]], index_of_[ends[1]]});
@@ -245,8 +244,7 @@ PipeDreamProfile WithoutInputsAndUnreadItems(const PipeDreamProfile& profile) {
   const PipeDreamProfile without_inputs = WithoutNodes(profile, removed);
   removed.assign(without_inputs.graph.nodes.size(), false);
   for (const int sink : SinksOf(without_inputs.graph)) {
-    removed[sink] =
-        absl::StartsWith(without_inputs.graph.nodes[sink].description, "__getitem__");
+    removed[sink] = absl::StartsWith(without_inputs.graph.nodes[sink].description, "__getitem__");
   }
   return WithoutNodes(without_inputs, removed);
 }

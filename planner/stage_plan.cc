@@ -53,11 +53,14 @@ std::string Explain(const LayerGraph& graph, const StagePlan& plan) {
   std::string what;
   switch (plan.binding) {
     case Binding::kCompute:
-      what = absl::StrFormat("computing its layers takes %.3f ms", stage.compute_s * 1e3);
+      what =
+          absl::StrFormat("computing its layers takes %.3f ms, averaging their gradients %.3f ms",
+                          stage.compute_s * 1e3, stage.sync_s * 1e3);
       break;
     case Binding::kSync:
-      what = absl::StrFormat("averaging its %.1f MB of gradients takes %.3f ms",
-                             stage.parameter_bytes / 1e6, stage.sync_s * 1e3);
+      what =
+          absl::StrFormat("averaging its %.1f MB of gradients takes %.3f ms, computing %.3f ms",
+                          stage.parameter_bytes / 1e6, stage.sync_s * 1e3, stage.compute_s * 1e3);
       break;
     case Binding::kLink: {
       const bool is_input = stage.input_s >= stage.output_s;
@@ -70,7 +73,7 @@ std::string Explain(const LayerGraph& graph, const StagePlan& plan) {
   }
   const double gap = plan.lower_bound_s > 0 ? plan.period_s / plan.lower_bound_s - 1 : 0;
   return absl::StrFormat(
-      "%s on %d workers: %.3f ms per minibatch, set by stage %d (%s, %d replicas): %s. %s",
+      "%s on %d workers: %.3f ms per minibatch, set by stage %d (%s, replicas: %d): %s. %s",
       ReplicasText(plan), plan.workers_used, plan.period_s * 1e3, plan.binding_stage,
       NodesText(graph, stage), stage.replicas, what,
       plan.is_optimal ? std::string("No plan under this model is faster.")

@@ -21,10 +21,10 @@ struct PlannedStage {
   int replicas = 1;        // of it at its level
   int workers = 1;         // of all replicas together
 
-  double work_s = 0;           // of a minibatch on one worker
+  double work_s = 0;  // of a minibatch on one worker
   double parameter_bytes = 0;
-  double input_bytes = 0;      // over the cut before it, tensors for later stages included
-  double output_bytes = 0;     // over the cut behind it
+  double input_bytes = 0;   // over the cut before it, tensors for later stages included
+  double output_bytes = 0;  // over the cut behind it
 
   // What the cost model charges for a minibatch, in its period.
   double compute_s = 0;
@@ -52,7 +52,7 @@ struct StagePlan {
   // No plan under the model is faster. `is_optimal` says that none is by more than 1e-9 of it.
   double lower_bound_s = 0;
   bool is_optimal = false;
-  bool in_time = true;   // else the search was cut short by its budget
+  bool in_time = true;  // else the search was cut short by its budget
   int cuts_examined = 0;
 
   // For comparison under the same model.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "base/status.h"
 #include "planner/antichain_states.h"
 #include "planner/cut_bound.h"
+#include "planner/cut_programme.h"
 #include "planner/cut_search.h"
 #include "planner/ideals.h"
 
@@ -30,8 +32,8 @@ absl::Status CheckLevels(const std::vector<HierarchyLevel>& levels) {
   for (const HierarchyLevel& level : levels) {
     PENSTOCK_RETURN_IF_ERROR(CheckCostModel(level.model));
     if (level.workers < 1 || level.workers > kPlanWorkersMax) {
-      return absl::InvalidArgumentError(absl::StrCat("a level has 1 to ", kPlanWorkersMax,
-                                                     " workers, got ", level.workers));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a level has 1 to ", kPlanWorkersMax, " workers, got ", level.workers));
     }
     workers *= level.workers;
     if (workers > kPlanWorkersMax) {
@@ -66,9 +68,9 @@ class Planner {
       return absl::DeadlineExceededError(
           "the time to plan was over before any plan was found; allow more");
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat("a straight pipeline on exactly ", workers_, " workers needs as many stages, the ",
-                     sorted_.size(), " layers cannot be cut into so many; use fewer workers"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a straight pipeline on exactly ", workers_, " workers needs as many stages, the ",
+        sorted_.size(), " layers cannot be cut into so many; use fewer workers"));
   }
 
  private:
@@ -92,14 +94,31 @@ class Planner {
       Improve(*all, /*is_whole=*/true);
       return absl::OkStatus();
     }
-    const int per_size = static_cast<int>(request_.cuts_max / (sorted_.size() + 1));
-    if (per_size > 4) {
-      PENSTOCK_ASSIGN_OR_RETURN(const CutFamily beam, EnumerateIdeals(sorted_, Beam(per_size)));
-      Improve(beam, /*is_whole=*/false);
-    }
+    PENSTOCK_ASSIGN_OR_RETURN(const CutFamily beam, EnumerateIdeals(sorted_, Beam(4)));
+    Improve(WithLightCuts(beam), /*is_whole=*/false);
     plan_.lower_bound_s =
         std::max(plan_.lower_bound_s, LowerBoundS(sorted_, model(), workers_, budget_));
     return absl::OkStatus();
+  }
+
+  // The family and the lightest cuts for every amount of work, of equal ones those with few and those
+  // with many parameters inside.
+  CutFamily WithLightCuts(const CutFamily& family) {
+    constexpr int kUnits = 1536;
+    CutProgramme programme(sorted_, kUnits, budget_);
+    const double activation_bytes = Sum(sorted_.activation_bytes);
+    const double parameter_bytes = Sum(sorted_.parameter_bytes);
+    NodeSets light(sorted_.size());
+    for (const double preference : {-1e-3, 1e-3}) {
+      CutCharges charges{sorted_.parameter_bytes, sorted_.activation_bytes};
+      for (double& bytes : charges.inside) {
+        bytes *= parameter_bytes > 0 ? preference * activation_bytes / parameter_bytes : 0;
+      }
+      const std::optional<NodeSets> cuts = programme.LightCuts(charges);
+      if (!cuts.has_value()) break;
+      for (size_t cut = 0; cut < cuts->size(); ++cut) light.Add((*cuts)[cut]);
+    }
+    return WithCuts(sorted_, family, light);
   }
 
   static IdealLimits Beam(int per_size) {
@@ -110,18 +129,18 @@ class Planner {
   // plan if there is any, and its bound holds.
   void Improve(const CutFamily& family, bool is_whole) {
     plan_.cuts_examined = std::max(plan_.cuts_examined, family.size());
-    const CutSearchResult result =
-        SearchCuts(family, model(), workers_, plan_.stages.empty() ? kInfinity : plan_.period_s,
-                   budget_);
+    const CutSearchResult result = SearchCuts(
+        family, model(), workers_, plan_.stages.empty() ? kInfinity : plan_.period_s, budget_);
     if (result.plan.has_value()) Take(family, *result.plan);
     plan_.in_time = plan_.in_time && result.in_time;
     if (is_whole) plan_.lower_bound_s = std::max(plan_.lower_bound_s, result.lower_bound_s);
   }
 
   absl::Status PlanLevels() {
-    absl::StatusOr<CutFamily> family = request_.cuts == CutRule::kAntichains
-                                           ? AntichainStates(sorted_)
-                                           : EnumerateIdeals(sorted_, {.ideals_max = kLevelCutsMax});
+    absl::StatusOr<CutFamily> family =
+        request_.cuts == CutRule::kAntichains
+            ? AntichainStates(sorted_)
+            : EnumerateIdeals(sorted_, {.ideals_max = kLevelCutsMax});
     bool is_whole = true;
     if (absl::IsResourceExhausted(family.status()) && request_.cuts == CutRule::kIdeals) {
       is_whole = false;
@@ -135,8 +154,8 @@ class Planner {
     plan_.lower_bound_s = is_whole ? result.lower_bound_s : TotalWorkS() / workers_;
     if (!result.plan.has_value()) return absl::OkStatus();
     plan_.period_s = result.plan->period_s;
-    plan_.stages = Describe(*family, static_cast<int>(request_.levels.size()) - 1,
-                            result.plan->stages);
+    plan_.stages =
+        Describe(*family, static_cast<int>(request_.levels.size()) - 1, result.plan->stages);
     return absl::OkStatus();
   }
 
@@ -159,8 +178,7 @@ class Planner {
       PlannedStage stage{.nodes = family.NodesBetween(from.from_cut, from.to_cut),
                          .replicas = from.replicas,
                          .work_s = family.StageWorkS(from.from_cut, from.to_cut),
-                         .parameter_bytes = 
-                             family.StageParameterBytes(from.from_cut, from.to_cut)};
+                         .parameter_bytes = family.StageParameterBytes(from.from_cut, from.to_cut)};
       if (from.from_cut != 0) stage.input_bytes = family.live_bytes(from.from_cut);
       if (from.to_cut != last) stage.output_bytes = family.live_bytes(from.to_cut);
       double one_replica_s = stage.work_s;
@@ -175,7 +193,7 @@ class Planner {
         }
       }
       stage.workers = stage.replicas * inner_workers;
-      const bool divides = found.size() == 1 && level > 0 && model.sync == SyncRule::kSum4;
+      const bool divides = index == 0 && level > 0 && model.sync == SyncRule::kSum4;
       const double averaged =
           stage.parameter_bytes / (divides ? request_.levels[level - 1].workers : 1);
       stage.compute_s = one_replica_s / stage.replicas;
@@ -204,11 +222,10 @@ class Planner {
     }
   }
 
-  double TotalWorkS() const {
-    double total = 0;
-    for (const double work_s : sorted_.work_s) total += work_s;
-    return total;
+  static double Sum(const std::vector<double>& amounts) {
+    return std::accumulate(amounts.begin(), amounts.end(), 0.0);
   }
+  double TotalWorkS() const { return Sum(sorted_.work_s); }
 
   // What a plan says besides its stages.
   void Finish() {
