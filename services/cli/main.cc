@@ -55,6 +55,11 @@ constexpr Command kCommands[] = {
      "  penstock profile job.yaml -o profile.yaml\n"
      "  penstock profile job.yaml --samples 1,2,4,8 --device cuda:0 --json",
      DeclareProfile},
+    {"plan", kSchedules, "Cut a profiled model into stages",
+     "Examples:\n"
+     "  penstock plan --profile profile.yaml --workers 8 --gigabits 10\n"
+     "  penstock plan --profile vgg16.txt --workers 4x2 --gigabits 96,10 --model pipedream-code",
+     DeclarePlan},
     {"simulate", kSchedules, "Predict length, bubble, staleness, memory and timeline",
      "Examples:\n"
      "  penstock simulate --method 1f1b --stages 4 --microbatches 8 --text\n"

@@ -13,6 +13,7 @@ CommandRunner DeclareLogs(CLI::App& app);
 CommandRunner DeclareCancel(CLI::App& app);
 CommandRunner DeclareWorkers(CLI::App& app);
 CommandRunner DeclareTimeline(CLI::App& app);
+CommandRunner DeclarePlan(CLI::App& app);
 CommandRunner DeclareProfile(CLI::App& app);
 CommandRunner DeclareSimulate(CLI::App& app);
 CommandRunner DeclareSchedule(CLI::App& app);

@@ -261,6 +261,70 @@ TEST(ProfileTest, TimesOfSizesThatWereNotMeasured_AreRefusedBeforeTheWork) {
   EXPECT_THAT(result.err, HasSubstr("--times: the job's microbatches have"));
 }
 
+// Two equal halves with a light tensor between them; a node that loads data comes first.
+constexpr char kGraph[] =
+    "node1 -- Input0 -- forward_compute_time=0.000, backward_compute_time=0.000, "
+    "activation_size=0.0, parameter_size=0.000\n"
+    "node2 -- Linear -- forward_compute_time=10.000, backward_compute_time=20.000, "
+    "activation_size=1000.0, parameter_size=400000000.000\n"
+    "node3 -- Linear -- forward_compute_time=10.000, backward_compute_time=20.000, "
+    "activation_size=1000.0, parameter_size=400000000.000\n"
+    "\tnode1 -- node2\n"
+    "\tnode2 -- node3\n";
+
+TEST(PlanTest, GraphOfPipeDream_IsCutWhereThatIsFastest) {
+  const JobDirectory directory;
+  directory.Write("graph.txt", kGraph);
+  const Json json = RunJson({"plan", "--profile", directory.path("graph.txt"), "--workers", "2"});
+  EXPECT_EQ(json["replicas"], "1-1");
+  EXPECT_DOUBLE_EQ(json["period_seconds"], 0.03);
+  EXPECT_EQ(json["optimal"], true);
+  EXPECT_EQ(json["binding"], "compute");
+  EXPECT_EQ(json["stages"][0]["layers"], Json::array({"node2"}));
+  EXPECT_EQ(json["stages"][1]["layers"], Json::array({"node3"}));
+  const ProcessResult drawn = RunPenstock({"plan", "--profile", directory.path("graph.txt"),
+                                           "--workers", "2", "--svg", directory.path("plan.svg")});
+  EXPECT_THAT(drawn.out, HasSubstr("stage 0 x1 |####"));
+  EXPECT_THAT(ReadText(directory.path("plan.svg")), HasSubstr("</svg>"));
+}
+
+TEST(PlanTest, ProfileOfOurs_PlansItsLayers) {
+  const JobDirectory directory;
+  const std::string profile = directory.path("profile.yaml");
+  RunPenstock({"profile", directory.job(), "--samples", "2,4", "--seconds", "0", "--device", "cpu",
+               "-o", profile});
+  const Json json = RunJson({"plan", "--profile", profile, "--samples", "3", "--workers", "3",
+                             "--gigabits", "100", "--straight"});
+  int layers = 0;
+  for (const Json& stage : json["stages"]) {
+    layers += static_cast<int>(stage["layers"].size());
+    EXPECT_EQ(stage["replicas"], 1);
+  }
+  EXPECT_EQ(layers, 7);
+  EXPECT_GT(json["period_seconds"], 0.0);
+}
+
+TEST(PlanTest, WrongInput_IsNamed) {
+  const JobDirectory directory;
+  directory.Write("graph.txt", kGraph);
+  directory.Write("bad.txt", std::string(kGraph) + "\tnode3 -- node9\n");
+  directory.Write("bad.yaml", "shapes: 1\n");
+  const std::string graph = directory.path("graph.txt");
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& expected) {
+    arguments.insert(arguments.begin(), {Program("penstock"), "plan", "--profile"});
+    const ProcessResult result = RunProcess(arguments);
+    EXPECT_EQ(result.exit_code, 2) << expected;
+    EXPECT_THAT(result.err, HasSubstr(expected));
+  };
+  refused({directory.path("none.txt")}, "none.txt");
+  refused({directory.path("bad.txt")}, "node9");
+  refused({directory.path("bad.yaml")}, "bad.yaml:1:");
+  refused({graph, "--workers", "4x"}, "--workers: is 4x");
+  refused({graph, "--workers", "4x2"}, "--gigabits: has 1 numbers; expected one for each of the 2");
+  refused({graph, "--samples", "2"}, "--samples: ");
+  refused({graph, "--model", "pipedraem"}, "--model");
+}
+
 class CheckpointCommandsTest : public ::testing::Test {
  protected:
   void Train(const std::vector<std::string>& more = {}) {
