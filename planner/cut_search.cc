@@ -94,7 +94,7 @@ class Sweep {
         workers_(workers),
         period_s_(period_s),
         last_(family.size() - 1),
-        slack_s_(kMargin * family.work_s(last_)),
+        slack_s_(kMargin * (family.work_s(last_) + workers * period_s)),
         counts_(family.size(), workers, model.uses_all_workers) {}
 
   enum class Outcome { kFound, kNone, kOutOfTime };

@@ -135,20 +135,4 @@ CutFamily WithCuts(const SortedGraph& graph, const CutFamily& family, const Node
   return CutFamily(graph, sets, live_bytes, family.complete());
 }
 
-CutFamily CutsOfOrders(const SortedGraph& graph, const std::vector<std::vector<int>>& orders) {
-  NodeSets sets(graph.size());
-  std::vector<double> live_bytes;
-  for (const std::vector<int>& order : orders) {
-    std::vector<uint64_t> set(sets.words());
-    sets.Add(set);
-    live_bytes.push_back(0);
-    for (const int position : order) {
-      SetBit(set.data(), position);
-      sets.Add(set);
-      live_bytes.push_back(LiveBytes(graph, set.data()));
-    }
-  }
-  return CutFamily(graph, sets, live_bytes, /*complete=*/false);
-}
-
 }  // namespace penstock

@@ -143,7 +143,4 @@ class CutFamily {
 // family's are true ones.
 CutFamily WithCuts(const SortedGraph& graph, const CutFamily& family, const NodeSets& more);
 
-// The cuts of some topological orders of positions: before each of their layers, and all of them.
-CutFamily CutsOfOrders(const SortedGraph& graph, const std::vector<std::vector<int>>& orders);
-
 }  // namespace penstock

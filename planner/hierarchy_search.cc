@@ -13,6 +13,16 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMargin = 1e-12;
 
+// What rounding is relative to: the largest of the times that are added up.
+double LongestTerm(const CutFamily& family, const std::vector<HierarchyLevel>& levels) {
+  const int last = family.size() - 1;
+  double longest_s = family.work_s(last);
+  for (const HierarchyLevel& level : levels) {
+    longest_s += level.model.SyncS(family.parameter_bytes(last), level.workers);
+  }
+  return longest_s;
+}
+
 class Searcher {
  public:
   // Looks for a period of at most `limit_s`.
@@ -22,8 +32,9 @@ class Searcher {
         levels_(levels),
         limit_s_(limit_s),
         last_(family.size() - 1),
-        slack_s_(kMargin * family.work_s(last_)),
+        slack_s_(kMargin * LongestTerm(family, levels)),
         budget_(budget),
+        spare_(family.size(), levels.back().workers),
         rows_(levels.size()) {
     int components = 1;
     for (size_t level = 0; level < levels.size(); ++level) {
@@ -57,6 +68,12 @@ class Searcher {
     }
   };
 
+  // A cut with a finite value in a table, and the least number of components that has one.
+  struct Reached {
+    int cut;
+    int least;
+  };
+
   // Of the layers between two cuts on all components of a level; of one worker below the lowest.
   // Infinite if it is too long to matter.
   double PeriodOf(int level, int from, int to) {
@@ -78,17 +95,21 @@ class Searcher {
     return divides ? parameter_bytes / levels_[level - 1].workers : parameter_bytes;
   }
 
-  // How long `level` may take over layers of so many parameters, in a plan within the limit: as a
-  // stage of the level above with the best number of replicas.
-  double LongestUseful(int level, double parameter_bytes) const {
+  // How long `level` may take over layers from a cut on with so many parameters, in a plan within the
+  // limit: as a stage of the level above with the best number of replicas. Grows with no layer more.
+  double LongestUseful(int level, int from, double parameter_bytes) const {
     const int above = level + 1;
-    if (above == static_cast<int>(levels_.size())) return limit_s_;
-    const double limit_s = LongestUseful(above, parameter_bytes);
+    const int top = static_cast<int>(levels_.size()) - 1;
+    if (level == top) return limit_s_;
+    const double limit_s = LongestUseful(above, /*from=*/0, parameter_bytes);
     const StageCostModel& model = levels_[above].model;
-    const double averaged = Averaged(above, parameter_bytes, /*is_first=*/true);
+    // A row just below the top belongs to one place in the plan. One further below serves rows from
+    // many cuts; the first layers' limit is the longest of theirs.
+    const bool is_first = above < top || from == 0;
+    const int spare = above < top ? levels_[above].workers : spare_[from];
+    const double averaged = Averaged(above, parameter_bytes, is_first);
     double longest_s = limit_s;
-    const int replicas_max = model.replicates ? levels_[above].workers : 1;
-    for (int replicas = 2; replicas <= replicas_max; ++replicas) {
+    for (int replicas = 2; replicas <= (model.replicates ? spare : 1); ++replicas) {
       const double sync_s = model.SyncS(averaged, replicas);
       if (model.sync == SyncRule::kSum4) {
         longest_s = std::max(longest_s, replicas * limit_s - sync_s);
@@ -114,17 +135,18 @@ class Searcher {
     const int workers = levels_[level].workers;
     Table table{from, family_.size() - from};
     table.values.assign(static_cast<size_t>(workers) * table.cuts, kInfinity);
-    std::vector<int> reached;  // cuts with a finite value, ascending
+    std::vector<Reached> reached;  // ascending
     for (int to = from + 1; to <= last_; ++to) {
       if (!in_time_ || !family_.Inside(from, to)) continue;
-      const double useful_s = LongestUseful(level, Parameters(from, to));
+      const double useful_s = LongestUseful(level, from, Parameters(from, to));
       const double work_s = family_.StageWorkS(from, to);
       if (work_s > useful_s * workers * below_[level] + slack_s_) continue;
       FillSingle(level, from, to, useful_s, table);
       FillSplits(level, to, useful_s, reached, table);
       for (int components = 1; components <= workers; ++components) {
         if (table.at(components, to) == kInfinity) continue;
-        reached.push_back(to);
+        reached.push_back({to, components});
+        if (level + 1 == static_cast<int>(levels_.size())) spare_[to] = workers - components;
         break;
       }
     }
@@ -144,30 +166,31 @@ class Searcher {
   }
 
   // The last stage behind one of the cuts reached before.
-  void FillSplits(int level, int to, double useful_s, const std::vector<int>& reached,
+  void FillSplits(int level, int to, double useful_s, const std::vector<Reached>& reached,
                   Table& table) {
     const HierarchyLevel& here = levels_[level];
     const int replicas_max = here.model.replicates ? here.workers - 1 : 1;
-    // Work that so many replicas can do in time.
-    const double reach_s = useful_s * replicas_max * below_[level] + slack_s_;
+    const double component_s = useful_s * below_[level];  // work that one can do in time
+    const double reach_s = component_s * replicas_max + slack_s_;
     if (here.workers < 2) return;
     if (to != last_ && OutputS(here.model, to, replicas_max) > useful_s) return;
     int64_t steps = 0;
     for (size_t at = reached.size(); at-- > 0;) {
-      const int cut = reached[at];
+      const auto [cut, least] = reached[at];
       const double work_s = family_.StageWorkS(cut, to);
       if (work_s > reach_s) break;
       ++steps;
-      if (!family_.Inside(cut, to)) continue;
+      const int most = std::min(replicas_max, here.workers - least);
+      if (work_s > component_s * most + slack_s_ || !family_.Inside(cut, to)) continue;
       double inner_s = kInfinity;  // of one replica, computed when the first number of them may do
-      for (int replicas = 1; replicas <= replicas_max; ++replicas) {
-        if (work_s > useful_s * replicas * below_[level] + slack_s_) continue;
+      for (int replicas = 1; replicas <= most; ++replicas) {
+        if (work_s > component_s * replicas + slack_s_) continue;
         if (here.model.LinkS(family_.live_bytes(cut), replicas) > useful_s) continue;
         if (inner_s == kInfinity) inner_s = PeriodOf(level - 1, cut, to);
         if (inner_s == kInfinity) break;
         const double stage_s = StageS(level, cut, to, inner_s, replicas);
         if (stage_s > useful_s) continue;
-        for (int components = replicas + 1; components <= here.workers; ++components) {
+        for (int components = replicas + least; components <= here.workers; ++components) {
           double& best = table.at(components, to);
           best = std::min(best, std::max(table.at(components - replicas, cut), stage_s));
         }
@@ -231,21 +254,21 @@ class Searcher {
   TimeBudget& budget_;
   bool in_time_ = true;
   std::vector<int> below_;  // by level: workers in one component
+  std::vector<int> spare_;  // by cut: components of the top level left behind it, at most
   std::vector<std::vector<std::unique_ptr<std::vector<double>>>> rows_;  // by level and first cut
 };
 
 // A few cuts that are small for their place: the ones with the fewest live bytes in every of many
 // slices of work.
-CutFamily SmallCuts(const CutFamily& family) {
-  constexpr int kSlices = 80;
+CutFamily SmallCuts(const CutFamily& family, int slices) {
   constexpr int kOfEach = 3;
   const int last = family.size() - 1;
   std::vector<int> cuts = {0};
   int cut = 1;
-  for (int slice = 1; slice <= kSlices; ++slice) {
+  for (int slice = 1; slice <= slices; ++slice) {
     std::vector<int> inside;
-    const double end_s = family.work_s(last) * slice / kSlices;
-    for (; cut < last && (family.work_s(cut) <= end_s || slice == kSlices); ++cut) {
+    const double end_s = family.work_s(last) * slice / slices;
+    for (; cut < last && (family.work_s(cut) <= end_s || slice == slices); ++cut) {
       inside.push_back(cut);
     }
     std::stable_sort(inside.begin(), inside.end(),
@@ -258,13 +281,16 @@ CutFamily SmallCuts(const CutFamily& family) {
   return family.Subfamily(cuts);
 }
 
-// What any better plan has to beat.
-double SmallFamilyPeriod(const CutFamily& family, const std::vector<HierarchyLevel>& levels,
-                         TimeBudget& budget) {
-  const CutFamily small = SmallCuts(family);
-  Searcher searcher(small, levels, kInfinity, budget);
-  const double period_s = searcher.Solve();
-  return searcher.in_time() ? period_s : kInfinity;
+// A period that some plan reaches: of subfamilies that grow, each searched below what the last one gave.
+double ReachedPeriod(const CutFamily& family, const std::vector<HierarchyLevel>& levels,
+                     TimeBudget& budget) {
+  double period_s = kInfinity;
+  for (const int slices : {30, 100}) {
+    const CutFamily small = SmallCuts(family, slices);
+    Searcher searcher(small, levels, period_s * (1 + kMargin), budget);
+    period_s = std::min(period_s, searcher.Solve());
+  }
+  return period_s;
 }
 
 }  // namespace
@@ -276,7 +302,7 @@ HierarchySearchResult SearchHierarchy(const CutFamily& family,
   for (const HierarchyLevel& level : levels) workers *= level.workers;
   HierarchySearchResult result{.lower_bound_s = family.work_s(family.size() - 1) / workers};
 
-  const double limit_s = SmallFamilyPeriod(family, levels, budget) * (1 + kMargin);
+  const double limit_s = ReachedPeriod(family, levels, budget) * (1 + kMargin);
   Searcher searcher(family, levels, limit_s, budget);
   const double period_s = searcher.Solve();
   result.in_time = searcher.in_time();

@@ -42,9 +42,9 @@ absl::StatusOr<CutFamily> EnumerateIdeals(const SortedGraph& graph, const IdealL
   std::vector<double> level_bytes = {0};
   for (int layers = 0; layers <= graph.size(); ++layers) {
     if (static_cast<int64_t>(sets.size() + level.size()) > limits.ideals_max) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the graph of ", graph.size(), " layers has more than ", limits.ideals_max,
-                       " cuts; keep fewer of each size, or cut along orders of the layers"));
+      return absl::ResourceExhaustedError(absl::StrCat("the graph of ", graph.size(),
+                                                       " layers has more than ", limits.ideals_max,
+                                                       " cuts; keep fewer of each size"));
     }
     for (const Set& set : level) sets.Add(set);
     live_bytes.insert(live_bytes.end(), level_bytes.begin(), level_bytes.end());

@@ -83,18 +83,19 @@ class Planner {
       return absl::OkStatus();
     }
     // A few cuts first: their plan is a bound that lets most pairs of many cuts be refused at once.
-    for (const int per_size : {1, 4}) {
-      PENSTOCK_ASSIGN_OR_RETURN(const CutFamily beam, EnumerateIdeals(sorted_, Beam(per_size)));
-      Improve(beam, beam.complete());
-      if (beam.complete()) return absl::OkStatus();
-    }
+    PENSTOCK_ASSIGN_OR_RETURN(const CutFamily narrow, EnumerateIdeals(sorted_, Beam(1)));
+    Improve(narrow, narrow.complete());
+    if (narrow.complete()) return absl::OkStatus();
+    PENSTOCK_ASSIGN_OR_RETURN(const CutFamily beam, EnumerateIdeals(sorted_, Beam(4)));
+    Improve(beam, beam.complete());
+    if (beam.complete()) return absl::OkStatus();
+
     const absl::StatusOr<CutFamily> all =
         EnumerateIdeals(sorted_, {.ideals_max = request_.cuts_max});
     if (all.ok()) {
       Improve(*all, /*is_whole=*/true);
       return absl::OkStatus();
     }
-    PENSTOCK_ASSIGN_OR_RETURN(const CutFamily beam, EnumerateIdeals(sorted_, Beam(4)));
     Improve(WithLightCuts(beam), /*is_whole=*/false);
     plan_.lower_bound_s =
         std::max(plan_.lower_bound_s, LowerBoundS(sorted_, model(), workers_, budget_));
@@ -230,6 +231,7 @@ class Planner {
   // What a plan says besides its stages.
   void Finish() {
     plan_.model = model().name;
+    plan_.in_time = plan_.in_time && !budget_.IsSpent(0);
     for (size_t index = 0; index < plan_.stages.size(); ++index) {
       const PlannedStage& stage = plan_.stages[index];
       plan_.workers_used += stage.workers;
@@ -265,6 +267,11 @@ StagePlanRequest FlatRequest(int workers, const StageCostModel& model) {
 absl::StatusOr<StagePlan> PlanStages(const LayerGraph& graph, const StagePlanRequest& request,
                                      TimeBudget& budget) {
   PENSTOCK_RETURN_IF_ERROR(CheckLayerGraph(graph));
+  if (graph.nodes.size() > kPlanLayersMax) {
+    return absl::InvalidArgumentError(absl::StrCat("at most ", kPlanLayersMax,
+                                                   " layers are planned, the graph has ",
+                                                   graph.nodes.size(), "; profile coarser layers"));
+  }
   PENSTOCK_RETURN_IF_ERROR(CheckLevels(request.levels));
   return Planner(graph, request, budget).Plan();
 }

@@ -34,12 +34,13 @@ struct StagePlanRequest {
   int64_t cuts_max = 20'000;
 };
 
-inline constexpr int kPlanWorkersMax = 4096;  // of all levels together
+inline constexpr int kPlanLayersMax = 5'000;
+inline constexpr int kPlanWorkersMax = 4'096;  // of all levels together
 
 // PlanStages for one level of `workers` with one model.
 StagePlanRequest FlatRequest(int workers, const StageCostModel& model);
 
-// Errors: InvalidArgument for a graph that CheckLayerGraph refuses, levels or bandwidths that are none,
+// Errors: InvalidArgument for a graph that CheckLayerGraph refuses or with too many layers, levels or bandwidths that are none,
 // too many workers, or a straight pipeline that must use more workers than there are layers to cut;
 // DeadlineExceeded if the budget is spent before any plan is found; ResourceExhausted or
 // FailedPrecondition of AntichainStates.

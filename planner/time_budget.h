@@ -3,10 +3,12 @@
 // Thread-compatible; reads the clock at most once in so many questions, so that an inner loop may ask.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 
 namespace penstock {
 
@@ -14,7 +16,8 @@ class TimeBudget {
  public:
   // From now on. `clock` must outlive it.
   TimeBudget(Clock& clock, absl::Duration budget)
-      : clock_(clock), end_ns_(clock.MonotonicNs() + absl::ToInt64Nanoseconds(budget)) {}
+      : clock_(clock),
+        end_ns_(clock.MonotonicNs() + absl::ToInt64Nanoseconds(std::min(budget, kLongestWait))) {}
 
   // Whether the time has passed, asked after `steps` of a few nanoseconds each; once true, always.
   bool IsSpent(int64_t steps = kStepsBetweenReadings) {

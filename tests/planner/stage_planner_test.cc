@@ -140,6 +140,11 @@ TEST(PlanStages, BadRequests_AreNamed) {
   StageCostModel straight = PipeDreamReleasedModel(1, true);
   straight.replicates = false;
   refused(FlatRequest(3, straight), "cannot be cut into so many");
+  std::vector<LayerNode> many(5001);
+  for (size_t node = 0; node < many.size(); ++node) many[node].id = std::to_string(node);
+  EXPECT_THAT(PlanStages(ChainGraph(many), FlatRequest(2, ConsistentModel(1)), Unlimited()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("at most 5000 layers are planned, the graph has 5001")));
   LayerGraph cyclic = graph;
   cyclic.edges.push_back({1, 0});
   EXPECT_THAT(PlanStages(cyclic, FlatRequest(2, ConsistentModel(1)), Unlimited()),
