@@ -86,9 +86,9 @@ std::string TextBar(const Shares& shares) {
   return bar;
 }
 
-constexpr double kWidth = 1000;
+constexpr double kWidth = 1100;
 constexpr double kBarLeft = 120;
-constexpr double kBarWidth = 480;
+constexpr double kBarWidth = 440;
 constexpr double kRowHeight = 30;
 constexpr double kTop = 66;
 
