@@ -308,8 +308,9 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
   }
   if (!job.method->replicates_stages) {
     const absl::Status refused = PlaceReplicas(*job.method, replicas).status();
-    return InvalidKey(kKey, absl::StrCat("is not for ", job.method->name, ": ", refused.message(),
-                                         "; local-sgd has replicas of the whole model"));
+    return InvalidKey(kKey,
+                      absl::StrCat("is not for ", job.method->name, ", which ", refused.message(),
+                                   "; local-sgd has replicas of the whole model"));
   }
   if (pipeline.has_stages_per_worker() && pipeline.stages_per_worker() > 1) {
     return InvalidKey(kKey,

@@ -16,13 +16,13 @@
 //   W s m       weight_stash(s,m); m follows the    it          accumulated(s) + 1
 //               last W of s since its step
 //   REDUCE g    every local member accumulated      -           reduced(g)
+//   (replicas)  (all of the same microbatches)      -           accumulated(s) of all replicas
 //   (weights)   no local member accumulated or      -           averaged(g)
 //               has microbatches between F and W
 //   NORM        every local stage accumulated,      -           normed
 //               and its groups reduced
 //   STEP s      accumulated(s) > 0, groups reduced  accumulated version(s) + 1
 //   (drawn)     accumulated(s) = 1
-//   (replicas)  (all reduce the same microbatches)  -           accumulated(s) of all replicas of s
 //   FLUSH       nothing of all this is left         -           a consistent cut
 //
 // and where pipelines go there and back (Topology::Rounds), s being of part d:

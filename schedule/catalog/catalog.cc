@@ -437,8 +437,8 @@ absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const in
     for (const Method& other : kMethods) {
       if (other.replicates_stages) names.push_back(other.name);
     }
-    return absl::InvalidArgumentError(absl::StrCat(method.name, " has no replicas of stages; ",
-                                                   absl::StrJoin(names, ", "), " have"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("has no replicas of stages; ", absl::StrJoin(names, ", "), " have"));
   }
   const ReduceGroup::Operation operation =
       method.updates_each_microbatch ? ReduceGroup::Operation::kMean : ReduceGroup::Operation::kSum;

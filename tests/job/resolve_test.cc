@@ -244,7 +244,7 @@ TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldD
       "training.microbatches: is 8, but with pipeline.replicas 3,1 a step needs a multiple of "
       "3, the least common multiple, so that all replicas do as much; 6 or 9 would do");
   EXPECT_EQ(refusal(ReplicatedJob("zb-h1", {2, 1})),
-            "pipeline.replicas: is not for zb-h1: zb-h1 has no replicas of stages; gpipe, 1f1b, "
+            "pipeline.replicas: is not for zb-h1, which has no replicas of stages; gpipe, 1f1b, "
             "pipedream, nesterov, nesterov-no-stash have; local-sgd has replicas of the whole "
             "model");
   EXPECT_THAT(refusal(ReplicatedJob("1f1b", {2, 65})), HasSubstr("pipeline.replicas: is 65"));

@@ -312,7 +312,7 @@ TEST(Replicas, WhatDoesNotFit_IsRefusedWithWhatWouldDo) {
             "multiple of their numbers; got 8; 6 or 12 would do");
   EXPECT_THAT(RefusalOf("pipedream", {3, 1}, 2), HasSubstr("got 2; 3 would do"));
   EXPECT_EQ(RefusalOf("zb-h1", {2, 1}, 8),
-            "zb-h1 has no replicas of stages; gpipe, 1f1b, pipedream, nesterov, nesterov-no-stash "
+            "has no replicas of stages; gpipe, 1f1b, pipedream, nesterov, nesterov-no-stash "
             "have");
   EXPECT_THAT(RefusalOf("1f1b", {2, 0}, 8),
               HasSubstr("at least one replica of each stage, got 2,0"));

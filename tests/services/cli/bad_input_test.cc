@@ -104,7 +104,7 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
   ExpectTrainRefused({"--method", "local-sgd", "--set", "pipeline.local_steps=3"},
                      "pipeline.local_steps: is 3, which does not divide training.microbatches (4)");
   ExpectTrainRefused({"--method", "zb-h1", "--set", "pipeline.replicas=2"},
-                     "pipeline.replicas: is not for zb-h1: zb-h1 has no replicas of stages; gpipe, "
+                     "pipeline.replicas: is not for zb-h1, which has no replicas of stages; gpipe, "
                      "1f1b, pipedream, ");
   ExpectTrainRefused({"--set", "pipeline.replicas=[3, 1]"},
                      "training.microbatches: is 4, but with pipeline.replicas 3,1 a step needs a "
