@@ -76,6 +76,20 @@ Fingerprint FingerprintFromJson(const Json& list) {
   return fingerprint;
 }
 
+// One for each layer that has a file, none negative.
+absl::Status CheckLayerUpdates(const Manifest& manifest) {
+  int64_t layers = 0;
+  for (const CheckpointFile& file : manifest.files) {
+    layers = std::max(layers, int64_t{file.layer} + 1);
+  }
+  const std::vector<int64_t>& updates = manifest.layer_updates;
+  const bool negative =
+      std::any_of(updates.begin(), updates.end(), [](int64_t count) { return count < 0; });
+  if (!negative && static_cast<int64_t>(updates.size()) >= layers) return absl::OkStatus();
+  return Bad(absl::StrCat("has layer_updates of ", updates.size(), " layers",
+                          negative ? ", some negative" : "", ", and files of ", layers));
+}
+
 // Throws what the JSON library throws for a missing key or another type.
 absl::StatusOr<Manifest> FromJson(const Json& json) {
   Manifest manifest = {.job_id = json.at("job_id").get<std::string>(),
@@ -87,6 +101,10 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
                        .fingerprint = FingerprintFromJson(json.at("fingerprint")),
                        .weights_sha256 = json.at("weights_sha256").get<std::string>()};
   PENSTOCK_ASSIGN_OR_RETURN(manifest.files, FilesFromJson(json.at("files")));
+  if (json.contains("layer_updates")) {
+    manifest.layer_updates = json.at("layer_updates").get<std::vector<int64_t>>();
+    PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
+  }
   if (manifest.step < 0 || manifest.updates < 0) {
     return Bad(
         absl::StrCat("step ", manifest.step, " or updates ", manifest.updates, " is negative"));
@@ -134,6 +152,7 @@ std::string SerializeManifest(const Manifest& manifest) {
                {"fingerprint", fingerprint},
                {"weights_sha256", manifest.weights_sha256},
                {"files", FilesToJson(manifest.files)}};
+  if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
   json[kOwnDigest] = DigestOf(json);
   return json.dump(2) + "\n";
 }

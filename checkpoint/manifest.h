@@ -31,13 +31,20 @@ struct CheckpointFile {
 struct Manifest {
   std::string job_id;
   std::string method;
-  int64_t epoch = 0;                // attempt of the job that wrote it
-  int64_t step = 0;                 // steps done
-  int64_t updates = 0;              // of every stage; at a cut all stages have the same
+  int64_t epoch = 0;  // attempt of the job that wrote it
+  int64_t step = 0;   // steps done
+  int64_t updates =
+      0;  // of every stage, as far as they are the same; else those of the first layer
+  // Where stages have updated after other numbers of microbatches, because they had other numbers of replicas:
+  // by layer. Else empty.
+  std::vector<int64_t> layer_updates;
   std::vector<int64_t> extra_cuts;  // steps after which a drain added a cut, this one included
   Fingerprint fingerprint;
   std::string weights_sha256;  // weights_digest.h
   std::vector<CheckpointFile> files;
+  int64_t UpdatesOf(int layer) const {
+    return layer < static_cast<int>(layer_updates.size()) ? layer_updates[layer] : updates;
+  }
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 

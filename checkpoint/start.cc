@@ -34,6 +34,7 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
   FoundStart start = {.checkpoint = found.directory,
                       .step = found.manifest.step,
                       .updates = found.manifest.updates,
+                      .layer_updates = found.manifest.layer_updates,
                       .extra_cuts = found.manifest.extra_cuts};
   for (const std::string& reason : found.passed_over) {
     start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));

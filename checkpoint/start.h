@@ -26,7 +26,8 @@ struct StartQuery {
 struct FoundStart {
   std::string checkpoint;  // directory, or empty for fresh weights
   int64_t step = 0;
-  int64_t updates = 0;  // of every stage, up to there
+  int64_t updates = 0;                      // of every stage, up to there
+  std::vector<int64_t> layer_updates = {};  // by layer where they differ, as in the manifest
   std::vector<int64_t> extra_cuts;
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };

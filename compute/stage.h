@@ -142,6 +142,8 @@ class Stage {
   // The accumulated gradients: copied to `to`, and then begun anew, or replaced by `from`. REQUIRES: arrays of
   // gradient_count() floats on the device.
   int64_t gradient_count() const { return arena_.gradient_count(); }
+  // They themselves, [gradient_count()] f32, a tensor that refers to the arena (no copy).
+  Tensor AccumulatedGradients() { return {gradients_, DType::kF32, {arena_.gradient_count()}}; }
   void TakeGradients(float* to);
   void PutGradients(const float* from);
   // The weights of the current version, copied to `to`; the next version `version`, from `weights`,

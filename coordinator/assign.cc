@@ -66,8 +66,8 @@ int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free
     return free >= needed ? needed : 0;
   }
   const int64_t most = job.WorkersOf(job.chain.size());
-  if (job.listed != nullptr) return free >= most ? most : 0;
-  return std::min(free, most);
+  if (job.listed != nullptr || job.knows_stages()) return free >= most ? most : 0;
+  return job.WorkersOf(job.StagesOn(std::min(free, most)));
 }
 
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,
@@ -86,8 +86,9 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
   plan.set_channel_capacity(capacity);
   PENSTOCK_ASSIGN_OR_RETURN(*plan.mutable_schedule_digest(),
                             DigestOfRun(job, options, first_step, cuts));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first_layers,
-                            PartitionChain(EstimatedCosts(job.chain), stages));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::vector<int> first_layers,
+      PartitionChain(EstimatedCosts(job.chain), job.ReplicasOfStages(stages)));
   if (options.topology.pipelines > 1) plan.set_pipelines(options.topology.pipelines);
   for (int32_t s = 0; s < options.topology.stages(); ++s) {
     const int32_t part = options.topology.PartOf(StageId(s));

@@ -1,5 +1,7 @@
 // JobRun: what the workers report while they train.
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
@@ -86,9 +88,7 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.method = spec().pipeline().method();
   manifest.epoch = epoch_;
   manifest.step = complete->step;
-  // Counted from the start, for earlier runs may have had another method or other microbatches.
-  manifest.updates =
-      start_.updates + job_.UpdatesBetween(start_.step, complete->step, record_.result().stages());
+  CountUpdates(complete->step, manifest);
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.fingerprint = FingerprintOf(spec(), job_);
   RunProgress digests(/*first_step=*/0, /*stages=*/0);
@@ -101,6 +101,25 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
                               .layer = file.layer()});
   }
   effects_.push_back(std::move(commit));
+}
+
+// Counted from the start, for earlier runs may have had another method or other microbatches.
+void JobRun::CountUpdates(int64_t step, Manifest& manifest) const {
+  const int64_t stages = record_.result().stages();
+  const Topology topology = TopologyOf(job_, stages);
+  std::vector<int64_t> updates(job_.chain.size(), start_.updates);
+  std::copy_n(start_.layer_updates.begin(), std::min(start_.layer_updates.size(), updates.size()),
+              updates.begin());
+  for (const v1::StageAssignment& stage : record_.plan().stages()) {
+    if (!topology.IsOfModel(StageId(stage.stage()))) continue;
+    const int64_t more =
+        job_.UpdatesBetween(start_.step, step, stages, topology.PartOf(StageId(stage.stage())));
+    for (int i = 0; i < stage.layers(); ++i) updates[stage.first_layer() + i] += more;
+  }
+  manifest.updates = updates.front();
+  const bool differ = std::any_of(updates.begin(), updates.end(),
+                                  [&](int64_t count) { return count != manifest.updates; });
+  if (differ) manifest.layer_updates = std::move(updates);
 }
 
 void JobRun::OnSaveFailed(int32_t worker_index, const v1::SaveFailed& failed, Now now) {

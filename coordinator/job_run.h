@@ -149,6 +149,7 @@ class JobRun {
   void OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now);
   void OnValidationDone(int32_t worker_index, const v1::ValidationDone& done, Now now);
   void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved);
+  void CountUpdates(int64_t step, Manifest& manifest) const;
   void OnSaveFailed(int32_t worker_index, const v1::SaveFailed& failed, Now now);
   void OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
   void OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now);
@@ -179,8 +180,8 @@ class JobRun {
   int32_t step_worker() const {
     return record_.plan().stages(progress_.reporting_stage()).worker_index();
   }
-  int32_t validation_worker() const {  // the loss of the first pipeline
-    return record_.plan().stages(record_.result().stages() - 1).worker_index();
+  int32_t validation_worker() const {
+    return record_.plan().stages(validation_stage_.value).worker_index();
   }
   std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)", "... (stages 1, 2)"
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
@@ -191,6 +192,7 @@ class JobRun {
   void Call(int32_t worker_index, WorkerRequest request);
 
   v1::GetJobResponse record_;
+  StageId validation_stage_;  // of the plan: the one whose worker reports validations
   const ResolvedJob job_;
   const JobRunLimits limits_;
   CoordinatorEffects& effects_;

@@ -9,14 +9,6 @@
 #include "schedule/block_delay.h"
 
 namespace penstock {
-namespace {
-
-// The stage on the worker that reports the steps: that with the loss of a step's last microbatch.
-StageId ReportingStage(const Topology& topology) {
-  return topology.StageAt(topology.parts() - 1, topology.cycle() - 1);
-}
-
-}  // namespace
 
 void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
   // Later than that of any earlier attempt, also by a coordinator that lost its records and gives the
@@ -67,8 +59,9 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
                             MakePlan(spec(), job_, workers, start_.step, start_.extra_cuts));
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
   const auto stages = static_cast<int32_t>(job_.StagesOn(static_cast<int64_t>(workers.size())));
-  const StageId reporting = ReportingStage(TopologyOf(job_, stages));
-  progress_ = RunProgress(start_.step, reporting.value);
+  const Topology topology = TopologyOf(job_, stages);
+  progress_ = RunProgress(start_.step, topology.TellsSteps().value);
+  validation_stage_ = topology.TellsEvaluations();
   record_.mutable_summary()->set_step(start_.step);
 
   v1::JobResult& result = *record_.mutable_result();
@@ -80,7 +73,7 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   result.set_checkpoint(start_.checkpoint);
   // The delay is that of the static order.
   if (job_.order == Order::kStatic) {
-    const ScheduleOptions options = ScheduleOptionsOf(job_, TopologyOf(job_, stages));
+    const ScheduleOptions options = ScheduleOptionsOf(job_, topology);
     // A statistic: where it cannot be told, the job runs without.
     const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options);
     if (delay.ok()) {

@@ -72,7 +72,7 @@ void Coordinator::StartWaiting(Now now) {
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   const size_t alive = membership_.Alive().size();
   const auto needed = static_cast<size_t>(
-      std::max<int64_t>(1, run.job().WorkersOf(run.spec().pipeline().stages())));
+      std::max<int64_t>(1, run.job().WorkersOf(std::max(1, run.spec().pipeline().stages()))));
   if (needed > alive) {
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", alive), now);
     return false;

@@ -116,7 +116,7 @@ v1::JobSpec JobOf(const LanguageModelStudy& study, const LanguageModelMethod& me
   pipeline.set_method(method.name());
   pipeline.set_stages(study.stages());
   if (!method.is_pipedream()) {
-    pipeline.set_replicas(study.stages());
+    pipeline.add_replicas(study.stages());
     pipeline.set_local_steps(static_cast<int32_t>(method.local_steps));
   }
   FillDefaults(spec);

@@ -286,8 +286,13 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   if (pipeline.has_workers()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.workers", pipeline.workers(), 1, kStagesMax));
   }
-  if (pipeline.has_replicas()) {
-    PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.replicas", pipeline.replicas(), 1, kReplicasMax));
+  if (pipeline.replicas_size() > kStagesMax) {
+    return InvalidKey("pipeline.replicas",
+                      absl::StrCat("has ", pipeline.replicas_size(), " numbers; at most ",
+                                   kStagesMax, ", one for each stage, are possible"));
+  }
+  for (const int32_t replicas : pipeline.replicas()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.replicas", replicas, 1, kReplicasMax));
   }
   if (pipeline.has_local_steps()) {
     PENSTOCK_RETURN_IF_ERROR(

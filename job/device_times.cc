@@ -137,8 +137,11 @@ absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& time
   const auto last = std::find_if(layers.begin(), layers.end(), [&](const LayerRange& stage) {
     return stage.end() == chain.size();
   });
-  const auto stages_of_model =
-      static_cast<double>(last == layers.end() ? layers.size() : last - layers.begin() + 1);
+  const auto end = last == layers.end() ? last : last + 1;
+  double stages_of_model = 1.0;  // replicas of a stage stand beside each other
+  for (auto stage = layers.begin(); stage != end && stage + 1 != end; ++stage) {
+    if (!(stage[0] == stage[1])) ++stages_of_model;
+  }
   for (size_t stage = 0; stage < layers.size(); ++stage) {
     if (times.has_model()) {
       Add(times.model(), 1.0 / stages_of_model, costs[stage]);

@@ -16,7 +16,8 @@ inline constexpr int64_t kValidationBatchesMax = 1 << 20;
 inline constexpr int64_t kCheckpointsKeptMax = 10'000;
 inline constexpr int64_t kThreadsMax = 1024;
 inline constexpr int64_t kStagesMax = 256;
-inline constexpr int64_t kReplicasMax = 64;
+inline constexpr int64_t kReplicasMax = 64;             // of a stage or a model
+inline constexpr int64_t kReplicatedWorkersMax = 1024;  // all replicas of all stages together
 inline constexpr int64_t kInFlightFactorMax = 16;
 // An average that keeps more of itself at each update does not move within a run; roots of a number that is
 // nearly 1 would round to 1.

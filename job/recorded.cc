@@ -62,6 +62,9 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
   if (!PlacesOneCopy(method.placement)) {
     return refuse("its order and its placement belong together");
   }
+  if (options.topology.replicated()) {
+    return refuse("which replica a microbatch goes through belongs to the static order");
+  }
   if (job.synchronous_steps > 0) {
     return refuse("pipeline.synchronous_steps changes the order within the job");
   }

@@ -1,6 +1,7 @@
 #include "job/resolve.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -258,14 +259,21 @@ absl::Status CheckDivides(absl::string_view key, int64_t value, int64_t microbat
 // The replicas that the job asks for, directly or by the local steps that a step has room for.
 absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeline,
                                                   const ResolvedJob& job) {
-  if (!pipeline.has_replicas() && !pipeline.has_local_steps()) return std::nullopt;
-  const absl::string_view key =
-      pipeline.has_replicas() ? "pipeline.replicas" : "pipeline.local_steps";
+  const bool has_replicas = pipeline.replicas_size() > 0;
   if (job.method->placement != Placement::kReplicas) {
-    return InvalidKey(key, absl::StrCat("is not for ", job.method->name,
-                                        ", which trains one copy of the model; local-sgd has it"));
+    if (!pipeline.has_local_steps()) return std::nullopt;
+    return InvalidKey("pipeline.local_steps",
+                      absl::StrCat("is not for ", job.method->name,
+                                   ", which trains one copy of the model; local-sgd has it"));
   }
-  if (!pipeline.has_replicas()) {
+  if (!has_replicas && !pipeline.has_local_steps()) return std::nullopt;
+  const absl::string_view key = has_replicas ? "pipeline.replicas" : "pipeline.local_steps";
+  if (pipeline.replicas_size() > 1) {
+    return InvalidKey(
+        key, absl::StrCat("has ", pipeline.replicas_size(), " numbers, but ", job.method->name,
+                          " has replicas of the whole model; one number would do"));
+  }
+  if (!has_replicas) {
     PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, pipeline.local_steps(), job.microbatches));
     const int64_t replicas = job.microbatches / pipeline.local_steps();
     if (replicas > kReplicasMax) {
@@ -276,17 +284,62 @@ absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeli
     }
     return static_cast<int32_t>(replicas);
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, pipeline.replicas(), job.microbatches));
-  const int64_t local_steps = job.microbatches / pipeline.replicas();
+  const int32_t replicas = pipeline.replicas(0);
+  PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, replicas, job.microbatches));
+  const int64_t local_steps = job.microbatches / replicas;
   if (pipeline.has_local_steps() && pipeline.local_steps() != local_steps) {
-    return InvalidKey("pipeline.local_steps",
-                      absl::StrCat("is ", pipeline.local_steps(), ", which takes ",
-                                   int64_t{pipeline.local_steps()} * pipeline.replicas(),
-                                   " microbatches in a step with ", pipeline.replicas(),
-                                   " replicas, but training.microbatches is ", job.microbatches,
-                                   "; ", local_steps, " would do"));
+    return InvalidKey(
+        "pipeline.local_steps",
+        absl::StrCat("is ", pipeline.local_steps(), ", which takes ",
+                     int64_t{pipeline.local_steps()} * replicas, " microbatches in a step with ",
+                     replicas, " replicas, but training.microbatches is ", job.microbatches, "; ",
+                     local_steps, " would do"));
   }
-  return pipeline.replicas();
+  return replicas;
+}
+
+// The replicas of each stage that the job asks for, checked as far as the number of stages does not matter.
+absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pipeline,
+                                                     const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.replicas";
+  std::vector<int32_t> replicas(pipeline.replicas().begin(), pipeline.replicas().end());
+  if (replicas.empty() || job.method->placement == Placement::kReplicas) {
+    return std::vector<int32_t>();
+  }
+  if (!job.method->replicates_stages) {
+    const absl::Status refused = PlaceReplicas(*job.method, replicas).status();
+    return InvalidKey(kKey,
+                      absl::StrCat("is not for ", job.method->name, ", which ", refused.message(),
+                                   "; local-sgd has replicas of the whole model"));
+  }
+  if (pipeline.has_stages_per_worker() && pipeline.stages_per_worker() > 1) {
+    return InvalidKey(kKey,
+                      "cannot be together with pipeline.stages_per_worker; every replica of a "
+                      "stage is alone on its worker");
+  }
+  const auto workers = std::accumulate(replicas.begin(), replicas.end(), int64_t{0});
+  if (workers > kReplicatedWorkersMax) {
+    return InvalidKey(kKey, absl::StrCat("takes ", workers, " workers; at most ",
+                                         kReplicatedWorkersMax, " are possible"));
+  }
+  const int64_t cycle = CycleOf(replicas);
+  if (job.microbatches % cycle != 0) {
+    const int64_t below = job.microbatches / cycle * cycle;
+    return InvalidKey(
+        "training.microbatches",
+        absl::StrCat("is ", job.microbatches, ", but with pipeline.replicas ",
+                     absl::StrJoin(replicas, ","), " a step needs a multiple of ", cycle,
+                     ", the least common multiple, so that all replicas do as much; ",
+                     below > 0 ? absl::StrCat(below, " or ") : "", below + cycle, " would do"));
+  }
+  const bool several = *std::max_element(replicas.begin(), replicas.end()) > 1;
+  if (several && job.synchronous_steps > 0) {
+    return InvalidKey("pipeline.synchronous_steps",
+                      "cannot be together with pipeline.replicas, whose gradients are added up in "
+                      "1f1b and averaged in the method; leave one of them out, or train the first "
+                      "steps with 1f1b and go on from their checkpoint");
+  }
+  return replicas;
 }
 
 // The workers that the stages go round, where the job says so.
@@ -348,6 +401,8 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
 // The fewest stages that the job can have.
 int64_t FewestStages(const ResolvedJob& job) {
   const std::vector<int32_t>& places = job.recompute.places;
+  if (job.knows_stages()) return job.StagesOn(0);
+  if (!job.stage_replicas.empty()) return places.empty() ? 1 : places.back() + 1;
   if (job.listed != nullptr || places.empty()) return job.StagesOn(1);
   return job.StagesOn(places.back() / job.stages_per_worker + 1);
 }
@@ -358,6 +413,9 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
     topology.groups.clear();      // the model says what is shared
     topology.recomputes.clear();  // part of the job's choice
     return topology;
+  }
+  if (!job.stage_replicas.empty()) {
+    return PlaceReplicas(*job.method, job.ReplicasOfStages(stages));
   }
   return Place(job.method->placement, static_cast<int32_t>(stages),
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
@@ -429,6 +487,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.validation_batches = spec.validation().batches() * job.microbatches;
   PENSTOCK_RETURN_IF_ERROR(CheckMethod(job));
   PENSTOCK_ASSIGN_OR_RETURN(job.replicas, ReplicasOf(spec.pipeline(), job));
+  PENSTOCK_ASSIGN_OR_RETURN(job.stage_replicas, StageReplicasOf(spec.pipeline(), job));
   PENSTOCK_ASSIGN_OR_RETURN(job.recompute, RecomputeOf(spec.pipeline(), job));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(
       job, spec.pipeline().has_stages() ? spec.pipeline().stages() : FewestStages(job)));
@@ -445,6 +504,12 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
   }
   if (job.listed != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(CheckListedStages(job, stages));
+  } else if (job.knows_stages() && stages != job.StagesOn(0)) {
+    return InvalidKey(
+        "pipeline.replicas",
+        absl::StrCat("has ", job.StagesOn(0), " numbers, but the pipeline has ", stages,
+                     " stages; one number for each stage, or one for all, "
+                     "would do"));
   } else if (!job.workers.has_value() && stages % job.stages_per_worker != 0) {
     const int64_t below = stages / job.stages_per_worker * job.stages_per_worker;
     return InvalidKey("pipeline.stages",
@@ -458,6 +523,9 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
     const bool too_few = 2 * stages - 1 < job.WorkersOf(stages);
     return InvalidKey(too_few ? "pipeline.stages" : "training.microbatches",
                       absl::StrCat(job.method->name, ": ", topology.status().message()));
+  }
+  if (!topology.ok() && !job.stage_replicas.empty()) {
+    return InvalidKey("pipeline.replicas", topology.status().message());
   }
   if (!topology.ok()) {
     return InvalidKey("pipeline.stages_per_worker",
@@ -476,7 +544,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
     return InvalidKey("pipeline.recompute", places.message());
   }
   const ScheduleOptions options = ScheduleOptionsOf(job, *topology);
-  if (!job.method->synchronous && !options.topology.groups.empty()) {
+  if (!job.method->synchronous && options.topology.groups.size() > topology->groups.size()) {
     return InvalidKey(
         "model.gpt.tied_head",
         absl::StrCat("must be false for ", job.method->name, " with ", stages,
@@ -504,12 +572,14 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                                  "of stages, or an update per step (paci)"));
 }
 
-int64_t ResolvedJob::UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages) const {
+int64_t ResolvedJob::UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages,
+                                    int64_t stage) const {
   const int64_t begins = std::clamp(synchronous_steps, from_step, to_step);
   const int64_t updates =
       (begins - from_step) * (microbatches / microbatches_of_update(from_step)) +
       (to_step - begins) * (microbatches / microbatches_of_update(to_step));
-  return updates / PipelinesOf(stages);
+  const bool by_replica = method->updates_each_microbatch && !stage_replicas.empty();
+  return updates / (by_replica ? ReplicasOfStages(stages)[stage] : PipelinesOf(stages));
 }
 
 int64_t ResolvedJob::MovesUntil(int64_t step, int64_t stage, int64_t stages) const {

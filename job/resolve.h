@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -50,7 +51,9 @@ struct ResolvedJob {
   const Method* method = nullptr;
   std::optional<Weights> weights;  // instead of the method's
   int32_t stages_per_worker = 1;
-  std::optional<int32_t> replicas;         // of the model (local-sgd); absent: as many as workers
+  std::optional<int32_t> replicas;  // of the model (local-sgd); absent: as many as workers
+  // Of the stages of other methods: by stage, or one number for all; empty: one each.
+  std::vector<int32_t> stage_replicas;
   std::optional<int32_t> workers;          // that the stages go round (roundpipe)
   int32_t stages = 0;                      // of the job, where `workers` is there
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
@@ -80,12 +83,26 @@ struct ResolvedJob {
   // of the model: there and back each is passed twice.)
   int64_t WorkersOf(int64_t stages) const {
     if (workers.has_value()) return *workers;
+    if (!stage_replicas.empty()) {
+      const std::vector<int32_t> replicas_of_stages = ReplicasOfStages(stages);
+      return std::accumulate(replicas_of_stages.begin(), replicas_of_stages.end(), int64_t{0});
+    }
     return listed == nullptr ? stages / stages_per_worker : listed->topology.workers;
   }
   int64_t StagesOn(int64_t on_workers) const {
     if (workers.has_value()) return stages;
+    if (knows_stages()) return static_cast<int64_t>(stage_replicas.size());
+    if (!stage_replicas.empty()) return on_workers / stage_replicas.front();
     return listed == nullptr ? on_workers * stages_per_worker : listed->topology.stages();
   }
+
+  // The workers that hold each of `stages` stages, where these are replicas; whether the job lists them, and so
+  // says how many stages it has.
+  std::vector<int32_t> ReplicasOfStages(int64_t stages) const {
+    if (knows_stages()) return stage_replicas;
+    return std::vector<int32_t>(stages, stage_replicas.empty() ? 1 : stage_replicas.front());
+  }
+  bool knows_stages() const { return stage_replicas.size() > 1; }
 
   // The pipelines of `stages` stages each that a step's microbatches go through in turn.
   int32_t PipelinesOf(int64_t stages) const {
@@ -106,8 +123,11 @@ struct ResolvedJob {
   int64_t microbatches_of_update(int64_t step) const {
     return MethodAfter(step).updates_each_microbatch ? 1 : microbatches;
   }
-  // How many updates every one of `stages` stages makes in the steps after `from_step` up to `to_step`.
-  int64_t UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages) const;
+  // How many updates each of `stages` stages makes in the steps after `from_step` up to `to_step`. All make the
+  // same number, unless the stages have other numbers of replicas and so update after other numbers
+  // of microbatches; then those of `stage`.
+  int64_t UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages,
+                         int64_t stage = 0) const;
   // Where updates are drawn: of those up to `step`, how many changed the weights of `stage`.
   int64_t MovesUntil(int64_t step, int64_t stage, int64_t stages) const;
   int64_t tokens_per_step() const { return batch * microbatch.time; }
@@ -119,8 +139,8 @@ struct ResolvedJob {
 // Errors: InvalidArgument naming the key ("training.microbatches"), what it is and what is allowed.
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
 
-// The workers of a pipeline of `stages` stages, and who holds which stage; with replicas, all their
-// pipelines, and the groups that average. REQUIRES: CheckStages is OK.
+// The workers of a pipeline of `stages` stages, and who holds which stage; with replicas of the model, all their
+// pipelines, and with replicas of stages, all of these, and the groups that average or combine. REQUIRES: CheckStages is OK.
 Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 
 // Checks that the job can run as a pipeline of `stages` stages.

@@ -39,8 +39,10 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
   if (const WeightPolicy policy = WeightPolicyOf(*job.method, options); policy.draws()) {
     return std::vector<StageLateness>(options.topology.stages(), {.staleness = policy.lag});
   }
-  // Until the first microbatch is back the pipeline fills; two updates later all is as it stays.
-  const int64_t steps = options.topology.stages() / job.microbatches + 4;
+  // Until the first microbatch is back the pipeline fills; two updates later all is as it stays. With
+  // replicas of stages at most four times as many microbatches as there are workers are on their way.
+  const int64_t deeper = options.topology.replicated() ? 4 : 1;
+  const int64_t steps = deeper * options.topology.stages() / job.microbatches + 4;
   PENSTOCK_ASSIGN_OR_RETURN(
       const Schedule schedule,
       BuildSchedule(*job.method, options, {.first = 0, .count = steps * job.microbatches}));

@@ -167,12 +167,15 @@ absl::Status MessageReader::ReadField(const YAML::Node& node, const std::string&
 
 absl::Status MessageReader::ReadList(const YAML::Node& node, const std::string& path,
                                      const FieldDescriptor& field, Message& message) {
+  const bool of_messages = field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+  // A list of one value may be written as the value.
+  if (node.IsScalar() && !of_messages) return ReadScalar(node, path, field, message);
   if (!node.IsSequence()) {
-    return WrongType(node, path, "a list");
+    return WrongType(node, path, of_messages ? "a list" : "a value or a list of them");
   }
   for (size_t i = 0; i < node.size(); ++i) {
     const std::string element_path = absl::StrCat(path, "[", i, "]");
-    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (of_messages) {
       PENSTOCK_RETURN_IF_ERROR(ReadMessage(node[i], element_path,
                                            *message.GetReflection()->AddMessage(&message, &field)));
     } else {

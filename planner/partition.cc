@@ -32,8 +32,11 @@ absl::Status CheckArguments(absl::Span<const double> layer_costs, int stages) {
 
 class Partitioner {
  public:
-  Partitioner(absl::Span<const double> layer_costs, int stages)
-      : layers_(static_cast<int>(layer_costs.size())), stages_(stages), cost_before_(layers_ + 1) {
+  Partitioner(absl::Span<const double> layer_costs, absl::Span<const int32_t> replicas)
+      : layers_(static_cast<int>(layer_costs.size())),
+        stages_(static_cast<int>(replicas.size())),
+        replicas_(replicas),
+        cost_before_(layers_ + 1) {
     for (int layer = 0; layer < layers_; ++layer) {
       cost_before_[layer + 1] = cost_before_[layer] + layer_costs[layer];
     }
@@ -45,8 +48,10 @@ class Partitioner {
   }
 
  private:
-  // Of the layers [first, end).
-  double Cost(int first, int end) const { return cost_before_[end] - cost_before_[first]; }
+  // Of the layers [first, end) as stage number `stage`.
+  double Cost(int stage, int first, int end) const {
+    return (cost_before_[end] - cost_before_[first]) / replicas_[stage];
+  }
 
   // The smallest possible cost of the largest stage. largest[end], after round k, is that of the
   // best way to cut the layers before `end` into k stages.
@@ -57,7 +62,7 @@ class Partitioner {
       std::vector<double> next(layers_ + 1, kInfinity);
       for (int end = stage; end <= layers_; ++end) {
         for (int first = stage - 1; first < end; ++first) {
-          next[end] = std::min(next[end], std::max(largest[first], Cost(first, end)));
+          next[end] = std::min(next[end], std::max(largest[first], Cost(stage - 1, first, end)));
         }
       }
       largest = std::move(next);
@@ -78,7 +83,7 @@ class Partitioner {
       std::vector<double> next(layers_ + 1, kInfinity);
       for (int first = 0; first < layers_; ++first) {
         for (int end = first + 1; end <= layers_; ++end) {
-          const double cost = Cost(first, end);
+          const double cost = Cost(stages_ - stage, first, end);
           if (cost > limit || cost * cost + squares[end] >= next[first]) continue;
           next[first] = cost * cost + squares[end];
           end_of[stage][first] = end;
@@ -95,14 +100,25 @@ class Partitioner {
 
   const int layers_;
   const int stages_;
-  std::vector<double> cost_before_;  // of the layers before each
+  const absl::Span<const int32_t> replicas_;  // by stage
+  std::vector<double> cost_before_;           // of the layers before each
 };
 
 }  // namespace
 
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs, int stages) {
   PENSTOCK_RETURN_IF_ERROR(CheckArguments(layer_costs, stages));
-  return Partitioner(layer_costs, stages).Solve();
+  return Partitioner(layer_costs, std::vector<int32_t>(stages, 1)).Solve();
+}
+
+absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs,
+                                                absl::Span<const int32_t> replicas) {
+  PENSTOCK_RETURN_IF_ERROR(CheckArguments(layer_costs, static_cast<int>(replicas.size())));
+  if (const auto least = std::min_element(replicas.begin(), replicas.end()); *least < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("stage ", least - replicas.begin(),
+                                                   " must have at least 1 replica, got ", *least));
+  }
+  return Partitioner(layer_costs, replicas).Solve();
 }
 
 }  // namespace penstock

@@ -7,6 +7,7 @@
 // Pure functions.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,5 +20,9 @@ namespace penstock {
 //
 // Errors: InvalidArgument if stages < 1, stages > layers, or a cost is negative or not finite.
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs, int stages);
+// The same where stage s is held by replicas[s] workers, which do its microbatches in turn, so that its cost is
+// divided by their number. Errors: also a number below 1.
+absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs,
+                                                absl::Span<const int32_t> replicas);
 
 }  // namespace penstock

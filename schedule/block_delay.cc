@@ -118,6 +118,12 @@ BlockDelay DrawnDelays(const WeightPolicy& policy, int32_t stages) {
 }
 
 absl::Status CheckDepth(const Topology& topology) {
+  if (topology.replicated()) {
+    return absl::UnimplementedError(
+        "the block delay is that of a model whose parts are updated one microbatch at a time, "
+        "which "
+        "replicas of stages do not do");
+  }
   if (topology.depth() <= kBlockDelayStagesMax) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("the block delay of ", topology.depth(),
                                                    " stages; at most ", kBlockDelayStagesMax,

@@ -38,15 +38,16 @@ absl::Status CheckLink(const LinkCosts& link) {
 
 }  // namespace
 
-absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stages,
-                                      bool there_and_back) {
+absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topology& topology) {
+  const int32_t stages = topology.stages();
+  const int32_t links = LinksOf(topology);
   const auto check_size = [](size_t size, int32_t expected, absl::string_view what) {
     if (size == 0 || static_cast<int32_t>(size) == expected) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("expected costs of ", expected, " ", what, " (or none), got ", size));
   };
   PENSTOCK_RETURN_IF_ERROR(check_size(costs.stages.size(), stages, "stages"));
-  PENSTOCK_RETURN_IF_ERROR(check_size(costs.links.size(), stages - 1, "links"));
+  PENSTOCK_RETURN_IF_ERROR(check_size(costs.links.size(), links, "links"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.overhead_s, "overhead"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.collective_s, "collective time"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(costs.sum_s, "time of a sum of gradients"));
@@ -58,7 +59,7 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stag
         {ToNs(stage.forward_s), ToNs(stage.recompute_s.value_or(stage.forward_s)),
          ToNs(stage.backward_input_s), ToNs(stage.backward_weight_s), ToNs(stage.step_s)});
   }
-  for (int32_t s = 0; s + 1 < stages; ++s) {
+  for (int32_t s = 0; s < links; ++s) {
     const LinkCosts link = costs.links.empty() ? LinkCosts() : costs.links[s];
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckLink(link), absl::StrCat("link ", s)));
     result.links_.push_back({ToNs(link.bytes / link.bytes_per_second), ToNs(link.latency_s)});
@@ -66,7 +67,9 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, int32_t stag
   result.overhead_ns_ = ToNs(costs.overhead_s);
   result.collective_ns_ = ToNs(costs.collective_s);
   result.sum_ns_ = ToNs(costs.sum_s);
-  result.there_and_back_ = there_and_back;
+  result.there_and_back_ = topology.there_and_back();
+  for (int32_t s = 0; s < stages; ++s)
+    result.link_after_.push_back(LinkAfter(topology, StageId(s)));
   return result;
 }
 

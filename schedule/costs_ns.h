@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "schedule/action.h"
+#include "schedule/schedule.h"
 #include "schedule/simulate.h"
 
 namespace penstock {
@@ -13,9 +14,8 @@ namespace penstock {
 // SimulationCosts in nanoseconds, the defaults filled in.
 class CostsNs {
  public:
-  // `there_and_back`: gradients go on to the stage with the next number, not back to the one before.
-  static absl::StatusOr<CostsNs> From(const SimulationCosts& costs, int32_t stages,
-                                      bool there_and_back = false);
+  // There and back gradients go on to the stage with the next number, not back to the one before.
+  static absl::StatusOr<CostsNs> From(const SimulationCosts& costs, const Topology& topology);
 
   int64_t compute_ns(const Action& action) const {
     const Stage& stage = stages_[action.index];
@@ -55,11 +55,13 @@ class CostsNs {
   int32_t LinkOf(const Action& send) const {
     const bool goes_on =
         send.op == Op::kSendActivation || (send.op == Op::kSendGradient && there_and_back_);
-    return goes_on ? send.index : send.index - 1;
+    const int32_t before = link_after_[send.index];
+    return goes_on ? before : before - 1;
   }
 
   std::vector<Stage> stages_;
   std::vector<Link> links_;
+  std::vector<int32_t> link_after_;  // by stage: the one to the next
   int64_t overhead_ns_ = 0;
   int64_t collective_ns_ = 0;
   int64_t sum_ns_ = 0;

@@ -53,9 +53,9 @@ class Lowering {
       }
       switch (action.op) {
         case Op::kForward:
-          if (IsRemote(topology_.Before(stage))) add(Op::kRecvActivation);
+          if (IsRemote(topology_.Before(stage, m))) add(Op::kRecvActivation);
           add(Op::kForward);
-          if (IsRemote(topology_.After(stage))) add(Op::kSendActivation);
+          if (IsRemote(topology_.After(stage, m))) add(Op::kSendActivation);
           if (IsRemote(topology_.CheckpointTo(stage)) && !options_.forwards_only) {
             add(Op::kSendCheckpoint);
           }
@@ -65,14 +65,14 @@ class Lowering {
           break;
         case Op::kBackwardInput:
           if (adds_recompute_[stage.value]) AddRecompute(stage, m, result);
-          if (IsRemote(topology_.GradientFrom(stage))) add(Op::kRecvGradient);
+          if (IsRemote(topology_.GradientFrom(stage, m))) add(Op::kRecvGradient);
           add(Op::kBackwardInput);
-          if (SendsGradient(stage) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
+          if (SendsGradient(stage, m) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
           break;
         case Op::kBackwardWeight:
           if (topology_.GoesOnWithSum(m)) add(Op::kRecvSum);
           add(Op::kBackwardWeight);
-          if (SendsGradient(stage) && i > 0 && SendsAfterWeight(compute, i - 1)) {
+          if (SendsGradient(stage, m) && i > 0 && SendsAfterWeight(compute, i - 1)) {
             add(Op::kSendGradient);
           }
           if (topology_.GoesOnWithSum(m + 1)) result.push_back({Op::kSendSum, stage.value, m + 1});
@@ -99,7 +99,9 @@ class Lowering {
   bool IsRemote(StageId other) const {
     return other.value >= 0 && topology_.worker(other) != worker_;
   }
-  bool SendsGradient(StageId stage) const { return IsRemote(topology_.GradientTo(stage)); }
+  bool SendsGradient(StageId stage, int64_t microbatch) const {
+    return IsRemote(topology_.GradientTo(stage, microbatch));
+  }
 
   void AddRecompute(StageId stage, int64_t microbatch, ActionList& result) const {
     if (IsRemote(topology_.CheckpointFrom(stage))) {
@@ -111,7 +113,8 @@ class Lowering {
   // Whether `action` is the first of a microbatch's backward, in a list that has its messages.
   bool StartsBackward(const Action& action) const {
     if (action.op == Op::kRecvGradient) return true;
-    return action.op == Op::kBackwardInput && !IsRemote(topology_.GradientFrom(action.stage()));
+    return action.op == Op::kBackwardInput &&
+           !IsRemote(topology_.GradientFrom(action.stage(), action.microbatch));
   }
 
   // Whether compute[i] is an I whose gradient is sent only after the W that follows.

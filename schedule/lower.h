@@ -18,6 +18,8 @@
 //     in ascending order of the groups (two workers that met in different orders would wait for each
 //     other for ever), and then a NORM if the gradient norm is global. A worker without a STEP, as there may be
 //     there and back, has its NORM before it copies weights;
+//   * where places have replicas, their group is one of gradients, and a message goes to and comes from the
+//     replica that the microbatch takes;
 //   * neighbours on the same worker exchange no messages;
 //   * FLUSH is the last action of the epilogue.
 //

@@ -65,8 +65,9 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
   }
   SetPolicy(policy);
   for (const ReduceGroup& group : topology.groups) {
-    Group& local =
-        groups_.emplace_back(Group{.quantity = group.quantity, .operation = group.operation});
+    Group& local = groups_.emplace_back(Group{.quantity = group.quantity,
+                                              .operation = group.operation,
+                                              .of_replicas = topology.IsOfReplicas(group)});
     for (const StageId stage : group.stages) {
       const int32_t index = IndexOf(stage);
       if (index < 0) continue;
@@ -104,9 +105,11 @@ void Machine::BeginRange(Completeness completeness) {
 
 Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
   const bool train = completeness_ == Completeness::kTrain;
-  const StageId after = topology_->After(stage);
-  const StageId gradient_from = topology_->GradientFrom(stage);
-  const StageId gradient_to = topology_->GradientTo(stage);
+  // Of any microbatch: where it depends on the microbatch, all neighbours are on other workers.
+  const int64_t microbatch = topology_->replicated() ? topology_->ReplicaOf(stage) : 0;
+  const StageId after = topology_->After(stage, microbatch);
+  const StageId gradient_from = topology_->GradientFrom(stage, microbatch);
+  const StageId gradient_to = topology_->GradientTo(stage, microbatch);
   const StageId checkpoint_from = topology_->CheckpointFrom(stage);
   // A message to or from `neighbour`.
   const auto refuse_message = [this](StageId neighbour) -> absl::string_view {
@@ -117,7 +120,7 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
   Rule rule;
   switch (op) {
     case Op::kRecvActivation:
-      rule.refusal = refuse_message(topology_->Before(stage));
+      rule.refusal = refuse_message(topology_->Before(stage, microbatch));
       rule.leaves = kInput;
       break;
     case Op::kForward:
@@ -193,8 +196,7 @@ int32_t Machine::IndexOf(StageId stage) const {
 absl::StatusOr<Effect> Machine::Apply(const Action& action) {
   switch (action.op) {
     case Op::kReduce:
-      PENSTOCK_RETURN_IF_ERROR(Reduce(action));
-      return Effect();
+      return Reduce(action);
     case Op::kNorm:
       PENSTOCK_RETURN_IF_ERROR(Norm(action));
       return Effect();
@@ -219,10 +221,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   if (action.microbatch < 0) return Refuse(action, "the microbatch is negative");
   if (!Visits(action.microbatch, action.stage())) {
-    return Refuse(
-        action, absl::StrCat("the microbatch goes through pipeline ",
-                             topology_->PipelineOf(action.microbatch),
-                             ", the stage is of pipeline ", topology_->PipelineOf(action.stage())));
+    return Refuse(action, GoesElsewhere(action));
   }
   Stage& stage = stages_[index];
   const Rule& rule = stage.rules[static_cast<int>(action.op)];
@@ -280,6 +279,18 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   return effect;
 }
 
+std::string Machine::GoesElsewhere(const Action& action) const {
+  const int64_t microbatch = action.microbatch;
+  const StageId stage = action.stage();
+  if (topology_->replicated()) {
+    const StageId there = topology_->StageAt(topology_->DepthOf(stage), microbatch);
+    return absl::StrCat("the microbatch goes through replica ", topology_->ReplicaOf(there),
+                        " of that place, which is stage ", there.value);
+  }
+  return absl::StrCat("the microbatch goes through pipeline ", topology_->PipelineOf(microbatch),
+                      ", the stage is of pipeline ", topology_->PipelineOf(stage));
+}
+
 bool Machine::Visits(int64_t microbatch, StageId stage) const {
   return completeness_ == Completeness::kTrain ? topology_->Visits(microbatch, stage)
                                                : topology_->VisitsToEvaluate(microbatch, stage);
@@ -314,8 +325,9 @@ absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t micr
   if (there_and_back && gradient.count == 0 && microbatch % topology_->rounds.step != 0) {
     return "the sum of the microbatches before it is not there";
   }
-  const int64_t next = there_and_back ? gradient.microbatches.end()
-                                      : gradient.microbatches.end() - 1 + topology_->pipelines;
+  const int64_t next = there_and_back
+                           ? gradient.microbatches.end()
+                           : gradient.microbatches.end() - 1 + topology_->StrideOf(stage.id);
   if (gradient.count > 0 && microbatch != next) {
     return "gradients must be accumulated in the order of the microbatches";
   }
@@ -477,14 +489,17 @@ absl::Status Machine::ReceiveSum(const Action& action) {
   return absl::OkStatus();
 }
 
-absl::Status Machine::Reduce(const Action& action) {
+absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
   if (completeness_ == Completeness::kEvaluate) return Refuse(action, "not in an evaluate range");
   const int32_t id = action.group().value;
   if (id < 0 || id >= static_cast<int32_t>(groups_.size()) || groups_[id].members.empty()) {
     return Refuse(action, "no stage of that group is on this worker");
   }
   Group& group = groups_[id];
-  if (group.quantity == ReduceGroup::Quantity::kWeight) return ReduceWeights(action, group);
+  if (group.quantity == ReduceGroup::Quantity::kWeight) {
+    PENSTOCK_RETURN_IF_ERROR(ReduceWeights(action, group));
+    return Effect();
+  }
   for (const int32_t member : group.members) {
     const int64_t accumulated = stages_[member].gradient.count;
     if (accumulated == 0 || group.steps_due > 0) {
@@ -493,9 +508,22 @@ absl::Status Machine::Reduce(const Action& action) {
                                                           : " is already reduced"));
     }
   }
-  for (const int32_t member : group.members) ++stages_[member].gradient.reductions;
+  Effect effect;
+  for (const int32_t member : group.members) {
+    Stage& stage = stages_[member];
+    ++stage.gradient.reductions;
+    if (!group.of_replicas) continue;
+    effect.microbatches = stage.gradient.microbatches = OfAllReplicas(stage);
+  }
   group.steps_due = static_cast<int32_t>(group.members.size());
-  return absl::OkStatus();
+  return effect;
+}
+
+MicrobatchRange Machine::OfAllReplicas(const Stage& stage) const {
+  const MicrobatchRange& own = stage.gradient.microbatches;
+  const int64_t replica = topology_->ReplicaOf(stage.id);
+  const int64_t first = own.first - replica;
+  return {first, own.end() - 1 - replica + topology_->StrideOf(stage.id) - first};
 }
 
 absl::Status Machine::ReduceWeights(const Action& action, Group& group) {

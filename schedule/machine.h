@@ -16,6 +16,7 @@
 //   W s m       weight_stash(s,m); m follows the    it          accumulated(s) + 1
 //               last W of s since its step
 //   REDUCE g    every local member accumulated      -           reduced(g)
+//   (replicas)  (all of the same microbatches)      -           accumulated(s) of all replicas
 //   (weights)   no local member accumulated or      -           averaged(g)
 //               has microbatches between F and W
 //   NORM        every local stage accumulated,      -           normed
@@ -49,6 +50,10 @@
 // back they are one model in several places, whose versions only grow by REDUCE, so each F and R
 // must find the weights of its microbatch's step; and W of a later round of a step goes on with
 // what the rounds before it have accumulated.
+//
+// Where places have replicas, a microbatch is refused outside of its own replica; W of s follows the last W
+// of s in the order of the microbatches that go through s. REDUCE makes the gradient that of the microbatches
+// of all replicas; that they reduce the same ones is for whoever sees them all (run.h).
 //
 // Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
@@ -121,7 +126,7 @@ struct Effect {
   // STEP: whether the replaced version is still to be read, so that it must be kept.
   bool keeps_replaced = false;
   // STEP: from the first to the last microbatch whose gradients the update holds; where there are several
-  // pipelines, those between them that go through the stage's own.
+  // pipelines, those between them that go through the stage's own. The same of REDUCE over replicas.
   MicrobatchRange microbatches;
   // I, W and STEP: the oldest version still to be read once this action is done; older ones may
   // then be released.
@@ -215,6 +220,7 @@ class Machine {
   struct Group {
     ReduceGroup::Quantity quantity;
     ReduceGroup::Operation operation;
+    bool of_replicas = false;      // of one place
     std::vector<int32_t> members;  // indices of local stages
     int32_t steps_due = 0;  // of gradients: members that are reduced and have not made their STEP
     bool differ = false;    // of weights: a member made a STEP since they were averaged
@@ -231,12 +237,17 @@ class Machine {
   absl::StatusOr<Effect> Step(const Action& action);
   absl::Status SendSum(const Action& action);
   absl::Status ReceiveSum(const Action& action);
-  absl::Status Reduce(const Action& action);
+  absl::StatusOr<Effect> Reduce(const Action& action);
+  // The microbatches of the stage's gradient together with those between them and their neighbours that go
+  // through the other replicas.
+  MicrobatchRange OfAllReplicas(const Stage& stage) const;
   absl::Status ReduceWeights(const Action& action, Group& group);
   absl::Status Norm(const Action& action);
   absl::Status Flush(const Action& action) const;
 
   bool Visits(int64_t microbatch, StageId stage) const;
+  // Where the microbatch of `action` belongs instead.
+  std::string GoesElsewhere(const Action& action) const;
   // By how much the current version is ahead of the step of `microbatch`.
   int64_t VersionLead(const Stage& stage, int64_t microbatch) const;
   // Whether F or R of `microbatch` would read the weights of another step.

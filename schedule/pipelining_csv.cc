@@ -17,6 +17,7 @@ absl::Status NoWordsFor(const std::string& what) {
 absl::Status CheckWords(const Schedule& schedule) {
   const Topology& topology = schedule.topology;
   if (topology.there_and_back()) return NoWordsFor("pipelines that go there and back");
+  if (topology.replicated()) return NoWordsFor("replicas of stages");
   if (topology.pipelines > 1) return NoWordsFor(absl::StrCat(topology.pipelines, " replicas"));
   if (!topology.groups.empty()) return NoWordsFor("stages that share parameters");
   if (!topology.recomputes.empty()) return NoWordsFor("stages that do their forward again");

@@ -88,26 +88,28 @@ class LinkLatency {
 };
 
 // The link of a message from or to a neighbour; -1 of others. There and back gradients go on with the numbers.
-int32_t LinkOf(const Action& action, bool there_and_back) {
+int32_t LinkOf(const Action& action, const Topology& topology) {
+  const int32_t after = LinkAfter(topology, action.stage());
+  const bool there_and_back = topology.there_and_back();
   switch (action.op) {
     case Op::kSendActivation:
-      return action.index;
+      return after;
     case Op::kRecvActivation:
-      return action.index - 1;
+      return after - 1;
     case Op::kSendGradient:
-      return there_and_back ? action.index : action.index - 1;
+      return there_and_back ? after : after - 1;
     case Op::kRecvGradient:
-      return there_and_back ? action.index - 1 : action.index;
+      return there_and_back ? after - 1 : after;
     default:
       return -1;
   }
 }
 
-// Link s joins stages s and s + 1. A message's latency shows where somebody waited for it: from the end of
+// A message's latency shows where somebody waited for it: from the end of
 // its SEND to the end of that wait.
 std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& topology,
                                     int64_t start_ns, int64_t end_ns) {
-  const int32_t stages = topology.stages();
+  const int32_t count = LinksOf(topology);
   std::map<std::tuple<bool, int32_t, int64_t>, int64_t> sent;  // direction, link, microbatch: when
   const auto in_window = [&](const Span& span) {
     return span.start_ns >= start_ns && span.end_ns <= end_ns;
@@ -115,18 +117,18 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& to
   for (const Span& span : timeline.spans) {
     if (span.lane == Lane::kTransfer || !IsSend(span.action.op) || !in_window(span)) continue;
     const bool forward = span.action.op == Op::kSendActivation;
-    const int32_t link = LinkOf(span.action, topology.there_and_back());
+    const int32_t link = LinkOf(span.action, topology);
     if (link < 0) continue;
     int64_t& end = sent[{forward, link, span.action.microbatch}];
     end = std::max(end, span.end_ns);
   }
-  std::vector<LinkLatency> latencies(std::max(stages - 1, 0));
+  std::vector<LinkLatency> latencies(std::max(count, 0));
   for (const Span& span : timeline.spans) {
     if (span.wait != Wait::kInput || !IsReceive(span.action.op) || !in_window(span)) continue;
     const bool forward = span.action.op == Op::kRecvActivation;
-    const int32_t link = LinkOf(span.action, topology.there_and_back());
+    const int32_t link = LinkOf(span.action, topology);
     const auto found = sent.find({forward, link, span.action.microbatch});
-    if (found == sent.end() || link < 0 || link >= stages - 1) continue;
+    if (found == sent.end() || link < 0 || link >= count) continue;
     latencies[link].Add(forward, span.end_ns - found->second);
   }
   std::vector<LinkCosts> links;

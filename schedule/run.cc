@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -46,7 +47,8 @@ Interpreter::Interpreter(const Schedule& schedule, int32_t channel_capacity, Run
     : schedule_(schedule),
       channel_capacity_(channel_capacity),
       observer_(observer),
-      channels_(ChannelsOf(schedule.topology)),
+      table_(schedule.topology),
+      channels_(table_.size()),
       periods_max_(std::numeric_limits<int64_t>::max()) {
   const Topology& topology = schedule.topology;
   for (size_t group = 0; group < topology.groups.size(); ++group) {
@@ -70,7 +72,7 @@ absl::StatusOr<bool> Interpreter::RunToEnd() {
   for (size_t channel = 0; channel < channels_.size(); ++channel) {
     const std::deque<int64_t>& left = channels_[channel].messages;
     if (left.empty()) continue;
-    const Action missing = ReceiveOf(static_cast<int32_t>(channel), left.front());
+    const Action missing = table_.ReceiveOf(static_cast<int32_t>(channel), left.front());
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", schedule_.topology.worker(missing.stage()).value, " ends without ",
                      ToString(missing), ", which was sent"));
@@ -113,7 +115,7 @@ absl::StatusOr<bool> Interpreter::TryAdvance(Worker& worker) {
 }
 
 absl::StatusOr<bool> Interpreter::TryMessage(Worker& worker, const Action& action) {
-  MessageId message{.channel = ChannelOf(action)};
+  MessageId message{.channel = table_.Of(action)};
   Channel* channel = message.channel < 0 ? nullptr : &channels_[message.channel];
   if (channel != nullptr && IsSend(action.op) && IsFull(action)) return false;
   if (channel != nullptr && IsReceive(action.op)) {
@@ -144,41 +146,21 @@ absl::StatusOr<bool> Interpreter::TryCollective(const Action& action) {
     const Worker& member = workers_[id.value];
     if (Halted(member) || member.cursor.Current() != action) return false;
   }
+  std::optional<MicrobatchRange> reduced;
   for (const WorkerId id : members) {
     Worker& member = workers_[id.value];
-    PENSTOCK_RETURN_IF_ERROR(member.machine.Apply(action).status());
+    PENSTOCK_ASSIGN_OR_RETURN(const Effect effect, member.machine.Apply(action));
+    if (reduced.value_or(effect.microbatches) != effect.microbatches) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "worker ", id.value, ": ", ToString(action), ": its gradients are of microbatches ",
+          effect.microbatches.first, "+", effect.microbatches.count, ", those of worker ",
+          members.front().value, " of ", reduced->first, "+", reduced->count));
+    }
+    reduced = effect.microbatches;
     member.cursor.Advance();
   }
   observer_.OnCollective(action, members);
   return true;
-}
-
-int32_t Interpreter::ChannelOf(const Action& action) const {
-  const Topology& topology = schedule_.topology;
-  if (action.index < 0 || action.index >= topology.stages()) return -1;
-  StageId stage = action.stage();  // where the message goes
-  if (action.op == Op::kSendActivation) stage = topology.After(stage);
-  if (action.op == Op::kSendGradient) stage = topology.GradientTo(stage);
-  if (action.op == Op::kSendCheckpoint) stage = topology.CheckpointTo(stage);
-  const bool sum = action.op == Op::kSendSum || action.op == Op::kRecvSum;
-  if (sum && action.microbatch < 0) return -1;
-  if (action.op == Op::kSendSum) {
-    stage = topology.StageAt(topology.DepthOf(stage), action.microbatch);
-  }
-  if (stage.value < 0) return -1;
-  const bool checkpoint = action.op == Op::kSendCheckpoint || action.op == Op::kRecvCheckpoint;
-  if ((sum || checkpoint) && !topology.there_and_back()) return -1;
-  const bool gradient = action.op == Op::kSendGradient || action.op == Op::kRecvGradient;
-  const int32_t first = sum || checkpoint ? 2 * topology.stages() : 0;
-  return first + 2 * stage.value + (gradient || sum ? 1 : 0);
-}
-
-Action Interpreter::ReceiveOf(int32_t channel, int64_t microbatch) const {
-  constexpr Op kReceives[] = {Op::kRecvActivation, Op::kRecvGradient, Op::kRecvCheckpoint,
-                              Op::kRecvSum};
-  const int32_t stages = schedule_.topology.stages();
-  const int32_t kind = channel / (2 * stages) * 2 + channel % 2;
-  return {kReceives[kind], channel % (2 * stages) / 2, microbatch};
 }
 
 absl::Span<const WorkerId> Interpreter::MembersOf(const Action& action) const {
@@ -189,7 +171,7 @@ absl::Span<const WorkerId> Interpreter::MembersOf(const Action& action) const {
 }
 
 bool Interpreter::IsFull(const Action& send) const {
-  return static_cast<int64_t>(channels_[ChannelOf(send)].messages.size()) >= channel_capacity_;
+  return static_cast<int64_t>(channels_[table_.Of(send)].messages.size()) >= channel_capacity_;
 }
 
 bool Interpreter::BlockedOnFullChannel() const {

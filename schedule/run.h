@@ -1,7 +1,8 @@
 // Interpreter: runs the programs of all workers against each other, without doing the work.
 //
 // Why one run is a proof. A worker performs its actions strictly in list order; a channel between
-// two stages is first-in-first-out with one sender and one receiver; and a worker never asks
+// two stages is first-in-first-out with one sender and one receiver, also where replicas of stages are
+// wired to several others, each by a channel of its own, whose turn is told by the microbatch; and a worker never asks
 // whether a message has come: it only blocks, on an empty channel when it receives and on a full
 // one when it sends (which is a blocking read of a free place). That is a bounded Kahn network
 // (Kahn, "The semantics of a simple language for parallel programming", 1974), and such networks
@@ -24,19 +25,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "schedule/channels.h"
 #include "schedule/machine.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
 
-// The channels of a topology: into each stage s those of activations (2s) and gradients (2s + 1), and, where
-// pipelines go there and back, after all of these those of checkpoints and sums.
-inline int32_t ChannelsOf(const Topology& topology) {
-  return (topology.there_and_back() ? 4 : 2) * topology.stages();
-}
-
-// A message: which channel it takes and how many went through it before.
+// A message: which channel (channels.h) it takes and how many went through it before.
 struct MessageId {
   int32_t channel = -1;
   int64_t number = 0;
@@ -106,10 +102,6 @@ class Interpreter {
   absl::StatusOr<bool> TryMessage(Worker& worker, const Action& action);
   absl::StatusOr<bool> TryCollective(const Action& action);
 
-  // The channel of a message action, or -1 where there is no such stage.
-  int32_t ChannelOf(const Action& action) const;
-  // What takes a message of `channel`.
-  Action ReceiveOf(int32_t channel, int64_t microbatch) const;
   // The workers that pass a collective together; empty if there is no such group.
   absl::Span<const WorkerId> MembersOf(const Action& action) const;
   bool IsFull(const Action& send) const;
@@ -119,7 +111,8 @@ class Interpreter {
   const int32_t channel_capacity_;
   RunObserver& observer_;
   std::vector<Worker> workers_;
-  std::vector<Channel> channels_;               // ChannelsOf
+  const ChannelTable table_;
+  std::vector<Channel> channels_;               // by number in the table
   std::vector<std::vector<WorkerId>> members_;  // by GroupId; the last entry is all workers
   // Whose action is in progress, and where it stands in the worker's program.
   WorkerId current_worker_;

@@ -90,7 +90,65 @@ absl::Status CheckRounds(const Topology& topology) {
       "in the order of the parts");
 }
 
+absl::Status CheckReplicas(const Topology& topology) {
+  if (!topology.replicated()) return absl::OkStatus();
+  const std::vector<int32_t>& first = topology.first_of_place;
+  const auto error = [](absl::string_view problem) {
+    return absl::InvalidArgumentError(absl::StrCat("the replicas of stages ", problem));
+  };
+  const bool ascending =
+      std::adjacent_find(first.begin(), first.end(), std::greater_equal<>()) == first.end();
+  if (first.size() < 2 || first.front() != 0 || first.back() != topology.stages() || !ascending) {
+    return error(absl::StrCat("must be one or more for each place, ", topology.stages(),
+                              " together, as many as there are stages"));
+  }
+  if (topology.pipelines != 1 || topology.there_and_back()) {
+    return error("must be those of a single pipeline, which does not go there and back");
+  }
+  if (topology.workers != topology.stages()) {
+    return error(absl::StrCat("must each be alone on a worker, but ", topology.stages(),
+                              " stages are on ", topology.workers, " workers"));
+  }
+  if (topology.cycle() > kCycleMax) {
+    return error(absl::StrCat("begin anew together only after more than ", kCycleMax,
+                              " microbatches, the least common multiple of their numbers; numbers "
+                              "with common divisors would do"));
+  }
+  size_t group = 0;
+  for (int32_t place = 0; place < topology.depth(); ++place) {
+    if (topology.ReplicasAt(place) == 1) continue;
+    std::vector<StageId> members;
+    for (int32_t id = first[place]; id < first[place + 1]; ++id) members.emplace_back(id);
+    if (group < topology.groups.size() && topology.groups[group].stages == members &&
+        topology.groups[group].quantity == ReduceGroup::Quantity::kGradient) {
+      ++group;
+      continue;
+    }
+    return error(absl::StrCat(
+        "at each place must be a group that combines gradients, in the order of the places and "
+        "before other groups; those at place ",
+        place, " are none"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+int64_t Topology::cycle() const {
+  if (replicated()) return CycleOf(ReplicasOf(*this));
+  return there_and_back() ? rounds.step : pipelines;
+}
+
+std::vector<StageId> Topology::All(Neighbour neighbour, StageId stage) const {
+  std::vector<StageId> all;
+  const int64_t first = replicated() ? ReplicaOf(stage) : PipelineOf(stage);
+  for (int64_t microbatch = first;; microbatch += StrideOf(stage)) {
+    const StageId next = (this->*neighbour)(stage, microbatch);
+    if (next.value < 0 || (!all.empty() && next == all.front())) return all;
+    all.push_back(next);
+    if (!replicated()) return all;
+  }
+}
 
 StageId Topology::SumTo(StageId stage) const {
   if (!there_and_back() || pipelines == 1 || !DoesBackward(stage)) return StageId(-1);
@@ -152,6 +210,37 @@ Topology ReplicatedPipelines(int32_t depth, int32_t pipelines) {
   return topology;
 }
 
+Topology ReplicatedStages(absl::Span<const int32_t> replicas, ReduceGroup::Operation operation) {
+  const int32_t stages = std::accumulate(replicas.begin(), replicas.end(), 0);
+  Topology topology = StraightPipeline(stages);
+  if (stages == static_cast<int32_t>(replicas.size())) return topology;
+  topology.first_of_place.push_back(0);
+  for (const int32_t count : replicas) {
+    const int32_t first = topology.first_of_place.back();
+    topology.first_of_place.push_back(first + count);
+    if (count == 1) continue;
+    ReduceGroup& group = topology.groups.emplace_back(ReduceGroup{.operation = operation});
+    for (int32_t id = first; id < first + count; ++id) group.stages.emplace_back(id);
+  }
+  return topology;
+}
+
+std::vector<int32_t> ReplicasOf(const Topology& topology) {
+  std::vector<int32_t> replicas;
+  for (int32_t place = 0; place < topology.depth(); ++place) {
+    replicas.push_back(topology.ReplicasAt(place));
+  }
+  return replicas;
+}
+
+int64_t CycleOf(absl::Span<const int32_t> replicas) {
+  int64_t cycle = 1;
+  for (const int32_t count : replicas) {
+    if (cycle <= kCycleMax) cycle = std::lcm(cycle, int64_t{count});
+  }
+  return std::min(cycle, kCycleMax + 1);
+}
+
 Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step) {
   const int32_t slots = 2 * parts - 1;
   const int64_t round = std::min<int64_t>(workers, step);
@@ -169,11 +258,13 @@ Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step) {
 void TieEnds(Topology& topology) {
   const int32_t depth = topology.depth();
   if (topology.parts() < 2) return;
-  if (topology.there_and_back()) {
+  if (topology.there_and_back() || topology.replicated()) {
     ReduceGroup ends;
     for (int32_t id = 0; id < topology.stages(); ++id) {
       const StageId stage(id);
-      const bool end = topology.IsLast(stage) || topology.EndsTheWayBack(stage);
+      const bool reads_tokens =
+          topology.replicated() ? topology.IsFirst(stage) : topology.EndsTheWayBack(stage);
+      const bool end = topology.IsLast(stage) || reads_tokens;
       if (end && topology.Updates(stage)) ends.stages.push_back(stage);
     }
     topology.groups.push_back(std::move(ends));
@@ -220,6 +311,7 @@ absl::Status CheckTopology(const Topology& topology) {
     }
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(topology));
+  PENSTOCK_RETURN_IF_ERROR(CheckReplicas(topology));
   const std::vector<StageId>& recomputes = topology.recomputes;
   const bool ascending = std::adjacent_find(recomputes.begin(), recomputes.end(),
                                             std::greater_equal<>()) == recomputes.end();
@@ -296,6 +388,11 @@ absl::string_view CompletenessName(Completeness completeness) {
 
 absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology) {
   if (!policy.draws()) return absl::OkStatus();
+  if (topology.replicated()) {
+    return absl::InvalidArgumentError(
+        "weights are drawn by stage and microbatch, which replicas of a stage do not know of each "
+        "other");
+  }
   if (topology.pipelines > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("weights are drawn from the updates of one model, but there are ",

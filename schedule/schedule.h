@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/ids.h"
 #include "schedule/program.h"
 
@@ -46,6 +47,12 @@ struct ReduceGroup {
 // places: a round of microbatches goes through each in turn, and the sum of a part's gradients goes
 // from each to the next. All stages of a part are a group that copies the weights of the one that
 // updates them, which is in the last pipeline.
+//
+// A pipeline may also be wider at some places than at others: a place whose layers take long is held by
+// several workers, its replicas, each a stage of its own with the same layers. Microbatch m goes through
+// replica m mod r of each place that has r of them, forward and backward (PipeDream's 1F1B-RR), so that who
+// feeds whom depends on the microbatch. The replicas of a place are a group that combines gradients before every
+// STEP, and so hold the same weights at all times.
 struct Topology {
   // Of pipelines that go there and back; 0 for others.
   struct Rounds {
@@ -58,16 +65,33 @@ struct Topology {
   int32_t workers = 0;
   std::vector<ReduceGroup> groups;  // by GroupId
   int32_t pipelines = 1;            // divides the stages
+  // Where places have replicas: the first stage of each place, and at last the number of stages, so
+  // that the replicas of place p are the stages from [p] up to [p + 1]. Empty: a stage at each place.
+  std::vector<int32_t> first_of_place;
   // Ascending: the stages whose F keeps only its input, and which do it again (R) before the backward.
   std::vector<StageId> recomputes;  // none there and back, where all that do only backwards do
   Rounds rounds;
 
   int32_t stages() const { return static_cast<int32_t>(worker_of.size()); }
-  // Stages of one pipeline.
-  int32_t depth() const { return stages() / pipelines; }
+  bool replicated() const { return !first_of_place.empty(); }
+  // Stages of one pipeline; where they have replicas, its places.
+  int32_t depth() const {
+    return replicated() ? static_cast<int32_t>(first_of_place.size()) - 1 : stages() / pipelines;
+  }
   WorkerId worker(StageId stage) const { return worker_of[stage.value]; }
   // The place of a stage in its pipeline.
-  int32_t DepthOf(StageId stage) const { return stage.value % depth(); }
+  int32_t DepthOf(StageId stage) const {
+    if (!replicated()) return stage.value % depth();
+    const auto next = std::upper_bound(first_of_place.begin(), first_of_place.end(), stage.value);
+    return static_cast<int32_t>(next - first_of_place.begin()) - 1;
+  }
+  // How many replicas a place has; which of them a stage is.
+  int32_t ReplicasAt(int32_t place) const {
+    return replicated() ? first_of_place[place + 1] - first_of_place[place] : 1;
+  }
+  int32_t ReplicaOf(StageId stage) const {
+    return replicated() ? stage.value - first_of_place[DepthOf(stage)] : 0;
+  }
   bool there_and_back() const { return rounds.microbatches > 0; }
   // The parts of the model: stages that do forwards.
   int32_t parts() const { return there_and_back() ? (depth() + 1) / 2 : depth(); }
@@ -88,21 +112,33 @@ struct Topology {
     return there_and_back() && DepthOf(stage) + 1 == depth();
   }
 
-  // The neighbours of a forward: whose output is its input, and whose input is its output; -1 beyond the ends.
-  StageId Before(StageId stage) const {
-    return StageId(IsFirst(stage) || !DoesForward(stage) ? -1 : stage.value - 1);
+  // The neighbours of the forward of a microbatch that goes through `stage`: whose output is its input,
+  // and whose input is its output; -1 beyond the ends.
+  StageId Before(StageId stage, int64_t microbatch) const {
+    if (IsFirst(stage) || !DoesForward(stage)) return StageId(-1);
+    return replicated() ? StageAt(DepthOf(stage) - 1, microbatch) : StageId(stage.value - 1);
   }
-  StageId After(StageId stage) const {
-    return StageId(DepthOf(stage) + 1 >= parts() ? -1 : stage.value + 1);
+  StageId After(StageId stage, int64_t microbatch) const {
+    if (DepthOf(stage) + 1 >= parts()) return StageId(-1);
+    return replicated() ? StageAt(DepthOf(stage) + 1, microbatch) : StageId(stage.value + 1);
   }
   // The same of a backward.
-  StageId GradientFrom(StageId stage) const {
-    if (!there_and_back()) return After(stage);
+  StageId GradientFrom(StageId stage, int64_t microbatch) const {
+    if (!there_and_back()) return After(stage, microbatch);
     return StageId(DepthOf(stage) >= parts() ? stage.value - 1 : -1);
   }
-  StageId GradientTo(StageId stage) const {
-    if (!there_and_back()) return Before(stage);
+  StageId GradientTo(StageId stage, int64_t microbatch) const {
+    if (!there_and_back()) return Before(stage, microbatch);
     return StageId(DoesBackward(stage) && DepthOf(stage) + 1 < depth() ? stage.value + 1 : -1);
+  }
+  // All that one of these four says for the microbatches that go through `stage`, in the order in which
+  // they come: more than one where places have replicas, none beyond the ends. They take turns: the
+  // microbatch is with number TurnOf modulo theirs.
+  using Neighbour = StageId (Topology::*)(StageId stage, int64_t microbatch) const;
+  std::vector<StageId> All(Neighbour neighbour, StageId stage) const;
+  // How many microbatches have gone through the stage before `microbatch` does, from the first of all.
+  int64_t TurnOf(StageId stage, int64_t microbatch) const {
+    return replicated() ? microbatch / ReplicasAt(DepthOf(stage)) : 0;
   }
   // The stage with the other pass of this one's part; -1 if it does both itself.
   StageId TwinOf(StageId stage) const {
@@ -134,19 +170,29 @@ struct Topology {
   }
   // Whether its layers at a cut are those of the model: one stage of each part.
   bool IsOfModel(StageId stage) const {
+    if (replicated()) return ReplicaOf(stage) == 0;
     return there_and_back() ? Updates(stage) : PipelineOf(stage) == 0;
   }
+  // The stage that tells the losses of steps, and the one that tells those of validations: it has the
+  // last of them, or gets those of the other replicas.
+  StageId TellsSteps() const { return StageAt(parts() - 1, replicated() ? 0 : cycle() - 1); }
+  StageId TellsEvaluations() const { return StageAt(parts() - 1, 0); }
 
-  int32_t PipelineOf(StageId stage) const { return stage.value / depth(); }
+  int32_t PipelineOf(StageId stage) const { return pipelines == 1 ? 0 : stage.value / depth(); }
   int32_t PipelineOf(int64_t microbatch) const {
     const int64_t turn =
         there_and_back() ? microbatch % rounds.step / rounds.microbatches : microbatch;
     return static_cast<int32_t>(turn % pipelines);
   }
-  // After so many microbatches the first pipeline begins anew.
-  int64_t cycle() const { return there_and_back() ? rounds.step : pipelines; }
+  // After so many microbatches the first pipeline begins anew, or the first replica of every place
+  // (CycleOf).
+  int64_t cycle() const;
   // The stage that does the work of `microbatch` at a place in its pipeline.
   StageId StageAt(int32_t depth_of_stage, int64_t microbatch) const {
+    if (replicated()) {
+      const int64_t replica = microbatch % ReplicasAt(depth_of_stage);
+      return StageId(first_of_place[depth_of_stage] + static_cast<int32_t>(replica));
+    }
     return StageId(PipelineOf(microbatch) * depth() + depth_of_stage);
   }
   // Whether R makes its stash.
@@ -154,8 +200,9 @@ struct Topology {
     return there_and_back() ? !DoesForward(stage)
                             : std::binary_search(recomputes.begin(), recomputes.end(), stage);
   }
-  // Whether `microbatch` goes through the pipeline of `stage`.
+  // Whether `microbatch` goes through the pipeline of `stage`, and through this replica.
   bool Visits(int64_t microbatch, StageId stage) const {
+    if (replicated()) return StageAt(DepthOf(stage), microbatch) == stage;
     return pipelines == 1 || PipelineOf(microbatch) == PipelineOf(stage);
   }
   // The same of an evaluate range: there and back all take the first pipeline, so that one worker
@@ -163,6 +210,14 @@ struct Topology {
   bool VisitsToEvaluate(int64_t microbatch, StageId stage) const {
     return there_and_back() ? DoesForward(stage) && PipelineOf(stage) == 0
                             : Visits(microbatch, stage);
+  }
+  // Microbatches from one that goes through `stage` to the next.
+  int64_t StrideOf(StageId stage) const {
+    return replicated() ? ReplicasAt(DepthOf(stage)) : pipelines;
+  }
+  // Whether the members of `group` are the replicas of a place.
+  bool IsOfReplicas(const ReduceGroup& group) const {
+    return replicated() && DepthOf(group.stages.front()) == DepthOf(group.stages.back());
   }
   // Stages of `worker`, ascending.
   std::vector<StageId> StagesOf(WorkerId worker) const;
@@ -182,6 +237,17 @@ Topology VPipeline(int32_t workers);
 // each stage are a group whose weights are averaged, the groups in the order of the stages.
 Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 
+// One pipeline with replicas[p] stages at place p, each on a worker of its own, the replicas of a place beside
+// each other; those of each place with two or more are a group whose gradients are combined by `operation`, in
+// the order of the places. With one replica everywhere the plain pipeline.
+// REQUIRES: `replicas` is not empty, all are 1 or more.
+Topology ReplicatedStages(absl::Span<const int32_t> replicas, ReduceGroup::Operation operation);
+// The stages of each place of a pipeline; 1s without replicas. REQUIRES: one pipeline.
+std::vector<int32_t> ReplicasOf(const Topology& topology);
+// The least common multiple of these, or one more than kCycleMax if it is larger.
+inline constexpr int64_t kCycleMax = int64_t{1} << 20;
+int64_t CycleOf(absl::Span<const int32_t> replicas);
+
 // Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S =
 // 2 parts - 1 slots for a microbatch, slot i of round r of a step is on worker (r S + i) mod
 // workers. A round has as many microbatches as there are workers, or all of a step that has fewer.
@@ -189,13 +255,14 @@ Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 // REQUIRES: parts, workers >= 1; 2 parts - 1 >= workers; `step` is a multiple of the workers, or smaller.
 Topology RoundTripPipelines(int32_t parts, int32_t workers, int64_t step);
 
-// Adds, for every pipeline, the group of its first and last stage, which share the tied embedding's
-// gradient (there and back, of the stages that make STEPs); nothing where they are one stage.
+// Adds, for every pipeline, the group of its first and last stage, and of all their replicas, which share the
+// tied embedding's gradient (there and back, of the stages that make STEPs); nothing where they are one stage.
 void TieEnds(Topology& topology);
 
 // Errors: InvalidArgument if a stage has no worker, a worker no stage, the pipelines are not equally deep,
 // a group is not a set of at least two stages, `recomputes` is not a set of stages, or the rounds do not make a
-// step of pipelines there and back, whose parts are groups.
+// step of pipelines there and back, whose parts are groups; if replicas are not one pipeline of workers of their
+// own, whose places are groups, or only begin anew after more than kCycleMax microbatches.
 absl::Status CheckTopology(const Topology& topology);
 
 // Which version of a stage's weights forward and backward read, and which are kept

@@ -32,8 +32,9 @@ class Timekeeper : public RunObserver {
         workers_(schedule.topology.workers),
         stage_busy_ns_(schedule.topology.stages()) {
     timeline_.workers = schedule.topology.workers;
-    link_free_ns_.resize(ChannelsOf(schedule.topology));
-    place_ns_.resize(ChannelsOf(schedule.topology));
+    const auto channels = static_cast<size_t>(ChannelTable(schedule.topology).size());
+    link_free_ns_.resize(channels);
+    place_ns_.resize(channels);
     const Program& program = schedule.programs.front();
     const auto copy_end = [&program](int64_t copies) {
       return static_cast<int64_t>(program.prologue.size()) +
@@ -228,8 +229,7 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
                                           const SimulationOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
   const Topology& topology = schedule.topology;
-  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns,
-                            CostsNs::From(costs, topology.stages(), topology.there_and_back()));
+  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology));
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
   const int32_t channel_capacity =
       options.channel_capacity.value_or(ChannelCapacityOf(schedule.topology));

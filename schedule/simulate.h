@@ -31,16 +31,25 @@ struct StageCosts {
 };
 
 // Between stages s and s + 1, the same in both directions. There and back a stage's input goes on
-// to its twin as it came to the stage.
+// to its twin as it came to the stage. Where places have replicas: between places s and s + 1, each of whose
+// pairs of replicas has a link of its own.
 struct LinkCosts {
   double bytes = 0.0;  // of one message
   double bytes_per_second = std::numeric_limits<double>::infinity();
   double latency_s = 0.0;
 };
 
+// How many links have costs of their own, and which of them joins a stage and what comes after it.
+inline int32_t LinksOf(const Topology& topology) {
+  return (topology.replicated() ? topology.depth() : topology.stages()) - 1;
+}
+inline int32_t LinkAfter(const Topology& topology, StageId stage) {
+  return topology.replicated() ? topology.DepthOf(stage) : stage.value;
+}
+
 struct SimulationCosts {
   std::vector<StageCosts> stages;  // by stage; empty: the defaults for all
-  std::vector<LinkCosts> links;    // link s joins stages s and s + 1; empty: the defaults for all
+  std::vector<LinkCosts> links;    // LinksOf, by number; empty: the defaults for all
   double overhead_s = 0.0;         // of the worker, for every action
   double collective_s = 0.0;       // of a REDUCE or NORM once all members are there
   double sum_s = 0.0;              // of a sum of gradients on its way to the next round

@@ -8,9 +8,10 @@
 // [...]*R+D is a period: R copies, the microbatches of each D more than of the one before. `stages`
 // lists the worker of each stage, `range` is first microbatch + count, and a group of stages that
 // share parameters is group=gradient:sum:0,3. pipelines=2 says that the stages make two pipelines, which
-// microbatches go through in turn, rounds=4/8 that they go there and back, in rounds of 4 of the 8
-// microbatches of a step, recompute=0,2 that these stages do their forward again. 0B3 stands for
-// 0I3,0W3. Empty cells, empty lines, and further lines that start with # are skipped.
+// microbatches go through in turn, replicas=3,1 that the first three stages are replicas of one,
+// rounds=4/8 that pipelines go there and back, in rounds of 4 of the 8 microbatches of a step, recompute=0,2
+// that these stages do their forward again. 0B3 stands for 0I3,0W3. Empty cells, empty lines, and further
+// lines that start with # are skipped.
 //
 // What the header does not say, or a file without one (PyTorch's), follows from the actions: a
 // stage is on the worker whose line has it, the range is that of the forwards, and the stages that have an R

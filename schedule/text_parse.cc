@@ -108,7 +108,8 @@ class Parser {
     if (key == "weights") {
       const absl::StatusOr<WeightPolicy> policy = ParseWeightPolicy(value);
       if (!policy.ok()) {
-        return "weights=single, stash, delayed:<microbatches>:<versions>, predicted:<microbatches>, "
+        return "weights=single, stash, delayed:<microbatches>:<versions>, "
+               "predicted:<microbatches>, "
                "aligned:<microbatches>, corrected, or drawn:<versions>:<seed>";
       }
       schedule_.weight_policy = *policy;
@@ -140,6 +141,10 @@ class Parser {
                  ? ""
                  : "how many pipelines the stages make, for example pipelines=2";
     }
+    if (key == "replicas") {
+      return ParseReplicas(value) ? ""
+                                  : "how many replicas each place has, for example replicas=3,1";
+    }
     if (key == "rounds") {
       Topology::Rounds& rounds = schedule_.topology.rounds;
       has_recomputes_ = true;  // there and back it is known who does
@@ -156,8 +161,21 @@ class Parser {
                  : "the stages that do their forward again, for example recompute=0,1";
     }
     if (key == "group") return ParseGroup(value);
-    return "one of name=, weights=, complete=, range=, stages=, pipelines=, rounds=, "
+    return "one of name=, weights=, complete=, range=, stages=, pipelines=, replicas=, rounds=, "
            "recompute=, group=";
+  }
+
+  bool ParseReplicas(absl::string_view value) {
+    std::vector<int32_t>& first = schedule_.topology.first_of_place;
+    first = {0};
+    for (const absl::string_view part : absl::StrSplit(value, ',')) {
+      int32_t count = 0;
+      if (!absl::SimpleAtoi(part, &count) || count < 1 || count > kStagesMax - first.back()) {
+        return false;
+      }
+      first.push_back(first.back() + count);
+    }
+    return true;
   }
 
   absl::string_view ParseGroup(absl::string_view value) {

@@ -26,6 +26,9 @@ std::string PrintHeader(const Schedule& schedule) {
   if (schedule.topology.pipelines > 1) {
     absl::StrAppend(&header, " pipelines=", schedule.topology.pipelines);
   }
+  if (schedule.topology.replicated()) {
+    absl::StrAppend(&header, " replicas=", absl::StrJoin(ReplicasOf(schedule.topology), ","));
+  }
   if (schedule.topology.there_and_back()) {
     const Topology::Rounds& rounds = schedule.topology.rounds;
     absl::StrAppend(&header, " rounds=", rounds.microbatches, "/", rounds.step);

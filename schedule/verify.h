@@ -28,10 +28,12 @@ struct VerifyLimits {
 };
 
 struct VerifyReport {
-  std::vector<StageCounts> stages;   // by stage, over the whole range
-  int32_t channel_capacity_min = 1;  // the smallest with which no run blocks for ever
-  int64_t actions = 0;               // of all workers
-  int64_t actions_run = 0;           // of them, run one by one to find this out
+  std::vector<StageCounts> stages;  // by stage, over the whole range
+  // The smallest with which no run blocks for ever; of a range too long to be run one by one, the smallest
+  // with which its steady state shows, too.
+  int32_t channel_capacity_min = 1;
+  int64_t actions = 0;      // of all workers
+  int64_t actions_run = 0;  // of them, run one by one to find this out
 };
 
 // Checks that

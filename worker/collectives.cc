@@ -25,9 +25,15 @@ constexpr absl::Duration kJoinTimeout = absl::Minutes(1);
 // The embedding's stage and the head's; there and back of those that make the STEPs.
 bool IsTied(const ReduceGroup& group, const Topology& topology) {
   if (group.quantity != ReduceGroup::Quantity::kGradient ||
-      group.operation != ReduceGroup::Operation::kSum || group.stages.size() != 2) {
+      group.operation != ReduceGroup::Operation::kSum) {
     return false;
   }
+  if (topology.replicated()) {
+    return std::all_of(group.stages.begin(), group.stages.end(), [&](StageId stage) {
+      return topology.IsFirst(stage) != topology.IsLast(stage);
+    });
+  }
+  if (group.stages.size() != 2) return false;
   const StageId front = group.stages.front();
   const StageId back = group.stages.back();
   if (topology.there_and_back()) {
@@ -53,7 +59,8 @@ bool IsLocalMean(const ReduceGroup& group, const Topology& topology) {
 }
 
 absl::Status CheckGroup(const ReduceGroup& group, const Topology& topology) {
-  if (IsTied(group, topology) || IsLocalMean(group, topology) || CopiesWeights(group)) {
+  if (topology.IsOfReplicas(group) || IsTied(group, topology) || IsLocalMean(group, topology) ||
+      CopiesWeights(group)) {
     return absl::OkStatus();
   }
   return absl::UnimplementedError(
@@ -76,6 +83,22 @@ std::set<WorkerId> PeersOf(const CollectiveOptions& options) {
   }
   peers.erase(options.worker);
   return peers;
+}
+
+// The largest part of its gradients that any replica sends, and their losses.
+int64_t ReplicaBytesMax(const CollectiveOptions& options) {
+  int64_t bytes = 0;
+  const std::vector<LayerSpec>& layers = options.job.chain.layers;
+  for (const ReduceGroup& group : options.topology.groups) {
+    if (!options.topology.IsOfReplicas(group)) continue;
+    const LayerRange range = options.layers[group.stages.front().value];
+    const ParameterArena arena(absl::MakeConstSpan(layers).subspan(range.first, range.count));
+    const auto replicas = static_cast<int64_t>(group.stages.size());
+    const int64_t losses = std::max(options.job.microbatches, options.job.validation_batches);
+    bytes = std::max(
+        {bytes, ReplicaChunkBytes(arena.gradient_count(), replicas), losses * kDoubleBytes});
+  }
+  return bytes;
 }
 
 // The largest message with weights that any worker sends.
@@ -116,8 +139,8 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   const int64_t tied_bytes =
       chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
   const int64_t bytes_max =
-      std::max<int64_t>({tied_bytes, CopiedBytesMax(options_), chain.size() * kDoubleBytes,
-                         static_cast<int64_t>(sizeof(PairMessage))});
+      std::max<int64_t>({tied_bytes, CopiedBytesMax(options_), ReplicaBytesMax(options_),
+                         chain.size() * kDoubleBytes, static_cast<int64_t>(sizeof(PairMessage))});
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
     const EdgeId in = {EdgeKind::kCollective, peer.value, options_.worker.value};
@@ -343,15 +366,6 @@ absl::Time Collectives::Deadline() const { return clock_.WallTime() + options_.r
 absl::Status Collectives::Blame(const Link& link, const absl::Status& status) {
   failed_peer_ = link.peer;
   return status;
-}
-
-template <typename Receive>
-std::invoke_result_t<Receive> Collectives::Timed(Link& link, ActionTimer& timer, Receive receive) {
-  timer.Lap(Lane::kCollective);
-  const bool waits = !link.receiver->Ready();
-  auto received = receive();
-  if (waits) timer.Lap(Lane::kWait, Wait::kCollective);
-  return received;
 }
 
 absl::Status Collectives::SendBytes(Link& link, const void* data, int64_t size_bytes,

@@ -5,6 +5,7 @@
 //           (replicas on one worker average their weights without messages, Stage::Average);
 //           where pipelines go there and back, also the weights of a part of the model: the worker that updated
 //           them sends them to the others;
+//           of the replicas of a stage, their gradients (replica_sum.cc);
 //   NORM    the squared gradient norms of all layers, all to all, so that every worker combines the same
 //           numbers in the same order (double, by layer), whatever the partition.
 //
@@ -42,6 +43,15 @@
 
 namespace penstock {
 
+// Which part of `count` gradients replica `rank` of `replicas` adds up: whole vector registers, as equal as can
+// be. The largest part, in bytes.
+struct ReplicaChunk {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank);
+int64_t ReplicaChunkBytes(int64_t count, int64_t replicas);
+
 struct CollectiveOptions {
   const ResolvedJob& job;
   const Topology& topology;
@@ -57,8 +67,8 @@ class Collectives {
  public:
   // Opens the edges to the workers that this one reduces or combines norms with.
   // REQUIRES: what the options and arguments refer to outlives the collectives.
-  // Errors: Unimplemented (a group that is neither the two uses of a tied weight nor replicas on one
-  // worker); those of Transport.
+  // Errors: Unimplemented (a group that is neither the two uses of a tied weight, nor the replicas of a
+  // stage, nor replicas of the model on one worker); those of Transport.
   static absl::StatusOr<std::unique_ptr<Collectives>> Open(const CollectiveOptions& options,
                                                            Transport& transport, Backend& backend,
                                                            Clock& clock);
@@ -69,8 +79,22 @@ class Collectives {
   // Errors: those of Courier.
   absl::Status ReduceTied(const ReduceGroup& group, Stage* embedding, Stage* head, Courier& courier,
                           ActionTimer& timer);
-  // Of the last ReduceTied. REQUIRES: per-layer clipping, and that was for this update.
+  // The same where the first and the last place, or one of them, have replicas. `own`: the one stage of this
+  // worker. REQUIRES: each place's own group was reduced before.
+  absl::Status ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
+                                  ActionTimer& timer);
+  // Of the last of these two. REQUIRES: per-layer clipping, and that was for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
+
+  // REDUCE over the replicas of a place: the sum of their gradients, added up in the order of the replicas, or
+  // that divided by their number; the same bits on all of them. Errors: those of Courier.
+  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
+                              ActionTimer& timer);
+  // Brings together the losses of `count` microbatches in a row, which go through the members of `group` in turn.
+  // `own`: those of this worker's, in order. On the first member `all` becomes those of all in the order of the
+  // microbatches, elsewhere empty. Errors: those of Courier.
+  absl::Status GatherLosses(const ReduceGroup& group, int64_t count, absl::Span<const double> own,
+                            std::vector<double>& all, Courier& courier, ActionTimer& timer);
 
   // REDUCE that copies weights: version `version` of `stage`, which every worker of the group has,
   // from worker `from`.
@@ -112,6 +136,22 @@ class Collectives {
   absl::Status SendBytes(Link& link, const void* data, int64_t size_bytes, Courier& courier);
   absl::Status ReceiveBytes(Link& link, void* data, int64_t size_bytes, ActionTimer& timer);
 
+  // An f32 array on the device.
+  absl::Status SendFloats(Link& link, const Tensor& tensor, Courier& courier);
+  absl::StatusOr<Tensor> ReceiveFloats(Link& link, const Shape& shape, Courier& courier,
+                                       ActionTimer& timer);
+  absl::StatusOr<Tensor> CopyOf(const float* array, int64_t count);
+  // The worker of a member of a group.
+  WorkerId WorkerOf(const ReduceGroup& group, int64_t member) const {
+    return options_.topology.worker(group.stages[member]);
+  }
+  // Which member of a group of replicas this worker is.
+  int64_t RankIn(const ReduceGroup& group) const;
+  absl::Status SendChunks(const ReduceGroup& group, Stage& own, Courier& courier);
+  absl::Status AddChunks(const ReduceGroup& group, Stage& own, Courier& courier,
+                         ActionTimer& timer);
+  absl::Status ShareSum(const ReduceGroup& group, Stage& own, Courier& courier, ActionTimer& timer);
+
   absl::Status SendWeights(const std::vector<WorkerId>& members, Stage& stage, Courier& courier);
   absl::Status ReduceLocally(Stage& embedding, Stage& head);
   absl::Status ReduceWithPeer(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
@@ -131,10 +171,20 @@ class Collectives {
   Backend& backend_;
   Clock& clock_;
   std::vector<std::vector<WorkerId>> members_;  // by group
-  std::deque<Link> links_;            // which do not move
-  std::vector<double> packed_norms_;  // room for one worker's
+  std::deque<Link> links_;                      // which do not move
+  std::vector<double> packed_norms_;            // room for one worker's
+  std::vector<double> packed_losses_;           // room for one replica's
   double embedding_squared_norm_ = 0.0;
   std::optional<WorkerId> failed_peer_;
 };
+
+template <typename Receive>
+std::invoke_result_t<Receive> Collectives::Timed(Link& link, ActionTimer& timer, Receive receive) {
+  timer.Lap(Lane::kCollective);
+  const bool waits = !link.receiver->Ready();
+  auto received = receive();
+  if (waits) timer.Lap(Lane::kWait, Wait::kCollective);
+  return received;
+}
 
 }  // namespace penstock

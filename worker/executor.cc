@@ -106,8 +106,25 @@ absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) 
     PENSTOCK_RETURN_IF_ERROR(Perform(cursor.Current()));
   }
   PENSTOCK_RETURN_IF_ERROR(DrainEdges());
+  PENSTOCK_RETURN_IF_ERROR(GatherEvaluation());
   return evaluation_losses_ == 0 ? 0.0
                                  : evaluation_loss_sum_ / static_cast<double>(evaluation_losses_);
+}
+
+absl::Status Executor::GatherEvaluation() {
+  const Topology& topology = parts_.topology;
+  const auto replicas =
+      std::find_if(topology.groups.begin(), topology.groups.end(), [&](const ReduceGroup& group) {
+        return topology.IsOfReplicas(group) && topology.IsLast(group.stages.front());
+      });
+  if (replicas == topology.groups.end() || !parts_.stages.front().stage->has_head()) {
+    return absl::OkStatus();
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const double> losses,
+                            GatherLosses(*replicas, parts_.job.validation_batches));
+  for (const double loss : losses) evaluation_loss_sum_ += loss;
+  evaluation_losses_ = static_cast<int64_t>(losses.size());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Executor::EnterGate(int64_t microbatch, MicrobatchRange& range) {
@@ -156,16 +173,17 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
   const int64_t microbatch = action.microbatch;
   switch (action.op) {
     case Op::kRecvActivation:
-      return Receive(action, *Local(stage).activations_in, Local(stage).inputs,
-                     parts_.topology.Before(stage));
+      return Receive(action, InTurn(Local(stage).activations_in, action), Local(stage).inputs,
+                     parts_.topology.Before(stage, microbatch));
     case Op::kForward:
       return Forward(Local(stage), microbatch, effect);
     case Op::kSendActivation:
-      return Send(action, *Local(stage).activations_out, Local(stage).outputs,
-                  parts_.topology.After(stage));
+      return Send(action, InTurn(Local(stage).activations_out, action), Local(stage).outputs,
+                  parts_.topology.After(stage, microbatch));
     case Op::kRecvGradient:
-      return Receive(action, *Local(stage).gradients_in, Local(stage).output_gradients,
-                     parts_.topology.GradientFrom(stage));
+      return Receive(action, InTurn(Local(stage).gradients_in, action),
+                     Local(stage).output_gradients,
+                     parts_.topology.GradientFrom(stage, microbatch));
     case Op::kRecompute:
       return Recompute(Local(stage), microbatch, effect);
     case Op::kBackwardInput:
@@ -173,8 +191,8 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case Op::kBackwardWeight:
       return BackwardWeight(Local(stage), microbatch);
     case Op::kSendGradient:
-      return Send(action, *Local(stage).gradients_out, Local(stage).input_gradients,
-                  parts_.topology.GradientTo(stage));
+      return Send(action, InTurn(Local(stage).gradients_out, action), Local(stage).input_gradients,
+                  parts_.topology.GradientTo(stage, microbatch));
     case Op::kSendCheckpoint:
       return SendCheckpoint(action, Local(stage));
     case Op::kRecvCheckpoint:
@@ -184,7 +202,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case Op::kRecvSum:
       return ReceiveSum(action, Local(stage));
     case Op::kReduce:
-      return Reduce(action.group());
+      return Reduce(action.group(), effect);
     case Op::kNorm:
       return Norm();
     case Op::kStep:
@@ -280,7 +298,7 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
 }
 
 absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor output) {
-  if (LocalStage* next = FindLocal(parts_.topology.After(local.id))) {
+  if (LocalStage* next = FindLocal(parts_.topology.After(local.id, microbatch))) {
     next->inputs.Put(microbatch, std::move(output));
     return absl::OkStatus();
   }
@@ -321,7 +339,7 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
       Tensor input_gradient,
       stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead}, output_gradient,
                           LossScale(parts_.job, microbatch)));
-  if (LocalStage* next = FindLocal(parts_.topology.GradientTo(local.id))) {
+  if (LocalStage* next = FindLocal(parts_.topology.GradientTo(local.id, microbatch))) {
     next->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.has_embedding()) {
     local.input_gradients.Put(microbatch, std::move(input_gradient));
@@ -415,12 +433,17 @@ absl::Status Executor::CopyWeights(GroupId id) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::Reduce(GroupId id) {
+absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
   const ReduceGroup& group = parts_.topology.groups[id.value];
   if (group.operation == ReduceGroup::Operation::kCopy) return CopyWeights(id);
   if (group.quantity == ReduceGroup::Quantity::kWeight) {
     Average(group);
     return absl::OkStatus();
+  }
+  if (parts_.topology.IsOfReplicas(group)) return ReduceReplicas(group, effect);
+  if (parts_.topology.replicated()) {
+    return parts_.collectives.ReduceTiedReplicas(group, *parts_.stages.front().stage, courier_,
+                                                 timer_);
   }
   LocalStage* embedding = FindLocal(group.stages.front());
   LocalStage* head = FindLocal(group.stages.back());
@@ -428,6 +451,27 @@ absl::Status Executor::Reduce(GroupId id) {
   return parts_.collectives.ReduceTied(
       group, embedding == nullptr ? nullptr : embedding->stage.get(),
       head == nullptr ? nullptr : head->stage.get(), courier_, timer_);
+}
+
+absl::Status Executor::ReduceReplicas(const ReduceGroup& group, const Effect& effect) {
+  LocalStage& local = parts_.stages.front();  // a replica is alone on its worker
+  PENSTOCK_RETURN_IF_ERROR(
+      parts_.collectives.ReduceReplicas(group, *local.stage, courier_, timer_));
+  if (!local.stage->has_head()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const double> losses,
+                            GatherLosses(group, effect.microbatches.count));
+  if (losses.empty()) return absl::OkStatus();
+  double& sum = loss_sums_.Insert(StepOf(effect.microbatches.first));
+  for (const double loss : losses) sum += loss;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const double>> Executor::GatherLosses(const ReduceGroup& group,
+                                                                int64_t count) {
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(group, count, replica_losses_,
+                                                           all_losses_, courier_, timer_));
+  replica_losses_.clear();
+  return absl::Span<const double>(all_losses_);
 }
 
 void Executor::Average(const ReduceGroup& group) {
@@ -486,7 +530,8 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
   if (parts_.job.device_graphs) PublishGraphs(local);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
-  if (ends_step && local.stage->has_head()) ReportStep(effect, learning_rate);
+  const bool tells = !parts_.topology.replicated() || local.id == parts_.topology.TellsSteps();
+  if (ends_step && tells && local.stage->has_head()) ReportStep(effect, learning_rate);
   if (ends_step && !first_copy_.has_value() && &local == &StepCounter()) CountStep();
   return absl::OkStatus();
 }
@@ -519,13 +564,15 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
 absl::Status Executor::AddLoss(LocalStage& local, int64_t microbatch, Outgoing outgoing) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor host, parts_.backend.FinishToHost(std::move(outgoing)));
   const double loss = *host.data<float>();
-  if (!training_) {
+  const int64_t step = training_ ? StepOf(microbatch) : evaluated_step_;
+  if (parts_.topology.StrideOf(local.id) > 1 && parts_.topology.replicated()) {
+    replica_losses_.push_back(loss);
+  } else if (training_) {
+    loss_sums_.Insert(step) += loss;
+  } else {
     evaluation_loss_sum_ += loss;
     ++evaluation_losses_;
-    return CheckLoss(loss, evaluated_step_, local.id.value);
   }
-  const int64_t step = StepOf(microbatch);
-  loss_sums_.Insert(step) += loss;
   return CheckLoss(loss, step, local.id.value);
 }
 
@@ -570,6 +617,7 @@ std::optional<WorkerId> Executor::failed_peer() const {
 
 const LocalStage& Executor::StepCounter() const {
   const Topology& topology = parts_.topology;
+  if (topology.replicated()) return parts_.stages.front();
   const auto found =
       std::find_if(parts_.stages.begin(), parts_.stages.end(), [&](const LocalStage& local) {
         return topology.Visits(parts_.job.microbatches - 1, local.id);

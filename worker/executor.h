@@ -16,12 +16,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/clock.h"
 #include "compute/backend.h"
 #include "job/resolve.h"
@@ -130,6 +132,9 @@ class Executor {
                                        StageId sender);
   absl::Status SendTensor(const Action& action, Sender& sender, const Tensor& tensor,
                           StageId receiver);
+  // The end of the edge that the message of `action` takes.
+  template <typename End>
+  End& InTurn(const std::vector<std::unique_ptr<End>>& ends, const Action& action) const;
   // Names the stage at the other end of an edge as what failed, if it was.
   absl::Status EdgeError(const Action& action, StageId other, const absl::Status& status);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
@@ -141,7 +146,12 @@ class Executor {
   // The gradients accumulated so far; of the last part also the losses of the step so far.
   absl::Status SendSum(const Action& action, LocalStage& local);
   absl::Status ReceiveSum(const Action& action, LocalStage& local);
-  absl::Status Reduce(GroupId id);
+  absl::Status Reduce(GroupId id, const Effect& effect);
+  absl::Status ReduceReplicas(const ReduceGroup& group, const Effect& effect);
+  // Of `count` microbatches in a row, where the replicas of the last place have them: on the first of them all
+  // losses in the order of the microbatches, on others none.
+  absl::StatusOr<absl::Span<const double>> GatherLosses(const ReduceGroup& group, int64_t count);
+  absl::Status GatherEvaluation();
   void Average(const ReduceGroup& group);
   absl::Status CopyWeights(GroupId id);
   absl::Status Norm();
@@ -173,7 +183,7 @@ class Executor {
 
   // Whether no microbatch has been here before `action` of its own.
   bool BeginsMicrobatch(const Action& action) const;
-  // The first stage of this worker that a step's last microbatch goes through.
+  // The first stage of this worker that a step's last microbatch goes through, or its only one, a replica.
   const LocalStage& StepCounter() const;
   void CountStep();
   void BeginWindow();
@@ -201,7 +211,10 @@ class Executor {
   double evaluation_loss_sum_ = 0.0;
   int64_t evaluation_losses_ = 0;
   MicrobatchTable<double> loss_sums_;  // by step, over the microbatches so far
-  std::vector<double> chain_norms_;    // squared, by layer of the chain
+  // Where the last place has replicas: the losses here since they were gathered, and those of all then.
+  std::vector<double> replica_losses_;
+  std::vector<double> all_losses_;
+  std::vector<double> chain_norms_;  // squared, by layer of the chain
   double gradient_norm_ = 0.0;
   int64_t last_microbatch_ = 0;  // whose W was the last
   std::vector<int32_t> tokens_;  // room for one microbatch
@@ -213,5 +226,11 @@ class Executor {
   int64_t allocations_at_start_ = 0;
   Counter allocations_steady_;
 };
+
+template <typename End>
+End& Executor::InTurn(const std::vector<std::unique_ptr<End>>& ends, const Action& action) const {
+  const int64_t turn = parts_.topology.TurnOf(action.stage(), action.microbatch);
+  return *ends[turn % static_cast<int64_t>(ends.size())];
+}
 
 }  // namespace penstock

@@ -61,7 +61,7 @@ absl::Status LoadLayers(Files& files, const std::string& directory, const Manife
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerOptimizerState(local, state.optimizer_state),
                                       absl::string_view(directory)));
   }
-  stage.SetVersion(manifest.updates);
+  stage.SetVersion(manifest.UpdatesOf(layers.first));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "compute/stage.h"
@@ -48,11 +49,13 @@ struct LocalStage {
   int64_t first_version = 0;  // updates before this run
   Stage::MemoryStats memory;  // when it was made; of a shared one at its first stage alone
 
-  // Null where there is no neighbour, or it is on the same worker.
-  std::unique_ptr<Receiver> activations_in;
-  std::unique_ptr<Sender> activations_out;
-  std::unique_ptr<Receiver> gradients_in;
-  std::unique_ptr<Sender> gradients_out;
+  // One edge for each neighbour, which microbatches take in turn (Topology::All); none where there is no
+  // neighbour, or it is on the same worker.
+  std::vector<std::unique_ptr<Receiver>> activations_in;
+  std::vector<std::unique_ptr<Sender>> activations_out;
+  std::vector<std::unique_ptr<Receiver>> gradients_in;
+  std::vector<std::unique_ptr<Sender>> gradients_out;
+  // Null as above.
   std::unique_ptr<Receiver> checkpoints_in;
   std::unique_ptr<Sender> checkpoints_out;
   std::unique_ptr<Receiver> sums_in;

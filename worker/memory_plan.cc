@@ -33,7 +33,7 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
     case Op::kReduce: {
       int64_t most = 0;
       for (const StageBytes& any : stages) {
-        most = std::max({most, any.tied_gradient, any.copied_weights});
+        most = std::max({most, any.tied_gradient, any.copied_weights, any.reduced_gradients});
       }
       return {most, 0};
     }
@@ -52,7 +52,9 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
   // Every copy of the period leaves what it found, so that the second shows all that the others would.
   walked.repeats = std::min<int64_t>(walked.repeats, 2);
   int64_t sent_weights = 0;
-  for (const StageBytes& stage : stages) sent_weights += stage.sent_weights;
+  for (const StageBytes& stage : stages) {
+    sent_weights += stage.sent_weights + stage.sent_gradients;
+  }
   int64_t bytes = 0;
   int64_t most = 0;
   std::map<int32_t, int64_t> sums;  // on their way, by part

@@ -21,6 +21,9 @@ struct StageBytes {
   int64_t sum = 0;
   int64_t copied_weights = 0;
   int64_t sent_weights = 0;
+  // Of a stage with replicas: what its REDUCE takes for its time, and what it leaves under way.
+  int64_t reduced_gradients = 0;
+  int64_t sent_gradients = 0;
 };
 
 // Of activations and messages, at most, over a range. `stages`: by stage of the chain; of those of other
@@ -28,8 +31,8 @@ struct StageBytes {
 // what waits in mailboxes depends on timing, and lies with the host where that has memory of its
 // own. Sums and weights, which may be large, count for as long as they can wait: a sum until the
 // next one of its part comes here, which went on from it, or until the weights that it led to have
-// come; weights until the next ones, since another worker may be a whole step behind in taking
-// them.
+// come; weights, and gradients that replicas have combined, until the next ones, since another worker may be a
+// whole step behind in taking them.
 int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes>& stages);
 
 }  // namespace penstock

@@ -13,6 +13,8 @@
 #include "job/resolve.h"
 #include "job/run_schedule.h"
 #include "schedule/block_draws.h"
+#include "schedule/catalog/replicas.h"
+#include "worker/acquire.h"
 #include "worker/data_source.h"
 #include "worker/order_replay.h"
 #include "worker/text_options.h"
@@ -32,7 +34,13 @@ struct SerialStage {
   std::unique_ptr<Stage> stage;
   LayerRange layers;
   int64_t number = 0;
+  // How many microbatches of the stage lie between forward and backward: those of the stages after it, one
+  // each; with replicas, their warm-up.
   int64_t depth = 0;
+  int64_t interval = 1;  // microbatches of an update
+  int64_t base = 0;      // the version at the cut before
+  std::vector<Tensor>
+      sums;  // by replica, if there are several: of its microbatches since the last update
   bool recomputes = false;
   StageLateness lateness;
   WeightRead forward = 0;
@@ -129,10 +137,10 @@ class Reference {
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   // Of the range that begins at microbatch `first`.
-  VersionRule RuleFor(int64_t stages, int64_t first = 0) const {
+  VersionRule RuleFor(int64_t stages, int64_t interval, int64_t first = 0) const {
     return {job_.weights_read(),
             stages,
-            job_.microbatches_of_update(job_.steps),
+            interval,
             BlockDraws(job_.seed, job_.delta.value_or(PipelineDelay(stages)),
                        static_cast<int32_t>(stages)),
             replay_.has_value() ? &*replay_ : nullptr,
@@ -144,7 +152,7 @@ class Reference {
   // comes to the same, so that here nothing is done twice.
   bool RecomputeMatters(int32_t place) const {
     const bool reads_others =
-        !job_.method->synchronous && RuleFor(options_.stages.size()).ReadsCurrent();
+        !job_.method->synchronous && RuleFor(options_.stages.size(), 1).ReadsCurrent();
     return reads_others && job_.recompute.Has(place);
   }
 
@@ -154,6 +162,13 @@ class Reference {
   absl::Status TrainContinuously(int64_t first, int64_t end);
 
   absl::Status ForwardAndBackward(SerialModel& model, int64_t microbatch);
+  // W, into the sum of the microbatch's replica.
+  absl::Status BackwardWeight(SerialStage& serial, int64_t microbatch);
+  // Puts the sums of all replicas together.
+  void CombineReplicas(SerialStage& serial);
+  // The two uses of a tied weight on the first and the last stage.
+  absl::Status CombineTiedEnds(SerialModel& model);
+  absl::StatusOr<double> GlobalNorm(const SerialModel& model, int64_t step);
   // `read_version`: by the forward of the update's first microbatch.
   absl::Status Update(SerialModel& model, SerialStage& serial, int64_t microbatches_end,
                       int64_t read_version, int64_t oldest_live_version);
@@ -176,6 +191,7 @@ class Reference {
   std::vector<SerialModel> models_;    // the replicas; else one
   double loss_sum_ = 0.0;              // of the step in progress
   double gradient_norm_ = 0.0;
+  double embedding_squared_norm_ = 0.0;
   ReferenceResult result_;
 };
 
@@ -183,10 +199,15 @@ absl::Status Reference::Prepare() {
   PENSTOCK_RETURN_IF_ERROR(OpenData());
   PENSTOCK_RETURN_IF_ERROR(Annotate(ReplayOrder(), "recorded order"));
   const std::vector<LayerRange> whole = {{0, job_.chain.size()}};
+  const bool replicated = !job_.stage_replicas.empty();
+  if (replicated) {
+    PENSTOCK_RETURN_IF_ERROR(CheckStages(job_, static_cast<int64_t>(options_.stages.size())));
+  }
   const int32_t replicas = job_.PipelinesOf(static_cast<int64_t>(options_.stages.size()));
   for (int32_t replica = 0; replica < replicas; ++replica) {
-    PENSTOCK_ASSIGN_OR_RETURN(SerialModel model,
-                              MakeModel(job_.method->synchronous ? whole : options_.stages));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        SerialModel model,
+        MakeModel(job_.method->synchronous && !replicated ? whole : options_.stages));
     models_.push_back(std::move(model));
   }
   return absl::OkStatus();
@@ -229,13 +250,21 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
     }
     next_layer = ranges[s].end();
     const auto stages = static_cast<int64_t>(ranges.size());
+    const int32_t replicas = job_.ReplicasOfStages(stages)[s];
     SerialStage serial = {.layers = ranges[s],
                           .number = static_cast<int64_t>(s),
                           .depth = stages - 1 - static_cast<int64_t>(s),
+                          .interval = job_.microbatches_of_update(job_.steps),
                           .recomputes = RecomputeMatters(static_cast<int32_t>(s))};
-    if (!job_.method->synchronous) serial.lateness = RuleFor(stages).Lateness(serial.depth);
+    if (!job_.stage_replicas.empty() && !job_.method->synchronous) {
+      serial.interval = replicas;
+      serial.depth =
+          replicas * WarmUpForwards(job_.ReplicasOfStages(stages), ReplicasMeet::kAtUpdates)[s];
+    }
+    const VersionRule rule = RuleFor(stages, serial.interval);
+    if (!job_.method->synchronous) serial.lateness = rule.Lateness(serial.depth);
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
-    history.motions_max = RuleFor(stages).VersionsMax(serial.depth);
+    history.motions_max = rule.VersionsMax(serial.depth);
     PENSTOCK_ASSIGN_OR_RETURN(
         serial.stage, Stage::Create(backend_, job_.chain,
                                     {.layers = ranges[s],
@@ -246,9 +275,15 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                                      .optimizer = OptimizerOfStage(job_, serial.lateness, stages),
                                      .history = history,
                                      .seed = job_.seed,
-                                     .versions_max = RuleFor(stages).VersionsMax(serial.depth),
+                                     .versions_max = rule.VersionsMax(serial.depth),
                                      .microbatches_in_flight_max = 1}));
     serial.stage->InitializeWeights();
+    for (int32_t replica = 0; replicas > 1 && replica < replicas; ++replica) {
+      const int64_t count = serial.stage->gradient_count();
+      PENSTOCK_ASSIGN_OR_RETURN(serial.sums.emplace_back(),
+                                AcquireTensor(backend_.pool(), DType::kF32, {count}));
+      backend_.Fill(serial.sums.back().data<float>(), 0.0f, count);
+    }
     model.push_back(std::move(serial));
   }
   if (next_layer == job_.chain.size()) return model;
@@ -281,6 +316,8 @@ absl::Status Reference::TrainSteps(int64_t first, int64_t end) {
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, microbatch));
     const int64_t done = microbatch + 1;
     if (done % job_.microbatches != 0) continue;
+    for (SerialStage& serial : model) CombineReplicas(serial);
+    PENSTOCK_RETURN_IF_ERROR(CombineTiedEnds(model));
     for (SerialStage& serial : model) {
       const int64_t version = serial.stage->version();
       PENSTOCK_RETURN_IF_ERROR(Update(model, serial, done, version, version + 1));
@@ -311,28 +348,31 @@ absl::Status Reference::TrainReplicas(int64_t first, int64_t end) {
 
 absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
   SerialModel& model = models_.front();
-  const VersionRule rule = RuleFor(model.size(), first);
-  const int64_t base = model.front().stage->version();
+  std::vector<VersionRule> rules;
+  for (SerialStage& serial : model) {
+    rules.push_back(RuleFor(static_cast<int64_t>(model.size()), serial.interval, first));
+    serial.base = serial.stage->version();
+  }
   for (int64_t k = 0; k < end - first; ++k) {
     for (SerialStage& serial : model) {
-      serial.forward = {base + rule.Forward(k, serial.depth),
+      const VersionRule& rule = rules[serial.number];
+      serial.forward = {serial.base + rule.Forward(k, serial.depth),
                         rule.ForwardAhead(k, serial.number, serial.depth)};
-      serial.backward = {base + rule.Backward(k, serial.depth),
+      serial.backward = {serial.base + rule.Backward(k, serial.depth),
                          rule.BackwardAhead(k, serial.number, serial.depth)};
     }
     PENSTOCK_RETURN_IF_ERROR(ForwardAndBackward(model, first + k));
     const int64_t done = first + k + 1;
-    const int64_t interval = job_.microbatches_of_update(job_.steps);
-    if (done % interval == 0) {
-      const int64_t first_of_update = k + 1 - interval;
-      for (SerialStage& serial : model) {
-        const int64_t read = base + rule.Forward(first_of_update, serial.depth);
-        const int64_t oldest_live =
-            done == end ? serial.stage->version() + 1 : base + rule.OldestFrom(k + 1, serial.depth);
-        PENSTOCK_RETURN_IF_ERROR(rule.Moves(k, serial.depth)
-                                     ? Update(model, serial, done, read, oldest_live)
-                                     : LeaveOutUpdate(serial, oldest_live));
-      }
+    for (SerialStage& serial : model) {
+      if (done % serial.interval != 0) continue;
+      const VersionRule& rule = rules[serial.number];
+      const int64_t read = serial.base + rule.Forward(k + 1 - serial.interval, serial.depth);
+      const int64_t oldest_live = done == end ? serial.stage->version() + 1
+                                              : serial.base + rule.OldestFrom(k + 1, serial.depth);
+      CombineReplicas(serial);
+      PENSTOCK_RETURN_IF_ERROR(rule.Moves(k, serial.depth)
+                                   ? Update(model, serial, done, read, oldest_live)
+                                   : LeaveOutUpdate(serial, oldest_live));
     }
     if (done % job_.microbatches == 0) FinishStep(done);
   }
@@ -373,9 +413,46 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
     }
     PENSTOCK_ASSIGN_OR_RETURN(
         gradient, stage.BackwardInput(id, serial->backward, gradient, LossScale(job_, microbatch)));
-    PENSTOCK_RETURN_IF_ERROR(stage.BackwardWeight(id));
+    PENSTOCK_RETURN_IF_ERROR(BackwardWeight(*serial, microbatch));
     serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
+  return absl::OkStatus();
+}
+
+absl::Status Reference::BackwardWeight(SerialStage& serial, int64_t microbatch) {
+  const MicrobatchId id(microbatch);
+  if (serial.sums.empty()) return serial.stage->BackwardWeight(id);
+  float* const sum = serial.sums[microbatch % serial.sums.size()].data<float>();
+  serial.stage->PutGradients(sum);
+  PENSTOCK_RETURN_IF_ERROR(serial.stage->BackwardWeight(id));
+  serial.stage->TakeGradients(sum);
+  return absl::OkStatus();
+}
+
+void Reference::CombineReplicas(SerialStage& serial) {
+  if (serial.sums.empty()) return;
+  const int64_t count = serial.stage->gradient_count();
+  float* const sum = serial.sums.front().data<float>();
+  for (size_t replica = 1; replica < serial.sums.size(); ++replica) {
+    backend_.AddInto(sum, serial.sums[replica].data<float>(), count);
+  }
+  if (!job_.method->synchronous) {
+    backend_.Scale(sum, MeanFactor(static_cast<int64_t>(serial.sums.size())), count);
+  }
+  serial.stage->PutGradients(sum);
+  for (const Tensor& used : serial.sums) backend_.Fill(used.data<float>(), 0.0f, count);
+}
+
+absl::Status Reference::CombineTiedEnds(SerialModel& model) {
+  if (!job_.chain.tied() || model.size() < 2) return absl::OkStatus();
+  Stage& embedding = *model.front().stage;
+  Stage& head = *model.back().stage;
+  const Tensor embedding_part = embedding.TiedGradient();
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype,
+                                                             embedding_part.shape));
+  backend_.CopyOnDevice(copy.data<void>(), embedding_part.data<void>(), copy.size_bytes());
+  embedding.SetTiedGradient(head.TiedGradient(), embedding_part);
+  head.SetTiedGradient(head.TiedGradient(), copy);
   return absl::OkStatus();
 }
 
@@ -412,12 +489,27 @@ absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& m
   PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(absl::MakeSpan(norms)));
   PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.chain, serial.layers, norms, step,
                                       static_cast<int32_t>(&serial - model.data())));
-  if (job_.clip.kind == Clip::Kind::kGlobalNorm) gradient_norm_ = CombinedNorm(norms);
-  if (job_.clip.kind == Clip::Kind::kLayerNorm && serial.stage->has_embedding()) {
-    ShareTiedNorm(job_.chain, serial.layers, norms.front(), absl::MakeSpan(norms));
+  if (job_.clip.kind == Clip::Kind::kGlobalNorm && serial.stage->has_embedding()) {
+    // Now, before a stage has made its step.
+    PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, GlobalNorm(model, step));
+  }
+  if (job_.clip.kind == Clip::Kind::kLayerNorm) {
+    if (serial.stage->has_embedding()) embedding_squared_norm_ = norms.front();
+    ShareTiedNorm(job_.chain, serial.layers, embedding_squared_norm_, absl::MakeSpan(norms));
   }
   ClipFactors(job_.clip, norms, gradient_norm_, absl::MakeSpan(factors));
   return factors;
+}
+
+absl::StatusOr<double> Reference::GlobalNorm(const SerialModel& model, int64_t step) {
+  std::vector<double> norms(job_.chain.size());
+  for (const SerialStage& serial : model) {
+    const auto own = absl::MakeSpan(norms).subspan(serial.layers.first, serial.layers.count);
+    PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(own));
+    PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.chain, serial.layers, own, step,
+                                        static_cast<int32_t>(&serial - model.data())));
+  }
+  return CombinedNorm(norms);
 }
 
 void Reference::FinishStep(int64_t microbatches_end) {

@@ -5,9 +5,13 @@
 //   at every step         microbatches in order, then one update; the whole model is one stage
 //   local-sgd             R whole models; microbatch m trains model m mod R with an update of its own. At the
 //                         end of a step all take the mean
+//   replicas of stages    the microbatches that replica i of a stage with r of them has, i, i + r, i + 2r, .., are
+//                         added up by themselves in the stage's own accumulator i; at an update the sums are
+//                         added in the order of the replicas (and, of a continuous method, divided by r)
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
-//                         in closed form (version_rule.h). With rpd, k and s say what is drawn: an older
+//                         in closed form (version_rule.h). A stage with r replicas updates once in r
+//                         microbatches. With rpd, k and s say what is drawn: an older
 //                         version, and whether the update is left out
 //
 // Of a job in recorded order (pipeline.order) the run's log says what each microbatch read (order_replay.h).
@@ -37,7 +41,8 @@ namespace penstock {
 
 struct ReferenceOptions {
   v1::JobSpec spec;  // complete, defaults filled in
-  // The layers of each stage (of one pipeline); only asynchronous methods depend on them.
+  // The layers of each stage (of one pipeline); only asynchronous methods and replicas of stages depend on
+  // them.
   std::vector<LayerRange> stages;
   std::vector<int64_t> extra_cuts;
   // What a job in recorded order did, from its first microbatch on; only such jobs have one.
@@ -64,7 +69,9 @@ struct ReferenceResult {
   };
   std::vector<StepResult> steps;
   std::vector<Validation> validations;
-  std::vector<StageReads> reads;  // by stage; of a method that drains, by replica of the whole model
+  // By stage, those of all its replicas together; of a method that drains and has no replicas of stages, by
+  // replica of the whole model.
+  std::vector<StageReads> reads;
   std::vector<std::string> layer_sha256;  // by layer of the chain
   std::string weights_sha256;
 };

@@ -44,6 +44,10 @@ absl::Status CheckReplicas(const RunPlan& plan, const Topology& topology) {
 // The stage of the same pipeline that the stage has the layers of; -1: it goes on where the one
 // before it ended.
 int TwinBefore(const RunPlan& plan, int stage, int depth) {
+  if (plan.topology().replicated()) {
+    const int replica = plan.topology().ReplicaOf(StageId(stage));
+    return replica == 0 ? -1 : stage - replica;
+  }
   if (plan.job.method->placement != Placement::kRoundTrip) return -1;
   const int place = stage % depth;
   const int parts = (depth + 1) / 2;
@@ -56,8 +60,9 @@ absl::Status CheckLayers(const RunPlan& plan, const v1::StageAssignment& stage, 
   if (twin >= 0) {
     const LayerRange& expected = plan.layers[twin];
     if (LayerRange{stage.first_layer(), stage.layers()} == expected) return absl::OkStatus();
-    return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
-                                stage.first_layer(), ", but it is the backward of stage ", twin));
+    return BadPlan(absl::StrCat(
+        "stage ", s, " has ", stage.layers(), " layers from ", stage.first_layer(), ", but it is ",
+        plan.topology().replicated() ? "a replica" : "the backward", " of stage ", twin));
   }
   if (stage.first_layer() == next_layer && stage.layers() >= 1 &&
       stage.layers() <= plan.job.chain.size() - next_layer) {
@@ -66,6 +71,18 @@ absl::Status CheckLayers(const RunPlan& plan, const v1::StageAssignment& stage, 
   return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
                               stage.first_layer(), ", but the next of the model's ",
                               plan.job.chain.size(), " layers is ", next_layer));
+}
+
+// Where the replicas of each stage of the job begin, of so many together; empty without replicas.
+absl::StatusOr<std::vector<int32_t>> FirstOfPlaces(const ResolvedJob& job, int stages) {
+  if (job.stage_replicas.empty()) return std::vector<int32_t>();
+  const int64_t places = job.StagesOn(stages);
+  if (places < 1 || job.WorkersOf(places) != stages) {
+    return BadPlan(absl::StrCat("has ", stages, " stages, the job's replicas make ",
+                                job.WorkersOf(std::max<int64_t>(places, 1))));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, places));
+  return TopologyOf(job, places).first_of_place;
 }
 
 // Stages in order, in each pipeline their layers one after the other over the whole chain; there
@@ -79,6 +96,8 @@ absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
   }
   const int depth = stages.size() / pipelines;
   plan.schedule.topology.pipelines = pipelines;
+  PENSTOCK_ASSIGN_OR_RETURN(plan.schedule.topology.first_of_place,
+                            FirstOfPlaces(plan.job, stages.size()));
   plan.workers.resize(stages.size());
   int next_layer = 0;
   for (int s = 0; s < stages.size(); ++s) {
@@ -125,6 +144,7 @@ absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
   topology.workers = last->value + 1;
   plan.workers.resize(topology.workers);
   plan.worker = WorkerId(request.worker_index());
+  if (topology.replicated()) topology.groups = TopologyOf(plan.job, topology.depth()).groups;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
   if (plan.job.method->placement == Placement::kRoundTrip) {
     PENSTOCK_ASSIGN_OR_RETURN(topology, RoundTripOf(plan, topology));
@@ -134,7 +154,7 @@ absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
     }
     return BadPlan(absl::StrCat("worker ", request.worker_index(), " has no stage"));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckReplicas(plan, topology));
+  if (!topology.replicated()) PENSTOCK_RETURN_IF_ERROR(CheckReplicas(plan, topology));
   if (topology.pipelines > 1) {
     PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, topology.depth()));
     topology.groups = TopologyOf(plan.job, topology.depth()).groups;

@@ -61,18 +61,22 @@ void AddTraffic(const LocalStage& local, const WorkerMeasures& worker, bool firs
   const auto edge_to = [&](EdgeKind kind, StageId other) {
     return EdgeId{kind, local.id.value, other.value};
   };
-  const std::pair<EdgeId, const Sender*> senders[] = {
-      {edge_to(EdgeKind::kActivation, topology.After(local.id)), local.activations_out.get()},
-      {edge_to(EdgeKind::kGradient, topology.GradientTo(local.id)), local.gradients_out.get()},
-      {edge_to(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id)),
-       local.checkpoints_out.get()},
-      {edge_to(EdgeKind::kSum, topology.SumTo(local.id)), local.sums_out.get()}};
-  for (const auto& [edge, sender] : senders) {
-    if (sender == nullptr) continue;
+  const auto add_sender = [&](const EdgeId& edge, const Sender* sender) {
+    if (sender == nullptr) return;
     bytes += sender->bytes_sent();
     messages += sender->messages_sent();
     add_path(edge, sender->path());
-  }
+  };
+  const auto add_senders = [&](EdgeKind kind, Topology::Neighbour neighbour,
+                               const std::vector<std::unique_ptr<Sender>>& senders) {
+    const std::vector<StageId> to = topology.All(neighbour, local.id);
+    for (size_t i = 0; i < senders.size(); ++i) add_sender(edge_to(kind, to[i]), senders[i].get());
+  };
+  add_senders(EdgeKind::kActivation, &Topology::After, local.activations_out);
+  add_senders(EdgeKind::kGradient, &Topology::GradientTo, local.gradients_out);
+  add_sender(edge_to(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id)),
+             local.checkpoints_out.get());
+  add_sender(edge_to(EdgeKind::kSum, topology.SumTo(local.id)), local.sums_out.get());
   if (first_of_worker) {
     for (const EdgePath& path : worker.collective_paths) add_path(path.edge, path.path);
   }

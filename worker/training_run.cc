@@ -34,8 +34,9 @@ int64_t ReduceBytes(const RunPlan& plan) {
   if (!chain.tied()) return 0;
   const Topology& topology = plan.topology();
   const auto tied = std::find_if(
-      topology.groups.begin(), topology.groups.end(),
-      [](const auto& group) { return group.quantity == ReduceGroup::Quantity::kGradient; });
+      topology.groups.begin(), topology.groups.end(), [&](const ReduceGroup& group) {
+        return group.quantity == ReduceGroup::Quantity::kGradient && !topology.IsOfReplicas(group);
+      });
   const bool local = tied == topology.groups.end() ||
                      topology.worker(tied->stages.front()) == topology.worker(tied->stages.back());
   return (local ? 1 : 2) * chain.vocabulary * chain.width * SizeOf(DType::kF32);
@@ -164,6 +165,7 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
     stages[local.id.value] = {.activations = local.stage->activation_bytes(),
                               .tied_gradient = ReduceBytes(plan_)};
     if (plan_.topology().there_and_back()) FitToRoundTrip(local, stages[local.id.value]);
+    AddReplicaSums(local, stages[local.id.value]);
   }
   if (plan_.job.order == Order::kRecorded) {
     const ReadyOrder order(
@@ -185,6 +187,16 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
         std::max(activations, PeakActivationBytes(schedule.programs[plan_.worker.value], stages));
   }
   return bytes + activations;
+}
+
+void TrainingRun::AddReplicaSums(const LocalStage& local, StageBytes& bytes) const {
+  const int32_t replicas = plan_.topology().ReplicasAt(plan_.topology().DepthOf(local.id));
+  if (replicas == 1) return;
+  const int64_t chunk =
+      BufferPool::BlockBytes(ReplicaChunkBytes(local.stage->gradient_count(), replicas));
+  // One to each other replica; meanwhile what has come so far and the next one.
+  bytes.reduced_gradients = (replicas + 1) * chunk;
+  bytes.sent_gradients = chunk;
 }
 
 void TrainingRun::FitToRoundTrip(const LocalStage& local, StageBytes& bytes) const {
@@ -223,8 +235,9 @@ absl::Status TrainingRun::LoadCheckpoint() {
                                                    plan_.first_step));
   }
   for (LocalStage& local : stages_) {
-    local.first_version = manifest.updates;
+    local.first_version = manifest.UpdatesOf(local.layers.first);
     if (SharesEarlierStage(local)) continue;
+    NoticeOtherUpdates(manifest, local);
     PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.chain,
                                         local.layers, environment_.may_go_on, *local.stage));
     if (!plan_.job.draws()) continue;
@@ -240,6 +253,17 @@ absl::Status TrainingRun::LoadCheckpoint() {
   return absl::OkStatus();
 }
 
+void TrainingRun::NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const {
+  for (int layer = local.layers.first; layer < local.layers.end(); ++layer) {
+    if (manifest.UpdatesOf(layer) == local.first_version) continue;
+    return environment_.notice(absl::StrCat(
+        "stage ", local.id.value,
+        ": the checkpoint's layers were on stages with other numbers of "
+        "replicas; all count as updated ",
+        local.first_version, " times, as the first of them, in the optimizer's bias corrections"));
+  }
+}
+
 absl::Status TrainingRun::OpenEdges() {
   if (BoundaryBytes(plan_.job) > environment_.limits.tensor_bytes_max) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -247,6 +271,7 @@ absl::Status TrainingRun::OpenEdges() {
         " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
         " for a message; use more training.microbatches or a smaller model.gpt.context"));
   }
+  for (const LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(CheckReplicaChunk(local));
   environment_.transport.UseShare(environment_.backend.share());
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(OpenEdgesOf(local));
   PENSTOCK_ASSIGN_OR_RETURN(
@@ -271,35 +296,52 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   Transport& transport = environment_.transport;
   const int32_t stage = local.id.value;
   // Where there is such a stage, and on another worker.
-  const auto open_in = [&](EdgeKind kind, StageId from, int64_t bytes,
-                           std::unique_ptr<Receiver>& receiver) {
+  const auto open_in_from = [&](EdgeKind kind, StageId from, int64_t bytes,
+                                std::unique_ptr<Receiver>& receiver) {
     if (from.value < 0 || topology.worker(from) == plan_.worker) return absl::OkStatus();
     PENSTOCK_ASSIGN_OR_RETURN(
         receiver, transport.OpenReceiver({kind, from.value, stage}, capacity, bytes, pool));
     RingOnArrival(*receiver);
     return absl::OkStatus();
   };
-  const auto open_out = [&](EdgeKind kind, StageId to, int64_t bytes,
-                            std::unique_ptr<Sender>& sender) {
+  const auto open_out_to = [&](EdgeKind kind, StageId to, int64_t bytes,
+                               std::unique_ptr<Sender>& sender) {
     if (to.value < 0 || topology.worker(to) == plan_.worker) return absl::OkStatus();
     PENSTOCK_ASSIGN_OR_RETURN(sender,
                               transport.OpenSender({kind, stage, to.value}, capacity, bytes));
     return absl::OkStatus();
   };
+  const auto open_in = [&](EdgeKind kind, Topology::Neighbour neighbour,
+                           std::vector<std::unique_ptr<Receiver>>& receivers) {
+    for (const StageId from : topology.All(neighbour, local.id)) {
+      std::unique_ptr<Receiver> receiver;
+      PENSTOCK_RETURN_IF_ERROR(open_in_from(kind, from, bytes_max, receiver));
+      if (receiver != nullptr) receivers.push_back(std::move(receiver));
+    }
+    return absl::OkStatus();
+  };
+  const auto open_out = [&](EdgeKind kind, Topology::Neighbour neighbour,
+                            std::vector<std::unique_ptr<Sender>>& senders) {
+    for (const StageId to : topology.All(neighbour, local.id)) {
+      std::unique_ptr<Sender> sender;
+      PENSTOCK_RETURN_IF_ERROR(open_out_to(kind, to, bytes_max, sender));
+      if (sender != nullptr) senders.push_back(std::move(sender));
+    }
+    return absl::OkStatus();
+  };
+  PENSTOCK_RETURN_IF_ERROR(open_in(EdgeKind::kActivation, &Topology::Before, local.activations_in));
   PENSTOCK_RETURN_IF_ERROR(
-      open_in(EdgeKind::kActivation, topology.Before(local.id), bytes_max, local.activations_in));
+      open_out(EdgeKind::kGradient, &Topology::GradientTo, local.gradients_out));
   PENSTOCK_RETURN_IF_ERROR(
-      open_out(EdgeKind::kGradient, topology.GradientTo(local.id), bytes_max, local.gradients_out));
+      open_out(EdgeKind::kActivation, &Topology::After, local.activations_out));
   PENSTOCK_RETURN_IF_ERROR(
-      open_out(EdgeKind::kActivation, topology.After(local.id), bytes_max, local.activations_out));
-  PENSTOCK_RETURN_IF_ERROR(
-      open_in(EdgeKind::kGradient, topology.GradientFrom(local.id), bytes_max, local.gradients_in));
+      open_in(EdgeKind::kGradient, &Topology::GradientFrom, local.gradients_in));
   if (!topology.there_and_back()) return absl::OkStatus();
 
-  PENSTOCK_RETURN_IF_ERROR(open_in(EdgeKind::kCheckpoint, topology.CheckpointFrom(local.id),
-                                   bytes_max, local.checkpoints_in));
-  PENSTOCK_RETURN_IF_ERROR(open_out(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id),
-                                    bytes_max, local.checkpoints_out));
+  PENSTOCK_RETURN_IF_ERROR(open_in_from(EdgeKind::kCheckpoint, topology.CheckpointFrom(local.id),
+                                        bytes_max, local.checkpoints_in));
+  PENSTOCK_RETURN_IF_ERROR(open_out_to(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id),
+                                       bytes_max, local.checkpoints_out));
   const int64_t sum_bytes =
       SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * SizeOf(DType::kF32);
   if (sum_bytes > environment_.limits.tensor_bytes_max) {
@@ -309,8 +351,19 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
                      " for a message; use more pipeline.stages, so that each has fewer layers"));
   }
   PENSTOCK_RETURN_IF_ERROR(
-      open_in(EdgeKind::kSum, topology.SumFrom(local.id), sum_bytes, local.sums_in));
-  return open_out(EdgeKind::kSum, topology.SumTo(local.id), sum_bytes, local.sums_out);
+      open_in_from(EdgeKind::kSum, topology.SumFrom(local.id), sum_bytes, local.sums_in));
+  return open_out_to(EdgeKind::kSum, topology.SumTo(local.id), sum_bytes, local.sums_out);
+}
+
+absl::Status TrainingRun::CheckReplicaChunk(const LocalStage& local) const {
+  const int32_t replicas = plan_.topology().ReplicasAt(plan_.topology().DepthOf(local.id));
+  const int64_t bytes = ReplicaChunkBytes(local.stage->gradient_count(), replicas);
+  if (replicas == 1 || bytes <= environment_.limits.tensor_bytes_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "stage ", local.id.value, ": each of its ", replicas, " replicas adds up ", bytes,
+      " bytes of its gradients, more than the limit of ", environment_.limits.tensor_bytes_max,
+      " for a message; use more pipeline.stages, so that each has fewer layers, or more "
+      "pipeline.replicas"));
 }
 
 void TrainingRun::RingOnArrival(Receiver& receiver) {
@@ -414,8 +467,7 @@ absl::StatusOr<int64_t> TrainingRun::TrainToCut(int64_t from_step, const Cut& cu
 
 bool TrainingRun::HasLossOfEvaluation() const {
   const Topology& topology = plan_.topology();
-  const StageId last(topology.parts() - 1);
-  return topology.worker(last) == plan_.worker;
+  return topology.worker(topology.TellsEvaluations()) == plan_.worker;
 }
 
 absl::Status TrainingRun::Validate(int64_t step) {

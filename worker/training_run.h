@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "checkpoint/manifest.h"
 #include "worker/checkpoint_writer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
@@ -64,6 +65,12 @@ class TrainingRun : public Run {
   // Whether its Stage is that of a local stage before it.
   bool SharesEarlierStage(const LocalStage& local) const;
   StageOptions OptionsOfStage(StageId id, const StageLateness& lateness) const;
+  // What its REDUCE takes where a stage has replicas.
+  void AddReplicaSums(const LocalStage& local, StageBytes& bytes) const;
+  // Tells if layers of a stage have seen other numbers of updates than its first.
+  void NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const;
+  // Whether what replicas send each other fits into a message.
+  absl::Status CheckReplicaChunk(const LocalStage& local) const;
   // What a stage's passes and messages take where it does half of them.
   void FitToRoundTrip(const LocalStage& local, StageBytes& bytes) const;
   absl::Status OpenEdgesOf(LocalStage& local);
@@ -72,7 +79,7 @@ class TrainingRun : public Run {
   absl::Status MakeEmulation();
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
-  // Whether this worker has the last stage of the first pipeline, and with it the losses of a validation.
+  // Whether this worker has the losses of a validation.
   bool HasLossOfEvaluation() const;
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
 

@@ -39,6 +39,9 @@ double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
 // The factor of one microbatch's mean loss in its update.
 float LossScale(const ResolvedJob& job, int64_t microbatch);
 
+// The factor that makes a mean of the sum of so many replicas' gradients.
+inline float MeanFactor(int64_t replicas) { return 1.0f / static_cast<float>(replicas); }
+
 // The optimizer of one of `stages` stages: with training.staleness.stage_momentum m its momentum is
 // m + staleness (0.99 - m) / stages (Ajanthan et al., ICML 2025, arXiv 2505.01099, without stashing).
 OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& lateness,

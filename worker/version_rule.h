@@ -1,10 +1,11 @@
 // VersionRule: which weights a microbatch reads in a serial run, by the closed forms of the continuous methods.
 //
 // It asks no schedule, so that the reference can judge what schedules and machines say. A stage updates after
-// every `interval` microbatches; microbatches k and versions are counted from the cut that a range
-// begins at. In a run in recorded order the newest version that a forward found follows from the
-// log instead; versions of a fixed age are the same in any order, and so are versions of a drawn
-// one.
+// every `interval` microbatches, and `depth` of them are on their way beyond it: one for each stage after it,
+// or, where stages have replicas, as many as fill its warm-up, a multiple of the interval. Microbatches k and
+// versions are counted from the cut that a range begins at. In a run in recorded order the newest version that
+// a forward found follows from the log instead; versions of a fixed age are the same in any order, and so
+// are versions of a drawn one.
 //
 // A value; pure functions.
 #pragma once

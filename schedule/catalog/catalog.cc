@@ -20,13 +20,15 @@ constexpr Method kMethods[] = {
      .paper = "Huang et al., NeurIPS 2019, arXiv 1811.06965",
      .weights = Weights::kSingle,
      .synchronous = true,
-     .program = Gpipe},
+     .program = Gpipe,
+     .replicates_stages = true},
     {.name = "1f1b",
      .summary = "forward and backward in turn, an update at the end of the step; small stash",
      .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
      .weights = Weights::kSingle,
      .synchronous = true,
-     .program = OneFOneB},
+     .program = OneFOneB,
+     .replicates_stages = true},
     {.name = "interleaved-1f1b",
      .summary = "1F1B with several smaller stages on each worker; smaller bubble, more messages",
      .paper = "Narayanan et al., SC 2021, arXiv 2104.04473",
@@ -98,7 +100,8 @@ constexpr Method kMethods[] = {
      .weights = Weights::kStash,
      .synchronous = false,
      .program = PipeDream,
-     .updates_each_microbatch = true},
+     .updates_each_microbatch = true,
+     .replicates_stages = true},
     {.name = "rpd",
      .summary = "pipedream with drawn delays that updates one drawn stage a microbatch; for theory",
      .paper = "Ilin and Richtarik, 2026, arXiv 2606.03498",
@@ -135,6 +138,7 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
+     .replicates_stages = true,
      .update = {.optimizer = "nadamw"}},
     {.name = "nesterov-no-stash",
      .summary = "nesterov with one version of the weights, and rate and momentum by stage",
@@ -143,6 +147,7 @@ constexpr Method kMethods[] = {
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
+     .replicates_stages = true,
      .update = {.optimizer = "nadamw", .reschedules_rates = true, .stage_momentum = true}},
     {.name = "spectrain",
      .summary = "pipedream with one version and predicted weights in place of stashed ones",
@@ -187,6 +192,34 @@ absl::Status CheckRounds(const Method& method, const ScheduleOptions& options) {
                 : absl::StrCat("; ", round, " would do")));
 }
 
+absl::Status CheckReplicas(const Method& method, const ScheduleOptions& options,
+                           MicrobatchRange range) {
+  const Topology& topology = options.topology;
+  if (!topology.replicated()) return absl::OkStatus();
+  const int64_t cycle = topology.cycle();
+  const std::string replicas = absl::StrJoin(ReplicasOf(topology), ",");
+  if (const int64_t most = ListedMicrobatchesMax(topology.depth()); cycle > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " with ", replicas, " replicas begins anew only after ", cycle,
+                     " microbatches, which are too many to be listed; at most ", most,
+                     " are possible: use numbers with common divisors"));
+  }
+  const int64_t got = options.microbatches_per_step;
+  if (got % cycle != 0) {
+    const int64_t below = got / cycle * cycle;
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, " with ", replicas, " replicas needs a multiple of ", cycle,
+        " microbatches in a step, the least common multiple of their numbers; got ", got,
+        below > 0 ? absl::StrCat("; ", below, " or ", below + cycle, " would do")
+                  : absl::StrCat("; ", cycle, " would do")));
+  }
+  if (range.first % cycle == 0 && range.count % cycle == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the range of ", range.count, " microbatches from ", range.first,
+                   " must begin and end at a multiple of ", cycle,
+                   ", the least common multiple of ", replicas, " replicas"));
+}
+
 absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                         MicrobatchRange range) {
   const int64_t per_step = options.microbatches_per_step;
@@ -206,6 +239,7 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
                                                    per_step));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
+  PENSTOCK_RETURN_IF_ERROR(CheckReplicas(method, options, range));
   const bool must_fill = options.weights.has_value() ? options.weights == Weights::kDoubleBuffer
                                                      : method.step_fills_pipeline;
   if (must_fill && per_step < options.topology.stages()) {
@@ -244,6 +278,10 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
     return refuse(weights == Weights::kDrawn
                       ? "only rpd draws what is read and which stage is updated"
                       : "it draws what is read, together with the stage that is updated");
+  }
+  const bool plain = weights == Weights::kSingle || weights == Weights::kStash;
+  if (options.topology.replicated() && !plain) {
+    return refuse("with replicas of stages they are single or stashed");
   }
   if (weights == Weights::kDoubleBuffer && method.updates_each_microbatch) {
     return refuse("double buffers need an update per step, not one per microbatch");
@@ -284,8 +322,9 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
       Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
   const absl::StatusOr<Topology> placed =
-      Place(method.placement, topology.parts(), topology.workers, options.microbatches_per_step,
-            topology.pipelines);
+      topology.replicated() ? PlaceReplicas(method, ReplicasOf(topology))
+                            : Place(method.placement, topology.parts(), topology.workers,
+                                    options.microbatches_per_step, topology.pipelines);
   if (!placed.ok()) return Annotate(placed.status(), method.name);
   const bool other_places = placed->there_and_back() && placed->stages() != topology.stages();
   if (!(placed->rounds == topology.rounds) || other_places) {
@@ -300,9 +339,11 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
           placed->groups.begin(), placed->groups.end(), topology.groups.begin(),
           topology.groups.begin() + std::min(placed->groups.size(), topology.groups.size()))) {
     return absl::InvalidArgumentError(absl::StrCat(
-        method.name, " needs ", placed->pipelines, " pipelines whose weights are ",
-        placed->there_and_back() ? "copied by part" : "averaged by stage", "; the plan has ",
-        topology.pipelines, " with ", topology.groups.size(), " groups"));
+        method.name, " needs ", placed->pipelines, " pipelines whose ",
+        placed->replicated()       ? "replicas combine gradients as it does"
+        : placed->there_and_back() ? "weights are copied by part"
+                                   : "weights are averaged by stage",
+        "; the plan has ", topology.pipelines, " with ", topology.groups.size(), " groups"));
   }
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     if (placed->worker_of[stage] == topology.worker_of[stage]) continue;
@@ -322,11 +363,11 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
         " draws no delays: how late its gradients are follows from its order; rpd has a "
         "greatest delay"));
   }
-  if (!method.synchronous && !topology.groups.empty()) {
+  if (!method.synchronous && topology.groups.size() > placed->groups.size()) {
+    const std::vector<StageId>& tied = topology.groups[placed->groups.size()].stages;
     return absl::InvalidArgumentError(absl::StrCat(
-        method.name, " updates each stage by itself, so stages ",
-        topology.groups[0].stages.front().value, " and ", topology.groups[0].stages.back().value,
-        " cannot share parameters; untie them or keep them on one stage"));
+        method.name, " updates each stage by itself, so stages ", tied.front().value, " and ",
+        tied.back().value, " cannot share parameters; untie them or keep them on one stage"));
   }
   return absl::OkStatus();
 }
@@ -384,6 +425,26 @@ absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t work
       return RoundTripPipelines(stages, workers, microbatches_per_step);
   }
   PENSTOCK_CHECK(false);
+}
+
+absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas) {
+  if (*std::min_element(replicas.begin(), replicas.end()) < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected at least one replica of each stage, got ", absl::StrJoin(replicas, ",")));
+  }
+  if (!method.replicates_stages) {
+    std::vector<absl::string_view> names;
+    for (const Method& other : kMethods) {
+      if (other.replicates_stages) names.push_back(other.name);
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("has no replicas of stages; ", absl::StrJoin(names, ", "), " have"));
+  }
+  const ReduceGroup::Operation operation =
+      method.updates_each_microbatch ? ReduceGroup::Operation::kMean : ReduceGroup::Operation::kSum;
+  Topology topology = ReplicatedStages(replicas, operation);
+  PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
+  return topology;
 }
 
 absl::string_view Name(Weights weights) {
@@ -496,8 +557,8 @@ Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
                     .topology = topology,
                     .completeness = Completeness::kEvaluate,
                     .range = range};
-  // Microbatches until the same pipeline's next turn.
-  const int64_t round = topology.there_and_back() ? 1 : topology.pipelines;
+  // Microbatches until the same pipeline's next turn, or that of all first replicas.
+  const int64_t round = topology.there_and_back() ? 1 : topology.cycle();
   for (int32_t worker = 0; worker < topology.workers; ++worker) {
     Program program{.repeats = range.count / round, .shift = round};
     const std::vector<StageId> stages = topology.StagesOf(WorkerId(worker));

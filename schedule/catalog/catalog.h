@@ -103,8 +103,17 @@ struct Method {
   bool step_fills_pipeline = false;
   // Gradients leave for the previous stage before W whatever the options say: the method lives by it.
   bool sends_gradient_early = false;
+  // Stages may have replicas (Topology::first_of_place), if the weights are single or stashed.
+  bool replicates_stages = false;
   UpdatePreset update;
 };
+
+// The topology of `method` whose stage s is held by replicas[s] workers. Their gradients are added up where
+// all updates are those of a step, whose microbatches each have their share of the loss, and averaged where
+// each microbatch has an update otherwise. REQUIRES: `replicas` is not empty.
+// Errors: InvalidArgument (the method has no replicas of stages, naming those that have; a number below 1;
+// numbers that only begin anew together after too many microbatches).
+absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas);
 
 // A method of the same placement that drains at every step: what the first steps of an asynchronous one may
 // be (pipeline.synchronous_steps). REQUIRES: `method` is one that does not drain.
@@ -142,7 +151,7 @@ absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptio
                                        MicrobatchRange range);
 
 // Forward only, over `range` (validation). Its microbatches are numbered by themselves and go through several
-// pipelines in turn; there and back all through the first.
+// pipelines, or replicas of stages, in turn; there and back all through the first.
 // REQUIRES: `topology` is valid.
 Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range);
 

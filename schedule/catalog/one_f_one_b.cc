@@ -5,25 +5,32 @@
 //   bubble            (S-1)/(M+S-1) of a step
 //   activation stash  min(M, S-s) on stage s
 //   weight versions   1; staleness 0
+// With r(s) replicas of stage s each does every r(s)-th microbatch, after w(s) warm-up forwards (replicas.cc)
+// in the place of S-1-s, and stashes min(M/r(s), w(s)+1).
 //
 // Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021, arXiv 2006.09503
 // (there "PipeDream-Flush").
 #include <algorithm>
 
-#include "schedule/catalog/schedules.h"
+#include "schedule/catalog/replicas.h"
 
 namespace penstock {
 
 Program OneFOneB(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
   const StageId stage = StageOf(worker);
   const int64_t microbatches = options.microbatches_per_step;
+  const int64_t stride = options.topology.StrideOf(stage);
+  const int64_t turns = microbatches / stride;  // microbatches of this stage in a step
   const int64_t warm_up =
-      std::min<int64_t>(microbatches, options.topology.stages() - 1 - stage.value);
+      std::min(turns, WarmUpForwardsOf(options.topology, stage, ReplicasMeet::kAtSteps));
+  const auto microbatch = [&](int64_t turn) {
+    return range.first + turn * stride + options.topology.ReplicaOf(stage);
+  };
   Program program{.repeats = range.count / microbatches, .shift = microbatches};
-  for (int64_t m = 0; m < warm_up; ++m) Forward(program.period, stage, range.first + m);
-  for (int64_t m = 0; m < microbatches; ++m) {
-    if (m + warm_up < microbatches) Forward(program.period, stage, range.first + m + warm_up);
-    Backward(program.period, stage, range.first + m);
+  for (int64_t turn = 0; turn < warm_up; ++turn) Forward(program.period, stage, microbatch(turn));
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    if (turn + warm_up < turns) Forward(program.period, stage, microbatch(turn + warm_up));
+    Backward(program.period, stage, microbatch(turn));
   }
   Step(program.period, stage);
   return program;

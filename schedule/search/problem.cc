@@ -72,12 +72,12 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
                                             const SimulationCosts& costs,
                                             const std::vector<int64_t>& memory_max,
                                             int64_t channel_capacity) {
-  if (topology.pipelines > 1 || !topology.recomputes.empty()) {
+  if (topology.replicated() || topology.pipelines > 1 || !topology.recomputes.empty()) {
     return absl::InvalidArgumentError(
         "an order is searched for one pipeline whose stages do not recompute");
   }
   const int32_t stages = topology.stages();
-  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology));
   PENSTOCK_RETURN_IF_ERROR(CheckLength(costs_ns, microbatches * stages * kPasses));
   StepProblem problem{.topology = topology,
                       .microbatches = microbatches,

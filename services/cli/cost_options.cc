@@ -63,7 +63,7 @@ absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topolo
   }
   LinkCosts link = {.bytes = options.message_bytes, .latency_s = options.latency};
   if (options.bytes_per_second > 0) link.bytes_per_second = options.bytes_per_second;
-  costs.links.assign(topology.stages() - 1, link);
+  costs.links.assign(LinksOf(topology), link);
   return costs;
 }
 

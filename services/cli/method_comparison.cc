@@ -125,19 +125,24 @@ LineChart ChartOf(absl::Span<const Outcome> outcomes, double loss, const X& x) {
 }  // namespace
 
 absl::StatusOr<v1::DeviceTimes> MeasuredTimes(const v1::GetJobResponse& job) {
-  std::map<std::string, double> sums_ms;
-  std::map<std::string, int> stages;  // that do the action, in all pipelines
+  struct Sum {
+    double ms = 0.0;
+    int stages = 0;
+  };
+  // By the first layer: several stages may have the same layers, replicas of a stage or of the model, and not
+  // all do everything (of roundpipe's one updates).
+  std::map<std::string, std::map<int32_t, Sum>> sums;
   for (const v1::StageReport& stage : job.result().per_stage()) {
     for (const v1::ActionTime& action : stage.actions()) {
-      sums_ms[action.action()] += action.median_seconds() * 1e3;
-      ++stages[action.action()];
+      Sum& sum = sums[action.action()][stage.first_layer()];
+      sum.ms += action.median_seconds() * 1e3;
+      ++sum.stages;
     }
   }
-  // Of one model. Not every pipeline does everything: of roundpipe's one updates.
   const auto time = [&](Op op) {
-    const std::string name(OpName(op));
-    const double models = static_cast<double>(stages[name]) / std::max(job.result().stages(), 1);
-    return sums_ms[name] / std::max(models, 1.0);
+    double ms = 0.0;  // of one model
+    for (const auto& [layer, sum] : sums[std::string(OpName(op))]) ms += sum.ms / sum.stages;
+    return ms;
   };
   v1::DeviceTimes times;
   times.set_device("as measured");

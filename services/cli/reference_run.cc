@@ -26,8 +26,11 @@ absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, Resolv
   const std::vector<WorkerOffer> workers(job.WorkersOf(spec.pipeline().stages()));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Plan plan, MakePlan(spec, job, workers, 0, {}));
   std::vector<LayerRange> stages;
-  for (int s = 0; s < job.StagesOn(static_cast<int64_t>(workers.size())); ++s) {
-    stages.push_back({plan.stages(s).first_layer(), plan.stages(s).layers()});
+  const int64_t count = job.StagesOn(static_cast<int64_t>(workers.size()));
+  const Topology topology = TopologyOf(job, count);
+  for (int32_t place = 0; place < count; ++place) {
+    const v1::StageAssignment& stage = plan.stages(topology.StageAt(place, 0).value);
+    stages.push_back({stage.first_layer(), stage.layers()});
   }
   return stages;
 }

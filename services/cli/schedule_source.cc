@@ -72,12 +72,41 @@ absl::Status CheckIsOfAFile(const ScheduleSource& source) {
   return absl::OkStatus();
 }
 
+// The workers of each stage, as given; one number holds for all stages.
+absl::StatusOr<std::vector<int32_t>> ReplicasOfStages(const ScheduleSource& source) {
+  const auto count = static_cast<int32_t>(source.replicas.size());
+  if (count == 1) return std::vector<int32_t>(source.stages, source.replicas.front());
+  if (!source.has_stages || source.stages == count) return source.replicas;
+  return absl::InvalidArgumentError(absl::StrCat("--replicas has ", count,
+                                                 " numbers, but --stages is ", source.stages,
+                                                 "; give one number, or one for each stage"));
+}
+
+absl::StatusOr<Topology> PlaceStages(const Method& method, const ScheduleSource& source,
+                                     int32_t per_worker) {
+  const bool of_model = method.placement == Placement::kReplicas;
+  if (!source.replicas.empty() && !of_model) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int32_t> replicas, ReplicasOfStages(source));
+    return PlaceReplicas(method, replicas);
+  }
+  if (source.replicas.size() > 1) {
+    return absl::InvalidArgumentError(
+        "--replicas takes one number here, that of the copies of the model");
+  }
+  const std::optional<int32_t> copies =
+      source.replicas.empty() ? std::nullopt : std::optional(source.replicas.front());
+  return Place(method.placement, source.stages,
+               source.workers > 0 ? source.workers : source.stages / per_worker,
+               source.microbatches, copies);
+}
+
 }  // namespace
 
 void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
   app.add_option("--stages", source.stages, "Stages of the pipeline (of a method)")
       ->type_name("S")
       ->check(CLI::Range(1, kSimulatedStagesMax))
+      ->each([&source](const std::string&) { source.has_stages = true; })
       ->capture_default_str();
   app.add_option("--stages-per-worker", source.stages_per_worker,
                  "Default: the fewest that the method runs with, 1 or 2")
@@ -87,9 +116,13 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "Workers that the stages go round (of roundpipe); default: one for each")
       ->type_name("W")
       ->check(CLI::Range(1, kSimulatedStagesMax));
-  app.add_option("--replicas", source.replicas,
-                 "Copies of the model (of local-sgd); default: as many as workers")
-      ->type_name("R")
+  app.add_option(
+         "--replicas", source.replicas,
+         "Workers that hold each stage, for all or one number for each (of gpipe, 1f1b, "
+         "pipedream and their like); copies of the model (of local-sgd; default: as many as "
+         "workers)")
+      ->type_name("R[,R...]")
+      ->delimiter(',')
       ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option("--microbatches", source.microbatches, "Microbatches in a step (of a method)")
       ->type_name("N")
@@ -132,18 +165,7 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
                                                    " is not a multiple of the ", per_worker,
                                                    " stages that each worker holds"));
   }
-  const bool has_replicas = method.placement == Placement::kReplicas;
-  if (source.replicas > 0 && !has_replicas) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--replicas is not for ", method.name,
-                     ", which has one copy of the model; local-sgd has it"));
-  }
-  const std::optional<int32_t> replicas =
-      source.replicas > 0 ? std::optional(source.replicas) : std::nullopt;
-  absl::StatusOr<Topology> topology =
-      Place(method.placement, source.stages,
-            source.workers > 0 ? source.workers : source.stages / per_worker, source.microbatches,
-            replicas);
+  absl::StatusOr<Topology> topology = PlaceStages(method, source, per_worker);
   if (!topology.ok()) return Annotate(topology.status(), method.name);
   topology = WithRecompute(*std::move(topology), source.recompute);
   PENSTOCK_RETURN_IF_ERROR(topology.status());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
@@ -16,9 +17,12 @@ struct ScheduleSource {
   std::string name;  // of a method, or the path of a file
   int32_t stages = 4;
   int32_t stages_per_worker = 0;  // 0: the fewest that the method runs with
-  int32_t replicas = 0;           // of local-sgd; 0: as many as workers
-  int32_t workers = 0;            // of roundpipe; 0: as the stages say
-  int64_t microbatches = 8;       // per step
+  bool has_stages = false;        // whether `stages` was given
+  // Of each stage, or one number for all; of local-sgd one number of copies of the model. Empty: one
+  // of each stage; as many copies as workers.
+  std::vector<int32_t> replicas;
+  int32_t workers = 0;       // of roundpipe; 0: as the stages say
+  int64_t microbatches = 8;  // per step
   int64_t steps = 1;
   std::string recompute = "none";
   std::optional<int64_t> delta;  // of rpd; absent: PipeDream's delay

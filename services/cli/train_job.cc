@@ -18,18 +18,32 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
+// Of a job that does not say how many stages it has. Workers beyond whole stages would have nothing to do.
+absl::StatusOr<int> WorkersForAnyStages(const ResolvedJob& job, int asked) {
+  const int of_stage = job.stage_replicas.empty() ? 1 : job.stage_replicas.front();
+  if (asked == 0) return (kDefaultWorkers + of_stage - 1) / of_stage * of_stage;
+  if (asked % of_stage == 0) return asked;
+  const int below = asked / of_stage * of_stage;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--workers ", asked, " is not a multiple of pipeline.replicas, ", of_stage,
+                   ", the workers of each stage; ", below > 0 ? absl::StrCat(below, " or ") : "",
+                   below + of_stage, " would do"));
+}
+
 absl::StatusOr<int> WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int asked) {
-  const bool known = spec.pipeline().has_stages() || job.listed != nullptr;
-  if (!known) return asked == 0 ? kDefaultWorkers : asked;
-  const int64_t stages = job.listed != nullptr ? job.StagesOn(1) : spec.pipeline().stages();
+  const bool says_itself = job.listed != nullptr || job.knows_stages();
+  const bool known = spec.pipeline().has_stages() || says_itself;
+  if (!known) return WorkersForAnyStages(job, asked);
+  const int64_t stages = says_itself ? job.StagesOn(1) : spec.pipeline().stages();
   const auto needed = static_cast<int>(job.WorkersOf(stages));
   if (asked == 0) return needed;
   if (needed > asked) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "pipeline.stages: is ", stages, ", which takes ", needed, " workers, more than --workers ",
-        asked, "; give --workers ", needed,
-        job.listed == nullptr ? absl::StrCat(" or --set pipeline.stages=", job.StagesOn(asked))
-                              : ""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("pipeline.stages: is ", stages, ", which takes ", needed,
+                     " workers, more than --workers ", asked, "; give --workers ", needed,
+                     !says_itself && job.StagesOn(asked) > 0
+                         ? absl::StrCat(" or --set pipeline.stages=", job.StagesOn(asked))
+                         : ""));
   }
   return asked;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_replace.h"
 #include "tests/support/status_matchers.h"
@@ -27,6 +28,24 @@ Manifest Example() {
 
 TEST(Manifest, Parse_WhatWasSerialized_IsEqual) {
   EXPECT_THAT(ParseManifest(SerializeManifest(Example())), IsOkAndHolds(Example()));
+}
+
+TEST(Manifest, UpdatesByLayer_AreThoseOfAllWhereNothingElseIsSaid) {
+  Manifest manifest = Example();
+  EXPECT_EQ(manifest.UpdatesOf(3), 100);
+  manifest.layer_updates = {100, 300};
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+  EXPECT_EQ(manifest.UpdatesOf(1), 300);
+}
+
+TEST(Manifest, Parse_UpdatesByLayerThatCannotBe_AreRefused) {
+  for (const std::vector<int64_t>& updates : {std::vector<int64_t>{5}, {5, -1}}) {
+    Manifest manifest = Example();
+    manifest.files[1].layer = 1;
+    manifest.layer_updates = updates;
+    EXPECT_THAT(ParseManifest(SerializeManifest(manifest)),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("layer_updates")));
+  }
 }
 
 TEST(Manifest, Parse_AnyFlippedBit_IsDetected) {

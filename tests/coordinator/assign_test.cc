@@ -53,7 +53,7 @@ TEST(MakePlan, Replicas_HaveTheSameLayersOnTheSameWorkers) {
   v1::JobSpec spec = SmallJob(10, 0);
   spec.mutable_pipeline()->set_method("local-sgd");
   spec.mutable_training()->clear_clip();
-  spec.mutable_pipeline()->set_replicas(2);
+  spec.mutable_pipeline()->add_replicas(2);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 3));
   EXPECT_EQ(plan.pipelines(), 2);
   ASSERT_EQ(plan.stages_size(), 6);
@@ -65,6 +65,32 @@ TEST(MakePlan, Replicas_HaveTheSameLayersOnTheSameWorkers) {
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan straight, PlanOf(SmallJob(10, 0), 3));
   EXPECT_EQ(straight.pipelines(), 0) << "one";
+}
+
+TEST(MakePlan, ReplicasOfStages_AreEachOnAWorker_AndTheLayersBalanceTheirNumbers) {
+  v1::JobSpec spec = SmallJob(10, 0);
+  spec.mutable_training()->set_microbatches(6);
+  spec.mutable_training()->set_batch(6);
+  spec.mutable_pipeline()->add_replicas(3);
+  spec.mutable_pipeline()->add_replicas(1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 4));
+  EXPECT_EQ(plan.pipelines(), 0);
+  ASSERT_EQ(plan.stages_size(), 4);
+  for (int s = 0; s < 4; ++s) {
+    EXPECT_EQ(plan.stages(s).stage(), s);
+    EXPECT_EQ(plan.stages(s).worker_index(), s);
+    EXPECT_EQ(plan.stages(s).first_layer(), s < 3 ? 0 : plan.stages(0).layers());
+    EXPECT_EQ(plan.stages(s).layers(), plan.stages(s < 3 ? 0 : 3).layers());
+  }
+  EXPECT_GT(plan.stages(0).layers(), plan.stages(3).layers()) << "three workers share the first";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(WorkersFor(spec, job, 3), 0);
+  EXPECT_EQ(WorkersFor(spec, job, 9), 4);
+  spec.mutable_pipeline()->clear_replicas();
+  spec.mutable_pipeline()->add_replicas(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob twos, ResolveJob(spec));
+  EXPECT_EQ(WorkersFor(spec, twos, 5), 4) << "two stages of two";
+  EXPECT_EQ(WorkersFor(spec, twos, 1), 0);
 }
 
 TEST(MakePlan, RoundPipe_HasTheLayersOfEachStageOnTheWayThereAndBack) {

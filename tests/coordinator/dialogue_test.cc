@@ -47,6 +47,29 @@ TEST(Dialogue, Job_WithCheckpoints_Succeeds) {
   ExpectDialogue(cluster, "succeeds");
 }
 
+// Stage 0 updates once for 2 of the 4 microbatches of a step, stage 1 after each.
+TEST(Dialogue, ReplicasOfStages_TheCheckpointCountsUpdatesByLayer) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  v1::JobSpec spec = CheckpointedJob(4, 2);
+  spec.mutable_pipeline()->set_method("pipedream");
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_pipeline()->add_replicas(2);
+  spec.mutable_pipeline()->add_replicas(1);
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().stages(), 2);
+  EXPECT_EQ(cluster.Saved(job).result().steps(), 4) << "as the worker of the last stage tells";
+  ASSERT_EQ(cluster.commits().size(), 2u);
+  const Manifest& first = cluster.commits()[0];
+  const int32_t layers = cluster.Saved(job).plan().stages(0).layers();
+  ASSERT_EQ(first.layer_updates.size(), 7u);
+  for (int layer = 0; layer < 7; ++layer) {
+    EXPECT_EQ(first.UpdatesOf(layer), layer < layers ? 4 : 8) << "layer " << layer;
+  }
+}
+
 TEST(Dialogue, WorkerKilled_JobFailsWithItsName) {
   SimulatedCluster cluster({.workers = 3});
   cluster.RunFor(10);

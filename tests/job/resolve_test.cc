@@ -190,10 +190,83 @@ TEST(ResolveJob, LocalSgd_TakesReplicasFromWhatTheJobSays) {
   spec.mutable_pipeline()->set_local_steps(4);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
   EXPECT_EQ(job.PipelinesOf(4), 2) << "as many as make 8 microbatches of 4 local steps";
-  spec.mutable_pipeline()->set_replicas(2);
+  spec.mutable_pipeline()->add_replicas(2);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(job, ResolveJob(spec));
   EXPECT_EQ(job.UpdatesBetween(0, 1, 3), 4);
   EXPECT_THAT(CheckStages(job, 3), IsOk());
+}
+
+// GoodJob has 8 microbatches in a step.
+v1::JobSpec ReplicatedJob(const std::string& method, std::initializer_list<int32_t> replicas) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_method(method);
+  spec.mutable_pipeline()->clear_stages();
+  if (method == "pipedream") {
+    spec.mutable_training()->clear_clip();
+    spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  }
+  for (const int32_t count : replicas) spec.mutable_pipeline()->add_replicas(count);
+  return spec;
+}
+
+TEST(ResolveJob, ReplicasOfStages_AListSaysHowManyStagesThereAre) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(ReplicatedJob("1f1b", {4, 1})));
+  EXPECT_EQ(job.StagesOn(99), 2);
+  EXPECT_EQ(job.WorkersOf(2), 5);
+  const Topology topology = TopologyOf(job, 2);
+  EXPECT_EQ(topology.stages(), 5);
+  EXPECT_EQ(topology.depth(), 2);
+  ASSERT_EQ(topology.groups.size(), 1u);
+  EXPECT_EQ(topology.groups[0].operation, ReduceGroup::Operation::kSum);
+  EXPECT_EQ(ScheduleOptionsOf(job, topology).topology.groups.size(), 2u) << "tied ends, too";
+  EXPECT_EQ(job.UpdatesBetween(0, 3, 2, 0), 3) << "once in a step";
+}
+
+TEST(ResolveJob, ReplicasOfStages_OneNumberIsThatOfEachStage) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(ReplicatedJob("pipedream", {2})));
+  EXPECT_EQ(job.StagesOn(6), 3);
+  EXPECT_EQ(job.WorkersOf(3), 6);
+  EXPECT_EQ(TopologyOf(job, 3).groups.size(), 3u);
+  EXPECT_EQ(TopologyOf(job, 3).groups[2].operation, ReduceGroup::Operation::kMean);
+  EXPECT_EQ(job.UpdatesBetween(0, 3, 3, 1), 12) << "one for two of 24 microbatches";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob uneven,
+                                ResolveJob(ReplicatedJob("pipedream", {4, 1})));
+  EXPECT_EQ(uneven.UpdatesBetween(0, 1, 2, 0), 2);
+  EXPECT_EQ(uneven.UpdatesBetween(0, 1, 2, 1), 8);
+}
+
+TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldDo) {
+  const auto refusal = [](const v1::JobSpec& spec) {
+    return std::string(ResolveJob(spec).status().message());
+  };
+  EXPECT_EQ(
+      refusal(ReplicatedJob("1f1b", {3, 1})),
+      "training.microbatches: is 8, but with pipeline.replicas 3,1 a step needs a multiple of "
+      "3, the least common multiple, so that all replicas do as much; 6 or 9 would do");
+  EXPECT_EQ(refusal(ReplicatedJob("zb-h1", {2, 1})),
+            "pipeline.replicas: is not for zb-h1, which has no replicas of stages; gpipe, 1f1b, "
+            "pipedream, nesterov, nesterov-no-stash have; local-sgd has replicas of the whole "
+            "model");
+  EXPECT_THAT(refusal(ReplicatedJob("1f1b", {2, 65})), HasSubstr("pipeline.replicas: is 65"));
+  v1::JobSpec other_stages = ReplicatedJob("1f1b", {2, 1});
+  other_stages.mutable_pipeline()->set_stages(3);
+  EXPECT_EQ(refusal(other_stages),
+            "pipeline.replicas: has 2 numbers, but the pipeline has 3 stages; one number for each "
+            "stage, or one for all, would do");
+  v1::JobSpec recorded = ReplicatedJob("1f1b", {2, 1});
+  recorded.mutable_pipeline()->set_order("recorded");
+  EXPECT_THAT(refusal(recorded), HasSubstr("pipeline.order: cannot be recorded with 1f1b: which "
+                                           "replica a microbatch goes through"));
+  v1::JobSpec drains_first = ReplicatedJob("pipedream", {2, 1});
+  drains_first.mutable_pipeline()->set_synchronous_steps(2);
+  EXPECT_THAT(refusal(drains_first),
+              HasSubstr("pipeline.synchronous_steps: cannot be together with pipeline.replicas"));
+  v1::JobSpec predicted = ReplicatedJob("pipedream", {2, 1});
+  predicted.mutable_pipeline()->set_weights("spectrain");
+  EXPECT_THAT(refusal(predicted), HasSubstr("with replicas of stages they are single or stashed"));
+  v1::JobSpec tied = ReplicatedJob("pipedream", {2, 1});
+  tied.mutable_model()->mutable_gpt()->set_tied_head(true);
+  EXPECT_THAT(refusal(tied), HasSubstr("model.gpt.tied_head: must be false for pipedream"));
 }
 
 TEST(ResolveJob, LocalSgdThatCannotBe_IsRefusedWithTheNumbersThatWouldDo) {
@@ -204,18 +277,18 @@ TEST(ResolveJob, LocalSgdThatCannotBe_IsRefusedWithTheNumbersThatWouldDo) {
   };
   using Spec = v1::JobSpec;
   using Pipeline = v1::PipelineSpec;
-  EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_replicas(0); }),
+  EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.add_replicas(0); }),
               HasSubstr("pipeline.replicas: is 0 or missing; expected a whole number from 1"));
   EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_local_steps(-1); }),
               HasSubstr("pipeline.local_steps: is -1; expected a whole number from 1"));
-  EXPECT_EQ(refusal([](Spec&, Pipeline& p) { p.set_replicas(3); }),
+  EXPECT_EQ(refusal([](Spec&, Pipeline& p) { p.add_replicas(3); }),
             "pipeline.replicas: is 3, which does not divide training.microbatches (8); 2 or 4 "
             "would do");
   EXPECT_EQ(refusal([](Spec&, Pipeline& p) { p.set_local_steps(9); }),
             "pipeline.local_steps: is 9, which does not divide training.microbatches (8); 8 would "
             "do");
   EXPECT_EQ(refusal([](Spec&, Pipeline& p) {
-              p.set_replicas(4);
+              p.add_replicas(4);
               p.set_local_steps(5);
             }),
             "pipeline.local_steps: is 5, which takes 20 microbatches in a step with 4 replicas, "
@@ -225,9 +298,15 @@ TEST(ResolveJob, LocalSgdThatCannotBe_IsRefusedWithTheNumbersThatWouldDo) {
                         "got 8; 6 or 9 would do"));
   EXPECT_THAT(refusal([](Spec&, Pipeline& p) {
                 p.set_method("1f1b");
-                p.set_replicas(2);
+                p.set_local_steps(2);
               }),
-              StartsWith("pipeline.replicas: is not for 1f1b"));
+              StartsWith("pipeline.local_steps: is not for 1f1b"));
+  EXPECT_EQ(refusal([](Spec&, Pipeline& p) {
+              p.add_replicas(2);
+              p.add_replicas(1);
+            }),
+            "pipeline.replicas: has 2 numbers, but local-sgd has replicas of the whole model; one "
+            "number would do");
   EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_stages_per_worker(2); }),
               StartsWith("pipeline.stages_per_worker: local-sgd: expected one stage of each"));
   EXPECT_THAT(refusal([](Spec& s, Pipeline&) {
@@ -366,7 +445,7 @@ TEST(ResolveJob, Recompute_ChoosesStagesByTheirPlace) {
   EXPECT_EQ(stages("3,1"), (std::vector<int32_t>{1, 3}));
   // In every replica.
   spec.mutable_pipeline()->set_method("local-sgd");
-  spec.mutable_pipeline()->set_replicas(2);
+  spec.mutable_pipeline()->add_replicas(2);
   spec.mutable_training()->clear_clip();
   EXPECT_EQ(stages("0,2"), (std::vector<int32_t>{0, 2, 4, 6}));
 }

@@ -150,13 +150,23 @@ TEST(ReadYamlMessage, EveryFieldOfAJob_IsReadable) {
   }
 }
 
-// Lists, lists of messages and enums, which a job does not have yet.
+// Lists of messages and enums, which a job does not have.
 TEST(ReadYamlMessage, EveryFieldOfOtherMessages_IsReadable) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     ExpectRoundTrip<v1::JobResult>(seed);
     ExpectRoundTrip<v1::ListJobsResponse>(seed);
     ExpectRoundTrip<v1::ListWorkersResponse>(seed);
     ExpectRoundTrip<v1::PrepareRunRequest>(seed);
+  }
+}
+
+TEST(ReadYamlMessage, ListOfOneValue_MayBeWrittenAsTheValue) {
+  for (const char* text : {"pipeline: {replicas: 3}", "pipeline: {replicas: [3]}"}) {
+    v1::JobSpec spec;
+    YamlPositions positions;
+    ASSERT_THAT(ReadYamlMessage(text, "f.yaml", spec, positions), IsOk());
+    ASSERT_EQ(spec.pipeline().replicas_size(), 1);
+    EXPECT_EQ(spec.pipeline().replicas(0), 3);
   }
 }
 

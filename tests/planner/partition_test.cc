@@ -70,6 +70,44 @@ TEST(PartitionChain, RandomChains_EqualsBruteForce) {
   }
 }
 
+// The bottleneck is the largest cost of a stage for each of its replicas.
+TEST(PartitionChain, ReplicasOfStages_EqualBruteForce) {
+  RandomStream random(/*seed=*/5, /*purpose=*/0);
+  for (int round = 0; round < 200; ++round) {
+    const int stages = 1 + static_cast<int>(random.Below(3));
+    std::vector<double> costs(stages + random.Below(6));
+    for (double& cost : costs) cost = 1.0 + static_cast<double>(random.Below(9));
+    std::vector<int32_t> replicas(stages);
+    for (int32_t& count : replicas) count = 1 + static_cast<int32_t>(random.Below(4));
+    const auto bottleneck = [&](const std::vector<int>& first) {
+      double largest = 0.0;
+      for (int s = 0; s < stages; ++s) {
+        const int end = s + 1 < stages ? first[s + 1] : static_cast<int>(costs.size());
+        double sum = 0.0;
+        for (int layer = first[s]; layer < end; ++layer) sum += costs[layer];
+        largest = std::max(largest, sum / replicas[s]);
+      }
+      return largest;
+    };
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<int> cuts, PartitionChain(costs, replicas));
+    double best = bottleneck(cuts);
+    std::vector<int> other(stages);
+    const std::function<void(int)> place = [&](int stage) {
+      if (stage == stages) {
+        EXPECT_LE(best, bottleneck(other) + 1e-12);
+        return;
+      }
+      const int left = stages - 1 - stage;
+      for (int first = other[stage - 1] + 1; first < static_cast<int>(costs.size()) - left;
+           ++first) {
+        other[stage] = first;
+        place(stage + 1);
+      }
+    };
+    place(1);
+  }
+}
+
 TEST(PartitionChain, EqualBottlenecks_SpreadsTheRestEvenly) {
   const std::vector<double> costs = {6, 1, 1, 1, 1};
   EXPECT_THAT(PartitionChain(costs, 3), IsOkAndHolds(ElementsAre(0, 1, 3)));

@@ -67,12 +67,22 @@ class RandomExecution {
            schedule_.topology.worker_of[stage].value == static_cast<int32_t>(worker);
   }
   int32_t stages() const { return schedule_.topology.stages(); }
-  int32_t depth() const { return stages() / schedule_.topology.pipelines; }
+  const std::vector<int32_t>& firsts() const { return schedule_.topology.first_of_place; }
+  bool Replicated() const { return !firsts().empty(); }
+  int32_t depth() const {
+    return Replicated() ? static_cast<int32_t>(firsts().size()) - 1
+                        : stages() / schedule_.topology.pipelines;
+  }
   // There and back: 2 parts - 1 places, forwards up to the last part and backwards from it on.
   bool Loops() const { return schedule_.topology.rounds.microbatches > 0; }
   int64_t StepLength() const { return schedule_.topology.rounds.step; }
   int32_t parts() const { return Loops() ? depth() / 2 + 1 : depth(); }
-  int32_t Place(int32_t s) const { return s % depth(); }
+  int32_t Place(int32_t s) const {
+    if (!Replicated()) return s % depth();
+    int32_t place = 0;
+    while (firsts()[place + 1] <= s) ++place;
+    return place;
+  }
   bool Forwards(int32_t s) const { return Place(s) < parts(); }
   bool Backwards(int32_t s) const { return !Loops() || Place(s) >= parts() - 1; }
   int32_t Twin(int32_t s) const { return s - Place(s) + depth() - 1 - Place(s); }
@@ -81,7 +91,23 @@ class RandomExecution {
     const int64_t turn = Loops() ? m % StepLength() / topology.rounds.microbatches : m;
     return static_cast<int32_t>(turn % topology.pipelines);
   }
-  int32_t At(int32_t place, int64_t m) const { return PipelineOf(m) * depth() + place; }
+  int32_t At(int32_t place, int64_t m) const {
+    if (!Replicated()) return PipelineOf(m) * depth() + place;
+    const int64_t replicas = firsts()[place + 1] - firsts()[place];
+    return firsts()[place] + static_cast<int32_t>(m % replicas);
+  }
+  // The stage one place on, or back, that the microbatch takes.
+  int32_t Next(int32_t s, int64_t m) const { return Replicated() ? At(Place(s) + 1, m) : s + 1; }
+  int32_t Previous(int32_t s, int64_t m) const {
+    return Replicated() ? At(Place(s) - 1, m) : s - 1;
+  }
+  // The channel of a microbatch's message into a stage; with replicas one for each sender.
+  ChannelKey Into(Kind kind, int32_t s, int64_t m) const {
+    if (!Replicated() || s < 0) return {kind, s};
+    const int32_t from = kind == kActivations ? Place(s) - 1 : Place(s) + 1;
+    const bool none = from < 0 || from >= depth();
+    return {kind, none ? -1 : s * stages() + At(from, m)};
+  }
   bool Updates(int32_t s) const {
     return !Loops() || (Backwards(s) && s / depth() == PipelineOf(StepLength() - 1));
   }
@@ -93,12 +119,12 @@ class RandomExecution {
   bool First(int32_t s) const { return Place(s) == 0; }
   bool Last(int32_t s) const { return Place(s) == parts() - 1; }
   // Where the gradient of the input goes, and that of the output comes from; -1: nowhere.
-  int32_t GradientTo(int32_t s) const {
-    if (!Loops()) return First(s) ? -1 : s - 1;
+  int32_t GradientTo(int32_t s, int64_t m) const {
+    if (!Loops()) return First(s) ? -1 : Previous(s, m);
     return Place(s) + 1 < depth() ? s + 1 : -1;
   }
-  int32_t GradientFrom(int32_t s) const {
-    if (!Loops()) return Last(s) ? -1 : s + 1;
+  int32_t GradientFrom(int32_t s, int64_t m) const {
+    if (!Loops()) return Last(s) ? -1 : Next(s, m);
     return Place(s) >= parts() ? s - 1 : -1;
   }
   bool Recomputes(int32_t s) const {
@@ -106,7 +132,9 @@ class RandomExecution {
     const std::vector<StageId>& all = schedule_.topology.recomputes;
     return std::find(all.begin(), all.end(), StageId(s)) != all.end();
   }
-  bool Takes(int32_t s, int64_t m) const { return PipelineOf(m) == s / depth(); }
+  bool Takes(int32_t s, int64_t m) const {
+    return Replicated() ? At(Place(s), m) == s : PipelineOf(m) == s / depth();
+  }
 
   std::set<size_t> Members(const Action& action) const {
     std::set<size_t> members;
@@ -124,17 +152,20 @@ class RandomExecution {
     const Action& a = Current(worker);
     switch (a.op) {
       case Op::kSendActivation:
-        return channels_[{kActivations, a.index + 1}].size() < capacity_;
+        if (Replicated() && Last(a.index)) return true;
+        return channels_[Into(kActivations, Next(a.index, a.microbatch), a.microbatch)].size() <
+               capacity_;
       case Op::kSendGradient:
-        return channels_[{kGradients, GradientTo(a.index)}].size() < capacity_;
+        return channels_[Into(kGradients, GradientTo(a.index, a.microbatch), a.microbatch)].size() <
+               capacity_;
       case Op::kSendCheckpoint:
         return channels_[{kCheckpoints, Twin(a.index)}].size() < capacity_;
       case Op::kSendSum:
         return channels_[{kSums, At(Place(a.index), a.microbatch)}].size() < capacity_;
       case Op::kRecvActivation:
-        return !channels_[{kActivations, a.index}].empty();
+        return !channels_[Into(kActivations, a.index, a.microbatch)].empty();
       case Op::kRecvGradient:
-        return !channels_[{kGradients, a.index}].empty();
+        return !channels_[Into(kGradients, a.index, a.microbatch)].empty();
       case Op::kRecvCheckpoint:
         return !channels_[{kCheckpoints, a.index}].empty();
       case Op::kRecvSum:
@@ -164,6 +195,7 @@ class RandomExecution {
     if (a.op == Op::kReduce || a.op == Op::kNorm) {
       const std::set<size_t> members = Members(a);
       ok_ = ok_ && members.count(worker) == 1;
+      if (a.op == Op::kReduce) ok_ = ok_ && ReduceTheSame(a.index);
       for (const size_t member : members) ++next_[member];
       for (const size_t member : members) Collective(a, member);
       return;
@@ -177,20 +209,34 @@ class RandomExecution {
     if (ok_) Perform(a, worker);
   }
 
+  // Whether replicas reduce a row of microbatches that begins with the first and ends with the last of them.
+  bool ReduceTheSame(int32_t group) {
+    const std::vector<StageId>& stages = schedule_.topology.groups[group].stages;
+    if (!Replicated() || Place(stages.front().value) != Place(stages.back().value)) return true;
+    std::set<int64_t> all;
+    for (const StageId stage : stages) {
+      const auto found = accumulated_.find(stage.value);
+      if (found != accumulated_.end()) all.insert(found->second.begin(), found->second.end());
+    }
+    const auto replicas = static_cast<int64_t>(stages.size());
+    return !all.empty() && *all.begin() % replicas == 0 && (*all.rbegin() + 1) % replicas == 0 &&
+           *all.rbegin() - *all.begin() + 1 == static_cast<int64_t>(all.size());
+  }
+
   void Perform(const Action& a, size_t worker) {
     const int32_t s = a.index;
     const int64_t m = a.microbatch;
     const bool before = Forwards(s) && !First(s);
     const bool after = Forwards(s) && !Last(s);
-    const bool local_before = before && OnWorker(s - 1, worker);
-    const bool local_after = after && OnWorker(s + 1, worker);
-    const int32_t gradient_to = GradientTo(s);
+    const bool local_before = before && OnWorker(Previous(s, m), worker);
+    const bool local_after = after && OnWorker(Next(s, m), worker);
+    const int32_t gradient_to = GradientTo(s, m);
     const bool takes = a.op == Op::kSendSum ? GoesOn(m) && Takes(s, m - 1) : Takes(s, m);
     if (HasMicrobatch(a.op)) ok_ = ok_ && takes;
     switch (a.op) {
       case Op::kRecvActivation:
         ok_ = ok_ && before && !local_before;
-        Receive({kActivations, s}, a, "input");
+        if (ok_) Receive(Into(kActivations, s, m), a, "input");
         break;
       case Op::kForward:
         ++done_[a];
@@ -207,7 +253,7 @@ class RandomExecution {
       case Op::kSendActivation:
         ok_ = ok_ && after && !local_after;
         Take({"output", s, m});
-        channels_[{kActivations, s + 1}].push_back(m);
+        if (ok_) channels_[Into(kActivations, Next(s, m), m)].push_back(m);
         break;
       case Op::kSendCheckpoint:
         ok_ = ok_ && Loops() && !Backwards(s) && !First(s) && !OnWorker(Twin(s), worker);
@@ -228,8 +274,8 @@ class RandomExecution {
         accumulated_[s] = sums_[{Place(s), m}];
         break;
       case Op::kRecvGradient:
-        ok_ = ok_ && GradientFrom(s) >= 0 && !OnWorker(GradientFrom(s), worker);
-        Receive({kGradients, s}, a, "output gradient");
+        ok_ = ok_ && GradientFrom(s, m) >= 0 && !OnWorker(GradientFrom(s, m), worker);
+        if (ok_) Receive(Into(kGradients, s, m), a, "output gradient");
         break;
       case Op::kRecompute:
         ++done_[a];
@@ -255,7 +301,7 @@ class RandomExecution {
       case Op::kSendGradient:
         ok_ = ok_ && gradient_to >= 0 && !OnWorker(gradient_to, worker);
         Take({"input gradient", s, m});
-        channels_[{kGradients, gradient_to}].push_back(m);
+        if (ok_) channels_[Into(kGradients, gradient_to, m)].push_back(m);
         break;
       case Op::kBackwardWeight:
         ++done_[a];
@@ -485,6 +531,19 @@ std::vector<Schedule> Originals() {
   originals.push_back(BuildSchedule(**FindMethod("roundpipe"), rounds, {0, 6}).value());
   const ScheduleOptions tied_replicas = TiedOptions(ReplicatedPipelines(3, 2), 6);
   originals.push_back(BuildSchedule(**FindMethod("local-sgd"), tied_replicas, {0, 6}).value());
+  for (const absl::string_view name : {"gpipe", "1f1b", "pipedream"}) {
+    for (const std::vector<int32_t>& replicas :
+         std::vector<std::vector<int32_t>>{{2}, {2, 1}, {1, 2}, {2, 2}}) {
+      const Method& method = **FindMethod(name);
+      const ScheduleOptions replicated{.topology = PlaceReplicas(method, replicas).value(),
+                                       .microbatches_per_step = 2};
+      originals.push_back(BuildSchedule(method, replicated, {4, 4}).value());
+    }
+  }
+  ScheduleOptions tied_stages =
+      TiedOptions(PlaceReplicas(**FindMethod("1f1b"), {2, 1, 3}).value(), 6);
+  tied_stages.global_norm = true;
+  originals.push_back(BuildSchedule(**FindMethod("1f1b"), tied_stages, {0, 6}).value());
   // R apart from I, with a step between some of them, whose weights the others must not miss.
   originals.push_back(
       ScheduleFromText("# penstock schedule 1 stages=0,1 range=0+3 recompute=0,1\n"

@@ -103,7 +103,7 @@ TEST_F(Drain, AtRandomSteps_ThenResumed_EqualsTheReferenceWithTheSameCuts) {
     constexpr const char* kSome[] = {"pipedream", "1f1b", "spectrain", "pipemare", "local-sgd"};
     v1::JobSpec spec = Job(kSome[round % 5]);
     if (round % 5 == 4) {
-      spec.mutable_pipeline()->set_replicas(2);
+      spec.mutable_pipeline()->add_replicas(2);
     } else if (round % 5 != 1) {
       // Drained before or after the method has begun.
       spec.mutable_pipeline()->set_synchronous_steps(round % 3 * 6);

@@ -268,7 +268,7 @@ v1::JobSpec LocalSgdJob(int replicas, int local_steps) {
   v1::JobSpec spec = SmallJob("local-sgd");
   spec.mutable_training()->set_microbatches(replicas * local_steps);
   spec.mutable_training()->set_batch(2 * replicas * local_steps);
-  spec.mutable_pipeline()->set_replicas(replicas);
+  spec.mutable_pipeline()->add_replicas(replicas);
   return spec;
 }
 
@@ -622,7 +622,7 @@ TEST_F(Equivalence, Counts_MeasuredInARun_EqualTheVerifiersExactly) {
     const int per_worker = StagesPerWorkerMin(method.placement);
     for (int stages = per_worker; stages <= 4; stages += per_worker) {
       v1::JobSpec spec = SmallJob(std::string(method.name));
-      if (method.placement == Placement::kReplicas) spec.mutable_pipeline()->set_replicas(2);
+      if (method.placement == Placement::kReplicas) spec.mutable_pipeline()->add_replicas(2);
       if (method.placement == Placement::kRoundTrip) {
         spec.mutable_training()->set_microbatches(2 * stages);
         spec.mutable_training()->set_batch(4 * stages);

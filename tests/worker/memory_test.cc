@@ -144,6 +144,28 @@ TEST_F(MeasuredMemory, PeakOfRoundPipe_IsBoundedByThePrediction) {
   }
 }
 
+// So are the parts of gradients that replicas send each other.
+TEST_F(MeasuredMemory, PeakWithReplicasOfStages_IsBoundedByThePrediction) {
+  for (const std::string method : {"1f1b", "pipedream"}) {
+    for (const std::vector<int32_t>& replicas :
+         std::vector<std::vector<int32_t>>{{4}, {2, 2}, {3, 1}}) {
+      v1::JobSpec spec = Job(method);
+      spec.mutable_pipeline()->mutable_replicas()->Assign(replicas.begin(), replicas.end());
+      spec.mutable_training()->set_microbatches(12);
+      spec.mutable_training()->set_batch(12);
+      const auto stages = static_cast<int>(replicas.size());
+      for (const v1::StageReport& report : Train(spec, stages)) {
+        SCOPED_TRACE(testing::Message() << method << ", stage " << report.stage() << " of "
+                                        << replicas.front() << " and " << replicas.back());
+        const auto predicted = static_cast<double>(report.predicted_memory_bytes());
+        const auto measured = static_cast<double>(report.peak_memory_bytes());
+        EXPECT_LE(measured, 1.05 * predicted);
+        EXPECT_GE(measured, 0.7 * predicted);
+      }
+    }
+  }
+}
+
 TEST_F(MeasuredMemory, PeakInRecordedOrder_IsNotAboveThePrediction) {
   for (const std::string method : {"1f1b", "gpipe", "pipedream", "interleaved-1f1b"}) {
     for (const int stages : {2, 4}) {

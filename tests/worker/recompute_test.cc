@@ -132,7 +132,7 @@ TEST_F(RecomputeTest, ValidationAndCuts_AreTheSame) {
     spec.mutable_training()->set_steps(5);
     spec.mutable_validation()->set_every_steps(2);
     spec.mutable_validation()->set_batches(2);
-    if (spec.pipeline().method() == "local-sgd") spec.mutable_pipeline()->set_replicas(2);
+    if (spec.pipeline().method() == "local-sgd") spec.mutable_pipeline()->add_replicas(2);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial, Reference(spec, 3));
     ASSERT_FALSE(serial.validations.empty());
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained cluster, Train(With(spec, "1,2"), 3, 2));

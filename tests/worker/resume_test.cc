@@ -154,7 +154,7 @@ TEST_F(Resume, Rpd_SameStages_EqualsTheUninterruptedRun) {
 TEST_F(Resume, LocalSgd_FromAnyNumberOfStagesIntoAny_IsBitEqual) {
   for (const bool tied : {false, true}) {
     v1::JobSpec spec = Job("local-sgd", tied);
-    spec.mutable_pipeline()->set_replicas(2);
+    spec.mutable_pipeline()->add_replicas(2);
     for (const int saved_by : {1, 3}) {
       Trained whole;
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(spec, saved_by, &whole));
@@ -205,9 +205,9 @@ TEST_F(Resume, WithEveryStalenessRuleAndMovedWeights_EqualsTheUninterruptedRun) 
 
 TEST_F(Resume, LocalSgd_WithOtherReplicasOrMethods_Trains) {
   v1::JobSpec spec = Job("local-sgd");
-  spec.mutable_pipeline()->set_replicas(2);
+  spec.mutable_pipeline()->add_replicas(2);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string directory, Save(spec, 2));
-  spec.mutable_pipeline()->set_replicas(4);
+  spec.mutable_pipeline()->set_replicas(0, 4);
   for (const v1::JobSpec& other : {spec, Job("1f1b"), Job("pipedream")}) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(Trained resumed,
                                   TrainCluster(Continue(other, 3, directory), files_));

@@ -81,7 +81,7 @@ TEST_F(RunErrors, Prepare_PlanThatMakesNoSense_SaysWhat) {
 
 TEST_F(RunErrors, Prepare_PlanWithWrongReplicas_SaysWhat) {
   v1::JobSpec spec = SmallJob("local-sgd");
-  spec.mutable_pipeline()->set_replicas(2);
+  spec.mutable_pipeline()->add_replicas(2);
   const auto edited = [&](std::function<void(v1::Plan&)> edit) {
     return PrepareEdited([edit](v1::PrepareRunRequest& request) { edit(*request.mutable_plan()); },
                          spec);

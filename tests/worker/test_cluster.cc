@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -240,6 +241,14 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
       .epoch = 1,
       .step = step,
       .updates = job->UpdatesBetween(0, step, static_cast<int64_t>(options_.layers.size()))};
+  for (size_t s = 0; s < options_.layers.size(); ++s) {
+    const int64_t updates = job->UpdatesBetween(
+        0, step, static_cast<int64_t>(options_.layers.size()), static_cast<int64_t>(s));
+    manifest.layer_updates.resize(options_.layers[s].end(), updates);
+  }
+  if (std::set(manifest.layer_updates.begin(), manifest.layer_updates.end()).size() == 1) {
+    manifest.layer_updates.clear();
+  }
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);
@@ -276,8 +285,8 @@ absl::StatusOr<Trained> TrainCluster(const ClusterOptions& options, Files& files
   for (const absl::Status& status : cluster.Join()) {
     if (!status.ok()) return status;
   }
-  return Trained{cluster.Steps(), cluster.Validations(), cluster.WeightsSha256(), cluster.Reports(),
-                 cluster.Order(), cluster.MeasuredTimeline()};
+  return Trained{cluster.Steps(),   cluster.Validations(), cluster.WeightsSha256(),
+                 cluster.Reports(), cluster.Order(),       cluster.MeasuredTimeline()};
 }
 
 absl::StatusOr<Trained> TrainSerially(const v1::JobSpec& spec, std::vector<LayerRange> layers,

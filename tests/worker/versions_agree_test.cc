@@ -34,7 +34,7 @@ v1::JobSpec JobOf(const Method& method) {
   spec.mutable_training()->set_steps(kSteps);
   spec.mutable_training()->set_batch(kMicrobatches);
   spec.mutable_training()->set_microbatches(kMicrobatches);
-  if (method.placement == Placement::kReplicas) spec.mutable_pipeline()->set_replicas(2);
+  if (method.placement == Placement::kReplicas) spec.mutable_pipeline()->add_replicas(2);
   return spec;
 }
 
@@ -123,7 +123,8 @@ class VersionsAgree : public ::testing::Test {
     }
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay predicted, PredictBlockDelay(schedule));
     if (topology.there_and_back()) {
-      EXPECT_EQ(predicted.max, 0);  // copies of weights within a worker take no time and leave no span
+      EXPECT_EQ(predicted.max,
+                0);  // copies of weights within a worker take no time and leave no span
       return;
     }
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule done, ScheduleOf(cluster.timeline, schedule));

@@ -103,7 +103,20 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
                      "pipeline.replicas: is 0");
   ExpectTrainRefused({"--method", "local-sgd", "--set", "pipeline.local_steps=3"},
                      "pipeline.local_steps: is 3, which does not divide training.microbatches (4)");
-  ExpectTrainRefused({"--set", "pipeline.replicas=2"}, "pipeline.replicas: is not for 1f1b");
+  ExpectTrainRefused({"--method", "zb-h1", "--set", "pipeline.replicas=2"},
+                     "pipeline.replicas: is not for zb-h1, which has no replicas of stages; gpipe, "
+                     "1f1b, pipedream, ");
+  ExpectTrainRefused({"--set", "pipeline.replicas=[3, 1]"},
+                     "training.microbatches: is 4, but with pipeline.replicas 3,1 a step needs a "
+                     "multiple of 3");
+  ExpectTrainRefused({"--workers", "2", "--set", "pipeline.replicas=[2, 1]"},
+                     "which takes 3 workers, more than --workers 2; give --workers 3");
+  ExpectTrainRefused({"--workers", "3", "--set", "pipeline.replicas=2"},
+                     "--workers 3 is not a multiple of pipeline.replicas, 2, the workers of each "
+                     "stage; 2 or 4 would do");
+  ExpectRefused(
+      {Program("penstock"), "simulate", "--method", "1f1b", "--stages", "3", "--replicas", "2,1"},
+      "--replicas has 2 numbers, but --stages is 3");
   ExpectTrainRefused(
       {"--method", "roundpipe", "--workers", "3"},
       "training.microbatches: roundpipe: needs fewer microbatches in a step than the 3 "

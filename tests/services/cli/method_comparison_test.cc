@@ -94,7 +94,7 @@ TEST(MethodComparison, MethodsThatReachTheLoss_AreTimedOnEqualDevices) {
 // Two replicas on the same two stages: each takes its own time for a pass.
 v1::GetJobResponse Replicas() {
   v1::GetJobResponse job = Job("local-sgd", {3.0, 2.0});
-  job.mutable_spec()->mutable_pipeline()->set_replicas(2);
+  job.mutable_spec()->mutable_pipeline()->add_replicas(2);
   job.mutable_plan()->set_pipelines(2);
   v1::JobResult& result = *job.mutable_result();
   for (int stage = 0; stage < 2; ++stage) {

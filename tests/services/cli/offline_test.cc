@@ -129,6 +129,18 @@ TEST(SimulateTest, TimesOfStages_AreThoseOfEveryReplica) {
   }
 }
 
+TEST(SimulateTest, ReplicasOfStages_ShareTheMicrobatches) {
+  const Json json = RunJson({"simulate", "--method", "pipedream", "--replicas", "3,1",
+                             "--microbatches", "6", "--forward", "3,1"});
+  EXPECT_EQ(json["stages"], 2);
+  ASSERT_EQ(json["per_stage"].size(), 4u);
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(json["per_stage"][stage]["busy_seconds"], stage < 3 ? 8.0 : 12.0) << stage;
+    EXPECT_EQ(json["per_stage"][stage]["staleness"]["max"], stage < 3 ? 1 : 0) << stage;
+  }
+  EXPECT_TRUE(json["block_delay"].is_null());
+}
+
 TEST(SimulateTest, LongRange_IsDrawnAsFarAsItIsKeptAndSaysSo) {
   const ProcessResult result =
       RunPenstock({"simulate", "--method", "1f1b", "--steps", "5000", "--text"});

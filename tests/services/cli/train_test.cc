@@ -144,6 +144,27 @@ TEST_F(TrainTest, LocalSgd_AnyNumberOfStages_SameWeightsAsItsReference) {
   }
 }
 
+// The job has 4 microbatches in a step.
+TEST_F(TrainTest, ReplicasOfStages_OnWorkerProcesses_SameWeightsAsTheirReference) {
+  for (const char* method : {"1f1b", "pipedream"}) {
+    for (const char* replicas : {"[2, 2]", "[4, 1]", "[1, 2]", "4"}) {
+      SCOPED_TRACE(std::string(method) + " " + replicas);
+      std::vector<std::string> flags =
+          job_.Train({"--method", method, "--set", std::string("pipeline.replicas=") + replicas});
+      if (std::string(method) == "pipedream") {
+        flags.insert(flags.end(), {"--set", "model.gpt.tied_head=false"});
+      }
+      if (std::string(replicas) == "4") flags.insert(flags.end(), {"--workers", "4"});
+      std::vector<std::string> reference = flags;
+      reference.push_back("--reference");
+      const Json serial = RunJson(reference);
+      const Json cluster = RunJson(flags);
+      EXPECT_EQ(cluster["weights_sha256"], serial["weights_sha256"]);
+      EXPECT_EQ(cluster["train_loss"], serial["train_loss"]);
+    }
+  }
+}
+
 TEST_F(TrainTest, RoundPipe_AnyNumberOfStagesAndWorkers_SameWeightsAsTheReferenceOfOneStage) {
   std::vector<std::string> reference = job_.Train({"--workers", "1"});
   reference.push_back("--reference");

@@ -1,0 +1,225 @@
+// Collectives: what the replicas of a stage reduce together (the contract is in collectives.h).
+//
+// The gradients are cut into as many parts as there are replicas, and each replica adds up one of them: it gets
+// that part from all others, adds them in the order of the replicas, and sends the sum back. So a replica of r
+// sends and receives (r - 1) / r of the gradients twice, as little as any all-reduce can, in two exchanges
+// and not the 2 (r - 1) of a ring, and every element is added up in one order whatever its part.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "worker/acquire.h"
+#include "worker/collectives.h"
+#include "worker/update_rule.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kFloatsOfRegister = 16;
+
+// Those of `count` microbatches in turn that replica `rank` of `replicas` has.
+int64_t TurnsOf(int64_t count, int64_t replicas, int64_t rank) {
+  return std::max<int64_t>(0, (count - rank + replicas - 1) / replicas);
+}
+
+float* ChunkAt(Stage& stage, const ReplicaChunk& chunk) {
+  return stage.AccumulatedGradients().data<float>() + chunk.first;
+}
+
+}  // namespace
+
+ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank) {
+  const int64_t registers = (count + kFloatsOfRegister - 1) / kFloatsOfRegister;
+  const auto begin = [&](int64_t of) {
+    return std::min(count, registers * of / replicas * kFloatsOfRegister);
+  };
+  return {begin(rank), begin(rank + 1) - begin(rank)};
+}
+
+int64_t ReplicaChunkBytes(int64_t count, int64_t replicas) {
+  int64_t largest = 0;
+  for (int64_t rank = 0; rank < replicas; ++rank) {
+    largest = std::max(largest, ReplicaChunkOf(count, replicas, rank).count);
+  }
+  return largest * SizeOf(DType::kF32);
+}
+
+int64_t Collectives::RankIn(const ReduceGroup& group) const {
+  const auto own = std::find_if(group.stages.begin(), group.stages.end(), [&](StageId stage) {
+    return options_.topology.worker(stage) == options_.worker;
+  });
+  PENSTOCK_CHECK(own != group.stages.end());
+  return own - group.stages.begin();
+}
+
+absl::StatusOr<Tensor> Collectives::CopyOf(const float* array, int64_t count) {
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor copy, AcquireTensor(backend_.pool(), DType::kF32, {count}));
+  backend_.CopyOnDevice(copy.data<void>(), array, copy.size_bytes());
+  return copy;
+}
+
+absl::Status Collectives::SendFloats(Link& link, const Tensor& tensor, Courier& courier) {
+  const absl::Status sent = courier.Send(*link.sender, link.sent++, tensor, Deadline());
+  return sent.ok() || !courier.peer_failed() ? sent : Blame(link, sent);
+}
+
+absl::StatusOr<Tensor> Collectives::ReceiveFloats(Link& link, const Shape& shape, Courier& courier,
+                                                  ActionTimer& timer) {
+  absl::StatusOr<Courier::Received> received = Timed(link, timer, [&] {
+    return courier.Receive(*link.receiver, {link.received++, DType::kF32, shape}, Deadline());
+  });
+  if (received.ok()) return std::move(received->tensor);
+  return courier.peer_failed() ? Blame(link, received.status()) : received.status();
+}
+
+absl::Status Collectives::ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
+                                         ActionTimer& timer) {
+  PENSTOCK_RETURN_IF_ERROR(SendChunks(group, own, courier));
+  PENSTOCK_RETURN_IF_ERROR(AddChunks(group, own, courier, timer));
+  PENSTOCK_RETURN_IF_ERROR(ShareSum(group, own, courier, timer));
+  timer.Lap(Lane::kCollective);
+  return absl::OkStatus();
+}
+
+// Copies are sent: the sums that come back are written where these parts are, while the transport may still
+// read. Each begins with the replica after it, so that not all send to one at a time.
+absl::Status Collectives::SendChunks(const ReduceGroup& group, Stage& own, Courier& courier) {
+  const auto replicas = static_cast<int64_t>(group.stages.size());
+  const int64_t rank = RankIn(group);
+  for (int64_t i = 1; i < replicas; ++i) {
+    const int64_t to = (rank + i) % replicas;
+    const ReplicaChunk chunk = ReplicaChunkOf(own.gradient_count(), replicas, to);
+    if (chunk.count == 0) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(ChunkAt(own, chunk), chunk.count));
+    PENSTOCK_RETURN_IF_ERROR(SendFloats(LinkTo(WorkerOf(group, to)), copy, courier));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Collectives::AddChunks(const ReduceGroup& group, Stage& own, Courier& courier,
+                                    ActionTimer& timer) {
+  const auto replicas = static_cast<int64_t>(group.stages.size());
+  const int64_t rank = RankIn(group);
+  const ReplicaChunk chunk = ReplicaChunkOf(own.gradient_count(), replicas, rank);
+  if (chunk.count == 0) return absl::OkStatus();
+  float* const sum = ChunkAt(own, chunk);
+  Tensor before;  // the sum of the replicas before this one
+  for (int64_t from = 0; from < replicas; ++from) {
+    if (from == rank) {
+      if (rank > 0) backend_.AddInto(sum, before.data<float>(), chunk.count);
+      before = Tensor();
+      continue;
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(
+        Tensor part, ReceiveFloats(LinkTo(WorkerOf(group, from)), {chunk.count}, courier, timer));
+    if (from > rank) {
+      backend_.AddInto(sum, part.data<float>(), chunk.count);
+    } else if (from == 0) {
+      before = std::move(part);
+    } else {
+      backend_.AddInto(before.data<float>(), part.data<float>(), chunk.count);
+    }
+  }
+  if (group.operation == ReduceGroup::Operation::kMean) {
+    backend_.Scale(sum, MeanFactor(replicas), chunk.count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Collectives::ShareSum(const ReduceGroup& group, Stage& own, Courier& courier,
+                                   ActionTimer& timer) {
+  const auto replicas = static_cast<int64_t>(group.stages.size());
+  const int64_t rank = RankIn(group);
+  const auto chunk_of = [&](int64_t of) {
+    return ReplicaChunkOf(own.gradient_count(), replicas, of);
+  };
+  if (const ReplicaChunk chunk = chunk_of(rank); chunk.count > 0) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum, CopyOf(ChunkAt(own, chunk), chunk.count));
+    for (int64_t i = 1; i < replicas; ++i) {
+      Link& link = LinkTo(WorkerOf(group, (rank + i) % replicas));
+      PENSTOCK_RETURN_IF_ERROR(SendFloats(link, sum, courier));
+    }
+  }
+  for (int64_t from = 0; from < replicas; ++from) {
+    const ReplicaChunk chunk = chunk_of(from);
+    if (from == rank || chunk.count == 0) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum, ReceiveFloats(LinkTo(WorkerOf(group, from)),
+                                                              {chunk.count}, courier, timer));
+    backend_.CopyOnDevice(ChunkAt(own, chunk), sum.data<void>(), sum.size_bytes());
+  }
+  return absl::OkStatus();
+}
+
+// Replica j of one end gets the other's part from replica j mod r of its r, all of which hold the same.
+absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
+                                             ActionTimer& timer) {
+  const Topology& topology = options_.topology;
+  const StageId here = group.stages[RankIn(group)];
+  const int32_t place = topology.DepthOf(here);
+  const int32_t other_place = topology.DepthOf(place == 0 ? group.stages.back() : group.stages[0]);
+  const int32_t replicas = topology.ReplicasAt(place);
+  const int32_t rank = topology.ReplicaOf(here);
+  const int32_t others = topology.ReplicasAt(other_place);
+  const auto link_to = [&](int32_t other) -> Link& {
+    return LinkTo(topology.worker(topology.StageAt(other_place, other)));
+  };
+
+  const Tensor part = own.TiedGradient();
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
+                            AcquireTensor(backend_.pool(), part.dtype, part.shape));
+  backend_.CopyOnDevice(copy.data<void>(), part.data<void>(), copy.size_bytes());
+  for (int32_t other = rank; other < others; other += replicas) {
+    PENSTOCK_RETURN_IF_ERROR(SendFloats(link_to(other), copy, courier));
+  }
+  Link& from = link_to(rank % others);
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor received, ReceiveFloats(from, part.shape, courier, timer));
+  own.has_head() ? own.SetTiedGradient(part, received) : own.SetTiedGradient(received, part);
+
+  if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
+    if (own.has_head()) {
+      PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(from, &embedding_squared_norm_, sizeof(double), timer));
+    } else {
+      for (int32_t other = rank; other < others; other += replicas) {
+        PENSTOCK_RETURN_IF_ERROR(ShareEmbeddingNorm(own, link_to(other), courier, timer));
+      }
+    }
+  }
+  timer.Lap(Lane::kCollective);
+  return absl::OkStatus();
+}
+
+absl::Status Collectives::GatherLosses(const ReduceGroup& group, int64_t count,
+                                       absl::Span<const double> own, std::vector<double>& all,
+                                       Courier& courier, ActionTimer& timer) {
+  const auto replicas = static_cast<int64_t>(group.stages.size());
+  const int64_t rank = RankIn(group);
+  all.clear();
+  PENSTOCK_CHECK(static_cast<int64_t>(own.size()) == TurnsOf(count, replicas, rank));
+  const auto bytes_of = [](absl::Span<const double> losses) {
+    return static_cast<int64_t>(losses.size() * sizeof(double));
+  };
+  if (rank > 0) {
+    if (own.empty()) return absl::OkStatus();
+    return SendBytes(LinkTo(WorkerOf(group, 0)), own.data(), bytes_of(own), courier);
+  }
+  all.resize(count);
+  for (int64_t from = 0; from < replicas; ++from) {
+    const int64_t turns = TurnsOf(count, replicas, from);
+    if (turns == 0) continue;
+    if (from == 0) {
+      packed_losses_.assign(own.begin(), own.end());
+    } else {
+      packed_losses_.resize(turns);
+      PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(LinkTo(WorkerOf(group, from)), packed_losses_.data(),
+                                            bytes_of(packed_losses_), timer));
+    }
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      all[from + turn * replicas] = packed_losses_[turn];
+    }
+  }
+  timer.Lap(Lane::kCollective);
+  return absl::OkStatus();
+}
+
+}  // namespace penstock
