@@ -64,6 +64,11 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
         "has pipelines that go there and back, but a listed step is of stages that do "
         "both passes of their layers; use pipeline.method roundpipe");
   }
+  if (schedule->topology.replicated()) {
+    return InvalidKey("pipeline.schedule_file",
+                      "has replicas of stages, but each stage of a listed step is on one worker; "
+                      "use pipeline.method 1f1b and pipeline.replicas");
+  }
   if (schedule->topology.pipelines > 1) {
     return InvalidKey("pipeline.schedule_file",
                       absl::StrCat("has ", schedule->topology.pipelines,

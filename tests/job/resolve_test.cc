@@ -326,6 +326,12 @@ TEST(ResolveJob, ScheduleFileOfSeveralPipelines_IsRefused) {
   EXPECT_THAT(ResolveJob(spec), StatusIs(absl::StatusCode::kInvalidArgument,
                                          AllOf(StartsWith("pipeline.schedule_file: has 2"),
                                                HasSubstr("use pipeline.method local-sgd"))));
+  spec.mutable_pipeline()->set_schedule(
+      "# penstock schedule 1 stages=0,1 replicas=2 group=gradient:sum:0,1\n0F0,0B0\n1F1,1B1\n");
+  EXPECT_THAT(ResolveJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("pipeline.schedule_file: has replicas of stages"),
+                             HasSubstr("use pipeline.method 1f1b and pipeline.replicas"))));
 }
 
 TEST(ResolveJob, WeightsThatAMethodCannotHave_AreRefused) {

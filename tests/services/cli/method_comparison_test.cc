@@ -42,6 +42,7 @@ v1::GetJobResponse Job(const std::string& method, const std::vector<double>& los
     assignment.set_first_layer(stage * 4);
     assignment.set_layers(stage == 0 ? 4 : 3);
     v1::StageReport& report = *result.add_per_stage();
+    report.set_first_layer(assignment.first_layer());
     report.set_window_seconds(60 - stage);
     report.set_versions_peak(2 - stage);
     report.mutable_staleness()->set_max(1 - stage);
