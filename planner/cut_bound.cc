@@ -1,7 +1,6 @@
 #include "planner/cut_bound.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -12,8 +11,9 @@
 namespace penstock {
 
 double LowerBoundS(const SortedGraph& graph, const StageCostModel& model, int workers,
-                   TimeBudget& budget) {
-  constexpr int kSlices = 4096;
+                   double known_s, TimeBudget& budget) {
+  constexpr int kSlices = 2048;
+  constexpr double kTolerance = 3e-4;
   const double even_s =
       std::accumulate(graph.work_s.begin(), graph.work_s.end(), 0.0) / workers * (1 - 1e-12);
   const std::optional<std::vector<CutFamily::Slice>> slices = BoundSlices(graph, kSlices, budget);
@@ -21,8 +21,8 @@ double LowerBoundS(const SortedGraph& graph, const StageCostModel& model, int wo
   // Several cuts in one slice become one, so a plan over slices may need fewer workers.
   StageCostModel at_most = model;
   at_most.uses_all_workers = false;
-  const CutSearchResult result = SearchCuts(CutFamily::OfSlices(*slices), at_most, workers,
-                                            std::numeric_limits<double>::infinity(), budget);
+  const CutSearchResult result =
+      SearchCuts(CutFamily::OfSlices(*slices), at_most, workers, known_s, budget, kTolerance);
   return std::max(even_s, result.lower_bound_s);
 }
 

@@ -287,12 +287,12 @@ double PeriodOf(const CutFamily& family, const StageCostModel& model, const CutP
 }
 
 CutSearchResult SearchCuts(const CutFamily& family, const StageCostModel& model, int workers,
-                           double must_beat_s, TimeBudget& budget) {
+                           double must_beat_s, TimeBudget& budget, double tolerance) {
   const double work_s = family.work_s(family.size() - 1);
   CutSearchResult result{.lower_bound_s = work_s / workers * (1 - kMargin)};
   double best_s = std::min(must_beat_s, LongestPeriod(family, model, workers) * (1 + 2 * kMargin));
   bool bisects = false;  // the first sweep asks whether there is anything to gain
-  while (result.lower_bound_s < best_s * (1 - kMargin)) {
+  while (result.lower_bound_s < best_s * (1 - std::max(kMargin, tolerance))) {
     const double middle_s = (result.lower_bound_s + best_s) / 2;
     const double period_s = bisects && best_s - result.lower_bound_s > 1e-4 * best_s
                                 ? middle_s

@@ -40,8 +40,9 @@ struct CutSearchResult {
 };
 
 // The plan with the smallest period below `must_beat_s` (relative margin 1e-12). Equal periods: any.
+// With a `tolerance`, a plan whose period is above the lower bound by no more than that part will do.
 // REQUIRES: workers >= 1, CheckCostModel(model) is OK.
 CutSearchResult SearchCuts(const CutFamily& family, const StageCostModel& model, int workers,
-                           double must_beat_s, TimeBudget& budget);
+                           double must_beat_s, TimeBudget& budget, double tolerance = 0);
 
 }  // namespace penstock

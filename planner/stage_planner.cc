@@ -98,7 +98,9 @@ class Planner {
     }
     Improve(WithLightCuts(beam), /*is_whole=*/false);
     plan_.lower_bound_s =
-        std::max(plan_.lower_bound_s, LowerBoundS(sorted_, model(), workers_, budget_));
+        std::max(plan_.lower_bound_s,
+                 LowerBoundS(sorted_, model(), workers_,
+                             plan_.stages.empty() ? kInfinity : plan_.period_s, budget_));
     return absl::OkStatus();
   }
 
