@@ -136,7 +136,7 @@ TEST(SearchHierarchy, SpentBudget_SaysSo) {
   RandomStream random(23, 1);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const CutFamily family,
                                 EnumerateIdeals(SortGraph(RandomChain(random, 600)), {}));
-  SteppingClock clock(1'000'000'000);
+  TickingClock clock(1'000'000'000);
   TimeBudget budget(clock, absl::Milliseconds(1));
   const HierarchySearchResult result =
       SearchHierarchy(family, {{4, PipeDream2019Model(50)}, {4, PipeDream2019Model(5)}}, budget);

@@ -11,24 +11,13 @@
 #include "planner/layer_graph.h"
 #include "planner/pipedream_profile.h"
 #include "planner/time_budget.h"
+#include "tests/support/ticking_clock.h"
 
 namespace penstock {
 
-// A clock that goes on by `step_ns` whenever it is read.
-class SteppingClock : public Clock {
- public:
-  explicit SteppingClock(int64_t step_ns) : step_ns_(step_ns) {}
-  int64_t MonotonicNs() override { return now_ns_ += step_ns_; }
-  absl::Time WallTime() override { return absl::UnixEpoch(); }
-
- private:
-  const int64_t step_ns_;
-  int64_t now_ns_ = 0;
-};
-
 // A budget that never ends.
 inline TimeBudget& Unlimited() {
-  static SteppingClock clock(0);
+  static TickingClock clock(0);
   static TimeBudget budget(clock, absl::Hours(1));
   return budget;
 }

@@ -108,7 +108,7 @@ TEST(PlanStages, SpentBudget_ReturnsTheBestFoundAndItsBound) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const StagePlan best, PlanStages(graph, request, Unlimited()));
   int cut_short = 0;
   for (int readings = 0; readings < 60; readings += 3) {
-    SteppingClock clock(1);
+    TickingClock clock(1);
     TimeBudget budget(clock, absl::Nanoseconds(readings));
     const absl::StatusOr<StagePlan> plan = PlanStages(graph, request, budget);
     if (!plan.ok()) {
