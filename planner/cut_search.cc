@@ -64,12 +64,12 @@ class WorkerCounts {
   }
 
  private:
-  const uint64_t* Row(int cut) const { return &bits_[static_cast<size_t>(cut) * words_]; }
+  const uint64_t* Row(int cut) const { return bits_.data() + static_cast<size_t>(cut) * words_; }
 
   void Insert(int cut, int low, int high) {
     high = std::min(high, workers_);
     if (low > high) return;
-    uint64_t* row = &bits_[static_cast<size_t>(cut) * words_];
+    uint64_t* row = bits_.data() + static_cast<size_t>(cut) * words_;
     for (int word = low / 64; word <= high / 64; ++word) {
       const int first = std::max(low - word * 64, 0);
       const int last = std::min(high - word * 64, 63);

@@ -109,7 +109,7 @@ CutFamily CutFamily::Subfamily(const std::vector<int>& cuts) const {
   family.words_ = words_;
   family.node_of_ = node_of_;
   for (const int cut : cuts) {
-    family.Append(&bits_[static_cast<size_t>(cut) * words_],
+    family.Append(bits_.data() + static_cast<size_t>(cut) * words_,
                   {work_s_[cut], most_work_s_[cut], parameter_bytes_[cut],
                    most_parameter_bytes_[cut], live_bytes_[cut]});
   }

@@ -43,7 +43,7 @@ class NodeSets {
 
   int words() const { return words_; }
   size_t size() const { return bits_.size() / words_; }
-  const uint64_t* operator[](size_t set) const { return &bits_[set * words_]; }
+  const uint64_t* operator[](size_t set) const { return bits_.data() + set * words_; }
   void Add(const uint64_t* set) { bits_.insert(bits_.end(), set, set + words_); }
   void Add(const std::vector<uint64_t>& set) { Add(set.data()); }
   void Clear() { bits_.clear(); }
@@ -91,8 +91,8 @@ class CutFamily {
   bool Inside(int inner, int outer) const {
     // Before the outer set's first gap nothing can be missing, behind the inner set's end nothing is
     // asked for; that leaves a word or two.
-    const uint64_t* a = &bits_[static_cast<size_t>(inner) * words_];
-    const uint64_t* b = &bits_[static_cast<size_t>(outer) * words_];
+    const uint64_t* a = bits_.data() + static_cast<size_t>(inner) * words_;
+    const uint64_t* b = bits_.data() + static_cast<size_t>(outer) * words_;
     for (int word = first_gap_[outer]; word < end_[inner]; ++word) {
       if ((a[word] & ~b[word]) != 0) return false;
     }
@@ -116,7 +116,7 @@ class CutFamily {
   CutFamily Subfamily(const std::vector<int>& cuts) const;
 
   // The layers inside, as bits by position. Not for slices.
-  const uint64_t* set(int cut) const { return &bits_[static_cast<size_t>(cut) * words_]; }
+  const uint64_t* set(int cut) const { return bits_.data() + static_cast<size_t>(cut) * words_; }
 
   // The layers between two cuts, as indices into the layer graph, in topological order.
   // REQUIRES: Inside(inner, outer).
