@@ -1,6 +1,6 @@
 // AdamW; see AdamWConfig for the formula.
-#include "compute/cpu/moment_step.h"
 #include "compute/cpu/optimizers.h"
+#include "compute/cpu/slice_steps.h"
 
 namespace penstock {
 namespace {

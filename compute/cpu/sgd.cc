@@ -1,6 +1,6 @@
 // Stochastic gradient descent with momentum; see SgdConfig for the formula.
-#include "compute/cpu/flat_blocks.h"
 #include "compute/cpu/optimizers.h"
+#include "compute/cpu/slice_steps.h"
 
 namespace penstock {
 namespace {
@@ -17,18 +17,12 @@ class CpuSgd : public Optimizer {
     const SgdConstants decaying = ConstantsOf(config_, a.learning_rate);
     SgdConstants other = decaying;
     other.weight_decay = 0.0f;
-    Bf16* const mirror = a.rounding_key ? nullptr : a.next_bf16;
-    for (size_t s = 0; s < slices_.size(); ++s) {
-      const ParameterSlice& slice = slices_[s];
-      const SgdConstants& k = slice.decays ? decaying : other;
-      ForFlat(cpu_, slice.count, [&](int64_t first, int64_t count) {
-        const int64_t at = slice.offset + first;
-        cpu_.kernels.sgd(k, a.gradient_scales[s], count, a.weights + at, a.gradients + at,
-                         a.state.empty() ? nullptr : a.state[0] + at, a.next_weights + at,
-                         mirror == nullptr ? nullptr : mirror + at);
-      });
-      RoundMirror(cpu_, a, slice);
-    }
+    StepSlices(cpu_, slices_, a, decaying, other,
+               [&](const SgdConstants& k, float scale, int64_t at, int64_t count, Bf16* mirror) {
+                 cpu_.kernels.sgd(k, scale, count, a.weights + at, a.gradients + at,
+                                  a.state.empty() ? nullptr : a.state[0] + at, a.next_weights + at,
+                                  mirror);
+               });
     return absl::OkStatus();
   }
 
