@@ -20,17 +20,11 @@ std::string LastPart(const std::string& layer) {
   return dot == std::string::npos ? layer : layer.substr(dot + 1);
 }
 
-absl::Status CheckPass(const std::string& key, double ms) {
-  if (std::isfinite(ms) && ms >= 0.0 && ms <= kPassMsMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, ": is ", ms, " ms; expected 0 to ", kPassMsMax));
-}
-
 absl::Status CheckTimes(const std::string& key, const v1::PassTimes& times) {
-  PENSTOCK_RETURN_IF_ERROR(CheckPass(key + ".forward_ms", times.forward_ms()));
-  PENSTOCK_RETURN_IF_ERROR(CheckPass(key + ".backward_input_ms", times.backward_input_ms()));
-  PENSTOCK_RETURN_IF_ERROR(CheckPass(key + ".backward_weight_ms", times.backward_weight_ms()));
-  return CheckPass(key + ".update_ms", times.update_ms());
+  PENSTOCK_RETURN_IF_ERROR(CheckPassMs(key + ".forward_ms", times.forward_ms()));
+  PENSTOCK_RETURN_IF_ERROR(CheckPassMs(key + ".backward_input_ms", times.backward_input_ms()));
+  PENSTOCK_RETURN_IF_ERROR(CheckPassMs(key + ".backward_weight_ms", times.backward_weight_ms()));
+  return CheckPassMs(key + ".update_ms", times.update_ms());
 }
 
 bool HasTime(const v1::PassTimes& times) {
@@ -85,7 +79,7 @@ void Add(const v1::PassTimes& times, double share, StageCosts& costs) {
 absl::Status CheckStage(const StageCosts& costs, size_t stage) {
   for (const double seconds :
        {costs.forward_s, costs.backward_input_s, costs.backward_weight_s, costs.step_s}) {
-    PENSTOCK_RETURN_IF_ERROR(CheckPass(absl::StrCat("stage ", stage), seconds * 1e3));
+    PENSTOCK_RETURN_IF_ERROR(CheckPassMs(absl::StrCat("stage ", stage), seconds * 1e3));
   }
   return absl::OkStatus();
 }
@@ -106,6 +100,12 @@ absl::Status CheckEntriesAreOfLayers(const v1::DeviceTimes& times, const Chain& 
 }
 
 }  // namespace
+
+absl::Status CheckPassMs(const std::string& key, double ms) {
+  if (std::isfinite(ms) && ms >= 0.0 && ms <= kPassMsMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, ": is ", ms, " ms; expected 0 to ", kPassMsMax));
+}
 
 absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
                                                  const std::string& file_name) {

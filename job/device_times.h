@@ -21,6 +21,8 @@ namespace penstock {
 
 // No pass of a stage takes longer.
 inline constexpr double kPassMsMax = 60'000.0;
+// Errors: InvalidArgument naming the key: a time that is negative, not finite or above kPassMsMax.
+absl::Status CheckPassMs(const std::string& key, double ms);
 
 // `file_name` is for messages.
 // Errors: InvalidArgument with file and key: what ReadYamlMessage finds; neither `model` nor `layers`, or both;

@@ -1,14 +1,13 @@
 #include "job/model_profile.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "job/check_fields.h"
 #include "job/device_times.h"
 #include "job/yaml_message.h"
 #include "job/yaml_writer.h"
@@ -19,22 +18,14 @@ namespace {
 
 constexpr int64_t kBytesMax = int64_t{1} << 50;
 
-absl::Status BadKey(const std::string& key, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat(key, ": ", what));
-}
-
 absl::Status CheckTime(const std::string& key, const v1::MeasuredTime& time) {
-  for (const auto& [name, ms] : {std::pair("ms", time.ms()), {"spread_ms", time.spread_ms()}}) {
-    if (std::isfinite(ms) && ms >= 0.0 && ms <= kPassMsMax) continue;
-    return BadKey(absl::StrCat(key, ".", name),
-                  absl::StrCat("is ", ms, " ms; expected 0 to ", kPassMsMax));
-  }
-  return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(CheckPassMs(key + ".ms", time.ms()));
+  return CheckPassMs(key + ".spread_ms", time.spread_ms());
 }
 
 absl::Status CheckBytes(const std::string& key, int64_t bytes) {
   if (bytes >= 0 && bytes <= kBytesMax) return absl::OkStatus();
-  return BadKey(key, absl::StrCat("is ", bytes, " bytes; expected 0 to ", kBytesMax));
+  return InvalidKey(key, absl::StrCat("is ", bytes, " bytes; expected 0 to ", kBytesMax));
 }
 
 absl::Status CheckSize(const std::string& key, const v1::SizeProfile& size) {
@@ -64,26 +55,19 @@ absl::Status CheckShape(const std::string& key, const v1::ShapeProfile& shape,
     const std::string of_size = absl::StrCat(key, ".sizes[", i, "]");
     const int64_t samples = shape.sizes(i).samples();
     if (samples < least) {
-      return BadKey(of_size + ".samples", absl::StrCat("is ", samples, "; expected ", least,
-                                                       " or more, since sizes ascend"));
+      return InvalidKey(of_size + ".samples", absl::StrCat("is ", samples, "; expected ", least,
+                                                           " or more, since sizes ascend"));
     }
     least = samples + 1;
     PENSTOCK_RETURN_IF_ERROR(CheckSize(of_size, shape.sizes(i)));
   }
   if (SamplesOf(shape) != sizes_expected || sizes_expected.empty()) {
-    return BadKey(key + ".sizes",
-                  absl::StrCat("are of ", absl::StrJoin(SamplesOf(shape), ", "),
-                               " samples; expected those of all other shapes, one at least (",
-                               absl::StrJoin(sizes_expected, ", "), ")"));
+    return InvalidKey(key + ".sizes",
+                      absl::StrCat("are of ", absl::StrJoin(SamplesOf(shape), ", "),
+                                   " samples; expected those of all other shapes, one at least (",
+                                   absl::StrJoin(sizes_expected, ", "), ")"));
   }
   return absl::OkStatus();
-}
-
-const v1::ShapeProfile* FindShape(const v1::ModelProfile& profile, const std::string& shape) {
-  const auto found =
-      std::find_if(profile.shapes().begin(), profile.shapes().end(),
-                   [&](const v1::ShapeProfile& other) { return other.shape() == shape; });
-  return found == profile.shapes().end() ? nullptr : &*found;
 }
 
 // `share` of the way from one to the other.
@@ -105,25 +89,25 @@ v1::PassTimes PassTimesOf(const v1::ShapeProfile& shape, int below, int above, d
 
 absl::Status CheckModelProfile(const v1::ModelProfile& profile) {
   if (profile.shapes().empty())
-    return BadKey("shapes", "has none; expected one for each kind of layer");
+    return InvalidKey("shapes", "has none; expected one for each kind of layer");
   std::set<std::string> shapes;
   for (int i = 0; i < profile.shapes_size(); ++i) {
     const std::string key = absl::StrCat("shapes[", i, "]");
     if (!shapes.insert(profile.shapes(i).shape()).second) {
-      return BadKey(key + ".shape", absl::StrCat(profile.shapes(i).shape(), " is there twice"));
+      return InvalidKey(key + ".shape", absl::StrCat(profile.shapes(i).shape(), " is there twice"));
     }
     PENSTOCK_RETURN_IF_ERROR(CheckShape(key, profile.shapes(i), SamplesOf(profile.shapes(0))));
   }
-  if (profile.layers().empty()) return BadKey("layers", "has none; expected those of a model");
+  if (profile.layers().empty()) return InvalidKey("layers", "has none; expected those of a model");
   std::set<std::string> layers;
   for (int i = 0; i < profile.layers_size(); ++i) {
     const v1::ProfiledLayer& layer = profile.layers(i);
     const std::string key = absl::StrCat("layers[", i, "]");
     if (!layers.insert(layer.layer()).second) {
-      return BadKey(key + ".layer", absl::StrCat(layer.layer(), " is there twice"));
+      return InvalidKey(key + ".layer", absl::StrCat(layer.layer(), " is there twice"));
     }
     if (shapes.count(layer.shape()) > 0) continue;
-    return BadKey(key + ".shape", absl::StrCat(layer.shape(), " is none of `shapes`"));
+    return InvalidKey(key + ".shape", absl::StrCat(layer.shape(), " is none of `shapes`"));
   }
   return absl::OkStatus();
 }
@@ -170,6 +154,12 @@ absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chai
   return absl::OkStatus();
 }
 
+const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer) {
+  return *std::find_if(
+      profile.shapes().begin(), profile.shapes().end(),
+      [&](const v1::ShapeProfile& shape) { return shape.shape() == layer.shape(); });
+}
+
 absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, int64_t samples) {
   const std::vector<int64_t> sizes = SamplesOf(profile.shapes(0));
   if (samples < sizes.front() || samples > sizes.back()) {
@@ -188,7 +178,7 @@ absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, i
     v1::LayerTimes& entry = *times.add_layers();
     entry.set_layer(layer.layer());
     *entry.mutable_times() =
-        PassTimesOf(*FindShape(profile, layer.shape()), static_cast<int>(below - sizes.begin()),
+        PassTimesOf(ShapeOf(profile, layer), static_cast<int>(below - sizes.begin()),
                     static_cast<int>(above - sizes.begin()), share);
   }
   return times;

@@ -32,6 +32,9 @@ std::string PrintModelProfile(const v1::ModelProfile& profile);
 // Whether it is of this model. Errors: InvalidArgument naming the first layer that differs.
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain);
 
+// What was measured of a layer. REQUIRES: CheckModelProfile is OK, and the layer is one of the profile's.
+const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer);
+
 // The times of every layer with microbatches of `samples`: those measured, or on the line between the two
 // measured sizes around it. What emulated workers wait and simulated time is counted in.
 // REQUIRES: CheckModelProfile is OK. Errors: InvalidArgument naming the sizes that were measured, where

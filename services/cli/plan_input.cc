@@ -1,6 +1,5 @@
 #include "services/cli/plan_input.h"
 
-#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -20,12 +19,10 @@ absl::StatusOr<PlanInput> OfModelProfile(const std::string& path, std::optional<
   const int64_t of_microbatch = samples.value_or(sizes.rbegin()->samples());
   const absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(profile, of_microbatch);
   if (!times.ok()) return Annotate(times.status(), absl::StrCat(path, ": --samples"));
-  std::map<std::string, const v1::ShapeProfile*> shapes;
-  for (const v1::ShapeProfile& shape : profile.shapes()) shapes[shape.shape()] = &shape;
   std::vector<LayerNode> nodes;
   for (int i = 0; i < profile.layers_size(); ++i) {
     const v1::ProfiledLayer& layer = profile.layers(i);
-    const v1::ShapeProfile& shape = *shapes.at(layer.shape());
+    const v1::ShapeProfile& shape = ShapeOf(profile, layer);
     const v1::PassTimes& passes = times->layers(i).times();
     // The bytes of an output are in proportion to the samples.
     const v1::SizeProfile& largest = *shape.sizes().rbegin();
