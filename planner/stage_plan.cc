@@ -22,6 +22,13 @@ std::string NodesText(const LayerGraph& graph, const PlannedStage& stage) {
                       graph.nodes[stage.nodes.back()].id);
 }
 
+std::string BoundText(const StagePlan& plan) {
+  if (plan.is_optimal) return "No plan under this model is faster.";
+  const double gap = plan.lower_bound_s > 0 ? plan.period_s / plan.lower_bound_s - 1 : 0;
+  return absl::StrFormat("No plan under this model is faster by more than %.2f %%.",
+                         gap / (1 + gap) * 100);
+}
+
 }  // namespace
 
 const char* NameOf(Binding binding) {
@@ -32,6 +39,8 @@ const char* NameOf(Binding binding) {
       return "sync";
     case Binding::kLink:
       return "link";
+    case Binding::kShared:
+      return "shared";
   }
   return "unknown";
 }
@@ -70,15 +79,16 @@ std::string Explain(const LayerGraph& graph, const StagePlan& plan) {
                              (is_input ? stage.input_s : stage.output_s) * 1e3);
       break;
     }
+    case Binding::kShared:
+      return absl::StrFormat(
+          "%s on %d workers: %.3f ms per minibatch, set by %s, busy for all of it. %s",
+          ReplicasText(plan), plan.workers_used, plan.period_s * 1e3, plan.shared.front().name,
+          BoundText(plan));
   }
-  const double gap = plan.lower_bound_s > 0 ? plan.period_s / plan.lower_bound_s - 1 : 0;
   return absl::StrFormat(
       "%s on %d workers: %.3f ms per minibatch, set by stage %d (%s, replicas: %d): %s. %s",
       ReplicasText(plan), plan.workers_used, plan.period_s * 1e3, plan.binding_stage,
-      NodesText(graph, stage), stage.replicas, what,
-      plan.is_optimal ? std::string("No plan under this model is faster.")
-                      : absl::StrFormat("No plan under this model is faster by more than %.2f %%.",
-                                        gap / (1 + gap) * 100));
+      NodesText(graph, stage), stage.replicas, what, BoundText(plan));
 }
 
 }  // namespace penstock

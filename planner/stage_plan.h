@@ -13,8 +13,15 @@
 namespace penstock {
 
 // What the period is made of where it is longest.
-enum class Binding : uint8_t { kCompute, kSync, kLink };
-const char* NameOf(Binding binding);  // "compute", "sync", "link"
+enum class Binding : uint8_t { kCompute, kSync, kLink, kShared };
+const char* NameOf(Binding binding);  // "compute", "sync", "link", "shared"
+
+// What several stages or links use together, on a cluster: a host's network card, the way between two hosts,
+// a worker's link to the others of its host.
+struct SharedResource {
+  std::string name;
+  double busy_s = 0;  // for one minibatch
+};
 
 struct PlannedStage {
   std::vector<int> nodes;  // of the layer graph, in topological order; never empty
@@ -33,6 +40,12 @@ struct PlannedStage {
   double output_s = 0;  // the link behind it
   double stage_s = 0;   // compute and sync as the model joins them
 
+  // On a cluster (planner/cluster.h): the workers of its replicas, in their order.
+  std::vector<int> placed_on;
+  double memory_bytes = 0;  // on each of them
+  int in_flight = 0;        // minibatches of a replica
+  bool recomputes = false;  // its forwards, to fit into memory
+
   // How one replica runs: as a pipeline of the level below, of `workers / replicas` workers. Empty at
   // the lowest level.
   std::vector<PlannedStage> inner;
@@ -48,6 +61,7 @@ struct StagePlan {
 
   int binding_stage = 0;  // the first of those that take the whole period
   Binding binding = Binding::kCompute;
+  std::vector<SharedResource> shared;  // on a cluster, those that are used, the busiest first
 
   // No plan under the model is faster. `is_optimal` says that none is by more than 1e-9 of it.
   double lower_bound_s = 0;

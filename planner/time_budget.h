@@ -19,6 +19,13 @@ class TimeBudget {
       : clock_(clock),
         end_ns_(clock.MonotonicNs() + absl::ToInt64Nanoseconds(std::min(budget, kLongestWait))) {}
 
+  // A part of the time that is left.
+  TimeBudget Part(double share) const {
+    const int64_t now_ns = clock_.MonotonicNs();
+    const auto left_ns = static_cast<double>(std::max<int64_t>(0, end_ns_ - now_ns));
+    return {clock_, absl::Nanoseconds(static_cast<int64_t>(share * left_ns))};
+  }
+
   // Whether the time has passed, asked after `steps` of a few nanoseconds each; once true, always.
   bool IsSpent(int64_t steps = kStepsBetweenReadings) {
     steps_ += steps;

@@ -1,9 +1,9 @@
 // penstock plan: how a profiled model is best cut into stages.
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -11,13 +11,15 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "job/topology.h"
+#include "planner/placement_planner.h"
 #include "planner/render_plan.h"
 #include "planner/stage_planner.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/drawings.h"
 #include "services/cli/json_output.h"
 #include "services/cli/plan_input.h"
-#include "services/cli/table.h"
+#include "services/cli/plan_output.h"
 #include "services/cli/text.h"
 
 namespace penstock {
@@ -28,10 +30,15 @@ constexpr double kBytesOfGigabit = 1e9 / 8;
 struct Options {
   std::string profile;
   std::optional<int64_t> samples;
+  std::string topology;
   std::string workers = "4";
   std::vector<double> gigabits = {10.0};
   std::string model = "consistent";
   bool straight = false;
+  std::string versions = "stash";
+  double optimizer_copies = 2;
+  bool recompute = true;
+  std::string goal = "period";
   double budget_s = 10.0;
   std::string svg_path;
   bool json = false;
@@ -87,98 +94,46 @@ absl::StatusOr<StagePlanRequest> RequestOf(const Options& options) {
   return request;
 }
 
-std::string LayersText(const LayerGraph& graph, const PlannedStage& stage) {
-  const std::string& first = graph.nodes[stage.nodes.front()].id;
-  return stage.nodes.size() == 1 ? first
-                                 : absl::StrCat(first, " .. ", graph.nodes[stage.nodes.back()].id,
-                                                " (", stage.nodes.size(), ")");
-}
+constexpr std::pair<const char*, KeptVersions> kVersions[] = {
+    {"single", KeptVersions::kOne},
+    {"double-buffer", KeptVersions::kTwo},
+    {"stash", KeptVersions::kInFlight},
+};
 
-std::string Milliseconds(double seconds) { return FormatFixed(seconds * 1e3, 3); }
-
-void AddRows(const LayerGraph& graph, const std::vector<PlannedStage>& stages,
-             const std::string& prefix, Table& table) {
-  for (size_t i = 0; i < stages.size(); ++i) {
-    const PlannedStage& stage = stages[i];
-    const std::string number = absl::StrCat(prefix, i);
-    table.AddRow({number, LayersText(graph, stage), absl::StrCat(stage.replicas),
-                  FormatBytes(static_cast<int64_t>(stage.parameter_bytes)),
-                  Milliseconds(stage.compute_s), Milliseconds(stage.sync_s),
-                  Milliseconds(stage.input_s), Milliseconds(stage.output_s),
-                  Milliseconds(stage.period_s())});
-    AddRows(graph, stage.inner, absl::StrCat(number, "."), table);
+absl::StatusOr<StagePlan> Plan(const Options& options, const PlanInput& input,
+                               const Cluster& cluster, TimeBudget& budget) {
+  if (cluster.workers.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const StagePlanRequest request, RequestOf(options));
+    return PlanStages(input.graph, request, budget);
   }
-}
-
-std::string PlanText(const PlanInput& input, const StagePlan& plan) {
-  Table table({{"STAGE"},
-               {"LAYERS"},
-               {"REPLICAS", Table::Align::kRight},
-               {"PARAMETERS", Table::Align::kRight},
-               {"COMPUTE MS", Table::Align::kRight},
-               {"SYNC MS", Table::Align::kRight},
-               {"INPUT MS", Table::Align::kRight},
-               {"OUTPUT MS", Table::Align::kRight},
-               {"PERIOD MS", Table::Align::kRight}});
-  AddRows(input.graph, plan.stages, "", table);
-  return absl::StrCat(input.what, "; model of costs: ", plan.model, "\n", ReplicasText(plan),
-                      " on ", plan.workers_used, " workers: ", Milliseconds(plan.period_s),
-                      " ms for a minibatch, ", FormatFixed(plan.one_worker_s / plan.period_s, 2),
-                      " times as fast as one worker and ",
-                      FormatFixed(plan.data_parallel_s / plan.period_s, 2),
-                      " times as fast as data parallel\n\n", table.Render(), "\n",
-                      RenderPlanText(input.graph, plan), "\n", Explain(input.graph, plan), "\n");
-}
-
-nlohmann::ordered_json StagesJson(const LayerGraph& graph,
-                                  const std::vector<PlannedStage>& stages) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const PlannedStage& stage : stages) {
-    nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-    for (const int node : stage.nodes) layers.push_back(graph.nodes[node].id);
-    list.push_back({{"layers", layers},
-                    {"replicas", stage.replicas},
-                    {"workers", stage.workers},
-                    {"parameter_bytes", stage.parameter_bytes},
-                    {"input_bytes", stage.input_bytes},
-                    {"output_bytes", stage.output_bytes},
-                    {"compute_seconds", stage.compute_s},
-                    {"sync_seconds", stage.sync_s},
-                    {"input_seconds", stage.input_s},
-                    {"output_seconds", stage.output_s},
-                    {"period_seconds", stage.period_s()},
-                    {"stages", StagesJson(graph, stage.inner)}});
-  }
-  return list;
-}
-
-nlohmann::ordered_json PlanJson(const PlanInput& input, const StagePlan& plan) {
-  return {{"model", plan.model},
-          {"replicas", ReplicasText(plan)},
-          {"period_seconds", plan.period_s},
-          {"lower_bound_seconds", plan.lower_bound_s},
-          {"optimal", plan.is_optimal},
-          {"in_time", plan.in_time},
-          {"workers_used", plan.workers_used},
-          {"one_worker_seconds", plan.one_worker_s},
-          {"data_parallel_seconds", plan.data_parallel_s},
-          {"binding_stage", plan.binding_stage},
-          {"binding", NameOf(plan.binding)},
-          {"cuts_examined", plan.cuts_examined},
-          {"stages", StagesJson(input.graph, plan.stages)}};
+  const auto* const versions =
+      std::find_if(std::begin(kVersions), std::end(kVersions),
+                   [&](const auto& known) { return options.versions == known.first; });
+  return PlanPlacement(
+      input.graph,
+      {.cluster = cluster,
+       .memory =
+           input.memory.empty() ? GuessMemory(input.graph, options.optimizer_copies) : input.memory,
+       .rule = {.versions = versions->second, .may_recompute = options.recompute},
+       .goal = options.goal == "period" ? PlacementGoal::kPeriod : PlacementGoal::kMemory},
+      budget);
 }
 
 absl::Status Run(const Options& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const StagePlanRequest request, RequestOf(options));
   PENSTOCK_ASSIGN_OR_RETURN(const PlanInput input, ReadPlanInput(options.profile, options.samples));
+  Cluster cluster;
+  if (!options.topology.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const v1::Topology topology, ReadTopology(options.topology));
+    cluster = ClusterOf(topology);
+  }
   if (!options.svg_path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(options.svg_path));
   TimeBudget budget(RealClock(), absl::Seconds(options.budget_s));
-  const absl::StatusOr<StagePlan> plan = PlanStages(input.graph, request, budget);
+  const absl::StatusOr<StagePlan> plan = Plan(options, input, cluster, budget);
   if (!plan.ok()) return Annotate(plan.status(), options.profile);
   if (options.json) {
-    PrintJson(PlanJson(input, *plan), console);
+    PrintJson(PlanJson(input, cluster, *plan), console);
   } else {
-    console.out << PlanText(input, *plan);
+    console.out << PlanText(input, cluster, *plan);
   }
   if (options.svg_path.empty()) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(
@@ -199,24 +154,55 @@ CommandRunner DeclarePlan(CLI::App& app) {
                  "Of a .yaml: samples in a microbatch; default: the largest measured")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  app.add_option("--workers", options->workers,
-                 "Workers, or those of each level from the lowest up: 4x2 is 2 hosts of 4")
-      ->type_name("N[xN...]")
-      ->capture_default_str();
+  CLI::Option* topology =
+      app.add_option("--topology", options->topology,
+                     "The workers, their speed and memory, and the network between them");
+  topology->type_name("FILE");
+  CLI::Option* workers =
+      app.add_option("--workers", options->workers,
+                     "Workers, or those of each level from the lowest up: 4x2 is 2 hosts of 4");
+  workers->type_name("N[xN...]")->capture_default_str()->excludes(topology);
   app.add_option("--gigabits", options->gigabits,
                  "Gigabits a second of a worker's link, one number for each level")
       ->type_name("G[,G...]")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(topology);
   std::vector<std::string> models;
   for (const NamedModel& model : kModels) models.emplace_back(model.name);
   app.add_option("--model", options->model,
                  "What stages and links cost: our own, or that of PipeDream's papers or code")
       ->type_name("NAME")
       ->check(CLI::IsMember(models))
-      ->capture_default_str();
-  app.add_flag("--straight", options->straight, "One worker for each stage, no replicas");
+      ->capture_default_str()
+      ->excludes(topology);
+  app.add_flag("--straight", options->straight, "One worker for each stage, no replicas")
+      ->excludes(topology);
+  std::vector<std::string> versions;
+  for (const auto& [name, rule] : kVersions) versions.emplace_back(name);
+  app.add_option("--weights", options->versions,
+                 "With --topology: the versions of the weights that a stage keeps")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(versions))
+      ->capture_default_str()
+      ->needs(topology);
+  app.add_option("--optimizer-copies", options->optimizer_copies,
+                 "With --topology and a graph.txt: the optimizer's state, in copies of the "
+                 "parameters; 2 is Adam's")
+      ->type_name("N")
+      ->check(CLI::Range(0.0, 16.0))
+      ->capture_default_str()
+      ->needs(topology);
+  app.add_flag("!--no-recompute", options->recompute,
+               "With --topology: no stage does its forwards again to fit into memory")
+      ->needs(topology);
+  app.add_option("--goal", options->goal,
+                 "With --topology: the shortest period or the least memory")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"period", "memory"}))
+      ->capture_default_str()
+      ->needs(topology);
   app.add_option("--budget", options->budget_s, "Seconds to plan; then the best found so far")
       ->type_name("S")
       ->check(CLI::Range(0.0, 86'400.0))

@@ -316,6 +316,34 @@ TEST(PlanTest, ProfileOfOurs_PlansItsLayers) {
   EXPECT_GT(json["period_seconds"], 0.0);
 }
 
+TEST(PlanTest, Topology_PutsStagesOnUnequalWorkers) {
+  const JobDirectory directory;
+  directory.Write("graph.txt", kGraph);
+  // A copy of the first half's 400 MB, its gradients and Adam's two more are 1.49 GiB, a second version
+  // 0.37 more.
+  directory.Write("net.yaml",
+                  "hosts:\n"
+                  "  - {name: box, gigabits: 10, workers: [{memory_gib: 1.9}]}\n"
+                  "  - {name: rack, gigabits: 10, workers: [{count: 2, speed: 2, memory_gib: 1.6}]}\n"
+                  "paths: [{hosts: [box, rack], gigabits: 1}]\n");
+  const std::vector<std::string> arguments = {"plan", "--profile", directory.path("graph.txt"),
+                                              "--topology", directory.path("net.yaml")};
+  const Json json = RunJson(arguments);
+  EXPECT_EQ(json["replicas"], "1-1");
+  EXPECT_EQ(json["stages"][0]["placed_on"], Json::array({"box/0"}));
+  EXPECT_EQ(json["stages"][0]["in_flight"], 2);
+  EXPECT_EQ(json["stages"][1]["placed_on"], Json::array({"rack/0"}));
+  EXPECT_DOUBLE_EQ(json["period_seconds"], 0.03);
+  EXPECT_EQ(json["optimal"], true);
+  // With one version of the weights both fit onto the fast host.
+  std::vector<std::string> single = arguments;
+  single.insert(single.end(), {"--weights", "single"});
+  EXPECT_DOUBLE_EQ(RunJson(single)["period_seconds"], 0.015);
+  const ProcessResult text = RunPenstock(arguments);
+  EXPECT_THAT(text.out, HasSubstr("box/0"));
+  EXPECT_THAT(text.out, HasSubstr("; data parallel does not fit into memory"));
+}
+
 TEST(PlanTest, WrongInput_IsNamed) {
   const JobDirectory directory;
   directory.Write("graph.txt", kGraph);
@@ -335,6 +363,12 @@ TEST(PlanTest, WrongInput_IsNamed) {
   refused({graph, "--workers", "4x2"}, "--gigabits: has 1 numbers; expected one for each of the 2");
   refused({graph, "--samples", "2"}, "--samples: ");
   refused({graph, "--model", "pipedraem"}, "--model");
+  directory.Write("net.yaml", "hosts: [{name: a, workers: [{memory_gib: 0.5}]}]\n");
+  directory.Write("bad_net.yaml", "hosts: [{name: a, workers: [{speed: -1}]}]\n");
+  refused({graph, "--topology", directory.path("bad_net.yaml")},
+          "bad_net.yaml:1:30: hosts[0].workers[0].speed: is -1");
+  refused({graph, "--topology", directory.path("net.yaml"), "--workers", "3"}, "--workers");
+  refused({graph, "--weights", "single"}, "--topology");
 }
 
 class CheckpointCommandsTest : public ::testing::Test {
