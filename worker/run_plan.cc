@@ -73,6 +73,24 @@ absl::Status CheckLayers(const RunPlan& plan, const v1::StageAssignment& stage, 
                               plan.job.chain.size(), " layers is ", next_layer));
 }
 
+// Whether the stages have the layers that the job lists, if it does.
+absl::Status CheckStageLayers(const RunPlan& plan) {
+  const std::vector<int32_t>& listed = plan.job.stage_layers;
+  if (listed.empty()) return absl::OkStatus();
+  const Topology& topology = plan.topology();
+  if (topology.parts() != static_cast<int32_t>(listed.size())) {
+    return BadPlan(
+        absl::StrCat("has ", topology.parts(), " stages, the job's stage_layers ", listed.size()));
+  }
+  for (int32_t s = 0; s < topology.stages(); ++s) {
+    const int32_t expected = listed[topology.PartOf(StageId(s))];
+    if (plan.layers[s].count == expected) continue;
+    return BadPlan(absl::StrCat("stage ", s, " has ", plan.layers[s].count,
+                                " layers, the job's stage_layers ", expected));
+  }
+  return absl::OkStatus();
+}
+
 // Where the replicas of each stage of the job begin, of so many together; empty without replicas.
 absl::StatusOr<std::vector<int32_t>> FirstOfPlaces(const ResolvedJob& job, int stages) {
   if (job.stage_replicas.empty()) return std::vector<int32_t>();
@@ -234,6 +252,7 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
   if (request.plan().stages().empty()) return BadPlan("has no stages");
   PENSTOCK_ASSIGN_OR_RETURN(plan.edge_capacity, ReadEdgeCapacity(request.plan(), limits));
   PENSTOCK_RETURN_IF_ERROR(ReadTopology(request, plan));
+  PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(plan));
   const std::vector<int64_t> extra_cuts(request.extra_cuts().begin(), request.extra_cuts().end());
   plan.cuts = CutsOf(request.spec(), plan.first_step, extra_cuts);
   PENSTOCK_RETURN_IF_ERROR(CheckDigest(request, plan));
