@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "compute/array_bytes.h"
 #include "compute/initial_weights.h"
 #include "compute/stage.h"
 
@@ -220,9 +221,8 @@ Stage::MemoryStats Stage::memory() const {
 }
 
 int64_t Stage::DeviceVersions(int64_t versions) const {
-  const bool elsewhere =
-      options_.stash == StashPlace::kHost && &backend_.pool() != &backend_.host_pool();
-  return elsewhere ? std::min(versions, HostStash::kDeviceVersionsMax) : versions;
+  const bool own_memory = &backend_.pool() != &backend_.host_pool();
+  return DeviceVersionsOf(options_.stash, own_memory, versions);
 }
 
 }  // namespace penstock

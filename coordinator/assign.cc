@@ -70,11 +70,31 @@ int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free
   return job.WorkersOf(job.StagesOn(std::min(free, most)));
 }
 
+absl::StatusOr<std::vector<LayerRange>> SplitLayers(const ResolvedJob& job, int64_t stages) {
+  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
+  std::vector<LayerRange> ranges;
+  if (!job.stage_layers.empty()) {
+    for (const int32_t layers : job.stage_layers) {
+      ranges.push_back({ranges.empty() ? 0 : ranges.back().end(), layers});
+    }
+    return ranges;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::vector<int> first_layers,
+      PartitionChain(EstimatedCosts(job.chain), job.ReplicasOfStages(stages)));
+  for (size_t stage = 0; stage < first_layers.size(); ++stage) {
+    const bool last = stage + 1 == first_layers.size();
+    const int end = last ? job.chain.size() : first_layers[stage + 1];
+    ranges.push_back({first_layers[stage], end - first_layers[stage]});
+  }
+  return ranges;
+}
+
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,
                                   absl::Span<const WorkerOffer> workers, int64_t first_step,
                                   absl::Span<const int64_t> extra_cuts) {
   const auto stages = static_cast<int32_t>(job.StagesOn(static_cast<int64_t>(workers.size())));
-  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers, SplitLayers(job, stages));
   const ScheduleOptions options = ScheduleOptionsOf(job, TopologyOf(job, stages));
   const std::vector<Cut> cuts = CutsOf(spec, first_step, extra_cuts);
 
@@ -86,13 +106,9 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
   plan.set_channel_capacity(capacity);
   PENSTOCK_ASSIGN_OR_RETURN(*plan.mutable_schedule_digest(),
                             DigestOfRun(job, options, first_step, cuts));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const std::vector<int> first_layers,
-      PartitionChain(EstimatedCosts(job.chain), job.ReplicasOfStages(stages)));
   if (options.topology.pipelines > 1) plan.set_pipelines(options.topology.pipelines);
   for (int32_t s = 0; s < options.topology.stages(); ++s) {
-    const int32_t part = options.topology.PartOf(StageId(s));
-    const int end = part + 1 < stages ? first_layers[part + 1] : job.chain.size();
+    const LayerRange& range = layers[options.topology.PartOf(StageId(s))];
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
     const int32_t index = options.topology.worker(StageId(s)).value;
@@ -100,8 +116,8 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
     stage.set_worker(workers[index].name);
     stage.set_address(workers[index].address);
     stage.set_incarnation(workers[index].incarnation);
-    stage.set_first_layer(first_layers[part]);
-    stage.set_layers(end - first_layers[part]);
+    stage.set_first_layer(range.first);
+    stage.set_layers(range.count);
   }
   return plan;
 }

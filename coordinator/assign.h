@@ -25,9 +25,15 @@ struct WorkerOffer {
 // are (with at most one stage a layer). 0 if there are too few.
 int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free);
 
-// The plan for `job` on all of `workers`, stages placed as the method wants them: consecutive
-// layers so that the slowest stage is as fast as possible by estimated cost, messages in flight as
-// the schedule needs, and the digest of everything that will be run from `first_step` on.
+// The layers of each of `stages` stages of the model: as many as the job says (pipeline.stage_layers), or cut so
+// that the slowest stage is as fast as possible by estimated cost. The one place where that is decided.
+//
+// Errors: InvalidArgument naming the key (CheckStages).
+absl::StatusOr<std::vector<LayerRange>> SplitLayers(const ResolvedJob& job, int64_t stages);
+
+// The plan for `job` on all of `workers`, stages placed as the method wants them: the layers of
+// SplitLayers, messages in flight as the schedule needs, and the digest of everything that will be
+// run from `first_step` on.
 //
 // Errors: InvalidArgument naming the key (the job cannot run in so many stages), FailedPrecondition
 // (the schedule does not verify).

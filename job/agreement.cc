@@ -1,6 +1,7 @@
 #include "job/agreement.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace penstock {
 
@@ -18,7 +19,8 @@ std::string AgreementOf(const ResolvedJob& job) {
       key("stage_momentum", staleness.stage_momentum.value_or(-1.0)),
       key("delay_compensation", staleness.delay_compensation),
       key("error_feedback", int{staleness.error_feedback}),
-      key("motion_decay", staleness.motion_decay));
+      key("motion_decay", staleness.motion_decay),
+      key("stage_layers", absl::StrJoin(job.stage_layers, ",")));
 }
 
 }  // namespace penstock

@@ -294,6 +294,14 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   for (const int32_t replicas : pipeline.replicas()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.replicas", replicas, 1, kReplicasMax));
   }
+  if (pipeline.stage_layers_size() > kStagesMax) {
+    return InvalidKey("pipeline.stage_layers",
+                      absl::StrCat("has ", pipeline.stage_layers_size(), " numbers; at most ",
+                                   kStagesMax, ", one for each stage, are possible"));
+  }
+  for (const int32_t layers : pipeline.stage_layers()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stage_layers", layers, 1, kStageLayersMax));
+  }
   if (pipeline.has_local_steps()) {
     PENSTOCK_RETURN_IF_ERROR(
         CheckRange("pipeline.local_steps", pipeline.local_steps(), 1, kBatchMax));

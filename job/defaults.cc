@@ -124,6 +124,9 @@ void FillDefaults(v1::JobSpec& spec) {
   FillUpdateRules(method.ok() ? (*method)->update : UpdatePreset(), *spec.mutable_training());
   FillTraining(*spec.mutable_training());
   PENSTOCK_DEFAULT(*spec.mutable_pipeline(), synchronous_steps, 0);
+  if (const int listed = spec.pipeline().stage_layers_size(); listed > 0) {
+    PENSTOCK_DEFAULT(*spec.mutable_pipeline(), stages, listed);
+  }
   PENSTOCK_DEFAULT(*spec.mutable_checkpoint(), keep, 2);
 }
 

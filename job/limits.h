@@ -16,6 +16,7 @@ inline constexpr int64_t kValidationBatchesMax = 1 << 20;
 inline constexpr int64_t kCheckpointsKeptMax = 10'000;
 inline constexpr int64_t kThreadsMax = 1024;
 inline constexpr int64_t kStagesMax = 256;
+inline constexpr int64_t kStageLayersMax = 1'000'000;
 inline constexpr int64_t kReplicasMax = 64;             // of a stage or a model
 inline constexpr int64_t kReplicatedWorkersMax = 1024;  // all replicas of all stages together
 inline constexpr int64_t kInFlightFactorMax = 16;

@@ -1,6 +1,7 @@
 #include "job/model_profile.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -70,19 +71,56 @@ absl::Status CheckShape(const std::string& key, const v1::ShapeProfile& shape,
   return absl::OkStatus();
 }
 
-// `share` of the way from one to the other.
-double Between(double from, double to, double share) { return from + (to - from) * share; }
+// Where a number of samples lies among the measured sizes: `share` of the way from one to the other.
+struct PlaceOfSize {
+  int below = 0;
+  int above = 0;
+  double share = 0.0;
 
-v1::PassTimes PassTimesOf(const v1::ShapeProfile& shape, int below, int above, double share) {
-  const v1::SizeProfile& from = shape.sizes(below);
-  const v1::SizeProfile& to = shape.sizes(above);
+  double Between(double from, double to) const { return from + (to - from) * share; }
+  int64_t BytesBetween(int64_t from, int64_t to) const {
+    return std::llround(std::ceil(Between(static_cast<double>(from), static_cast<double>(to))));
+  }
+};
+
+absl::StatusOr<PlaceOfSize> FindSize(const v1::ModelProfile& profile, int64_t samples) {
+  const std::vector<int64_t> sizes = SamplesOf(profile.shapes(0));
+  if (samples < sizes.front() || samples > sizes.back()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the profile has microbatches of ", absl::StrJoin(sizes, ", "),
+        " samples, and nothing is known of ", samples, "; make one with --samples ", samples));
+  }
+  const auto above = std::lower_bound(sizes.begin(), sizes.end(), samples);
+  const auto below = *above == samples ? above : above - 1;
+  PlaceOfSize place = {.below = static_cast<int>(below - sizes.begin()),
+                       .above = static_cast<int>(above - sizes.begin())};
+  if (above != below) {
+    place.share = static_cast<double>(samples - *below) / static_cast<double>(*above - *below);
+  }
+  return place;
+}
+
+v1::PassTimes PassTimesOf(const v1::ShapeProfile& shape, const PlaceOfSize& place) {
+  const v1::SizeProfile& from = shape.sizes(place.below);
+  const v1::SizeProfile& to = shape.sizes(place.above);
   v1::PassTimes times;
-  times.set_forward_ms(Between(from.forward().ms(), to.forward().ms(), share));
-  times.set_backward_input_ms(Between(from.backward_input().ms(), to.backward_input().ms(), share));
+  times.set_forward_ms(place.Between(from.forward().ms(), to.forward().ms()));
+  times.set_backward_input_ms(place.Between(from.backward_input().ms(), to.backward_input().ms()));
   times.set_backward_weight_ms(
-      Between(from.backward_weight().ms(), to.backward_weight().ms(), share));
+      place.Between(from.backward_weight().ms(), to.backward_weight().ms()));
   times.set_update_ms(shape.update().ms());
   return times;
+}
+
+TapeNeeds TapeNeedsOfShape(const v1::ShapeProfile& shape, const PlaceOfSize& place) {
+  const v1::SizeProfile& from = shape.sizes(place.below);
+  const v1::SizeProfile& to = shape.sizes(place.above);
+  return {
+      .stash_bytes = place.BytesBetween(from.stash_bytes(), to.stash_bytes()),
+      .kept_bytes = place.BytesBetween(from.kept_bytes(), to.kept_bytes()),
+      .weight_stash_bytes = place.BytesBetween(from.weight_stash_bytes(), to.weight_stash_bytes()),
+      .input_for_weight = to.input_for_weight(),
+      .grad_output_for_weight = to.grad_output_for_weight()};
 }
 
 }  // namespace
@@ -161,27 +199,25 @@ const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::Profi
 }
 
 absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, int64_t samples) {
-  const std::vector<int64_t> sizes = SamplesOf(profile.shapes(0));
-  if (samples < sizes.front() || samples > sizes.back()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the profile has microbatches of ", absl::StrJoin(sizes, ", "),
-        " samples, and nothing is known of ", samples, "; make one with --samples ", samples));
-  }
-  const auto above = std::lower_bound(sizes.begin(), sizes.end(), samples);
-  const auto below = *above == samples ? above : above - 1;
-  const double share =
-      above == below ? 0.0
-                     : static_cast<double>(samples - *below) / static_cast<double>(*above - *below);
+  PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
   v1::DeviceTimes times;
   times.set_device(profile.device());
   for (const v1::ProfiledLayer& layer : profile.layers()) {
     v1::LayerTimes& entry = *times.add_layers();
     entry.set_layer(layer.layer());
-    *entry.mutable_times() =
-        PassTimesOf(ShapeOf(profile, layer), static_cast<int>(below - sizes.begin()),
-                    static_cast<int>(above - sizes.begin()), share);
+    *entry.mutable_times() = PassTimesOf(ShapeOf(profile, layer), place);
   }
   return times;
+}
+
+absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
+                                                   int64_t samples) {
+  PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
+  std::vector<TapeNeeds> needs;
+  for (const v1::ProfiledLayer& layer : profile.layers()) {
+    needs.push_back(TapeNeedsOfShape(ShapeOf(profile, layer), place));
+  }
+  return needs;
 }
 
 }  // namespace penstock

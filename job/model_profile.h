@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "compute/layer.h"
 #include "model/chain.h"
 #include "penstock/v1/device_times.pb.h"
 #include "penstock/v1/profile.pb.h"
@@ -40,5 +42,10 @@ const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::Profi
 // REQUIRES: CheckModelProfile is OK. Errors: InvalidArgument naming the sizes that were measured, where
 // `samples` is below or above all of them.
 absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, int64_t samples);
+
+// What a microbatch of `samples` leaves behind in every layer, by layer: as measured, or on the line between the two
+// measured sizes around it, rounded up. REQUIRES and errors: as DeviceTimesOf.
+absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
+                                                   int64_t samples);
 
 }  // namespace penstock

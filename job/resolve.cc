@@ -426,6 +426,29 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
+// Whether the layers that the job gives to each stage are those of the model.
+absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
+  constexpr absl::string_view kKey = "pipeline.stage_layers";
+  const auto listed = static_cast<int64_t>(job.stage_layers.size());
+  if (listed == 0) return absl::OkStatus();
+  if (listed != stages) {
+    return InvalidKey(kKey, absl::StrCat("has ", listed, " numbers, but the pipeline has ", stages,
+                                         " stages; one number for each stage, or pipeline.stages: ",
+                                         listed, ", would do"));
+  }
+  const int64_t layers =
+      std::accumulate(job.stage_layers.begin(), job.stage_layers.end(), int64_t{0});
+  if (layers == job.chain.size()) return absl::OkStatus();
+  const int64_t of_last = job.stage_layers.back() + job.chain.size() - layers;
+  return InvalidKey(
+      kKey, absl::StrCat("is ", absl::StrJoin(job.stage_layers, ","), ", together ", layers,
+                         " layers, but the model has ", job.chain.size(),
+                         " (embedding, attention and MLP of each block, final norm, head); ",
+                         of_last >= 1 ? absl::StrCat(of_last, " as the last number")
+                                      : absl::StrCat("numbers that add up to ", job.chain.size()),
+                         " would do"));
+}
+
 absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
   const Schedule& listed = *job.listed;
   if (stages != listed.topology.stages()) {
@@ -466,6 +489,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.stages_per_worker = spec.pipeline().has_stages_per_worker()
                               ? spec.pipeline().stages_per_worker()
                               : StagesPerWorkerMin(job.method->placement);
+  const auto& stage_layers = spec.pipeline().stage_layers();
+  job.stage_layers.assign(stage_layers.begin(), stage_layers.end());
   PENSTOCK_ASSIGN_OR_RETURN(job.workers, WorkersOfJob(spec.pipeline(), *job.method));
   job.stages = spec.pipeline().stages();
   if (spec.pipeline().order() == "recorded") job.order = Order::kRecorded;
@@ -507,6 +532,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                      " layers (embedding, attention and MLP of each block, final norm, "
                      "head) and every stage needs one"));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(job, stages));
   if (job.listed != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(CheckListedStages(job, stages));
   } else if (job.knows_stages() && stages != job.StagesOn(0)) {

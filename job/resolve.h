@@ -54,6 +54,8 @@ struct ResolvedJob {
   std::optional<int32_t> replicas;  // of the model (local-sgd); absent: as many as workers
   // Of the stages of other methods: by stage, or one number for all; empty: one each.
   std::vector<int32_t> stage_replicas;
+  // Of the model, by stage of one copy of it; empty: any.
+  std::vector<int32_t> stage_layers;
   std::optional<int32_t> workers;          // that the stages go round (roundpipe)
   int32_t stages = 0;                      // of the job, where `workers` is there
   std::shared_ptr<const Schedule> listed;  // of ListedMethod
@@ -144,9 +146,10 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
 Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 
 // Checks that the job can run as a pipeline of `stages` stages.
-// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, more
-// microbatches than a step of so many stages may hold, a stage to recompute that there is not, or what the
-// method refuses (tied weights on two workers, a recorded order).
+// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, other
+// stages or layers than pipeline.stage_layers says, more microbatches than a step of so many stages may hold,
+// a stage to recompute that there is not, or what the method refuses (tied weights on two workers, a recorded
+// order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
 // The learning rate of whatever optimizer is named, after warm-up; 0 if none is.

@@ -1,13 +1,32 @@
 #include "job/run_schedule.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/status.h"
 #include "job/agreement.h"
+#include "job/recorded.h"
 #include "schedule/digest.h"
+#include "schedule/ready_order.h"
 #include "schedule/verify.h"
 
 namespace penstock {
+namespace {
+
+// A stage gets as many microbatches in flight as the job says, and no edge can be full then.
+void BoundAnyOrder(const ResolvedJob& job, const ScheduleOptions& options, int32_t edge_capacity,
+                   std::vector<StageCounts>& counts) {
+  const WeightPolicy policy = WeightPolicyOf(*job.method, options);
+  for (StageCounts& stage : counts) {
+    stage.activations_peak =
+        std::min<int64_t>(InFlightMax(job, stage.activations_peak), edge_capacity);
+    stage.versions_peak = VersionsMaxInAnyOrder(policy, stage.activations_peak,
+                                                job.microbatches_of_update(job.steps));
+  }
+}
+
+}  // namespace
 
 MicrobatchRange RangeOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step) {
   return {.first = from_step * job.microbatches, .count = (to_step - from_step) * job.microbatches};
@@ -52,6 +71,30 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
     lateness.push_back({.staleness = counts.staleness.max, .drift = counts.version_drift.max});
   }
   return lateness;
+}
+
+absl::StatusOr<std::vector<StageCounts>> CountsOfRun(const ResolvedJob& job,
+                                                     const ScheduleOptions& options,
+                                                     int64_t first_step, absl::Span<const Cut> cuts,
+                                                     int32_t edge_capacity) {
+  // Ranges of one length differ by a shift only, so one of them is verified for all.
+  std::map<RangeKey, VerifyReport> reports;
+  std::vector<StageCounts> counts(options.topology.stages());
+  int64_t from_step = first_step;
+  for (const Cut& cut : cuts) {
+    const RangeKey key = KeyOfSteps(job, from_step, cut.step);
+    if (reports.count(key) == 0) {
+      PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                                ScheduleOfSteps(job, options, from_step, cut.step));
+      PENSTOCK_ASSIGN_OR_RETURN(reports[key],
+                                Verify(schedule, {.channel_capacity = edge_capacity}));
+    }
+    from_step = cut.step;
+    const VerifyReport& report = reports[key];
+    for (size_t s = 0; s < counts.size(); ++s) AddRange(report.stages[s], counts[s]);
+  }
+  if (job.order == Order::kRecorded) BoundAnyOrder(job, options, edge_capacity, counts);
+  return counts;
 }
 
 absl::StatusOr<std::string> DigestOfRun(const ResolvedJob& job, const ScheduleOptions& options,

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "job/resolve.h"
+#include "schedule/machine.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -50,6 +51,16 @@ struct StageLateness {
 // Errors: those of BuildSchedule and Verify.
 absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
                                                       const ScheduleOptions& options);
+
+// What the verifier counts, by stage, over the whole run if it is not cut short. Peaks are what a stage must have
+// room for: in recorded order those that no order exceeds, while the rest is of the static one. `edge_capacity`:
+// messages that an edge can hold.
+// REQUIRES: `cuts` are CutsOf(spec, first_step, ...).
+// Errors: those of BuildSchedule and Verify.
+absl::StatusOr<std::vector<StageCounts>> CountsOfRun(const ResolvedJob& job,
+                                                     const ScheduleOptions& options,
+                                                     int64_t first_step, absl::Span<const Cut> cuts,
+                                                     int32_t edge_capacity = kChannelCapacityMax);
 
 // Digest over what builds must agree upon (job/agreement.h) and the schedules of all ranges from `first_step`
 // through `cuts`, in the order they are run.

@@ -43,15 +43,6 @@
 
 namespace penstock {
 
-// Which part of `count` gradients replica `rank` of `replicas` adds up: whole vector registers, as equal as can
-// be. The largest part, in bytes.
-struct ReplicaChunk {
-  int64_t first = 0;
-  int64_t count = 0;
-};
-ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank);
-int64_t ReplicaChunkBytes(int64_t count, int64_t replicas);
-
 struct CollectiveOptions {
   const ResolvedJob& job;
   const Topology& topology;
@@ -68,7 +59,7 @@ class Collectives {
   // Opens the edges to the workers that this one reduces or combines norms with.
   // REQUIRES: what the options and arguments refer to outlives the collectives.
   // Errors: Unimplemented (a group that is neither the two uses of a tied weight, nor the replicas of a
-  // stage, nor replicas of the model on one worker); those of Transport.
+  // stage, nor copies of weights, nor replicas of the model on one worker); those of Transport.
   static absl::StatusOr<std::unique_ptr<Collectives>> Open(const CollectiveOptions& options,
                                                            Transport& transport, Backend& backend,
                                                            Clock& clock);

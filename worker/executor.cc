@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/clip.h"
+#include "job/message_bytes.h"
 #include "worker/acquire.h"
 #include "worker/update_rule.h"
 
@@ -16,14 +17,7 @@ namespace {
 // Steps after which training takes no new memory.
 constexpr int64_t kWarmUpSteps = 2;
 
-// A double's words in a tensor of floats, which are copied and never computed with.
-constexpr int64_t kLossFloats = sizeof(double) / sizeof(float);
-
 }  // namespace
-
-int64_t SumFloats(int64_t gradients, bool with_loss) {
-  return gradients + (with_loss ? kLossFloats : 0);
-}
 
 Executor::Executor(const ExecutorParts& parts)
     : parts_(parts),

@@ -52,10 +52,6 @@ struct WorkerProgram {
   WeightPolicy weight_policy;
 };
 
-// Floats of a message with a sum of `gradients` gradients; with those of the last part go the
-// losses of the step so far.
-int64_t SumFloats(int64_t gradients, bool with_loss);
-
 // What an executor works with. Everything referred to outlives it.
 struct ExecutorParts {
   const ResolvedJob& job;

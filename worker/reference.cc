@@ -12,6 +12,7 @@
 #include "compute/stage.h"
 #include "job/resolve.h"
 #include "job/run_schedule.h"
+#include "job/stage_options.h"
 #include "schedule/block_draws.h"
 #include "schedule/catalog/replicas.h"
 #include "worker/acquire.h"

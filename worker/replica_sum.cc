@@ -9,14 +9,13 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "job/message_bytes.h"
 #include "worker/acquire.h"
 #include "worker/collectives.h"
 #include "worker/update_rule.h"
 
 namespace penstock {
 namespace {
-
-constexpr int64_t kFloatsOfRegister = 16;
 
 // Those of `count` microbatches in turn that replica `rank` of `replicas` has.
 int64_t TurnsOf(int64_t count, int64_t replicas, int64_t rank) {
@@ -28,22 +27,6 @@ float* ChunkAt(Stage& stage, const ReplicaChunk& chunk) {
 }
 
 }  // namespace
-
-ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank) {
-  const int64_t registers = (count + kFloatsOfRegister - 1) / kFloatsOfRegister;
-  const auto begin = [&](int64_t of) {
-    return std::min(count, registers * of / replicas * kFloatsOfRegister);
-  };
-  return {begin(rank), begin(rank + 1) - begin(rank)};
-}
-
-int64_t ReplicaChunkBytes(int64_t count, int64_t replicas) {
-  int64_t largest = 0;
-  for (int64_t rank = 0; rank < replicas; ++rank) {
-    largest = std::max(largest, ReplicaChunkOf(count, replicas, rank).count);
-  }
-  return largest * SizeOf(DType::kF32);
-}
 
 int64_t Collectives::RankIn(const ReduceGroup& group) const {
   const auto own = std::find_if(group.stages.begin(), group.stages.end(), [&](StageId stage) {

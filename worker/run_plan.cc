@@ -1,15 +1,11 @@
 #include "worker/run_plan.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "job/recorded.h"
 #include "job/run_schedule.h"
-#include "schedule/ready_order.h"
-#include "schedule/verify.h"
 
 namespace penstock {
 namespace {
@@ -71,6 +67,24 @@ absl::Status CheckLayers(const RunPlan& plan, const v1::StageAssignment& stage, 
   return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
                               stage.first_layer(), ", but the next of the model's ",
                               plan.job.chain.size(), " layers is ", next_layer));
+}
+
+// Whether the stages have the layers that the job lists, if it does.
+absl::Status CheckStageLayers(const RunPlan& plan) {
+  const std::vector<int32_t>& listed = plan.job.stage_layers;
+  if (listed.empty()) return absl::OkStatus();
+  const Topology& topology = plan.topology();
+  if (topology.parts() != static_cast<int32_t>(listed.size())) {
+    return BadPlan(
+        absl::StrCat("has ", topology.parts(), " stages, the job's stage_layers ", listed.size()));
+  }
+  for (int32_t s = 0; s < topology.stages(); ++s) {
+    const int32_t expected = listed[topology.PartOf(StageId(s))];
+    if (plan.layers[s].count == expected) continue;
+    return BadPlan(absl::StrCat("stage ", s, " has ", plan.layers[s].count,
+                                " layers, the job's stage_layers ", expected));
+  }
+  return absl::OkStatus();
 }
 
 // Where the replicas of each stage of the job begin, of so many together; empty without replicas.
@@ -183,37 +197,6 @@ absl::Status CheckDigest(const v1::PrepareRunRequest& request, RunPlan& plan) {
       request.plan().schedule_digest(), "; run the same build of Penstock everywhere"));
 }
 
-// Ranges of one length differ by a shift only, so one of them is verified for all.
-absl::Status VerifyRanges(RunPlan& plan) {
-  const VerifyLimits limits = {.channel_capacity = plan.edge_capacity};
-  std::map<RangeKey, VerifyReport> reports;
-  plan.counts.resize(plan.layers.size());
-  int64_t from_step = plan.first_step;
-  for (const Cut& cut : plan.cuts) {
-    const RangeKey key = KeyOfSteps(plan.job, from_step, cut.step);
-    if (reports.count(key) == 0) {
-      PENSTOCK_ASSIGN_OR_RETURN(Schedule schedule,
-                                ScheduleOfSteps(plan.job, plan.schedule, from_step, cut.step));
-      PENSTOCK_ASSIGN_OR_RETURN(reports[key], Verify(schedule, limits));
-    }
-    from_step = cut.step;
-    const VerifyReport& report = reports[key];
-    for (size_t s = 0; s < plan.counts.size(); ++s) AddRange(report.stages[s], plan.counts[s]);
-  }
-  return absl::OkStatus();
-}
-
-// A stage gets as many microbatches in flight as the job says, and no edge can be full then.
-void BoundAnyOrder(RunPlan& plan) {
-  const WeightPolicy policy = WeightPolicyOf(*plan.job.method, plan.schedule);
-  for (StageCounts& stage : plan.counts) {
-    stage.activations_peak =
-        std::min<int64_t>(InFlightMax(plan.job, stage.activations_peak), plan.edge_capacity);
-    stage.versions_peak = VersionsMaxInAnyOrder(policy, stage.activations_peak,
-                                                plan.job.microbatches_of_update(plan.job.steps));
-  }
-}
-
 }  // namespace
 
 std::vector<int64_t> RunPlan::InFlightMax() const {
@@ -234,12 +217,13 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
   if (request.plan().stages().empty()) return BadPlan("has no stages");
   PENSTOCK_ASSIGN_OR_RETURN(plan.edge_capacity, ReadEdgeCapacity(request.plan(), limits));
   PENSTOCK_RETURN_IF_ERROR(ReadTopology(request, plan));
+  PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(plan));
   const std::vector<int64_t> extra_cuts(request.extra_cuts().begin(), request.extra_cuts().end());
   plan.cuts = CutsOf(request.spec(), plan.first_step, extra_cuts);
   PENSTOCK_RETURN_IF_ERROR(CheckDigest(request, plan));
-  PENSTOCK_RETURN_IF_ERROR(VerifyRanges(plan));
+  PENSTOCK_ASSIGN_OR_RETURN(plan.counts, CountsOfRun(plan.job, plan.schedule, plan.first_step,
+                                                     plan.cuts, plan.edge_capacity));
   PENSTOCK_ASSIGN_OR_RETURN(plan.lateness, LatenessOf(plan.job, plan.schedule));
-  if (plan.job.order == Order::kRecorded) BoundAnyOrder(plan);
   return plan;
 }
 

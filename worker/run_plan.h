@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "job/resolve.h"
 #include "job/run_schedule.h"
+#include "job/stage_options.h"
 #include "penstock/v1/cluster.pb.h"
 #include "schedule/machine.h"
 #include "schedule/schedule.h"
@@ -29,12 +30,18 @@ struct RunPlan {
   std::vector<Cut> cuts;
   int edge_capacity = 1;
   std::string digest;
-  // What the verifier found, by stage: over the whole run if it is not cut short. Peaks are what a stage
-  // must have room for: in recorded order those that no order exceeds, while the rest is of the static one.
-  std::vector<StageCounts> counts;
+  std::vector<StageCounts> counts;      // by stage (CountsOfRun)
   std::vector<StageLateness> lateness;  // by stage
 
   const Topology& topology() const { return schedule.topology; }
+  RunLayout layout() const {
+    return {.job = job,
+            .schedule = schedule,
+            .layers = layers,
+            .first_step = first_step,
+            .cuts = cuts,
+            .counts = counts};
+  }
   // By stage; of a worker that takes what is ready.
   std::vector<int64_t> InFlightMax() const;
 };

@@ -10,10 +10,10 @@
 #include "base/utf8.h"
 #include "job/device_times.h"
 #include "job/fingerprint.h"
-#include "job/recorded.h"
+#include "job/message_bytes.h"
+#include "job/run_memory.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
-#include "worker/memory_plan.h"
 #include "worker/stage_report.h"
 #include "worker/text_options.h"
 
@@ -21,42 +21,6 @@ namespace penstock {
 namespace {
 
 constexpr size_t kErrorBytesMax = 2000;  // of an event's text; it travels on in the job's record
-
-// The largest tensor that crosses a stage boundary.
-int64_t BoundaryBytes(const ResolvedJob& job) {
-  return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
-}
-
-// What the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the
-// other's if that is on another worker.
-int64_t ReduceBytes(const RunPlan& plan) {
-  const Chain& chain = plan.job.chain;
-  if (!chain.tied()) return 0;
-  const Topology& topology = plan.topology();
-  const auto tied = std::find_if(
-      topology.groups.begin(), topology.groups.end(), [&](const ReduceGroup& group) {
-        return group.quantity == ReduceGroup::Quantity::kGradient && !topology.IsOfReplicas(group);
-      });
-  const bool local = tied == topology.groups.end() ||
-                     topology.worker(tied->stages.front()) == topology.worker(tied->stages.back());
-  return (local ? 1 : 2) * chain.vocabulary * chain.width * SizeOf(DType::kF32);
-}
-
-// Whether another worker gets the weights of `stage`.
-bool IsCopied(const Topology& topology, StageId stage) {
-  for (int32_t id = 0; id < topology.stages(); ++id) {
-    const StageId other(id);
-    const bool same_part = topology.PartOf(other) == topology.PartOf(stage);
-    if (same_part && topology.worker(other) != topology.worker(stage)) return true;
-  }
-  return false;
-}
-
-// Adds `bytes`, which are there when the pass is done.
-void Keep(int64_t bytes, PassBytes& pass) {
-  pass.most += bytes;
-  pass.left += bytes;
-}
 
 v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::string& sha256) {
   v1::LayerDigest digest;
@@ -98,8 +62,9 @@ absl::Status TrainingRun::MakeStages() {
     if (const LocalStage* same = FindSameModelPart(id)) {
       local.stage = same->stage;
     } else {
-      PENSTOCK_ASSIGN_OR_RETURN(local.stage, Stage::Create(environment_.backend, plan_.job.chain,
-                                                           OptionsOfStage(id, local.lateness)));
+      PENSTOCK_ASSIGN_OR_RETURN(local.stage,
+                                Stage::Create(environment_.backend, plan_.job.chain,
+                                              StageOptionsOf(plan_.layout(), id, local.lateness)));
       local.memory = local.stage->memory();
     }
     local.meter = std::make_unique<StageMeter>(environment_.limits.duration_samples_max);
@@ -128,93 +93,19 @@ bool TrainingRun::SharesEarlierStage(const LocalStage& local) const {
   return first != nullptr && first != &local;
 }
 
-StageOptions TrainingRun::OptionsOfStage(StageId id, const StageLateness& lateness) const {
-  const Topology& topology = plan_.topology();
-  StageOptions options = {
-      .layers = plan_.layers[id.value],
-      .batch = plan_.job.microbatch,
-      .precision = plan_.job.precision,
-      .rounding = plan_.job.rounding,
-      .stash = plan_.job.stash,
-      .recomputes = topology.Recomputes(id),
-      .updates = topology.Updates(id),
-      .device_graphs = plan_.job.device_graphs,
-      .optimizer = OptimizerOfStage(plan_.job, lateness, topology.parts()),
-      .history = HistoryOfStage(plan_.job, lateness),
-      .seed = plan_.job.seed,
-      .versions_max = plan_.counts[id.value].versions_peak,
-      .microbatches_in_flight_max = std::max<int64_t>(1, plan_.counts[id.value].activations_peak)};
-  if (!topology.there_and_back()) return options;
-  // For all stages of this worker with these layers, and one more: a forward's that is about to be sent.
-  options.recomputes = topology.TwinOf(id).value >= 0;
-  options.microbatches_in_flight_max = 1;
-  for (const StageId other : topology.StagesOf(plan_.worker)) {
-    if (topology.PartOf(other) != topology.PartOf(id)) continue;
-    options.updates |= topology.Updates(other);
-    options.microbatches_in_flight_max += plan_.counts[other.value].activations_peak;
-  }
-  return options;
-}
-
 absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
-  std::vector<StageBytes> stages(plan_.layers.size());
-  int64_t bytes = memory_bytes_;
+  std::vector<TapeNeeds> needs(plan_.job.chain.size());
   for (const LocalStage& local : stages_) {
-    const int64_t versions = plan_.counts[local.id.value].versions_peak;
-    bytes += (local.stage->DeviceVersions(versions) - 1) * local.memory.version_bytes;
-    stages[local.id.value] = {.activations = local.stage->activation_bytes(),
-                              .tied_gradient = ReduceBytes(plan_)};
-    if (plan_.topology().there_and_back()) FitToRoundTrip(local, stages[local.id.value]);
-    AddReplicaSums(local, stages[local.id.value]);
+    for (int i = 0; i < local.layers.count; ++i) {
+      needs[local.layers.first + i] = local.stage->tape_needs(i);
+    }
   }
-  if (plan_.job.order == Order::kRecorded) {
-    const ReadyOrder order(
-        plan_.topology(), plan_.worker,
-        ReadyOrderOptionsOf(plan_.job, plan_.schedule, MicrobatchRange(), plan_.InFlightMax()));
-    Program fullest;
-    fullest.prologue = order.FullestOrder();
-    return bytes + PeakActivationBytes(fullest, stages);
-  }
-  int64_t activations = 0;
-  int64_t from_step = plan_.first_step;
-  std::set<RangeKey> walked;
-  for (const Cut& cut : plan_.cuts) {
-    const int64_t first_step = std::exchange(from_step, cut.step);
-    if (!walked.insert(KeyOfSteps(plan_.job, first_step, cut.step)).second) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
-                              ScheduleOfSteps(plan_.job, plan_.schedule, first_step, cut.step));
-    activations =
-        std::max(activations, PeakActivationBytes(schedule.programs[plan_.worker.value], stages));
-  }
-  return bytes + activations;
-}
-
-void TrainingRun::AddReplicaSums(const LocalStage& local, StageBytes& bytes) const {
-  const int32_t replicas = plan_.topology().ReplicasAt(plan_.topology().DepthOf(local.id));
-  if (replicas == 1) return;
-  const int64_t chunk =
-      BufferPool::BlockBytes(ReplicaChunkBytes(local.stage->gradient_count(), replicas));
-  // One to each other replica; meanwhile what has come so far and the next one.
-  bytes.reduced_gradients = (replicas + 1) * chunk;
-  bytes.sent_gradients = chunk;
-}
-
-void TrainingRun::FitToRoundTrip(const LocalStage& local, StageBytes& bytes) const {
-  const Topology& topology = plan_.topology();
-  const int64_t tokens = BufferPool::BlockBytes(plan_.job.microbatch.batch *
-                                                plan_.job.microbatch.time * SizeOf(DType::kI32));
-  // The tokens are given up after F, and read again for R.
-  if (local.stage->has_embedding() && !topology.DoesBackward(local.id)) {
-    bytes.activations.forward.left -= tokens;
-  }
-  if (topology.EndsTheWayBack(local.id)) Keep(tokens, bytes.activations.recompute);
-  bytes.part = topology.PartOf(local.id);
-  const int64_t float_bytes = SizeOf(DType::kF32);
-  bytes.sum = BufferPool::BlockBytes(
-      SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * float_bytes);
-  const int64_t weights = BufferPool::BlockBytes(local.stage->weight_count() * float_bytes);
-  if (!local.stage->updates()) bytes.copied_weights = weights;
-  if (topology.Updates(local.id) && IsCopied(topology, local.id)) bytes.sent_weights = weights;
+  const bool own_memory = &environment_.backend.pool() != &environment_.backend.host_pool();
+  const RunLayout run = plan_.layout();
+  PENSTOCK_ASSIGN_OR_RETURN(const WorkerMemory memory,
+                            PredictWorkerMemory(run, plan_.worker, needs, own_memory));
+  // What the device has given out by now is counted, not predicted: beside its stages it may need more.
+  return memory_bytes_ + memory.stashed_weights + memory.activations;
 }
 
 absl::Status TrainingRun::LoadCheckpoint() {

@@ -23,7 +23,6 @@
 #include "worker/executor.h"
 #include "worker/hold_gate.h"
 #include "worker/local_stage.h"
-#include "worker/memory_plan.h"
 #include "worker/run.h"
 #include "worker/run_plan.h"
 #include "worker/timeline_recorder.h"
@@ -64,15 +63,10 @@ class TrainingRun : public Run {
   const LocalStage* FindSameModelPart(StageId stage) const;
   // Whether its Stage is that of a local stage before it.
   bool SharesEarlierStage(const LocalStage& local) const;
-  StageOptions OptionsOfStage(StageId id, const StageLateness& lateness) const;
-  // What its REDUCE takes where a stage has replicas.
-  void AddReplicaSums(const LocalStage& local, StageBytes& bytes) const;
   // Tells if layers of a stage have seen other numbers of updates than its first.
   void NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const;
   // Whether what replicas send each other fits into a message.
   absl::Status CheckReplicaChunk(const LocalStage& local) const;
-  // What a stage's passes and messages take where it does half of them.
-  void FitToRoundTrip(const LocalStage& local, StageBytes& bytes) const;
   absl::Status OpenEdgesOf(LocalStage& local);
   // In recorded order, where the executor waits for any message.
   void RingOnArrival(Receiver& receiver);

@@ -30,40 +30,6 @@ float LossScale(const ResolvedJob& job, int64_t microbatch) {
   return 1.0f / static_cast<float>(job.microbatches_of_update(microbatch / job.microbatches));
 }
 
-OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& lateness,
-                                 int64_t stages) {
-  constexpr double kMomentumMax = 0.99;
-  OptimizerConfig config = job.optimizer;
-  if (const std::optional<double>& last = job.staleness.stage_momentum) {
-    SetMomentum(config, *last + static_cast<double>(lateness.staleness) * (kMomentumMax - *last) /
-                                    static_cast<double>(stages));
-  }
-  return config;
-}
-
-HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness) {
-  HistoryOptions history = {.last_update = job.staleness.error_feedback};
-  switch (job.weights_read()) {
-    case Weights::kSingle:
-    case Weights::kStash:
-    case Weights::kDoubleBuffer:
-    case Weights::kVerticalSync:
-    case Weights::kDrawn:
-      break;
-    case Weights::kPredicted:
-    case Weights::kSpecTrain:
-      history.motion = true;
-      break;
-    case Weights::kCorrected:
-      history.motion = true;
-      history.motion_decay =
-          std::pow(job.staleness.motion_decay,
-                   1.0 / static_cast<double>(std::max<int64_t>(lateness.drift, 1)));
-      break;
-  }
-  return history;
-}
-
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version) {
   return job.staleness.delay_compensation > 0.0 && read_version + 1 < version;
 }

@@ -42,14 +42,6 @@ float LossScale(const ResolvedJob& job, int64_t microbatch);
 // The factor that makes a mean of the sum of so many replicas' gradients.
 inline float MeanFactor(int64_t replicas) { return 1.0f / static_cast<float>(replicas); }
 
-// The optimizer of one of `stages` stages: with training.staleness.stage_momentum m its momentum is
-// m + staleness (0.99 - m) / stages (Ajanthan et al., ICML 2025, arXiv 2505.01099, without stashing).
-OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& lateness,
-                                 int64_t stages);
-// What a stage must remember of its updates for the job's weights and rules. PipeMare's average keeps
-// D^(1 / drift) at each update.
-HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness);
-
 // Whether an update that makes `version` from gradients taken at `read_version` is compensated for the delay,
 // and whether the error of the update before it is fed back.
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version);

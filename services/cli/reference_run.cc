@@ -20,21 +20,6 @@
 namespace penstock {
 namespace {
 
-// The layers of each stage of a pipeline, as a coordinator would split them.
-absl::StatusOr<std::vector<LayerRange>> StagesOf(const v1::JobSpec& spec, ResolvedJob job) {
-  job.order = Order::kStatic;  // no log travels in a message here, so that it may be of any length
-  const std::vector<WorkerOffer> workers(job.WorkersOf(spec.pipeline().stages()));
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::Plan plan, MakePlan(spec, job, workers, 0, {}));
-  std::vector<LayerRange> stages;
-  const int64_t count = job.StagesOn(static_cast<int64_t>(workers.size()));
-  const Topology topology = TopologyOf(job, count);
-  for (int32_t place = 0; place < count; ++place) {
-    const v1::StageAssignment& stage = plan.stages(topology.StageAt(place, 0).value);
-    stages.push_back({stage.first_layer(), stage.layers()});
-  }
-  return stages;
-}
-
 double MeanOfLastLosses(const std::vector<StepResult>& steps) {
   const size_t count = std::min(steps.size(), RunProgress::kTrainLossSteps);
   double sum = 0;
@@ -85,7 +70,7 @@ absl::StatusOr<v1::GetJobResponse> RunReference(const TrainJob& train,
                               .extra_cuts = extra_cuts,
                               .recorded = std::move(recorded),
                               .data_root = train.data_root};
-  PENSTOCK_ASSIGN_OR_RETURN(options.stages, StagesOf(train.spec, job));
+  PENSTOCK_ASSIGN_OR_RETURN(options.stages, SplitLayers(job, train.spec.pipeline().stages()));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeCpuBackend(job.threads));
   Clock& clock = RealClock();
   Progress progress(job.steps);

@@ -10,6 +10,8 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
 std::vector<WorkerOffer> Offers(int count) {
@@ -47,6 +49,59 @@ TEST(MakePlan, AnyNumberOfWorkers_GivesEachItsLayersInOrder) {
     EXPECT_GE(plan.channel_capacity(), 1);
     EXPECT_EQ(plan.schedule_digest().size(), 64u);
   }
+}
+
+// Two blocks make seven layers.
+std::vector<int> LayersOf(const v1::Plan& plan) {
+  std::vector<int> layers;
+  for (const v1::StageAssignment& stage : plan.stages()) layers.push_back(stage.layers());
+  return layers;
+}
+
+v1::JobSpec JobWithStageLayers(std::initializer_list<int32_t> layers) {
+  v1::JobSpec spec = SmallJob(10, 0);
+  for (const int32_t count : layers) spec.mutable_pipeline()->add_stage_layers(count);
+  spec.mutable_pipeline()->set_stages(static_cast<int32_t>(layers.size()));
+  return spec;
+}
+
+TEST(MakePlan, StageLayers_AreThoseOfTheJob) {
+  for (const auto layers : {std::initializer_list<int32_t>{1, 5, 1}, {3, 1, 3}, {5, 1, 1}}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(JobWithStageLayers(layers), 3));
+    EXPECT_THAT(LayersOf(plan), ElementsAreArray(layers));
+    EXPECT_EQ(plan.stages(2).first_layer(), 7 - plan.stages(2).layers());
+  }
+}
+
+TEST(MakePlan, StageLayers_AreEqualInAllReplicasOfAStageAndOfTheModel) {
+  v1::JobSpec places = JobWithStageLayers({5, 2});
+  places.mutable_pipeline()->add_replicas(2);
+  places.mutable_pipeline()->add_replicas(1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan of_places, PlanOf(places, 3));
+  EXPECT_THAT(LayersOf(of_places), ElementsAre(5, 5, 2));
+
+  v1::JobSpec copies = JobWithStageLayers({5, 2});
+  copies.mutable_pipeline()->set_method("local-sgd");
+  copies.mutable_training()->clear_clip();
+  copies.mutable_pipeline()->add_replicas(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan of_copies, PlanOf(copies, 2));
+  EXPECT_THAT(LayersOf(of_copies), ElementsAre(5, 2, 5, 2));
+}
+
+TEST(MakePlan, StageLayers_ThereAndBack_AreThoseOfTheForwardsAndTheirBackwards) {
+  v1::JobSpec spec = JobWithStageLayers({2, 4, 1});
+  spec.mutable_pipeline()->set_method("roundpipe");
+  spec.mutable_pipeline()->set_workers(2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Plan plan, PlanOf(spec, 2));
+  for (int s = 0; s < plan.stages_size(); ++s) {
+    const std::vector<int> once = {2, 4, 1, 4, 2};
+    EXPECT_EQ(plan.stages(s).layers(), once[s % 5]) << s;
+  }
+}
+
+TEST(MakePlan, StageLayersOfOtherStages_AreRefused) {
+  EXPECT_THAT(PlanOf(JobWithStageLayers({1, 5, 1}), 2),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pipeline.stage_layers")));
 }
 
 TEST(MakePlan, Replicas_HaveTheSameLayersOnTheSameWorkers) {

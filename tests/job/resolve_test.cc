@@ -235,6 +235,46 @@ TEST(ResolveJob, ReplicasOfStages_OneNumberIsThatOfEachStage) {
   EXPECT_EQ(uneven.UpdatesBetween(0, 1, 2, 1), 8);
 }
 
+// GoodJob has 15 layers.
+v1::JobSpec JobWithStageLayers(std::initializer_list<int32_t> layers) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->clear_stages();
+  for (const int32_t count : layers) spec.mutable_pipeline()->add_stage_layers(count);
+  FillDefaults(spec);
+  return spec;
+}
+
+TEST(ResolveJob, StageLayers_SayHowManyStagesThereAre) {
+  const v1::JobSpec spec = JobWithStageLayers({4, 9, 2});
+  EXPECT_EQ(spec.pipeline().stages(), 3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.stage_layers, (std::vector<int32_t>{4, 9, 2}));
+  EXPECT_THAT(CheckStages(job, 3), IsOk());
+  EXPECT_THAT(CheckStages(job, 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "pipeline.stage_layers: has 3 numbers, but the pipeline has 2 stages; one "
+                       "number for each stage, or pipeline.stages: 3, would do"));
+}
+
+TEST(ResolveJob, StageLayersThatAreNotThoseOfTheModel_AreRefusedWithWhatWouldDo) {
+  const auto refusal = [](const v1::JobSpec& spec) {
+    return std::string(ResolveJob(spec).status().message());
+  };
+  EXPECT_EQ(refusal(JobWithStageLayers({4, 9, 3})),
+            "pipeline.stage_layers: is 4,9,3, together 16 layers, but the model has 15 (embedding, "
+            "attention and MLP of each block, final norm, head); 2 as the last number would do");
+  EXPECT_THAT(refusal(JobWithStageLayers({15, 1})),
+              HasSubstr("numbers that add up to 15 would do"));
+  EXPECT_EQ(refusal(JobWithStageLayers({15, 0})),
+            "pipeline.stage_layers: is 0 or missing; expected a whole number from 1 to 1000000");
+  v1::JobSpec replicas = JobWithStageLayers({4, 9, 2});
+  replicas.mutable_pipeline()->add_replicas(2);
+  replicas.mutable_pipeline()->add_replicas(1);
+  EXPECT_EQ(refusal(replicas),
+            "pipeline.replicas: has 2 numbers, but the pipeline has 3 stages; one number for each "
+            "stage, or one for all, would do");
+}
+
 TEST(ResolveJob, ReplicasOfStagesThatCannotBe_AreRefusedWithTheNumbersThatWouldDo) {
   const auto refusal = [](const v1::JobSpec& spec) {
     return std::string(ResolveJob(spec).status().message());

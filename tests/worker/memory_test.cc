@@ -3,11 +3,11 @@
 
 #include <string>
 
+#include "job/memory_plan.h"
 #include "schedule/catalog/catalog.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
-#include "worker/memory_plan.h"
 
 namespace penstock {
 namespace {

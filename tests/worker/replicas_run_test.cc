@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint.h"
+#include "job/message_bytes.h"
 #include "job/resolve.h"
 #include "job/run_schedule.h"
 #include "schedule/simulate.h"

@@ -79,6 +79,15 @@ TEST_F(RunErrors, Prepare_PlanThatMakesNoSense_SaysWhat) {
               invalid("after step 4 of 3"));
 }
 
+TEST_F(RunErrors, Prepare_OtherLayersThanTheJobLists_SaysWhichStage) {
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_pipeline()->set_stages(2);
+  for (const int32_t layers : {2, 5}) spec.mutable_pipeline()->add_stage_layers(layers);
+  EXPECT_THAT(PrepareEdited([](v1::PrepareRunRequest&) {}, spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("stage 0 has 3 layers, the job's stage_layers 2")));
+}
+
 TEST_F(RunErrors, Prepare_PlanWithWrongReplicas_SaysWhat) {
   v1::JobSpec spec = SmallJob("local-sgd");
   spec.mutable_pipeline()->add_replicas(2);

@@ -79,6 +79,27 @@ TEST_F(TrainTest, SynchronousMethods_AnyNumberOfStages_SameWeightsAsReference) {
   }
 }
 
+TEST_F(TrainTest, StageLayers_AreHeldByTheWorkers_SameWeightsAsReferenceAndEvenSplit) {
+  const std::string even = Weights(job_.Train({"--workers", "3"}));
+  const std::string uneven = "pipeline.stage_layers=[1, 5, 1]";
+  EXPECT_EQ(Weights(job_.Train({"--set", uneven, "--reference"})), even);
+  const Json run = RunJson(job_.Train({"--set", uneven}));
+  EXPECT_EQ(run["weights_sha256"], even);
+  ASSERT_THAT(run["per_stage"], SizeIs(3)) << run;
+  EXPECT_EQ(run["per_stage"][0]["layers"], 1) << run["per_stage"];
+  EXPECT_EQ(run["per_stage"][1]["layers"], 5);
+  EXPECT_EQ(run["per_stage"][2]["layers"], 1);
+}
+
+// Which weights a pass reads depends on its stage.
+TEST_F(TrainTest, StageLayersOfPipedream_SameWeightsAsItsReferenceWithThem) {
+  const std::vector<std::string> flags = {"--method", "pipedream", "--set",
+                                          "pipeline.stage_layers=[5, 1, 1]"};
+  std::vector<std::string> reference = job_.Train(flags);
+  reference.push_back("--reference");
+  EXPECT_EQ(Weights(job_.Train(flags)), Weights(reference));
+}
+
 TEST_F(TrainTest, Pipedream_AnyNumberOfStages_SameWeightsAsItsReference) {
   for (const char* workers : {"1", "2", "4"}) {
     const std::vector<std::string> flags = {"--method", "pipedream", "--workers", workers};

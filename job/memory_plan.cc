@@ -1,4 +1,4 @@
-#include "worker/memory_plan.h"
+#include "job/memory_plan.h"
 
 #include <algorithm>
 #include <map>

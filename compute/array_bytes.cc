@@ -1,0 +1,39 @@
+#include "compute/array_bytes.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "absl/types/span.h"
+#include "compute/buffer_pool.h"
+#include "compute/host_stash.h"
+#include "compute/optimizer.h"
+#include "compute/parameter_arena.h"
+
+namespace penstock {
+
+ArrayBytes ArrayBytesOf(const Chain& chain, const StageOptions& options) {
+  const ParameterArena arena(
+      absl::MakeConstSpan(chain.layers).subspan(options.layers.first, options.layers.count));
+  const int64_t array = BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kF32));
+  const int64_t mirror = options.precision == Precision::kBf16
+                             ? BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kBf16))
+                             : 0;
+  const auto states = static_cast<int64_t>(std::visit(
+      [](const auto& config) { return StateNamesOf(config).size(); }, options.optimizer));
+  const HistoryOptions& history = options.history;
+  const int64_t motions = history.motion ? std::max<int64_t>(history.motions_max, 1) : 0;
+  ArrayBytes bytes;
+  bytes.version = array + mirror;
+  bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
+  bytes.optimizer =
+      ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * array;
+  if (history.any()) bytes.moved = array + (history.motion ? mirror : 0);
+  return bytes;
+}
+
+int64_t DeviceVersionsOf(StashPlace stash, bool own_memory, int64_t versions) {
+  const bool elsewhere = stash == StashPlace::kHost && own_memory;
+  return elsewhere ? std::min(versions, HostStash::kDeviceVersionsMax) : versions;
+}
+
+}  // namespace penstock

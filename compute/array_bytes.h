@@ -1,0 +1,31 @@
+// ArrayBytes: what the arrays of a stage take that it holds from its first pass to its last.
+//
+// Follows what Stage::Create and the steps acquire, block for block, so that a stage's memory can be told without
+// a device (job/run_memory.h). Of activations see compute/activation_bytes.h.
+//
+// Plain functions.
+#pragma once
+
+#include <cstdint>
+
+#include "compute/stage.h"
+#include "model/chain.h"
+
+namespace penstock {
+
+struct ArrayBytes {
+  int64_t version = 0;  // weights of one version, with their mirror in bf16
+  int64_t gradients = 0;
+  int64_t optimizer = 0;  // its state, and the history's (update_history.h)
+  int64_t moved = 0;      // moved weights
+
+  int64_t held() const { return version + gradients + optimizer + moved; }
+};
+
+ArrayBytes ArrayBytesOf(const Chain& chain, const StageOptions& options);
+
+// Weight versions on the device at once if `versions` are live. `own_memory`: whether the device's memory is
+// apart from the host's, so that what waits on the host is not on it.
+int64_t DeviceVersionsOf(StashPlace stash, bool own_memory, int64_t versions);
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+#include "job/stage_options.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace penstock {
+
+OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& lateness,
+                                 int64_t stages) {
+  constexpr double kMomentumMax = 0.99;
+  OptimizerConfig config = job.optimizer;
+  if (const std::optional<double>& last = job.staleness.stage_momentum) {
+    SetMomentum(config, *last + static_cast<double>(lateness.staleness) * (kMomentumMax - *last) /
+                                    static_cast<double>(stages));
+  }
+  return config;
+}
+
+HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness) {
+  HistoryOptions history = {.last_update = job.staleness.error_feedback};
+  switch (job.weights_read()) {
+    case Weights::kSingle:
+    case Weights::kStash:
+    case Weights::kDoubleBuffer:
+    case Weights::kVerticalSync:
+    case Weights::kDrawn:
+      break;
+    case Weights::kPredicted:
+    case Weights::kSpecTrain:
+      history.motion = true;
+      break;
+    case Weights::kCorrected:
+      history.motion = true;
+      history.motion_decay =
+          std::pow(job.staleness.motion_decay,
+                   1.0 / static_cast<double>(std::max<int64_t>(lateness.drift, 1)));
+      break;
+  }
+  return history;
+}
+
+StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLateness& lateness) {
+  const ResolvedJob& job = run.job;
+  const Topology& topology = run.topology();
+  const StageCounts& counts = run.counts[id.value];
+  StageOptions options = {
+      .layers = run.layers[id.value],
+      .batch = job.microbatch,
+      .precision = job.precision,
+      .rounding = job.rounding,
+      .stash = job.stash,
+      .recomputes = topology.Recomputes(id),
+      .updates = topology.Updates(id),
+      .device_graphs = job.device_graphs,
+      .optimizer = OptimizerOfStage(job, lateness, topology.parts()),
+      .history = HistoryOfStage(job, lateness),
+      .seed = job.seed,
+      .versions_max = counts.versions_peak,
+      .microbatches_in_flight_max = std::max<int64_t>(1, counts.activations_peak)};
+  if (!topology.there_and_back()) return options;
+  // For all stages of this worker with these layers, and one more: a forward's that is about to be sent.
+  options.recomputes = topology.TwinOf(id).value >= 0;
+  options.microbatches_in_flight_max = 1;
+  for (const StageId other : topology.StagesOf(topology.worker(id))) {
+    if (topology.PartOf(other) != topology.PartOf(id)) continue;
+    options.updates |= topology.Updates(other);
+    options.microbatches_in_flight_max += run.counts[other.value].activations_peak;
+  }
+  return options;
+}
+
+}  // namespace penstock
