@@ -33,8 +33,8 @@ struct Manifest {
   std::string method;
   int64_t epoch = 0;  // attempt of the job that wrote it
   int64_t step = 0;   // steps done
-  int64_t updates =
-      0;  // of every stage, as far as they are the same; else those of the first layer
+  // Of every stage, as far as they are the same; else those of the first layer.
+  int64_t updates = 0;
   // Where stages have updated after other numbers of microbatches, because they had other numbers of replicas:
   // by layer. Else empty.
   std::vector<int64_t> layer_updates;

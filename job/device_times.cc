@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,9 @@
 
 namespace penstock {
 namespace {
+
+constexpr double kSpeedMax = 1000.0;
+constexpr double kGigabitsMax = 1e6;
 
 // "mlp" of "h.0.mlp".
 std::string LastPart(const std::string& layer) {
@@ -52,11 +56,62 @@ absl::Status CheckLayers(const v1::DeviceTimes& times) {
              : absl::InvalidArgumentError("layers: no pass takes any time; expected some above 0");
 }
 
+absl::Status CheckSpeeds(const v1::DeviceTimes& times) {
+  for (int i = 0; i < times.speeds_size(); ++i) {
+    const double speed = times.speeds(i);
+    if (speed >= 1.0 / kSpeedMax && speed <= kSpeedMax) continue;
+    return absl::InvalidArgumentError(absl::StrCat("speeds: that of worker ", i, " is ", speed,
+                                                   "; expected ", 1.0 / kSpeedMax, " to ",
+                                                   kSpeedMax));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLink(const std::string& key, const v1::LinkTimes& link) {
+  const auto& workers = link.workers();
+  const bool pair =
+      workers.size() == 2 && workers[0] >= 0 && workers[1] >= 0 && workers[0] != workers[1];
+  if (!workers.empty() && !pair) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, ".workers: are ", absl::StrJoin(workers, ", "),
+                     "; expected the numbers of two workers, or none for all other pairs"));
+  }
+  const double gigabits = link.gigabits_per_second();
+  if (link.has_gigabits_per_second() &&
+      !(gigabits >= 1.0 / kGigabitsMax && gigabits <= kGigabitsMax)) {
+    return absl::InvalidArgumentError(absl::StrCat(key, ".gigabits_per_second: is ", gigabits,
+                                                   "; expected ", 1.0 / kGigabitsMax, " to ",
+                                                   kGigabitsMax, ", or none for no limit"));
+  }
+  return CheckPassMs(key + ".latency_ms", link.latency_ms());
+}
+
+absl::Status CheckLinks(const v1::DeviceTimes& times) {
+  std::set<std::pair<int32_t, int32_t>> seen;
+  for (int i = 0; i < times.links_size(); ++i) {
+    const std::string key = absl::StrCat("links[", i, "]");
+    PENSTOCK_RETURN_IF_ERROR(CheckLink(key, times.links(i)));
+    const auto& workers = times.links(i).workers();
+    const std::pair<int32_t, int32_t> others(-1, -1);
+    const auto pair = workers.empty() ? others : std::minmax({workers[0], workers[1]});
+    if (seen.insert(pair).second) continue;
+    return absl::InvalidArgumentError(
+        workers.empty() ? absl::StrCat(key,
+                                       ": is a second entry without workers; one is for all "
+                                       "pairs that have none of their own")
+                        : absl::StrCat(key, ".workers: ", workers[0], " and ", workers[1],
+                                       " are joined twice"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Check(const v1::DeviceTimes& times) {
   if (!(times.jitter() >= 0.0 && times.jitter() < 1.0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("jitter: is ", times.jitter(), "; expected at least 0 and below 1"));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times));
+  PENSTOCK_RETURN_IF_ERROR(CheckLinks(times));
   if (times.has_model() == (times.layers_size() > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat(times.has_model() ? "has both model and layers" : "has no times",

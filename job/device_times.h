@@ -1,7 +1,8 @@
-// DeviceTimes: how long a device that need not be there takes for each pass of a microbatch.
+// DeviceTimes: how long a device that need not be there takes for each pass of a microbatch, how fast each worker's is,
+// and what joins them.
 //
-// One file serves two ends: emulated workers wait these times instead of their own (worker/emulation.h), and
-// the simulator counts in them (job/run_time.h). So what an emulated run measures can be held against what
+// One file serves two ends: emulated workers wait these times instead of their own (worker/emulation.h,
+// worker/emulated_links.h), and the simulator counts in them (job/run_costs.h, job/run_time.h). So what an emulated run measures can be held against what
 // was predicted.
 //
 // Plain functions.
@@ -27,13 +28,14 @@ absl::Status CheckPassMs(const std::string& key, double ms);
 // `file_name` is for messages.
 // Errors: InvalidArgument with file and key: what ReadYamlMessage finds; neither `model` nor `layers`, or both;
 // a layer named twice or not at all; a time that is negative, not finite or above kPassMsMax; no time at all; a
-// jitter below 0 or not below 1.
+// jitter below 0 or not below 1; a speed or bandwidth that is not positive or far from any; a link that is not of two
+// workers, or of two that have one.
 absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
                                                  const std::string& file_name);
 // Errors also: NotFound, PermissionDenied.
 absl::StatusOr<v1::DeviceTimes> ReadDeviceTimes(const std::string& path);
 
-// By stage. `layers`: of each stage, those of one replica of the model after the other.
+// By stage, all workers of speed 1. `layers`: of each stage, those of one replica of the model after the other.
 // Errors: InvalidArgument naming a layer of the model that has no times, an entry that is of no
 // layer, or a stage that takes longer than kPassMsMax.
 absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,

@@ -36,7 +36,85 @@ absl::Status CheckLink(const LinkCosts& link) {
   return CheckTime(link.latency_s, "latency");
 }
 
+absl::Status CheckSpeed(const LinkSpeed& link, double bytes) {
+  return CheckLink(
+      {.bytes = bytes, .bytes_per_second = link.bytes_per_second, .latency_s = link.latency_s});
+}
+
+// The largest message of any kind.
+double LargestMessage(const Traffic& traffic) {
+  double largest = std::max(traffic.boundary, traffic.norms);
+  for (const double bytes : traffic.sums) largest = std::max(largest, bytes);
+  for (const Traffic::OfGroup& group : traffic.groups) {
+    largest = std::max(largest, group.whole);
+    for (const double bytes : group.parts) largest = std::max(largest, bytes);
+  }
+  return largest;
+}
+
+// Who receives the message.
+StageId ReceiverOf(const Action& send, const Topology& topology) {
+  switch (send.op) {
+    case Op::kSendActivation:
+      return topology.After(send.stage(), send.microbatch);
+    case Op::kSendGradient:
+      return topology.GradientTo(send.stage(), send.microbatch);
+    case Op::kSendCheckpoint:
+      return topology.CheckpointTo(send.stage());
+    default:
+      return topology.StageAt(topology.DepthOf(send.stage()), send.microbatch);
+  }
+}
+
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(
+    const SimulationCosts& costs, const Topology& topology) {
+  const Traffic& traffic = costs.traffic;
+  const auto stages = static_cast<size_t>(topology.stages());
+  if (!costs.links.empty() || (!traffic.sums.empty() && traffic.sums.size() != stages)) {
+    return absl::InvalidArgumentError(
+        "expected links between workers or between stages, and the bytes of sums for all stages");
+  }
+  if (!traffic.groups.empty() && traffic.groups.size() != topology.groups.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected the bytes of ", topology.groups.size(),
+                                                   " groups (or none), got ",
+                                                   traffic.groups.size()));
+  }
+  for (size_t group = 0; group < traffic.groups.size(); ++group) {
+    const size_t parts = traffic.groups[group].parts.size();
+    if (parts == 0 || parts == topology.groups[group].stages.size()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("group ", group, " has ",
+                                                   topology.groups[group].stages.size(),
+                                                   " stages, but bytes of ", parts, " parts"));
+  }
+  const double largest = LargestMessage(traffic);
+  PENSTOCK_RETURN_IF_ERROR(CheckSpeed(costs.worker_links->others, largest));
+  for (const auto& [pair, link] : costs.worker_links->pairs) {
+    PENSTOCK_RETURN_IF_ERROR(
+        Annotate(CheckSpeed(link, largest),
+                 absl::StrCat("link between workers ", pair.first, " and ", pair.second)));
+  }
+  return std::make_shared<const Pairs>(
+      Pairs{.topology = topology, .links = *costs.worker_links, .traffic = traffic});
+}
+
+const LinkSpeed& CostsNs::SpeedOf(const Action& send) const {
+  const Topology& topology = pairs_->topology;
+  return pairs_->links.Between(topology.worker(send.stage()),
+                               topology.worker(ReceiverOf(send, topology)));
+}
+
+int64_t CostsNs::TransferBetweenWorkers(const Action& send) const {
+  const Traffic& traffic = pairs_->traffic;
+  const double of_sum = traffic.sums.empty() ? 0.0 : traffic.sums[send.index];
+  const double bytes = send.op == Op::kSendSum ? of_sum : traffic.boundary;
+  return ToNs(bytes / SpeedOf(send).bytes_per_second);
+}
+
+int64_t CostsNs::LatencyBetweenWorkers(const Action& send) const {
+  return ToNs(SpeedOf(send).latency_s);
+}
 
 absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topology& topology) {
   const int32_t stages = topology.stages();
@@ -70,11 +148,21 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
   result.there_and_back_ = topology.there_and_back();
   for (int32_t s = 0; s < stages; ++s)
     result.link_after_.push_back(LinkAfter(topology, StageId(s)));
+  if (!costs.worker_links.has_value()) return result;
+  PENSTOCK_ASSIGN_OR_RETURN(result.pairs_, PairsFrom(costs, topology));
+  const double largest = LargestMessage(costs.traffic);
+  const auto consider = [&](const LinkSpeed& link) {
+    result.longest_message_ns_ = std::max(result.longest_message_ns_,
+                                          ToNs(largest / link.bytes_per_second + link.latency_s));
+  };
+  consider(costs.worker_links->others);
+  for (const auto& [pair, link] : costs.worker_links->pairs) consider(link);
   return result;
 }
 
 int64_t CostsNs::longest_ns() const {
-  int64_t longest = std::max({overhead_ns_, collective_ns_, sum_ns_});
+  // The messages of a REDUCE go twice, and may wait for those of the one before.
+  int64_t longest = std::max({overhead_ns_, collective_ns_, sum_ns_, 4 * longest_message_ns_});
   for (const Stage& stage : stages_) {
     longest = std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
                         stage.backward_weight_ns, stage.step_ns});

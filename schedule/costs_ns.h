@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,9 +35,11 @@ class CostsNs {
   }
   // Of the link that a SEND uses.
   int64_t transfer_ns(const Action& send) const {
+    if (pairs_ != nullptr) return TransferBetweenWorkers(send);
     return send.op == Op::kSendSum ? sum_ns_ : links_[LinkOf(send)].transfer_ns;
   }
   int64_t latency_ns(const Action& send) const {
+    if (pairs_ != nullptr) return LatencyBetweenWorkers(send);
     return send.op == Op::kSendSum ? 0 : links_[LinkOf(send)].latency_ns;
   }
   int64_t overhead_ns() const { return overhead_ns_; }
@@ -51,7 +54,17 @@ class CostsNs {
   struct Link {
     int64_t transfer_ns, latency_ns;
   };
+  struct Pairs {
+    Topology topology;
+    WorkerLinks links;
+    Traffic traffic;
+  };
 
+  static absl::StatusOr<std::shared_ptr<const Pairs>> PairsFrom(const SimulationCosts& costs,
+                                                                const Topology& topology);
+  const LinkSpeed& SpeedOf(const Action& send) const;
+  int64_t TransferBetweenWorkers(const Action& send) const;
+  int64_t LatencyBetweenWorkers(const Action& send) const;
   int32_t LinkOf(const Action& send) const {
     const bool goes_on =
         send.op == Op::kSendActivation || (send.op == Op::kSendGradient && there_and_back_);
@@ -66,6 +79,8 @@ class CostsNs {
   int64_t collective_ns_ = 0;
   int64_t sum_ns_ = 0;
   bool there_and_back_ = false;
+  std::shared_ptr<const Pairs> pairs_;  // null: `links_` say what messages take
+  int64_t longest_message_ns_ = 0;      // with `pairs_`
 };
 
 }  // namespace penstock

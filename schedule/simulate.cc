@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "schedule/collective_clock.h"
 #include "schedule/costs_ns.h"
 #include "schedule/run.h"
 #include "schedule/verify.h"
@@ -24,9 +25,11 @@ double ToSeconds(int64_t ns) { return static_cast<double>(ns) / kNsPerSecond; }
 // there or, after the receive, since when it is free. Places are made when their first message comes.
 class Timekeeper : public RunObserver {
  public:
+  // `collectives`: null where they take the same time for all members.
   Timekeeper(const Schedule& schedule, const CostsNs& costs, const SimulationOptions& options,
-             int32_t channel_capacity)
+             int32_t channel_capacity, CollectiveClock* collectives)
       : costs_(costs),
+        collectives_(collectives),
         channel_capacity_(channel_capacity),
         spans_per_worker_max_(options.timeline_spans_max / schedule.topology.workers),
         workers_(schedule.topology.workers),
@@ -64,10 +67,18 @@ class Timekeeper : public RunObserver {
 
   void OnCollective(const Action& action, absl::Span<const WorkerId> members) override {
     int64_t start_ns = 0;
-    for (const WorkerId id : members) start_ns = std::max(start_ns, workers_[id.value].now_ns);
+    done_ns_.resize(workers_.size());
+    for (const WorkerId id : members) {
+      start_ns = std::max(start_ns, workers_[id.value].now_ns);
+      done_ns_[id.value] = workers_[id.value].now_ns;
+    }
+    if (collectives_ != nullptr) collectives_->Perform(action, members, absl::MakeSpan(done_ns_));
     for (const WorkerId id : members) {
       WaitUntil(id, Wait::kCollective, action, start_ns);
-      Spend(id, Lane::kCollective, action, costs_.overhead_ns() + costs_.collective_ns());
+      const int64_t messages_ns =
+          std::max<int64_t>(0, done_ns_[id.value] - workers_[id.value].now_ns);
+      Spend(id, Lane::kCollective, action,
+            costs_.overhead_ns() + costs_.collective_ns() + messages_ns);
       CountAction(id);
     }
   }
@@ -186,6 +197,8 @@ class Timekeeper : public RunObserver {
   }
 
   const CostsNs& costs_;
+  CollectiveClock* const collectives_;
+  std::vector<int64_t> done_ns_;  // by worker, for the time of a collective
   const int64_t channel_capacity_;
   const int64_t spans_per_worker_max_;
   std::vector<Worker> workers_;
@@ -233,7 +246,12 @@ absl::StatusOr<SimulationResult> Simulate(const Schedule& schedule, const Simula
   PENSTOCK_RETURN_IF_ERROR(CheckSize(schedule, costs_ns, options));
   const int32_t channel_capacity =
       options.channel_capacity.value_or(ChannelCapacityOf(schedule.topology));
-  Timekeeper timekeeper(schedule, costs_ns, options, channel_capacity);
+  std::optional<CollectiveClock> collectives;
+  if (costs.worker_links.has_value()) {
+    collectives.emplace(topology, *costs.worker_links, costs.traffic);
+  }
+  Timekeeper timekeeper(schedule, costs_ns, options, channel_capacity,
+                        collectives ? &*collectives : nullptr);
   Interpreter interpreter(schedule, channel_capacity, timekeeper);
   PENSTOCK_ASSIGN_OR_RETURN(const bool done, interpreter.RunToEnd());
   if (!done && !options.channel_capacity && interpreter.BlockedOnFullChannel()) {

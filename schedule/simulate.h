@@ -5,14 +5,18 @@
 // waiting for a free place; the link then carries the messages of one direction one after the other
 // (bytes / bytes_per_second each) and delivers them `latency_s` later, beside the worker's own
 // work. A receive waits for its message and frees its place. A collective starts when the last
-// member is there. Times are counted in whole nanoseconds, so results are exact and repeatable.
+// member is there, or, where the links between workers are given, takes as long as its messages do
+// (collective_clock.h). Times are counted in whole nanoseconds, so results are exact and repeatable.
 //
 // Staleness, versions and stash are not modelled but derived: the machines of run.h run underneath.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -47,12 +51,50 @@ inline int32_t LinkAfter(const Topology& topology, StageId stage) {
   return topology.replicated() ? topology.DepthOf(stage) : stage.value;
 }
 
+// What joins two workers, the same both ways. Every channel between them has it for itself, and so has what they
+// send each other for collectives.
+struct LinkSpeed {
+  double bytes_per_second = std::numeric_limits<double>::infinity();
+  double latency_s = 0.0;
+};
+
+// The links between all workers: one kind, but for the pairs (the lower number first) that have another.
+struct WorkerLinks {
+  LinkSpeed others;
+  std::map<std::pair<int32_t, int32_t>, LinkSpeed> pairs;
+
+  const LinkSpeed& Between(WorkerId one, WorkerId other) const {
+    const auto pair = pairs.find(std::minmax({one.value, other.value}));
+    return pair == pairs.end() ? others : pair->second;
+  }
+};
+
+// What travels over them, in bytes.
+struct Traffic {
+  // Of a REDUCE. Among replicas each adds up a part of the gradients: it gets that part from all others, and then
+  // sends them the sum.
+  struct OfGroup {
+    std::vector<double> parts;  // by stage of the group; of other groups empty
+    double whole =
+        0.0;  // of other groups: what a member gets from another one, weights or a gradient
+  };
+
+  double boundary = 0.0;     // an activation, a gradient or a checkpoint
+  std::vector<double> sums;  // by stage: a sum of gradients on its way to the next round; empty: 0
+  std::vector<OfGroup> groups;  // by group of the topology; empty: nothing
+  double norms = 0.0;           // what every worker sends each other for a NORM
+};
+
 struct SimulationCosts {
   std::vector<StageCosts> stages;  // by stage; empty: the defaults for all
   std::vector<LinkCosts> links;    // LinksOf, by number; empty: the defaults for all
-  double overhead_s = 0.0;         // of the worker, for every action
-  double collective_s = 0.0;       // of a REDUCE or NORM once all members are there
-  double sum_s = 0.0;              // of a sum of gradients on its way to the next round
+  // Instead of `links` and `sum_s`: what travels between which workers. Then REDUCE and NORM take the time of
+  // their messages, too.
+  std::optional<WorkerLinks> worker_links = std::nullopt;
+  Traffic traffic;
+  double overhead_s = 0.0;    // of the worker, for every action
+  double collective_s = 0.0;  // of a REDUCE or NORM once all members are there
+  double sum_s = 0.0;         // of a sum of gradients on its way to the next round
 };
 
 struct SimulationOptions {

@@ -66,7 +66,8 @@ absl::Status CheckGroup(const ReduceGroup& group, const Topology& topology) {
   }
   return absl::UnimplementedError(
       absl::StrCat("this worker reduces the gradient of a tied weight, between the first and the "
-                   "last stage, and averages replicas that are on it; got a group of ",
+                   "last stage, and the gradients of replicas of a stage, copies weights, and "
+                   "averages replicas of a model that are on it; got another group, of ",
                    group.stages.size(), " stages"));
 }
 

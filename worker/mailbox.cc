@@ -88,6 +88,13 @@ bool Mailbox::Ready() const {
   return CanPop();
 }
 
+std::optional<Waiting> Mailbox::FirstWaiting() const {
+  MutexLock lock(mutex_);
+  if (count_ == 0 || !cancelled_.ok()) return std::nullopt;
+  const Message& first = ring_[head_];
+  return Waiting{.since = first.since, .size_bytes = first.tensor.size_bytes()};
+}
+
 bool Mailbox::HasRoom() const {
   MutexLock lock(mutex_);
   return CanPush();
@@ -122,6 +129,7 @@ absl::Status Mailbox::End() const { return cancelled_.ok() ? closed_ : cancelled
 
 absl::Status Mailbox::Append(Message message) {
   PENSTOCK_RETURN_IF_ERROR(End());
+  message.since = CondVar::Clock::now();
   ring_[(head_ + count_) % capacity_] = std::move(message);
   ++count_;
   Ring();

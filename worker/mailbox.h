@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,13 +20,15 @@
 #include "compute/device_share.h"
 #include "compute/tensor.h"
 #include "worker/doorbell.h"
+#include "worker/transport.h"
 
 namespace penstock {
 
 struct Message {
   int64_t sequence = 0;
-  Tensor tensor;    // of a lent one only type and shape
-  ShareBytes lent;  // its descriptor; empty if it is in host memory
+  Tensor tensor;                          // of a lent one only type and shape
+  ShareBytes lent;                        // its descriptor; empty if it is in host memory
+  CondVar::Clock::time_point since = {};  // when it came into the mailbox
 };
 
 class Mailbox {
@@ -53,6 +56,8 @@ class Mailbox {
 
   // Whether Pop, or Reserve, would return at once.
   bool Ready() const;
+  // The message that Pop would return; without a value there is none.
+  std::optional<Waiting> FirstWaiting() const;
   bool HasRoom() const;
 
   // Nothing more is accepted; what is there can still be taken. REQUIRES: `reason` is not OK.

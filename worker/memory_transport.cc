@@ -192,6 +192,7 @@ class MemoryTransport : public Transport {
     }
 
     bool Ready() const override { return edge_.mailbox.Ready(); }
+    std::optional<Waiting> FirstWaiting() const override { return edge_.mailbox.FirstWaiting(); }
     void RingOnArrival(Doorbell* bell) override { edge_.mailbox.SetDoorbell(bell); }
 
    private:

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
-#include "job/device_times.h"
 #include "job/fingerprint.h"
 #include "job/message_bytes.h"
+#include "job/run_costs.h"
 #include "job/run_memory.h"
 #include "job/run_schedule.h"
 #include "worker/layer_state.h"
@@ -163,7 +163,8 @@ absl::Status TrainingRun::OpenEdges() {
         " for a message; use more training.microbatches or a smaller model.gpt.context"));
   }
   for (const LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(CheckReplicaChunk(local));
-  environment_.transport.UseShare(environment_.backend.share());
+  PENSTOCK_RETURN_IF_ERROR(EmulateLinks());
+  transport().UseShare(environment_.backend.share());
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(OpenEdgesOf(local));
   PENSTOCK_ASSIGN_OR_RETURN(
       collectives_,
@@ -175,7 +176,7 @@ absl::Status TrainingRun::OpenEdges() {
            .receive_timeout = environment_.limits.receive_timeout(plan_.topology().depth()),
            .notice = environment_.notice,
            .names = plan_.workers},
-          environment_.transport, environment_.backend, environment_.clock));
+          transport(), environment_.backend, environment_.clock));
   return absl::OkStatus();
 }
 
@@ -184,7 +185,7 @@ absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
   const int64_t bytes_max = BoundaryBytes(plan_.job);
   const int capacity = plan_.edge_capacity;
   BufferPool& pool = environment_.backend.host_pool();
-  Transport& transport = environment_.transport;
+  Transport& transport = this->transport();
   const int32_t stage = local.id.value;
   // Where there is such a stage, and on another worker.
   const auto open_in_from = [&](EdgeKind kind, StageId from, int64_t bytes,
@@ -269,16 +270,32 @@ absl::Status TrainingRun::MakeEmulation() {
         "device ", device.times.device(), " cannot be emulated on ", environment_.backend.name(),
         ", which works on when a call returns; start this worker with --device cpu"));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StageCosts> costs,
-                            StageCostsOf(device.times, plan_.job.chain, plan_.layers));
+  PENSTOCK_ASSIGN_OR_RETURN(SimulationCosts costs,
+                            RunCostsOf(device.times, plan_.job, plan_.topology(), plan_.layers));
   emulation_ = std::make_unique<DeviceEmulation>(
-      DeviceEmulation::Options{.stages = std::move(costs),
+      DeviceEmulation::Options{.stages = std::move(costs.stages),
                                .jitter = device.times.jitter(),
                                .seed = device.times.jitter_seed(),
                                .worker = plan_.worker,
                                .workers = plan_.topology().workers,
                                .cores = device.cores},
       environment_.clock, device.sleep, [this] { return gate_.cancelled(); });
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::EmulateLinks() {
+  if (!environment_.emulated_device.has_value()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      SimulationCosts costs,
+      RunCostsOf(environment_.emulated_device->times, plan_.job, plan_.topology(), plan_.layers));
+  if (!costs.worker_links.has_value()) return absl::OkStatus();
+  if (plan_.job.order == Order::kRecorded) {
+    return absl::InvalidArgumentError(
+        "links cannot be emulated with pipeline.order recorded, where a worker goes on when a "
+        "message really comes; use the static order, or leave links out of the device times");
+  }
+  links_ = std::make_unique<EmulatedLinks>(environment_.transport, *std::move(costs.worker_links),
+                                           plan_.topology().worker_of);
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "worker/data_source.h"
 #include "worker/device_spans.h"
 #include "worker/doorbell.h"
+#include "worker/emulated_links.h"
 #include "worker/emulation.h"
 #include "worker/executor.h"
 #include "worker/hold_gate.h"
@@ -71,6 +72,9 @@ class TrainingRun : public Run {
   // In recorded order, where the executor waits for any message.
   void RingOnArrival(Receiver& receiver);
   absl::Status MakeEmulation();
+  absl::Status EmulateLinks();
+  // Whatever edges are opened over.
+  Transport& transport() { return links_ == nullptr ? environment_.transport : *links_; }
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
   // Whether this worker has the losses of a validation.
@@ -95,6 +99,7 @@ class TrainingRun : public Run {
   std::unique_ptr<DeviceSpans>
       device_spans_;  // null where the host's clock tells the device's time
   std::unique_ptr<DeviceEmulation> emulation_;  // null: none
+  std::unique_ptr<EmulatedLinks> links_;        // null: none
   std::unique_ptr<DataSource> data_;
   std::vector<LocalStage> stages_;
   std::unique_ptr<Collectives> collectives_;

@@ -17,12 +17,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "compute/buffer_pool.h"
 #include "compute/device_share.h"
 #include "compute/tensor.h"
@@ -127,6 +129,12 @@ struct Arrival {
   bool is_lent() const { return !lent.empty(); }
 };
 
+// A message that was not taken yet.
+struct Waiting {
+  CondVar::Clock::time_point since;
+  int64_t size_bytes = 0;
+};
+
 // The receiving end of an edge.
 class Receiver {
  public:
@@ -149,6 +157,8 @@ class Receiver {
 
   // Whether a message waits, or the edge has ended (then Take does not block).
   virtual bool Ready() const = 0;
+  // The next message, if it is there; without a value also at the end of the edge.
+  virtual std::optional<Waiting> FirstWaiting() const = 0;
   // From now on `bell` rings whenever Ready becomes true. Null: it rings no more. REQUIRES: it
   // outlives this end.
   virtual void RingOnArrival(Doorbell* bell) = 0;

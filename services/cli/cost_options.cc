@@ -16,6 +16,24 @@ absl::StatusOr<double> At(const PerStageCost& cost, StageId stage, const Topolog
                                                  topology.parts(), " stages"));
 }
 
+// Of the link that joins the parts of the model `part` and `part` + 1.
+absl::StatusOr<double> AtLink(const PerStageCost& cost, int32_t part, const Topology& topology) {
+  if (cost.values.size() == 1) return cost.values[0];
+  const int32_t links = topology.parts() - 1;
+  if (cost.values.size() == static_cast<size_t>(links)) return cost.values[part];
+  return absl::InvalidArgumentError(absl::StrCat(cost.flag, ": has ", cost.values.size(),
+                                                 " numbers; expected one, or one for each of ",
+                                                 links, " links between stages"));
+}
+
+// Which parts of the model link `number` joins: `part` and the one after it; -1 between two copies of the model.
+int32_t PartBefore(int32_t number, const Topology& topology) {
+  if (topology.replicated()) return number;
+  const int32_t part = topology.PartOf(StageId(number));
+  const int32_t next = topology.PartOf(StageId(number + 1));
+  return next == part + 1 ? part : next == part - 1 ? next : -1;
+}
+
 void AddCost(CLI::App& app, PerStageCost& cost, const char* what) {
   app.add_option(cost.flag, cost.values, what)
       ->type_name("T[,T...]")
@@ -33,12 +51,15 @@ void AddCostOptions(CLI::App& app, CostOptions& options) {
   app.add_option("--message-bytes", options.message_bytes, "Size of a message between stages")
       ->type_name("BYTES")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--bytes-per-second", options.bytes_per_second,
-                 "Speed of a link; default unlimited")
-      ->type_name("BYTES")
+  app.add_option(options.bytes_per_second.flag, options.bytes_per_second.values,
+                 "Speed of a link, for all or one for each between two stages; default unlimited")
+      ->type_name("BYTES[,BYTES...]")
+      ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  app.add_option("--latency", options.latency, "Time of a message on its way")
-      ->type_name("T")
+  app.add_option(options.latency.flag, options.latency.values,
+                 "Time of a message on its way, for all links or one for each")
+      ->type_name("T[,T...]")
+      ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
   app.add_option("--overhead", options.overhead, "Time lost with every action")
       ->type_name("T")
@@ -61,9 +82,15 @@ absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topolo
     PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, At(options.update, stage, topology));
     costs.stages.push_back(cost);
   }
-  LinkCosts link = {.bytes = options.message_bytes, .latency_s = options.latency};
-  if (options.bytes_per_second > 0) link.bytes_per_second = options.bytes_per_second;
-  costs.links.assign(LinksOf(topology), link);
+  for (int32_t number = 0; number < LinksOf(topology); ++number) {
+    LinkCosts& link = costs.links.emplace_back();
+    const int32_t part = PartBefore(number, topology);
+    if (part < 0) continue;  // nothing goes there
+    link.bytes = options.message_bytes;
+    PENSTOCK_ASSIGN_OR_RETURN(link.latency_s, AtLink(options.latency, part, topology));
+    PENSTOCK_ASSIGN_OR_RETURN(const double speed, AtLink(options.bytes_per_second, part, topology));
+    if (speed > 0) link.bytes_per_second = speed;
+  }
   return costs;
 }
 

@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// A cost as a flag: one number for all stages, or one for each.
+// A cost as a flag: one number for all stages (or links), or one for each.
 struct PerStageCost {
   const char* flag;
   std::vector<double> values;
@@ -23,8 +23,9 @@ struct CostOptions {
   PerStageCost backward_weight = {"--backward-weight", {0.5}};
   PerStageCost update = {"--update", {0.0}};
   double message_bytes = 0.0;
-  double bytes_per_second = 0.0;  // 0: unlimited
-  double latency = 0.0;
+  // By link: that between each stage of the model and the next.
+  PerStageCost bytes_per_second = {"--bytes-per-second", {0.0}};  // 0: unlimited
+  PerStageCost latency = {"--latency", {0.0}};
   double overhead = 0.0;
   std::optional<int32_t> capacity;  // absent: as many messages as a cluster would have
 };
@@ -33,7 +34,7 @@ struct CostOptions {
 void AddCostOptions(CLI::App& app, CostOptions& options);
 
 // By stage: replicas take the same times, and there and back so do the two passes of a part of the model.
-// Errors: InvalidArgument (neither one number nor one for each stage of the model, with the flag).
+// Errors: InvalidArgument (neither one number nor one for each stage or link of the model, with the flag).
 absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topology& topology);
 
 }  // namespace penstock

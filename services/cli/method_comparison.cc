@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "job/device_times.h"
 #include "job/resolve.h"
+#include "job/run_costs.h"
 #include "job/run_time.h"
 #include "schedule/action.h"
 
@@ -35,14 +35,12 @@ absl::StatusOr<Outcome> Simulated(const v1::GetJobResponse& job, const v1::Devic
   for (const v1::StageAssignment& stage : job.plan().stages()) {
     layers.push_back({stage.first_layer(), stage.layers()});
   }
-  SimulationCosts costs;
-  PENSTOCK_ASSIGN_OR_RETURN(costs.stages, StageCostsOf(times, resolved.chain, layers));
   const int64_t stages = job.result().stages();
+  const ScheduleOptions options = ScheduleOptionsOf(resolved, TopologyOf(resolved, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
+                            RunCostsOf(times, resolved, options.topology, layers));
   const std::vector<Cut> cuts = CutsOf(job.spec(), 0, {});
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const RunTime run,
-      SimulateRun(resolved, ScheduleOptionsOf(resolved, TopologyOf(resolved, stages)), 0, cuts,
-                  costs));
+  PENSTOCK_ASSIGN_OR_RETURN(const RunTime run, SimulateRun(resolved, options, 0, cuts, costs));
   Outcome outcome = {
       .job = &job, .bubble_ratio = run.bubble_ratio, .tokens_per_step = resolved.tokens_per_step()};
   for (size_t i = 0; i < cuts.size(); ++i) outcome.seconds_at[cuts[i].step] = run.cut_s[i];
@@ -193,8 +191,9 @@ absl::StatusOr<StudyResult> CompareMethods(absl::Span<const v1::GetJobResponse> 
     return outcome.seconds_at.at(step);
   });
   by_time.title = result.title;
-  by_time.subtitle = absl::StrFormat("%d stages on equal devices, times %s",
-                                     first.job->result().stages(), times.device());
+  by_time.subtitle =
+      absl::StrFormat("%d stages on %sdevices, times %s", first.job->result().stages(),
+                      times.speeds().empty() ? "equal " : "", times.device());
   by_time.x_label = "simulated time, s";
   LineChart by_tokens = ChartOf(outcomes, loss, [](const Outcome& outcome, int64_t step) {
     return static_cast<double>(step * outcome.tokens_per_step);

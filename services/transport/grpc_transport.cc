@@ -67,6 +67,7 @@ class EdgeReceiver final : public Receiver {
   }
   void Release() override { edge_->Release(); }
   bool Ready() const override { return edge_->mailbox().Ready(); }
+  std::optional<Waiting> FirstWaiting() const override { return edge_->mailbox().FirstWaiting(); }
   void RingOnArrival(Doorbell* bell) override { edge_->mailbox().SetDoorbell(bell); }
 
  private:

@@ -41,6 +41,27 @@ TEST(DeviceTimes, OfTheModel_AreThoseOfEachReplica) {
   for (const StageCosts& stage : costs) EXPECT_DOUBLE_EQ(stage.forward_s, 0.040);
 }
 
+TEST(DeviceTimes, SpeedsAndLinksThatCannotBe_AreRefusedWithTheirPlace) {
+  const auto refusal = [](const std::string& more) {
+    return std::string(
+        ParseDeviceTimes("model: {forward_ms: 1}\n" + more, "times.yaml").status().message());
+  };
+  EXPECT_EQ(refusal("speeds: [1, 0]"),
+            "times.yaml:2:1: speeds: that of worker 1 is 0; expected 0.001 to 1000");
+  EXPECT_THAT(refusal("speeds: [.nan]"), HasSubstr("expected a number, got .nan"));
+  EXPECT_THAT(refusal("links: [{workers: [1]}]"),
+              HasSubstr("links[0].workers: are 1; expected the numbers of two workers, or none"));
+  EXPECT_THAT(refusal("links: [{workers: [2, 2]}]"), HasSubstr("are 2, 2; expected"));
+  EXPECT_THAT(refusal("links: [{workers: [-1, 2]}]"), HasSubstr("are -1, 2; expected"));
+  EXPECT_THAT(refusal("links: [{gigabits_per_second: 0}]"),
+              HasSubstr("links[0].gigabits_per_second: is 0; expected 1e-06 to 1e+06, or none"));
+  EXPECT_THAT(refusal("links: [{latency_ms: -1}]"), HasSubstr("links[0].latency_ms: is -1 ms"));
+  EXPECT_THAT(refusal("links: [{workers: [0, 1]}, {workers: [1, 0]}]"),
+              HasSubstr("links[1].workers: 1 and 0 are joined twice"));
+  EXPECT_THAT(refusal("links: [{latency_ms: 1}, {latency_ms: 2}]"),
+              HasSubstr("links[1]: is a second entry without workers"));
+}
+
 TEST(DeviceTimes, OfALayerThatIsNotInTheModel_AreRefused) {
   EXPECT_THAT(Costs("layers: [{layer: h.0.mpl, times: {forward_ms: 1}}]", {{0, 15}}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("did you mean h.0.mlp?")));

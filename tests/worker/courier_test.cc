@@ -345,6 +345,7 @@ class BorrowingReceiver : public Receiver {
     ++log_.released;
   }
   bool Ready() const override { return true; }
+  std::optional<Waiting> FirstWaiting() const override { return std::nullopt; }
   void RingOnArrival(Doorbell* /*bell*/) override {}
 
   absl::Status fetches;

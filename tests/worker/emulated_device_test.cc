@@ -71,6 +71,54 @@ TEST_F(EmulatedDeviceTest, Training_WaitsForEveryPassAndGivesTheSameBits) {
   }
 }
 
+TEST_F(EmulatedDeviceTest, UnequalSpeeds_AreWaitedForByEachWorker) {
+  const v1::JobSpec spec = SmallJob("1f1b");
+  for (const double speed : {4.0, 0.5}) device_.times.add_speeds(speed);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const Trained cluster,
+      TrainCluster({.spec = spec, .layers = EvenSplit(kLayers, 2), .emulated_device = device_},
+                   files_));
+  const double one = (12 * (40 + 20 + 20) + 3 * 20) / 2.0;
+  EXPECT_EQ(std::round(static_cast<double>(waited_ns_) * 1e-9 / 10),
+            std::round((one / 4.0 + one / 0.5) / 10));
+}
+
+TEST_F(EmulatedDeviceTest, SlowLinks_ChangeNoBit) {
+  device_.times.add_links()->set_latency_ms(0.2);
+  v1::LinkTimes& pair = *device_.times.add_links();
+  pair.add_workers(0);
+  pair.add_workers(1);
+  pair.set_gigabits_per_second(0.01);
+  for (const std::string method : {"1f1b", "pipedream", "roundpipe"}) {
+    v1::JobSpec spec = SmallJob(method);
+    if (method == "1f1b") {
+      spec.mutable_pipeline()->add_replicas(2);
+      spec.mutable_pipeline()->add_replicas(1);
+      spec.mutable_model()->mutable_gpt()->set_tied_head(true);
+      spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
+    }
+    spec.mutable_validation()->set_every_steps(2);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Trained serial,
+                                  TrainSerially(spec, EvenSplit(kLayers, 2), {}, files_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const Trained cluster,
+        TrainCluster({.spec = spec, .layers = EvenSplit(kLayers, 2), .emulated_device = device_},
+                     files_));
+    ExpectSameTraining(cluster, serial);
+  }
+}
+
+TEST_F(EmulatedDeviceTest, SlowLinksInRecordedOrder_AreRefused) {
+  device_.times.add_links()->set_latency_ms(1.0);
+  v1::JobSpec spec = SmallJob("1f1b");
+  spec.mutable_pipeline()->set_order("recorded");
+  EXPECT_THAT(
+      TrainCluster({.spec = spec, .layers = EvenSplit(kLayers, 2), .emulated_device = device_},
+                   files_)
+          .status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("links cannot be emulated with")));
+}
+
 TEST_F(EmulatedDeviceTest, OnABackEndThatWorksOn_IsRefused) {
   const absl::Status refused =
       TrainCluster({.spec = SmallJob("1f1b"),
@@ -90,7 +138,8 @@ TEST_F(EmulatedDeviceTest, TimesForOtherLayers_AreRefusedBeforeTraining) {
           {.spec = SmallJob("1f1b"), .layers = EvenSplit(kLayers, 2), .emulated_device = device_},
           files_)
           .status();
-  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no layer convolution")));
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no layer convolution")));
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ class SlowTransport : public Transport {
       return inner_->Take(expected, deadline);
     }
     bool Ready() const override { return inner_->Ready(); }
+    std::optional<Waiting> FirstWaiting() const override { return inner_->FirstWaiting(); }
     void RingOnArrival(Doorbell* bell) override { inner_->RingOnArrival(bell); }
 
    private:

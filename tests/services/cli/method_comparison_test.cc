@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/status.h"
 #include "job/device_times.h"
 #include "job/yaml.h"
 #include "services/cli/study_output.h"
@@ -90,6 +91,26 @@ TEST(MethodComparison, MethodsThatReachTheLoss_AreTimedOnEqualDevices) {
   EXPECT_EQ(std::get<int64_t>(result.table.rows[1][9]), 2);
   EXPECT_EQ(std::get<double>(result.table.rows[1][10]), 4.0);
   EXPECT_EQ(std::get<double>(result.table.rows[1][11]), 1.5);
+}
+
+TEST(MethodComparison, SpeedsAndLinksOfTheFile_AreCounted) {
+  const auto simulated_s = [](const v1::DeviceTimes& times) -> absl::StatusOr<double> {
+    PENSTOCK_ASSIGN_OR_RETURN(const StudyResult result,
+                              CompareMethods({Job("gpipe", {3.0, 2.0})}, times, 2.0));
+    return std::get<double>(result.table.rows[0][3]);
+  };
+  v1::DeviceTimes times = Seconds();
+  for (int worker = 0; worker < 2; ++worker) times.add_speeds(2.0);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const double fast_s, simulated_s(times));
+  EXPECT_NEAR(fast_s, 20 * 15 / 2.0, 1e-6);
+  // A step waits for the first activation and for the last gradient.
+  times.clear_speeds();
+  times.add_links()->set_latency_ms(500);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const double linked_s, simulated_s(times));
+  EXPECT_NEAR(linked_s, 20 * (15 + 2 * 0.5), 1e-6);
+  times.add_speeds(1.0);
+  EXPECT_THAT(simulated_s(times), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("speeds has 1 numbers, but the run has 2")));
 }
 
 // Two replicas on the same two stages: each takes its own time for a pass.

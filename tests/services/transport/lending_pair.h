@@ -43,6 +43,7 @@ class ReleasingReceiver final : public Receiver {
     return Arrival{.sequence = arrival->sequence, .tensor = std::move(fetched->tensor)};
   }
   bool Ready() const override { return inner_->Ready(); }
+  std::optional<Waiting> FirstWaiting() const override { return inner_->FirstWaiting(); }
   void RingOnArrival(Doorbell* bell) override { inner_->RingOnArrival(bell); }
 
  private:

@@ -1,0 +1,93 @@
+#include "schedule/collective_clock.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace penstock {
+
+void CollectiveClock::Perform(const Action& action, absl::Span<const WorkerId> members,
+                              absl::Span<int64_t> now_ns) {
+  if (action.op == Op::kNorm) return CombineNorms(members, now_ns);
+  if (traffic_.groups.empty()) return;
+  const ReduceGroup& group = topology_.groups[action.index];
+  const Traffic::OfGroup& traffic = traffic_.groups[action.index];
+  if (!traffic.parts.empty()) return ReduceReplicas(group, traffic.parts, now_ns);
+  if (group.operation == ReduceGroup::Operation::kCopy) {
+    return CopyWeights(group, traffic.whole, now_ns);
+  }
+  if (group.quantity == ReduceGroup::Quantity::kGradient) {
+    ReduceTied(group, traffic.whole, now_ns);
+  }
+}
+
+int64_t CollectiveClock::Send(WorkerId from, WorkerId to, double bytes, int64_t at_ns) {
+  if (from == to) return at_ns;
+  const LinkSpeed& link = links_.Between(from, to);
+  int64_t& free_ns = free_ns_[{from, to}];
+  free_ns = std::max(free_ns, at_ns) + std::llround(bytes / link.bytes_per_second * 1e9);
+  return free_ns + std::llround(link.latency_s * 1e9);
+}
+
+void CollectiveClock::ReduceReplicas(const ReduceGroup& group, absl::Span<const double> parts,
+                                     absl::Span<int64_t> now_ns) {
+  const std::vector<StageId>& stages = group.stages;
+  const auto exchange = [&](auto bytes_of) {
+    const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
+    for (size_t from = 0; from < stages.size(); ++from) {
+      for (size_t to = 0; to < stages.size(); ++to) {
+        if (from == to || bytes_of(from, to) == 0.0) continue;
+        const WorkerId sender = topology_.worker(stages[from]);
+        const WorkerId receiver = topology_.worker(stages[to]);
+        const int64_t there_ns = Send(sender, receiver, bytes_of(from, to), begin_ns[sender.value]);
+        now_ns[receiver.value] = std::max(now_ns[receiver.value], there_ns);
+      }
+    }
+  };
+  exchange([&](size_t, size_t to) { return parts[to]; });
+  exchange([&](size_t from, size_t) { return parts[from]; });
+}
+
+void CollectiveClock::ReduceTied(const ReduceGroup& group, double bytes,
+                                 absl::Span<int64_t> now_ns) {
+  const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
+  for (const StageId stage : group.stages) {
+    std::vector<StageId> other_use;
+    for (const StageId other : group.stages) {
+      if (topology_.DepthOf(other) != topology_.DepthOf(stage)) other_use.push_back(other);
+    }
+    if (other_use.empty()) continue;
+    const WorkerId to = topology_.worker(stage);
+    const WorkerId from =
+        topology_.worker(other_use[topology_.ReplicaOf(stage) % other_use.size()]);
+    now_ns[to.value] = std::max(now_ns[to.value], Send(from, to, bytes, begin_ns[from.value]));
+  }
+}
+
+void CollectiveClock::CopyWeights(const ReduceGroup& group, double bytes,
+                                  absl::Span<int64_t> now_ns) {
+  int64_t begin_ns = 0;
+  WorkerId from;
+  for (const StageId stage : group.stages) {
+    begin_ns = std::max(begin_ns, now_ns[topology_.worker(stage).value]);
+    if (topology_.Updates(stage)) from = topology_.worker(stage);
+  }
+  std::map<WorkerId, int64_t> done_ns;  // a worker may have several of the stages
+  for (const StageId stage : group.stages) {
+    const WorkerId to = topology_.worker(stage);
+    if (done_ns.count(to) > 0) continue;
+    done_ns[to] = Send(from, to, bytes, begin_ns);
+  }
+  for (const auto& [worker, ns] : done_ns) now_ns[worker.value] = ns;
+}
+
+void CollectiveClock::CombineNorms(absl::Span<const WorkerId> members, absl::Span<int64_t> now_ns) {
+  const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
+  for (const WorkerId from : members) {
+    for (const WorkerId to : members) {
+      const int64_t there_ns = Send(from, to, traffic_.norms, begin_ns[from.value]);
+      now_ns[to.value] = std::max(now_ns[to.value], there_ns);
+    }
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,54 @@
+// CollectiveClock: when the members of a REDUCE or NORM are done, if the links between workers take time.
+//
+// Counts the messages that workers send each other (worker/collectives.h): everybody sends first, each over its own
+// link to each other worker, on which messages go one after the other.
+//
+//   replicas of a stage  two exchanges: of r replicas each gets its part of the gradients from all others, and once
+//                        it has added them up sends them the sum
+//   tied weights         each use gets the gradient of the other: the first of its replicas, the second, in turn
+//   copies of weights    from the one that updated them; begun when the last member is there
+//   replicas of a model  nothing: they are on one worker
+//   NORM                 from all to all
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "schedule/action.h"
+#include "schedule/schedule.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+
+class CollectiveClock {
+ public:
+  // REQUIRES: the arguments outlive the clock, and fit each other (CostsNs::From is OK).
+  CollectiveClock(const Topology& topology, const WorkerLinks& links, const Traffic& traffic)
+      : topology_(topology), links_(links), traffic_(traffic) {}
+
+  // By worker: `now_ns`, what it is when each of `members` begins with `action`, becomes what it is when each is
+  // done. Other workers' entries stay.
+  void Perform(const Action& action, absl::Span<const WorkerId> members,
+               absl::Span<int64_t> now_ns);
+
+ private:
+  // A message that is sent at `at_ns`. Returns when it is there.
+  int64_t Send(WorkerId from, WorkerId to, double bytes, int64_t at_ns);
+  void ReduceReplicas(const ReduceGroup& group, absl::Span<const double> parts,
+                      absl::Span<int64_t> now_ns);
+  void ReduceTied(const ReduceGroup& group, double bytes, absl::Span<int64_t> now_ns);
+  void CopyWeights(const ReduceGroup& group, double bytes, absl::Span<int64_t> now_ns);
+  void CombineNorms(absl::Span<const WorkerId> members, absl::Span<int64_t> now_ns);
+
+  const Topology& topology_;
+  const WorkerLinks& links_;
+  const Traffic& traffic_;
+  std::map<std::pair<WorkerId, WorkerId>, int64_t> free_ns_;  // by direction
+};
+
+}  // namespace penstock

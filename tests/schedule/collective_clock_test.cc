@@ -1,0 +1,172 @@
+#include "schedule/collective_clock.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "schedule/catalog/catalog.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr double kNs = 1e-9;
+
+// A byte takes a nanosecond; then it is `latency_ns` under way.
+WorkerLinks EqualLinks(int64_t latency_ns) {
+  return {.others = {.bytes_per_second = 1e9, .latency_s = static_cast<double>(latency_ns) * kNs},
+          .pairs = {}};
+}
+
+Topology Replicas(int32_t count) {
+  Topology topology = {.workers = count, .first_of_place = {0, count}};
+  ReduceGroup group;
+  for (int32_t i = 0; i < count; ++i) {
+    topology.worker_of.push_back(WorkerId(i));
+    group.stages.push_back(StageId(i));
+  }
+  topology.groups = {group};
+  return topology;
+}
+
+constexpr Action kReduce = {Op::kReduce, 0, 0};
+
+std::vector<int64_t> DoneAfter(const Topology& topology, const WorkerLinks& links,
+                               const Traffic& traffic, std::vector<int64_t> now_ns,
+                               Action action = kReduce) {
+  std::vector<WorkerId> members;
+  for (int32_t i = 0; i < topology.workers; ++i) members.push_back(WorkerId(i));
+  CollectiveClock clock(topology, links, traffic);
+  clock.Perform(action, members, absl::MakeSpan(now_ns));
+  return now_ns;
+}
+
+TEST(CollectiveClock, EqualReplicasThatBeginTogether_TakeTwoMessagesEach) {
+  for (const int32_t replicas : {2, 3, 5, 8}) {
+    const Traffic traffic = {.groups = {{.parts = std::vector<double>(replicas, 100.0)}}};
+    EXPECT_THAT(
+        DoneAfter(Replicas(replicas), EqualLinks(7), traffic, std::vector<int64_t>(replicas, 1000)),
+        Each(1000 + 2 * 107));
+  }
+}
+
+// The part that the late one adds up came to it before; what it sends, its part of the other's and then its sum,
+// shares a link. The other waits for neither sum nor part longer than these two take.
+TEST(CollectiveClock, OneOfTwoReplicasIsLate_TheOtherIsDoneWhenItsMessagesAreThere) {
+  const Traffic traffic = {.groups = {{.parts = {100.0, 100.0}}}};
+  EXPECT_THAT(DoneAfter(Replicas(2), EqualLinks(0), traffic, {0, 1000}),
+              ElementsAre(1000 + 200, 1000 + 200));
+  EXPECT_THAT(DoneAfter(Replicas(2), EqualLinks(30), traffic, {0, 1000}),
+              ElementsAre(1000 + 200 + 30, 1000 + 130 + 130));
+}
+
+TEST(CollectiveClock, SlowLink_IsWaitedForByAllWhoNeedWhatComesOverIt) {
+  WorkerLinks links = EqualLinks(0);
+  links.pairs[{0, 2}] = {.bytes_per_second = 1e8};
+  const Traffic traffic = {.groups = {{.parts = {10.0, 10.0, 10.0}}}};
+  // Parts of 0 and 2 are whole after 100, that of 1 after 10.
+  EXPECT_THAT(DoneAfter(Replicas(3), links, traffic, {0, 0, 0}), ElementsAre(200, 110, 200));
+}
+
+TEST(CollectiveClock, PartsThatAreEmpty_AreNotSent) {
+  const Traffic traffic = {.groups = {{.parts = {16.0, 0.0}}}};
+  EXPECT_THAT(DoneAfter(Replicas(2), EqualLinks(5), traffic, {0, 0}), ElementsAre(21, 42));
+}
+
+TEST(CollectiveClock, TiedWeights_EachUseGetsTheOthersGradient) {
+  Topology topology = StraightPipeline(3);
+  topology.groups = {{.stages = {StageId(0), StageId(2)}}};
+  const Traffic traffic = {.groups = {{.whole = 100.0}}};
+  EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 7, 40}), ElementsAre(145, 7, 105));
+  // Two replicas of the first place, one of the last, which gets it from the first of them.
+  topology = {.workers = 3, .first_of_place = {0, 2, 3}};
+  for (int32_t i = 0; i < 3; ++i) topology.worker_of.push_back(WorkerId(i));
+  topology.groups = {{.stages = {StageId(0), StageId(1), StageId(2)}}};
+  EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 500, 40}),
+              ElementsAre(145, 500, 105));
+}
+
+TEST(CollectiveClock, Norms_ComeFromAll) {
+  const Traffic traffic = {.norms = 8.0};
+  EXPECT_THAT(
+      DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20}, {Op::kNorm, 0, 0}),
+      ElementsAre(158, 100, 158));
+}
+
+TEST(SimulateOverWorkerLinks, EqualLinks_AreTheSameAsLinksBetweenStages) {
+  for (const std::string name : {"gpipe", "1f1b", "zb-h1", "pipedream"}) {
+    const ScheduleOptions options = {.topology = StraightPipeline(4), .microbatches_per_step = 6};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod(absl::string_view(name)));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                  BuildSchedule(*method, options, {.first = 0, .count = 18}));
+    SimulationCosts by_stage;
+    by_stage.links.assign(3, {.bytes = 3e8, .bytes_per_second = 1e9, .latency_s = 0.1});
+    SimulationCosts by_worker = {.worker_links = WorkerLinks()};
+    by_worker.worker_links->others = {.bytes_per_second = 1e9, .latency_s = 0.1};
+    by_worker.traffic.boundary = 3e8;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult expected, Simulate(schedule, by_stage));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult got, Simulate(schedule, by_worker));
+    EXPECT_EQ(got.makespan_s, expected.makespan_s) << name;
+    EXPECT_EQ(got.steady_state_period_s, expected.steady_state_period_s) << name;
+    // One slow link and two fast ones, either way.
+    by_stage.links[1].latency_s = 0.7;
+    by_worker.worker_links->pairs[{1, 2}] = {.bytes_per_second = 1e9, .latency_s = 0.7};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult slow, Simulate(schedule, by_stage));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult slow_got, Simulate(schedule, by_worker));
+    EXPECT_EQ(slow_got.makespan_s, slow.makespan_s) << name;
+    EXPECT_GT(slow.makespan_s, expected.makespan_s) << name;
+  }
+}
+
+// With r replicas of one stage a step is m / r microbatches and the reduction, all of it visible.
+TEST(SimulateOverWorkerLinks, DataParallelism_TakesItsPassesAndTheReductionOfEachStep) {
+  for (const int32_t replicas : {1, 2, 4}) {
+    ScheduleOptions options = {.topology = Replicas(replicas), .microbatches_per_step = 8};
+    if (replicas == 1) options.topology = StraightPipeline(1);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                  BuildSchedule(*method, options, {.first = 0, .count = 40}));
+    SimulationCosts costs = {.worker_links = WorkerLinks()};
+    costs.worker_links->others = {.bytes_per_second = 1e9, .latency_s = 0.25};
+    if (replicas > 1) costs.traffic.groups = {{.parts = std::vector<double>(replicas, 5e8)}};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result, Simulate(schedule, costs));
+    const double reduction = replicas == 1 ? 0.0 : 2 * (0.5 + 0.25);
+    EXPECT_NEAR(result.makespan_s, 5 * (8.0 / replicas * 2.0 + reduction), 1e-6) << replicas;
+  }
+}
+
+TEST(SimulateOverWorkerLinks, CostsThatDoNotFit_AreRefused) {
+  const ScheduleOptions options = {.topology = StraightPipeline(2), .microbatches_per_step = 2};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("gpipe"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule,
+                                BuildSchedule(*method, options, {.first = 0, .count = 2}));
+  const auto refusal = [&](auto edit) {
+    SimulationCosts costs = {.worker_links = WorkerLinks()};
+    edit(costs);
+    return Simulate(schedule, costs).status();
+  };
+  const auto invalid = [](const char* what) {
+    return StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(what));
+  };
+  EXPECT_THAT(refusal([](SimulationCosts& costs) { costs.links.resize(1); }),
+              invalid("links between workers or between stages"));
+  EXPECT_THAT(refusal([](SimulationCosts& costs) { costs.traffic.groups.resize(3); }),
+              invalid("expected the bytes of 0 groups (or none), got 3"));
+  EXPECT_THAT(refusal([](SimulationCosts& costs) {
+                costs.worker_links->pairs[{0, 1}] = {.bytes_per_second = 0.0};
+              }),
+              invalid("link between workers 0 and 1: bytes per second must be positive"));
+  EXPECT_THAT(refusal([](SimulationCosts& costs) {
+                costs.worker_links->others.latency_s = std::numeric_limits<double>::quiet_NaN();
+              }),
+              invalid("latency"));
+}
+
+}  // namespace
+}  // namespace penstock
