@@ -79,9 +79,10 @@ absl::StatusOr<std::vector<LayerRange>> SplitLayers(const ResolvedJob& job, int6
     }
     return ranges;
   }
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const std::vector<int> first_layers,
-      PartitionChain(EstimatedCosts(job.chain), job.ReplicasOfStages(stages)));
+  const std::vector<int32_t> replicas = job.ReplicasOfStages(stages);
+  const std::vector<double> speeds(replicas.begin(), replicas.end());
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first_layers,
+                            PartitionChain(EstimatedCosts(job.chain), speeds));
   for (size_t stage = 0; stage < first_layers.size(); ++stage) {
     const bool last = stage + 1 == first_layers.size();
     const int end = last ? job.chain.size() : first_layers[stage + 1];

@@ -132,6 +132,19 @@ void FillDefaults(v1::JobSpec& spec) {
 
 #undef PENSTOCK_DEFAULT
 
+void SetMethod(const std::string& method, bool keeps_optimizer, v1::JobSpec& spec) {
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  pipeline.set_method(method);
+  pipeline.clear_schedule_file();
+  pipeline.clear_schedule();
+  const absl::StatusOr<const Method*> found = FindMethod(absl::string_view(method));
+  if (keeps_optimizer || !found.ok() || (*found)->update.optimizer != "nadamw") return;
+  v1::OptimizerSpec& optimizer = *spec.mutable_training()->mutable_optimizer();
+  if (optimizer.has_nadamw() || optimizer.kind_case() == 0) return;
+  const double rate = PeakRateOf(optimizer);
+  optimizer.mutable_nadamw()->set_learning_rate(rate);
+}
+
 absl::Status ValidateJob(const v1::JobSpec& spec) { return ResolveJob(spec).status(); }
 
 }  // namespace penstock

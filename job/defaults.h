@@ -1,6 +1,8 @@
 // Defaults and validation of a job.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "penstock/v1/job.pb.h"
 
@@ -9,6 +11,11 @@ namespace penstock {
 // Fills every absent field that has a default (proto/penstock/v1/job.proto states them).
 // Idempotent.
 void FillDefaults(v1::JobSpec& spec);
+
+// Gives another method, the whole of it, to a job that has no defaults filled in yet: a schedule that the job lists
+// goes, and where the method's paper has an optimizer the job takes it at its own rate, unless it is to keep what it
+// has.
+void SetMethod(const std::string& method, bool keeps_optimizer, v1::JobSpec& spec);
 
 // Checks everything that can be known without data or cluster: ranges, required keys, names,
 // divisibility, and what the method allows. REQUIRES: defaults are filled in.

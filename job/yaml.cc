@@ -12,21 +12,10 @@
 namespace penstock {
 namespace {
 
-absl::StatusOr<v1::JobSpec> Complete(v1::JobSpec spec, const std::string& file_name,
-                                     const YamlPositions& positions) {
-  FillDefaults(spec);
-  const absl::Status valid = ValidateJob(spec);
-  if (!valid.ok()) return WithPlace(valid, file_name, positions);
-  return spec;
-}
-
-}  // namespace
-
-absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name) {
-  v1::JobSpec spec;
-  YamlPositions positions;
-  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, file_name, spec, positions));
-  return Complete(std::move(spec), file_name, positions);
+absl::StatusOr<JobDocument> ParseDocument(absl::string_view text, const std::string& path) {
+  JobDocument document = {.path = path};
+  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, path, document.spec, document.positions));
+  return document;
 }
 
 absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pipeline) {
@@ -39,15 +28,29 @@ absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pip
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path) {
+absl::StatusOr<v1::JobSpec> Complete(JobDocument document) {
+  FillDefaults(document.spec);
+  const absl::Status valid = ValidateJob(document.spec);
+  if (!valid.ok()) return WithPlace(valid, document.path, document.positions);
+  return std::move(document.spec);
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name) {
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ParseDocument(text, file_name));
+  return Complete(std::move(document));
+}
+
+absl::StatusOr<JobDocument> ReadJobDocument(const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(path));
-  v1::JobSpec spec;
-  YamlPositions positions;
-  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, path, spec, positions));
-  if (const absl::Status read = ReadScheduleFile(path, *spec.mutable_pipeline()); !read.ok()) {
-    return WithPlace(read, path, positions);
-  }
-  return Complete(std::move(spec), path, positions);
+  return ParseDocument(text, path);
+}
+
+absl::StatusOr<v1::JobSpec> CompleteJob(JobDocument document) {
+  const absl::Status read = ReadScheduleFile(document.path, *document.spec.mutable_pipeline());
+  if (!read.ok()) return WithPlace(read, document.path, document.positions);
+  return Complete(std::move(document));
 }
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "job/yaml_message.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {
@@ -20,12 +21,17 @@ namespace penstock {
 // large or deep).
 absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name);
 
-// Takes along the text of pipeline.schedule_file, which is relative to the job's file; does nothing if none is
-// named. Errors: those of reading it, starting with the key.
-absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pipeline);
-
-// Reads the file and the schedule that it names, then as above. Errors also: InvalidArgument (over 1 MiB, a
-// directory, a pipe), NotFound, PermissionDenied.
-absl::StatusOr<v1::JobSpec> ReadJobFile(const std::string& path);
+// A job file as it is written, nothing filled in, and where each key stands.
+struct JobDocument {
+  v1::JobSpec spec;
+  std::string path;
+  YamlPositions positions;
+};
+// Errors: those of reading it as YAML; InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
+// PermissionDenied.
+absl::StatusOr<JobDocument> ReadJobDocument(const std::string& path);
+// Takes along the text of pipeline.schedule_file, which is relative to the job's file, fills in defaults and
+// validates. Errors: as ParseJobYaml; those of reading the schedule, starting with the key.
+absl::StatusOr<v1::JobSpec> CompleteJob(JobDocument document);
 
 }  // namespace penstock

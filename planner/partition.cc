@@ -32,10 +32,10 @@ absl::Status CheckArguments(absl::Span<const double> layer_costs, int stages) {
 
 class Partitioner {
  public:
-  Partitioner(absl::Span<const double> layer_costs, absl::Span<const int32_t> replicas)
+  Partitioner(absl::Span<const double> layer_costs, absl::Span<const double> speeds)
       : layers_(static_cast<int>(layer_costs.size())),
-        stages_(static_cast<int>(replicas.size())),
-        replicas_(replicas),
+        stages_(static_cast<int>(speeds.size())),
+        speeds_(speeds),
         cost_before_(layers_ + 1) {
     for (int layer = 0; layer < layers_; ++layer) {
       cost_before_[layer + 1] = cost_before_[layer] + layer_costs[layer];
@@ -50,7 +50,7 @@ class Partitioner {
  private:
   // Of the layers [first, end) as stage number `stage`.
   double Cost(int stage, int first, int end) const {
-    return (cost_before_[end] - cost_before_[first]) / replicas_[stage];
+    return (cost_before_[end] - cost_before_[first]) / speeds_[stage];
   }
 
   // The smallest possible cost of the largest stage. largest[end], after round k, is that of the
@@ -100,25 +100,26 @@ class Partitioner {
 
   const int layers_;
   const int stages_;
-  const absl::Span<const int32_t> replicas_;  // by stage
-  std::vector<double> cost_before_;           // of the layers before each
+  const absl::Span<const double> speeds_;  // by stage
+  std::vector<double> cost_before_;        // of the layers before each
 };
 
 }  // namespace
 
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs, int stages) {
   PENSTOCK_RETURN_IF_ERROR(CheckArguments(layer_costs, stages));
-  return Partitioner(layer_costs, std::vector<int32_t>(stages, 1)).Solve();
+  return Partitioner(layer_costs, std::vector<double>(stages, 1.0)).Solve();
 }
 
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs,
-                                                absl::Span<const int32_t> replicas) {
-  PENSTOCK_RETURN_IF_ERROR(CheckArguments(layer_costs, static_cast<int>(replicas.size())));
-  if (const auto least = std::min_element(replicas.begin(), replicas.end()); *least < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("stage ", least - replicas.begin(),
-                                                   " must have at least 1 replica, got ", *least));
+                                                absl::Span<const double> speeds) {
+  PENSTOCK_RETURN_IF_ERROR(CheckArguments(layer_costs, static_cast<int>(speeds.size())));
+  for (size_t stage = 0; stage < speeds.size(); ++stage) {
+    if (std::isfinite(speeds[stage]) && speeds[stage] > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the speed of stage ", stage, " must be positive, got ", speeds[stage]));
   }
-  return Partitioner(layer_costs, replicas).Solve();
+  return Partitioner(layer_costs, speeds).Solve();
 }
 
 }  // namespace penstock

@@ -20,9 +20,9 @@ namespace penstock {
 //
 // Errors: InvalidArgument if stages < 1, stages > layers, or a cost is negative or not finite.
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs, int stages);
-// The same where stage s is held by replicas[s] workers, which do its microbatches in turn, so that its cost is
-// divided by their number. Errors: also a number below 1.
+// The same where stage s goes speeds[s] times as fast: it is held by so many workers, which do its
+// microbatches in turn, or by a faster one. Errors: also a speed that is not above 0 and finite.
 absl::StatusOr<std::vector<int>> PartitionChain(absl::Span<const double> layer_costs,
-                                                absl::Span<const int32_t> replicas);
+                                                absl::Span<const double> speeds);
 
 }  // namespace penstock

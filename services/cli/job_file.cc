@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/defaults.h"
-#include "job/resolve.h"
 #include "job/yaml.h"
 #include "job/yaml_message.h"
 
@@ -38,19 +37,12 @@ absl::Status WithoutPlace(const absl::Status& error, const std::string& name) {
   return absl::Status(error.code(), absl::StrCat(name, ":", message));
 }
 
-// --method NAME is the whole method, its update rule too: the optimizer that its paper has, at the file's rate,
-// unless --set names another.
-void TakeOptimizerOf(const std::string& method_name, const std::vector<std::string>& overrides,
-                     v1::TrainingSpec& training) {
-  const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(method_name));
-  if (!method.ok() || (*method)->update.optimizer != "nadamw") return;
-  for (const std::string& set : overrides) {
-    if (absl::StartsWith(set, "training.optimizer")) return;
-  }
-  v1::OptimizerSpec& optimizer = *training.mutable_optimizer();
-  if (optimizer.has_nadamw() || optimizer.kind_case() == 0) return;
-  const double rate = PeakRateOf(optimizer);
-  optimizer.mutable_nadamw()->set_learning_rate(rate);
+// What the options say instead has no place in the file.
+void Forget(absl::string_view key, YamlPositions& positions) {
+  std::erase_if(positions, [&](const auto& entry) {
+    absl::string_view known = entry.first;
+    return absl::ConsumePrefix(&known, key) && (known.empty() || known.front() == '.');
+  });
 }
 
 }  // namespace
@@ -102,33 +94,42 @@ absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
-  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, ReadJobFile(options.path));
+absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJobDocument(options.path));
+  v1::JobSpec& spec = document.spec;
+  bool names_optimizer = false;
   for (const std::string& override_text : options.overrides) {
     PENSTOCK_RETURN_IF_ERROR(ApplyOverride(override_text, spec));
+    Forget(override_text.substr(0, override_text.find('=')), document.positions);
+    names_optimizer = names_optimizer || absl::StartsWith(override_text, "training.optimizer");
   }
   if (!options.method.empty()) {
-    spec.mutable_pipeline()->set_method(options.method);
-    spec.mutable_pipeline()->clear_schedule_file();
-    spec.mutable_pipeline()->clear_schedule();
-    TakeOptimizerOf(options.method, options.overrides, *spec.mutable_training());
+    SetMethod(options.method, names_optimizer, spec);
+    Forget("pipeline.method", document.positions);
   }
-  PENSTOCK_RETURN_IF_ERROR(ReadScheduleFile(options.path, *spec.mutable_pipeline()));
-  if (options.steps > 0) spec.mutable_training()->set_steps(options.steps);
+  if (options.steps > 0) {
+    spec.mutable_training()->set_steps(options.steps);
+    Forget("training.steps", document.positions);
+  }
   if (!options.data.empty()) {
     std::error_code error;
     spec.mutable_data()->mutable_text()->set_path(
         std::filesystem::absolute(options.data, error).lexically_normal().string());
+    Forget("data.text.path", document.positions);
   }
   if (!options.resume.empty()) {
     const bool latest = options.resume == "latest";
     std::error_code error;
     spec.mutable_checkpoint()->set_resume(
         latest ? options.resume : std::filesystem::absolute(options.resume, error).string());
+    Forget("checkpoint.resume", document.positions);
   }
-  FillDefaults(spec);
-  PENSTOCK_RETURN_IF_ERROR(Annotate(ValidateJob(spec), options.path));
-  return spec;
+  return document;
+}
+
+absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options));
+  return CompleteJob(std::move(document));
 }
 
 }  // namespace penstock

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "job/yaml.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {
@@ -27,8 +28,11 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
 // Declares these, --method and --resume.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
 
-// Reads the file, applies the options, and validates the outcome. A path given by --data is made
-// absolute.
+// Reads the file and applies the options, and fills in nothing. A path given by --data is made absolute.
+// Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
+absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
+
+// The same with defaults, after validation.
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options);
 

@@ -70,26 +70,26 @@ TEST(PartitionChain, RandomChains_EqualsBruteForce) {
   }
 }
 
-// The bottleneck is the largest cost of a stage for each of its replicas.
-TEST(PartitionChain, ReplicasOfStages_EqualBruteForce) {
+// The bottleneck is the largest cost of a stage over its speed.
+TEST(PartitionChain, StagesOfUnequalSpeed_EqualBruteForce) {
   RandomStream random(/*seed=*/5, /*purpose=*/0);
   for (int round = 0; round < 200; ++round) {
     const int stages = 1 + static_cast<int>(random.Below(3));
     std::vector<double> costs(stages + random.Below(6));
     for (double& cost : costs) cost = 1.0 + static_cast<double>(random.Below(9));
-    std::vector<int32_t> replicas(stages);
-    for (int32_t& count : replicas) count = 1 + static_cast<int32_t>(random.Below(4));
+    std::vector<double> speeds(stages);
+    for (double& speed : speeds) speed = 0.5 * static_cast<double>(1 + random.Below(6));
     const auto bottleneck = [&](const std::vector<int>& first) {
       double largest = 0.0;
       for (int s = 0; s < stages; ++s) {
         const int end = s + 1 < stages ? first[s + 1] : static_cast<int>(costs.size());
         double sum = 0.0;
         for (int layer = first[s]; layer < end; ++layer) sum += costs[layer];
-        largest = std::max(largest, sum / replicas[s]);
+        largest = std::max(largest, sum / speeds[s]);
       }
       return largest;
     };
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<int> cuts, PartitionChain(costs, replicas));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<int> cuts, PartitionChain(costs, speeds));
     double best = bottleneck(cuts);
     std::vector<int> other(stages);
     const std::function<void(int)> place = [&](int stage) {

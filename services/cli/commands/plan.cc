@@ -16,6 +16,7 @@
 #include "planner/render_plan.h"
 #include "planner/stage_planner.h"
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/plan_job.h"
 #include "services/cli/drawings.h"
 #include "services/cli/json_output.h"
 #include "services/cli/plan_input.h"
@@ -28,6 +29,7 @@ namespace {
 constexpr double kBytesOfGigabit = 1e9 / 8;
 
 struct Options {
+  JobPlanOptions job;
   std::string profile;
   std::optional<int64_t> samples;
   std::string topology;
@@ -119,13 +121,33 @@ absl::StatusOr<StagePlan> Plan(const Options& options, const PlanInput& input,
       budget);
 }
 
-absl::Status Run(const Options& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const PlanInput input, ReadPlanInput(options.profile, options.samples));
-  Cluster cluster;
-  if (!options.topology.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(const v1::Topology topology, ReadTopology(options.topology));
-    cluster = ClusterOf(topology);
+// The workers of the topology file; without one, none.
+absl::StatusOr<Cluster> ReadCluster(const Options& options) {
+  if (options.topology.empty()) return Cluster();
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::Topology topology, ReadTopology(options.topology));
+  return ClusterOf(topology);
+}
+
+// That of the file, or workers that are alike, each with a host to itself.
+absl::StatusOr<Cluster> ClusterForJob(const Options& options) {
+  if (!options.topology.empty()) return ReadCluster(options);
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> workers, ParseWorkers(options.workers));
+  if (workers.size() != 1 || options.gigabits.size() != 1) {
+    return absl::InvalidArgumentError(
+        "--workers: levels are for graphs; a job's hosts are named by --topology FILE");
   }
+  const double bytes_per_second = options.gigabits.front() * kBytesOfGigabit;
+  return UniformCluster(workers.front(), 1, bytes_per_second, bytes_per_second);
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  if (!options.job.job.path.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(Cluster cluster, ClusterForJob(options));
+    return RunJobPlan(options.job, options.profile, std::move(cluster), options.budget_s,
+                      options.json, console);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const PlanInput input, ReadPlanInput(options.profile, options.samples));
+  PENSTOCK_ASSIGN_OR_RETURN(const Cluster cluster, ReadCluster(options));
   if (!options.svg_path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(options.svg_path));
   TimeBudget budget(RealClock(), absl::Seconds(options.budget_s));
   const absl::StatusOr<StagePlan> plan = Plan(options, input, cluster, budget);
@@ -146,6 +168,7 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclarePlan(CLI::App& app) {
   const auto options = std::make_shared<Options>();
+  AddJobPlanOptions(app, options->job);
   app.add_option("--profile", options->profile,
                  "What `penstock profile -o` wrote (.yaml), or PipeDream's graph.txt")
       ->required()

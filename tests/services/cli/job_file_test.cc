@@ -1,6 +1,7 @@
 #include "services/cli/job_file.h"
 
 #include <filesystem>
+#include <fstream>
 
 #include "job/resolve.h"
 #include "job/yaml.h"
@@ -123,8 +124,8 @@ TEST(ExamplesTest, EveryExample_FitsEveryMethod) {
   EXPECT_GE(examples, 2);
 }
 
-// A method's own optimizer comes with --method, at the file's rate, unless another one is asked for.
-TEST(LoadJob, MethodOfTheCommandLine_BringsItsOptimizer) {
+// A method's own optimizer and rates come with --method, at the file's rate, unless others are asked for.
+TEST(LoadJob, MethodOfTheCommandLine_BringsItsUpdateRules) {
   const std::string path = std::string(PENSTOCK_SOURCE_DIR) + "/examples/shakespeare.yaml";
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec own, LoadJob({.path = path}));
   ASSERT_TRUE(own.training().optimizer().has_adamw());
@@ -137,12 +138,37 @@ TEST(LoadJob, MethodOfTheCommandLine_BringsItsOptimizer) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec pipemare,
                                 LoadJob({.path = path, .method = "pipemare"}));
   EXPECT_TRUE(pipemare.training().optimizer().has_adamw());
+  // What the file's own method leaves out is not an answer for another one.
+  EXPECT_EQ(own.training().staleness().rescheduled_steps(), 0);
+  EXPECT_EQ(pipemare.training().staleness().rescheduled_steps(),
+            5 * own.training().learning_rate().warmup_steps());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const v1::JobSpec constant,
+      LoadJob({.path = path,
+               .overrides = {"training.staleness.rescheduled_steps=0"},
+               .method = "pipemare"}));
+  EXPECT_EQ(constant.training().staleness().rescheduled_steps(), 0);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const v1::JobSpec asked,
       LoadJob({.path = path,
                .overrides = {"training.optimizer.muon.learning_rate=0.01"},
                .method = "nesterov"}));
   EXPECT_TRUE(asked.training().optimizer().has_muon());
+}
+
+// A mistake of the file has its place; one of the options has none.
+TEST(LoadJob, Mistake_HasItsPlaceInTheFile) {
+  const std::string path = testing::TempDir() + "/mistake.yaml";
+  std::string text = kJob;
+  text.replace(text.find("microbatches: 4"), 15, "microbatches: 3");
+  std::ofstream(path) << text;
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(LoadJob({.path = path}),
+              StatusIs(kInvalid, HasSubstr("mistake.yaml:8:3: training.microbatches: is 3")));
+  EXPECT_THAT(LoadJob({.path = path, .overrides = {"training.microbatches=2"}}), IsOk());
+  EXPECT_THAT(
+      LoadJob({.path = path, .overrides = {"training.microbatches=5"}}),
+      StatusIs(kInvalid, AllOf(HasSubstr("training.microbatches: is 5"), Not(HasSubstr(":8:3")))));
 }
 
 }  // namespace

@@ -338,11 +338,12 @@ TEST(PlanTest, Topology_PutsStagesOnUnequalWorkers) {
   directory.Write("graph.txt", kGraph);
   // A copy of the first half's 400 MB, its gradients and Adam's two more are 1.49 GiB, a second version
   // 0.37 more.
-  directory.Write("net.yaml",
-                  "hosts:\n"
-                  "  - {name: box, gigabits: 10, workers: [{memory_gib: 1.9}]}\n"
-                  "  - {name: rack, gigabits: 10, workers: [{count: 2, speed: 2, memory_gib: 1.6}]}\n"
-                  "paths: [{hosts: [box, rack], gigabits: 1}]\n");
+  directory.Write(
+      "net.yaml",
+      "hosts:\n"
+      "  - {name: box, gigabits: 10, workers: [{memory_gib: 1.9}]}\n"
+      "  - {name: rack, gigabits: 10, workers: [{count: 2, speed: 2, memory_gib: 1.6}]}\n"
+      "paths: [{hosts: [box, rack], gigabits: 1}]\n");
   const std::vector<std::string> arguments = {"plan", "--profile", directory.path("graph.txt"),
                                               "--topology", directory.path("net.yaml")};
   const Json json = RunJson(arguments);
@@ -359,6 +360,33 @@ TEST(PlanTest, Topology_PutsStagesOnUnequalWorkers) {
   const ProcessResult text = RunPenstock(arguments);
   EXPECT_THAT(text.out, HasSubstr("box/0"));
   EXPECT_THAT(text.out, HasSubstr("; data parallel does not fit into memory"));
+}
+
+TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
+  const JobDirectory directory;
+  const std::string profile = directory.path("profile.yaml");
+  RunPenstock({"profile", directory.job(), "--samples", "1,2,4,8", "--seconds", "0", "--device",
+               "cpu", "-o", profile});
+  const std::string planned = directory.path("planned.yaml");
+  const std::string times = directory.path("times.yaml");
+  const Json json =
+      RunJson({"plan", directory.job(), "--profile", profile, "--workers", "3", "--methods",
+               "1f1b,zb-h2,interleaved-1f1b", "-o", planned, "--times", times});
+  EXPECT_EQ(json["in_time"], true);
+  const Json fastest = json["candidates"][json["fastest"].get<int>()];
+  for (const Json& candidate : json["candidates"]) {
+    if (candidate.contains("rejected")) continue;
+    EXPECT_GE(candidate["step_seconds"], fastest["step_seconds"]);
+    EXPECT_EQ(candidate["stage_layers"].size(), candidate["stages"]);
+  }
+  const ProcessResult text =
+      RunPenstock({"plan", directory.job(), "--profile", profile, "--workers", "3"});
+  EXPECT_THAT(text.out, HasSubstr("fastest: "));
+  EXPECT_THAT(text.out, HasSubstr("pipedream-2bw"));
+  const Json trained = RunJson({"train", planned, "--set", "training.learning_rate.warmup_steps=0",
+                                "--steps", "2", "--emulate", times});
+  EXPECT_EQ(trained["method"], fastest["method"]);
+  EXPECT_EQ(trained["stages"], fastest["stages"]);
 }
 
 TEST(PlanTest, WrongInput_IsNamed) {
@@ -386,6 +414,8 @@ TEST(PlanTest, WrongInput_IsNamed) {
           "bad_net.yaml:1:30: hosts[0].workers[0].speed: is -1");
   refused({graph, "--topology", directory.path("net.yaml"), "--workers", "3"}, "--workers");
   refused({graph, "--weights", "single"}, "--topology");
+  refused({graph, "--methods", "1f1b"}, "JOB.yaml");
+  refused({graph, directory.job()}, "graph.txt");
 }
 
 class CheckpointCommandsTest : public ::testing::Test {

@@ -1,0 +1,259 @@
+#include "strategy/candidate.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "job/defaults.h"
+#include "job/device_times.h"
+#include "job/model_profile.h"
+#include "job/resolve.h"
+#include "job/run_costs.h"
+#include "planner/partition.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+namespace {
+
+// Steps that are simulated: enough for a steady state of any depth.
+int64_t StepsToSimulate(const ResolvedJob& job, int64_t stages) {
+  constexpr int64_t kStepsMin = 8;
+  return std::max(kStepsMin, (4 * stages + job.microbatches - 1) / job.microbatches + 2);
+}
+
+class Judge {
+ public:
+  Judge(const PlanningInput& input, const Candidate& candidate)
+      : input_(input), judged_{.candidate = candidate} {}
+
+  absl::StatusOr<JudgedCandidate> Run(const std::vector<LayerRange>& layers) {
+    const absl::StatusOr<ResolvedJob> job = Resolve();
+    if (!job.ok()) return Rejected(job.status());
+    if (const absl::Status can_run = Place(*job); !can_run.ok()) return Rejected(can_run);
+    const ScheduleOptions options =
+        ScheduleOptionsOf(*job, TopologyOf(*job, judged_.candidate.stages));
+    absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(input_.profile, job->microbatch.batch);
+    if (!times.ok()) return Annotate(times.status(), "training.microbatches");
+    PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input_.profile, job->chain));
+    if (layers.empty()) {
+      PENSTOCK_ASSIGN_OR_RETURN(judged_.layers, Split(*job, options.topology, *times));
+    } else {
+      judged_.layers = layers;
+    }
+    Describe(options.topology, *times);
+    judged_.times = *std::move(times);
+    for (const LayerRange& range : judged_.layers) {
+      judged_.spec.mutable_pipeline()->add_stage_layers(range.count);
+    }
+    if (const absl::Status status = Simulated(*job, options); !status.ok()) {
+      return Rejected(status);
+    }
+    if (const absl::Status status = Counted(*job, options); !status.ok()) return Rejected(status);
+    return std::move(judged_);
+  }
+
+ private:
+  JudgedCandidate Rejected(const absl::Status& why) {
+    judged_.rejected = std::string(why.message());
+    return std::move(judged_);
+  }
+
+  // The job as the candidate runs it.
+  absl::StatusOr<ResolvedJob> Resolve() {
+    judged_.spec = input_.spec;
+    v1::PipelineSpec& pipeline = *judged_.spec.mutable_pipeline();
+    if (pipeline.method() != judged_.candidate.method) {
+      // What the file says of its own method means nothing to others.
+      pipeline.Clear();
+      SetMethod(judged_.candidate.method, /*keeps_optimizer=*/false, judged_.spec);
+    }
+    pipeline.set_stages(judged_.candidate.stages);
+    pipeline.clear_stage_layers();
+    pipeline.set_recompute(judged_.candidate.recomputes ? "all" : "none");
+    judged_.spec.mutable_training()->set_microbatches(judged_.candidate.microbatches);
+    FillDefaults(judged_.spec);
+    PENSTOCK_RETURN_IF_ERROR(ValidateJob(judged_.spec));
+    PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(judged_.spec));
+    PENSTOCK_RETURN_IF_ERROR(CheckStages(job, judged_.candidate.stages));
+    return job;
+  }
+
+  // The fastest workers in the cluster's order.
+  absl::Status Place(const ResolvedJob& job) {
+    const int64_t needed = job.WorkersOf(judged_.candidate.stages);
+    if (needed > input_.cluster.size()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("needs ", needed, " workers, there are ", input_.cluster.size()));
+    }
+    std::vector<int> workers(input_.cluster.size());
+    std::iota(workers.begin(), workers.end(), 0);
+    std::stable_sort(workers.begin(), workers.end(), [&](int a, int b) {
+      return input_.cluster.workers[a].speed > input_.cluster.workers[b].speed;
+    });
+    workers.resize(needed);
+    std::sort(workers.begin(), workers.end());
+    judged_.workers = std::move(workers);
+    return absl::OkStatus();
+  }
+
+  double SpeedOf(const Topology& topology, StageId stage) const {
+    return input_.cluster.workers[judged_.workers[topology.worker(stage).value]].speed;
+  }
+
+  absl::StatusOr<std::vector<LayerRange>> Split(const ResolvedJob& job, const Topology& topology,
+                                                const v1::DeviceTimes& times) const {
+    std::vector<LayerRange> single(job.chain.size());
+    for (int layer = 0; layer < job.chain.size(); ++layer) single[layer] = {layer, 1};
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> of_layers,
+                              StageCostsOf(times, job.chain, single));
+    std::vector<double> costs;
+    for (const StageCosts& layer : of_layers) {
+      costs.push_back(layer.forward_s + layer.backward_input_s + layer.backward_weight_s +
+                      (judged_.candidate.recomputes ? layer.forward_s : 0.0));
+    }
+    // A part of the model is as fast as the slowest that holds it, times those that take turns.
+    const int32_t stages = judged_.candidate.stages;
+    const std::vector<int32_t> replicas = job.ReplicasOfStages(stages);
+    std::vector<double> speeds(stages, std::numeric_limits<double>::infinity());
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      double& speed = speeds[topology.PartOf(StageId(id))];
+      speed = std::min(speed, SpeedOf(topology, StageId(id)));
+    }
+    for (int32_t stage = 0; stage < stages; ++stage) speeds[stage] *= replicas[stage];
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first, PartitionChain(costs, speeds));
+    std::vector<LayerRange> layers;
+    for (int32_t stage = 0; stage < stages; ++stage) {
+      const int end = stage + 1 < stages ? first[stage + 1] : job.chain.size();
+      layers.push_back({first[stage], end - first[stage]});
+    }
+    return layers;
+  }
+
+  // The profile's times on these workers, and what joins each two of them.
+  void Describe(const Topology& topology, v1::DeviceTimes& times) const {
+    for (const int worker : judged_.workers) {
+      times.add_speeds(input_.cluster.workers[worker].speed);
+    }
+    const std::vector<int> crossings = CrossingsOfHosts(topology);
+    const int count = static_cast<int>(judged_.workers.size());
+    for (int one = 0; one < count; ++one) {
+      for (int two = one + 1; two < count; ++two) {
+        const double bytes_per_second =
+            Between(judged_.workers[one], judged_.workers[two], crossings);
+        v1::LinkTimes& link = *times.add_links();
+        link.add_workers(one);
+        link.add_workers(two);
+        if (std::isfinite(bytes_per_second)) {
+          link.set_gigabits_per_second(bytes_per_second * 8e-9);
+        }
+      }
+    }
+  }
+
+  // By host: how many cuts between neighbouring stages its card carries.
+  std::vector<int> CrossingsOfHosts(const Topology& topology) const {
+    std::vector<int> crossings(input_.cluster.hosts.size());
+    for (int32_t id = 0; id + 1 < topology.stages(); ++id) {
+      const int here = HostOf(topology, StageId(id));
+      const int next = HostOf(topology, StageId(id + 1));
+      if (here == next) continue;
+      ++crossings[here];
+      ++crossings[next];
+    }
+    return crossings;
+  }
+  int HostOf(const Topology& topology, StageId stage) const {
+    return input_.cluster.workers[judged_.workers[topology.worker(stage).value]].host;
+  }
+
+  // Of each cut that uses the way between two workers.
+  double Between(int one, int two, const std::vector<int>& crossings) const {
+    const Cluster& cluster = input_.cluster;
+    const int from = cluster.workers[one].host;
+    const int to = cluster.workers[two].host;
+    if (from == to) return cluster.hosts[from].inside_bytes_per_second;
+    double least = std::numeric_limits<double>::infinity();
+    for (const int host : {from, to}) {
+      least =
+          std::min(least, cluster.hosts[host].card_bytes_per_second / std::max(1, crossings[host]));
+    }
+    for (const HostPath& path : cluster.paths) {
+      const bool joins = std::minmax(path.from, path.to) == std::minmax(from, to);
+      if (joins) least = std::min(least, path.bytes_per_second);
+    }
+    return least;
+  }
+
+  absl::Status Simulated(const ResolvedJob& job, const ScheduleOptions& options) {
+    PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
+                              RunCostsOf(judged_.times, job, options.topology,
+                                         LayersOfStages(options.topology, judged_.layers)));
+    const int64_t from = job.synchronous_steps;
+    const int64_t steps = StepsToSimulate(job, judged_.candidate.stages);
+    PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                              ScheduleOfSteps(job, options, from, from + steps));
+    PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(schedule, costs));
+    judged_.step_s = result.steady_state_period_s * static_cast<double>(job.microbatches);
+    double busy_s = 0;
+    for (const double stage_s : result.stage_busy_s) busy_s += stage_s;
+    const double worker_s =
+        judged_.step_s * static_cast<double>(steps) * static_cast<double>(judged_.workers.size());
+    judged_.bubble_ratio = worker_s > 0 ? std::max(0.0, 1 - busy_s / worker_s) : 0;
+    return absl::OkStatus();
+  }
+
+  absl::Status Counted(const ResolvedJob& job, const ScheduleOptions& options) {
+    const std::vector<Cut> cuts = CutsOf(judged_.spec, 0, {});
+    PENSTOCK_ASSIGN_OR_RETURN(
+        judged_.memory,
+        PredictRunMemory(job, options, LayersOfStages(options.topology, judged_.layers), 0, cuts,
+                         input_.profile, /*own_memory=*/false));
+    PENSTOCK_ASSIGN_OR_RETURN(judged_.lateness, LatenessOf(job, options));
+    if (absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job.method, options); delay.ok()) {
+      judged_.block_delay = *delay;
+    }
+    judged_.updates_per_step = job.method->updates_each_microbatch ? job.microbatches : 1;
+    for (size_t worker = 0; worker < judged_.memory.size(); ++worker) {
+      const PlanWorker& on = input_.cluster.workers[judged_.workers[worker]];
+      const auto needed = static_cast<double>(judged_.memory[worker].total());
+      if (needed <= on.memory_bytes) continue;
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "needs %.4g MB on %s, which has %.4g MB", needed / 1e6, on.name, on.memory_bytes / 1e6));
+    }
+    return absl::OkStatus();
+  }
+
+  const PlanningInput& input_;
+  JudgedCandidate judged_;
+};
+
+}  // namespace
+
+std::string NameOf(const Candidate& candidate) {
+  return absl::StrCat(candidate.method, ", ", candidate.stages, " stages, ", candidate.microbatches,
+                      " microbatches", candidate.recomputes ? ", recomputing" : "");
+}
+
+int64_t JudgedCandidate::most_memory() const {
+  int64_t most = 0;
+  for (const WorkerMemory& worker : memory) most = std::max(most, worker.total());
+  return most;
+}
+
+int64_t JudgedCandidate::most_staleness() const {
+  int64_t most = 0;
+  for (const StageLateness& stage : lateness) most = std::max(most, stage.staleness);
+  return most;
+}
+
+absl::StatusOr<JudgedCandidate> JudgeCandidate(const PlanningInput& input,
+                                               const Candidate& candidate,
+                                               const std::vector<LayerRange>& layers) {
+  return Judge(input, candidate).Run(layers);
+}
+
+}  // namespace penstock

@@ -1,0 +1,72 @@
+// Candidate: one way to run a job, and what it would be worth.
+//
+// A candidate is judged by what will run: its job is resolved, its schedule built and verified, and the
+// simulator counts the time of its steps on the cluster's workers, by a profile of the model's layers; memory
+// is what each worker would predict for itself. A host's card is shared evenly by the cuts that it carries, so
+// that its links can be simulated, and emulated, one by one.
+//
+// Plain values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "job/run_memory.h"
+#include "job/run_schedule.h"
+#include "model/chain.h"
+#include "penstock/v1/device_times.pb.h"
+#include "penstock/v1/job.pb.h"
+#include "penstock/v1/profile.pb.h"
+#include "planner/cluster.h"
+#include "schedule/block_delay.h"
+
+namespace penstock {
+
+// What a job is planned for. Outlives whatever is made of it.
+struct PlanningInput {
+  v1::JobSpec spec;  // as it is written: defaults are filled in for each candidate
+  v1::ModelProfile profile;
+  Cluster cluster;
+};
+
+struct Candidate {
+  std::string method;
+  int32_t stages = 1;  // of the model
+  int64_t microbatches = 1;
+  bool recomputes = false;
+  friend bool operator==(const Candidate&, const Candidate&) = default;
+};
+std::string NameOf(const Candidate& candidate);  // "zb-h1, 4 stages, 8 microbatches, recomputing"
+
+struct JudgedCandidate {
+  Candidate candidate;
+  std::string rejected;  // why it cannot run; empty: it can
+
+  v1::JobSpec spec;                       // that runs it
+  std::vector<LayerRange> layers;         // by stage of the model
+  std::vector<int> workers;               // of the cluster, by worker of the pipeline
+  v1::DeviceTimes times;                  // what it was simulated on, as `--emulate` reads it
+  double step_s = 0;                      // of a step in a long run
+  double bubble_ratio = 0;                // in it, the mean over workers
+  std::vector<WorkerMemory> memory;       // by worker of the pipeline
+  std::vector<StageLateness> lateness;    // by stage
+  std::optional<BlockDelay> block_delay;  // absent where it is not known
+  int64_t updates_per_step = 1;
+
+  bool runs() const { return rejected.empty(); }
+  int64_t most_memory() const;
+  int64_t most_staleness() const;
+};
+
+// A candidate with the layers cut so that the slowest stage is as fast as can be, or as `layers` says (by stage).
+// What makes it impossible is in `rejected`: the method's rules, memory, too few workers or layers.
+//
+// Errors: InvalidArgument if the profile is not of the job's model, or has no microbatches of that size.
+absl::StatusOr<JudgedCandidate> JudgeCandidate(const PlanningInput& input,
+                                               const Candidate& candidate,
+                                               const std::vector<LayerRange>& layers = {});
+
+}  // namespace penstock

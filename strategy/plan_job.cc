@@ -1,0 +1,164 @@
+#include "strategy/plan_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "job/defaults.h"
+#include "job/resolve.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kRefinedMax = 5;  // candidates whose layers are moved
+constexpr double kMargin = 1e-6;   // relative; smaller gains are none
+
+absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& options) {
+  std::vector<const Method*> methods;
+  if (options.methods.empty()) {
+    for (const Method& method : Methods()) methods.push_back(&method);
+  }
+  for (const std::string& name : options.methods) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Method* const method, FindMethod(absl::string_view(name)));
+    methods.push_back(method);
+  }
+  return methods;
+}
+
+// What the job has, and where the gradient of a step is the same whatever the microbatches, other divisors of the
+// batch whose microbatches were profiled.
+std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJob& job,
+                                    const Method& method) {
+  if (!method.synchronous) return {job.microbatches};
+  const auto& sizes = input.profile.shapes(0).sizes();
+  const int64_t least = sizes.begin()->samples();
+  const int64_t most = sizes.rbegin()->samples();
+  std::vector<int64_t> numbers;
+  for (int64_t number = 1; number <= job.batch; ++number) {
+    if (job.batch % number != 0) continue;
+    const int64_t samples = job.batch / number;
+    if (number == job.microbatches || (samples >= least && samples <= most)) {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+class JobPlanner {
+ public:
+  JobPlanner(const PlanningInput& input, const PlanJobOptions& options, TimeBudget& budget)
+      : input_(input), options_(options), budget_(budget) {}
+
+  absl::StatusOr<JobPlan> Plan() {
+    PENSTOCK_RETURN_IF_ERROR(CheckCluster(input_.cluster));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
+                              EnumerateCandidates(input_, options_));
+    const int all = static_cast<int>(candidates.size());
+    for (int done = 0; done < all; ++done) {
+      options_.progress(done, all);
+      if (IsSpent()) break;
+      PENSTOCK_ASSIGN_OR_RETURN(JudgedCandidate judged, JudgeCandidate(input_, candidates[done]));
+      plan_.candidates.push_back(std::move(judged));
+    }
+    options_.progress(all, all);
+    Sort();
+    for (size_t at = 0; at < std::min(kRefinedMax, plan_.candidates.size()); ++at) {
+      if (!plan_.candidates[at].runs()) break;
+      PENSTOCK_RETURN_IF_ERROR(MoveLayers(plan_.candidates[at]));
+    }
+    Sort();
+    Choose();
+    return std::move(plan_);
+  }
+
+ private:
+  bool IsSpent() {
+    constexpr int64_t kStepsOfACandidate = 100'000;
+    plan_.in_time = plan_.in_time && !budget_.IsSpent(kStepsOfACandidate);
+    return !plan_.in_time;
+  }
+
+  void Sort() {
+    std::stable_sort(plan_.candidates.begin(), plan_.candidates.end(),
+                     [](const JudgedCandidate& a, const JudgedCandidate& b) {
+                       if (a.runs() != b.runs()) return a.runs();
+                       return a.runs() && a.step_s < b.step_s;
+                     });
+  }
+
+  // As long as a layer more or less for one of two neighbours makes the simulated step shorter.
+  absl::Status MoveLayers(JudgedCandidate& best) {
+    bool improves = true;
+    while (improves) {
+      improves = false;
+      for (size_t stage = 0; stage + 1 < best.layers.size(); ++stage) {
+        for (const int moved : {-1, 1}) {
+          if (IsSpent()) return absl::OkStatus();
+          std::vector<LayerRange> layers = best.layers;
+          layers[stage].count += moved;
+          layers[stage + 1].first += moved;
+          layers[stage + 1].count -= moved;
+          if (layers[stage].count < 1 || layers[stage + 1].count < 1) continue;
+          PENSTOCK_ASSIGN_OR_RETURN(JudgedCandidate other,
+                                    JudgeCandidate(input_, best.candidate, layers));
+          if (!other.runs() || other.step_s >= best.step_s * (1 - kMargin)) continue;
+          best = std::move(other);
+          improves = true;
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void Choose() {
+    for (size_t at = 0; at < plan_.candidates.size(); ++at) {
+      const JudgedCandidate& judged = plan_.candidates[at];
+      if (!judged.runs()) break;
+      const int index = static_cast<int>(at);
+      if (!plan_.fastest.has_value()) plan_.fastest = index;
+      if (!plan_.smallest.has_value() ||
+          judged.most_memory() < plan_.candidates[*plan_.smallest].most_memory()) {
+        plan_.smallest = index;
+      }
+    }
+  }
+
+  const PlanningInput& input_;
+  const PlanJobOptions& options_;
+  TimeBudget& budget_;
+  JobPlan plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
+                                                           const PlanJobOptions& options) {
+  v1::JobSpec spec = input.spec;
+  FillDefaults(spec);
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<const Method*> methods, MethodsOf(options));
+  std::vector<Candidate> candidates;
+  for (const Method* const method : methods) {
+    const int32_t per_worker = StagesPerWorkerMin(method->placement);
+    const int32_t workers_max = std::min<int32_t>(
+        input.cluster.size(), static_cast<int32_t>(job.chain.size()) / per_worker);
+    for (int32_t workers = 1; workers <= workers_max; ++workers) {
+      for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
+        for (const bool recomputes : {false, true}) {
+          candidates.push_back({.method = std::string(method->name),
+                                .stages = workers * per_worker,
+                                .microbatches = microbatches,
+                                .recomputes = recomputes});
+        }
+      }
+    }
+  }
+  return candidates;
+}
+
+absl::StatusOr<JobPlan> PlanJob(const PlanningInput& input, const PlanJobOptions& options,
+                                TimeBudget& budget) {
+  return JobPlanner(input, options, budget).Plan();
+}
+
+}  // namespace penstock

@@ -1,0 +1,45 @@
+// PlanJob: which method, how many stages, microbatches and layers of each, let a job run fastest, or in the least
+// memory, on a cluster.
+//
+// Every method of the catalog is tried with every number of workers, every number of microbatches that divides the
+// batch where that changes nothing but rounding, and with and without recomputation; each candidate is judged by
+// strategy/candidate.h. Then layers move between neighbouring stages of the best ones as long as the simulated step
+// gets shorter.
+//
+// Pure functions but for the clock behind the budget.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/time_budget.h"
+#include "strategy/candidate.h"
+
+namespace penstock {
+
+struct PlanJobOptions {
+  std::vector<std::string> methods;  // empty: all of the catalog
+  // Tells how many of how many candidates are judged.
+  std::function<void(int done, int all)> progress = [](int, int) {};
+};
+
+struct JobPlan {
+  std::vector<JudgedCandidate> candidates;  // those that can run first, by the time of a step
+  std::optional<int> fastest;               // among them; absent: none can run
+  std::optional<int> smallest;              // in the memory of the worker that needs most
+  bool in_time = true;                      // else some were not judged, or could still be improved
+};
+
+// The candidates for a job, in the order in which they are judged.
+// Errors: NotFound for a method that there is not; InvalidArgument of ResolveJob.
+absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
+                                                           const PlanJobOptions& options);
+
+// Errors: those of EnumerateCandidates and JudgeCandidate; InvalidArgument of CheckCluster.
+absl::StatusOr<JobPlan> PlanJob(const PlanningInput& input, const PlanJobOptions& options,
+                                TimeBudget& budget);
+
+}  // namespace penstock

@@ -1,0 +1,275 @@
+// Plans of jobs: what candidates there are, what each is judged to take, and which is chosen.
+#include "strategy/plan_job.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+#include <map>
+
+#include "job/defaults.h"
+#include "job/resolve.h"
+#include "job/yaml.h"
+#include "model/describe.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/ticking_clock.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+// Three blocks: 9 layers.
+constexpr char kJob[] = R"(name: planned
+model:
+  gpt: {layers: 3, width: 16, heads: 2, context: 8, tied_head: false}
+data:
+  text: {path: input.txt, tokenizer: bytes}
+training:
+  steps: 100
+  batch: 32
+  microbatches: 8
+  optimizer: {adamw: {learning_rate: 1.0e-3}}
+)";
+
+TimeBudget& Unlimited() {
+  static TickingClock clock(0);
+  static TimeBudget budget(clock, absl::Hours(1));
+  return budget;
+}
+
+// Every layer takes 1 ms for each third of a microbatch of 4 samples, and in proportion for others; layers
+// named in `slow` so much longer.
+v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::string, double>& slow) {
+  v1::JobSpec spec = written;
+  FillDefaults(spec);
+  const Chain chain = ResolveJob(spec)->chain;
+  v1::ModelProfile profile;
+  profile.set_precision("f32");
+  profile.set_optimizer("adamw");
+  profile.set_time_steps(chain.context);
+  for (const LayerSpec& layer : chain.layers) {
+    // A shape for each layer, so that each may have its own times.
+    const std::string shape = Describe(layer.config);
+    v1::ProfiledLayer& profiled = *profile.add_layers();
+    profiled.set_layer(layer.name);
+    profiled.set_shape(shape);
+    const auto known =
+        std::find_if(profile.shapes().begin(), profile.shapes().end(),
+                     [&](const v1::ShapeProfile& other) { return other.shape() == shape; });
+    if (known != profile.shapes().end()) continue;
+    const auto factor = slow.find(layer.name);
+    const double ms = factor == slow.end() ? 1.0 : factor->second;
+    v1::ShapeProfile& of_shape = *profile.add_shapes();
+    of_shape.set_shape(shape);
+    of_shape.set_weight_bytes(1'000);
+    of_shape.set_gradient_bytes(1'000);
+    of_shape.set_optimizer_bytes(2'000);
+    for (const int64_t samples : {1, 2, 4, 8}) {
+      v1::SizeProfile& size = *of_shape.add_sizes();
+      size.set_samples(samples);
+      const double of_size = ms * static_cast<double>(samples) / 4.0;
+      size.mutable_forward()->set_ms(of_size);
+      size.mutable_backward_input()->set_ms(of_size);
+      size.mutable_backward_weight()->set_ms(of_size);
+      size.set_output_bytes(samples * 512);
+      size.set_stash_bytes(samples * 1024);
+    }
+  }
+  return profile;
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Cluster Alike(int workers) { return UniformCluster(1, workers, kInfinity, kInfinity); }
+
+PlanningInput InputOf(const std::string& job, Cluster cluster,
+                      const std::map<std::string, double>& slow = {}) {
+  PlanningInput input;
+  v1::JobSpec spec;
+  YamlPositions positions;
+  EXPECT_THAT(ReadYamlMessage(job, "job.yaml", spec, positions), IsOk());
+  input.profile = ProfileOf(spec, slow);
+  input.spec = std::move(spec);
+  input.cluster = std::move(cluster);
+  return input;
+}
+
+std::vector<int> Counts(const JudgedCandidate& judged) {
+  std::vector<int> counts;
+  for (const LayerRange& range : judged.layers) counts.push_back(range.count);
+  return counts;
+}
+
+TEST(JudgeCandidate, EqualStages_TakeTheClosedFormsOfTheirMethods) {
+  const PlanningInput input = InputOf(kJob, Alike(3));
+  // A stage of three layers takes 3 ms for each third of a microbatch; 8 microbatches.
+  const auto step_ms = [&](const std::string& method) {
+    const absl::StatusOr<JudgedCandidate> judged =
+        JudgeCandidate(input, {.method = method, .stages = 3, .microbatches = 8});
+    EXPECT_THAT(judged, IsOk());
+    EXPECT_EQ(judged->rejected, "");
+    EXPECT_THAT(Counts(*judged), ElementsAre(3, 3, 3));
+    return judged->step_s * 1e3;
+  };
+  EXPECT_NEAR(step_ms("gpipe"), 9.0 * (8 + 2), 1e-6);
+  EXPECT_NEAR(step_ms("1f1b"), 9.0 * (8 + 2), 1e-6);
+  EXPECT_NEAR(step_ms("zb-h1"), 9.0 * 8 + 3.0 * 2, 1e-6);
+  EXPECT_NEAR(step_ms("zb-h2"), 9.0 * 8, 1e-6);
+  EXPECT_NEAR(step_ms("pipedream"), 9.0 * 8, 1e-6);
+  EXPECT_NEAR(step_ms("paci"), 9.0 * 8, 1e-6);
+}
+
+TEST(JudgeCandidate, Outcome_SaysWhatRunsAndWhatItCosts) {
+  const PlanningInput input = InputOf(kJob, Alike(4));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "pipedream", .stages = 3, .microbatches = 8}));
+  EXPECT_THAT(ValidateJob(judged.spec), IsOk());
+  EXPECT_EQ(judged.spec.pipeline().method(), "pipedream");
+  EXPECT_THAT(judged.spec.pipeline().stage_layers(), ElementsAre(3, 3, 3));
+  EXPECT_THAT(judged.workers, ElementsAre(0, 1, 2));
+  EXPECT_EQ(judged.memory.size(), 3u);
+  EXPECT_GT(judged.memory[0].stashed_weights, judged.memory[2].stashed_weights);
+  EXPECT_EQ(judged.most_staleness(), 2);
+  ASSERT_TRUE(judged.block_delay.has_value());
+  EXPECT_EQ(judged.block_delay->max, 7);  // floor(S^2 - S/2)
+  EXPECT_EQ(judged.updates_per_step, 8);
+  EXPECT_NEAR(judged.bubble_ratio, 0.0, 1e-9);
+}
+
+TEST(JudgeCandidate, UnequalWorkers_GetLayersBySpeed) {
+  Cluster cluster = Alike(2);
+  cluster.workers[1].speed = 2;
+  const PlanningInput input = InputOf(kJob, cluster);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "paci", .stages = 2, .microbatches = 8}));
+  EXPECT_THAT(Counts(judged), ElementsAre(3, 6));
+  EXPECT_NEAR(judged.step_s * 1e3, 9.0 * 8, 1e-6);
+}
+
+TEST(JudgeCandidate, SlowNetwork_SetsTheStep) {
+  // 4 samples of 8 time steps of 16 floats: 2048 bytes a microbatch.
+  const PlanningInput input = InputOf(kJob, UniformCluster(2, 1, 2048.0 / 0.050, kInfinity));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "pipedream", .stages = 2, .microbatches = 8}));
+  // The first stage has two microbatches in flight, each of which computes for 27 ms and is 50 ms on the
+  // way there and back.
+  EXPECT_NEAR(judged.step_s * 1e3, (27.0 + 2 * 50.0) / 2 * 8, 1e-3);
+}
+
+TEST(JudgeCandidate, WhatCannotRun_SaysWhy) {
+  Cluster small = Alike(2);
+  small.workers[0].memory_bytes = 100;
+  const PlanningInput input = InputOf(kJob, small);
+  const auto why = [&](const Candidate& candidate) {
+    const absl::StatusOr<JudgedCandidate> judged = JudgeCandidate(input, candidate);
+    EXPECT_THAT(judged, IsOk());
+    return judged->rejected;
+  };
+  EXPECT_THAT(why({.method = "1f1b", .stages = 2, .microbatches = 8}),
+              HasSubstr("MB on host-0/0, which has 0.0001 MB"));
+  EXPECT_THAT(why({.method = "1f1b", .stages = 3, .microbatches = 8}),
+              HasSubstr("needs 3 workers, there are 2"));
+  EXPECT_THAT(why({.method = "1f1b", .stages = 12, .microbatches = 8}), HasSubstr("layers"));
+  EXPECT_THAT(why({.method = "1f1b", .stages = 2, .microbatches = 5}),
+              HasSubstr("training.microbatches"));
+  EXPECT_THAT(why({.method = "1f2b", .stages = 2, .microbatches = 8}), HasSubstr("1f2b"));
+}
+
+TEST(JudgeCandidate, ProfileOfAnotherModel_IsRefused) {
+  PlanningInput input = InputOf(kJob, Alike(2));
+  input.profile.mutable_layers(1)->set_layer("h.9.attention");
+  EXPECT_THAT(JudgeCandidate(input, {.method = "1f1b", .stages = 2, .microbatches = 8}).status(),
+              StatusIs(kInvalid, HasSubstr("the profile is of another model")));
+  input = InputOf(kJob, Alike(2));
+  EXPECT_THAT(JudgeCandidate(input, {.method = "1f1b", .stages = 2, .microbatches = 1}).status(),
+              StatusIs(kInvalid, HasSubstr("training.microbatches")));
+}
+
+TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
+  const PlanningInput input = InputOf(kJob, Alike(2));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<Candidate> synchronous,
+                                EnumerateCandidates(input, PlanJobOptions{.methods = {"1f1b"}}));
+  // 1 or 2 workers; 4, 8, 16 or 32 microbatches of 8 to 1 samples; with and without recomputation.
+  EXPECT_EQ(synchronous.size(), 2u * 4 * 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<Candidate> asynchronous,
+                                EnumerateCandidates(input, PlanJobOptions{.methods = {"paci"}}));
+  EXPECT_EQ(asynchronous.size(), 2u * 2);
+  EXPECT_THAT(EnumerateCandidates(input, PlanJobOptions{.methods = {"pacy"}}).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("pacy")));
+}
+
+TEST(PlanJob, SlowLastLayer_MovesLayersAway) {
+  // The head takes as long as five others.
+  const PlanningInput input = InputOf(kJob, Alike(3), {{"head", 5.0}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JobPlan plan, PlanJob(input, PlanJobOptions{.methods = {"1f1b", "paci"}}, Unlimited()));
+  ASSERT_TRUE(plan.fastest.has_value());
+  const JudgedCandidate& fastest = plan.candidates[*plan.fastest];
+  EXPECT_EQ(fastest.candidate.method, "paci");
+  EXPECT_THAT(Counts(fastest), ElementsAre(4, 4, 1));
+  EXPECT_NEAR(fastest.step_s * 1e3, 15.0 * 8, 1e-6);
+  for (const JudgedCandidate& other : plan.candidates) {
+    if (!other.runs()) continue;
+    EXPECT_GE(other.step_s, fastest.step_s);
+    EXPECT_GE(other.most_memory(), plan.candidates[*plan.smallest].most_memory());
+  }
+}
+
+// Every method, number of workers and split of a small job, judged one by one.
+TEST(PlanJob, FewLayers_FindsTheBestOfAllSplits) {
+  std::string job = kJob;
+  job.replace(job.find("layers: 3"), 9, "layers: 1");
+  const PlanningInput input =
+      InputOf(job, Alike(3), {{"head", 2.0}, {"embedding", 0.5}, {"h.0.mlp", 1.5}});
+  for (const std::string method : {"gpipe", "1f1b", "zb-h1", "pipedream", "paci"}) {
+    SCOPED_TRACE(method);
+    const PlanJobOptions options{.methods = {method}};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan, PlanJob(input, options, Unlimited()));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<Candidate> candidates,
+                                  EnumerateCandidates(input, options));
+    double best_s = kInfinity;
+    for (const Candidate& candidate : candidates) {
+      for (int first = 1; first <= 5; ++first) {
+        for (int second = 1; first + second <= 5; ++second) {
+          std::vector<LayerRange> layers = {{0, first}, {first, second}};
+          if (candidate.stages == 1) layers = {{0, 5}};
+          if (candidate.stages == 2) layers = {{0, first}, {first, 5 - first}};
+          if (candidate.stages == 3) layers.push_back({first + second, 5 - first - second});
+          if (layers.back().count < 1) continue;
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate judged,
+                                        JudgeCandidate(input, candidate, layers));
+          if (judged.runs()) best_s = std::min(best_s, judged.step_s);
+        }
+      }
+    }
+    EXPECT_NEAR(plan.candidates[*plan.fastest].step_s, best_s, 1e-9);
+  }
+}
+
+TEST(PlanJob, TooLittleMemoryEverywhere_RejectsAll) {
+  Cluster cluster = Alike(2);
+  for (PlanWorker& worker : cluster.workers) worker.memory_bytes = 1'000;
+  const PlanningInput input = InputOf(kJob, cluster);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan,
+                                PlanJob(input, PlanJobOptions{.methods = {"1f1b"}}, Unlimited()));
+  EXPECT_FALSE(plan.fastest.has_value());
+  for (const JudgedCandidate& judged : plan.candidates) EXPECT_FALSE(judged.runs());
+}
+
+TEST(PlanJob, SpentBudget_SaysSo) {
+  const PlanningInput input = InputOf(kJob, Alike(3));
+  TickingClock clock(absl::ToInt64Nanoseconds(absl::Milliseconds(100)));
+  TimeBudget budget(clock, absl::Seconds(1));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan, PlanJob(input, {}, budget));
+  EXPECT_FALSE(plan.in_time);
+  EXPECT_TRUE(plan.fastest.has_value());
+}
+
+}  // namespace
+}  // namespace penstock
