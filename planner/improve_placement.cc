@@ -27,7 +27,7 @@ class Improver {
   }
 
  private:
-  bool Try(Placement placement) {
+  bool Try(ClusterPlacement placement) {
     if (budget_.IsSpent(5'000)) return false;
     const double score = judge_.Score(costs_, placement);
     if (score >= best_.score * (1 - kMargin)) return false;
@@ -45,7 +45,7 @@ class Improver {
             !costs_.family().Inside(cut, high)) {
           continue;
         }
-        Placement moved = best_.placement;
+        ClusterPlacement moved = best_.placement;
         moved[stage].to_cut = cut;
         moved[stage + 1].from_cut = cut;
         improves = Try(std::move(moved)) || improves;
@@ -68,7 +68,7 @@ class Improver {
     const int workers = costs_.cluster().size();
     for (int worker = 0; worker < workers; ++worker) {
       for (size_t to = 0; to <= best_.placement.size(); ++to) {
-        Placement moved = best_.placement;
+        ClusterPlacement moved = best_.placement;
         bool empties = false;
         for (PlacedStage& stage : moved) {
           std::erase(stage.workers, worker);
@@ -93,7 +93,7 @@ class Improver {
       for (int two = one + 1; two < workers; ++two) {
         const std::vector<bool> used = Used();
         if (!used[one] && !used[two]) continue;
-        Placement swapped = best_.placement;
+        ClusterPlacement swapped = best_.placement;
         for (PlacedStage& stage : swapped) {
           for (int& worker : stage.workers) {
             if (worker == one || worker == two) worker = one + two - worker;
@@ -108,7 +108,7 @@ class Improver {
   bool JoinStages() {
     bool improves = false;
     for (size_t stage = 0; stage + 1 < best_.placement.size(); ++stage) {
-      Placement joined = best_.placement;
+      ClusterPlacement joined = best_.placement;
       joined[stage].to_cut = joined[stage + 1].to_cut;
       joined[stage].workers.insert(joined[stage].workers.end(), joined[stage + 1].workers.begin(),
                                    joined[stage + 1].workers.end());

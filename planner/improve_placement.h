@@ -14,7 +14,7 @@
 namespace penstock {
 
 struct ScoredPlacement {
-  Placement placement;
+  ClusterPlacement placement;
   double score = 0;
 };
 

@@ -29,7 +29,7 @@ class Sweep {
     }
   }
 
-  std::optional<Placement> Run(TimeBudget& budget) {
+  std::optional<ClusterPlacement> Run(TimeBudget& budget) {
     const int last = family_.size() - 1;
     by_cut_.resize(family_.size());
     states_.push_back(
@@ -95,8 +95,8 @@ class Sweep {
     if (stage.from_cut == 0) found_ = known;
   }
 
-  Placement Trace() const {
-    Placement placement;
+  ClusterPlacement Trace() const {
+    ClusterPlacement placement;
     for (int state = found_; states_[state].next >= 0; state = states_[state].next) {
       placement.push_back(states_[state].stage);
     }
@@ -117,8 +117,9 @@ class Sweep {
 
 }  // namespace
 
-std::optional<Placement> SearchInOrder(const PlacementCosts& costs, const WorkerUnits& units,
-                                       double must_beat_s, double tolerance, TimeBudget& budget) {
+std::optional<ClusterPlacement> SearchInOrder(const PlacementCosts& costs, const WorkerUnits& units,
+                                              double must_beat_s, double tolerance,
+                                              TimeBudget& budget) {
   double speed = 0;
   for (const std::vector<int>& unit : units) {
     for (const int worker : unit) speed += costs.cluster().workers[worker].speed;
@@ -127,11 +128,11 @@ std::optional<Placement> SearchInOrder(const PlacementCosts& costs, const Worker
   double low_s = costs.family().work_s(costs.family().size() - 1) / speed * (1 - 1e-12);
   double high_s = must_beat_s * (1 - tolerance);
   double step_s = std::max(kFirstStep * low_s, 1e-6 * high_s);
-  std::optional<Placement> best;
+  std::optional<ClusterPlacement> best;
   while (low_s < high_s * (1 - tolerance) && !budget.IsSpent(0)) {
     const double middle_s = (low_s + high_s) / 2;
     const double tried_s = best.has_value() ? middle_s : std::min(low_s + step_s, high_s);
-    std::optional<Placement> found = Sweep(costs, units, tried_s).Run(budget);
+    std::optional<ClusterPlacement> found = Sweep(costs, units, tried_s).Run(budget);
     if (found.has_value()) {
       high_s = std::min(tried_s, costs.Charge(*found).period_s);
       best = std::move(found);

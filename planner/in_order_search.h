@@ -25,7 +25,8 @@ using WorkerUnits = std::vector<std::vector<int>>;
 
 // The placement found with a period below `must_beat_s`, the best but for `tolerance` of it.
 // REQUIRES: no worker is in two units; `must_beat_s` is finite or memory is all that limits.
-std::optional<Placement> SearchInOrder(const PlacementCosts& costs, const WorkerUnits& units,
-                                       double must_beat_s, double tolerance, TimeBudget& budget);
+std::optional<ClusterPlacement> SearchInOrder(const PlacementCosts& costs, const WorkerUnits& units,
+                                              double must_beat_s, double tolerance,
+                                              TimeBudget& budget);
 
 }  // namespace penstock

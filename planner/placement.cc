@@ -194,7 +194,7 @@ std::optional<StageCharge> PlacementCosts::ChargeStage(const PlacedStage& stage,
   return charge;
 }
 
-PlacementCharge PlacementCosts::Charge(const Placement& placement) const {
+PlacementCharge PlacementCosts::Charge(const ClusterPlacement& placement) const {
   PlacementCharge charge;
   charge.stages.resize(placement.size());
   Loads loads = NoLoads();

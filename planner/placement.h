@@ -1,4 +1,4 @@
-// Placement: stages of a layer graph on the workers of a cluster, and what that costs.
+// ClusterPlacement: stages of a layer graph on the workers of a cluster, and what that costs.
 //
 // The cost model counts what each resource has to do for one minibatch, once the pipeline is full; the
 // period is the largest of all. With C seconds of work of a stage, P bytes of parameters, r replicas,
@@ -43,7 +43,7 @@ struct PlacedStage {
 };
 
 // From the first to the last; each begins where the one before ends. Workers without a stage are idle.
-using Placement = std::vector<PlacedStage>;
+using ClusterPlacement = std::vector<PlacedStage>;
 
 // Bytes of a layer on a worker beside its output.
 struct LayerMemory {
@@ -109,7 +109,7 @@ class PlacementCosts {
   const Cluster& cluster() const { return cluster_; }
 
   // REQUIRES: the stages cover all layers, and no worker has two.
-  PlacementCharge Charge(const Placement& placement) const;
+  PlacementCharge Charge(const ClusterPlacement& placement) const;
 
   // One stage by itself, with `behind` workers in it and the stages behind. Its memory is within that of
   // its workers, or has no value.

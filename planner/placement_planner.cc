@@ -72,7 +72,7 @@ double Finite(double bytes_per_second) { return std::min(bytes_per_second, 1e18)
 
 // What StagePlan says of a placement.
 StagePlan Describe(const LayerGraph& graph, const PlacementCosts& costs,
-                   const Placement& placement) {
+                   const ClusterPlacement& placement) {
   const CutFamily& family = costs.family();
   const Cluster& cluster = costs.cluster();
   const PlacementCharge charge = costs.Charge(placement);
@@ -159,7 +159,7 @@ class Planner {
     StagePlan plan = Describe(graph_, costs, best_->placement);
     plan.in_time = !budget_.IsSpent(0);
     Bound(costs, is_proven && family.complete(), plan);
-    Placement all = {{.from_cut = 0, .to_cut = family.size() - 1}};
+    ClusterPlacement all = {{.from_cut = 0, .to_cut = family.size() - 1}};
     all.front().workers.resize(cluster_.size());
     std::iota(all.front().workers.begin(), all.front().workers.end(), 0);
     plan.data_parallel_s = costs.Charge(all).period_s;
@@ -243,8 +243,9 @@ class Planner {
   }
 
   // REQUIRES: the stages' cuts are in the family.
-  static Placement PlacementOf(const CutFamily& family, const std::vector<PlacedNodes>& stages) {
-    Placement placement;
+  static ClusterPlacement PlacementOf(const CutFamily& family,
+                                      const std::vector<PlacedNodes>& stages) {
+    ClusterPlacement placement;
     int from = 0;
     for (const PlacedNodes& stage : stages) {
       int to = from + 1;
@@ -265,7 +266,7 @@ class Planner {
            std::is_permutation(between.begin(), between.end(), nodes.begin());
   }
 
-  void Consider(const PlacementCosts& costs, Placement placement) {
+  void Consider(const PlacementCosts& costs, ClusterPlacement placement) {
     const double score = judge_.Score(costs, placement);
     if (score < kInfinity && (!best_.has_value() || score < best_->score)) {
       best_ = ScoredPlacement{std::move(placement), score};
@@ -284,7 +285,7 @@ class Planner {
     for (int depth = 1; depth <= std::min(layers, cluster_.size()); ++depth) {
       if (budget_.IsSpent(0)) return;
       const int width = cluster_.size() / depth;
-      Placement placement;
+      ClusterPlacement placement;
       for (int stage = 0; stage < depth; ++stage) {
         PlacedStage even{chain[int64_t{layers} * stage / depth],
                          chain[int64_t{layers} * (stage + 1) / depth]};
@@ -392,7 +393,7 @@ class Planner {
       // With the goal of least memory, any period will do.
       const bool any = !best_.has_value() || request_.goal == PlacementGoal::kMemory;
       const double must_beat_s = any ? LongestPeriod(costs) : best_->score;
-      std::optional<Placement> found =
+      std::optional<ClusterPlacement> found =
           SearchInOrder(thin_costs, units, must_beat_s, any ? 1e-2 : 1e-4, budget_);
       if (!found.has_value()) continue;
       for (PlacedStage& stage : *found) {
@@ -461,7 +462,7 @@ class Planner {
 
   // The least memory, equal on all workers, with which a plan was found.
   double LeastMemory(const PlacementCosts& costs) {
-    Placement all = {{.from_cut = 0, .to_cut = costs.family().size() - 1, .workers = {0}}};
+    ClusterPlacement all = {{.from_cut = 0, .to_cut = costs.family().size() - 1, .workers = {0}}};
     double high = costs.StageMemoryBytes(all.front(), 1, false);
     double low = 0;
     Cluster cluster = cluster_;

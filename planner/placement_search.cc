@@ -15,7 +15,7 @@ constexpr double kMargin = 1e-12;  // relative; scores closer than this are one
 
 class ByPeriod : public PlacementJudge {
  public:
-  double Score(const PlacementCosts& costs, const Placement& placement) const override {
+  double Score(const PlacementCosts& costs, const ClusterPlacement& placement) const override {
     return costs.Charge(placement).period_s;
   }
   double Bound(double period_s, double /*memory_bytes*/) const override { return period_s; }
@@ -23,7 +23,7 @@ class ByPeriod : public PlacementJudge {
 
 class ByMemory : public PlacementJudge {
  public:
-  double Score(const PlacementCosts& costs, const Placement& placement) const override {
+  double Score(const PlacementCosts& costs, const ClusterPlacement& placement) const override {
     const PlacementCharge charge = costs.Charge(placement);
     return charge.period_s < kInfinity ? charge.memory_bytes : kInfinity;
   }
@@ -128,7 +128,7 @@ class Search {
 
   void Extend(const Suffix& suffix) {
     if (suffix.to_cut == 0) {
-      Placement placement(stages_.rbegin(), stages_.rend());
+      ClusterPlacement placement(stages_.rbegin(), stages_.rend());
       const double score = judge_.Score(costs_, placement);
       if (score < result_.score * (1 - kMargin)) {
         result_.score = score;

@@ -25,7 +25,7 @@ class PlacementJudge {
   virtual ~PlacementJudge() = default;
 
   // Infinite if it cannot be run.
-  virtual double Score(const PlacementCosts& costs, const Placement& placement) const = 0;
+  virtual double Score(const PlacementCosts& costs, const ClusterPlacement& placement) const = 0;
   // No placement with at least this period and this memory on a worker has a smaller score.
   virtual double Bound(double period_s, double memory_bytes) const = 0;
 };
@@ -35,9 +35,9 @@ const PlacementJudge& PeriodJudge();
 const PlacementJudge& MemoryJudge();
 
 struct PlacementSearchResult {
-  std::optional<Placement> placement;  // better than asked for; absent if there is none
-  double score = 0;                    // of it, or what was to be beaten
-  bool is_complete = true;             // else the search ended early: there may be better ones
+  std::optional<ClusterPlacement> placement;  // better than asked for; absent if there is none
+  double score = 0;                           // of it, or what was to be beaten
+  bool is_complete = true;  // else the search ended early: there may be better ones
 };
 
 // The best placement with a score below `must_beat` (relative margin 1e-12), looking at `stages_max`

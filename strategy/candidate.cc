@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "job/defaults.h"
 #include "job/device_times.h"
@@ -73,6 +75,10 @@ class Judge {
     }
     pipeline.set_stages(judged_.candidate.stages);
     pipeline.clear_stage_layers();
+    if (!judged_.candidate.replicas.empty()) {
+      pipeline.mutable_replicas()->Assign(judged_.candidate.replicas.begin(),
+                                          judged_.candidate.replicas.end());
+    }
     pipeline.set_recompute(judged_.candidate.recomputes ? "all" : "none");
     judged_.spec.mutable_training()->set_microbatches(judged_.candidate.microbatches);
     FillDefaults(judged_.spec);
@@ -138,12 +144,11 @@ class Judge {
     for (const int worker : judged_.workers) {
       times.add_speeds(input_.cluster.workers[worker].speed);
     }
-    const std::vector<int> crossings = CrossingsOfHosts(topology);
+    const CardShares shares = SharesOf(topology);
     const int count = static_cast<int>(judged_.workers.size());
     for (int one = 0; one < count; ++one) {
       for (int two = one + 1; two < count; ++two) {
-        const double bytes_per_second =
-            Between(judged_.workers[one], judged_.workers[two], crossings);
+        const double bytes_per_second = Between(one, two, shares);
         v1::LinkTimes& link = *times.add_links();
         link.add_workers(one);
         link.add_workers(two);
@@ -154,32 +159,56 @@ class Judge {
     }
   }
 
-  // By host: how many cuts between neighbouring stages its card carries.
-  std::vector<int> CrossingsOfHosts(const Topology& topology) const {
-    std::vector<int> crossings(input_.cluster.hosts.size());
-    for (int32_t id = 0; id + 1 < topology.stages(); ++id) {
-      const int here = HostOf(topology, StageId(id));
-      const int next = HostOf(topology, StageId(id + 1));
-      if (here == next) continue;
-      ++crossings[here];
-      ++crossings[next];
+  // How the streams between stages share hosts' cards: by the bytes that each carries for a microbatch, in
+  // those of one boundary.
+  struct CardShares {
+    std::vector<double> load;  // by host
+    std::map<std::pair<int, int>, double>
+        streams;              // by workers of the pipeline, the lower one first
+    std::vector<int> others;  // by host: pairs of workers without such streams
+  };
+  CardShares SharesOf(const Topology& topology) const {
+    const size_t hosts = input_.cluster.hosts.size();
+    CardShares shares = {.load = std::vector<double>(hosts), .others = std::vector<int>(hosts)};
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      const StageId stage(id);
+      const std::vector<StageId> after = topology.All(&Topology::After, stage);
+      for (const StageId next : after) {
+        const int here = topology.worker(stage).value;
+        const int there = topology.worker(next).value;
+        if (HostOf(here) == HostOf(there)) continue;
+        const double weight = 1.0 / (topology.ReplicasAt(topology.DepthOf(stage)) *
+                                     static_cast<double>(after.size()));
+        shares.streams[std::minmax(here, there)] = weight;
+        shares.load[HostOf(here)] += weight;
+        shares.load[HostOf(there)] += weight;
+      }
     }
-    return crossings;
+    const int count = static_cast<int>(judged_.workers.size());
+    for (int one = 0; one < count; ++one) {
+      for (int two = one + 1; two < count; ++two) {
+        if (HostOf(one) == HostOf(two) || shares.streams.contains({one, two})) continue;
+        ++shares.others[HostOf(one)];
+        ++shares.others[HostOf(two)];
+      }
+    }
+    return shares;
   }
-  int HostOf(const Topology& topology, StageId stage) const {
-    return input_.cluster.workers[judged_.workers[topology.worker(stage).value]].host;
-  }
+  int HostOf(int worker) const { return input_.cluster.workers[judged_.workers[worker]].host; }
 
-  // Of each cut that uses the way between two workers.
-  double Between(int one, int two, const std::vector<int>& crossings) const {
+  // Bytes a second of a stream between two workers of the pipeline; replicas, which talk at other times than
+  // neighbouring stages, share the cards among themselves.
+  double Between(int one, int two, const CardShares& shares) const {
     const Cluster& cluster = input_.cluster;
-    const int from = cluster.workers[one].host;
-    const int to = cluster.workers[two].host;
+    const int from = HostOf(one);
+    const int to = HostOf(two);
     if (from == to) return cluster.hosts[from].inside_bytes_per_second;
+    const auto stream = shares.streams.find({one, two});
     double least = std::numeric_limits<double>::infinity();
     for (const int host : {from, to}) {
-      least =
-          std::min(least, cluster.hosts[host].card_bytes_per_second / std::max(1, crossings[host]));
+      const double share = stream != shares.streams.end() ? stream->second / shares.load[host]
+                                                          : 1.0 / shares.others[host];
+      least = std::min(least, cluster.hosts[host].card_bytes_per_second * share);
     }
     for (const HostPath& path : cluster.paths) {
       const bool joins = std::minmax(path.from, path.to) == std::minmax(from, to);
@@ -234,8 +263,10 @@ class Judge {
 }  // namespace
 
 std::string NameOf(const Candidate& candidate) {
-  return absl::StrCat(candidate.method, ", ", candidate.stages, " stages, ", candidate.microbatches,
-                      " microbatches", candidate.recomputes ? ", recomputing" : "");
+  const std::string stages = candidate.replicas.empty() ? absl::StrCat(candidate.stages, " stages")
+                                                        : absl::StrJoin(candidate.replicas, "-");
+  return absl::StrCat(candidate.method, ", ", stages, ", ", candidate.microbatches, " microbatches",
+                      candidate.recomputes ? ", recomputing" : "");
 }
 
 int64_t JudgedCandidate::most_memory() const {

@@ -37,9 +37,11 @@ struct Candidate {
   int32_t stages = 1;  // of the model
   int64_t microbatches = 1;
   bool recomputes = false;
+  std::vector<int32_t> replicas;  // by stage; empty: one each
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
-std::string NameOf(const Candidate& candidate);  // "zb-h1, 4 stages, 8 microbatches, recomputing"
+// "1f1b, 3-1, 8 microbatches, recomputing"; without replicas "4 stages".
+std::string NameOf(const Candidate& candidate);
 
 struct JudgedCandidate {
   Candidate candidate;

@@ -6,6 +6,8 @@
 #include "base/status.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
+#include "planner/placement_planner.h"
+#include "strategy/profiled_graph.h"
 
 namespace penstock {
 namespace {
@@ -23,6 +25,35 @@ absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& optio
     methods.push_back(method);
   }
   return methods;
+}
+
+// Replicas of stages worth trying with up to `workers` workers: as many for every stage, which is data
+// parallelism with one stage; and those that planner/placement_planner.h gives the job's layers.
+std::vector<std::vector<int32_t>> ReplicasOf(const PlanningInput& input, const ResolvedJob& job,
+                                             TimeBudget& budget) {
+  std::vector<std::vector<int32_t>> all;
+  const int workers = input.cluster.size();
+  const int stages_max = std::min(workers / 2, static_cast<int>(job.chain.size()));
+  for (int stages = 1; stages <= stages_max; ++stages) {
+    for (int replicas = 2; stages * replicas <= workers; ++replicas) {
+      all.emplace_back(stages, replicas);
+    }
+  }
+  const absl::StatusOr<ProfiledGraph> profiled =
+      GraphOfProfile(input.profile, job.microbatch.batch);
+  if (!profiled.ok()) return all;
+  TimeBudget part = budget.Part(0.1);
+  const absl::StatusOr<StagePlan> plan =
+      PlanPlacement(profiled->graph, {.cluster = input.cluster, .memory = profiled->memory}, part);
+  if (!plan.ok()) return all;
+  std::vector<int32_t> planned;
+  for (const PlannedStage& stage : plan->stages) planned.push_back(stage.replicas);
+  const bool has_replicas =
+      std::any_of(planned.begin(), planned.end(), [](int32_t replicas) { return replicas > 1; });
+  if (has_replicas && std::find(all.begin(), all.end(), planned) == all.end()) {
+    all.push_back(std::move(planned));
+  }
+  return all;
 }
 
 // What the job has, and where the gradient of a step is the same whatever the microbatches, other divisors of the
@@ -52,7 +83,7 @@ class JobPlanner {
   absl::StatusOr<JobPlan> Plan() {
     PENSTOCK_RETURN_IF_ERROR(CheckCluster(input_.cluster));
     PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
-                              EnumerateCandidates(input_, options_));
+                              EnumerateCandidates(input_, options_, budget_));
     const int all = static_cast<int>(candidates.size());
     for (int done = 0; done < all; ++done) {
       options_.progress(done, all);
@@ -132,11 +163,13 @@ class JobPlanner {
 }  // namespace
 
 absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
-                                                           const PlanJobOptions& options) {
+                                                           const PlanJobOptions& options,
+                                                           TimeBudget& budget) {
   v1::JobSpec spec = input.spec;
   FillDefaults(spec);
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<const Method*> methods, MethodsOf(options));
+  const std::vector<std::vector<int32_t>> replicas_of_stages = ReplicasOf(input, job, budget);
   std::vector<Candidate> candidates;
   for (const Method* const method : methods) {
     const int32_t per_worker = StagesPerWorkerMin(method->placement);
@@ -149,6 +182,18 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
                                 .stages = workers * per_worker,
                                 .microbatches = microbatches,
                                 .recomputes = recomputes});
+        }
+      }
+    }
+    if (!method->replicates_stages) continue;
+    for (const std::vector<int32_t>& replicas : replicas_of_stages) {
+      for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
+        for (const bool recomputes : {false, true}) {
+          candidates.push_back({.method = std::string(method->name),
+                                .stages = static_cast<int32_t>(replicas.size()),
+                                .microbatches = microbatches,
+                                .recomputes = recomputes,
+                                .replicas = replicas});
         }
       }
     }

@@ -2,7 +2,8 @@
 // memory, on a cluster.
 //
 // Every method of the catalog is tried with every number of workers, every number of microbatches that divides the
-// batch where that changes nothing but rounding, and with and without recomputation; each candidate is judged by
+// batch where that changes nothing but rounding, with and without recomputation, and, where the method has them,
+// with replicas of stages: as many of each, or as planner/placement_planner.h has them; each candidate is judged by
 // strategy/candidate.h. Then layers move between neighbouring stages of the best ones as long as the simulated step
 // gets shorter.
 //
@@ -36,7 +37,8 @@ struct JobPlan {
 // The candidates for a job, in the order in which they are judged.
 // Errors: NotFound for a method that there is not; InvalidArgument of ResolveJob.
 absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
-                                                           const PlanJobOptions& options);
+                                                           const PlanJobOptions& options,
+                                                           TimeBudget& budget);
 
 // Errors: those of EnumerateCandidates and JudgeCandidate; InvalidArgument of CheckCluster.
 absl::StatusOr<JobPlan> PlanJob(const PlanningInput& input, const PlanJobOptions& options,

@@ -10,41 +10,19 @@
 #include "job/model_profile.h"
 #include "job/topology.h"
 #include "planner/pipedream_profile.h"
+#include "strategy/profiled_graph.h"
 
 namespace penstock {
 namespace {
 
-// The layers are a chain: each reads the one before.
 absl::StatusOr<PlanInput> OfModelProfile(const std::string& path, std::optional<int64_t> samples) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelProfile profile, ReadModelProfile(path));
   const auto& sizes = profile.shapes(0).sizes();
   const int64_t of_microbatch = samples.value_or(sizes.rbegin()->samples());
-  const absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(profile, of_microbatch);
-  if (!times.ok()) return Annotate(times.status(), absl::StrCat(path, ": --samples"));
-  std::vector<LayerNode> nodes;
-  std::vector<LayerMemory> memory;
-  for (int i = 0; i < profile.layers_size(); ++i) {
-    const v1::ProfiledLayer& layer = profile.layers(i);
-    const v1::ShapeProfile& shape = ShapeOf(profile, layer);
-    const v1::PassTimes& passes = times->layers(i).times();
-    // The bytes of an output are in proportion to the samples.
-    const v1::SizeProfile& largest = *shape.sizes().rbegin();
-    const double share =
-        static_cast<double>(of_microbatch) / static_cast<double>(largest.samples());
-    nodes.push_back(
-        {.id = layer.layer(),
-         .description = layer.shape(),
-         .forward_s = passes.forward_ms() * 1e-3,
-         .backward_s = (passes.backward_input_ms() + passes.backward_weight_ms()) * 1e-3,
-         .activation_bytes = static_cast<double>(largest.output_bytes()) * share,
-         .parameter_bytes = static_cast<double>(shape.gradient_bytes())});
-    memory.push_back(
-        {.weight_bytes = static_cast<double>(shape.weight_bytes()),
-         .state_bytes = static_cast<double>(shape.gradient_bytes() + shape.optimizer_bytes()),
-         .stash_bytes = static_cast<double>(largest.stash_bytes()) * share});
-  }
-  return PlanInput{.graph = ChainGraph(std::move(nodes)),
-                   .memory = std::move(memory),
+  absl::StatusOr<ProfiledGraph> graph = GraphOfProfile(profile, of_microbatch);
+  if (!graph.ok()) return Annotate(graph.status(), absl::StrCat(path, ": --samples"));
+  return PlanInput{.graph = std::move(graph->graph),
+                   .memory = std::move(graph->memory),
                    .what = absl::StrCat(path, ", ", profile.layers_size(), " layers, ",
                                         of_microbatch, " samples, ", profile.device())};
 }

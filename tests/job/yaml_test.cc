@@ -135,30 +135,32 @@ TEST(ParseJobYaml, NoMapping_IsRefused) {
   }
 }
 
-TEST(ReadJobFile, MissingFile_IsNotFound) {
-  EXPECT_THAT(ReadJobFile("/nonexistent/job.yaml"),
+TEST(ReadJobDocument, MissingFile_IsNotFound) {
+  EXPECT_THAT(ReadJobDocument("/nonexistent/job.yaml"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nonexistent/job.yaml")));
 }
 
-TEST(ReadJobFile, TooLargeOrNoFile_IsBadInput) {
+TEST(ReadJobDocument, TooLargeOrNoFile_IsBadInput) {
   const std::string path = absl::StrCat(::testing::TempDir(), "penstock-large-", getpid(), ".yaml");
   std::ofstream(path) << std::string(kYamlBytesMax + 1, '#');
-  EXPECT_THAT(ReadJobFile(path),
+  EXPECT_THAT(ReadJobDocument(path),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1048577 bytes")));
   std::filesystem::remove(path);
-  EXPECT_THAT(ReadJobFile(::testing::TempDir()),
+  EXPECT_THAT(ReadJobDocument(::testing::TempDir()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is a directory")));
-  EXPECT_THAT(ReadJobFile("/dev/null"),
+  EXPECT_THAT(ReadJobDocument("/dev/null"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pipe or device")));
 }
 
-TEST(ReadJobFile, Examples_AreValid) {
+TEST(CompleteJob, Examples_AreValid) {
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(PENSTOCK_SOURCE_DIR "/examples")) {
     if (entry.path().extension() != ".yaml") {
       continue;
     }
-    EXPECT_THAT(ReadJobFile(entry.path().string()), IsOk());
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobDocument document,
+                                  ReadJobDocument(entry.path().string()));
+    EXPECT_THAT(CompleteJob(document), IsOk());
     ++examples;
   }
   EXPECT_GE(examples, 2);

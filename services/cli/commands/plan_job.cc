@@ -46,6 +46,7 @@ std::vector<const JudgedCandidate*> Shown(const JobPlan& plan, bool all) {
 std::string CandidatesText(const JobPlan& plan, bool all) {
   Table table({{"METHOD"},
                {"STAGES", Table::Align::kRight},
+               {"REPLICAS"},
                {"WORKERS", Table::Align::kRight},
                {"MICROBATCHES", Table::Align::kRight},
                {"RECOMPUTES"},
@@ -62,6 +63,7 @@ std::string CandidatesText(const JobPlan& plan, bool all) {
       continue;
     }
     table.AddRow({judged->candidate.method, absl::StrCat(judged->candidate.stages),
+                  absl::StrJoin(judged->candidate.replicas, "-"),
                   absl::StrCat(judged->workers.size()),
                   absl::StrCat(judged->candidate.microbatches),
                   judged->candidate.recomputes ? "all" : "", FormatFixed(judged->step_s * 1e3, 3),
@@ -92,7 +94,8 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
   nlohmann::ordered_json json = {{"method", judged.candidate.method},
                                  {"stages", judged.candidate.stages},
                                  {"microbatches", judged.candidate.microbatches},
-                                 {"recomputes", judged.candidate.recomputes}};
+                                 {"recomputes", judged.candidate.recomputes},
+                                 {"replicas", judged.candidate.replicas}};
   if (!judged.runs()) {
     json["rejected"] = judged.rejected;
     return json;
