@@ -2,22 +2,29 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace penstock {
 
-void CollectiveClock::Perform(const Action& action, absl::Span<const WorkerId> members,
+bool CollectiveClock::Perform(const Action& action, absl::Span<const WorkerId> members,
                               absl::Span<int64_t> now_ns) {
-  if (action.op == Op::kNorm) return CombineNorms(members, now_ns);
-  if (traffic_.groups.empty()) return;
+  if (action.op == Op::kNorm) {
+    CombineNorms(members, now_ns);
+    return true;
+  }
+  if (traffic_.groups.empty()) return false;
   const ReduceGroup& group = topology_.groups[action.index];
   const Traffic::OfGroup& traffic = traffic_.groups[action.index];
-  if (!traffic.parts.empty()) return ReduceReplicas(group, traffic.parts, now_ns);
-  if (group.operation == ReduceGroup::Operation::kCopy) {
-    return CopyWeights(group, traffic.whole, now_ns);
-  }
-  if (group.quantity == ReduceGroup::Quantity::kGradient) {
+  if (!traffic.parts.empty()) {
+    ReduceReplicas(group, traffic.parts, now_ns);
+  } else if (group.operation == ReduceGroup::Operation::kCopy) {
+    CopyWeights(group, traffic.whole, now_ns);
+  } else if (group.quantity == ReduceGroup::Quantity::kGradient) {
     ReduceTied(group, traffic.whole, now_ns);
+  } else {
+    return false;
   }
+  return true;
 }
 
 int64_t CollectiveClock::Send(WorkerId from, WorkerId to, double bytes, int64_t at_ns) {
@@ -65,19 +72,15 @@ void CollectiveClock::ReduceTied(const ReduceGroup& group, double bytes,
 
 void CollectiveClock::CopyWeights(const ReduceGroup& group, double bytes,
                                   absl::Span<int64_t> now_ns) {
-  int64_t begin_ns = 0;
-  WorkerId from;
-  for (const StageId stage : group.stages) {
-    begin_ns = std::max(begin_ns, now_ns[topology_.worker(stage).value]);
-    if (topology_.Updates(stage)) from = topology_.worker(stage);
-  }
-  std::map<WorkerId, int64_t> done_ns;  // a worker may have several of the stages
+  const auto updater = std::find_if(group.stages.begin(), group.stages.end(),
+                                    [this](StageId stage) { return topology_.Updates(stage); });
+  const WorkerId from = topology_.worker(*updater);
+  std::set<WorkerId> served = {from};  // a worker may have several of the stages
   for (const StageId stage : group.stages) {
     const WorkerId to = topology_.worker(stage);
-    if (done_ns.count(to) > 0) continue;
-    done_ns[to] = Send(from, to, bytes, begin_ns);
+    if (!served.insert(to).second) continue;
+    now_ns[to.value] = std::max(now_ns[to.value], Send(from, to, bytes, now_ns[from.value]));
   }
-  for (const auto& [worker, ns] : done_ns) now_ns[worker.value] = ns;
 }
 
 void CollectiveClock::CombineNorms(absl::Span<const WorkerId> members, absl::Span<int64_t> now_ns) {

@@ -6,7 +6,7 @@
 //   replicas of a stage  two exchanges: of r replicas each gets its part of the gradients from all others, and once
 //                        it has added them up sends them the sum
 //   tied weights         each use gets the gradient of the other: the first of its replicas, the second, in turn
-//   copies of weights    from the one that updated them; begun when the last member is there
+//   copies of weights    from the one that updated them, which waits for nobody
 //   replicas of a model  nothing: they are on one worker
 //   NORM                 from all to all
 //
@@ -32,8 +32,8 @@ class CollectiveClock {
       : topology_(topology), links_(links), traffic_(traffic) {}
 
   // By worker: `now_ns`, what it is when each of `members` begins with `action`, becomes what it is when each is
-  // done. Other workers' entries stay.
-  void Perform(const Action& action, absl::Span<const WorkerId> members,
+  // done. Other workers' entries stay. False if it takes no messages that are known; then nothing has changed.
+  bool Perform(const Action& action, absl::Span<const WorkerId> members,
                absl::Span<int64_t> now_ns);
 
  private:

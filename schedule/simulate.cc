@@ -72,11 +72,12 @@ class Timekeeper : public RunObserver {
       start_ns = std::max(start_ns, workers_[id.value].now_ns);
       done_ns_[id.value] = workers_[id.value].now_ns;
     }
-    if (collectives_ != nullptr) collectives_->Perform(action, members, absl::MakeSpan(done_ns_));
+    const bool by_messages =
+        collectives_ != nullptr && collectives_->Perform(action, members, absl::MakeSpan(done_ns_));
     for (const WorkerId id : members) {
-      WaitUntil(id, Wait::kCollective, action, start_ns);
-      const int64_t messages_ns =
-          std::max<int64_t>(0, done_ns_[id.value] - workers_[id.value].now_ns);
+      const int64_t done_ns = by_messages ? done_ns_[id.value] : start_ns;
+      WaitUntil(id, Wait::kCollective, action, std::min(start_ns, done_ns));
+      const int64_t messages_ns = done_ns - workers_[id.value].now_ns;
       Spend(id, Lane::kCollective, action,
             costs_.overhead_ns() + costs_.collective_ns() + messages_ns);
       CountAction(id);

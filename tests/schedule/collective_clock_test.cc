@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 #include <string>
 
 #include "schedule/catalog/catalog.h"
@@ -90,6 +91,32 @@ TEST(CollectiveClock, TiedWeights_EachUseGetsTheOthersGradient) {
   topology.groups = {{.stages = {StageId(0), StageId(1), StageId(2)}}};
   EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 500, 40}),
               ElementsAre(145, 500, 105));
+}
+
+TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Topology topology,
+                                Place(Placement::kRoundTrip, 3, 3, 6, std::nullopt));
+  Traffic traffic;
+  for (size_t group = 0; group < topology.groups.size(); ++group) {
+    traffic.groups.push_back({.whole = 100.0});
+  }
+  for (size_t group = 0; group < topology.groups.size(); ++group) {
+    WorkerId from;
+    std::set<WorkerId> members;
+    for (const StageId stage : topology.groups[group].stages) {
+      members.insert(topology.worker(stage));
+      if (topology.Updates(stage)) from = topology.worker(stage);
+    }
+    std::vector<int64_t> now_ns = {0, 0, 0};
+    now_ns[from.value] = 50;
+    now_ns[(from.value + 1) % 3] = 1000;  // is late, and finds them there
+    std::vector<int64_t> expected_ns = now_ns;
+    const WorkerId waits((from.value + 2) % 3);
+    if (members.count(waits) > 0) expected_ns[waits.value] = 50 + 100 + 5;
+    EXPECT_EQ(DoneAfter(topology, EqualLinks(5), traffic, now_ns,
+                        {Op::kReduce, static_cast<int32_t>(group), 0}),
+              expected_ns);
+  }
 }
 
 TEST(CollectiveClock, Norms_ComeFromAll) {

@@ -139,8 +139,8 @@ TEST(SimulateTest, LinksBetweenStages_MayEachHaveTheirOwnTimes) {
   // Each is waited for twice, by the first activation and by the last gradient.
   EXPECT_NEAR(makespan("0.25,1", "6e12"), makespan("0.25,0.25", "6e12") + 2 * 0.75, 1e-6);
   EXPECT_NEAR(makespan("0,0", "6e12,12"), makespan("0", "6e12") + 2 * 0.5, 1e-6);
-  const ProcessResult refused =
-      RunProcess({Program("penstock"), "simulate", "--stages", "3", "--latency", "1,2,3"});
+  const ProcessResult refused = RunProcess({Program("penstock"), "simulate", "--method", "gpipe",
+                                            "--stages", "3", "--latency", "1,2,3"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--latency: has 3 numbers; expected one, or one for each of 2 "
                                      "links between stages"));
