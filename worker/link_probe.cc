@@ -26,6 +26,10 @@ class Pair {
   absl::StatusOr<LinkMeasurement> Measure();
   absl::Status Answer();
 
+  // This worker has no turn left; the other has none.
+  absl::Status SayDone() { return Send(small_); }
+  absl::Status AwaitDone() { return Receive(kPing); }
+
  private:
   Pair(Clock& clock, const LinkProbeOptions& options, int peer)
       : clock_(clock), options_(options), peer_(peer), burst_{options.message_bytes / 4} {}
@@ -123,18 +127,28 @@ absl::StatusOr<std::vector<LinkMeasurement>> ProbeLinks(Transport& transport, Bu
   std::vector<std::unique_ptr<Pair>> pairs(options.workers);
   for (int peer = 0; peer < options.workers; ++peer) {
     if (peer == options.self) continue;
+    options.on_peer(peer);
     PENSTOCK_ASSIGN_OR_RETURN(pairs[peer], Pair::Open(transport, pool, clock, options, peer));
   }
   // Of the turns (0, 1), (1, 0), (0, 2), (2, 0), ..., (1, 2), ... those that this worker is in.
   std::vector<LinkMeasurement> links(options.workers);
   for (int peer = 0; peer < options.workers; ++peer) {
     if (peer == options.self) continue;
-    for (const bool measures : {options.self<peer, options.self> peer}) {
+    options.on_peer(peer);
+    const bool first = options.self < peer;
+    for (const bool measures : {first, !first}) {
       if (!measures) {
         PENSTOCK_RETURN_IF_ERROR(pairs[peer]->Answer());
         continue;
       }
       PENSTOCK_ASSIGN_OR_RETURN(links[peer], pairs[peer]->Measure());
+    }
+  }
+  for (const auto& done : {&Pair::SayDone, &Pair::AwaitDone}) {
+    for (int peer = 0; peer < options.workers; ++peer) {
+      if (peer == options.self) continue;
+      options.on_peer(peer);
+      PENSTOCK_RETURN_IF_ERROR((pairs[peer].get()->*done)());
     }
   }
   links.erase(links.begin() + options.self);

@@ -3,12 +3,14 @@
 // All workers of a probe call it together. Each takes the others in ascending order, so that it is in one pair
 // at a time and no two wait for each other; pairs without a common worker may be measured at the same time. A
 // latency is half of a ping there and back, the median of several; a bandwidth that of a burst of
-// messages, less one ping where that is the smaller part of its time.
+// messages, less one ping where that is the smaller part of its time. All leave together, when the last pair is
+// done: what a worker does next disturbs no measurement.
 //
 // Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,8 +27,10 @@ struct LinkProbeOptions {
   int pings = 21;
   int64_t message_bytes = int64_t{1} << 20;  // a multiple of 4
   int burst = 16;                            // messages
-  absl::Duration timeout =
-      absl::Seconds(30);  // of a worker's wait for its pair's turn, and of each message
+  // Of a worker's wait for its pair's turn or for the last pair, and of each message.
+  absl::Duration timeout = absl::Seconds(30);
+  // Called before this worker has to do with another: an error that follows is of the edges between them.
+  std::function<void(int peer)> on_peer = [](int) {};
 };
 
 // From one worker to another.

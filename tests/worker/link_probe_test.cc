@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -72,6 +74,38 @@ TEST(ProbeLinks, Latency_IsHalfOfAPingAndBandwidthThatOfTheBurst) {
     EXPECT_DOUBLE_EQ(link.latency_s, kTickNs * 1e-9 / 2);
     EXPECT_DOUBLE_EQ(link.bytes_per_second, kBurst * (1 << 20) / (kTickNs * 1e-9));
   }
+}
+
+// What comes after the probe on one worker must not disturb the measurements of two others.
+TEST(ProbeLinks, NoWorkerLeaves_BeforeTheLastPairIsDone) {
+  constexpr int kWorkers = 4;
+  MemoryNetwork network({"a", "b", "c", "d"}, {0, 1, 2, 3});
+  std::atomic<int> through = 0;  // workers whose turns are over
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    threads.emplace_back([&, worker] {
+      if (worker == kWorkers - 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      BufferPool pool(HostMemory());
+      TickingClock clock(kTickNs);
+      const std::unique_ptr<Transport> transport = network.MakeTransport(worker);
+      std::vector<int> met;
+      // It meets each when it opens the edges, in its turns, when it says that it is done and when it waits
+      // for the other to be.
+      const LinkProbeOptions options = {.self = worker,
+                                        .workers = kWorkers,
+                                        .pings = 1,
+                                        .message_bytes = 64,
+                                        .burst = 1,
+                                        .on_peer = [&](int peer) {
+                                          met.push_back(peer);
+                                          if (met.size() == 2 * (kWorkers - 1) + 1) ++through;
+                                        }};
+      EXPECT_THAT(ProbeLinks(*transport, pool, clock, options), IsOk());
+      EXPECT_EQ(through, kWorkers);
+      EXPECT_EQ(met.size(), 4u * (kWorkers - 1));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(ProbeLinks, WorkerThatIsGone_IsNamed) {
