@@ -20,7 +20,6 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kErrorBytesMax = 2000;  // of an event's text; it travels on in the job's record
 
 // The largest tensor that crosses a stage boundary.
 int64_t BoundaryBytes(const ResolvedJob& job) {
