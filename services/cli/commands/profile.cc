@@ -130,8 +130,9 @@ absl::Status RunHere(const Options& options, const ResolvedJob& job,
 
 absl::Status RunOnCluster(const Options& options, const v1::JobSpec& spec, const ResolvedJob& job,
                           const std::vector<int64_t>& samples, Console& console) {
-  // The environment's is for commands that start a worker of their own.
-  if (options.device != kAnyDevice && std::getenv(kDeviceVariable) == nullptr) {
+  // The environment's is for commands that compute here.
+  const char* of_environment = std::getenv(kDeviceVariable);
+  if (options.device != (of_environment == nullptr ? kAnyDevice : of_environment)) {
     return absl::InvalidArgumentError(
         "--device: is of this machine; the workers of --coordinator were started with theirs");
   }

@@ -55,6 +55,23 @@ class ClusterTest : public ::testing::Test {
     return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   }
 
+  // Of layers that take minutes to be measured, by both workers.
+  std::vector<std::string> LongProfile() const {
+    return {Program("penstock"),
+            "profile",
+            job_.job(),
+            "--seconds",
+            "60",
+            "--workers",
+            "2",
+            "--set",
+            "model.gpt.width=256",
+            "--set",
+            "model.gpt.context=64",
+            "--coordinator",
+            address_};
+  }
+
   JobDirectory job_;
   std::string address_;
   std::unique_ptr<Process> coordinator_;
@@ -165,11 +182,11 @@ TEST_F(ClusterTest, Profile_WritesTheClusterAndKnowsTheLayersTheSecondTime) {
   EXPECT_EQ(RunJson({"status", id})["profile"], json);
   EXPECT_THAT(Run({"status", id}).out, HasSubstr("LATENCY US"));
   EXPECT_THAT(Run({"logs", id}).out, HasSubstr("h.0.mlp, 2 samples"));
+  EXPECT_THAT(Run({"logs", id, "--json"}).out, HasSubstr("\"event\":\"profile_progress\""));
 }
 
 TEST_F(ClusterTest, Profile_WorkerKilled_FailsNamingItAndTheClusterGoesOn) {
-  Process profile({Program("penstock"), "profile", job_.job(), "--seconds", "60", "--workers", "2",
-                   "--coordinator", address_});
+  Process profile(LongProfile());
   ASSERT_TRUE(Eventually([&] {
     const Json list = RunJson({"list"});
     return list.size() == 1 && list[0]["step"] >= 2;  // the links are measured
@@ -183,8 +200,7 @@ TEST_F(ClusterTest, Profile_WorkerKilled_FailsNamingItAndTheClusterGoesOn) {
 }
 
 TEST_F(ClusterTest, Profile_Interrupted_IsCancelledAndAJobBehindItRuns) {
-  Process profile({Program("penstock"), "profile", job_.job(), "--seconds", "60", "--workers", "2",
-                   "--coordinator", address_});
+  Process profile(LongProfile());
   ASSERT_TRUE(Eventually([&] {
     const Json list = RunJson({"list"});
     return list.size() == 1 && list[0]["step"] >= 2;
@@ -212,7 +228,7 @@ TEST_F(ClusterTest, Profile_WhatCannotBeMeasured_SaysWhy) {
   result = Run({"profile", job_.job(), "--samples", "4,2"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("profile.samples: has 2 where 5"));
-  result = Run({"profile", job_.job(), "--device", "cpu"});
+  result = Run({"profile", job_.job(), "--device", "cuda:7"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("--device"));
   EXPECT_EQ(RunProcess({Program("penstock"), "profile", job_.job(), "--fresh"}).exit_code, 2)
