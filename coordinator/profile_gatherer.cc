@@ -20,9 +20,6 @@ std::vector<int64_t> SamplesOf(const v1::ShapeProfile& shape) {
   return samples;
 }
 
-// The machine of an address.
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 }  // namespace
 
 ProfileGatherer::ProfileGatherer(v1::ProfileSpec spec, const ResolvedJob& job,

@@ -135,6 +135,8 @@ absl::Status CheckLinks(const v1::ClusterProfile& profile, const std::set<std::s
 
 }  // namespace
 
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
 absl::Status CheckProfileSpec(const v1::ProfileSpec& spec) {
   if (spec.samples_size() < 1 || spec.samples_size() > kProfileSizesMax) {
     return InvalidKey("profile.samples",

@@ -13,6 +13,9 @@
 
 namespace penstock {
 
+// The machine of a worker's address: "alpha" of "alpha:7071".
+std::string HostOf(const std::string& address);
+
 // Every worker measures a link to every other.
 inline constexpr int kProfileWorkersMax = 64;
 inline constexpr int kProfileSizesMax = 16;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -26,9 +28,9 @@ class Pair {
   absl::StatusOr<LinkMeasurement> Measure();
   absl::Status Answer();
 
-  // This worker has no turn left; the other has none.
-  absl::Status SayDone() { return Send(small_); }
-  absl::Status AwaitDone() { return Receive(kPing); }
+  // Between worker 0 and another: that a round begins, or that the other is through with it.
+  absl::Status Say() { return Send(small_); }
+  absl::Status Await(absl::Duration timeout) { return Receive(kPing, timeout); }
 
  private:
   Pair(Clock& clock, const LinkProbeOptions& options, int peer)
@@ -37,9 +39,9 @@ class Pair {
   absl::Status Send(const Tensor& tensor) {
     return sender_->Send(sent_++, tensor, absl::Now() + options_.timeout);
   }
-  absl::Status Receive(const Shape& shape) {
-    return receiver_->Receive({received_++, DType::kF32, shape}, absl::Now() + options_.timeout)
-        .status();
+  absl::Status Receive(const Shape& shape) { return Receive(shape, options_.timeout); }
+  absl::Status Receive(const Shape& shape, absl::Duration timeout) {
+    return receiver_->Receive({received_++, DType::kF32, shape}, absl::Now() + timeout).status();
   }
   // Seconds from a message to its answer.
   absl::StatusOr<double> Ping();
@@ -119,40 +121,133 @@ absl::Status Pair::Answer() {
   return take_burst();
 }
 
+// The other worker of `worker`'s pair, if it is in the round.
+std::optional<int> PeerIn(const ProbeRound& round, int worker) {
+  for (const auto& [first, second] : round) {
+    if (first == worker) return second;
+    if (second == worker) return first;
+  }
+  return std::nullopt;
+}
+
+// One worker's part in a probe.
+class Probe {
+ public:
+  explicit Probe(const LinkProbeOptions& options) : options_(options) {}
+
+  absl::Status Open(Transport& transport, BufferPool& pool, Clock& clock);
+  absl::StatusOr<std::vector<LinkMeasurement>> Run();
+
+ private:
+  static constexpr int kConductor = 0;
+
+  // The pair with `peer`; errors that follow are about it.
+  Pair& With(int peer) {
+    options_.on_peer(peer);
+    return *pairs_[peer];
+  }
+  absl::Status MeasureWith(int peer);
+  absl::Status Conduct(const ProbeRound& round);
+  absl::Status Follow(const ProbeRound& round, absl::Duration timeout);
+
+  const LinkProbeOptions& options_;
+  std::vector<std::unique_ptr<Pair>> pairs_;  // by worker; null of this one
+  std::vector<LinkMeasurement> links_;        // by worker
+};
+
+absl::Status Probe::Open(Transport& transport, BufferPool& pool, Clock& clock) {
+  pairs_.resize(options_.workers);
+  links_.resize(options_.workers);
+  for (int peer = 0; peer < options_.workers; ++peer) {
+    if (peer == options_.self) continue;
+    options_.on_peer(peer);
+    PENSTOCK_ASSIGN_OR_RETURN(pairs_[peer], Pair::Open(transport, pool, clock, options_, peer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Probe::MeasureWith(int peer) {
+  Pair& pair = With(peer);
+  options_.on_pair(peer);
+  if (options_.self > peer) PENSTOCK_RETURN_IF_ERROR(pair.Answer());
+  PENSTOCK_ASSIGN_OR_RETURN(links_[peer], pair.Measure());
+  return options_.self < peer ? pair.Answer() : absl::OkStatus();
+}
+
+absl::Status Probe::Conduct(const ProbeRound& round) {
+  const auto for_others = [&](auto&& what) -> absl::Status {
+    for (int peer = 0; peer < options_.workers; ++peer) {
+      if (peer == kConductor || !PeerIn(round, peer).has_value()) continue;
+      PENSTOCK_RETURN_IF_ERROR(what(With(peer)));
+    }
+    return absl::OkStatus();
+  };
+  PENSTOCK_RETURN_IF_ERROR(for_others([](Pair& pair) { return pair.Say(); }));
+  if (const std::optional<int> peer = PeerIn(round, kConductor); peer.has_value()) {
+    PENSTOCK_RETURN_IF_ERROR(MeasureWith(*peer));
+  }
+  return for_others([&](Pair& pair) { return pair.Await(options_.timeout); });
+}
+
+absl::Status Probe::Follow(const ProbeRound& round, absl::Duration timeout) {
+  const std::optional<int> peer = PeerIn(round, options_.self);
+  if (!peer.has_value()) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(With(kConductor).Await(timeout));
+  PENSTOCK_RETURN_IF_ERROR(MeasureWith(*peer));
+  return With(kConductor).Say();
+}
+
+absl::StatusOr<std::vector<LinkMeasurement>> Probe::Run() {
+  const std::vector<ProbeRound> rounds = ProbeRounds(options_);
+  const absl::Duration timeout = (static_cast<int>(rounds.size()) + 1) * options_.timeout;
+  const bool conducts = options_.self == kConductor;
+  for (const ProbeRound& round : rounds) {
+    PENSTOCK_RETURN_IF_ERROR(conducts ? Conduct(round) : Follow(round, timeout));
+  }
+  if (conducts) {
+    for (int peer = 1; peer < options_.workers; ++peer) {
+      PENSTOCK_RETURN_IF_ERROR(With(peer).Say());
+    }
+  } else {
+    PENSTOCK_RETURN_IF_ERROR(With(kConductor).Await(timeout));
+  }
+  links_.erase(links_.begin() + options_.self);
+  return std::move(links_);
+}
+
 }  // namespace
+
+std::vector<ProbeRound> ProbeRounds(const LinkProbeOptions& options) {
+  const auto host_of = [&](int worker) {
+    return options.hosts.empty() ? worker : options.hosts[worker];
+  };
+  ProbeRound left;
+  for (int first = 0; first < options.workers; ++first) {
+    for (int second = first + 1; second < options.workers; ++second) {
+      left.emplace_back(first, second);
+    }
+  }
+  std::vector<ProbeRound> rounds;
+  while (!left.empty()) {
+    std::set<int> busy;  // hosts
+    ProbeRound& round = rounds.emplace_back();
+    std::erase_if(left, [&](const auto& pair) {
+      const int first = host_of(pair.first), second = host_of(pair.second);
+      if (busy.count(first) > 0 || busy.count(second) > 0) return false;
+      busy.insert({first, second});
+      round.push_back(pair);
+      return true;
+    });
+  }
+  return rounds;
+}
 
 absl::StatusOr<std::vector<LinkMeasurement>> ProbeLinks(Transport& transport, BufferPool& pool,
                                                         Clock& clock,
                                                         const LinkProbeOptions& options) {
-  std::vector<std::unique_ptr<Pair>> pairs(options.workers);
-  for (int peer = 0; peer < options.workers; ++peer) {
-    if (peer == options.self) continue;
-    options.on_peer(peer);
-    PENSTOCK_ASSIGN_OR_RETURN(pairs[peer], Pair::Open(transport, pool, clock, options, peer));
-  }
-  // Of the turns (0, 1), (1, 0), (0, 2), (2, 0), ..., (1, 2), ... those that this worker is in.
-  std::vector<LinkMeasurement> links(options.workers);
-  for (int peer = 0; peer < options.workers; ++peer) {
-    if (peer == options.self) continue;
-    options.on_peer(peer);
-    const bool first = options.self < peer;
-    for (const bool measures : {first, !first}) {
-      if (!measures) {
-        PENSTOCK_RETURN_IF_ERROR(pairs[peer]->Answer());
-        continue;
-      }
-      PENSTOCK_ASSIGN_OR_RETURN(links[peer], pairs[peer]->Measure());
-    }
-  }
-  for (const auto& done : {&Pair::SayDone, &Pair::AwaitDone}) {
-    for (int peer = 0; peer < options.workers; ++peer) {
-      if (peer == options.self) continue;
-      options.on_peer(peer);
-      PENSTOCK_RETURN_IF_ERROR((pairs[peer].get()->*done)());
-    }
-  }
-  links.erase(links.begin() + options.self);
-  return links;
+  Probe probe(options);
+  PENSTOCK_RETURN_IF_ERROR(probe.Open(transport, pool, clock));
+  return probe.Run();
 }
 
 }  // namespace penstock

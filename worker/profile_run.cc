@@ -1,6 +1,7 @@
 #include "worker/profile_run.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,10 +16,8 @@
 namespace penstock {
 namespace {
 
-// Of a worker's waits while links are measured. Each worker is in all other workers' turns, and a pair whose
-// network brings 1 MB a second takes a minute.
-constexpr absl::Duration kLinkTimeout = absl::Seconds(60);
-constexpr absl::Duration kLinkTimeoutOfWorker = absl::Seconds(10);
+// For the links between two workers, both ways. A network that brings 1 MB a second needs half of it.
+constexpr absl::Duration kLinkTimeout = absl::Minutes(2);
 
 constexpr double kMsPerSecond = 1e3;
 constexpr double kUsPerSecond = 1e6;
@@ -62,6 +61,17 @@ absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& tim
     of_shapes.push_back(costs[first]);
   }
   return of_shapes;
+}
+
+// Of each worker, as a number.
+std::vector<int> HostsOf(const v1::Plan& plan) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    const auto next = static_cast<int>(numbers.size());
+    hosts.push_back(numbers.emplace(HostOf(stage.address()), next).first->second);
+  }
+  return hosts;
 }
 
 absl::Status CheckPlan(const v1::PrepareRunRequest& request) {
@@ -138,12 +148,18 @@ absl::Status ProfileRun::Measure() {
 absl::Status ProfileRun::MeasureLinks() {
   const LinkProbeOptions options = {.self = request_.worker_index(),
                                     .workers = workers(),
-                                    .timeout = kLinkTimeout + workers() * kLinkTimeoutOfWorker,
-                                    .on_peer = [this](int peer) {
-                                      looks_.Add(1);
-                                      current_peer_ = peer;
-                                    }};
-  ReportNext("the links to the other workers");
+                                    .hosts = HostsOf(request_.plan()),
+                                    .timeout = kLinkTimeout,
+                                    .on_peer =
+                                        [this](int peer) {
+                                          looks_.Add(1);
+                                          current_peer_ = peer;
+                                        },
+                                    .on_pair =
+                                        [this](int peer) {
+                                          ReportNext(absl::StrCat("the link to ", NameOf(peer)));
+                                          ++measured_;
+                                        }};
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LinkMeasurement> links,
                             ProbeLinks(environment_.transport, environment_.backend.host_pool(),
                                        environment_.clock, options));
@@ -155,7 +171,6 @@ absl::Status ProfileRun::MeasureLinks() {
     entry.set_latency_us(link.latency_s * kUsPerSecond);
     entry.set_bytes_per_second(link.bytes_per_second);
   }
-  measured_ += static_cast<int64_t>(links.size());
   environment_.events(std::move(event));
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -78,42 +79,79 @@ TEST(ProbeLinks, Latency_IsHalfOfAPingAndBandwidthThatOfTheBurst) {
 
 // What comes after the probe on one worker must not disturb the measurements of two others.
 TEST(ProbeLinks, NoWorkerLeaves_BeforeTheLastPairIsDone) {
-  constexpr int kWorkers = 4;
-  MemoryNetwork network({"a", "b", "c", "d"}, {0, 1, 2, 3});
-  std::atomic<int> through = 0;  // workers whose turns are over
-  std::vector<std::thread> threads;
-  for (int worker = 0; worker < kWorkers; ++worker) {
-    threads.emplace_back([&, worker] {
-      if (worker == kWorkers - 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      BufferPool pool(HostMemory());
-      TickingClock clock(kTickNs);
-      const std::unique_ptr<Transport> transport = network.MakeTransport(worker);
-      std::vector<int> met;
-      // It meets each when it opens the edges, in its turns, when it says that it is done and when it waits
-      // for the other to be.
-      const LinkProbeOptions options = {.self = worker,
-                                        .workers = kWorkers,
-                                        .pings = 1,
-                                        .message_bytes = 64,
-                                        .burst = 1,
-                                        .on_peer = [&](int peer) {
-                                          met.push_back(peer);
-                                          if (met.size() == 2 * (kWorkers - 1) + 1) ++through;
-                                        }};
-      EXPECT_THAT(ProbeLinks(*transport, pool, clock, options), IsOk());
-      EXPECT_EQ(through, kWorkers);
-      EXPECT_EQ(met.size(), 4u * (kWorkers - 1));
-    });
+  constexpr int kWorkers = 5;
+  for (const std::vector<int>& hosts : {std::vector<int>{}, {0, 0, 0, 0, 0}, {7, 7, 8, 8, 8}}) {
+    MemoryNetwork network({"a", "b", "c", "d", "e"}, {0, 1, 2, 3, 4});
+    std::atomic<int> left = 0;
+    std::vector<std::thread> threads;
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      threads.emplace_back([&, worker] {
+        if (worker == 3) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        BufferPool pool(HostMemory());
+        TickingClock clock(kTickNs);
+        const std::unique_ptr<Transport> transport = network.MakeTransport(worker);
+        const LinkProbeOptions options = {.self = worker,
+                                          .workers = kWorkers,
+                                          .hosts = hosts,
+                                          .pings = 1,
+                                          .message_bytes = 64,
+                                          .burst = 1,
+                                          .on_peer = [&](int peer) {
+                                            if (worker != 0 && peer != 0) {
+                                              EXPECT_EQ(left, 0);
+                                            }
+                                          }};
+        const Links links = ProbeLinks(*transport, pool, clock, options);
+        ++left;
+        ASSERT_THAT(links, IsOk());
+        EXPECT_EQ(links->size(), kWorkers - 1u);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   }
-  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ProbeRounds, HaveEveryPairOnceAndNoHostTwiceAtATime) {
+  for (const int workers : {1, 2, 3, 8, 17}) {
+    for (const int hosts : {1, 2, 3, workers}) {
+      LinkProbeOptions options = {.workers = workers};
+      for (int worker = 0; worker < workers; ++worker) options.hosts.push_back(worker % hosts);
+      std::set<std::pair<int, int>> pairs;
+      for (const ProbeRound& round : ProbeRounds(options)) {
+        std::multiset<int> busy;
+        for (const auto& [first, second] : round) {
+          EXPECT_LT(first, second);
+          EXPECT_TRUE(pairs.emplace(first, second).second);
+          // Two workers of one host are one use of it.
+          for (const int host : std::set<int>{first % hosts, second % hosts}) busy.insert(host);
+        }
+        for (const int host : busy) EXPECT_EQ(busy.count(host), 1u);
+        if (hosts == 1) {
+          EXPECT_EQ(round.size(), 1u);
+        }
+      }
+      EXPECT_EQ(pairs.size(), static_cast<size_t>(workers * (workers - 1) / 2));
+    }
+  }
+}
+
+TEST(ProbeRounds, WorkersWithHostsOfTheirOwn_AreMeasuredSideBySide) {
+  for (const int workers : {2, 4, 8, 16, 64}) {
+    EXPECT_LT(ProbeRounds({.workers = workers}).size(), 2u * workers) << workers;
+  }
 }
 
 TEST(ProbeLinks, WorkerThatIsGone_IsNamed) {
-  const std::vector<Links> links =
-      Probe(3, {.pings = 1, .message_bytes = 64, .burst = 1, .timeout = absl::Seconds(20)}, 2);
-  for (const int worker : {0, 1}) {
+  const LinkProbeOptions options = {
+      .pings = 1, .message_bytes = 64, .burst = 1, .timeout = absl::Seconds(20)};
+  std::vector<Links> links = Probe(3, options, /*dead=*/2);
+  EXPECT_THAT(links[0], StatusIs(absl::StatusCode::kUnavailable, ::testing::HasSubstr("worker-2")));
+  // It may hear first that worker 0 has given up.
+  EXPECT_THAT(std::string(links[1].status().message()), ::testing::HasSubstr("worker-"));
+  links = Probe(3, options, /*dead=*/0);
+  for (const int worker : {1, 2}) {
     EXPECT_THAT(links[worker],
-                StatusIs(absl::StatusCode::kUnavailable, ::testing::HasSubstr("worker-2")));
+                StatusIs(absl::StatusCode::kUnavailable, ::testing::HasSubstr("worker-0")));
   }
 }
 
