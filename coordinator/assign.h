@@ -19,6 +19,10 @@ struct WorkerOffer {
   std::string name;
   std::string address;
   uint64_t incarnation = 0;
+  // As it introduced itself: what a profile tells workers apart by.
+  std::string device = "";
+  int64_t memory_bytes = 0;
+  std::string build = "";
 };
 
 // How many workers `job` takes when `free` are free: what the spec asks for, or as many as there

@@ -6,12 +6,22 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "job/cluster_profile.h"
 #include "job/defaults.h"
 
 namespace penstock {
 namespace {
 
 constexpr size_t kIdempotencyKeyBytesMax = 256;
+
+// A profile has no method, no steps of training, and no checkpoints.
+void MakeProfile(const v1::ProfileSpec& profile, v1::GetJobResponse& record) {
+  *record.mutable_profile_spec() = profile;
+  record.mutable_spec()->clear_checkpoint();
+  FillDefaults(*record.mutable_spec());
+  record.mutable_summary()->set_method("profile");
+  record.mutable_summary()->clear_steps();
+}
 
 absl::Status NoSuchJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
@@ -157,7 +167,16 @@ v1::ListWorkersResponse Coordinator::ListWorkers(Now now) const {
 
 absl::StatusOr<Submission> Coordinator::CheckSubmission(const v1::SubmitJobRequest& request,
                                                         Now now) const {
-  const std::string& key = request.idempotency_key();
+  return CheckNewJob(request.spec(), request.idempotency_key(), nullptr, now);
+}
+
+absl::StatusOr<Submission> Coordinator::CheckProfile(const v1::SubmitProfileRequest& request,
+                                                     Now now) const {
+  return CheckNewJob(request.spec(), request.idempotency_key(), &request.profile(), now);
+}
+
+absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, const std::string& key,
+                                                    const v1::ProfileSpec* profile, Now now) const {
   if (key.size() > kIdempotencyKeyBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("idempotency_key: has ", key.size(),
                                                    " bytes; at most ", kIdempotencyKeyBytesMax));
@@ -175,7 +194,7 @@ absl::StatusOr<Submission> Coordinator::CheckSubmission(const v1::SubmitJobReque
 
   SaveJob submitted{.idempotency_key = key};
   v1::GetJobResponse& record = submitted.record;
-  *record.mutable_spec() = request.spec();
+  *record.mutable_spec() = spec;
   FillDefaults(*record.mutable_spec());
   v1::JobSummary& summary = *record.mutable_summary();
   summary.set_job_id(absl::StrCat(record.spec().name(), "-", order_.size() + 1));
@@ -184,6 +203,10 @@ absl::StatusOr<Submission> Coordinator::CheckSubmission(const v1::SubmitJobReque
   summary.set_state(v1::JOB_STATE_QUEUED);
   summary.set_steps(record.spec().training().steps());
   summary.set_submitted_unix_ms(now.unix_ms);
+  if (profile != nullptr) {
+    PENSTOCK_RETURN_IF_ERROR(CheckProfileSpec(*profile));
+    MakeProfile(*profile, record);
+  }
   PENSTOCK_RETURN_IF_ERROR(ResolveJob(record.spec()).status());
   return Submission{summary.job_id(), std::move(submitted)};
 }
@@ -261,6 +284,15 @@ void Coordinator::OnStartFound(const std::string& job_id, const absl::StatusOr<F
                                DirectoryLease lease, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
     run->OnStartFound(found, std::move(lease), now);
+    Settle(now);
+  }
+}
+
+void Coordinator::OnLayerTimesFound(const std::string& job_id,
+                                    const std::vector<std::optional<v1::DeviceProfile>>& known,
+                                    Now now) {
+  if (JobRun* run = Find(job_id); run != nullptr) {
+    run->OnLayerTimesFound(known, now);
     Settle(now);
   }
 }

@@ -75,6 +75,8 @@ class Coordinator {
   // Errors: InvalidArgument naming the field, ResourceExhausted (too many jobs wait), Unavailable
   // (draining).
   absl::StatusOr<Submission> CheckSubmission(const v1::SubmitJobRequest& request, Now now) const;
+  // The same of a job that measures.
+  absl::StatusOr<Submission> CheckProfile(const v1::SubmitProfileRequest& request, Now now) const;
   // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is of a
   // CheckSubmission after which nothing else was called.
   void AddJob(SaveJob submitted, Now now);
@@ -89,6 +91,9 @@ class Coordinator {
   void OnAnswer(const CallAnswer& answer, Now now);
   void OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
                     DirectoryLease lease, Now now);
+  // `known`: by key of the FindLayerTimes.
+  void OnLayerTimesFound(const std::string& job_id,
+                         const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
   void OnCommitted(const std::string& job_id, int64_t step,
                    const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
   void OnTimelineGathered(const std::string& job_id, Now now);
@@ -111,6 +116,9 @@ class Coordinator {
   absl::Status CheckInvariants() const;
 
  private:
+  // `profile`: null if the job trains.
+  absl::StatusOr<Submission> CheckNewJob(const v1::JobSpec& spec, const std::string& key,
+                                         const v1::ProfileSpec* profile, Now now) const;
   JobRun* Find(const std::string& job_id);
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
   void AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job);

@@ -77,6 +77,18 @@ struct GatherTimeline {
   v1::Plan plan;
 };
 
+// Look up times of layers that were kept earlier. Answered with what is kept under each key, in their order.
+struct FindLayerTimes {
+  std::string job_id;
+  std::vector<std::string> keys;
+};
+
+// Keep times of layers for later profiles.
+struct KeepLayerTimes {
+  std::string key;
+  v1::DeviceProfile times;
+};
+
 // Append to the job's events and wake those who watch it. Events are numbered already.
 struct PublishEvent {
   std::string job_id;
@@ -89,8 +101,8 @@ struct SaveJob {
   std::string idempotency_key = {};  // of its submission; empty: as it was
 };
 
-using CoordinatorEffect =
-    std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, PublishEvent, SaveJob>;
+using CoordinatorEffect = std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline,
+                                       FindLayerTimes, KeepLayerTimes, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 }  // namespace penstock

@@ -27,6 +27,10 @@ void JobRun::Cancel(const std::string& reason, Now now) {
 }
 
 void JobRun::StartDrain(Now now) {
+  if (is_profile()) {  // which has no step to save
+    record_.mutable_summary()->set_reason(cancel_reason_);
+    return EndStopped(v1::JOB_STATE_CANCELLED, now);
+  }
   phase_ = Phase::kHolding;
   drain_deadline_ns_ = now.monotonic_ns + limits_.drain_timeout_ms * kNsPerMs;
   record_.mutable_summary()->set_reason(cancel_reason_);
@@ -89,10 +93,17 @@ void JobRun::EndIfAllDone(Now now) {
   }
   if (phase_ == Phase::kStarting) {
     EnterRunning(now);  // all are done before the last answer to StartRun came
+    if (!Active()) {
+      return;  // a profile that was cancelled meanwhile
+    }
   }
   drain_deadline_ns_.reset();
   if (ended_ns_ == 0) {
     ended_ns_ = now.monotonic_ns;
+  }
+  if (profile_.has_value()) {
+    *record_.mutable_profile() = profile_->Result();
+    return Finish(now);
   }
   if (checkpoints_.Committing()) {
     phase_ = Phase::kCommitting;

@@ -28,6 +28,9 @@ int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
 }
 
 void JobRun::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
+  if (profile_.has_value()) {
+    return OnProfileEvent(worker_index, event, now);
+  }
   switch (event.kind_case()) {
     case v1::RunEvent::kStepDone:
       return OnStepDone(worker_index, event.step_done(), now);
@@ -47,6 +50,10 @@ void JobRun::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
       return OnRunDone(worker_index, event.run_done(), now);
     case v1::RunEvent::kRunFailed:
       return OnRunFailed(worker_index, event.run_failed(), now);
+    case v1::RunEvent::kMeasurementBegun:
+    case v1::RunEvent::kLinksMeasured:
+    case v1::RunEvent::kLayersTimed:
+      return;  // of a profile, which this is not
     case v1::RunEvent::KIND_NOT_SET:
       return;  // of a newer version, and of no concern to this one
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
+#include "job/cluster_profile.h"
 
 namespace penstock {
 
@@ -21,7 +22,7 @@ JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job
 
 v1::GetJobResponse JobRun::Record() const {
   v1::GetJobResponse record = record_;
-  if (!record.has_plan()) {
+  if (!record.has_plan() || is_profile()) {
     return record;
   }
   v1::JobResult& result = *record.mutable_result();
@@ -34,6 +35,20 @@ v1::GetJobResponse JobRun::Record() const {
   const std::vector<int64_t> extra = ExtraCutsUpTo(job_.steps);
   result.mutable_extra_cuts()->Assign(extra.begin(), extra.end());
   return record;
+}
+
+int64_t JobRun::WorkersNeeded() const {
+  if (is_profile()) return std::max(1, record_.profile_spec().workers());
+  return std::max<int64_t>(1, job_.WorkersOf(std::max(1, spec().pipeline().stages())));
+}
+
+bool JobRun::TakesAllFree() const {
+  return is_profile() ? record_.profile_spec().workers() == 0 : !spec().pipeline().has_stages();
+}
+
+int64_t JobRun::WorkersOf(int64_t free) const {
+  if (!is_profile()) return WorkersFor(spec(), job_, free);
+  return TakesAllFree() ? std::min<int64_t>(free, kProfileWorkersMax) : WorkersNeeded();
 }
 
 bool JobRun::Uses(const std::string& worker) const {
@@ -196,7 +211,7 @@ std::string JobRun::NameOf(int32_t worker_index) const {
     if (stage.worker_index() == worker_index) stages.push_back(stage.stage());
   }
   const std::string worker = absl::StrCat("worker ", parts_[worker_index].worker.name);
-  if (stages.empty()) return worker;  // not planned yet
+  if (stages.empty() || is_profile()) return worker;  // the former: not planned yet
   return absl::StrCat(worker, stages.size() == 1 ? " (stage " : " (stages ",
                       absl::StrJoin(stages, ", "), ")");
 }

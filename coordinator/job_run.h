@@ -9,6 +9,9 @@
 // After the last worker's RunDone the run ends with its commits and its timeline. Failure of any
 // worker stops all others; the job fails with the name of the worker that failed first (blame.h).
 //
+// A profile (job_profile.cc) is a job whose workers measure instead of training: it finds the layer times that are
+// known instead of a checkpoint, has no steps to drain to when it is cancelled, and ends with what was measured.
+//
 // The public state is final as soon as it is terminal; workers stay taken until each has confirmed
 // to have stopped, is lost, or the stop times out. What belongs to another epoch than the run's is
 // refused.
@@ -35,6 +38,7 @@
 #include "coordinator/checkpoint_tracker.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_state.h"
+#include "coordinator/profile_gatherer.h"
 #include "coordinator/run_progress.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
@@ -74,6 +78,11 @@ class JobRun {
   v1::JobState state() const { return record_.summary().state(); }
   // The record with the result so far.
   v1::GetJobResponse Record() const;
+  bool is_profile() const { return record_.has_profile_spec(); }
+  // The fewest workers it needs; whether it takes all that are free; how many of so many.
+  int64_t WorkersNeeded() const;
+  bool TakesAllFree() const;
+  int64_t WorkersOf(int64_t free) const;
   bool queued() const { return state() == v1::JOB_STATE_QUEUED; }
   // Ended, and no worker is taken any more: the run can be dropped.
   bool Over() const { return phase_ == Phase::kOver; }
@@ -88,10 +97,12 @@ class JobRun {
   // ---- Events.
   // Says why the job waits. REQUIRES: queued().
   void Wait(const std::string& reason, Now now);
-  // Gives it workers. REQUIRES: queued(), WorkersFor(...) == workers.size().
+  // Gives it workers. REQUIRES: queued(), WorkersOf(...) == workers.size().
   void Begin(absl::Span<const WorkerOffer> workers, Now now);
   // The run keeps `lease` for as long as it exists.
   void OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLease lease, Now now);
+  // `known`: by key of the FindLayerTimes.
+  void OnLayerTimesFound(const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
   void OnAnswer(const CallAnswer& answer, Now now);
   // Takes the events from number `first_sequence` on that it does not have yet. Returns the number
   // of the first one it lacks. REQUIRES: `worker_index` comes from IndexOf.
@@ -113,7 +124,7 @@ class JobRun {
  private:
   enum class Phase {
     kQueued,
-    kFinding,  // where to start from
+    kFinding,  // where to start from, or which layer times are known
     kPreparing,
     kStarting,
     kRunning,
@@ -159,6 +170,13 @@ class JobRun {
                  Now now);
   void DecideBlame(Now now);
 
+  // ---- Profiles (job_profile.cc).
+  void BeginProfile(Now now);
+  void PlanProfile();
+  void OnProfileEvent(int32_t worker_index, const v1::RunEvent& event, Now now);
+  void OnMeasured(int32_t worker_index, const absl::Status& taken, Now now);
+  void OnLayersTimed(int32_t worker_index, const v1::LayersTimed& timed, Now now);
+
   // ---- Draining and ending (job_end.cc).
   void StartDrain(Now now);
   void OnHeld(int32_t worker_index, const CallAnswer& answer, Now now);
@@ -183,7 +201,8 @@ class JobRun {
   int32_t validation_worker() const {
     return record_.plan().stages(validation_stage_.value).worker_index();
   }
-  std::string NameOf(int32_t worker_index) const;  // "worker w2 (stage 2)", "... (stages 1, 2)"
+  // "worker w2 (stage 2)", "... (stages 1, 2)"; of a profile "worker w2".
+  std::string NameOf(int32_t worker_index) const;
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
   void SetState(v1::JobState state, Now now);
   void Publish(v1::JobEvent event, Now now);
@@ -206,6 +225,7 @@ class JobRun {
   Blame blame_;
   CheckpointTracker checkpoints_{0};
   RunProgress progress_{0, 0};
+  std::optional<ProfileGatherer> profile_;  // of a profile that has workers
   std::string cancel_reason_;
   std::optional<int64_t> drain_step_;  // the cut of a drain, once it is known
   std::string save_error_;             // of the latest checkpoint, if it failed

@@ -21,6 +21,9 @@ void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
   record_.mutable_summary()->clear_reason();
   phase_ = Phase::kFinding;
   SetState(v1::JOB_STATE_PREPARING, now);
+  if (is_profile()) {
+    return BeginProfile(now);
+  }
   const v1::CheckpointSpec& checkpoint = spec().checkpoint();
   if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
     return OnStartFound(FoundStart{}, nullptr, now);
@@ -102,6 +105,10 @@ void JobRun::PrepareAll() {
     request.set_checkpoint(start_.checkpoint);
     request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
     request.set_staging_tag(absl::StrCat(id(), "-", epoch_));
+    if (profile_.has_value()) {
+      *request.mutable_profile()->mutable_spec() = record_.profile_spec();
+      request.mutable_profile()->set_times_layers(profile_->TimesLayers(i));
+    }
     Call(i, std::move(request));
   }
 }

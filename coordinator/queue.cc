@@ -71,8 +71,7 @@ void Coordinator::StartWaiting(Now now) {
 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   const size_t alive = membership_.Alive().size();
-  const auto needed = static_cast<size_t>(
-      std::max<int64_t>(1, run.job().WorkersOf(std::max(1, run.spec().pipeline().stages()))));
+  const auto needed = static_cast<size_t>(run.WorkersNeeded());
   if (needed > alive) {
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", alive), now);
     return false;
@@ -83,13 +82,13 @@ bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now n
              now);
     return true;
   }
-  if (!run.spec().pipeline().has_stages()) {
+  if (run.TakesAllFree()) {
     if (const std::string reason = WhyNotAllFree(now); !reason.empty()) {
       run.Wait(reason, now);
       return true;
     }
   }
-  const int64_t count = WorkersFor(run.spec(), run.job(), static_cast<int64_t>(free.size()));
+  const int64_t count = run.WorkersOf(static_cast<int64_t>(free.size()));
   run.Begin(absl::MakeConstSpan(free).first(count), now);
   free.erase(free.begin(), free.begin() + count);
   return false;
@@ -131,7 +130,12 @@ std::vector<WorkerOffer> Coordinator::FreeWorkers() const {
   for (const Member* member : membership_.Alive()) {
     const v1::RegisterWorkerRequest& worker = member->registration;
     if (UserOf(worker.name()) == nullptr) {
-      free.push_back({worker.name(), worker.address(), worker.incarnation()});
+      free.push_back({.name = worker.name(),
+                      .address = worker.address(),
+                      .incarnation = worker.incarnation(),
+                      .device = worker.device(),
+                      .memory_bytes = worker.memory_bytes(),
+                      .build = worker.build()});
     }
   }
   // Names in the order people count them: w2 before w10.

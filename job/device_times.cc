@@ -8,9 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "job/suggest.h"
 #include "job/yaml_message.h"
+#include "job/yaml_writer.h"
 
 namespace penstock {
 namespace {
@@ -177,6 +179,12 @@ absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
 absl::StatusOr<v1::DeviceTimes> ReadDeviceTimes(const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(path));
   return ParseDeviceTimes(text, path);
+}
+
+std::string NameOfTimes(const v1::DeviceTimes& times) {
+  constexpr size_t kDigits = 8;
+  return absl::StrCat(times.device(), ", times ",
+                      Sha256Hex(WriteYamlMessage(times, "")).substr(0, kDigits));
 }
 
 absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,

@@ -35,6 +35,10 @@ absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
 // Errors also: NotFound, PermissionDenied.
 absl::StatusOr<v1::DeviceTimes> ReadDeviceTimes(const std::string& path);
 
+// "phantom, times 1a2b3c4d": with a digest that tells other times under the same name apart, so that profiles do
+// not take one for the other.
+std::string NameOfTimes(const v1::DeviceTimes& times);
+
 // By stage, all workers of speed 1. `layers`: of each stage, those of one replica of the model after the other.
 // Errors: InvalidArgument naming a layer of the model that has no times, an entry that is of no
 // layer, or a stage that takes longer than kPassMsMax.

@@ -171,6 +171,15 @@ std::string PrintModelProfile(const v1::ModelProfile& profile) {
                           "Times and memory of each layer, measured by `penstock profile`.");
 }
 
+void SetLayers(const Chain& chain, v1::ModelProfile& profile) {
+  profile.clear_layers();
+  for (const LayerSpec& layer : chain.layers) {
+    v1::ProfiledLayer& entry = *profile.add_layers();
+    entry.set_layer(layer.name);
+    entry.set_shape(Describe(layer.config));
+  }
+}
+
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain) {
   if (profile.time_steps() != chain.context) {
     return absl::InvalidArgumentError(absl::StrCat("the profile is of ", profile.time_steps(),

@@ -31,6 +31,9 @@ absl::StatusOr<v1::ModelProfile> ReadModelProfile(const std::string& path);
 // The text of such a file.
 std::string PrintModelProfile(const v1::ModelProfile& profile);
 
+// Sets the profile's layers: those of the model, each with its shape.
+void SetLayers(const Chain& chain, v1::ModelProfile& profile);
+
 // Whether it is of this model. Errors: InvalidArgument naming the first layer that differs.
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain);
 

@@ -1,5 +1,6 @@
 #include "model/describe.h"
 
+#include <algorithm>
 #include <variant>
 
 #include "absl/strings/str_format.h"
@@ -29,6 +30,17 @@ std::string Describe(const LayerConfig& config) {
     }
   };
   return std::visit(Visitor(), config);
+}
+
+std::vector<int> FirstLayersOfShapes(const Chain& chain) {
+  std::vector<int> firsts;
+  for (int i = 0; i < chain.size(); ++i) {
+    const bool known = std::any_of(firsts.begin(), firsts.end(), [&](int first) {
+      return chain.layers[first].config == chain.layers[i].config;
+    });
+    if (!known) firsts.push_back(i);
+  }
+  return firsts;
 }
 
 }  // namespace penstock

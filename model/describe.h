@@ -3,11 +3,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "model/chain.h"
 
 namespace penstock {
 
 std::string Describe(const LayerConfig& config);
+
+// The first layer of each shape, in the order of the model: what has to be measured of it.
+std::vector<int> FirstLayersOfShapes(const Chain& chain);
 
 }  // namespace penstock

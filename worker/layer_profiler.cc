@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <memory>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "compute/stage.h"
+#include "job/model_profile.h"
 #include "model/describe.h"
 #include "worker/acquire.h"
 
@@ -17,6 +19,8 @@ namespace {
 
 constexpr int kWarmUpWindows = 2;
 constexpr double kTensorDeviation = 0.5;  // of the numbers that are passed through
+// Drawn before they are copied: a tensor that the device can hold may be too large for the host.
+constexpr int64_t kFillFloats = 1 << 20;
 
 // Random purposes of the tensors, beside those of training.
 enum Purpose : uint64_t { kInputs = 1, kGradients, kTokens, kTargets };
@@ -109,16 +113,24 @@ absl::Status LayerBench::MakeTensors(const Chain& chain, uint64_t seed) {
 
 absl::StatusOr<Tensor> LayerBench::RandomTensor(RandomStream random) {
   const Shape shape = stage_->boundary_shape();
-  std::vector<float> values(shape.elements());
-  for (float& value : values) value = static_cast<float>(kTensorDeviation * random.Normal());
   PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor, AcquireTensor(backend_.pool(), DType::kF32, shape));
-  backend_.CopyToDevice(tensor.buffer.data(), values.data(), tensor.size_bytes());
+  auto* place = static_cast<std::byte*>(tensor.buffer.data());
+  std::vector<float> values;
+  for (int64_t left = shape.elements(); left > 0; left -= static_cast<int64_t>(values.size())) {
+    values.resize(std::min(left, kFillFloats));
+    for (float& value : values) value = static_cast<float>(kTensorDeviation * random.Normal());
+    const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+    backend_.CopyToDevice(place, values.data(), bytes);
+    place += bytes;
+  }
   return tensor;
 }
 
 absl::StatusOr<Tensor> LayerBench::RandomTokens(absl::string_view what, RandomStream random,
                                                 int64_t vocabulary) {
-  std::vector<int32_t> ids(tokens_);
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor host,
+                            AcquireTensor(backend_.host_pool(), DType::kI32, {tokens_}));
+  const absl::Span<int32_t> ids(static_cast<int32_t*>(host.buffer.data()), tokens_);
   for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(vocabulary));
   return stage_->TokensToDevice(what, ids);
 }
@@ -161,6 +173,7 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const Chain& chain
                             LayerBench::Create(backend, chain, layer, samples, options));
   Durations warm_up;
   for (int i = 0; i < kWarmUpWindows; ++i) {
+    PENSTOCK_RETURN_IF_ERROR(options.may_go_on());
     PENSTOCK_RETURN_IF_ERROR(bench->RunWindow(clock, warm_up));
   }
   Durations durations;
@@ -168,6 +181,7 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const Chain& chain
   for (int i = 0; i < options.windows_max; ++i) {
     const double spent_s = static_cast<double>(clock.MonotonicNs() - start_ns) * 1e-9;
     if (i >= options.windows_min && spent_s >= options.seconds) break;
+    PENSTOCK_RETURN_IF_ERROR(options.may_go_on());
     PENSTOCK_RETURN_IF_ERROR(bench->RunWindow(clock, durations));
   }
   const Stage::MemoryStats memory = bench->stage().memory();
@@ -209,18 +223,6 @@ absl::Status CheckSizes(absl::Span<const int64_t> samples) {
   return absl::OkStatus();
 }
 
-// The first layer of each shape.
-std::vector<int> FirstsOfTheirShape(const Chain& chain) {
-  std::vector<int> firsts;
-  for (int i = 0; i < chain.size(); ++i) {
-    const bool known = std::any_of(firsts.begin(), firsts.end(), [&](int first) {
-      return chain.layers[first].config == chain.layers[i].config;
-    });
-    if (!known) firsts.push_back(i);
-  }
-  return firsts;
-}
-
 }  // namespace
 
 absl::StatusOr<v1::ModelProfile> ProfileLayers(
@@ -232,12 +234,8 @@ absl::StatusOr<v1::ModelProfile> ProfileLayers(
   profile.set_precision(options.precision == Precision::kBf16 ? "bf16" : "f32");
   profile.set_optimizer(std::string(KindOf(options.optimizer)));
   profile.set_time_steps(chain.context);
-  for (const LayerSpec& layer : chain.layers) {
-    v1::ProfiledLayer& entry = *profile.add_layers();
-    entry.set_layer(layer.name);
-    entry.set_shape(Describe(layer.config));
-  }
-  const std::vector<int> firsts = FirstsOfTheirShape(chain);
+  SetLayers(chain, profile);
+  const std::vector<int> firsts = FirstLayersOfShapes(chain);
   ProfilerProgress progress = {.total = static_cast<int>(firsts.size() * options.samples.size())};
   for (const int layer : firsts) {
     progress.layer = chain.layers[layer].name;

@@ -33,6 +33,8 @@ struct LayerProfilerOptions {
   int windows_min = 5;
   int windows_max = 200;
   double seconds = 0.2;
+  // Asked before each window: an error ends the profiling with it.
+  std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
 };
 
 // How far it is: `done` of `total` measurements; what comes next.
@@ -48,7 +50,7 @@ inline constexpr int kWindowMicrobatches = 4;
 // `on_progress` is called before each measurement; an error of its ends the profiling.
 //
 // Errors: InvalidArgument (no sizes, not ascending, below 1), those of Stage::Create naming the
-// layer, and of `on_progress`.
+// layer, and of `on_progress` and `may_go_on`.
 absl::StatusOr<v1::ModelProfile> ProfileLayers(
     Backend& backend, const Chain& chain, const LayerProfilerOptions& options, Clock& clock,
     const std::function<absl::Status(const ProfilerProgress&)>& on_progress);

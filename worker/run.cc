@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "worker/profile_run.h"
 #include "worker/run_plan.h"
 #include "worker/training_run.h"
 
@@ -10,6 +11,7 @@ namespace penstock {
 
 absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const v1::PrepareRunRequest& request,
                                                   RunEnvironment environment) {
+  if (request.has_profile()) return ProfileRun::Create(request, std::move(environment));
   PENSTOCK_ASSIGN_OR_RETURN(RunPlan plan, MakeRunPlan(request, environment.limits));
   const std::function<absl::Status()> may_go_on = environment.may_go_on;
   PENSTOCK_RETURN_IF_ERROR(may_go_on());

@@ -1,4 +1,5 @@
-// Run: one worker's part in one attempt at a job, from loading weights to the last cut.
+// Run: one worker's part in one attempt at a job, from loading weights to the last cut. (A profile is a job too,
+// whose run measures instead: profile_run.h.)
 //
 // A run walks the job's ranges between cuts. For each range it derives the schedule like everybody
 // else, executes its own program through the executor, then does what the cut asks: validation
@@ -59,7 +60,7 @@ struct RunEnvironment {
 
 class Run {
  public:
-  // Builds the worker's stages, loads weights and data, derives and verifies the schedule and opens
+  // Of a profile: checks what is to be measured. Else: builds the worker's stages, loads weights and data, derives and verifies the schedule and opens
   // the edges. REQUIRES: what `environment` refers to outlives the run.
   //
   // Errors: InvalidArgument (job, plan or checkpoint do not fit), NotFound (data or checkpoint),

@@ -20,7 +20,6 @@
 namespace penstock {
 namespace {
 
-constexpr size_t kErrorBytesMax = 2000;  // of an event's text; it travels on in the job's record
 
 v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::string& sha256) {
   v1::LayerDigest digest;

@@ -46,6 +46,18 @@ absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec
   return response->job_id();
 }
 
+absl::StatusOr<std::string> CoordinatorClient::SubmitProfile(const v1::JobSpec& spec,
+                                                             const v1::ProfileSpec& profile) {
+  v1::SubmitProfileRequest request;
+  *request.mutable_spec() = spec;
+  *request.mutable_profile() = profile;
+  request.set_idempotency_key(RandomKey());
+  const auto response =
+      Call(peer_, *stub_, &v1::JobService::Stub::SubmitProfile, request, kClientCallTimeout);
+  if (!response.ok()) return Explain(response.status());
+  return response->job_id();
+}
+
 absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs() {
   return Explained(Call(peer_, *stub_, &v1::JobService::Stub::ListJobs, {}, kClientCallTimeout));
 }

@@ -35,6 +35,9 @@ class CoordinatorClient {
 
   // Returns the job's id. Errors: InvalidArgument, FailedPrecondition (the job does not fit).
   absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec);
+  // The same of a job that measures instead of training.
+  absl::StatusOr<std::string> SubmitProfile(const v1::JobSpec& spec,
+                                            const v1::ProfileSpec& profile);
   absl::StatusOr<v1::ListJobsResponse> ListJobs();
   absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& job_id);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id);

@@ -41,6 +41,11 @@ std::string StateText(const v1::JobSummary& job) {
   return text;
 }
 
+std::string ProgressText(const v1::ProfileProgress& progress) {
+  return absl::StrCat("measurement ", progress.done(), " of ", progress.total(), "  worker ",
+                      progress.worker(), ": ", progress.what());
+}
+
 std::string BodyText(const v1::JobEvent& event) {
   switch (event.kind_case()) {
     case v1::JobEvent::kStateChanged:
@@ -57,6 +62,8 @@ std::string BodyText(const v1::JobEvent& event) {
                           event.checkpoint_done().directory());
     case v1::JobEvent::kLog:
       return event.log();
+    case v1::JobEvent::kProfileProgress:
+      return ProgressText(event.profile_progress());
     case v1::JobEvent::KIND_NOT_SET:
       break;
   }
@@ -98,6 +105,13 @@ nlohmann::ordered_json EventJson(const v1::JobEvent& event) {
       json["event"] = "checkpoint_done";
       json["step"] = event.checkpoint_done().step();
       json["directory"] = event.checkpoint_done().directory();
+      break;
+    case v1::JobEvent::kProfileProgress:
+      json["event"] = "profile_progress";
+      json["done"] = event.profile_progress().done();
+      json["total"] = event.profile_progress().total();
+      json["worker"] = event.profile_progress().worker();
+      json["what"] = event.profile_progress().what();
       break;
     case v1::JobEvent::kLog:
       json["event"] = "log";

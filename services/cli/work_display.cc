@@ -37,4 +37,9 @@ void WorkDisplay::Draw(int64_t done, int64_t total, const std::string& what) {
   console_.err << (line_open_ ? kEraseLine : "") << line << (line_open_ ? "" : "\n") << std::flush;
 }
 
+void WorkDisplay::Note(const std::string& line) {
+  console_.err << (line_open_ ? kEraseLine : "") << line << "\n" << std::flush;
+  line_open_ = false;
+}
+
 }  // namespace penstock

@@ -1,4 +1,4 @@
-// WorkDisplay: how far a command is that works on this machine: "25 %  run 3 of 12  8.1 s  what it does", on
+// WorkDisplay: how far work is whose end is known: "25 %  run 3 of 12  8.1 s  what it does", on
 // a terminal drawn over and over, in a file now and then.
 //
 // Thread-compatible.
@@ -22,6 +22,8 @@ class WorkDisplay {
   WorkDisplay& operator=(const WorkDisplay&) = delete;
 
   void Draw(int64_t done, int64_t total, const std::string& what);
+  // Prints a line that stays.
+  void Note(const std::string& line);
 
  private:
   const std::string unit_;

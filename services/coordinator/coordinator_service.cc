@@ -120,19 +120,18 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
 }
 
 // A job that cannot be kept is not taken.
-absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request,
-                                                Coordinator& coordinator, JobStore& store,
-                                                Now now) {
-  PENSTOCK_ASSIGN_OR_RETURN(Submission submission, coordinator.CheckSubmission(request, now));
+absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission,
+                                           Coordinator& coordinator, JobStore& store, Now now) {
+  PENSTOCK_RETURN_IF_ERROR(submission.status());
   v1::SubmitJobResponse response;
-  response.set_job_id(submission.job_id);
-  if (submission.record.has_value()) {
-    const JobStore::Change change = {.job = &*submission.record};
+  response.set_job_id(submission->job_id);
+  if (submission->record.has_value()) {
+    const JobStore::Change change = {.job = &*submission->record};
     if (const absl::Status kept = store.Write({change}); !kept.ok()) {
       return absl::UnavailableError(
           absl::StrCat("the coordinator cannot write its state file: ", kept.message()));
     }
-    coordinator.AddJob(*std::move(submission.record), now);
+    coordinator.AddJob(*std::move(submission->record), now);
   }
   return response;
 }
@@ -170,12 +169,20 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
 
 void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   EventLoop& loop = parts.loop;
-  server.Unary(jobs, &Jobs::RequestSubmitJob,
-               [&loop](const v1::SubmitJobRequest& request, const CallInfo& call) {
+  server.Unary(
+      jobs, &Jobs::RequestSubmitJob,
+      [&loop](const v1::SubmitJobRequest& request, const CallInfo& call) {
+        return loop.Ask<v1::SubmitJobResponse>(
+            DeadlineOf(call), [request](Coordinator& coordinator, JobStore& store, Now now) {
+              return Take(coordinator.CheckSubmission(request, now), coordinator, store, now);
+            });
+      });
+  server.Unary(jobs, &Jobs::RequestSubmitProfile,
+               [&loop](const v1::SubmitProfileRequest& request, const CallInfo& call) {
                  return loop.Ask<v1::SubmitJobResponse>(
                      DeadlineOf(call),
                      [request](Coordinator& coordinator, JobStore& store, Now now) {
-                       return SubmitJob(request, coordinator, store, now);
+                       return Take(coordinator.CheckProfile(request, now), coordinator, store, now);
                      });
                });
   server.Unary(jobs, &Jobs::RequestCancelJob,

@@ -135,6 +135,8 @@ void EventLoop::PerformEffects() {
       pending_.Add(std::move(*save));
     } else if (auto* event = std::get_if<PublishEvent>(&effect)) {
       pending_.Add(std::move(*event));
+    } else if (auto* keep = std::get_if<KeepLayerTimes>(&effect)) {
+      pending_.Add(std::move(*keep));
     } else {
       outside.push_back(std::move(effect));
     }
@@ -149,8 +151,24 @@ void EventLoop::PerformEffects() {
       performer_.Perform(*commit);
     } else if (const auto* gather = std::get_if<GatherTimeline>(&effect)) {
       performer_.Perform(*gather);
+    } else if (const auto* layer_times = std::get_if<FindLayerTimes>(&effect)) {
+      Perform(*layer_times);
     }
   }
+}
+
+void EventLoop::Perform(const FindLayerTimes& find) {
+  std::vector<std::optional<v1::DeviceProfile>> known;
+  for (const std::string& key : find.keys) {
+    absl::StatusOr<v1::DeviceProfile> times = store_.ReadLayerTimes(key);
+    if (!times.ok() && !absl::IsNotFound(times.status())) {
+      Log(absl::StrCat("layers are timed again: ", times.status().message()));
+    }
+    known.push_back(times.ok() ? std::optional(*std::move(times)) : std::nullopt);
+  }
+  Post([job_id = find.job_id, known = std::move(known)](Coordinator& coordinator, Now now) {
+    coordinator.OnLayerTimesFound(job_id, known, now);
+  });
 }
 
 void EventLoop::WritePending() {

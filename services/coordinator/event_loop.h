@@ -96,6 +96,8 @@ class EventLoop {
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
   void PerformEffects();
+  // What the store has; answered with an event.
+  void Perform(const FindLayerTimes& find);
   // Writes what is pending and announces it.
   void WritePending();
   void Log(const std::string& line) const;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/sha256.h"
 #include "base/status.h"
 
 namespace penstock {
@@ -24,6 +25,15 @@ constexpr char kTables[] = R"(
     sequence INTEGER NOT NULL,
     event BLOB NOT NULL,
     PRIMARY KEY(job_id, sequence)) WITHOUT ROWID;
+)";
+
+// Since version 2.
+constexpr char kLayerTimesTable[] = R"(
+  CREATE TABLE layer_times(
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT NOT NULL UNIQUE,
+    times BLOB NOT NULL,
+    sha256 TEXT NOT NULL);
 )";
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {
@@ -51,9 +61,9 @@ absl::Status JobStore::CreateTables() {
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t tables,
                             database_.QueryInt("SELECT count(*) FROM sqlite_master"));
   if (tables == 0) {
-    return database_.Execute(absl::StrCat("BEGIN;", kTables, "PRAGMA user_version = ", kVersion,
-                                          "; PRAGMA application_id = ", kApplicationId,
-                                          "; COMMIT;"));
+    return database_.Execute(
+        absl::StrCat("BEGIN;", kTables, kLayerTimesTable, "PRAGMA user_version = ", kVersion,
+                     "; PRAGMA application_id = ", kApplicationId, "; COMMIT;"));
   }
   if (application != kApplicationId) {
     return absl::DataLossError(
@@ -63,6 +73,10 @@ absl::Status JobStore::CreateTables() {
     return absl::UnimplementedError(absl::StrCat(database_.path(), ": has version ", version,
                                                  "; this build reads up to ", kVersion,
                                                  ". Use a newer build, or another --state file"));
+  }
+  if (version < kVersion) {
+    return database_.Execute(
+        absl::StrCat("BEGIN;", kLayerTimesTable, "PRAGMA user_version = ", kVersion, "; COMMIT;"));
   }
   return absl::OkStatus();
 }
@@ -98,6 +112,13 @@ absl::Status JobStore::WriteAll(absl::Span<const Change> changes) {
       database_.Prepare("INSERT OR REPLACE INTO events(job_id, sequence, event) VALUES(?, ?, ?)"));
   PENSTOCK_ASSIGN_OR_RETURN(SqliteStatement save_timeline,
                             database_.Prepare("UPDATE jobs SET timeline = ?2 WHERE job_id = ?1"));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      SqliteStatement save_layer_times,
+      database_.Prepare("INSERT OR REPLACE INTO layer_times(key, times, sha256) VALUES(?, ?, ?)"));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      SqliteStatement forget_layer_times,
+      database_.Prepare("DELETE FROM layer_times WHERE number NOT IN (SELECT number FROM "
+                        "layer_times ORDER BY number DESC LIMIT ?)"));
   for (const Change& change : changes) {
     if (change.job != nullptr) {
       PENSTOCK_RETURN_IF_ERROR(save_job.BindText(1, change.job->record.summary().job_id())
@@ -109,6 +130,13 @@ absl::Status JobStore::WriteAll(absl::Span<const Change> changes) {
                                    .BindInt(2, change.event->event.sequence())
                                    .BindBlob(3, change.event->event.SerializeAsString())
                                    .Run());
+    } else if (change.layer_times != nullptr) {
+      const std::string times = change.layer_times->times.SerializeAsString();
+      PENSTOCK_RETURN_IF_ERROR(save_layer_times.BindText(1, change.layer_times->key)
+                                   .BindBlob(2, times)
+                                   .BindText(3, Sha256Hex(times))
+                                   .Run());
+      PENSTOCK_RETURN_IF_ERROR(forget_layer_times.BindInt(1, kLayerTimesMax).Run());
     } else {
       PENSTOCK_RETURN_IF_ERROR(save_timeline.BindText(1, change.timeline->job_id)
                                    .BindBlob(2, change.timeline->timeline.SerializeAsString())
@@ -166,6 +194,23 @@ absl::StatusOr<v1::GetTimelineResponse> JobStore::ReadTimeline(const std::string
     return Damaged(database_.path(), absl::StrCat("the timeline of job ", job_id));
   }
   return timeline;
+}
+
+absl::StatusOr<v1::DeviceProfile> JobStore::ReadLayerTimes(const std::string& key) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      SqliteStatement query,
+      database_.Prepare("SELECT times, sha256 FROM layer_times WHERE key = ?"));
+  query.BindText(1, key);
+  PENSTOCK_ASSIGN_OR_RETURN(const bool row, query.Step());
+  if (!row) {
+    return absl::NotFoundError("there are no such layer times");
+  }
+  const std::string bytes = query.Bytes(0);
+  v1::DeviceProfile times;
+  if (Sha256Hex(bytes) != query.Bytes(1) || !times.ParseFromString(bytes)) {
+    return Damaged(database_.path(), "the times of some layers");
+  }
+  return times;
 }
 
 absl::StatusOr<std::vector<v1::JobEvent>> JobStore::ReadEvents(const std::string& job_id,

@@ -1,8 +1,9 @@
 // JobStore: what must survive the coordinator, in SQLite: job records, their events, their
-// timelines.
+// timelines, and the times of layers that profiles have measured.
 //
 //   jobs(number, job_id, idempotency_key, record, timeline)   number: order of submission
 //   events(job_id, sequence, event)
+//   layer_times(number, key, times, sha256)                   number: order of writing; sha256: of `times`
 //
 // Messages are kept as protobuf bytes, so old records stay readable as fields are added.
 // user_version is the version of the tables. Writes go through a write-ahead log; a record is on
@@ -26,7 +27,9 @@ namespace penstock {
 
 class JobStore {
  public:
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;  // 1: without layer_times
+  // Of the layer times, so many that were written last are kept.
+  static constexpr int kLayerTimesMax = 256;
 
   // One thing to write. Exactly one part is set.
   struct Change {
@@ -37,6 +40,7 @@ class JobStore {
       v1::GetTimelineResponse timeline;
     };
     const Timeline* timeline = nullptr;
+    const KeepLayerTimes* layer_times = nullptr;
   };
 
   // Opens or creates `path`; an empty one is kept in memory.
@@ -54,6 +58,8 @@ class JobStore {
   // Errors: NotFound, DataLoss.
   absl::StatusOr<v1::GetJobResponse> ReadRecord(const std::string& job_id);
   absl::StatusOr<v1::GetTimelineResponse> ReadTimeline(const std::string& job_id);
+  // Errors: NotFound, DataLoss (the row is damaged: as good as none).
+  absl::StatusOr<v1::DeviceProfile> ReadLayerTimes(const std::string& key);
   // The events after `after_sequence` in order, `count_max` at most.
   absl::StatusOr<std::vector<v1::JobEvent>> ReadEvents(const std::string& job_id,
                                                        int64_t after_sequence, int count_max);

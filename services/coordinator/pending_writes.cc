@@ -40,12 +40,16 @@ std::vector<JobStore::Change> PendingWrites::Changes() const {
   for (const auto& [job_id, timeline] : timelines_) {
     changes.push_back({.timeline = &timeline});
   }
+  for (const auto& [key, keep] : layer_times_) {
+    changes.push_back({.layer_times = &keep});
+  }
   return changes;
 }
 
 std::deque<PublishEvent> PendingWrites::Written() {
   jobs_.clear();
   timelines_.clear();
+  layer_times_.clear();
   return std::exchange(events_, {});
 }
 

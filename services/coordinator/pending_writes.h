@@ -1,7 +1,7 @@
 // PendingWrites: what has to go into the JobStore and is not there yet.
 //
 // Kept small while the store cannot be written, for hours perhaps: of each job one record and one
-// timeline, the latest, and kEventsMax events. Beyond that the oldest events go, but never a change of
+// timeline, the latest, of each profile its times, and kEventsMax events. Beyond that the oldest events go, but never a change of
 // a job's state, of which there are few.
 //
 // Thread-compatible.
@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/effects.h"
@@ -24,9 +25,12 @@ class PendingWrites {
 
   void Add(SaveJob save);
   void Add(PublishEvent event);
+  void Add(KeepLayerTimes keep) { layer_times_[keep.key] = std::move(keep); }
   void AddTimeline(const std::string& job_id, v1::GetTimelineResponse timeline);
 
-  bool empty() const { return jobs_.empty() && events_.empty() && timelines_.empty(); }
+  bool empty() const {
+    return jobs_.empty() && events_.empty() && timelines_.empty() && layer_times_.empty();
+  }
   // All of it. Valid until the next Add or Written.
   std::vector<JobStore::Change> Changes() const;
   // It is all in the store now. Returns the events, in the order they were added.
@@ -36,6 +40,7 @@ class PendingWrites {
   std::map<std::string, SaveJob> jobs_;  // by job id
   std::deque<PublishEvent> events_;
   std::map<std::string, JobStore::Change::Timeline> timelines_;  // by job id
+  std::map<std::string, KeepLayerTimes> layer_times_;            // by key
 };
 
 }  // namespace penstock

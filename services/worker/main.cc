@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "job/device_times.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/run_metrics.h"
@@ -142,7 +143,7 @@ class Worker {
               PENSTOCK_ASSIGN_OR_RETURN(const auto backend,
                                         MakeBackendOn(flags_.device, flags_.threads));
               std::string name(backend->name());
-              if (flags_.emulated) absl::StrAppend(&name, " as ", flags_.emulated->device());
+              if (flags_.emulated) absl::StrAppend(&name, " as ", NameOfTimes(*flags_.emulated));
               return DeviceDescription{std::move(name), backend->memory_bytes()};
             },
             .make_backend =

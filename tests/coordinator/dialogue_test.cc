@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "job/cluster_profile.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"
@@ -27,6 +28,22 @@ v1::JobSpec CheckpointedJob(int64_t steps, int32_t stages) {
   spec.mutable_checkpoint()->set_directory("/ckpt");
   spec.mutable_checkpoint()->set_every_steps(2);
   return spec;
+}
+
+TEST(Dialogue, Profile_OfTwoKindsOfDevices_SucceedsAndTheNextKnowsTheLayers) {
+  SimulatedCluster cluster({.workers = 3, .devices = {"gpu", "cpu"}});
+  cluster.RunFor(10);
+  v1::ProfileSpec profile = SmallProfile();
+  profile.set_workers(3);
+  const std::string first = cluster.SubmitProfile(SmallJob(4, 2), profile);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const std::string second = cluster.SubmitProfile(SmallJob(4, 2), profile);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  for (const std::string& job : {first, second}) {
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+    EXPECT_THAT(CheckClusterProfile(cluster.Saved(job).profile()), IsOk());
+  }
+  ExpectDialogue(cluster, "profile");
 }
 
 TEST(Dialogue, Job_WithCheckpoints_Succeeds) {

@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "base/sha256.h"
 #include "job/defaults.h"
+#include "job/model_profile.h"
+#include "model/describe.h"
 
 namespace penstock {
 namespace {
@@ -32,6 +34,12 @@ std::string Describe(const v1::RunEvent& event) {
       return absl::StrCat("RunFailed ", event.run_failed().message());
     case v1::RunEvent::kSaveFailed:
       return absl::StrCat("SaveFailed ", event.save_failed().step());
+    case v1::RunEvent::kMeasurementBegun:
+      return absl::StrCat("MeasurementBegun ", event.measurement_begun().what());
+    case v1::RunEvent::kLinksMeasured:
+      return absl::StrCat("LinksMeasured ", event.links_measured().links_size());
+    case v1::RunEvent::kLayersTimed:
+      return absl::StrCat("LayersTimed ", event.layers_timed().model().layers_size());
     case v1::RunEvent::KIND_NOT_SET:
       break;
   }
@@ -67,6 +75,32 @@ v1::JobSpec SmallJob(int64_t steps, int32_t stages) {
   }
   FillDefaults(spec);
   return spec;
+}
+
+v1::ProfileSpec SmallProfile() {
+  v1::ProfileSpec profile;
+  profile.add_samples(2);
+  return profile;
+}
+
+v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profile, double ms) {
+  const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+  PENSTOCK_CHECK(job.ok());
+  v1::ModelProfile model;
+  model.set_time_steps(job->chain.context);
+  SetLayers(job->chain, model);
+  for (const int layer : FirstLayersOfShapes(job->chain)) {
+    v1::ShapeProfile& shape = *model.add_shapes();
+    shape.set_shape(model.layers(layer).shape());
+    for (const int64_t samples : profile.samples()) {
+      v1::SizeProfile& size = *shape.add_sizes();
+      size.set_samples(samples);
+      size.mutable_forward()->set_ms(ms);
+      size.mutable_backward_input()->set_ms(ms);
+      size.mutable_backward_weight()->set_ms(ms);
+    }
+  }
+  return model;
 }
 
 absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::SubmitJobRequest& request,
@@ -124,10 +158,21 @@ void SimulatedCluster::PerformEffects() {
 std::string SimulatedCluster::Submit(const v1::JobSpec& spec) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
+  return Add(coordinator_.CheckSubmission(request, now()));
+}
+
+std::string SimulatedCluster::SubmitProfile(const v1::JobSpec& spec,
+                                            const v1::ProfileSpec& profile) {
+  v1::SubmitProfileRequest request;
+  *request.mutable_spec() = spec;
+  *request.mutable_profile() = profile;
+  return Add(coordinator_.CheckProfile(request, now()));
+}
+
+std::string SimulatedCluster::Add(absl::StatusOr<Submission> submission) {
+  PENSTOCK_CHECK(submission.ok());
   std::string job_id;
   Tell([&] {
-    absl::StatusOr<Submission> submission = coordinator_.CheckSubmission(request, now());
-    PENSTOCK_CHECK(submission.ok());
     job_id = submission->job_id;
     Perform(*submission->record);
     coordinator_.AddJob(*std::move(submission->record), now());
@@ -219,6 +264,10 @@ void SimulatedCluster::Register(int worker) {
     request.set_address(absl::StrCat("10.0.0.", worker, ":7000"));
     request.set_incarnation(w.incarnation);
     request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
+    request.set_memory_bytes(int64_t{1} << 30);
+    if (const size_t kinds = options_.devices.size(); kinds > 0) {
+      request.set_device(options_.devices[worker % kinds]);
+    }
     Tell([&] { PENSTOCK_CHECK(coordinator_.RegisterWorker(request, now()).ok()); });
     HeartbeatLoop(worker, incarnation);
   });
@@ -381,7 +430,11 @@ CallAnswer SimulatedCluster::Handle(int worker, const CallWorker& call) {
       } else if (w.state == Worker::State::kPrepared) {
         w.state = Worker::State::kRunning;
         ++starts_[{worker, run}];
-        TrainLoop(worker, w.generation);
+        if (w.run.has_profile()) {
+          MeasureLoop(worker, w.generation, 0);
+        } else {
+          TrainLoop(worker, w.generation);
+        }
       }
       return answer;
     case 2:
@@ -488,6 +541,18 @@ void SimulatedCluster::Perform(const GatherTimeline& gather) {
   });
 }
 
+void SimulatedCluster::Perform(const FindLayerTimes& find) {
+  Say("        -> find layer times");
+  After(Delay(), [this, find] {
+    std::vector<std::optional<v1::DeviceProfile>> known;
+    for (const std::string& key : find.keys) {
+      const auto times = layer_times_.find(key);
+      known.push_back(times == layer_times_.end() ? std::nullopt : std::optional(times->second));
+    }
+    Tell([&] { coordinator_.OnLayerTimesFound(find.job_id, known, now()); });
+  });
+}
+
 void SimulatedCluster::Perform(const PublishEvent& publish) {
   std::vector<v1::JobEvent>& events = events_[publish.job_id];
   if (publish.event.sequence() != static_cast<int64_t>(events.size()) + 1) {
@@ -570,6 +635,64 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
       EndRun(worker);
     });
   });
+}
+
+// ------------------------------------------------------------------------------------- profiling
+
+void SimulatedCluster::MeasureLoop(int worker, int64_t generation, int64_t measured) {
+  After(options_.step_ms, [this, worker, generation, measured] {
+    Worker& w = workers_[worker];
+    if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
+      return;
+    }
+    if (w.frozen) {
+      return MeasureLoop(worker, generation, measured);
+    }
+    const v1::ProfileTask& task = w.run.profile();
+    const int64_t layers =
+        task.times_layers() ? ProfileOf(w.run.spec(), task.spec(), 1.0).shapes_size() : 0;
+    ++w.step;
+    if (measured <= layers) {
+      ReportMeasured(worker, measured, layers);
+      return MeasureLoop(worker, generation, measured + 1);
+    }
+    v1::RunEvent done;
+    done.mutable_run_done();
+    Emit(worker, done);
+    EndRun(worker);
+  });
+}
+
+// Links first, then one layer after the other.
+void SimulatedCluster::ReportMeasured(int worker, int64_t measured, int64_t layers) {
+  const Worker& w = workers_[worker];
+  const v1::PrepareRunRequest& run = w.run;
+  const int others = run.plan().stages_size() - 1;
+  if (measured == 0 && others > 0) {
+    v1::RunEvent event;
+    for (int other = 0; other <= others; ++other) {
+      if (other == run.worker_index()) {
+        continue;
+      }
+      v1::MeasuredLink& link = *event.mutable_links_measured()->add_links();
+      link.set_to_worker_index(other);
+      link.set_latency_us(10.0 * (run.worker_index() + 1));
+      link.set_bytes_per_second(1e9 + other);
+    }
+    Emit(worker, event);
+  }
+  if (measured < layers) {
+    v1::RunEvent event;
+    event.mutable_measurement_begun()->set_done(others + measured);
+    event.mutable_measurement_begun()->set_what(absl::StrCat("layer ", measured));
+    Emit(worker, event);
+  } else if (layers > 0) {
+    timings_.push_back(absl::StrCat(w.name, " times ", layers, " of ", run.job_id()));
+    v1::RunEvent event;
+    *event.mutable_layers_timed()->mutable_model() =
+        ProfileOf(run.spec(), run.profile().spec(), 1.0 + worker);
+    Emit(worker, event);
+  }
 }
 
 void SimulatedCluster::AtCut(int worker, const Cut& cut) {

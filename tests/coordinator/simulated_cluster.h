@@ -4,7 +4,8 @@
 // duplicates come from a seed, so a failure is (seed, commit). After every event the coordinator's
 // invariants are checked. What goes over the simulated wire can be kept as a transcript.
 //
-// Workers train without computing: after each step time they are one step further.
+// Workers train without computing: after each step time they are one step further. They profile without
+// measuring: a step time for their links, and one for every layer.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,7 @@ struct SimulationOptions {
   int commit_failure_percent = 0;
   int64_t commit_ms = 20;
   int64_t save_ms = 10;  // from a cut to the files of a worker
+  std::vector<std::string> devices = {};  // of the workers, in turn; empty: all have the same
   CoordinatorLimits limits;
 };
 
@@ -42,6 +44,7 @@ class SimulatedCluster {
 
   // ---- Doing things, now or at a time.
   std::string Submit(const v1::JobSpec& spec);
+  std::string SubmitProfile(const v1::JobSpec& spec, const v1::ProfileSpec& profile);
   void At(int64_t ms, std::function<void()> what);
   void Kill(int worker);
   // A killed worker starts again as a new process.
@@ -76,6 +79,10 @@ class SimulatedCluster {
   // What workers are still training, "worker-1 trains job-1".
   std::vector<std::string> StillTraining() const;
   const std::vector<Manifest>& commits() const { return commits_; }
+  // What FindLayerTimes finds; tests may spoil it.
+  std::map<std::string, v1::DeviceProfile>& layer_times() { return layer_times_; }
+  // Workers and what they were asked to time, "w0 times 10 of small-1".
+  const std::vector<std::string>& timings() const { return timings_; }
   // Starts of (worker, job): more than one would be a double start.
   const std::map<std::pair<int, std::string>, int>& starts() const { return starts_; }
   // Things that must never happen: a broken invariant, a request for a busy worker, ...
@@ -116,13 +123,19 @@ class SimulatedCluster {
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
   void Perform(const GatherTimeline& gather);
+  void Perform(const FindLayerTimes& find);
+  void Perform(const KeepLayerTimes& keep) { layer_times_[keep.key] = keep.times; }
   void Perform(const PublishEvent& publish);
   void Perform(const SaveJob& save);
   void Deliver(const CallWorker& call, int attempt);
   CallAnswer Handle(int worker, const CallWorker& call);
   CallAnswer HandlePrepare(int worker, const v1::PrepareRunRequest& request, CallAnswer answer);
 
+  std::string Add(absl::StatusOr<Submission> submission);
   void TrainLoop(int worker, int64_t generation);
+  // `measured`: what the worker has measured so far.
+  void MeasureLoop(int worker, int64_t generation, int64_t measured);
+  void ReportMeasured(int worker, int64_t measured, int64_t layers);
   void AtCut(int worker, const Cut& cut);
   void EndRun(int worker);
   void Emit(int worker, v1::RunEvent event);
@@ -141,6 +154,8 @@ class SimulatedCluster {
   std::map<std::string, std::vector<v1::JobEvent>> events_;
   std::vector<std::string> jobs_;
   std::vector<Manifest> commits_;
+  std::map<std::string, v1::DeviceProfile> layer_times_;
+  std::vector<std::string> timings_;
   std::map<std::string, std::weak_ptr<const void>> leases_;  // by directory, as the disk knows it
   std::map<std::pair<int, std::string>, int> starts_;
   std::vector<std::string> violations_;
@@ -150,6 +165,11 @@ class SimulatedCluster {
 // A small job with two-layer-fine stages: `steps` steps, 4 microbatches. 0 stages: as many as there
 // are workers.
 v1::JobSpec SmallJob(int64_t steps, int32_t stages);
+
+// One size of microbatches, and all workers that are free.
+v1::ProfileSpec SmallProfile();
+// What a worker might measure: every pass takes `ms`.
+v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profile, double ms);
 
 // Both halves of a submission. Returns the job's id.
 absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::SubmitJobRequest& request,

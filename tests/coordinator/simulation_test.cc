@@ -30,7 +30,8 @@ Outcome RunHistory(uint64_t seed) {
                             .delay_ms_max = 1 + below(40),
                             .loss_percent = static_cast<int>(below(15)),
                             .duplicate_percent = static_cast<int>(below(20)),
-                            .commit_failure_percent = static_cast<int>(below(30))};
+                            .commit_failure_percent = static_cast<int>(below(30)),
+                            .devices = {"cpu", "gpu"}};
   SimulatedCluster cluster(options);
   std::vector<std::string> jobs;
   const int64_t job_count = 1 + below(4);
@@ -43,7 +44,10 @@ Outcome RunHistory(uint64_t seed) {
       spec.mutable_checkpoint()->set_directory(kDirectories[below(4)]);
       spec.mutable_checkpoint()->set_every_steps(below(6));
     }
-    cluster.At(below(3000), [&cluster, &jobs, spec] { jobs.push_back(cluster.Submit(spec)); });
+    const bool profiles = below(4) == 0;
+    cluster.At(below(3000), [&cluster, &jobs, spec, profiles] {
+      jobs.push_back(profiles ? cluster.SubmitProfile(spec, SmallProfile()) : cluster.Submit(spec));
+    });
   }
   const int64_t faults = below(4);
   for (int64_t i = 0; i < faults; ++i) {

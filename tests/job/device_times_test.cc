@@ -137,5 +137,16 @@ TEST(DeviceTimes, StageOfManyLayers_MayNotTakeLongerThanAPass) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stage 0: is 300000 ms")));
 }
 
+TEST(NameOfTimes, OtherTimesUnderTheSameName_AreToldApart) {
+  v1::DeviceTimes times;
+  times.set_device("phantom");
+  times.mutable_model()->set_forward_ms(1.0);
+  v1::DeviceTimes other = times;
+  EXPECT_EQ(NameOfTimes(times), NameOfTimes(other));
+  EXPECT_THAT(NameOfTimes(times), ::testing::MatchesRegex("phantom, times [0-9a-f]+"));
+  other.mutable_model()->set_forward_ms(1.5);
+  EXPECT_NE(NameOfTimes(times), NameOfTimes(other));
+}
+
 }  // namespace
 }  // namespace penstock

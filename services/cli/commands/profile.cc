@@ -1,7 +1,7 @@
-// penstock profile: what a device takes for every layer of a job's model.
+// penstock profile: what this machine's device, or those of a cluster, take for every layer of a job's model.
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -9,27 +9,35 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "compute/device.h"
+#include "job/cluster_profile.h"
 #include "job/model_profile.h"
 #include "job/resolve.h"
 #include "job/yaml_writer.h"
 #include "services/cli/commands/commands.h"
+#include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/job_file.h"
 #include "services/cli/json_output.h"
-#include "services/cli/table.h"
-#include "services/cli/text.h"
+#include "services/cli/profile_job.h"
+#include "services/cli/profile_output.h"
 #include "services/cli/work_display.h"
 #include "worker/layer_profiler.h"
 
 namespace penstock {
 namespace {
 
+constexpr char kAnyDevice[] = "auto";
+constexpr char kDeviceVariable[] = "PENSTOCK_DEVICE";
+
 struct Options {
   JobFileOptions job;
   std::vector<int64_t> samples;  // empty: SizesAround the job's
   double seconds = LayerProfilerOptions().seconds;
-  std::string device = "auto";
+  std::string device = kAnyDevice;
+  std::string coordinator;  // empty: this machine alone
+  int workers = 0;          // of the coordinator's; 0: all that are free
+  bool fresh = false;
   std::string output;
   std::string times_output;
   bool json = false;
@@ -70,81 +78,6 @@ absl::StatusOr<v1::ModelProfile> Profile(const ResolvedJob& job, const Options& 
                        });
 }
 
-int64_t LayersOfShape(const v1::ModelProfile& profile, const std::string& shape) {
-  return std::count_if(profile.layers().begin(), profile.layers().end(),
-                       [&](const v1::ProfiledLayer& layer) { return layer.shape() == shape; });
-}
-
-std::string TimeText(const v1::MeasuredTime& time) {
-  return absl::StrCat(FormatFixed(time.ms(), 3), " ±", FormatFixed(time.spread_ms(), 3));
-}
-
-std::string ProfileText(const v1::ModelProfile& profile) {
-  Table table({{"LAYERS", Table::Align::kRight},
-               {"SHAPE"},
-               {"SAMPLES", Table::Align::kRight},
-               {"FORWARD MS", Table::Align::kRight},
-               {"INPUT MS", Table::Align::kRight},
-               {"WEIGHT MS", Table::Align::kRight},
-               {"UPDATE MS", Table::Align::kRight},
-               {"WEIGHTS", Table::Align::kRight},
-               {"STASH", Table::Align::kRight}});
-  for (const v1::ShapeProfile& shape : profile.shapes()) {
-    bool first = true;
-    for (const v1::SizeProfile& size : shape.sizes()) {
-      table.AddRow({first ? absl::StrCat(LayersOfShape(profile, shape.shape())) : "",
-                    first ? shape.shape() : "", absl::StrCat(size.samples()),
-                    TimeText(size.forward()), TimeText(size.backward_input()),
-                    TimeText(size.backward_weight()), first ? TimeText(shape.update()) : "",
-                    first ? FormatBytes(shape.weight_bytes()) : "",
-                    FormatBytes(size.stash_bytes() + size.kept_bytes())});
-      first = false;
-    }
-  }
-  return absl::StrCat(profile.device(), ", ", profile.precision(), ", ", profile.optimizer(), ", ",
-                      profile.time_steps(), " time steps; the time of one microbatch\n\n",
-                      table.Render());
-}
-
-nlohmann::ordered_json TimeJson(const v1::MeasuredTime& time) {
-  return {{"ms", time.ms()}, {"spread_ms", time.spread_ms()}};
-}
-
-nlohmann::ordered_json ShapeJson(const v1::ShapeProfile& shape) {
-  nlohmann::ordered_json sizes = nlohmann::ordered_json::array();
-  for (const v1::SizeProfile& size : shape.sizes()) {
-    sizes.push_back({{"samples", size.samples()},
-                     {"forward", TimeJson(size.forward())},
-                     {"backward_input", TimeJson(size.backward_input())},
-                     {"backward_weight", TimeJson(size.backward_weight())},
-                     {"output_bytes", size.output_bytes()},
-                     {"stash_bytes", size.stash_bytes()},
-                     {"kept_bytes", size.kept_bytes()},
-                     {"weight_stash_bytes", size.weight_stash_bytes()}});
-  }
-  return {{"shape", shape.shape()},
-          {"weight_bytes", shape.weight_bytes()},
-          {"gradient_bytes", shape.gradient_bytes()},
-          {"optimizer_bytes", shape.optimizer_bytes()},
-          {"update", TimeJson(shape.update())},
-          {"sizes", sizes}};
-}
-
-nlohmann::ordered_json ProfileJson(const v1::ModelProfile& profile) {
-  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-  for (const v1::ProfiledLayer& layer : profile.layers()) {
-    layers.push_back({{"layer", layer.layer()}, {"shape", layer.shape()}});
-  }
-  nlohmann::ordered_json shapes = nlohmann::ordered_json::array();
-  for (const v1::ShapeProfile& shape : profile.shapes()) shapes.push_back(ShapeJson(shape));
-  return {{"device", profile.device()},
-          {"precision", profile.precision()},
-          {"optimizer", profile.optimizer()},
-          {"time_steps", profile.time_steps()},
-          {"layers", layers},
-          {"shapes", shapes}};
-}
-
 absl::Status WriteFile(const std::string& path, const std::string& text, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(WriteTextFile(path, text));
   console.err << "wrote " << path << "\n";
@@ -166,26 +99,72 @@ absl::Status CheckFiles(const Options& options, const std::vector<int64_t>& samp
                                                  of_job));
 }
 
-absl::Status Run(const Options& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadJob(options.job));
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
-  const std::vector<int64_t> samples = options.samples.empty() ? SizesAround(job) : options.samples;
-  PENSTOCK_RETURN_IF_ERROR(CheckFiles(options, samples, job));
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelProfile profile,
-                            Profile(job, options, samples, console));
-  if (options.json) {
-    PrintJson(ProfileJson(profile), console);
-  } else {
-    console.out << ProfileText(profile);
-  }
-  if (!options.output.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(WriteFile(options.output, PrintModelProfile(profile), console));
-  }
+absl::Status WriteTimes(const Options& options, const v1::ModelProfile& profile,
+                        const ResolvedJob& job, Console& console) {
   if (options.times_output.empty()) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const v1::DeviceTimes times,
                             DeviceTimesOf(profile, job.microbatch.batch));
   return WriteFile(options.times_output, WriteYamlMessage(times, "Measured by `penstock profile`."),
                    console);
+}
+
+template <typename Message>
+void Print(const Message& profile, const Options& options, Console& console) {
+  if (options.json) {
+    PrintJson(ProfileJson(profile), console);
+  } else {
+    console.out << ProfileText(profile);
+  }
+}
+
+absl::Status RunHere(const Options& options, const ResolvedJob& job,
+                     const std::vector<int64_t>& samples, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelProfile profile,
+                            Profile(job, options, samples, console));
+  Print(profile, options, console);
+  if (!options.output.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(WriteFile(options.output, PrintModelProfile(profile), console));
+  }
+  return WriteTimes(options, profile, job, console);
+}
+
+absl::Status RunOnCluster(const Options& options, const v1::JobSpec& spec, const ResolvedJob& job,
+                          const std::vector<int64_t>& samples, Console& console) {
+  // The environment's is for commands that compute here.
+  const char* of_environment = std::getenv(kDeviceVariable);
+  if (options.device != (of_environment == nullptr ? kAnyDevice : of_environment)) {
+    return absl::InvalidArgumentError(
+        "--device: is of this machine; the workers of --coordinator were started with theirs");
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(options.coordinator));
+  v1::ProfileSpec asked;
+  asked.mutable_samples()->Assign(samples.begin(), samples.end());
+  asked.set_seconds(options.seconds);
+  asked.set_workers(options.workers);
+  asked.set_fresh(options.fresh);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterProfile profile,
+                            ProfileCluster(client, spec, asked, interrupt, console, RealClock()));
+  Print(profile, options, console);
+  if (!options.output.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(WriteFile(options.output, PrintClusterProfile(profile), console));
+  }
+  if (!options.times_output.empty() && profile.devices_size() > 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--times: the cluster has ", profile.devices_size(),
+        " kinds of devices, and such a file is of one; profile one of them with --device"));
+  }
+  return WriteTimes(options, profile.devices(0).model(), job, console);
+}
+
+absl::Status Run(const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadJob(options.job));
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  const std::vector<int64_t> samples = options.samples.empty() ? SizesAround(job) : options.samples;
+  PENSTOCK_RETURN_IF_ERROR(CheckFiles(options, samples, job));
+  return options.coordinator.empty() ? RunHere(options, job, samples, console)
+                                     : RunOnCluster(options, spec, job, samples, console);
 }
 
 }  // namespace
@@ -204,11 +183,25 @@ CommandRunner DeclareProfile(CLI::App& app) {
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   app.add_option("--device", options->device,
-                 "What to measure: cpu, cuda:N, or auto (a GPU or the CPU)")
-      ->envname("PENSTOCK_DEVICE")
+                 "What to measure here: cpu, cuda:N, or auto (a GPU or the CPU)")
+      ->envname(kDeviceVariable)
       ->check([](const std::string& text) {
         return std::string(ParseDevice(text).status().message());
       });
+  CLI::Option* coordinator =
+      app.add_option(
+             "--coordinator", options->coordinator,
+             "HOST:PORT of a coordinator: measure each kind of its workers' devices, and the "
+             "links between its workers")
+          ->type_name("ADDRESS");
+  app.add_option("--workers", options->workers,
+                 "Workers of the coordinator that take part; default: all that are free")
+      ->type_name("N")
+      ->check(CLI::Range(1, kProfileWorkersMax))
+      ->needs(coordinator);
+  app.add_flag("--fresh", options->fresh,
+               "Time layers although the coordinator knows their times from an earlier profile")
+      ->needs(coordinator);
   app.add_option("-o,--output", options->output, "Write the profile to this file, as YAML")
       ->type_name("FILE");
   app.add_option("--times", options->times_output,

@@ -8,6 +8,7 @@
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
+#include "services/cli/profile_output.h"
 #include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
 #include "services/cli/table.h"
@@ -32,6 +33,10 @@ nlohmann::ordered_json StatusJson(const v1::GetJobResponse& job) {
                       {"layers", stage.layers()}});
   }
   nlohmann::ordered_json json = JobJson(job.summary());
+  if (job.has_profile_spec()) {
+    json["profile"] = job.has_profile() ? ProfileJson(job.profile()) : nlohmann::ordered_json();
+    return json;
+  }
   json["plan"] = {{"method", job.plan().method()},
                   {"channel_capacity", job.plan().channel_capacity()},
                   {"schedule_digest", job.plan().schedule_digest()},
@@ -59,7 +64,8 @@ absl::Status Run(const Options& options, Console& console) {
   }
   const v1::JobSummary& summary = job.summary();
   console.out << summary.job_id() << " (" << summary.name() << ") is "
-              << JobStateName(summary.state()) << ", step " << summary.step() << " of "
+              << JobStateName(summary.state())
+              << (job.has_profile_spec() ? ", measurement " : ", step ") << summary.step() << " of "
               << summary.steps() << "\n"
               << "submitted " << FormatUnixMs(summary.submitted_unix_ms()) << ", started "
               << FormatUnixMs(summary.started_unix_ms()) << ", ended "
@@ -67,6 +73,8 @@ absl::Status Run(const Options& options, Console& console) {
   for (const std::string& line : {summary.error(), summary.reason()}) {
     if (!line.empty()) console.out << line << "\n";
   }
+  if (job.has_profile()) console.out << "\n" << ProfileText(job.profile());
+  if (job.has_profile_spec()) return absl::OkStatus();
   if (job.plan().stages_size() > 0) console.out << "\n" << PlanText(job.plan());
   if (job.result().steps() > 0) console.out << "\n" << ResultText(job);
   return absl::OkStatus();

@@ -5,7 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "job/cluster_profile.h"
+#include "job/device_times.h"
 #include "tests/services/cli/job_directory.h"
+#include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
@@ -50,6 +53,23 @@ class ClusterTest : public ::testing::Test {
     const ProcessResult result = Run(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  }
+
+  // Of layers that take minutes to be measured, by both workers.
+  std::vector<std::string> LongProfile() const {
+    return {Program("penstock"),
+            "profile",
+            job_.job(),
+            "--seconds",
+            "60",
+            "--workers",
+            "2",
+            "--set",
+            "model.gpt.width=256",
+            "--set",
+            "model.gpt.context=64",
+            "--coordinator",
+            address_};
   }
 
   JobDirectory job_;
@@ -119,6 +139,100 @@ TEST_F(ClusterTest, Submit_Interrupted_LeavesTheJobAlone) {
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_THAT(result.err, HasSubstr("goes on"));
   EXPECT_EQ(RunJson({"list"})[0]["state"], "running");
+}
+
+TEST_F(ClusterTest, Profile_WritesTheClusterAndKnowsTheLayersTheSecondTime) {
+  const std::string path = job_.path("cluster.yaml");
+  const std::vector<std::string> profile = {"profile", job_.job(),  "--samples", "1,2", "--seconds",
+                                            "0",       "--workers", "2",         "-o",  path};
+  const ProcessResult first = Run(profile);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("worker worker-0 times the layers"));
+  EXPECT_THAT(first.out, HasSubstr("worker-0, worker-1: cpu"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ClusterProfile measured, ReadClusterProfile(path));
+  ASSERT_EQ(measured.devices_size(), 1);
+  EXPECT_FALSE(measured.devices(0).cached());
+  ASSERT_EQ(measured.workers_size(), 2);
+  EXPECT_EQ(measured.workers(1).worker(), "worker-1");
+  EXPECT_EQ(measured.workers(1).device(), measured.devices(0).device());
+  EXPECT_EQ(measured.workers(1).host(), "127.0.0.1");
+  EXPECT_GT(measured.workers(1).memory_bytes(), 0);
+  EXPECT_EQ(measured.links_size(), 2);
+
+  const ProcessResult second = Run(profile);
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("known from worker worker-0"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ClusterProfile known, ReadClusterProfile(path));
+  EXPECT_TRUE(known.devices(0).cached());
+  EXPECT_EQ(known.devices(0).model().SerializeAsString(),
+            measured.devices(0).model().SerializeAsString());
+  EXPECT_EQ(known.links_size(), 2);
+
+  const Json json = RunJson({"profile", job_.job(), "--samples", "2,4", "--seconds", "0", "--fresh",
+                             "--workers", "2", "--times", job_.path("times.yaml")});
+  EXPECT_EQ(json["devices"][0]["cached"], false);
+  EXPECT_THAT(json["links"], SizeIs(2));
+  EXPECT_THAT(ReadDeviceTimes(job_.path("times.yaml")), IsOk());
+
+  const Json list = RunJson({"list"});
+  ASSERT_THAT(list, SizeIs(3));
+  EXPECT_EQ(list[0]["method"], "profile");
+  EXPECT_EQ(list[0]["step"], list[0]["steps"]);
+  const std::string id = list[0]["job_id"];
+  EXPECT_EQ(RunJson({"status", id})["profile"], json);
+  EXPECT_THAT(Run({"status", id}).out, HasSubstr("LATENCY US"));
+  EXPECT_THAT(Run({"logs", id}).out, HasSubstr("h.0.mlp, 2 samples"));
+  EXPECT_THAT(Run({"logs", id, "--json"}).out, HasSubstr("\"event\":\"profile_progress\""));
+}
+
+TEST_F(ClusterTest, Profile_WorkerKilled_FailsNamingItAndTheClusterGoesOn) {
+  Process profile(LongProfile());
+  ASSERT_TRUE(Eventually([&] {
+    const Json list = RunJson({"list"});
+    return list.size() == 1 && list[0]["step"] >= 2;  // the links are measured
+  }));
+  workers_[0]->Signal(SIGKILL);
+  const ProcessResult result = profile.Wait(kMinute);
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("worker worker-0"));
+  const Json after = RunJson({"profile", job_.job(), "--seconds", "0", "--workers", "1"});
+  EXPECT_EQ(after["workers"][0]["worker"], "worker-1");
+}
+
+TEST_F(ClusterTest, Profile_Interrupted_IsCancelledAndAJobBehindItRuns) {
+  Process profile(LongProfile());
+  ASSERT_TRUE(Eventually([&] {
+    const Json list = RunJson({"list"});
+    return list.size() == 1 && list[0]["step"] >= 2;
+  }));
+  const std::string behind = RunJson({"submit", job_.job(), "--no-wait"})["job_id"];
+  EXPECT_EQ(RunJson({"status", behind})["state"], "queued");
+  profile.Signal(SIGINT);
+  const ProcessResult result = profile.Wait(kMinute);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, HasSubstr("nothing was written"));
+  ASSERT_TRUE(Eventually(
+      [&] {
+        return RunJson({"status", behind})["state"] == "succeeded";
+      },
+      kMinute));
+}
+
+TEST_F(ClusterTest, Profile_WhatCannotBeMeasured_SaysWhy) {
+  ProcessResult result = Run({"profile", job_.job(), "--set", "training.threads=2"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("training.threads is 2, but this worker has 1"));
+  result = Run({"profile", job_.job(), "--seconds", "1000"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("profile.seconds: is 1000; expected 0 to 300"));
+  result = Run({"profile", job_.job(), "--samples", "4,2"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("profile.samples: has 2 where 5"));
+  result = Run({"profile", job_.job(), "--device", "cuda:7"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--device"));
+  EXPECT_EQ(RunProcess({Program("penstock"), "profile", job_.job(), "--fresh"}).exit_code, 2)
+      << "without a coordinator";
 }
 
 TEST_F(ClusterTest, Submit_DataThatDiffersOnTheWorkers_Fails) {

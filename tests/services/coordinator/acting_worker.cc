@@ -4,7 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/clock.h"
+#include "job/model_profile.h"
+#include "job/resolve.h"
+#include "model/describe.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
 
@@ -157,7 +161,32 @@ std::optional<int64_t> ActingWorker::EndOf(const v1::PrepareRunRequest& run, int
   return cut_.value_or(run.spec().training().steps());
 }
 
+void ActingWorker::Measure(const v1::PrepareRunRequest& run) {
+  if (run.profile().times_layers()) {
+    ++timings_;
+    const absl::StatusOr<ResolvedJob> job = ResolveJob(run.spec());
+    PENSTOCK_CHECK(job.ok());
+    v1::RunEvent event;
+    v1::ModelProfile& model = *event.mutable_layers_timed()->mutable_model();
+    model.set_time_steps(job->chain.context);
+    SetLayers(job->chain, model);
+    for (const int layer : FirstLayersOfShapes(job->chain)) {
+      v1::ShapeProfile& shape = *model.add_shapes();
+      shape.set_shape(model.layers(layer).shape());
+      for (const int64_t samples : run.profile().spec().samples()) {
+        shape.add_sizes()->set_samples(samples);
+      }
+    }
+    Report(run, event);
+  }
+  v1::RunEvent event;
+  event.mutable_run_done();
+  training_ = false;
+  Report(run, event);
+}
+
 void ActingWorker::Train(v1::PrepareRunRequest run) {
+  if (run.has_profile()) return Measure(run);
   const bool last = run.worker_index() + 1 == run.plan().stages_size();
   int64_t step = run.first_step();
   for (;;) {

@@ -1,5 +1,5 @@
 // ActingWorker: a worker over real gRPC that trains nothing: it registers, sends heartbeats,
-// answers WorkerControl, and reports steps at a given pace. For tests of the coordinator alone.
+// answers WorkerControl, and reports steps at a given pace, or layers that take no time. For tests of the coordinator alone.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -43,6 +43,8 @@ class ActingWorker {
   // How often each WorkerControl call came.
   int prepares() const { return prepares_; }
   int stops() const { return stops_; }
+  // How often it was to time layers.
+  int timings() const { return timings_; }
   bool training() const { return training_; }
   // Of the run prepared last.
   int64_t epoch() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -56,6 +58,8 @@ class ActingWorker {
   void AddHandlers();
   void HeartbeatLoop();
   void Train(v1::PrepareRunRequest run);
+  // The part of an only worker in a profile: every layer takes no time.
+  void Measure(const v1::PrepareRunRequest& run);
   // Where the run ends, or nothing while it is held before `step`.
   std::optional<int64_t> EndOf(const v1::PrepareRunRequest& run, int64_t step);
   void Report(const v1::PrepareRunRequest& run, v1::RunEvent event);
@@ -66,6 +70,7 @@ class ActingWorker {
   RpcServer server_;
   std::atomic<int> prepares_ = 0;
   std::atomic<int> stops_ = 0;
+  std::atomic<int> timings_ = 0;
   std::atomic<bool> training_ = false;
   std::atomic<bool> stop_training_ = false;
   std::atomic<bool> going_ = false;

@@ -13,9 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "base/sha256.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/coordinator_metrics.h"
+#include "services/coordinator/sqlite.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
 #include "tests/services/coordinator/acting_worker.h"
@@ -95,6 +97,16 @@ class CoordinatorServerTest : public ::testing::Test {
     const auto response = CallJobs(&v1::JobService::Stub::SubmitJob, request);
     EXPECT_THAT(response, IsOk());
     return response.ok() ? response->job_id() : "";
+  }
+  // Of one worker, when it is done.
+  v1::ClusterProfile Profile() {
+    v1::SubmitProfileRequest request;
+    *request.mutable_spec() = TestJob(3, 1);
+    request.mutable_profile()->add_samples(2);
+    request.mutable_profile()->set_workers(1);
+    const auto response = CallJobs(&v1::JobService::Stub::SubmitProfile, request);
+    EXPECT_THAT(response, IsOk());
+    return AwaitState(response->job_id(), v1::JOB_STATE_SUCCEEDED).profile();
   }
   absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& job_id) {
     v1::GetJobRequest request;
@@ -308,6 +320,36 @@ TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) 
   EXPECT_EQ(events.back().state_changed().state(), v1::JOB_STATE_SUCCEEDED);
   // The worker registers again by itself, is told to stop the job that failed, and gets the other.
   AwaitState(waiting, v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(CoordinatorServerTest, LayerTimes_SurviveARestartAndADamagedRowIsMeasuredAgain) {
+  Mutex mutex;
+  std::string logged;
+  log_ = [&](const std::string& line) {
+    MutexLock lock(mutex);
+    absl::StrAppend(&logged, line, "\n");
+  };
+  ASSERT_THAT(StartServer(), IsOk());
+  ActingWorker& worker = AddWorker();
+  EXPECT_FALSE(Profile().devices(0).cached());
+  const HostPort address = address_;
+  server_.reset();
+  ASSERT_THAT(StartServer(address), IsOk());
+  EXPECT_TRUE(Profile().devices(0).cached());
+  EXPECT_EQ(worker.timings(), 1);
+
+  server_.reset();
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase state,
+                                  SqliteDatabase::Open(directory_ / "state.sqlite"));
+    ASSERT_THAT(state.Execute("UPDATE layer_times SET times = x'00'"), IsOk());
+  }
+  ASSERT_THAT(StartServer(address), IsOk());
+  EXPECT_FALSE(Profile().devices(0).cached());
+  EXPECT_TRUE(Profile().devices(0).cached());
+  EXPECT_EQ(worker.timings(), 2);
+  server_.reset();  // nobody logs any more
+  EXPECT_THAT(logged, HasSubstr("layers are timed again"));
 }
 
 TEST_F(CoordinatorServerTest, AddressTaken_IsRefusedAndLeavesNoStateFile) {

@@ -64,6 +64,79 @@ TEST_F(JobStoreTest, Records_SurviveReopeningInTheOrderOfSubmission) {
   EXPECT_EQ(jobs[1].last_sequence, 0);
 }
 
+KeepLayerTimes Times(const std::string& key, const std::string& device) {
+  KeepLayerTimes keep{.key = key};
+  keep.times.set_device(device);
+  return keep;
+}
+
+TEST_F(JobStoreTest, LayerTimes_SurviveReopeningAndTheLatestCount) {
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
+    const KeepLayerTimes a = Times("a", "old"), b = Times("b", "other"), later = Times("a", "new");
+    ASSERT_THAT(store.Write({{.layer_times = &a}, {.layer_times = &b}}), IsOk());
+    ASSERT_THAT(store.Write({{.layer_times = &later}}), IsOk());
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceProfile a, store.ReadLayerTimes("a"));
+  EXPECT_EQ(a.device(), "new");
+  EXPECT_THAT(store.ReadLayerTimes("b"), IsOk());
+  EXPECT_THAT(store.ReadLayerTimes("c"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no such")));
+}
+
+TEST_F(JobStoreTest, LayerTimes_BeyondTheLimitTheOldestGo) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
+  for (int i = 0; i < JobStore::kLayerTimesMax + 2; ++i) {
+    const KeepLayerTimes times = Times(absl::StrCat("key ", i), "device");
+    ASSERT_THAT(store.Write({{.layer_times = &times}}), IsOk());
+  }
+  EXPECT_THAT(store.ReadLayerTimes("key 1"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no such")));
+  EXPECT_THAT(store.ReadLayerTimes("key 2"), IsOk());
+}
+
+// A changed bit may still be a message.
+TEST_F(JobStoreTest, LayerTimesThatWereChanged_AreNotTrusted) {
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
+    const KeepLayerTimes times = Times("a", "cpu");
+    ASSERT_THAT(store.Write({{.layer_times = &times}}), IsOk());
+  }
+  for (const char* change : {"times = cast(replace(cast(times AS TEXT), 'cpu', 'gpu') AS BLOB)",
+                             "times = x'ff'", "sha256 = ''"}) {
+    {
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase database, SqliteDatabase::Open(path_));
+      ASSERT_THAT(database.Execute(absl::StrCat("UPDATE layer_times SET ", change)), IsOk());
+    }
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
+    EXPECT_THAT(store.ReadLayerTimes("a"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr(path_)))
+        << change;
+    const KeepLayerTimes again = Times("a", "cpu");
+    ASSERT_THAT(store.Write({{.layer_times = &again}}), IsOk());
+    EXPECT_THAT(store.ReadLayerTimes("a"), IsOk()) << change;
+  }
+}
+
+TEST_F(JobStoreTest, FileOfVersion1_KeepsItsJobsAndTakesLayerTimes) {
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
+    const SaveJob job = Job("a-1", v1::JOB_STATE_QUEUED);
+    ASSERT_THAT(store.Write({{.job = &job}}), IsOk());
+  }
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase database, SqliteDatabase::Open(path_));
+    ASSERT_THAT(database.Execute("DROP TABLE layer_times; PRAGMA user_version = 1;"), IsOk());
+  }
+  for (int opening = 0; opening < 2; ++opening) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(path_));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<StoredJob> jobs, store.Load());
+    EXPECT_EQ(jobs.size(), 1u);
+    const KeepLayerTimes times = Times("a", "cpu");
+    EXPECT_THAT(store.Write({{.layer_times = &times}}), IsOk());
+  }
+}
+
 TEST_F(JobStoreTest, Events_ComeInPagesAfterASequence) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(JobStore store, JobStore::Open(""));
   for (int64_t i = 1; i <= 10; ++i) {

@@ -1,0 +1,78 @@
+// ProfileGatherer: a cluster's profile while it comes together: which workers time the layers, whose times are
+// known already, and what the workers report.
+//
+// Workers of one kind of device (as they introduce themselves) take the same, so the first of each kind times
+// the layers for all, unless an earlier profile did. Links are between pairs of workers and belong to the
+// network of this hour: they are never taken from earlier.
+//
+// A state machine without I/O; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "coordinator/assign.h"
+#include "coordinator/effects.h"
+#include "job/resolve.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+class ProfileGatherer {
+ public:
+  // `workers`: those that take part, in the order of their indices. REQUIRES: `job` outlives this; there is a
+  // worker; CheckProfileSpec is OK.
+  ProfileGatherer(v1::ProfileSpec spec, const ResolvedJob& job, std::vector<WorkerOffer> workers);
+
+  // Of each kind of device: everything that the times of the layers depend on, as a text to look them up by.
+  std::vector<std::string> Keys() const;
+  // What was found, by kind: times that are not of this model and these sizes do not count.
+  void TakeKnown(absl::Span<const std::optional<v1::DeviceProfile>> known);
+  // Of each kind, for people: who times its layers, or timed them.
+  std::vector<std::string> Notes() const;
+
+  bool TimesLayers(int32_t worker_index) const;
+  // Measurements: links, and layers of each shape and size.
+  int64_t done() const;
+  int64_t total() const;
+
+  // ---- Reports of the worker with this index.
+  void OnBegun(int32_t worker_index, const v1::MeasurementBegun& begun);
+  // Errors, of all the rest: InvalidArgument saying what is wrong with the report.
+  absl::Status OnLinks(int32_t worker_index, const v1::LinksMeasured& measured);
+  absl::Status OnLayers(int32_t worker_index, const v1::LayersTimed& timed);
+  // Whether it has reported all it was to measure.
+  absl::Status CheckDone(int32_t worker_index) const;
+
+  // What this worker measured, to be kept for later. REQUIRES: OnLayers was OK for it.
+  KeepLayerTimes Kept(int32_t worker_index) const;
+  // REQUIRES: CheckDone is OK for all workers.
+  v1::ClusterProfile Result() const;
+
+ private:
+  struct Kind {
+    int32_t timed_by = 0;     // the first worker of this kind
+    v1::DeviceProfile times;  // `cached` from the start, or without a model until they are reported
+  };
+
+  int32_t workers() const { return static_cast<int32_t>(workers_.size()); }
+  // The kind whose layers this worker times, or null.
+  const Kind* KindTimedBy(int32_t worker_index) const;
+  std::string KeyOf(const Kind& kind) const;
+  // Errors: InvalidArgument.
+  absl::Status CheckModel(const v1::ModelProfile& model) const;
+  int64_t MeasurementsOf(int32_t worker_index) const;
+
+  const v1::ProfileSpec spec_;
+  const ResolvedJob& job_;
+  const std::vector<WorkerOffer> workers_;
+  std::vector<Kind> kinds_;                              // in the order of their first workers
+  std::vector<int64_t> done_;                            // by worker
+  std::vector<std::optional<v1::LinksMeasured>> links_;  // by worker
+};
+
+}  // namespace penstock

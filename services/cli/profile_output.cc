@@ -1,0 +1,181 @@
+#include "services/cli/profile_output.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Links beyond so many are told of together.
+constexpr int kLinkRowsMax = 56;  // of 8 workers
+
+constexpr double kBytesPerMegabyte = 1e6;
+
+int64_t LayersOfShape(const v1::ModelProfile& profile, const std::string& shape) {
+  return std::count_if(profile.layers().begin(), profile.layers().end(),
+                       [&](const v1::ProfiledLayer& layer) { return layer.shape() == shape; });
+}
+
+std::string TimeText(const v1::MeasuredTime& time) {
+  return absl::StrCat(FormatFixed(time.ms(), 3), " ±", FormatFixed(time.spread_ms(), 3));
+}
+
+std::string DeviceText(const v1::ClusterProfile& profile, const v1::DeviceProfile& device) {
+  std::vector<std::string> workers;
+  for (const v1::ProfiledWorker& worker : profile.workers()) {
+    if (worker.device() == device.device()) workers.push_back(worker.worker());
+  }
+  return absl::StrCat(absl::StrJoin(workers, ", "), ": ", device.device(), ", timed on ",
+                      device.timed_on(), device.cached() ? " for an earlier profile" : "", "\n",
+                      ProfileText(device.model()));
+}
+
+std::string WorkersText(const v1::ClusterProfile& profile) {
+  Table table({{"WORKER"}, {"HOST"}, {"MEMORY", Table::Align::kRight}, {"DEVICE"}});
+  for (const v1::ProfiledWorker& worker : profile.workers()) {
+    table.AddRow(
+        {worker.worker(), worker.host(), FormatBytes(worker.memory_bytes()), worker.device()});
+  }
+  return table.Render();
+}
+
+std::string LinksTable(const v1::ClusterProfile& profile) {
+  Table table(
+      {{"FROM"}, {"TO"}, {"LATENCY US", Table::Align::kRight}, {"MB/S", Table::Align::kRight}});
+  for (const v1::ProfiledLink& link : profile.links()) {
+    table.AddRow({link.from(), link.to(), FormatFixed(link.latency_us(), 1),
+                  FormatFixed(link.bytes_per_second() / kBytesPerMegabyte, 1)});
+  }
+  return table.Render();
+}
+
+std::string LinksText(const v1::ClusterProfile& profile) {
+  if (profile.links().empty()) return "";
+  if (profile.links_size() <= kLinkRowsMax) return absl::StrCat("\n", LinksTable(profile));
+  const auto [least, most] = std::minmax_element(
+      profile.links().begin(), profile.links().end(),
+      [](const auto& a, const auto& b) { return a.latency_us() < b.latency_us(); });
+  const auto [slowest, fastest] = std::minmax_element(
+      profile.links().begin(), profile.links().end(),
+      [](const auto& a, const auto& b) { return a.bytes_per_second() < b.bytes_per_second(); });
+  return absl::StrCat("\n", profile.links_size(), " links with a latency of ",
+                      FormatFixed(least->latency_us(), 1), " to ",
+                      FormatFixed(most->latency_us(), 1), " us and ",
+                      FormatFixed(slowest->bytes_per_second() / kBytesPerMegabyte, 1), " to ",
+                      FormatFixed(fastest->bytes_per_second() / kBytesPerMegabyte, 1),
+                      " MB/s; --json and -o have each\n");
+}
+
+nlohmann::ordered_json TimeJson(const v1::MeasuredTime& time) {
+  return {{"ms", time.ms()}, {"spread_ms", time.spread_ms()}};
+}
+
+nlohmann::ordered_json ShapeJson(const v1::ShapeProfile& shape) {
+  nlohmann::ordered_json sizes = nlohmann::ordered_json::array();
+  for (const v1::SizeProfile& size : shape.sizes()) {
+    sizes.push_back({{"samples", size.samples()},
+                     {"forward", TimeJson(size.forward())},
+                     {"backward_input", TimeJson(size.backward_input())},
+                     {"backward_weight", TimeJson(size.backward_weight())},
+                     {"output_bytes", size.output_bytes()},
+                     {"stash_bytes", size.stash_bytes()},
+                     {"kept_bytes", size.kept_bytes()},
+                     {"weight_stash_bytes", size.weight_stash_bytes()}});
+  }
+  return {{"shape", shape.shape()},
+          {"weight_bytes", shape.weight_bytes()},
+          {"gradient_bytes", shape.gradient_bytes()},
+          {"optimizer_bytes", shape.optimizer_bytes()},
+          {"update", TimeJson(shape.update())},
+          {"sizes", sizes}};
+}
+
+Json DeviceJson(const v1::DeviceProfile& device) {
+  return {{"device", device.device()},
+          {"timed_on", device.timed_on()},
+          {"cached", device.cached()},
+          {"model", ProfileJson(device.model())}};
+}
+
+Json WorkerJson(const v1::ProfiledWorker& worker) {
+  return {{"worker", worker.worker()},
+          {"device", worker.device()},
+          {"memory_bytes", worker.memory_bytes()},
+          {"host", worker.host()}};
+}
+
+Json LinkJson(const v1::ProfiledLink& link) {
+  return {{"from", link.from()},
+          {"to", link.to()},
+          {"latency_us", link.latency_us()},
+          {"bytes_per_second", link.bytes_per_second()}};
+}
+
+}  // namespace
+
+std::string ProfileText(const v1::ModelProfile& profile) {
+  Table table({{"LAYERS", Table::Align::kRight},
+               {"SHAPE"},
+               {"SAMPLES", Table::Align::kRight},
+               {"FORWARD MS", Table::Align::kRight},
+               {"INPUT MS", Table::Align::kRight},
+               {"WEIGHT MS", Table::Align::kRight},
+               {"UPDATE MS", Table::Align::kRight},
+               {"WEIGHTS", Table::Align::kRight},
+               {"STASH", Table::Align::kRight}});
+  for (const v1::ShapeProfile& shape : profile.shapes()) {
+    bool first = true;
+    for (const v1::SizeProfile& size : shape.sizes()) {
+      table.AddRow({first ? absl::StrCat(LayersOfShape(profile, shape.shape())) : "",
+                    first ? shape.shape() : "", absl::StrCat(size.samples()),
+                    TimeText(size.forward()), TimeText(size.backward_input()),
+                    TimeText(size.backward_weight()), first ? TimeText(shape.update()) : "",
+                    first ? FormatBytes(shape.weight_bytes()) : "",
+                    FormatBytes(size.stash_bytes() + size.kept_bytes())});
+      first = false;
+    }
+  }
+  return absl::StrCat(profile.device(), ", ", profile.precision(), ", ", profile.optimizer(), ", ",
+                      profile.time_steps(), " time steps; the time of one microbatch\n\n",
+                      table.Render());
+}
+
+nlohmann::ordered_json ProfileJson(const v1::ModelProfile& profile) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (const v1::ProfiledLayer& layer : profile.layers()) {
+    layers.push_back({{"layer", layer.layer()}, {"shape", layer.shape()}});
+  }
+  nlohmann::ordered_json shapes = nlohmann::ordered_json::array();
+  for (const v1::ShapeProfile& shape : profile.shapes()) shapes.push_back(ShapeJson(shape));
+  return {{"device", profile.device()},
+          {"precision", profile.precision()},
+          {"optimizer", profile.optimizer()},
+          {"time_steps", profile.time_steps()},
+          {"layers", layers},
+          {"shapes", shapes}};
+}
+
+std::string ProfileText(const v1::ClusterProfile& profile) {
+  std::string text;
+  for (const v1::DeviceProfile& device : profile.devices()) {
+    absl::StrAppend(&text, DeviceText(profile, device), "\n");
+  }
+  return absl::StrCat(text, WorkersText(profile), LinksText(profile));
+}
+
+nlohmann::ordered_json ProfileJson(const v1::ClusterProfile& profile) {
+  Json devices = Json::array(), workers = Json::array(), links = Json::array();
+  for (const v1::DeviceProfile& device : profile.devices()) devices.push_back(DeviceJson(device));
+  for (const v1::ProfiledWorker& worker : profile.workers()) workers.push_back(WorkerJson(worker));
+  for (const v1::ProfiledLink& link : profile.links()) links.push_back(LinkJson(link));
+  return {{"devices", devices}, {"workers", workers}, {"links", links}};
+}
+
+}  // namespace penstock

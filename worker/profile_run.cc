@@ -1,0 +1,237 @@
+#include "worker/profile_run.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "job/cluster_profile.h"
+#include "job/device_times.h"
+#include "model/describe.h"
+#include "worker/layer_profiler.h"
+#include "worker/link_probe.h"
+
+namespace penstock {
+namespace {
+
+// For the links between two workers, both ways. A network that brings 1 MB a second needs half of it.
+constexpr absl::Duration kLinkTimeout = absl::Minutes(2);
+
+constexpr double kMsPerSecond = 1e3;
+constexpr double kUsPerSecond = 1e6;
+
+v1::MeasuredTime Exactly(double seconds) {
+  v1::MeasuredTime time;
+  time.set_ms(seconds * kMsPerSecond);
+  return time;
+}
+
+void SetTimes(const StageCosts& costs, v1::ShapeProfile& shape) {
+  *shape.mutable_update() = Exactly(costs.step_s);
+  for (v1::SizeProfile& size : *shape.mutable_sizes()) {
+    *size.mutable_forward() = Exactly(costs.forward_s);
+    *size.mutable_backward_input() = Exactly(costs.backward_input_s);
+    *size.mutable_backward_weight() = Exactly(costs.backward_weight_s);
+  }
+}
+
+bool SameTimes(const StageCosts& a, const StageCosts& b) {
+  return a.forward_s == b.forward_s && a.backward_input_s == b.backward_input_s &&
+         a.backward_weight_s == b.backward_weight_s && a.step_s == b.step_s;
+}
+
+// What an emulated device takes for each shape of a layer.
+absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& times,
+                                                      const Chain& chain) {
+  std::vector<LayerRange> each;
+  for (int i = 0; i < chain.size(); ++i) each.push_back({i, 1});
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, StageCostsOf(times, chain, each));
+  std::vector<StageCosts> of_shapes;
+  for (const int first : FirstLayersOfShapes(chain)) {
+    for (int i = first; i < chain.size(); ++i) {
+      if (chain.layers[i].config != chain.layers[first].config) continue;
+      if (SameTimes(costs[i], costs[first])) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("device ", times.device(), " is emulated with other times for ",
+                       chain.layers[i].name, " than for ", chain.layers[first].name,
+                       ", which has the same shape; a profile needs the same for both"));
+    }
+    of_shapes.push_back(costs[first]);
+  }
+  return of_shapes;
+}
+
+// Of each worker, as a number.
+std::vector<int> HostsOf(const v1::Plan& plan) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    const auto next = static_cast<int>(numbers.size());
+    hosts.push_back(numbers.emplace(HostOf(stage.address()), next).first->second);
+  }
+  return hosts;
+}
+
+absl::Status CheckPlan(const v1::PrepareRunRequest& request) {
+  const v1::Plan& plan = request.plan();
+  for (int i = 0; i < plan.stages_size(); ++i) {
+    if (plan.stages(i).worker_index() == i) continue;
+    return absl::InvalidArgumentError(absl::StrCat("plan: the profile's stage ", i,
+                                                   " is on worker ", plan.stages(i).worker_index(),
+                                                   "; expected one stage on every worker"));
+  }
+  if (request.worker_index() < 0 || request.worker_index() >= plan.stages_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("worker_index: is ", request.worker_index(),
+                                                   "; expected 0 to ", plan.stages_size() - 1));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Run>> ProfileRun::Create(const v1::PrepareRunRequest& request,
+                                                        RunEnvironment environment) {
+  PENSTOCK_RETURN_IF_ERROR(CheckPlan(request));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileSpec(request.profile().spec()));
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(request.spec()));
+  std::vector<StageCosts> costs;
+  if (environment.emulated_device.has_value()) {
+    PENSTOCK_ASSIGN_OR_RETURN(costs, CostsOfShapes(environment.emulated_device->times, job.chain));
+  }
+  return std::unique_ptr<Run>(
+      new ProfileRun(request, std::move(job), std::move(costs), std::move(environment)));
+}
+
+ProfileRun::ProfileRun(const v1::PrepareRunRequest& request, ResolvedJob job,
+                       std::vector<StageCosts> emulated_costs, RunEnvironment environment)
+    : request_(request),
+      job_(std::move(job)),
+      emulated_costs_(std::move(emulated_costs)),
+      environment_(std::move(environment)) {}
+
+absl::Status ProfileRun::Execute() {
+  const absl::Status status = Measure();
+  if (!status.ok()) environment_.transport.Cancel(status);
+  ReportEnd(status);
+  return status;
+}
+
+absl::StatusOr<int64_t> ProfileRun::Hold() {
+  return absl::FailedPreconditionError("a profile has no steps to be held at");
+}
+
+absl::Status ProfileRun::CutAt(int64_t) { return Hold().status(); }
+
+void ProfileRun::Stop(const std::string& reason) {
+  const absl::Status status = absl::AbortedError(absl::StrCat("stopped: ", reason));
+  {
+    MutexLock lock(mutex_);
+    if (stopped_.ok()) stopped_ = status;
+  }
+  environment_.transport.Cancel(status);
+}
+
+absl::Status ProfileRun::MayGoOn() {
+  looks_.Add(1);
+  MutexLock lock(mutex_);
+  return stopped_;
+}
+
+absl::Status ProfileRun::Measure() {
+  PENSTOCK_RETURN_IF_ERROR(MayGoOn());
+  if (workers() > 1) PENSTOCK_RETURN_IF_ERROR(MeasureLinks());
+  return request_.profile().times_layers() ? TimeLayers() : absl::OkStatus();
+}
+
+absl::Status ProfileRun::MeasureLinks() {
+  const LinkProbeOptions options = {.self = request_.worker_index(),
+                                    .workers = workers(),
+                                    .hosts = HostsOf(request_.plan()),
+                                    .timeout = kLinkTimeout,
+                                    .on_peer =
+                                        [this](int peer) {
+                                          looks_.Add(1);
+                                          current_peer_ = peer;
+                                        },
+                                    .on_pair =
+                                        [this](int peer) {
+                                          ReportNext(absl::StrCat("the link to ", NameOf(peer)));
+                                          ++measured_;
+                                        }};
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LinkMeasurement> links,
+                            ProbeLinks(environment_.transport, environment_.backend.host_pool(),
+                                       environment_.clock, options));
+  current_peer_.reset();
+  v1::RunEvent event;
+  for (const LinkMeasurement& link : links) {
+    v1::MeasuredLink& entry = *event.mutable_links_measured()->add_links();
+    entry.set_to_worker_index(link.to);
+    entry.set_latency_us(link.latency_s * kUsPerSecond);
+    entry.set_bytes_per_second(link.bytes_per_second);
+  }
+  environment_.events(std::move(event));
+  return absl::OkStatus();
+}
+
+absl::Status ProfileRun::TimeLayers() {
+  const v1::ProfileSpec& spec = request_.profile().spec();
+  LayerProfilerOptions options = {.samples = {spec.samples().begin(), spec.samples().end()},
+                                  .precision = job_.precision,
+                                  .optimizer = job_.optimizer,
+                                  .seed = job_.seed,
+                                  .seconds = spec.seconds(),
+                                  .may_go_on = [this] { return MayGoOn(); }};
+  if (emulates()) {  // memory is all that is to be measured
+    options.windows_min = 1;
+    options.seconds = 0.0;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      v1::ModelProfile model,
+      ProfileLayers(environment_.backend, job_.chain, options, environment_.clock,
+                    [this](const ProfilerProgress& progress) -> absl::Status {
+                      PENSTOCK_RETURN_IF_ERROR(MayGoOn());
+                      ReportNext(absl::StrCat(progress.layer, ", ", progress.samples, " samples"));
+                      ++measured_;
+                      return absl::OkStatus();
+                    }));
+  if (emulates()) Emulate(model);
+  v1::RunEvent event;
+  *event.mutable_layers_timed()->mutable_model() = std::move(model);
+  environment_.events(std::move(event));
+  return absl::OkStatus();
+}
+
+void ProfileRun::Emulate(v1::ModelProfile& model) const {
+  model.set_device(
+      absl::StrCat(model.device(), " as ", NameOfTimes(environment_.emulated_device->times)));
+  for (int i = 0; i < model.shapes_size(); ++i) {
+    SetTimes(emulated_costs_[i], *model.mutable_shapes(i));
+  }
+}
+
+void ProfileRun::ReportNext(const std::string& what) {
+  v1::RunEvent event;
+  event.mutable_measurement_begun()->set_done(measured_);
+  event.mutable_measurement_begun()->set_what(what);
+  environment_.events(std::move(event));
+}
+
+void ProfileRun::ReportEnd(const absl::Status& status) {
+  v1::RunEvent event;
+  if (status.ok()) {
+    event.mutable_run_done();
+  } else {
+    v1::RunFailed& failed = *event.mutable_run_failed();
+    failed.set_code(status.raw_code());
+    failed.set_message(CleanUtf8(status.message(), kErrorBytesMax));
+    // Memory of its own is all that this worker can lack while it deals with another.
+    if (current_peer_.has_value() && !absl::IsResourceExhausted(status) && MayGoOn().ok()) {
+      failed.set_peer(NameOf(*current_peer_));
+    }
+  }
+  environment_.events(std::move(event));
+}
+
+}  // namespace penstock
