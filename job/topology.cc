@@ -18,6 +18,12 @@ absl::Status CheckPositive(const std::string& key, double value) {
   return InvalidKey(key, absl::StrCat("is ", value, "; expected a number above 0"));
 }
 
+absl::Status CheckLatency(const std::string& key, double us) {
+  constexpr double kLatencyUsMax = 1e7;
+  if (us >= 0 && us <= kLatencyUsMax) return absl::OkStatus();
+  return InvalidKey(key, absl::StrCat("is ", us, "; expected 0 to ", kLatencyUsMax));
+}
+
 absl::Status CheckCount(const std::string& key, int64_t count) {
   if (count >= 1 && count <= kTopologyWorkersMax) return absl::OkStatus();
   return InvalidKey(key, absl::StrCat("is ", count, "; expected 1 to ", kTopologyWorkersMax));
@@ -46,6 +52,7 @@ absl::Status CheckPath(const std::string& key, const v1::TopologyPath& path,
                        const std::set<std::string>& names,
                        std::set<std::pair<std::string, std::string>>& joined) {
   PENSTOCK_RETURN_IF_ERROR(CheckPositive(key + ".gigabits", path.gigabits()));
+  PENSTOCK_RETURN_IF_ERROR(CheckLatency(key + ".latency_us", path.latency_us()));
   if (path.hosts_size() != 2 || path.hosts(0) == path.hosts(1)) {
     return InvalidKey(key + ".hosts", absl::StrCat("is [", absl::StrJoin(path.hosts(), ", "),
                                                    "]; expected the names of two hosts"));
@@ -91,6 +98,8 @@ absl::Status CheckTopology(const v1::Topology& topology) {
         return InvalidKey(key + ".name", absl::StrCat(name, " is there twice"));
       }
     }
+    PENSTOCK_RETURN_IF_ERROR(CheckLatency(key + ".latency_us", host.latency_us()));
+    PENSTOCK_RETURN_IF_ERROR(CheckLatency(key + ".inside_latency_us", host.inside_latency_us()));
     if (host.has_inside_gigabits()) {
       PENSTOCK_RETURN_IF_ERROR(CheckPositive(key + ".inside_gigabits", host.inside_gigabits()));
     }

@@ -16,7 +16,7 @@ namespace penstock {
 inline constexpr int kTopologyWorkersMax = 4'096;
 
 // Errors: InvalidArgument with the key: no hosts, a name missing or there twice, a count, speed, memory or
-// bandwidth that is not positive and finite, no workers or too many of them, hosts without `gigabits` where there
+// bandwidth that is not positive and finite, a latency below 0 or above ten seconds, no workers or too many of them, hosts without `gigabits` where there
 // are several, a path that does not join two of the hosts, or two that join the same.
 absl::Status CheckTopology(const v1::Topology& topology);
 

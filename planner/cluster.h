@@ -1,7 +1,8 @@
 // Cluster: the workers that a plan may use, and the network between them.
 //
 // A host's workers reach each other by links of their own, and workers of other hosts through the one
-// network card of their host, which they share; between some hosts the way may be slower still.
+// network card of their host, which they share; between some hosts the way may be slower still. Latencies
+// count where steps are simulated (strategy/), not in the loads of planner/placement.h.
 //
 // Plain values.
 #pragma once
@@ -19,6 +20,8 @@ struct PlanHost {
   double card_bytes_per_second = std::numeric_limits<double>::infinity();  // each way
   double inside_bytes_per_second =
       std::numeric_limits<double>::infinity();  // of a worker's link, each way
+  double card_latency_s = 0;    // to another host; between two the longer one counts
+  double inside_latency_s = 0;  // between its workers
 };
 
 struct PlanWorker {
@@ -33,6 +36,7 @@ struct HostPath {
   int from = 0;
   int to = 0;
   double bytes_per_second = 0;
+  double latency_s = 0;
 };
 
 struct Cluster {

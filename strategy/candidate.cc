@@ -1,6 +1,7 @@
 #include "strategy/candidate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -148,13 +149,7 @@ class Judge {
     const int count = static_cast<int>(judged_.workers.size());
     for (int one = 0; one < count; ++one) {
       for (int two = one + 1; two < count; ++two) {
-        const double bytes_per_second = Between(one, two, shares);
-        v1::LinkTimes& link = *times.add_links();
-        link.add_workers(one);
-        link.add_workers(two);
-        if (std::isfinite(bytes_per_second)) {
-          link.set_gigabits_per_second(bytes_per_second * 8e-9);
-        }
+        *times.add_links() = LinkBetween(one, two, shares);
       }
     }
   }
@@ -196,25 +191,36 @@ class Judge {
   }
   int HostOf(int worker) const { return input_.cluster.workers[judged_.workers[worker]].host; }
 
-  // Bytes a second of a stream between two workers of the pipeline; replicas, which talk at other times than
-  // neighbouring stages, share the cards among themselves.
-  double Between(int one, int two, const CardShares& shares) const {
+  // What a stream between two workers of the pipeline has; replicas, which talk at other times than neighbouring
+  // stages, share the cards among themselves.
+  v1::LinkTimes LinkBetween(int one, int two, const CardShares& shares) const {
     const Cluster& cluster = input_.cluster;
     const int from = HostOf(one);
     const int to = HostOf(two);
-    if (from == to) return cluster.hosts[from].inside_bytes_per_second;
-    const auto stream = shares.streams.find({one, two});
-    double least = std::numeric_limits<double>::infinity();
-    for (const int host : {from, to}) {
-      const double share = stream != shares.streams.end() ? stream->second / shares.load[host]
-                                                          : 1.0 / shares.others[host];
-      least = std::min(least, cluster.hosts[host].card_bytes_per_second * share);
+    double bytes_per_second = cluster.hosts[from].inside_bytes_per_second;
+    double latency_s = cluster.hosts[from].inside_latency_s;
+    if (from != to) {
+      bytes_per_second = std::numeric_limits<double>::infinity();
+      latency_s = std::max(cluster.hosts[from].card_latency_s, cluster.hosts[to].card_latency_s);
+      const auto stream = shares.streams.find({one, two});
+      for (const int host : {from, to}) {
+        const double share = stream != shares.streams.end() ? stream->second / shares.load[host]
+                                                            : 1.0 / shares.others[host];
+        bytes_per_second =
+            std::min(bytes_per_second, cluster.hosts[host].card_bytes_per_second * share);
+      }
+      for (const HostPath& path : cluster.paths) {
+        if (std::minmax(path.from, path.to) != std::minmax(from, to)) continue;
+        bytes_per_second = std::min(bytes_per_second, path.bytes_per_second);
+        latency_s = std::max(latency_s, path.latency_s);
+      }
     }
-    for (const HostPath& path : cluster.paths) {
-      const bool joins = std::minmax(path.from, path.to) == std::minmax(from, to);
-      if (joins) least = std::min(least, path.bytes_per_second);
-    }
-    return least;
+    v1::LinkTimes link;
+    link.add_workers(one);
+    link.add_workers(two);
+    if (std::isfinite(bytes_per_second)) link.set_gigabits_per_second(bytes_per_second * 8e-9);
+    link.set_latency_ms(latency_s * 1e3);
+    return link;
   }
 
   absl::Status Simulated(const ResolvedJob& job, const ScheduleOptions& options) {

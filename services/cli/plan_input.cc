@@ -59,7 +59,9 @@ Cluster ClusterOf(const v1::Topology& topology) {
     for (const std::string& name : HostNamesOf(alike)) {
       const int number = static_cast<int>(cluster.hosts.size());
       host_of[name] = number;
-      PlanHost host{.name = name};
+      PlanHost host{.name = name,
+                    .card_latency_s = alike.latency_us() * 1e-6,
+                    .inside_latency_s = alike.inside_latency_us() * 1e-6};
       if (alike.has_gigabits()) host.card_bytes_per_second = alike.gigabits() * kBytesOfGigabit;
       if (alike.has_inside_gigabits()) {
         host.inside_bytes_per_second = alike.inside_gigabits() * kBytesOfGigabit;
@@ -80,7 +82,8 @@ Cluster ClusterOf(const v1::Topology& topology) {
   for (const v1::TopologyPath& path : topology.paths()) {
     cluster.paths.push_back({.from = host_of.at(path.hosts(0)),
                              .to = host_of.at(path.hosts(1)),
-                             .bytes_per_second = path.gigabits() * kBytesOfGigabit});
+                             .bytes_per_second = path.gigabits() * kBytesOfGigabit,
+                             .latency_s = path.latency_us() * 1e-6});
   }
   return cluster;
 }

@@ -1,14 +1,21 @@
 // ProfileCluster: has a coordinator profile its cluster, and shows how far that is.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
 #include "services/cli/console.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/interrupt.h"
 
 namespace penstock {
+
+// Half as many samples in a microbatch as the job has, as many, and twice as many.
+std::vector<int64_t> SizesAround(const ResolvedJob& job);
 
 // Submits the profile and watches it to its end. An interrupt cancels it; a second one returns at once.
 //

@@ -4,6 +4,7 @@
 // shared inputs and a sum, whose cuts are too many to list.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "base/files.h"
 #include "base/random.h"
 #include "planner/pipedream_profile.h"
+#include "planner/placement_planner.h"
 #include "planner/stage_planner.h"
 
 namespace penstock {
@@ -141,6 +143,30 @@ PLAN_LEVELS(resnet101);
 PLAN_LEVELS(densenet121);
 PLAN_LEVELS(gnmt_large);
 PLAN_LEVELS(inception_v3_compressed);
+
+// Hosts of eight workers that share a card, within the ten seconds of `penstock plan`.
+void PlacePlan(benchmark::State& state) {
+  const LayerGraph graph = Chain(static_cast<int>(state.range(0)));
+  const int workers = static_cast<int>(state.range(1));
+  const PlacementRequest request = {
+      .cluster = UniformCluster(std::max(1, workers / 8), std::min(workers, 8), kTenGigabits, 12e9),
+      .memory = GuessMemory(graph, 2)};
+  StagePlan plan;
+  for (auto _ : state) {
+    TimeBudget budget(RealClock(), absl::Seconds(10));
+    absl::StatusOr<StagePlan> planned = PlanPlacement(graph, request, budget);
+    PENSTOCK_CHECK(planned.ok());
+    plan = *std::move(planned);
+  }
+  state.counters["period_ms"] = plan.period_s * 1e3;
+  state.counters["gap_percent"] = (plan.period_s / plan.lower_bound_s - 1) * 100;
+  state.counters["in_time"] = plan.in_time ? 1 : 0;
+}
+BENCHMARK(PlacePlan)
+    ->ArgNames({"layers", "workers"})
+    ->ArgsProduct({{50, 500, 2000}, {4, 64, 1024}})
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace penstock

@@ -68,6 +68,9 @@ TEST(Topology, Mistakes_AreNamedWithTheirPlace) {
   expect("- {hosts: [rack-1, attic], gigabits: 0.3}",
          "- {hosts: [rack-1, attic], gigabits: 1}\n  - {hosts: [attic, rack-1], gigabits: 2}",
          "paths[1].hosts: attic and rack-1 are joined by another path too");
+  expect("gigabits: 0.3}", "gigabits: 0.3, latency_us: -1}", "paths[0].latency_us: is -1");
+  expect("    inside_gigabits: 96\n", "    latency_us: 1e9\n",
+         "hosts[0].latency_us: is 1e+09; expected 0 to 1e+07");
   expect("speed: 0.5", "sped: 0.5", "did you mean");
   EXPECT_THAT(ParseTopology("half_duplex: true", "net.yaml"),
               StatusIs(kInvalid, HasSubstr("hosts: has none")));

@@ -34,6 +34,7 @@ struct Options {
   std::optional<int64_t> samples;
   std::string topology;
   std::string workers = "4";
+  bool names_workers = false;
   std::vector<double> gigabits = {10.0};
   std::string model = "consistent";
   bool straight = false;
@@ -128,9 +129,8 @@ absl::StatusOr<Cluster> ReadCluster(const Options& options) {
   return ClusterOf(topology);
 }
 
-// That of the file, or workers that are alike, each with a host to itself.
-absl::StatusOr<Cluster> ClusterForJob(const Options& options) {
-  if (!options.topology.empty()) return ReadCluster(options);
+// Workers that are alike, each with a host to itself.
+absl::StatusOr<Cluster> AlikeWorkers(const Options& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> workers, ParseWorkers(options.workers));
   if (workers.size() != 1 || options.gigabits.size() != 1) {
     return absl::InvalidArgumentError(
@@ -140,11 +140,25 @@ absl::StatusOr<Cluster> ClusterForJob(const Options& options) {
   return UniformCluster(workers.front(), 1, bytes_per_second, bytes_per_second);
 }
 
+absl::Status RunForJob(const Options& options, Console& console) {
+  Cluster cluster;
+  if (!options.topology.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(cluster, ReadCluster(options));
+  } else if (options.names_workers) {
+    PENSTOCK_ASSIGN_OR_RETURN(cluster, AlikeWorkers(options));
+  }
+  return RunJobPlan(options.job,
+                    {.profile_path = options.profile,
+                     .cluster = std::move(cluster),
+                     .budget_s = options.budget_s,
+                     .json = options.json},
+                    console);
+}
+
 absl::Status Run(const Options& options, Console& console) {
-  if (!options.job.job.path.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(Cluster cluster, ClusterForJob(options));
-    return RunJobPlan(options.job, options.profile, std::move(cluster), options.budget_s,
-                      options.json, console);
+  if (!options.job.job.path.empty()) return RunForJob(options, console);
+  if (options.profile.empty()) {
+    return absl::InvalidArgumentError("--profile: is missing; expected a FILE to plan");
   }
   PENSTOCK_ASSIGN_OR_RETURN(const PlanInput input, ReadPlanInput(options.profile, options.samples));
   PENSTOCK_ASSIGN_OR_RETURN(const Cluster cluster, ReadCluster(options));
@@ -169,9 +183,9 @@ absl::Status Run(const Options& options, Console& console) {
 CommandRunner DeclarePlan(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   AddJobPlanOptions(app, options->job);
-  app.add_option("--profile", options->profile,
-                 "What `penstock profile -o` wrote (.yaml), or PipeDream's graph.txt")
-      ->required()
+  app.add_option(
+         "--profile", options->profile,
+         "What `penstock profile -o` wrote (.yaml), of a cluster too, or PipeDream's graph.txt")
       ->type_name("FILE");
   app.add_option("--samples", options->samples,
                  "Of a .yaml: samples in a microbatch; default: the largest measured")
@@ -232,7 +246,10 @@ CommandRunner DeclarePlan(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--svg", options->svg_path, "Draw the plan")->type_name("FILE");
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options, workers](Console& console) {
+    options->names_workers = workers->count() > 0;
+    return Run(*options, console);
+  };
 }
 
 }  // namespace penstock

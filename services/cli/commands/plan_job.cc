@@ -4,20 +4,28 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "job/cluster_profile.h"
 #include "job/model_profile.h"
+#include "job/yaml_message.h"
 #include "job/yaml_writer.h"
 #include "services/cli/command.h"
+#include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
+#include "services/cli/interrupt.h"
 #include "services/cli/json_output.h"
+#include "services/cli/profile_job.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 #include "services/cli/work_display.h"
+#include "strategy/measured_cluster.h"
 #include "strategy/plan_job.h"
+#include "worker/layer_profiler.h"
 
 namespace penstock {
 namespace {
@@ -136,6 +144,39 @@ nlohmann::ordered_json JobPlanJson(const JobPlan& plan, const Cluster& cluster) 
   return json;
 }
 
+// The file's profile, or one made now by the coordinator's workers.
+absl::StatusOr<MeasuredCluster> Measured(const JobPlanOptions& options, const JobPlanInput& input,
+                                         const v1::JobSpec& spec, Console& console) {
+  if (options.coordinator.empty() == input.profile_path.empty()) {
+    return absl::InvalidArgumentError(
+        "expected either --profile FILE or --coordinator ADDRESS, whose workers are profiled");
+  }
+  if (!input.profile_path.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(input.profile_path));
+    const bool of_cluster =
+        absl::StartsWith(text, "devices:") || absl::StrContains(text, "\ndevices:");
+    if (!of_cluster) {
+      PENSTOCK_ASSIGN_OR_RETURN(v1::ModelProfile profile,
+                                ParseModelProfile(text, input.profile_path));
+      return MeasuredCluster{.profile = std::move(profile)};
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterProfile profile,
+                              ParseClusterProfile(text, input.profile_path));
+    return ClusterOfProfile(profile);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(options.coordinator));
+  v1::ProfileSpec asked;
+  const std::vector<int64_t> samples = SizesAround(job);
+  asked.mutable_samples()->Assign(samples.begin(), samples.end());
+  asked.set_seconds(LayerProfilerOptions().seconds);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterProfile profile,
+                            ProfileCluster(client, spec, asked, interrupt, console, RealClock()));
+  return ClusterOfProfile(profile);
+}
+
 absl::Status WriteChosen(const JobPlanOptions& options, const JudgedCandidate& chosen,
                          Console& console) {
   const std::string comment = absl::StrCat("planned: ", NameOf(chosen.candidate), ", ",
@@ -158,6 +199,10 @@ absl::Status WriteChosen(const JobPlanOptions& options, const JudgedCandidate& c
 void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
   CLI::Option* job = AddJobSourceOptions(app, options.job);
   job->required(false);
+  app.add_option("--coordinator", options.coordinator,
+                 "Of a job: HOST:PORT of a coordinator, whose workers are profiled and planned for")
+      ->type_name("HOST:PORT")
+      ->needs(job);
   app.add_option("--methods", options.methods,
                  "Of a job: the methods to try; default: all of the catalog")
       ->type_name("NAME[,NAME...]")
@@ -176,32 +221,37 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
       ->needs(job);
 }
 
-absl::Status RunJobPlan(const JobPlanOptions& options, const std::string& profile_path,
-                        Cluster cluster, double budget_s, bool json, Console& console) {
+absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Console& console) {
   for (const std::string& path : {options.output_path, options.times_path}) {
     if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(path));
   }
-  PENSTOCK_RETURN_IF_ERROR(LoadJob(options.job).status());
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec complete, LoadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  PENSTOCK_ASSIGN_OR_RETURN(v1::ModelProfile profile, ReadModelProfile(profile_path));
-  const PlanningInput input = {.spec = std::move(document.spec),
-                               .profile = std::move(profile),
-                               .cluster = std::move(cluster)};
+  PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured, Measured(options, input, complete, console));
+  if (!input.cluster.workers.empty()) measured.cluster = std::move(input.cluster);
+  if (measured.cluster.workers.empty()) {
+    return absl::InvalidArgumentError(
+        "the profile is of one device: say for which workers to plan, with --topology FILE or "
+        "--workers N");
+  }
+  const PlanningInput planned = {.spec = std::move(document.spec),
+                                 .profile = std::move(measured.profile),
+                                 .cluster = std::move(measured.cluster)};
   absl::StatusOr<JobPlan> plan = absl::UnknownError("not planned");
   {
     WorkDisplay display("candidate", console, RealClock());
-    TimeBudget budget(RealClock(), absl::Seconds(budget_s));
-    plan = PlanJob(input,
+    TimeBudget budget(RealClock(), absl::Seconds(input.budget_s));
+    plan = PlanJob(planned,
                    {.methods = options.methods,
                     .progress = [&](int done, int all) { display.Draw(done, all, ""); }},
                    budget);
   }
   if (!plan.ok()) return Annotate(plan.status(), options.job.path);
-  if (json) {
-    PrintJson(JobPlanJson(*plan, input.cluster), console);
+  if (input.json) {
+    PrintJson(JobPlanJson(*plan, planned.cluster), console);
   } else {
     console.out << CandidatesText(*plan, options.shows_all) << "\n"
-                << ExplainJob(*plan, input.cluster);
+                << ExplainJob(*plan, planned.cluster);
   }
   if (!plan->fastest.has_value()) {
     return FailedError("no candidate can run on this cluster");

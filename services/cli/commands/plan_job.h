@@ -13,7 +13,8 @@
 namespace penstock {
 
 struct JobPlanOptions {
-  JobFileOptions job;  // without a path no job is planned
+  JobFileOptions job;       // without a path no job is planned
+  std::string coordinator;  // whose cluster is profiled; empty: there is a file
   std::vector<std::string> methods;
   bool shows_all = false;
   std::string output_path;
@@ -23,7 +24,12 @@ struct JobPlanOptions {
 // Declares JOB.yaml, which is optional, and what belongs to it.
 void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options);
 
-absl::Status RunJobPlan(const JobPlanOptions& options, const std::string& profile_path,
-                        Cluster cluster, double budget_s, bool json, Console& console);
+struct JobPlanInput {
+  std::string profile_path;  // empty with a coordinator
+  Cluster cluster;           // without workers: that of the profile, which is of one
+  double budget_s = 0;
+  bool json = false;
+};
+absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Console& console);
 
 }  // namespace penstock

@@ -43,16 +43,6 @@ struct Options {
   bool json = false;
 };
 
-// Half as many samples in a microbatch as the job has, as many, and twice as many.
-std::vector<int64_t> SizesAround(const ResolvedJob& job) {
-  const int64_t samples = job.microbatch.batch;
-  std::vector<int64_t> sizes;
-  if (samples >= 2) sizes.push_back(samples / 2);
-  sizes.push_back(samples);
-  if (samples < job.batch) sizes.push_back(std::min(2 * samples, job.batch));
-  return sizes;
-}
-
 absl::StatusOr<v1::ModelProfile> Profile(const ResolvedJob& job, const Options& options,
                                          const std::vector<int64_t>& samples, Console& console) {
   // Signals are taken in before the back-end starts threads.

@@ -13,6 +13,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using Json = nlohmann::ordered_json;
@@ -183,6 +184,26 @@ TEST_F(ClusterTest, Profile_WritesTheClusterAndKnowsTheLayersTheSecondTime) {
   EXPECT_THAT(Run({"status", id}).out, HasSubstr("LATENCY US"));
   EXPECT_THAT(Run({"logs", id}).out, HasSubstr("h.0.mlp, 2 samples"));
   EXPECT_THAT(Run({"logs", id, "--json"}).out, HasSubstr("\"event\":\"profile_progress\""));
+}
+
+TEST_F(ClusterTest, Plan_ProfilesTheWorkersAndIsForThem) {
+  const std::string planned = job_.path("planned.yaml");
+  const Json json = RunJson({"plan", job_.job(), "--methods", "1f1b,paci", "-o", planned});
+  const Json fastest = json["candidates"][json["fastest"].get<int>()];
+  for (const Json& worker : fastest["workers"]) {
+    EXPECT_THAT(worker["worker"], AnyOf("worker-0", "worker-1"));
+    EXPECT_GT(worker["memory_bytes"], 0);
+  }
+  const ProcessResult run = Run({"submit", planned});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+
+  // A profile of a cluster says by itself which workers there are.
+  const std::string path = job_.path("cluster.yaml");
+  ASSERT_EQ(Run({"profile", job_.job(), "--seconds", "0", "-o", path}).exit_code, 0);
+  const ProcessResult offline = RunProcess(
+      {Program("penstock"), "plan", job_.job(), "--profile", path, "--methods", "1f1b", "--json"});
+  ASSERT_EQ(offline.exit_code, 0) << offline.err;
+  EXPECT_EQ(Json::parse(offline.out)["candidates"][0]["method"], "1f1b");
 }
 
 TEST_F(ClusterTest, Profile_WorkerKilled_FailsNamingItAndTheClusterGoesOn) {
