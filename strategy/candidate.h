@@ -40,7 +40,7 @@ struct Candidate {
   std::vector<int32_t> replicas;  // by stage; empty: one each
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
-// "1f1b, 3-1, 8 microbatches, recomputing"; without replicas "4 stages".
+// "1f1b, 3-1, 8 microbatches, recomputing"; without replicas "4 stages", and with one stage "4 replicas".
 std::string NameOf(const Candidate& candidate);
 
 struct JudgedCandidate {

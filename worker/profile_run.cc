@@ -45,6 +45,12 @@ bool SameTimes(const StageCosts& a, const StageCosts& b) {
 // What an emulated device takes for each shape of a layer.
 absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& times,
                                                       const Chain& chain) {
+  if (!times.speeds().empty() || !times.links().empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", times.device(),
+                     " is emulated with `speeds` or `links`, which are of a job's "
+                     "workers by number; for a profile, start each worker with times of its own"));
+  }
   std::vector<LayerRange> each;
   for (int i = 0; i < chain.size(); ++i) each.push_back({i, 1});
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, StageCostsOf(times, chain, each));

@@ -24,7 +24,8 @@ namespace penstock {
 class ProfileRun : public Run {
  public:
   // Errors: InvalidArgument naming the key or the worker's index, or a layer without emulated times;
-  // FailedPrecondition (emulated times that differ for two layers of one shape, which it names).
+  // FailedPrecondition (emulated times that differ for two layers of one shape, which it names, or that have
+  // `speeds` or `links`).
   static absl::StatusOr<std::unique_ptr<Run>> Create(const v1::PrepareRunRequest& request,
                                                      RunEnvironment environment);
 

@@ -292,5 +292,21 @@ TEST(ProfileRun, EmulatedDeviceWithOtherTimesForEqualLayers_NamesBoth) {
                                        AllOf(HasSubstr("h.0.mlp"), HasSubstr("h.1.mlp"))));
 }
 
+// Which number a worker has in the job that the file is of is not known here.
+TEST(ProfileRun, EmulatedSpeedsOrLinks_AreRefused) {
+  for (const bool speeds : {true, false}) {
+    ProfileRuns runs(1);
+    v1::DeviceTimes times = EmulatedTimes();
+    if (speeds) {
+      times.add_speeds(2.0);
+    } else {
+      times.add_links()->set_latency_ms(1.0);
+    }
+    runs.emulated_device = EmulatedDevice{.times = times};
+    EXPECT_THAT(runs.Prepare(),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("`speeds` or `links`")));
+  }
+}
+
 }  // namespace
 }  // namespace penstock

@@ -1,5 +1,6 @@
 #include "services/cli/commands/plan_job.h"
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "job/cluster_profile.h"
 #include "job/model_profile.h"
@@ -20,11 +22,14 @@
 #include "services/cli/interrupt.h"
 #include "services/cli/json_output.h"
 #include "services/cli/profile_job.h"
+#include "services/cli/reference_contestant.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/cli/train_job.h"
 #include "services/cli/work_display.h"
 #include "strategy/measured_cluster.h"
 #include "strategy/plan_job.h"
+#include "strategy/race.h"
 #include "worker/layer_profiler.h"
 
 namespace penstock {
@@ -177,6 +182,106 @@ absl::StatusOr<MeasuredCluster> Measured(const JobPlanOptions& options, const Jo
   return ClusterOfProfile(profile);
 }
 
+// What raced, in the order of `candidates`.
+struct JobRace {
+  std::vector<int> candidates;  // of the plan
+  RaceResult result;
+
+  std::optional<int> winner() const {
+    if (!result.winner.has_value()) return std::nullopt;
+    return candidates[*result.winner];
+  }
+};
+
+// The candidates train on this machine, one after the other.
+absl::StatusOr<JobRace> Race(const JobPlanOptions& options, const JobPlan& plan, Console& console) {
+  constexpr int64_t kFirstSteps = 20;  // of the fastest
+  constexpr int64_t kShareOfJob = 4;
+  JobRace race = {.candidates = CandidatesToRace(plan, !options.methods.empty())};
+  PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  const std::function<absl::Status()> may_go_on = [&interrupt] {
+    return interrupt.Count() > 0 ? InterruptedError("interrupted; nothing was written")
+                                 : absl::OkStatus();
+  };
+  std::vector<std::unique_ptr<ReferenceContestant>> contestants;
+  std::vector<Racer> racers;
+  for (const int candidate : race.candidates) {
+    const JudgedCandidate& judged = plan.candidates[candidate];
+    TrainJobOptions job = {.job = options.job, .reference = true};
+    PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), job));
+    v1::JobSpec spec = judged.spec;
+    *spec.mutable_data() = train.spec.data();
+    contestants.push_back(
+        std::make_unique<ReferenceContestant>(std::move(spec), train.data_root, may_go_on));
+    racers.push_back({.name = judged.candidate.method,
+                      .step_s = judged.step_s,
+                      .contestant = contestants.back().get()});
+  }
+  const JudgedCandidate& fastest = plan.candidates[race.candidates.front()];
+  const int64_t steps =
+      options.race_steps > 0 ? options.race_steps : fastest.spec.training().steps() / kShareOfJob;
+  WorkDisplay display("racer", console, RealClock());
+  race.result = RunRace(
+      racers, {.first_s = static_cast<double>(std::min(kFirstSteps, std::max<int64_t>(steps, 1))) *
+                          fastest.step_s,
+               .longest_s = static_cast<double>(std::max<int64_t>(steps, 1)) * fastest.step_s,
+               .until_loss = options.until_loss,
+               .progress = [&](int round, int racer, int all) {
+                 display.Draw(racer, all, absl::StrCat("round ", round + 1));
+               }});
+  PENSTOCK_RETURN_IF_ERROR(may_go_on());
+  return race;
+}
+
+std::string RaceText(const JobPlan& plan, const JobRace& race) {
+  Table table({{"CANDIDATE"},
+               {"STEP MS", Table::Align::kRight},
+               {"ROUNDS", Table::Align::kRight},
+               {"STEPS", Table::Align::kRight},
+               {"SECONDS", Table::Align::kRight},
+               {"LOSS", Table::Align::kRight},
+               {"REACHED S", Table::Align::kRight},
+               {""}});
+  for (size_t i = 0; i < race.candidates.size(); ++i) {
+    const JudgedCandidate& judged = plan.candidates[race.candidates[i]];
+    const RacerResult& result = race.result.racers[i];
+    table.AddRow({NameOf(judged.candidate), FormatFixed(judged.step_s * 1e3, 3),
+                  absl::StrCat(result.rounds), absl::StrCat(result.steps),
+                  FormatFixed(static_cast<double>(result.steps) * judged.step_s, 3),
+                  result.failed.empty() ? FormatFixed(result.loss, 4) : "",
+                  result.reached_s.has_value() ? FormatFixed(*result.reached_s, 3) : "",
+                  race.winner() == race.candidates[i] ? "first" : result.failed});
+  }
+  return absl::StrCat("\nrace, by simulated time:\n", table.Render());
+}
+
+nlohmann::ordered_json RaceJson(const JobRace& race) {
+  nlohmann::ordered_json racers = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < race.candidates.size(); ++i) {
+    const RacerResult& result = race.result.racers[i];
+    nlohmann::ordered_json racer = {{"candidate", race.candidates[i]}, {"rounds", result.rounds},
+                                    {"steps", result.steps},           {"loss", result.loss},
+                                    {"reached_seconds", nullptr},      {"failed", result.failed}};
+    if (result.reached_s.has_value()) racer["reached_seconds"] = *result.reached_s;
+    racers.push_back(std::move(racer));
+  }
+  nlohmann::ordered_json json = {{"winner", nullptr}, {"racers", std::move(racers)}};
+  if (race.winner().has_value()) json["winner"] = *race.winner();
+  return json;
+}
+
+void Print(const JobPlan& plan, const std::optional<JobRace>& race, const Cluster& cluster,
+           const JobPlanOptions& options, bool json, Console& console) {
+  if (json) {
+    nlohmann::ordered_json printed = JobPlanJson(plan, cluster);
+    if (race.has_value()) printed["race"] = RaceJson(*race);
+    PrintJson(printed, console);
+    return;
+  }
+  console.out << CandidatesText(plan, options.shows_all) << "\n"
+              << ExplainJob(plan, cluster) << (race.has_value() ? RaceText(plan, *race) : "");
+}
+
 absl::Status WriteChosen(const JobPlanOptions& options, const JudgedCandidate& chosen,
                          Console& console) {
   const std::string comment = absl::StrCat("planned: ", NameOf(chosen.candidate), ", ",
@@ -210,8 +315,23 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
       ->needs(job);
   app.add_flag("--all", options.shows_all, "Of a job: every candidate, not the best of each method")
       ->needs(job);
+  CLI::Option* race = app.add_flag(
+      "--race", options.races,
+      "Of a job: let the fastest candidate of each kind train, and choose by loss over time");
+  race->needs(job);
+  app.add_option("--until", options.until_loss,
+                 "Of a race: the training loss to reach; default: the lowest at the end")
+      ->type_name("LOSS")
+      ->check(CLI::PositiveNumber)
+      ->needs(race);
+  app.add_option("--race-steps", options.race_steps,
+                 "Of a race: steps of the fastest candidate, at most; default: a quarter of the "
+                 "job's")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->needs(race);
   app.add_option("-o,--output", options.output_path,
-                 "Of a job: write the fastest as a job file that runs it")
+                 "Of a job: write the fastest, or the first of the race, as a job file")
       ->type_name("FILE")
       ->needs(job);
   app.add_option("--times", options.times_path,
@@ -247,16 +367,20 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
                    budget);
   }
   if (!plan.ok()) return Annotate(plan.status(), options.job.path);
-  if (input.json) {
-    PrintJson(JobPlanJson(*plan, planned.cluster), console);
-  } else {
-    console.out << CandidatesText(*plan, options.shows_all) << "\n"
-                << ExplainJob(*plan, planned.cluster);
-  }
   if (!plan->fastest.has_value()) {
+    Print(*plan, std::nullopt, planned.cluster, options, input.json, console);
     return FailedError("no candidate can run on this cluster");
   }
-  return WriteChosen(options, plan->candidates[*plan->fastest], console);
+  std::optional<JobRace> race;
+  if (options.races) {
+    PENSTOCK_ASSIGN_OR_RETURN(race, Race(options, *plan, console));
+  }
+  Print(*plan, race, planned.cluster, options, input.json, console);
+  if (race.has_value() && !race->winner().has_value()) {
+    return FailedError("every candidate of the race failed");
+  }
+  const int chosen = race.has_value() ? *race->winner() : *plan->fastest;
+  return WriteChosen(options, plan->candidates[chosen], console);
 }
 
 }  // namespace penstock

@@ -1,6 +1,8 @@
 // penstock plan JOB.yaml: the methods and splits that a job could run with, as a table.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,9 @@ struct JobPlanOptions {
   std::string coordinator;  // whose cluster is profiled; empty: there is a file
   std::vector<std::string> methods;
   bool shows_all = false;
+  bool races = false;
+  std::optional<double> until_loss;
+  int64_t race_steps = 0;  // of the fastest candidate, at most; 0: a quarter of the job's
   std::string output_path;
   std::string times_path;
 };

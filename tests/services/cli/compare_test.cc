@@ -63,9 +63,9 @@ TEST_F(CompareTest, TwoMethods_HaveRowsFilesAndSimulatedTimes) {
 }
 
 TEST_F(CompareTest, DrawnDelays_StandBesideThoseOfTheOrder) {
-  const Json json = CompareJson({job_.job(), "--workers", "2", "--methods", "pipedream,rpd,1f1b",
-                                 "--set", "pipeline.rpd.delta=5", "--times",
-                                 job_.path("times.yaml")});
+  const Json json =
+      CompareJson({job_.job(), "--workers", "2", "--methods", "pipedream,rpd,1f1b", "--set",
+                   "pipeline.rpd.delta=5", "--times", job_.path("times.yaml")});
   ASSERT_EQ(json["rows"].size(), 3u) << json;
   EXPECT_EQ(json["rows"][1]["method"], "rpd");
   EXPECT_EQ(json["rows"][0]["staleness_max"], 1.0);

@@ -142,17 +142,15 @@ TEST(LoadJob, MethodOfTheCommandLine_BringsItsUpdateRules) {
   EXPECT_EQ(own.training().staleness().rescheduled_steps(), 0);
   EXPECT_EQ(pipemare.training().staleness().rescheduled_steps(),
             5 * own.training().learning_rate().warmup_steps());
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const v1::JobSpec constant,
-      LoadJob({.path = path,
-               .overrides = {"training.staleness.rescheduled_steps=0"},
-               .method = "pipemare"}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec constant,
+                                LoadJob({.path = path,
+                                         .overrides = {"training.staleness.rescheduled_steps=0"},
+                                         .method = "pipemare"}));
   EXPECT_EQ(constant.training().staleness().rescheduled_steps(), 0);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const v1::JobSpec asked,
-      LoadJob({.path = path,
-               .overrides = {"training.optimizer.muon.learning_rate=0.01"},
-               .method = "nesterov"}));
+      const v1::JobSpec asked, LoadJob({.path = path,
+                                        .overrides = {"training.optimizer.muon.learning_rate=0.01"},
+                                        .method = "nesterov"}));
   EXPECT_TRUE(asked.training().optimizer().has_muon());
 }
 

@@ -389,6 +389,28 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
   EXPECT_EQ(trained["stages"], fastest["stages"]);
 }
 
+TEST(PlanTest, Race_TrainsTheCandidatesAndChoosesByLoss) {
+  const JobDirectory directory;
+  const std::string profile = directory.path("profile.yaml");
+  RunPenstock({"profile", directory.job(), "--samples", "1,2,4,8", "--seconds", "0", "--device",
+               "cpu", "-o", profile});
+  const std::string planned = directory.path("planned.yaml");
+  const Json json = RunJson({"plan", directory.job(), "--profile", profile, "--workers", "2",
+                             "--methods", "1f1b,gpipe,paci,pipedream", "--race", "--race-steps",
+                             "6", "--until", "0.001", "-o", planned});
+  const Json& race = json["race"];
+  // The two that drain train alike.
+  ASSERT_EQ(race["racers"].size(), 3u);
+  for (const Json& racer : race["racers"]) {
+    EXPECT_EQ(racer["failed"], "");
+    EXPECT_GE(racer["steps"], 4);
+    EXPECT_TRUE(racer["reached_seconds"].is_null());
+    EXPECT_GT(racer["loss"], 0.0);
+  }
+  const Json winner = json["candidates"][race["winner"].get<int>()];
+  EXPECT_THAT(ReadText(planned), HasSubstr(winner["method"].get<std::string>()));
+}
+
 TEST(PlanTest, WrongInput_IsNamed) {
   const JobDirectory directory;
   directory.Write("graph.txt", kGraph);

@@ -1,0 +1,73 @@
+// Race: which of several ways to train a job is ahead, in the time that its workers would take.
+//
+// How many more steps staleness costs, or how many fewer smaller updates take, depends on model, data, rate and how
+// far training has come, and no bound says it well enough to choose by. So the ways are tried: all train the job
+// itself from its beginning for as long as a first round lasts on their workers (each as many steps as its simulated step
+// time allows), the better half goes on for twice as long, and so on, until one is left: successive halving
+// (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943). With a loss to reach, whoever has it stands with the time
+// it took, and the race ends when nobody else can be earlier.
+//
+// Losses of training are compared, each the mean over the last eighth of the steps, so that noise of
+// single steps does not decide.
+//
+// Pure functions, but for what contestants do.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "strategy/plan_job.h"
+
+namespace penstock {
+
+// Trains one way, further each time it is asked.
+class Contestant {
+ public:
+  virtual ~Contestant() = default;
+
+  // The losses of all steps from the first up to `steps`; fewer if the job is done before.
+  // Errors: what stops this one, such as a loss that is not finite; it then leaves the race.
+  virtual absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) = 0;
+};
+
+struct Racer {
+  std::string name;
+  double step_s = 0;  // on its workers
+  Contestant* contestant = nullptr;
+};
+
+struct RaceOptions {
+  double first_s = 0;    // that the first round lasts, in the time of the workers
+  double longest_s = 0;  // no round lasts longer
+  std::optional<double> until_loss;
+  // Before a racer trains: which round, who, and how many are in it.
+  std::function<void(int round, int racer, int racers)> progress = [](int, int, int) {};
+};
+
+struct RacerResult {
+  int rounds = 0;  // that it took part in
+  int64_t steps = 0;
+  double loss = 0;                  // at the end of its last round
+  std::optional<double> reached_s;  // when it had `until_loss`
+  std::string failed;               // empty: it did not
+};
+
+struct RaceResult {
+  std::vector<RacerResult> racers;  // in the order given
+  std::optional<int> winner;        // absent: all failed
+};
+
+// REQUIRES: at least one racer; step times and first_s are positive; longest_s >= first_s.
+RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options);
+
+// The candidates of a plan worth racing: of those that train alike the one with the shortest step. All methods that
+// drain at every step train alike, those with replicas of the model apart; of the others, stages and replicas
+// are those of the method's fastest candidate. Drawn delays, which are for theory, are left out unless
+// `with_drawn`. Indices into plan.candidates, fastest step first.
+std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn);
+
+}  // namespace penstock

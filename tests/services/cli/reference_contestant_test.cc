@@ -1,0 +1,81 @@
+#include "services/cli/reference_contestant.h"
+
+#include <fstream>
+
+#include "job/yaml.h"
+#include "services/cli/data_file.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kJob[] = R"(
+name: raced
+model: {gpt: {layers: 1, width: 16, heads: 2, context: 8, tied_head: false}}
+data: {text: {path: raced.txt, tokenizer: bytes}}
+training:
+  steps: 9
+  batch: 4
+  microbatches: 2
+  optimizer: {adamw: {learning_rate: 1.0e-2}}
+validation: {every_steps: 2, batches: 1}
+pipeline: {method: pipedream, stages: 2}
+)";
+
+class ReferenceContestantTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream text(root_ + "/raced.txt");
+    for (int line = 0; line < 400; ++line) text << "the quick brown fox " << line << "\n";
+    text.close();
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(spec_, ParseJobYaml(kJob, "job.yaml"));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec_));
+    ASSERT_THAT(CheckJobData(RealFiles(), root_, job, spec_), IsOk());
+  }
+  ReferenceContestant Make(std::function<absl::Status()> may_go_on = absl::OkStatus) {
+    return ReferenceContestant(spec_, root_, std::move(may_go_on));
+  }
+
+  const std::string root_ = ::testing::TempDir();
+  v1::JobSpec spec_;
+};
+
+TEST_F(ReferenceContestantTest, Pauses_ChangeNothing) {
+  ReferenceContestant whole = Make();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<double> at_once, whole.TrainTo(9));
+  ASSERT_EQ(at_once.size(), 9u);
+  ReferenceContestant halting = Make();
+  for (const int64_t steps : {1, 4, 5, 9}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<double> losses, halting.TrainTo(steps));
+    ASSERT_EQ(losses.size(), static_cast<size_t>(steps));
+    EXPECT_TRUE(std::equal(losses.begin(), losses.end(), at_once.begin()));
+  }
+}
+
+TEST_F(ReferenceContestantTest, MoreStepsThanTheJobHas_AreNotTrained) {
+  ReferenceContestant contestant = Make();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<double> losses, contestant.TrainTo(100));
+  EXPECT_EQ(losses.size(), 9u);
+}
+
+TEST_F(ReferenceContestantTest, LeftInTheMiddle_Ends) {
+  ReferenceContestant contestant = Make();
+  EXPECT_THAT(contestant.TrainTo(2), IsOk());
+}
+
+TEST_F(ReferenceContestantTest, WhatStopsIt_IsTold) {
+  spec_.mutable_data()->mutable_text()->set_path("none.txt");
+  ReferenceContestant lost = Make();
+  EXPECT_THAT(lost.TrainTo(2).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.txt")));
+  spec_.mutable_data()->mutable_text()->set_path("raced.txt");
+  spec_.mutable_training()->set_steps(1'000'000);
+  ReferenceContestant stopped = Make([] { return absl::CancelledError("enough"); });
+  EXPECT_THAT(stopped.TrainTo(1'000'000).status(),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("enough")));
+}
+
+}  // namespace
+}  // namespace penstock

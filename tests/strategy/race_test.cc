@@ -1,0 +1,118 @@
+#include "strategy/race.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Losses that fall like a power of the steps; counts what was asked of it.
+class Falling : public Contestant {
+ public:
+  Falling(double exponent, int64_t steps_max = 1 << 20)
+      : exponent_(exponent), steps_max_(steps_max) {}
+  absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) override {
+    EXPECT_GE(steps, trained);
+    trained = std::min(steps, steps_max_);
+    if (fails_after > 0 && trained > fails_after) {
+      return absl::FailedPreconditionError("the loss is not finite");
+    }
+    std::vector<double> losses;
+    for (int64_t step = 1; step <= trained; ++step) losses.push_back(LossAfter(step));
+    return losses;
+  }
+  double LossAfter(int64_t step) const { return std::pow(static_cast<double>(step), -exponent_); }
+
+  int64_t trained = 0;
+  int64_t fails_after = 0;
+
+ private:
+  const double exponent_;
+  const int64_t steps_max_;
+};
+
+TEST(RunRace, SlowerStepsThatLearnMore_Win) {
+  Falling fast(0.3);
+  Falling wise(0.6);
+  Falling slow(0.3);
+  const RaceResult result =
+      RunRace({{"fast", 1.0, &fast}, {"wise", 1.5, &wise}, {"slow", 4.0, &slow}},
+              {.first_s = 60, .longest_s = 960});
+  ASSERT_TRUE(result.winner.has_value());
+  EXPECT_EQ(*result.winner, 1);
+  // The slow one leaves after the first round, the fast one after the second.
+  EXPECT_EQ(slow.trained, 15);
+  EXPECT_EQ(fast.trained, 120);
+  // Nobody was left to race a third round against.
+  EXPECT_EQ(wise.trained, 160);
+  EXPECT_EQ(result.racers[0].rounds, 2);
+  EXPECT_EQ(result.racers[2].rounds, 1);
+}
+
+TEST(RunRace, LossToReach_IsTimedByTheStepsOfEach) {
+  Falling quick(0.5);
+  Falling heavy(1.0);
+  const RaceResult result = RunRace({{"quick", 1.0, &quick}, {"heavy", 8.0, &heavy}},
+                                    {.first_s = 100, .longest_s = 10'000, .until_loss = 0.1});
+  // 0.1 takes the one 100 steps and more, the other 10 and more.
+  ASSERT_TRUE(result.winner.has_value());
+  EXPECT_EQ(*result.winner, 1);
+  ASSERT_TRUE(result.racers[1].reached_s.has_value());
+  EXPECT_GE(*result.racers[1].reached_s, 80.0);
+  EXPECT_LE(*result.racers[1].reached_s, 100.0);
+}
+
+TEST(RunRace, NobodyReachesTheLoss_TheNearestWins) {
+  Falling one(0.2);
+  Falling two(0.3);
+  const RaceResult result = RunRace({{"one", 1.0, &one}, {"two", 1.0, &two}},
+                                    {.first_s = 10, .longest_s = 80, .until_loss = 1e-9});
+  EXPECT_EQ(*result.winner, 1);
+  EXPECT_FALSE(result.racers[1].reached_s.has_value());
+  EXPECT_EQ(two.trained, 80);
+}
+
+TEST(RunRace, Failures_LeaveAndAllOfThemLeaveNoWinner) {
+  Falling good(0.1);
+  Falling bad(0.9);
+  bad.fails_after = 5;
+  const RaceOptions options = {.first_s = 10, .longest_s = 40};
+  const RaceResult result = RunRace({{"bad", 1.0, &bad}, {"good", 1.0, &good}}, options);
+  EXPECT_EQ(*result.winner, 1);
+  EXPECT_THAT(result.racers[0].failed, HasSubstr("not finite"));
+  EXPECT_FALSE(RunRace({{"bad", 1.0, &bad}}, options).winner.has_value());
+}
+
+TEST(RunRace, JobThatEnds_IsNotAskedForMore) {
+  Falling brief(0.5, /*steps_max=*/30);
+  Falling other(0.4, /*steps_max=*/30);
+  const RaceResult result = RunRace({{"brief", 1.0, &brief}, {"other", 1.0, &other}},
+                                    {.first_s = 20, .longest_s = 1'000, .until_loss = 1e-9});
+  EXPECT_EQ(*result.winner, 0);
+  EXPECT_EQ(result.racers[0].steps, 30);
+}
+
+JudgedCandidate Running(const std::string& method) {
+  JudgedCandidate judged;
+  judged.candidate.method = method;
+  return judged;
+}
+
+TEST(CandidatesToRace, ThoseThatTrainAlike_RaceOnce) {
+  JobPlan plan;
+  for (const char* method : {"paci", "zb-h2", "paci", "1f1b", "local-sgd", "rpd", "pipedream"}) {
+    plan.candidates.push_back(Running(method));
+  }
+  plan.candidates[0].rejected = "too large";
+  EXPECT_THAT(CandidatesToRace(plan, /*with_drawn=*/false), ElementsAre(1, 2, 4, 6));
+  EXPECT_THAT(CandidatesToRace(plan, /*with_drawn=*/true), ElementsAre(1, 2, 4, 5, 6));
+}
+
+}  // namespace
+}  // namespace penstock
