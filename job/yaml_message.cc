@@ -162,6 +162,11 @@ absl::Status MessageReader::ReadField(const YAML::Node& node, const std::string&
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     return ReadMessage(node, path, *message.GetReflection()->MutableMessage(&message, &field));
   }
+  // A number that need not be there may be left to Penstock in so many words.
+  const bool is_number = field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
+                         field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM;
+  const bool is_auto = node.IsScalar() && !Quoted(node) && node.Scalar() == "auto";
+  if (field.has_presence() && is_number && is_auto) return absl::OkStatus();
   return ReadScalar(node, path, field, message);
 }
 

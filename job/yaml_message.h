@@ -1,7 +1,7 @@
 // Reads YAML into any protobuf message by walking the message's own description.
 //
 // Keys are field names, sub-messages are mappings, repeated fields are lists, enum values are named
-// as in the .proto file. A document has at most kYamlBytesMax bytes and kYamlDepthMax levels;
+// as in the .proto file; `auto` for an optional number or truth value is as if the key were not there. A document has at most kYamlBytesMax bytes and kYamlDepthMax levels;
 // anchors and aliases are refused, so that a small text cannot stand for a large tree.
 #pragma once
 

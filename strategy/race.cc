@@ -129,7 +129,8 @@ std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn) {
         FindMethod(absl::string_view(judged.candidate.method));
     if (!method.ok() || ((*method)->weights == Weights::kDrawn && !with_drawn)) continue;
     const bool is_plain = (*method)->synchronous && (*method)->placement != Placement::kReplicas;
-    if (kinds.insert(is_plain ? "" : judged.candidate.method).second) {
+    const char* const form = judged.candidate.replicas.empty() ? "" : " with replicas";
+    if (kinds.insert(is_plain ? "" : absl::StrCat(judged.candidate.method, form)).second) {
       chosen.push_back(static_cast<int>(at));
     }
   }

@@ -65,8 +65,8 @@ struct RaceResult {
 RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options);
 
 // The candidates of a plan worth racing: of those that train alike the one with the shortest step. All methods that
-// drain at every step train alike, those with replicas of the model apart; of the others, stages and replicas
-// are those of the method's fastest candidate. Drawn delays, which are for theory, are left out unless
+// drain at every step train alike, those with replicas of the model apart; of each other method race the fastest
+// candidate without and the fastest with replicas of stages, which update less often. Drawn delays, which are for theory, are left out unless
 // `with_drawn`. Indices into plan.candidates, fastest step first.
 std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn);
 

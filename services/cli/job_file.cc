@@ -129,6 +129,12 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
 
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options));
+  if (document.spec.pipeline().method() == "auto") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.path,
+        ": pipeline.method: is auto; `penstock submit` chooses one for a coordinator's "
+        "workers, and `penstock plan -o FILE` writes a job with one"));
+  }
   return CompleteJob(std::move(document));
 }
 

@@ -170,6 +170,22 @@ TEST(ReadYamlMessage, ListOfOneValue_MayBeWrittenAsTheValue) {
   }
 }
 
+TEST(ReadYamlMessage, AutoForAnOptionalNumber_LeavesItOut) {
+  v1::JobSpec spec;
+  YamlPositions positions;
+  ASSERT_THAT(
+      ReadYamlMessage("pipeline: {method: auto, stages: auto}", "job.yaml", spec, positions),
+      IsOk());
+  EXPECT_FALSE(spec.pipeline().has_stages());
+  EXPECT_EQ(spec.pipeline().method(), "auto");  // text is what it says
+  for (const char* text : {"training: {steps: auto}", "pipeline: {stages: \"auto\"}"}) {
+    v1::JobSpec other;
+    YamlPositions places;
+    EXPECT_THAT(ReadYamlMessage(text, "job.yaml", other, places),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("whole number")));
+  }
+}
+
 TEST(ReadYamlMessage, Positions_CountFromOne) {
   v1::JobSpec spec;
   YamlPositions positions;

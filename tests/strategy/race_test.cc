@@ -110,8 +110,11 @@ TEST(CandidatesToRace, ThoseThatTrainAlike_RaceOnce) {
     plan.candidates.push_back(Running(method));
   }
   plan.candidates[0].rejected = "too large";
-  EXPECT_THAT(CandidatesToRace(plan, /*with_drawn=*/false), ElementsAre(1, 2, 4, 6));
-  EXPECT_THAT(CandidatesToRace(plan, /*with_drawn=*/true), ElementsAre(1, 2, 4, 5, 6));
+  // With replicas a stage updates less often: another way to train.
+  plan.candidates.push_back(Running("pipedream"));
+  plan.candidates.back().candidate.replicas = {2, 2};
+  EXPECT_THAT(CandidatesToRace(plan, /*with_drawn=*/false), ElementsAre(1, 2, 4, 6, 7));
+  EXPECT_THAT(CandidatesToRace(plan, /*with_drawn=*/true), ElementsAre(1, 2, 4, 5, 6, 7));
 }
 
 }  // namespace

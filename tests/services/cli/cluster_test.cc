@@ -206,6 +206,23 @@ TEST_F(ClusterTest, Plan_ProfilesTheWorkersAndIsForThem) {
   EXPECT_EQ(Json::parse(offline.out)["candidates"][0]["method"], "1f1b");
 }
 
+TEST_F(ClusterTest, SubmitWithoutAMethod_ChoosesOneForTheWorkers) {
+  // As in a job file: pipeline: {method: auto, stages: auto}.
+  const ProcessResult result =
+      Run({"submit", job_.job(), "--set", "pipeline={method: auto, stages: auto}", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("chosen: "));
+  EXPECT_THAT(result.err, HasSubstr("by a race"));
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["state"], "succeeded");
+  EXPECT_THAT(result.err, HasSubstr("chosen: " + json["method"].get<std::string>() + ","));
+  // What chooses for a cluster is not asked without one.
+  const ProcessResult train =
+      RunProcess(job_.Train({"--set", "pipeline.method=auto", "--reference"}));
+  EXPECT_EQ(train.exit_code, 2);
+  EXPECT_THAT(train.err, HasSubstr("`penstock submit` chooses one"));
+}
+
 TEST_F(ClusterTest, Profile_WorkerKilled_FailsNamingItAndTheClusterGoesOn) {
   Process profile(LongProfile());
   ASSERT_TRUE(Eventually([&] {

@@ -1,0 +1,180 @@
+#include "services/cli/job_plan_output.h"
+
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+std::vector<int> LayerCounts(const JudgedCandidate& judged) {
+  std::vector<int> counts;
+  for (const LayerRange& range : judged.layers) counts.push_back(range.count);
+  return counts;
+}
+
+std::string DelayText(const JudgedCandidate& judged) {
+  return judged.block_delay.has_value() ? absl::StrCat(judged.block_delay->max) : "";
+}
+
+// The best of each method, or all.
+std::vector<const JudgedCandidate*> Shown(const JobPlan& plan, bool all) {
+  std::vector<const JudgedCandidate*> shown;
+  std::set<std::string> methods;
+  for (const JudgedCandidate& judged : plan.candidates) {
+    const bool is_new = methods.insert(judged.candidate.method).second;
+    if (is_new || all) shown.push_back(&judged);
+  }
+  return shown;
+}
+
+std::string CandidatesText(const JobPlan& plan, bool all) {
+  Table table({{"METHOD"},
+               {"STAGES", Table::Align::kRight},
+               {"REPLICAS"},
+               {"WORKERS", Table::Align::kRight},
+               {"MICROBATCHES", Table::Align::kRight},
+               {"RECOMPUTES"},
+               {"STEP MS", Table::Align::kRight},
+               {"BUBBLE", Table::Align::kRight},
+               {"MEMORY", Table::Align::kRight},
+               {"STALENESS", Table::Align::kRight},
+               {"DELAY", Table::Align::kRight},
+               {"LAYERS"}});
+  std::string rejected;
+  for (const JudgedCandidate* judged : Shown(plan, all)) {
+    if (!judged->runs()) {
+      absl::StrAppend(&rejected, NameOf(judged->candidate), ": ", judged->rejected, "\n");
+      continue;
+    }
+    table.AddRow({judged->candidate.method, absl::StrCat(judged->candidate.stages),
+                  absl::StrJoin(judged->candidate.replicas, "-"),
+                  absl::StrCat(judged->workers.size()),
+                  absl::StrCat(judged->candidate.microbatches),
+                  judged->candidate.recomputes ? "all" : "", FormatFixed(judged->step_s * 1e3, 3),
+                  absl::StrFormat("%.1f %%", judged->bubble_ratio * 100),
+                  FormatBytes(judged->most_memory()), absl::StrCat(judged->most_staleness()),
+                  DelayText(*judged), absl::StrJoin(LayerCounts(*judged), " ")});
+  }
+  return absl::StrCat(table.Render(), rejected.empty() ? "" : "\ncannot run:\n", rejected);
+}
+
+// What sets the time of a step, and what would help.
+std::string ExplainJob(const JobPlan& plan, const Cluster& cluster) {
+  if (!plan.fastest.has_value()) return "no candidate can run on this cluster\n";
+  const JudgedCandidate& fastest = plan.candidates[*plan.fastest];
+  const JudgedCandidate& smallest = plan.candidates[*plan.smallest];
+  std::vector<std::string> names;
+  for (const int worker : fastest.workers) names.push_back(cluster.workers[worker].name);
+  return absl::StrCat(
+      "fastest: ", NameOf(fastest.candidate), ": ", FormatFixed(fastest.step_s * 1e3, 3),
+      " ms a step, ", absl::StrFormat("%.1f %% idle", fastest.bubble_ratio * 100), ", on ",
+      absl::StrJoin(names, " "), "\nleast memory: ", NameOf(smallest.candidate), ": ",
+      FormatBytes(smallest.most_memory()), " on the worker that needs most, ",
+      FormatFixed(smallest.step_s * 1e3, 3), " ms a step\n",
+      plan.in_time ? "" : "the budget was spent before all was tried: allow more with --budget\n");
+}
+
+nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluster& cluster) {
+  nlohmann::ordered_json json = {{"method", judged.candidate.method},
+                                 {"stages", judged.candidate.stages},
+                                 {"microbatches", judged.candidate.microbatches},
+                                 {"recomputes", judged.candidate.recomputes},
+                                 {"replicas", judged.candidate.replicas}};
+  if (!judged.runs()) {
+    json["rejected"] = judged.rejected;
+    return json;
+  }
+  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < judged.workers.size(); ++i) {
+    const WorkerMemory& memory = judged.memory[i];
+    workers.push_back({{"worker", cluster.workers[judged.workers[i]].name},
+                       {"memory_bytes", memory.total()},
+                       {"weights", memory.weights + memory.moved_weights},
+                       {"stashed_weights", memory.stashed_weights},
+                       {"gradients", memory.gradients},
+                       {"optimizer", memory.optimizer},
+                       {"activations", memory.activations}});
+  }
+  json["step_seconds"] = judged.step_s;
+  json["bubble_ratio"] = judged.bubble_ratio;
+  json["stage_layers"] = LayerCounts(judged);
+  json["staleness"] = judged.most_staleness();
+  json["block_delay"] = nullptr;
+  if (judged.block_delay.has_value()) {
+    json["block_delay"] = {{"max", judged.block_delay->max}, {"mean", judged.block_delay->mean}};
+  }
+  json["workers"] = std::move(workers);
+  return json;
+}
+
+nlohmann::ordered_json PlanJson(const JobPlan& plan, const Cluster& cluster) {
+  nlohmann::ordered_json candidates = nlohmann::ordered_json::array();
+  for (const JudgedCandidate& judged : plan.candidates) {
+    candidates.push_back(CandidateJson(judged, cluster));
+  }
+  nlohmann::ordered_json json = {{"in_time", plan.in_time}, {"fastest", nullptr}};
+  json["smallest"] = nullptr;
+  if (plan.fastest.has_value()) json["fastest"] = *plan.fastest;
+  if (plan.smallest.has_value()) json["smallest"] = *plan.smallest;
+  json["candidates"] = std::move(candidates);
+  return json;
+}
+
+std::string RaceText(const JobPlan& plan, const JobRace& race) {
+  Table table({{"CANDIDATE"},
+               {"STEP MS", Table::Align::kRight},
+               {"ROUNDS", Table::Align::kRight},
+               {"STEPS", Table::Align::kRight},
+               {"SECONDS", Table::Align::kRight},
+               {"LOSS", Table::Align::kRight},
+               {"REACHED S", Table::Align::kRight},
+               {""}});
+  for (size_t i = 0; i < race.candidates.size(); ++i) {
+    const JudgedCandidate& judged = plan.candidates[race.candidates[i]];
+    const RacerResult& result = race.result.racers[i];
+    table.AddRow({NameOf(judged.candidate), FormatFixed(judged.step_s * 1e3, 3),
+                  absl::StrCat(result.rounds), absl::StrCat(result.steps),
+                  FormatFixed(static_cast<double>(result.steps) * judged.step_s, 3),
+                  result.failed.empty() ? FormatFixed(result.loss, 4) : "",
+                  result.reached_s.has_value() ? FormatFixed(*result.reached_s, 3) : "",
+                  race.winner() == race.candidates[i] ? "first" : result.failed});
+  }
+  return absl::StrCat("\nrace, by simulated time:\n", table.Render());
+}
+
+nlohmann::ordered_json RaceJson(const JobRace& race) {
+  nlohmann::ordered_json racers = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < race.candidates.size(); ++i) {
+    const RacerResult& result = race.result.racers[i];
+    nlohmann::ordered_json racer = {{"candidate", race.candidates[i]}, {"rounds", result.rounds},
+                                    {"steps", result.steps},           {"loss", result.loss},
+                                    {"reached_seconds", nullptr},      {"failed", result.failed}};
+    if (result.reached_s.has_value()) racer["reached_seconds"] = *result.reached_s;
+    racers.push_back(std::move(racer));
+  }
+  nlohmann::ordered_json json = {{"winner", nullptr}, {"racers", std::move(racers)}};
+  if (race.winner().has_value()) json["winner"] = *race.winner();
+  return json;
+}
+
+}  // namespace
+
+std::string JobPlanText(const PlannedJob& planned, bool shows_all) {
+  return absl::StrCat(CandidatesText(planned.plan, shows_all), "\n",
+                      ExplainJob(planned.plan, planned.cluster),
+                      planned.race.has_value() ? RaceText(planned.plan, *planned.race) : "");
+}
+
+nlohmann::ordered_json JobPlanJson(const PlannedJob& planned) {
+  nlohmann::ordered_json json = PlanJson(planned.plan, planned.cluster);
+  if (planned.race.has_value()) json["race"] = RaceJson(*planned.race);
+  return json;
+}
+
+}  // namespace penstock

@@ -1,0 +1,122 @@
+#include "services/cli/job_planning.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/status.h"
+#include "job/cluster_profile.h"
+#include "job/model_profile.h"
+#include "job/resolve.h"
+#include "job/yaml_message.h"
+#include "services/cli/command.h"
+#include "services/cli/data_file.h"
+#include "services/cli/profile_job.h"
+#include "services/cli/reference_contestant.h"
+#include "services/cli/work_display.h"
+#include "worker/layer_profiler.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kFirstSteps = 20;  // of the fastest, in a race's first round
+constexpr int64_t kShareOfJob = 4;   // a race is one of so many parts of a job, at most
+
+absl::StatusOr<JobPlan> Plan(const PlanningInput& input, const PlanChoice& choice,
+                             Console& console) {
+  WorkDisplay display("candidate", console, RealClock());
+  TimeBudget budget(RealClock(), absl::Seconds(choice.budget_s));
+  return PlanJob(input,
+                 {.methods = choice.methods,
+                  .progress = [&](int done, int all) { display.Draw(done, all, ""); }},
+                 budget);
+}
+
+// The candidates train on this machine, one after the other.
+absl::StatusOr<JobRace> Race(const JobPlan& plan, const PlanChoice& choice, Interrupt& interrupt,
+                             Console& console) {
+  JobRace race = {.candidates = CandidatesToRace(plan, !choice.methods.empty())};
+  const std::function<absl::Status()> may_go_on = [&interrupt] {
+    return interrupt.Count() > 0 ? InterruptedError("interrupted; nothing was written")
+                                 : absl::OkStatus();
+  };
+  std::vector<std::unique_ptr<ReferenceContestant>> contestants;
+  std::vector<Racer> racers;
+  for (const int candidate : race.candidates) {
+    const JudgedCandidate& judged = plan.candidates[candidate];
+    v1::JobSpec spec = judged.spec;
+    PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+    PENSTOCK_RETURN_IF_ERROR(CheckJobData(RealFiles(), choice.race->data_root, job, spec));
+    contestants.push_back(
+        std::make_unique<ReferenceContestant>(std::move(spec), choice.race->data_root, may_go_on));
+    racers.push_back({.name = judged.candidate.method,
+                      .step_s = judged.step_s,
+                      .contestant = contestants.back().get()});
+  }
+  const JudgedCandidate& fastest = plan.candidates[race.candidates.front()];
+  const int64_t of_job = std::max<int64_t>(1, fastest.spec.training().steps() / kShareOfJob);
+  const int64_t steps = choice.race->steps > 0 ? choice.race->steps : of_job;
+  WorkDisplay display("racer", console, RealClock());
+  race.result = RunRace(
+      racers, {.first_s = static_cast<double>(std::min(kFirstSteps, steps)) * fastest.step_s,
+               .longest_s = static_cast<double>(steps) * fastest.step_s,
+               .until_loss = choice.race->until_loss,
+               .progress = [&](int round, int racer, int all) {
+                 display.Draw(racer, all, absl::StrCat("round ", round + 1));
+               }});
+  PENSTOCK_RETURN_IF_ERROR(may_go_on());
+  return race;
+}
+
+}  // namespace
+
+absl::StatusOr<MeasuredCluster> ReadMeasuredCluster(const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(path));
+  if (absl::StartsWith(text, "devices:") || absl::StrContains(text, "\ndevices:")) {
+    PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterProfile profile, ParseClusterProfile(text, path));
+    return ClusterOfProfile(profile);
+  }
+  MeasuredCluster measured;
+  PENSTOCK_ASSIGN_OR_RETURN(measured.profile, ParseModelProfile(text, path));
+  return measured;
+}
+
+absl::StatusOr<MeasuredCluster> MeasureCluster(CoordinatorClient& client, const v1::JobSpec& spec,
+                                               Interrupt& interrupt, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  v1::ProfileSpec asked;
+  const std::vector<int64_t> samples = SizesAround(job);
+  asked.mutable_samples()->Assign(samples.begin(), samples.end());
+  asked.set_seconds(LayerProfilerOptions().seconds);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterProfile profile,
+                            ProfileCluster(client, spec, asked, interrupt, console, RealClock()));
+  return ClusterOfProfile(profile);
+}
+
+const JudgedCandidate* PlannedJob::chosen() const {
+  const std::optional<int> index = race.has_value() ? race->winner() : plan.fastest;
+  return index.has_value() ? &plan.candidates[*index] : nullptr;
+}
+
+absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& choice,
+                                      Interrupt& interrupt, Console& console) {
+  PlannedJob planned;
+  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, Plan(input, choice, console));
+  planned.cluster = std::move(input.cluster);
+  if (choice.race.has_value() && planned.plan.fastest.has_value()) {
+    PENSTOCK_ASSIGN_OR_RETURN(planned.race, Race(planned.plan, choice, interrupt, console));
+  }
+  return planned;
+}
+
+bool TakeAutoMethod(v1::JobSpec& spec) {
+  if (spec.pipeline().method() != "auto") return false;
+  spec.clear_pipeline();
+  return true;
+}
+
+}  // namespace penstock
