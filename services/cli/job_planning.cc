@@ -23,8 +23,11 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kFirstSteps = 20;  // of the fastest, in a race's first round
-constexpr int64_t kShareOfJob = 4;   // a race is one of so many parts of a job, at most
+// Of the fastest, in a race's first round: so many steps, and so many times the warm-up of the learning rate, during
+// which those with smaller updates look better than they are.
+constexpr int64_t kFirstSteps = 20;
+constexpr int64_t kFirstWarmUps = 3;
+constexpr int64_t kShareOfJob = 4;  // a race is one of so many parts of a job, at most
 
 absl::StatusOr<JobPlan> Plan(const PlanningInput& input, const PlanChoice& choice,
                              Console& console) {
@@ -60,14 +63,15 @@ absl::StatusOr<JobRace> Race(const JobPlan& plan, const PlanChoice& choice, Inte
   const JudgedCandidate& fastest = plan.candidates[race.candidates.front()];
   const int64_t of_job = std::max<int64_t>(1, fastest.spec.training().steps() / kShareOfJob);
   const int64_t steps = choice.race->steps > 0 ? choice.race->steps : of_job;
+  const int64_t warmup = fastest.spec.training().learning_rate().warmup_steps();
+  const int64_t first = std::min(steps, std::max(kFirstSteps, kFirstWarmUps * warmup));
   WorkDisplay display("racer", console, RealClock());
-  race.result = RunRace(
-      racers, {.first_s = static_cast<double>(std::min(kFirstSteps, steps)) * fastest.step_s,
-               .longest_s = static_cast<double>(steps) * fastest.step_s,
-               .until_loss = choice.race->until_loss,
-               .progress = [&](int round, int racer, int all) {
-                 display.Draw(racer, all, absl::StrCat("round ", round + 1));
-               }});
+  race.result = RunRace(racers, {.first_s = static_cast<double>(first) * fastest.step_s,
+                                 .longest_s = static_cast<double>(steps) * fastest.step_s,
+                                 .until_loss = choice.race->until_loss,
+                                 .progress = [&](int round, int racer, int all) {
+                                   display.Draw(racer, all, absl::StrCat("round ", round + 1));
+                                 }});
   PENSTOCK_RETURN_IF_ERROR(may_go_on());
   return race;
 }
