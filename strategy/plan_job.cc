@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
@@ -197,6 +199,18 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
         }
       }
     }
+  }
+  if (options.stages.empty()) return candidates;
+  const auto is_other = [&](const Candidate& candidate) {
+    return std::find(options.stages.begin(), options.stages.end(), candidate.stages) ==
+           options.stages.end();
+  };
+  candidates.erase(std::remove_if(candidates.begin(), candidates.end(), is_other),
+                   candidates.end());
+  if (candidates.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no method can have ", absl::StrJoin(options.stages, " or "), " stages of ",
+                     job.chain.size(), " layers on ", input.cluster.size(), " workers"));
   }
   return candidates;
 }

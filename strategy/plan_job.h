@@ -10,6 +10,7 @@
 // Pure functions but for the clock behind the budget.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ namespace penstock {
 
 struct PlanJobOptions {
   std::vector<std::string> methods;  // empty: all of the catalog
+  std::vector<int32_t> stages;       // of the model, that may be chosen; empty: any number
   // Tells how many of how many candidates are judged.
   std::function<void(int done, int all)> progress = [](int, int) {};
 };
@@ -35,7 +37,8 @@ struct JobPlan {
 };
 
 // The candidates for a job, in the order in which they are judged.
-// Errors: NotFound for a method that there is not; InvalidArgument of ResolveJob.
+// Errors: NotFound for a method that there is not; InvalidArgument of ResolveJob, and if no candidate has
+// so many stages.
 absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
                                                            const PlanJobOptions& options,
                                                            TimeBudget& budget);

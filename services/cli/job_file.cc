@@ -132,8 +132,8 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
   if (document.spec.pipeline().method() == "auto") {
     return absl::InvalidArgumentError(absl::StrCat(
         options.path,
-        ": pipeline.method: is auto; `penstock submit` chooses one for a coordinator's "
-        "workers, and `penstock plan -o FILE` writes a job with one"));
+        ": pipeline.method: is auto; `penstock train` and `penstock submit` choose one for "
+        "their workers, and `penstock plan -o FILE` writes a job with one"));
   }
   return CompleteJob(std::move(document));
 }

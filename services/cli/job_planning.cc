@@ -1,6 +1,7 @@
 #include "services/cli/job_planning.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -9,12 +10,14 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "job/check_fields.h"
 #include "job/cluster_profile.h"
 #include "job/model_profile.h"
 #include "job/resolve.h"
 #include "job/yaml_message.h"
 #include "services/cli/command.h"
 #include "services/cli/data_file.h"
+#include "services/cli/job_plan_output.h"
 #include "services/cli/profile_job.h"
 #include "services/cli/reference_contestant.h"
 #include "services/cli/work_display.h"
@@ -35,6 +38,7 @@ absl::StatusOr<JobPlan> Plan(const PlanningInput& input, const PlanChoice& choic
   TimeBudget budget(RealClock(), absl::Seconds(choice.budget_s));
   return PlanJob(input,
                  {.methods = choice.methods,
+                  .stages = choice.stages,
                   .progress = [&](int done, int all) { display.Draw(done, all, ""); }},
                  budget);
 }
@@ -117,10 +121,54 @@ absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& cho
   return planned;
 }
 
-bool TakeAutoMethod(v1::JobSpec& spec) {
-  if (spec.pipeline().method() != "auto") return false;
-  spec.clear_pipeline();
-  return true;
+absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClient& client,
+                                             Interrupt& interrupt, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured,
+                            MeasureCluster(client, job.complete, interrupt, console));
+  PlanChoice choice = {.stages = job.pipeline.stages};
+  std::error_code error;
+  if (std::filesystem::exists(DataPath(job.data_root, job.complete), error)) {
+    choice.race = RaceChoice{.data_root = job.data_root};
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const PlannedJob planned,
+                            PlanForJob({.spec = job.written,
+                                        .profile = std::move(measured.profile),
+                                        .cluster = std::move(measured.cluster)},
+                                       choice, interrupt, console));
+  if (planned.chosen() == nullptr) {
+    console.err << JobPlanText(planned, /*shows_all=*/false);
+    return FailedError("pipeline.method: is auto, but no method can run on these workers");
+  }
+  console.err << "chosen: " << NameOf(planned.chosen()->candidate)
+              << (planned.race.has_value() ? ", by a race\n"
+                                           : ", the shortest step; no race, for the text is not "
+                                             "on this machine\n");
+  v1::JobSpec spec = planned.chosen()->spec;
+  *spec.mutable_data() = job.complete.data();
+  return spec;
+}
+
+absl::StatusOr<OpenPipeline> TakeOpenPipeline(v1::JobSpec& spec) {
+  if (spec.pipeline().method() != "auto") return OpenPipeline();
+  OpenPipeline open = {.is_auto = true};
+  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  if (pipeline.has_stages()) {
+    if (pipeline.stages() < 1) {
+      return InvalidKey("pipeline.stages", absl::StrCat("is ", pipeline.stages(),
+                                                        "; expected a number from 1, or auto"));
+    }
+    open.stages = {pipeline.stages()};
+  }
+  pipeline.clear_method();
+  pipeline.clear_stages();
+  std::vector<const google::protobuf::FieldDescriptor*> said;
+  pipeline.GetReflection()->ListFields(pipeline, &said);
+  if (!said.empty()) {
+    return InvalidKey(absl::StrCat("pipeline.", said.front()->name()),
+                      "belongs to a method, and pipeline.method is auto; leave it out, or name "
+                      "the method (pipeline.stages alone may be said)");
+  }
+  return open;
 }
 
 }  // namespace penstock

@@ -34,6 +34,7 @@ struct RaceChoice {
 
 struct PlanChoice {
   std::vector<std::string> methods;  // empty: all
+  std::vector<int32_t> stages;       // empty: any number
   double budget_s = 10.0;
   std::optional<RaceChoice> race;
 };
@@ -62,7 +63,26 @@ struct PlannedJob {
 absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& choice,
                                       Interrupt& interrupt, Console& console);
 
-// Whether the job leaves its method to Penstock (pipeline.method: auto); then nothing else is said of its pipeline.
-bool TakeAutoMethod(v1::JobSpec& spec);
+// What a job leaves to Penstock.
+struct OpenPipeline {
+  bool is_auto = false;         // the method is (pipeline.method: auto)
+  std::vector<int32_t> stages;  // then: those that it may have; empty: any number
+};
+// Takes the pipeline out of a job that leaves its method open.
+// Errors: InvalidArgument if such a job says more of its pipeline than the number of stages.
+absl::StatusOr<OpenPipeline> TakeOpenPipeline(v1::JobSpec& spec);
+
+// A job that leaves its method to Penstock.
+struct OpenJob {
+  v1::JobSpec written;    // without its pipeline
+  v1::JobSpec complete;   // with defaults, checkpoints and the digest of its text
+  OpenPipeline pipeline;  // what it leaves open
+  std::string data_root;  // absolute: where its text may lie
+};
+// The job as the coordinator's workers are best used: they are profiled, every method is judged on them, and if the
+// text is on this machine the candidates race. Tells what was chosen.
+// Errors: those of MeasureCluster and PlanForJob; FailedPrecondition if no method can run.
+absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClient& client,
+                                             Interrupt& interrupt, Console& console);
 
 }  // namespace penstock

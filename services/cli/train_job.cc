@@ -61,10 +61,23 @@ absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, 
 
 absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& options) {
   TrainJob train;
-  PENSTOCK_ASSIGN_OR_RETURN(train.spec, LoadJob(options.job));
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
+  PENSTOCK_ASSIGN_OR_RETURN(train.open, TakeOpenPipeline(document.spec));
+  if (train.open.is_auto && options.reference) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.job.path,
+                     ": pipeline.method: is auto, which needs workers to choose for; name a "
+                     "method, or train without --reference"));
+  }
+  train.written = document.spec;
+  PENSTOCK_ASSIGN_OR_RETURN(train.spec, CompleteJob(std::move(document)));
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(train.spec));
-  PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, resolved, options.workers));
-  PENSTOCK_RETURN_IF_ERROR(FillStages(train.spec, resolved, train.workers, options.workers == 0));
+  const int asked = options.workers == 0 && !train.open.stages.empty() ? train.open.stages.front()
+                                                                       : options.workers;
+  PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, resolved, asked));
+  if (!train.open.is_auto) {
+    PENSTOCK_RETURN_IF_ERROR(FillStages(train.spec, resolved, train.workers, options.workers == 0));
+  }
 
   const std::string folder = std::filesystem::path(options.job.path).parent_path().string();
   train.data_root =

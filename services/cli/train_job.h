@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "penstock/v1/job.pb.h"
 #include "services/cli/job_file.h"
+#include "services/cli/job_planning.h"
 
 namespace penstock {
 
@@ -20,7 +21,9 @@ struct TrainJobOptions {
 };
 
 struct TrainJob {
-  v1::JobSpec spec;  // complete; paths of checkpoints are absolute, the data's digest is entered
+  v1::JobSpec spec;     // complete; paths of checkpoints are absolute, the data's digest is entered
+  OpenPipeline open;    // what is to be chosen for the workers once they are there
+  v1::JobSpec written;  // then: as `spec` was before defaults were filled in
   int workers = 1;
   std::string data_root;  // absolute
 };

@@ -24,7 +24,8 @@ std::string Absolute(const std::string& path) {
 }
 
 PlanChoice ChoiceOf(const JobPlanOptions& options, const JobPlanInput& input) {
-  PlanChoice choice = {.methods = options.methods, .budget_s = input.budget_s};
+  PlanChoice choice = {
+      .methods = options.methods, .stages = options.stages, .budget_s = input.budget_s};
   if (options.races) {
     const std::filesystem::path job = options.job.path;
     choice.race = RaceChoice{.until_loss = options.until_loss,
@@ -43,7 +44,7 @@ absl::StatusOr<MeasuredCluster> Measured(const JobPlanOptions& options, const Jo
   }
   if (!input.profile_path.empty()) return ReadMeasuredCluster(input.profile_path);
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  TakeAutoMethod(document.spec);
+  PENSTOCK_RETURN_IF_ERROR(TakeOpenPipeline(document.spec).status());
   PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec spec, CompleteJob(std::move(document)));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
@@ -81,6 +82,13 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
       ->type_name("NAME[,NAME...]")
       ->delimiter(',')
       ->needs(job);
+  app.add_option("--stages", options.stages,
+                 "Of a job: the numbers of stages to try; default: all, or the job's if it has "
+                 "method auto")
+      ->type_name("N[,N...]")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->needs(job);
   app.add_flag("--all", options.shows_all, "Of a job: every candidate, not the best of each method")
       ->needs(job);
   CLI::Option* race = app.add_flag(
@@ -114,7 +122,7 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
     if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(path));
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  TakeAutoMethod(document.spec);
+  PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
   PENSTOCK_RETURN_IF_ERROR(CompleteJob(document).status());
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured, Measured(options, input, interrupt, console));
@@ -124,11 +132,12 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
         "the profile is of one device: say for which workers to plan, with --topology FILE or "
         "--workers N");
   }
-  const absl::StatusOr<PlannedJob> planned =
-      PlanForJob({.spec = std::move(document.spec),
-                  .profile = std::move(measured.profile),
-                  .cluster = std::move(measured.cluster)},
-                 ChoiceOf(options, input), interrupt, console);
+  PlanChoice choice = ChoiceOf(options, input);
+  if (choice.stages.empty()) choice.stages = open.stages;
+  const absl::StatusOr<PlannedJob> planned = PlanForJob({.spec = std::move(document.spec),
+                                                         .profile = std::move(measured.profile),
+                                                         .cluster = std::move(measured.cluster)},
+                                                        choice, interrupt, console);
   if (!planned.ok()) return Annotate(planned.status(), options.job.path);
   if (input.json) {
     PrintJson(JobPlanJson(*planned), console);

@@ -12,7 +12,6 @@
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/job_file.h"
-#include "services/cli/job_plan_output.h"
 #include "services/cli/job_planning.h"
 #include "services/cli/json_output.h"
 #include "services/cli/result_json.h"
@@ -53,50 +52,26 @@ absl::Status CheckCheckpoints(const v1::CheckpointSpec& checkpoint) {
   return CheckAbsolute("checkpoint.resume", checkpoint.resume());
 }
 
-// Of a job that leaves its method to Penstock: the coordinator's workers are profiled, every method is judged on them,
-// and if the text is on this machine the candidates race.
-absl::StatusOr<v1::JobSpec> Choose(const Options& options, const v1::JobSpec& written,
-                                   const v1::JobSpec& complete, CoordinatorClient& client,
-                                   Interrupt& interrupt, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured,
-                            MeasureCluster(client, complete, interrupt, console));
-  PlanChoice choice;
-  const std::string root = std::filesystem::path(options.job.path).parent_path().string();
-  std::error_code error;
-  if (std::filesystem::exists(DataPath(root, complete), error)) {
-    choice.race = RaceChoice{
-        .data_root = std::filesystem::absolute(root.empty() ? "." : root, error).string()};
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const PlannedJob planned,
-                            PlanForJob({.spec = written,
-                                        .profile = std::move(measured.profile),
-                                        .cluster = std::move(measured.cluster)},
-                                       choice, interrupt, console));
-  if (planned.chosen() == nullptr) {
-    console.err << JobPlanText(planned, /*shows_all=*/false);
-    return FailedError("pipeline.method: is auto, but no method can run on these workers");
-  }
-  console.err << "chosen: " << NameOf(planned.chosen()->candidate)
-              << (planned.race.has_value() ? ", by a race\n"
-                                           : ", the shortest step; no race, for the text is not "
-                                             "on this machine\n");
-  v1::JobSpec spec = planned.chosen()->spec;
-  *spec.mutable_data() = complete.data();
-  return spec;
-}
-
 absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  const bool is_auto = TakeAutoMethod(document.spec);
+  PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
   PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
-  if (is_auto) {
-    PENSTOCK_ASSIGN_OR_RETURN(spec,
-                              Choose(options, document.spec, spec, client, interrupt, console));
+  if (open.is_auto) {
+    const std::string folder = std::filesystem::path(options.job.path).parent_path().string();
+    std::error_code error;
+    PENSTOCK_ASSIGN_OR_RETURN(
+        spec,
+        ChooseForWorkers(
+            {.written = document.spec,
+             .complete = spec,
+             .pipeline = open,
+             .data_root = std::filesystem::absolute(folder.empty() ? "." : folder, error).string()},
+            client, interrupt, console));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
   if (options.no_wait) {

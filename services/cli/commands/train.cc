@@ -130,7 +130,15 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   PENSTOCK_RETURN_IF_ERROR(cluster->Start(RealClock()));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(cluster->address()));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(train.spec));
+  v1::JobSpec spec = train.spec;
+  if (train.open.is_auto) {
+    PENSTOCK_ASSIGN_OR_RETURN(spec, ChooseForWorkers({.written = train.written,
+                                                      .complete = train.spec,
+                                                      .pipeline = train.open,
+                                                      .data_root = train.data_root},
+                                                     client, interrupt, console));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             Follow(*cluster, client, job_id, interrupt, console));
   const absl::StatusOr<Timeline> timeline = FetchTimeline(client, job, options);

@@ -216,11 +216,16 @@ TEST_F(ClusterTest, SubmitWithoutAMethod_ChoosesOneForTheWorkers) {
   const Json json = Json::parse(result.out);
   EXPECT_EQ(json["state"], "succeeded");
   EXPECT_THAT(result.err, HasSubstr("chosen: " + json["method"].get<std::string>() + ","));
-  // What chooses for a cluster is not asked without one.
-  const ProcessResult train =
+  // Without workers there is nothing to choose for.
+  const ProcessResult reference =
       RunProcess(job_.Train({"--set", "pipeline.method=auto", "--reference"}));
-  EXPECT_EQ(train.exit_code, 2);
-  EXPECT_THAT(train.err, HasSubstr("`penstock submit` chooses one"));
+  EXPECT_EQ(reference.exit_code, 2);
+  EXPECT_THAT(reference.err, HasSubstr("train without --reference"));
+  // What belongs to one method cannot be said of whichever it will be.
+  const ProcessResult more =
+      Run({"submit", job_.job(), "--set", "pipeline={method: auto, replicas: [2]}"});
+  EXPECT_EQ(more.exit_code, 2);
+  EXPECT_THAT(more.err, HasSubstr("pipeline.replicas: belongs to a method"));
 }
 
 TEST_F(ClusterTest, Profile_WorkerKilled_FailsNamingItAndTheClusterGoesOn) {

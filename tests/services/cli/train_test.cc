@@ -186,6 +186,16 @@ TEST_F(TrainTest, ReplicasOfStages_OnWorkerProcesses_SameWeightsAsTheirReference
   }
 }
 
+TEST_F(TrainTest, WithoutAMethod_ChoosesOneForItsWorkers) {
+  const ProcessResult result =
+      RunProcess(job_.Train({"--set", "pipeline={method: auto, stages: 2}", "--json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  EXPECT_EQ(json["stages"], 2);
+  EXPECT_EQ(json["state"], "succeeded");
+  EXPECT_THAT(result.err, HasSubstr("chosen: " + json["method"].get<std::string>() + ","));
+}
+
 TEST_F(TrainTest, RoundPipe_AnyNumberOfStagesAndWorkers_SameWeightsAsTheReferenceOfOneStage) {
   std::vector<std::string> reference = job_.Train({"--workers", "1"});
   reference.push_back("--reference");
