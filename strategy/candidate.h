@@ -2,8 +2,7 @@
 //
 // A candidate is judged by what will run: its job is resolved, its schedule built and verified, and the
 // simulator counts the time of its steps on the cluster's workers, by a profile of the model's layers; memory
-// is what each worker would predict for itself. A host's card is shared evenly by the cuts that it carries, so
-// that its links can be simulated, and emulated, one by one.
+// is what each worker would predict for itself.
 //
 // Plain values and pure functions.
 #pragma once
@@ -43,9 +42,16 @@ struct Candidate {
 // "1f1b, 3-1, 8 microbatches, recomputing"; without replicas "4 stages", and with one stage "4 replicas".
 std::string NameOf(const Candidate& candidate);
 
+// Where the stages of a candidate are.
+struct StagePlacement {
+  std::vector<int> workers;        // of the cluster, by worker of the pipeline
+  std::vector<LayerRange> layers;  // by stage of the model
+};
+
 struct JudgedCandidate {
   Candidate candidate;
-  std::string rejected;  // why it cannot run; empty: it can
+  std::string rejected;       // why it cannot run; empty: it can
+  bool lacks_memory = false;  // what is missing is memory alone; time and memory are then there
 
   v1::JobSpec spec;                       // that runs it
   std::vector<LayerRange> layers;         // by stage of the model
@@ -53,10 +59,12 @@ struct JudgedCandidate {
   v1::DeviceTimes times;                  // what it was simulated on, as `--emulate` reads it
   double step_s = 0;                      // of a step in a long run
   double bubble_ratio = 0;                // in it, the mean over workers
+  std::vector<double> busy_s;             // that a worker computes in it, by worker of the pipeline
   std::vector<WorkerMemory> memory;       // by worker of the pipeline
   std::vector<StageLateness> lateness;    // by stage
   std::optional<BlockDelay> block_delay;  // absent where it is not known
   int64_t updates_per_step = 1;
+  double step_bound_s = 0;  // no placement of its stages has a shorter step
 
   bool runs() const { return rejected.empty(); }
   int64_t most_memory() const;

@@ -1,6 +1,9 @@
 #include "strategy/plan_job.h"
 
 #include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,13 +12,19 @@
 #include "job/defaults.h"
 #include "job/resolve.h"
 #include "planner/placement_planner.h"
+#include "strategy/candidate_judge.h"
 #include "strategy/profiled_graph.h"
+#include "strategy/split_search.h"
 
 namespace penstock {
 namespace {
 
-constexpr size_t kRefinedMax = 5;  // candidates whose layers are moved
-constexpr double kMargin = 1e-6;   // relative; smaller gains are none
+constexpr double kMargin = 1e-6;  // relative; smaller gains are none
+// Of the searches for the best placements: of the time that is left, and placements of each candidate.
+constexpr double kSearchShare = 0.3;
+constexpr int64_t kRefinementsMax = 200;
+constexpr int64_t kSimulationsMax = 1'000;
+constexpr int64_t kCountsMax = 100;
 
 absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& options) {
   std::vector<const Method*> methods;
@@ -90,15 +99,20 @@ class JobPlanner {
     for (int done = 0; done < all; ++done) {
       options_.progress(done, all);
       if (IsSpent()) break;
-      PENSTOCK_ASSIGN_OR_RETURN(JudgedCandidate judged, JudgeCandidate(input_, candidates[done]));
-      plan_.candidates.push_back(std::move(judged));
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
+                                CandidateJudge::Of(input_, candidates[done]));
+      if (!judge.may_run()) {
+        plan_.candidates.push_back(judge.draft());
+        continue;
+      }
+      PENSTOCK_ASSIGN_OR_RETURN(const StagePlacement placement, judge.Evenly());
+      plan_.candidates.push_back(WithBound(judge.Judge(placement), StepBoundSeconds(judge)));
     }
     options_.progress(all, all);
     Sort();
-    for (size_t at = 0; at < std::min(kRefinedMax, plan_.candidates.size()); ++at) {
-      if (!plan_.candidates[at].runs()) break;
-      PENSTOCK_RETURN_IF_ERROR(MoveLayers(plan_.candidates[at]));
-    }
+    PENSTOCK_RETURN_IF_ERROR(RefineTheBestOfEachMethod());
+    PENSTOCK_RETURN_IF_ERROR(SearchFastest());
+    PENSTOCK_RETURN_IF_ERROR(SearchSmallest());
     Sort();
     Choose();
     return std::move(plan_);
@@ -119,8 +133,27 @@ class JobPlanner {
                      });
   }
 
+  // With and without replicas of stages: methods are compared by what each can do, not by how far each was improved.
+  absl::Status RefineTheBestOfEachMethod() {
+    TimeBudget part = budget_.Part(kSearchShare);
+    std::set<std::pair<std::string, bool>> kinds;
+    for (JudgedCandidate& judged : plan_.candidates) {
+      if (!judged.runs()) break;
+      const Candidate& candidate = judged.candidate;
+      if (!kinds.emplace(candidate.method, candidate.replicas.empty()).second) continue;
+      PENSTOCK_RETURN_IF_ERROR(MoveLayers(judged));
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge, CandidateJudge::Of(input_, candidate));
+      SearchEffort effort = {.placements = kRefinementsMax, .budget = part};
+      SplitSearchResult found = SearchShortestStep(judge, judged.step_s * (1 - kMargin), effort);
+      if (found.best.has_value()) judged = WithBound(*std::move(found.best), judged.step_bound_s);
+    }
+    return absl::OkStatus();
+  }
+
   // As long as a layer more or less for one of two neighbours makes the simulated step shorter.
   absl::Status MoveLayers(JudgedCandidate& best) {
+    PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
+                              CandidateJudge::Of(input_, best.candidate));
     bool improves = true;
     while (improves) {
       improves = false;
@@ -132,15 +165,70 @@ class JobPlanner {
           layers[stage + 1].first += moved;
           layers[stage + 1].count -= moved;
           if (layers[stage].count < 1 || layers[stage + 1].count < 1) continue;
-          PENSTOCK_ASSIGN_OR_RETURN(JudgedCandidate other,
-                                    JudgeCandidate(input_, best.candidate, layers));
-          if (!other.runs() || other.step_s >= best.step_s * (1 - kMargin)) continue;
-          best = std::move(other);
+          PENSTOCK_ASSIGN_OR_RETURN(const double step_s, judge.StepSeconds(best.times, layers));
+          if (step_s >= best.step_s * (1 - kMargin)) continue;
+          JudgedCandidate other = judge.Judge({.workers = best.workers, .layers = layers});
+          if (!other.runs()) continue;
+          best = WithBound(std::move(other), best.step_bound_s);
           improves = true;
         }
       }
     }
     return absl::OkStatus();
+  }
+
+  // Every placement of every candidate for one that is faster than all, the most promising ones first.
+  absl::Status SearchFastest() {
+    Sort();
+    double best_s = std::numeric_limits<double>::infinity();
+    if (!plan_.candidates.empty() && plan_.candidates.front().runs()) {
+      best_s = plan_.candidates.front().step_s;
+    }
+    double unproven_s = best_s;
+    TimeBudget part = budget_.Part(kSearchShare);
+    for (JudgedCandidate& judged : plan_.candidates) {
+      if (judged.step_bound_s <= 0 || judged.step_bound_s >= best_s) continue;
+      SearchEffort effort = {.placements = kSimulationsMax, .budget = part};
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
+                                CandidateJudge::Of(input_, judged.candidate));
+      SplitSearchResult found = SearchShortestStep(judge, best_s * (1 - kMargin), effort);
+      if (!found.is_complete) unproven_s = std::min(unproven_s, judged.step_bound_s);
+      if (!found.best.has_value()) continue;
+      best_s = found.best->step_s;
+      judged = WithBound(*std::move(found.best), judged.step_bound_s);
+    }
+    plan_.step_bound_s = plan_.in_time ? std::min(best_s, unproven_s) : 0;
+    plan_.is_fastest = plan_.step_bound_s == best_s;
+    return absl::OkStatus();
+  }
+
+  // The same for the least memory. What is found stands beside the candidate's fastest placement.
+  absl::Status SearchSmallest() {
+    int64_t best_bytes = std::numeric_limits<int64_t>::max();
+    for (const JudgedCandidate& judged : plan_.candidates) {
+      if (judged.runs()) best_bytes = std::min(best_bytes, judged.most_memory());
+    }
+    plan_.is_smallest = plan_.in_time;
+    TimeBudget part = budget_.Part(kSearchShare);
+    std::vector<JudgedCandidate> smaller;
+    for (const JudgedCandidate& judged : plan_.candidates) {
+      if (judged.step_bound_s <= 0) continue;  // no placement of it can run
+      SearchEffort effort = {.placements = kCountsMax, .budget = part};
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
+                                CandidateJudge::Of(input_, judged.candidate));
+      SplitSearchResult found = SearchLeastMemory(judge, best_bytes, effort);
+      plan_.is_smallest = plan_.is_smallest && found.is_complete;
+      if (!found.best.has_value()) continue;
+      best_bytes = found.best->most_memory();
+      smaller.push_back(WithBound(*std::move(found.best), judged.step_bound_s));
+    }
+    if (!smaller.empty()) plan_.candidates.push_back(std::move(smaller.back()));
+    return absl::OkStatus();
+  }
+
+  static JudgedCandidate WithBound(JudgedCandidate judged, double step_bound_s) {
+    judged.step_bound_s = step_bound_s;
+    return judged;
   }
 
   void Choose() {

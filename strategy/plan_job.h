@@ -4,8 +4,10 @@
 // Every method of the catalog is tried with every number of workers, every number of microbatches that divides the
 // batch where that changes nothing but rounding, with and without recomputation, and, where the method has them,
 // with replicas of stages: as many of each, or as planner/placement_planner.h has them; each candidate is judged by
-// strategy/candidate.h. Then layers move between neighbouring stages of the best ones as long as the simulated step
-// gets shorter.
+// strategy/candidate.h. Then the best of each method is improved: layers move between neighbouring stages as long as
+// the simulated step gets shorter, and a few placements are searched (strategy/split_search.h). At last the placements of all
+// candidates are searched for one that is better than the best, which ends with a proof for jobs of few layers, and with a
+// bound for others.
 //
 // Pure functions but for the clock behind the budget.
 #pragma once
@@ -34,6 +36,9 @@ struct JobPlan {
   std::optional<int> fastest;               // among them; absent: none can run
   std::optional<int> smallest;              // in the memory of the worker that needs most
   bool in_time = true;                      // else some were not judged, or could still be improved
+  double step_bound_s = 0;                  // no placement of a candidate has a shorter step
+  bool is_fastest = false;   // it is proven that none has a shorter step than the fastest
+  bool is_smallest = false;  // the same of the memory of the smallest
 };
 
 // The candidates for a job, in the order in which they are judged.

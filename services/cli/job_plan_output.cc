@@ -64,7 +64,44 @@ std::string CandidatesText(const JobPlan& plan, bool all) {
   return absl::StrCat(table.Render(), rejected.empty() ? "" : "\ncannot run:\n", rejected);
 }
 
-// What sets the time of a step, and what would help.
+// How far the fastest and the smallest may be from the best there are.
+std::string ProofText(const JobPlan& plan) {
+  const double gap = plan.candidates[*plan.fastest].step_s / plan.step_bound_s - 1;
+  const std::string fastest =
+      plan.is_fastest ? "no split of the layers and no order of the workers has a shorter step"
+      : plan.step_bound_s > 0
+          ? absl::StrFormat("no candidate could be more than %.1f %% faster, however split",
+                            gap * 100)
+          : "";
+  if (fastest.empty()) return "";
+  return absl::StrCat(fastest, plan.is_smallest ? ", and none needs less memory\n" : "\n");
+}
+
+// What sets the time of the chosen candidate's step, and what would help.
+std::string ReasonsText(const PlannedJob& planned) {
+  const JudgedCandidate& chosen = *planned.chosen();
+  const StepReasons& reasons = *planned.reasons;
+  const Cluster& cluster = planned.cluster;
+  const auto ms = [](double seconds) { return absl::StrCat(FormatFixed(seconds * 1e3, 3), " ms"); };
+  std::string text = absl::StrCat("\nwhat binds ", NameOf(chosen.candidate), ", ",
+                                  ms(chosen.step_s), " a step:\n");
+  absl::StrAppend(
+      &text, "  ", ms(reasons.spread_s), " of work for every worker, were it spread by speed\n  ",
+      ms(reasons.busiest_s - reasons.spread_s), " more on ",
+      cluster.workers[chosen.workers[reasons.busiest]].name, ", for layers are cut whole\n  ",
+      ms(std::max(0.0, reasons.without_network_s - reasons.busiest_s)),
+      " in which it waits for other stages by the order of the method\n  ",
+      ms(std::max(0.0, chosen.step_s - reasons.without_network_s)),
+      " in which it waits for the network\n");
+  if (const std::optional<int> other = FasterButForMemory(planned.plan); other.has_value()) {
+    const JudgedCandidate& faster = planned.plan.candidates[*other];
+    absl::StrAppend(&text, "memory: ", NameOf(faster.candidate), " would take ", ms(faster.step_s),
+                    ", but ", faster.rejected, "\n");
+  }
+  return text;
+}
+
+// The fastest and the smallest.
 std::string ExplainJob(const JobPlan& plan, const Cluster& cluster) {
   if (!plan.fastest.has_value()) return "no candidate can run on this cluster\n";
   const JudgedCandidate& fastest = plan.candidates[*plan.fastest];
@@ -76,7 +113,7 @@ std::string ExplainJob(const JobPlan& plan, const Cluster& cluster) {
       " ms a step, ", absl::StrFormat("%.1f %% idle", fastest.bubble_ratio * 100), ", on ",
       absl::StrJoin(names, " "), "\nleast memory: ", NameOf(smallest.candidate), ": ",
       FormatBytes(smallest.most_memory()), " on the worker that needs most, ",
-      FormatFixed(smallest.step_s * 1e3, 3), " ms a step\n",
+      FormatFixed(smallest.step_s * 1e3, 3), " ms a step\n", ProofText(plan),
       plan.in_time ? "" : "the budget was spent before all was tried: allow more with --budget\n");
 }
 
@@ -118,8 +155,12 @@ nlohmann::ordered_json PlanJson(const JobPlan& plan, const Cluster& cluster) {
   for (const JudgedCandidate& judged : plan.candidates) {
     candidates.push_back(CandidateJson(judged, cluster));
   }
-  nlohmann::ordered_json json = {{"in_time", plan.in_time}, {"fastest", nullptr}};
-  json["smallest"] = nullptr;
+  nlohmann::ordered_json json = {{"in_time", plan.in_time},
+                                 {"fastest", nullptr},
+                                 {"smallest", nullptr},
+                                 {"is_fastest", plan.is_fastest},
+                                 {"is_smallest", plan.is_smallest},
+                                 {"step_bound_seconds", plan.step_bound_s}};
   if (plan.fastest.has_value()) json["fastest"] = *plan.fastest;
   if (plan.smallest.has_value()) json["smallest"] = *plan.smallest;
   json["candidates"] = std::move(candidates);
@@ -168,12 +209,20 @@ nlohmann::ordered_json RaceJson(const JobRace& race) {
 std::string JobPlanText(const PlannedJob& planned, bool shows_all) {
   return absl::StrCat(CandidatesText(planned.plan, shows_all), "\n",
                       ExplainJob(planned.plan, planned.cluster),
-                      planned.race.has_value() ? RaceText(planned.plan, *planned.race) : "");
+                      planned.race.has_value() ? RaceText(planned.plan, *planned.race) : "",
+                      planned.reasons.has_value() ? ReasonsText(planned) : "");
 }
 
 nlohmann::ordered_json JobPlanJson(const PlannedJob& planned) {
   nlohmann::ordered_json json = PlanJson(planned.plan, planned.cluster);
   if (planned.race.has_value()) json["race"] = RaceJson(*planned.race);
+  if (planned.reasons.has_value()) {
+    const int worker = planned.chosen()->workers[planned.reasons->busiest];
+    json["reasons"] = {{"busiest", planned.cluster.workers[worker].name},
+                       {"busiest_seconds", planned.reasons->busiest_s},
+                       {"without_network_seconds", planned.reasons->without_network_s},
+                       {"spread_seconds", planned.reasons->spread_s}};
+  }
   return json;
 }
 

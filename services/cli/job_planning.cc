@@ -114,10 +114,13 @@ absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& cho
                                       Interrupt& interrupt, Console& console) {
   PlannedJob planned;
   PENSTOCK_ASSIGN_OR_RETURN(planned.plan, Plan(input, choice, console));
-  planned.cluster = std::move(input.cluster);
   if (choice.race.has_value() && planned.plan.fastest.has_value()) {
     PENSTOCK_ASSIGN_OR_RETURN(planned.race, Race(planned.plan, choice, interrupt, console));
   }
+  if (choice.explains && planned.chosen() != nullptr) {
+    PENSTOCK_ASSIGN_OR_RETURN(planned.reasons, ReasonsOf(input, *planned.chosen()));
+  }
+  planned.cluster = std::move(input.cluster);
   return planned;
 }
 

@@ -15,6 +15,7 @@
 #include "strategy/measured_cluster.h"
 #include "strategy/plan_job.h"
 #include "strategy/race.h"
+#include "strategy/step_reasons.h"
 
 namespace penstock {
 
@@ -37,6 +38,7 @@ struct PlanChoice {
   std::vector<int32_t> stages;       // empty: any number
   double budget_s = 10.0;
   std::optional<RaceChoice> race;
+  bool explains = false;
 };
 
 // What raced, in the order of `candidates`.
@@ -54,6 +56,7 @@ struct PlannedJob {
   JobPlan plan;
   Cluster cluster;
   std::optional<JobRace> race;
+  std::optional<StepReasons> reasons;  // of the chosen one's step, if they were asked for
 
   // The race's first, or without a race the fastest; null if none can run, or all failed.
   const JudgedCandidate* chosen() const;

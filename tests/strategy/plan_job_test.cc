@@ -4,12 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <limits>
-#include <map>
 
 #include "job/defaults.h"
 #include "job/resolve.h"
-#include "job/yaml.h"
-#include "model/describe.h"
+#include "tests/strategy/planning_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
 
@@ -21,82 +19,6 @@ using ::testing::HasSubstr;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
-// Three blocks: 9 layers.
-constexpr char kJob[] = R"(name: planned
-model:
-  gpt: {layers: 3, width: 16, heads: 2, context: 8, tied_head: false}
-data:
-  text: {path: input.txt, tokenizer: bytes}
-training:
-  steps: 100
-  batch: 32
-  microbatches: 8
-  optimizer: {adamw: {learning_rate: 1.0e-3}}
-)";
-
-TimeBudget& Unlimited() {
-  static TickingClock clock(0);
-  static TimeBudget budget(clock, absl::Hours(1));
-  return budget;
-}
-
-// Every layer takes 1 ms for each third of a microbatch of 4 samples, and in proportion for others; layers
-// named in `slow` so much longer.
-v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::string, double>& slow) {
-  v1::JobSpec spec = written;
-  FillDefaults(spec);
-  const Chain chain = ResolveJob(spec)->chain;
-  v1::ModelProfile profile;
-  profile.set_precision("f32");
-  profile.set_optimizer("adamw");
-  profile.set_time_steps(chain.context);
-  for (const LayerSpec& layer : chain.layers) {
-    // A shape for each layer, so that each may have its own times.
-    const std::string shape = Describe(layer.config);
-    v1::ProfiledLayer& profiled = *profile.add_layers();
-    profiled.set_layer(layer.name);
-    profiled.set_shape(shape);
-    const auto known =
-        std::find_if(profile.shapes().begin(), profile.shapes().end(),
-                     [&](const v1::ShapeProfile& other) { return other.shape() == shape; });
-    if (known != profile.shapes().end()) continue;
-    const auto factor = slow.find(layer.name);
-    const double ms = factor == slow.end() ? 1.0 : factor->second;
-    v1::ShapeProfile& of_shape = *profile.add_shapes();
-    of_shape.set_shape(shape);
-    of_shape.set_weight_bytes(1'000);
-    of_shape.set_gradient_bytes(1'000);
-    of_shape.set_optimizer_bytes(2'000);
-    for (const int64_t samples : {1, 2, 4, 8}) {
-      v1::SizeProfile& size = *of_shape.add_sizes();
-      size.set_samples(samples);
-      const double of_size = ms * static_cast<double>(samples) / 4.0;
-      size.mutable_forward()->set_ms(of_size);
-      size.mutable_backward_input()->set_ms(of_size);
-      size.mutable_backward_weight()->set_ms(of_size);
-      size.set_output_bytes(samples * 512);
-      size.set_stash_bytes(samples * 1024);
-    }
-  }
-  return profile;
-}
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-Cluster Alike(int workers) { return UniformCluster(1, workers, kInfinity, kInfinity); }
-
-PlanningInput InputOf(const std::string& job, Cluster cluster,
-                      const std::map<std::string, double>& slow = {}) {
-  PlanningInput input;
-  v1::JobSpec spec;
-  YamlPositions positions;
-  EXPECT_THAT(ReadYamlMessage(job, "job.yaml", spec, positions), IsOk());
-  input.profile = ProfileOf(spec, slow);
-  input.spec = std::move(spec);
-  input.cluster = std::move(cluster);
-  return input;
-}
-
 std::vector<int> Counts(const JudgedCandidate& judged) {
   std::vector<int> counts;
   for (const LayerRange& range : judged.layers) counts.push_back(range.count);
@@ -104,7 +26,7 @@ std::vector<int> Counts(const JudgedCandidate& judged) {
 }
 
 TEST(JudgeCandidate, EqualStages_TakeTheClosedFormsOfTheirMethods) {
-  const PlanningInput input = InputOf(kJob, Alike(3));
+  const PlanningInput input = InputOf(kPlannedJob, Alike(3));
   // A stage of three layers takes 3 ms for each third of a microbatch; 8 microbatches.
   const auto step_ms = [&](const std::string& method) {
     const absl::StatusOr<JudgedCandidate> judged =
@@ -123,7 +45,7 @@ TEST(JudgeCandidate, EqualStages_TakeTheClosedFormsOfTheirMethods) {
 }
 
 TEST(JudgeCandidate, Outcome_SaysWhatRunsAndWhatItCosts) {
-  const PlanningInput input = InputOf(kJob, Alike(4));
+  const PlanningInput input = InputOf(kPlannedJob, Alike(4));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const JudgedCandidate judged,
       JudgeCandidate(input, {.method = "pipedream", .stages = 3, .microbatches = 8}));
@@ -143,7 +65,7 @@ TEST(JudgeCandidate, Outcome_SaysWhatRunsAndWhatItCosts) {
 TEST(JudgeCandidate, UnequalWorkers_GetLayersBySpeed) {
   Cluster cluster = Alike(2);
   cluster.workers[1].speed = 2;
-  const PlanningInput input = InputOf(kJob, cluster);
+  const PlanningInput input = InputOf(kPlannedJob, cluster);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const JudgedCandidate judged,
       JudgeCandidate(input, {.method = "paci", .stages = 2, .microbatches = 8}));
@@ -153,7 +75,7 @@ TEST(JudgeCandidate, UnequalWorkers_GetLayersBySpeed) {
 
 TEST(JudgeCandidate, SlowNetwork_SetsTheStep) {
   // 4 samples of 8 time steps of 16 floats: 2048 bytes a microbatch.
-  const PlanningInput input = InputOf(kJob, UniformCluster(2, 1, 2048.0 / 0.050, kInfinity));
+  const PlanningInput input = InputOf(kPlannedJob, UniformCluster(2, 1, 2048.0 / 0.050, kInfinity));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const JudgedCandidate judged,
       JudgeCandidate(input, {.method = "pipedream", .stages = 2, .microbatches = 8}));
@@ -165,7 +87,7 @@ TEST(JudgeCandidate, SlowNetwork_SetsTheStep) {
 TEST(JudgeCandidate, WhatCannotRun_SaysWhy) {
   Cluster small = Alike(2);
   small.workers[0].memory_bytes = 100;
-  const PlanningInput input = InputOf(kJob, small);
+  const PlanningInput input = InputOf(kPlannedJob, small);
   const auto why = [&](const Candidate& candidate) {
     const absl::StatusOr<JudgedCandidate> judged = JudgeCandidate(input, candidate);
     EXPECT_THAT(judged, IsOk());
@@ -182,17 +104,17 @@ TEST(JudgeCandidate, WhatCannotRun_SaysWhy) {
 }
 
 TEST(JudgeCandidate, ProfileOfAnotherModel_IsRefused) {
-  PlanningInput input = InputOf(kJob, Alike(2));
+  PlanningInput input = InputOf(kPlannedJob, Alike(2));
   input.profile.mutable_layers(1)->set_layer("h.9.attention");
   EXPECT_THAT(JudgeCandidate(input, {.method = "1f1b", .stages = 2, .microbatches = 8}).status(),
               StatusIs(kInvalid, HasSubstr("the profile is of another model")));
-  input = InputOf(kJob, Alike(2));
+  input = InputOf(kPlannedJob, Alike(2));
   EXPECT_THAT(JudgeCandidate(input, {.method = "1f1b", .stages = 2, .microbatches = 1}).status(),
               StatusIs(kInvalid, HasSubstr("training.microbatches")));
 }
 
 TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
-  const PlanningInput input = InputOf(kJob, Alike(2));
+  const PlanningInput input = InputOf(kPlannedJob, Alike(2));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const std::vector<Candidate> synchronous,
       EnumerateCandidates(input, PlanJobOptions{.methods = {"zb-h1"}}, Unlimited()));
@@ -207,7 +129,7 @@ TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
 }
 
 TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
-  const PlanningInput input = InputOf(kJob, Alike(4));
+  const PlanningInput input = InputOf(kPlannedJob, Alike(4));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const std::vector<Candidate> candidates,
       EnumerateCandidates(input, PlanJobOptions{.methods = {"pipedream"}}, Unlimited()));
@@ -222,7 +144,7 @@ TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
 
 TEST(JudgeCandidate, Replicas_ShareAStageAndPayForTheAveraging) {
   Cluster cluster = UniformCluster(4, 1, kInfinity, kInfinity);
-  PlanningInput input = InputOf(kJob, cluster);
+  PlanningInput input = InputOf(kPlannedJob, cluster);
   const Candidate candidate = {
       .method = "1f1b", .stages = 2, .microbatches = 8, .replicas = {3, 1}};
   const auto judge = [&] { return JudgeCandidate(input, candidate); };
@@ -244,7 +166,7 @@ TEST(JudgeCandidate, Replicas_ShareAStageAndPayForTheAveraging) {
 
 TEST(PlanJob, SlowLastLayer_MovesLayersAway) {
   // The head takes as long as five others.
-  const PlanningInput input = InputOf(kJob, Alike(3), {{"head", 5.0}});
+  const PlanningInput input = InputOf(kPlannedJob, Alike(3), {{"head", 5.0}});
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const JobPlan plan, PlanJob(input, PlanJobOptions{.methods = {"1f1b", "paci"}}, Unlimited()));
   ASSERT_TRUE(plan.fastest.has_value());
@@ -261,7 +183,7 @@ TEST(PlanJob, SlowLastLayer_MovesLayersAway) {
 
 // Every method, number of workers and split of a small job, judged one by one.
 TEST(PlanJob, FewLayers_FindsTheBestOfAllSplits) {
-  std::string job = kJob;
+  std::string job = kPlannedJob;
   job.replace(job.find("layers: 3"), 9, "layers: 1");
   const PlanningInput input =
       InputOf(job, Alike(3), {{"head", 2.0}, {"embedding", 0.5}, {"h.0.mlp", 1.5}});
@@ -294,7 +216,7 @@ TEST(PlanJob, FewLayers_FindsTheBestOfAllSplits) {
 TEST(PlanJob, TooLittleMemoryEverywhere_RejectsAll) {
   Cluster cluster = Alike(2);
   for (PlanWorker& worker : cluster.workers) worker.memory_bytes = 1'000;
-  const PlanningInput input = InputOf(kJob, cluster);
+  const PlanningInput input = InputOf(kPlannedJob, cluster);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan,
                                 PlanJob(input, PlanJobOptions{.methods = {"1f1b"}}, Unlimited()));
   EXPECT_FALSE(plan.fastest.has_value());
@@ -302,7 +224,7 @@ TEST(PlanJob, TooLittleMemoryEverywhere_RejectsAll) {
 }
 
 TEST(PlanJob, SpentBudget_SaysSo) {
-  const PlanningInput input = InputOf(kJob, Alike(3));
+  const PlanningInput input = InputOf(kPlannedJob, Alike(3));
   TickingClock clock(absl::ToInt64Nanoseconds(absl::Milliseconds(100)));
   TimeBudget budget(clock, absl::Seconds(1));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan, PlanJob(input, {}, budget));

@@ -24,8 +24,10 @@ std::string Absolute(const std::string& path) {
 }
 
 PlanChoice ChoiceOf(const JobPlanOptions& options, const JobPlanInput& input) {
-  PlanChoice choice = {
-      .methods = options.methods, .stages = options.stages, .budget_s = input.budget_s};
+  PlanChoice choice = {.methods = options.methods,
+                       .stages = options.stages,
+                       .budget_s = input.budget_s,
+                       .explains = options.explains};
   if (options.races) {
     const std::filesystem::path job = options.job.path;
     choice.race = RaceChoice{.until_loss = options.until_loss,
@@ -88,6 +90,9 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
       ->type_name("N[,N...]")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
+      ->needs(job);
+  app.add_flag("--explain", options.explains,
+               "Of a job: what sets the time of the chosen candidate's step")
       ->needs(job);
   app.add_flag("--all", options.shows_all, "Of a job: every candidate, not the best of each method")
       ->needs(job);

@@ -20,6 +20,7 @@ struct JobPlanOptions {
   std::vector<std::string> methods;  // empty: all
   std::vector<int32_t> stages;       // empty: any number
   bool shows_all = false;
+  bool explains = false;
   bool races = false;
   std::optional<double> until_loss;
   int64_t race_steps = 0;  // of the fastest candidate, at most; 0: a quarter of the job's

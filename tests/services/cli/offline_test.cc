@@ -375,7 +375,7 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
   const std::string times = directory.path("times.yaml");
   const Json json =
       RunJson({"plan", directory.job(), "--profile", profile, "--workers", "3", "--methods",
-               "1f1b,zb-h2,interleaved-1f1b", "-o", planned, "--times", times});
+               "1f1b,zb-h2,interleaved-1f1b", "--explain", "-o", planned, "--times", times});
   EXPECT_EQ(json["in_time"], true);
   const Json fastest = json["candidates"][json["fastest"].get<int>()];
   for (const Json& candidate : json["candidates"]) {
@@ -383,9 +383,13 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
     EXPECT_GE(candidate["step_seconds"], fastest["step_seconds"]);
     EXPECT_EQ(candidate["stage_layers"].size(), candidate["stages"]);
   }
+  const Json& reasons = json["reasons"];
+  EXPECT_LE(reasons["spread_seconds"], reasons["busiest_seconds"]);
+  EXPECT_LE(json["step_bound_seconds"], fastest["step_seconds"]);
   const ProcessResult text =
-      RunPenstock({"plan", directory.job(), "--profile", profile, "--workers", "3"});
+      RunPenstock({"plan", directory.job(), "--profile", profile, "--workers", "3", "--explain"});
   EXPECT_THAT(text.out, HasSubstr("fastest: "));
+  EXPECT_THAT(text.out, HasSubstr("what binds "));
   EXPECT_THAT(text.out, HasSubstr("pipedream-2bw"));
   const Json trained = RunJson({"train", planned, "--set", "training.learning_rate.warmup_steps=0",
                                 "--steps", "2", "--emulate", times});
@@ -412,9 +416,10 @@ TEST(PlanTest, Race_TrainsTheCandidatesAndChoosesByLoss) {
     const bool drains = method == "1f1b" || method == "gpipe";
     kinds.insert(drains ? "drains" : method + (candidate["replicas"].empty() ? "" : " replicas"));
   }
-  EXPECT_THAT(kinds, AllOf(IsSupersetOf({"drains", "paci", "pipedream"}),
-                           IsSubsetOf({"drains", "paci", "paci replicas", "pipedream",
-                                       "pipedream replicas"})));
+  EXPECT_THAT(
+      kinds,
+      AllOf(IsSupersetOf({"drains", "paci", "pipedream"}),
+            IsSubsetOf({"drains", "paci", "paci replicas", "pipedream", "pipedream replicas"})));
   for (const Json& racer : race["racers"]) {
     EXPECT_EQ(racer["failed"], "");
     EXPECT_GE(racer["steps"], 4);

@@ -1,0 +1,101 @@
+#include "strategy/pipeline_links.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace penstock {
+namespace {
+
+class PipelineLinks {
+ public:
+  PipelineLinks(const Cluster& cluster, const std::vector<int>& workers, const Topology& topology)
+      : cluster_(cluster),
+        workers_(workers),
+        load_(cluster.hosts.size()),
+        others_(cluster.hosts.size()) {
+    CountStreams(topology);
+  }
+
+  // What a stream between two workers of the pipeline has; replicas, which talk at other times than neighbouring
+  // stages, share the cards among themselves.
+  v1::LinkTimes Between(int one, int two) const {
+    const int from = HostOf(one);
+    const int to = HostOf(two);
+    double bytes_per_second = cluster_.hosts[from].inside_bytes_per_second;
+    double latency_s = cluster_.hosts[from].inside_latency_s;
+    if (from != to) {
+      bytes_per_second = std::numeric_limits<double>::infinity();
+      latency_s = std::max(cluster_.hosts[from].card_latency_s, cluster_.hosts[to].card_latency_s);
+      const auto stream = streams_.find({one, two});
+      for (const int host : {from, to}) {
+        const double share =
+            stream != streams_.end() ? stream->second / load_[host] : 1.0 / others_[host];
+        bytes_per_second =
+            std::min(bytes_per_second, cluster_.hosts[host].card_bytes_per_second * share);
+      }
+      for (const HostPath& path : cluster_.paths) {
+        if (std::minmax(path.from, path.to) != std::minmax(from, to)) continue;
+        bytes_per_second = std::min(bytes_per_second, path.bytes_per_second);
+        latency_s = std::max(latency_s, path.latency_s);
+      }
+    }
+    v1::LinkTimes link;
+    link.add_workers(one);
+    link.add_workers(two);
+    if (std::isfinite(bytes_per_second)) link.set_gigabits_per_second(bytes_per_second * 8e-9);
+    link.set_latency_ms(latency_s * 1e3);
+    return link;
+  }
+
+ private:
+  int HostOf(int worker) const { return cluster_.workers[workers_[worker]].host; }
+
+  void CountStreams(const Topology& topology) {
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      const StageId stage(id);
+      const std::vector<StageId> after = topology.All(&Topology::After, stage);
+      for (const StageId next : after) {
+        const int here = topology.worker(stage).value;
+        const int there = topology.worker(next).value;
+        if (HostOf(here) == HostOf(there)) continue;
+        const double weight = 1.0 / (topology.ReplicasAt(topology.DepthOf(stage)) *
+                                     static_cast<double>(after.size()));
+        streams_[std::minmax(here, there)] = weight;
+        load_[HostOf(here)] += weight;
+        load_[HostOf(there)] += weight;
+      }
+    }
+    const int count = static_cast<int>(workers_.size());
+    for (int one = 0; one < count; ++one) {
+      for (int two = one + 1; two < count; ++two) {
+        if (HostOf(one) == HostOf(two) || streams_.contains({one, two})) continue;
+        ++others_[HostOf(one)];
+        ++others_[HostOf(two)];
+      }
+    }
+  }
+
+  const Cluster& cluster_;
+  const std::vector<int>& workers_;
+  // The bytes of a microbatch in those of one boundary: by workers of the pipeline, the lower one first, and by host.
+  std::map<std::pair<int, int>, double> streams_;
+  std::vector<double> load_;
+  std::vector<int> others_;  // by host: pairs of workers without such streams
+};
+
+}  // namespace
+
+void AddWorkers(const Cluster& cluster, const std::vector<int>& workers, const Topology& topology,
+                v1::DeviceTimes& times) {
+  for (const int worker : workers) times.add_speeds(cluster.workers[worker].speed);
+  const PipelineLinks links(cluster, workers, topology);
+  const int count = static_cast<int>(workers.size());
+  for (int one = 0; one < count; ++one) {
+    for (int two = one + 1; two < count; ++two) *times.add_links() = links.Between(one, two);
+  }
+}
+
+}  // namespace penstock

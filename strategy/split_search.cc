@@ -1,0 +1,379 @@
+#include "strategy/split_search.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "compute/tensor.h"
+#include "job/message_bytes.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kRounding = 1e-6;  // relative: the simulator counts in whole nanoseconds
+// Of a few nanoseconds each (TimeBudget).
+constexpr int64_t kStepsOfAPart = 100;
+constexpr int64_t kStepsOfASimulation = 50'000;
+constexpr int64_t kStepsOfACount = 500'000;
+
+// Whether the stages of a part do their forwards again, which goes by its place; there and back it is never said.
+bool Recomputes(const Topology& topology, int part) {
+  const auto is_of_part = [&](StageId stage) { return topology.PartOf(stage) == part; };
+  return std::any_of(topology.recomputes.begin(), topology.recomputes.end(), is_of_part);
+}
+
+double WorkOf(const StageCosts& costs) {
+  return costs.forward_s + costs.backward_input_s + costs.backward_weight_s;
+}
+
+// Calls `visit` with every order of `count` of the cluster's workers, taking workers of a host that are alike for one
+// another, and hosts that are alike too. `visit` says whether to go on.
+class WorkerOrders {
+ public:
+  explicit WorkerOrders(const Cluster& cluster) : cluster_(cluster) {
+    const std::vector<std::vector<int>> by_host = WorkersByHost(cluster);
+    for (size_t host = 0; host < by_host.size(); ++host) {
+      for (const int worker : by_host[host]) {
+        const PlanWorker& it = cluster.workers[worker];
+        const auto kind = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& known) {
+          return known.host == it.host && AreAlike(cluster.workers[known.workers.front()], it);
+        });
+        if (kind != kinds_.end()) {
+          kind->workers.push_back(worker);
+        } else {
+          kinds_.push_back({.host = it.host, .workers = {worker}});
+        }
+      }
+      hosts_.push_back({.like = FirstLike(by_host, host)});
+    }
+  }
+
+  bool ForEach(int64_t count, const std::function<bool(const std::vector<int>&)>& visit) {
+    if (static_cast<int64_t>(order_.size()) == count) return visit(order_);
+    for (size_t at = 0; at < kinds_.size(); ++at) {
+      Kind& kind = kinds_[at];
+      if (kind.used == kind.workers.size() || IsLikeAnEarlierOne(at)) continue;
+      order_.push_back(kind.workers[kind.used++]);
+      ++hosts_[kind.host].used;
+      const bool goes_on = ForEach(count, visit);
+      --hosts_[kind.host].used;
+      --kind.used;
+      order_.pop_back();
+      if (!goes_on) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Kind {
+    int host = 0;
+    std::vector<int> workers;
+    size_t used = 0;
+  };
+  struct Host {
+    size_t like = 0;  // the first host that is as this one
+    int used = 0;     // workers
+  };
+
+  static bool AreAlike(const PlanWorker& one, const PlanWorker& other) {
+    return one.speed == other.speed && one.memory_bytes == other.memory_bytes;
+  }
+
+  size_t FirstLike(const std::vector<std::vector<int>>& by_host, size_t host) const {
+    const auto has_path = [&](size_t it) {
+      return std::any_of(cluster_.paths.begin(), cluster_.paths.end(), [&](const HostPath& path) {
+        return path.from == static_cast<int>(it) || path.to == static_cast<int>(it);
+      });
+    };
+    for (size_t other = 0; other < host; ++other) {
+      const PlanHost& a = cluster_.hosts[other];
+      const PlanHost& b = cluster_.hosts[host];
+      const bool same_network = a.card_bytes_per_second == b.card_bytes_per_second &&
+                                a.inside_bytes_per_second == b.inside_bytes_per_second &&
+                                a.card_latency_s == b.card_latency_s &&
+                                a.inside_latency_s == b.inside_latency_s;
+      const bool same_workers = std::equal(
+          by_host[other].begin(), by_host[other].end(), by_host[host].begin(), by_host[host].end(),
+          [&](int one, int two) { return AreAlike(cluster_.workers[one], cluster_.workers[two]); });
+      if (same_network && same_workers && !has_path(other) && !has_path(host)) return other;
+    }
+    return host;
+  }
+
+  // Whether a worker like it, on a host like its own that has no stage either, comes first.
+  bool IsLikeAnEarlierOne(size_t at) const {
+    const Kind& kind = kinds_[at];
+    if (hosts_[kind.host].used > 0) return false;
+    return std::any_of(kinds_.begin(), kinds_.begin() + at, [&](const Kind& other) {
+      return hosts_[other.host].used == 0 && hosts_[other.host].like == hosts_[kind.host].like &&
+             AreAlike(cluster_.workers[other.workers.front()],
+                      cluster_.workers[kind.workers.front()]);
+    });
+  }
+
+  const Cluster& cluster_;
+  std::vector<Kind> kinds_;  // by host
+  std::vector<Host> hosts_;
+  std::vector<int> order_;
+};
+
+// Every way to cut `layers` layers into `parts` parts, one part after the other.
+class Splits {
+ public:
+  Splits(int layers, int parts) : layers_(layers), ranges_(parts) {}
+
+  // Takes a part's layers, or says that neither these nor more of them are worth it; `give_back` undoes it.
+  std::function<bool(int part, LayerRange range)> may_take;
+  std::function<void()> give_back;
+  // Whether to go on with the first `parts` parts taken; with more layers in the last of them it may be.
+  std::function<bool(int parts)> is_worth;
+  // With every part taken.
+  std::function<void(const std::vector<LayerRange>& ranges)> visit;
+
+  void Run() { From(0, 0); }
+
+ private:
+  void From(int part, int first) {
+    const int parts = static_cast<int>(ranges_.size());
+    if (part == parts) return visit(ranges_);
+    const int most = layers_ - first - (parts - part - 1);
+    for (int count = part + 1 == parts ? most : 1; count <= most; ++count) {
+      ranges_[part] = {first, count};
+      if (!may_take(part, ranges_[part])) return;
+      if (is_worth(part + 1)) From(part + 1, first + count);
+      give_back();
+    }
+  }
+
+  const int layers_;
+  std::vector<LayerRange> ranges_;
+};
+
+// What a step takes at least, of the parts that have layers so far.
+class StepBound {
+ public:
+  StepBound(const CandidateJudge& judge, const std::vector<int>& workers)
+      : judge_(judge), topology_(judge.topology()), microbatches_(judge.job().microbatches) {
+    for (const int worker : workers) speeds_.push_back(judge.input().cluster.workers[worker].speed);
+    states_.push_back({.busy_s = std::vector<double>(speeds_.size())});
+    // Which passes a stage does, and what workers of several parts overlap, is simple without ways back.
+    by_worker_ = !topology_.there_and_back();
+    drains_ = by_worker_ && judge.job().method->synchronous && !topology_.replicated() &&
+              topology_.pipelines == 1 && topology_.stages() == topology_.workers;
+    holders_.resize(topology_.parts());
+    for (int32_t id = 0; id < topology_.stages(); ++id) {
+      holders_[topology_.PartOf(StageId(id))].push_back(StageId(id));
+    }
+    for (int part = 0; part < topology_.parts(); ++part) {
+      recomputes_.push_back(Recomputes(topology_, part));
+    }
+    for (const StageCosts& layer : judge.layer_costs()) all_s_ += WorkOf(layer);
+  }
+
+  void Push(int part, LayerRange range) {
+    State state = states_.back();
+    StageCosts costs = {.forward_s = 0, .backward_input_s = 0, .backward_weight_s = 0};
+    for (int layer = range.first; layer < range.end(); ++layer) {
+      const StageCosts& of_layer = judge_.layer_costs()[layer];
+      costs.forward_s += of_layer.forward_s;
+      costs.backward_input_s += of_layer.backward_input_s;
+      costs.backward_weight_s += of_layer.backward_weight_s;
+      state.done_s += WorkOf(of_layer);
+    }
+    const double work_s = WorkOf(costs) + (recomputes_[part] ? costs.forward_s : 0);
+    const auto microbatches = static_cast<double>(microbatches_);
+    for (const StageId stage : holders_[part]) {
+      if (!by_worker_) break;
+      const int32_t worker = topology_.worker(stage).value;
+      const double share =
+          microbatches / (topology_.pipelines * topology_.ReplicasAt(topology_.DepthOf(stage)));
+      state.busy_s[worker] += share * work_s / speeds_[worker];
+      state.bound_s = std::max(state.bound_s, state.busy_s[worker]);
+    }
+    if (drains_) {
+      const double speed = speeds_[topology_.worker(holders_[part].front()).value];
+      const double own_s = microbatches * (work_s - costs.backward_weight_s) / speed;
+      // The next step begins when the first stage has made the last gradient of its weights.
+      if (part == 0) state.first_weight_s = costs.backward_weight_s / speed;
+      state.bound_s = std::max(state.bound_s, state.way_s + own_s + state.first_weight_s);
+      state.way_s += (costs.forward_s + costs.backward_input_s) / speed;
+    }
+    states_.push_back(std::move(state));
+  }
+  void Pop() { states_.pop_back(); }
+
+  // Never falls as a part takes more layers.
+  double OfTaken() const { return states_.back().bound_s * (1 - kRounding); }
+  // Of all workers together, were the rest spread evenly over those that have no part yet.
+  double OfRest(int taken) const {
+    if (!by_worker_ || topology_.stages() != topology_.workers) return 0;
+    double capacity = 0;
+    for (int part = taken; part < topology_.parts(); ++part) {
+      for (const StageId stage : holders_[part]) {
+        capacity += speeds_[topology_.worker(stage).value];
+      }
+    }
+    if (capacity <= 0) return 0;
+    const double rest_s = all_s_ - states_.back().done_s;
+    return static_cast<double>(microbatches_) * rest_s / capacity * (1 - kRounding);
+  }
+
+ private:
+  struct State {
+    std::vector<double> busy_s;  // of a step, by worker
+    double done_s = 0;           // one microbatch of the layers taken, on a worker of speed 1
+    double way_s = 0;            // a forward down to the next part, and a backward up from it
+    double first_weight_s = 0;
+    double bound_s = 0;
+  };
+
+  const CandidateJudge& judge_;
+  const Topology& topology_;
+  const int64_t microbatches_;
+  bool by_worker_ = false;
+  bool drains_ = false;
+  std::vector<double> speeds_;                 // by worker of the pipeline
+  std::vector<std::vector<StageId>> holders_;  // by part
+  std::vector<bool> recomputes_;               // by part
+  double all_s_ = 0;                           // of all layers
+  std::vector<State> states_;
+};
+
+// What the worker that needs most holds at least, of the parts that have layers so far: their weights once.
+class MemoryBound {
+ public:
+  explicit MemoryBound(const CandidateJudge& judge)
+      : chain_(judge.job().chain), topology_(judge.topology()) {
+    held_.emplace_back(topology_.workers);
+  }
+
+  void Push(int part, LayerRange range) {
+    std::vector<int64_t> held = held_.back();
+    const int64_t bytes = WeightsOfLayers(chain_, range) * SizeOf(DType::kF32);
+    // There and back a worker has one copy for several stages of a part.
+    for (int32_t id = 0; id < topology_.stages() && !topology_.there_and_back(); ++id) {
+      if (topology_.PartOf(StageId(id)) != part) continue;
+      held[topology_.worker(StageId(id)).value] += bytes;
+    }
+    held_.push_back(std::move(held));
+  }
+  void Pop() { held_.pop_back(); }
+
+  int64_t OfTaken() const { return *std::max_element(held_.back().begin(), held_.back().end()); }
+
+ private:
+  const Chain& chain_;
+  const Topology& topology_;
+  std::vector<std::vector<int64_t>> held_;  // by worker, for every number of parts taken
+};
+
+int64_t MostOf(const std::vector<WorkerMemory>& memory) {
+  int64_t most = 0;
+  for (const WorkerMemory& worker : memory) most = std::max(most, worker.total());
+  return most;
+}
+
+// Those with most room for those that need most; if they do not fit in there they do nowhere.
+std::vector<int> WorkersWithRoom(const Cluster& cluster, const std::vector<WorkerMemory>& memory) {
+  std::vector<int> roomy(cluster.size());
+  std::iota(roomy.begin(), roomy.end(), 0);
+  std::stable_sort(roomy.begin(), roomy.end(), [&](int a, int b) {
+    return cluster.workers[a].memory_bytes > cluster.workers[b].memory_bytes;
+  });
+  std::vector<int> needy(memory.size());
+  std::iota(needy.begin(), needy.end(), 0);
+  std::stable_sort(needy.begin(), needy.end(),
+                   [&](int a, int b) { return memory[a].total() > memory[b].total(); });
+  std::vector<int> workers(memory.size());
+  for (size_t at = 0; at < needy.size(); ++at) workers[needy[at]] = roomy[at];
+  return workers;
+}
+
+}  // namespace
+
+double StepBoundSeconds(const CandidateJudge& judge) {
+  const Cluster& cluster = judge.input().cluster;
+  std::vector<double> speeds;
+  for (const PlanWorker& worker : cluster.workers) speeds.push_back(worker.speed);
+  std::sort(speeds.rbegin(), speeds.rend());
+  speeds.resize(judge.topology().workers);
+  double capacity = 0;
+  for (const double speed : speeds) capacity += speed;
+  double work_s = 0;
+  for (const StageCosts& layer : judge.layer_costs()) work_s += WorkOf(layer);
+  return static_cast<double>(judge.job().microbatches) * work_s / capacity * (1 - kRounding);
+}
+
+bool SearchEffort::Take(int64_t steps) {
+  if (placements <= 0 || budget.IsSpent(steps)) return false;
+  if (steps >= kStepsOfASimulation) --placements;
+  return true;
+}
+
+SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s,
+                                     SearchEffort& effort) {
+  SplitSearchResult result;
+  const auto search = [&](const std::vector<int>& workers) {
+    const v1::DeviceTimes times = judge.TimesOn(workers);
+    StepBound bound(judge, workers);
+    Splits splits(judge.job().chain.size(), judge.topology().parts());
+    splits.may_take = [&](int part, LayerRange range) {
+      bound.Push(part, range);
+      result.is_complete = result.is_complete && effort.Take(kStepsOfAPart);
+      if (bound.OfTaken() < known_s && result.is_complete) return true;
+      bound.Pop();
+      return false;
+    };
+    splits.give_back = [&] { bound.Pop(); };
+    splits.is_worth = [&](int parts) { return bound.OfRest(parts) < known_s; };
+    splits.visit = [&](const std::vector<LayerRange>& layers) {
+      result.is_complete = effort.Take(kStepsOfASimulation);
+      if (!result.is_complete) return;
+      const absl::StatusOr<double> step_s = judge.StepSeconds(times, layers);
+      if (!step_s.ok() || *step_s >= known_s) return;
+      JudgedCandidate judged = judge.Judge({.workers = workers, .layers = layers});
+      if (!judged.runs()) return;
+      known_s = judged.step_s;
+      result.best = std::move(judged);
+    };
+    splits.Run();
+    return result.is_complete;
+  };
+  WorkerOrders(judge.input().cluster).ForEach(judge.topology().workers, search);
+  return result;
+}
+
+SplitSearchResult SearchLeastMemory(const CandidateJudge& judge, int64_t known_bytes,
+                                    SearchEffort& effort) {
+  SplitSearchResult result;
+  MemoryBound bound(judge);
+  Splits splits(judge.job().chain.size(), judge.topology().parts());
+  splits.may_take = [&](int part, LayerRange range) {
+    bound.Push(part, range);
+    result.is_complete = result.is_complete && effort.Take(kStepsOfAPart);
+    if (bound.OfTaken() < known_bytes && result.is_complete) return true;
+    bound.Pop();
+    return false;
+  };
+  splits.give_back = [&] { bound.Pop(); };
+  splits.is_worth = [](int) { return true; };
+  splits.visit = [&](const std::vector<LayerRange>& layers) {
+    result.is_complete = effort.Take(kStepsOfACount);
+    if (!result.is_complete) return;
+    const absl::StatusOr<std::vector<WorkerMemory>> memory = judge.Memory(layers);
+    if (!memory.ok()) return;
+    const int64_t most = MostOf(*memory);
+    if (most >= known_bytes) return;
+    JudgedCandidate judged =
+        judge.Judge({.workers = WorkersWithRoom(judge.input().cluster, *memory), .layers = layers});
+    if (!judged.runs()) return;
+    known_bytes = most;
+    result.best = std::move(judged);
+  };
+  splits.Run();
+  return result;
+}
+
+}  // namespace penstock
