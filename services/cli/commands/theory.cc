@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "experiments/race_study.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/theory_language_model.h"
 #include "services/cli/interrupt.h"
@@ -70,6 +71,10 @@ constexpr Study kStudies[] = {
     {"local-sgd", "PipeDream and LocalSGD over time", true,
      [](const Options& options, const Problem* data, StudyContext& context) {
        return RunLocalSgdStudy({.seeds = options.seeds(), .data = data}, context);
+     }},
+    {"race", "whether races choose the first method", true,
+     [](const Options& options, const Problem* data, StudyContext& context) {
+       return RunRaceStudy({.seeds = options.seeds(), .data = data}, context);
      }},
     {"bound", "both sides of theorem 4.1 along a run", false,
      [](const Options& options, const Problem*, StudyContext& context) {
