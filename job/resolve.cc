@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "job/check_fields.h"
 #include "job/limits.h"
+#include "job/prediction.h"
 #include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "job/suggest.h"
@@ -521,6 +522,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_ASSIGN_OR_RETURN(job.recompute, RecomputeOf(spec.pipeline(), job));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(
       job, spec.pipeline().has_stages() ? spec.pipeline().stages() : FewestStages(job)));
+  PENSTOCK_RETURN_IF_ERROR(CheckPrediction(spec, job));
+  PENSTOCK_RETURN_IF_ERROR(CheckFeedback(spec, job));
   return job;
 }
 

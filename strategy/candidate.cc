@@ -14,19 +14,12 @@
 #include "job/defaults.h"
 #include "job/device_times.h"
 #include "job/model_profile.h"
+#include "job/prediction.h"
 #include "job/resolve.h"
-#include "job/run_costs.h"
-#include "planner/partition.h"
-#include "schedule/simulate.h"
+#include "strategy/timed_split.h"
 
 namespace penstock {
 namespace {
-
-// Steps that are simulated: enough for a steady state of any depth.
-int64_t StepsToSimulate(const ResolvedJob& job, int64_t stages) {
-  constexpr int64_t kStepsMin = 8;
-  return std::max(kStepsMin, (4 * stages + job.microbatches - 1) / job.microbatches + 2);
-}
 
 class Judge {
  public:
@@ -42,13 +35,14 @@ class Judge {
     absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(input_.profile, job->microbatch.batch);
     if (!times.ok()) return Annotate(times.status(), "training.microbatches");
     PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input_.profile, job->chain));
-    if (layers.empty()) {
-      PENSTOCK_ASSIGN_OR_RETURN(judged_.layers, Split(*job, options.topology, *times));
-    } else {
-      judged_.layers = layers;
-    }
     Describe(options.topology, *times);
     judged_.times = *std::move(times);
+    judged_.layers = layers;
+    if (layers.empty()) {
+      PENSTOCK_ASSIGN_OR_RETURN(
+          judged_.layers,
+          SplitByTimes(*job, options.topology, judged_.candidate.stages, judged_.times));
+    }
     for (const LayerRange& range : judged_.layers) {
       judged_.spec.mutable_pipeline()->add_stage_layers(range.count);
     }
@@ -56,6 +50,7 @@ class Judge {
       return Rejected(status);
     }
     if (const absl::Status status = Counted(*job, options); !status.ok()) return Rejected(status);
+    Predict();
     return std::move(judged_);
   }
 
@@ -68,6 +63,7 @@ class Judge {
   // The job as the candidate runs it.
   absl::StatusOr<ResolvedJob> Resolve() {
     judged_.spec = input_.spec;
+    judged_.spec.clear_prediction();
     v1::PipelineSpec& pipeline = *judged_.spec.mutable_pipeline();
     if (pipeline.method() != judged_.candidate.method) {
       // What the file says of its own method means nothing to others.
@@ -105,39 +101,6 @@ class Judge {
     std::sort(workers.begin(), workers.end());
     judged_.workers = std::move(workers);
     return absl::OkStatus();
-  }
-
-  double SpeedOf(const Topology& topology, StageId stage) const {
-    return input_.cluster.workers[judged_.workers[topology.worker(stage).value]].speed;
-  }
-
-  absl::StatusOr<std::vector<LayerRange>> Split(const ResolvedJob& job, const Topology& topology,
-                                                const v1::DeviceTimes& times) const {
-    std::vector<LayerRange> single(job.chain.size());
-    for (int layer = 0; layer < job.chain.size(); ++layer) single[layer] = {layer, 1};
-    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> of_layers,
-                              StageCostsOf(times, job.chain, single));
-    std::vector<double> costs;
-    for (const StageCosts& layer : of_layers) {
-      costs.push_back(layer.forward_s + layer.backward_input_s + layer.backward_weight_s +
-                      (judged_.candidate.recomputes ? layer.forward_s : 0.0));
-    }
-    // A part of the model is as fast as the slowest that holds it, times those that take turns.
-    const int32_t stages = judged_.candidate.stages;
-    const std::vector<int32_t> replicas = job.ReplicasOfStages(stages);
-    std::vector<double> speeds(stages, std::numeric_limits<double>::infinity());
-    for (int32_t id = 0; id < topology.stages(); ++id) {
-      double& speed = speeds[topology.PartOf(StageId(id))];
-      speed = std::min(speed, SpeedOf(topology, StageId(id)));
-    }
-    for (int32_t stage = 0; stage < stages; ++stage) speeds[stage] *= replicas[stage];
-    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first, PartitionChain(costs, speeds));
-    std::vector<LayerRange> layers;
-    for (int32_t stage = 0; stage < stages; ++stage) {
-      const int end = stage + 1 < stages ? first[stage + 1] : job.chain.size();
-      layers.push_back({first[stage], end - first[stage]});
-    }
-    return layers;
   }
 
   // The profile's times on these workers, and what joins each two of them.
@@ -224,20 +187,11 @@ class Judge {
   }
 
   absl::Status Simulated(const ResolvedJob& job, const ScheduleOptions& options) {
-    PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
-                              RunCostsOf(judged_.times, job, options.topology,
-                                         LayersOfStages(options.topology, judged_.layers)));
-    const int64_t from = job.synchronous_steps;
-    const int64_t steps = StepsToSimulate(job, judged_.candidate.stages);
-    PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
-                              ScheduleOfSteps(job, options, from, from + steps));
-    PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(schedule, costs));
-    judged_.step_s = result.steady_state_period_s * static_cast<double>(job.microbatches);
-    double busy_s = 0;
-    for (const double stage_s : result.stage_busy_s) busy_s += stage_s;
-    const double worker_s =
-        judged_.step_s * static_cast<double>(steps) * static_cast<double>(judged_.workers.size());
-    judged_.bubble_ratio = worker_s > 0 ? std::max(0.0, 1 - busy_s / worker_s) : 0;
+    PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep step,
+                              SimulateStep(job, options, judged_.layers, judged_.times));
+    judged_.step_s = step.step_s;
+    judged_.bubble_ratio = step.bubble_ratio;
+    judged_.sent_bytes = step.sent_bytes;
     return absl::OkStatus();
   }
 
@@ -260,6 +214,16 @@ class Judge {
           "needs %.4g MB on %s, which has %.4g MB", needed / 1e6, on.name, on.memory_bytes / 1e6));
     }
     return absl::OkStatus();
+  }
+
+  // What the job will be held against when it runs.
+  void Predict() {
+    v1::PredictionSpec& prediction = *judged_.spec.mutable_prediction();
+    prediction.set_step_seconds(judged_.step_s);
+    for (const WorkerMemory& memory : judged_.memory) prediction.add_memory_bytes(memory.total());
+    for (const double bytes : judged_.sent_bytes) prediction.add_sent_bytes(bytes);
+    SetPredictedTimes(judged_.times, prediction);
+    prediction.set_job_sha256(PredictedJobSha256(judged_.spec));
   }
 
   const PlanningInput& input_;

@@ -47,12 +47,13 @@ struct JudgedCandidate {
   Candidate candidate;
   std::string rejected;  // why it cannot run; empty: it can
 
-  v1::JobSpec spec;                       // that runs it
+  v1::JobSpec spec;                       // that runs it, with the prediction below
   std::vector<LayerRange> layers;         // by stage of the model
   std::vector<int> workers;               // of the cluster, by worker of the pipeline
   v1::DeviceTimes times;                  // what it was simulated on, as `--emulate` reads it
   double step_s = 0;                      // of a step in a long run
   double bubble_ratio = 0;                // in it, the mean over workers
+  std::vector<double> sent_bytes;         // in it, by worker of the pipeline
   std::vector<WorkerMemory> memory;       // by worker of the pipeline
   std::vector<StageLateness> lateness;    // by stage
   std::optional<BlockDelay> block_delay;  // absent where it is not known

@@ -61,7 +61,7 @@ absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, 
 
 absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& options) {
   TrainJob train;
-  PENSTOCK_ASSIGN_OR_RETURN(train.spec, LoadJob(options.job));
+  PENSTOCK_ASSIGN_OR_RETURN(train.spec, LoadJob(options.job, &train.note));
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(train.spec));
   PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, resolved, options.workers));
   PENSTOCK_RETURN_IF_ERROR(FillStages(train.spec, resolved, train.workers, options.workers == 0));

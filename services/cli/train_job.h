@@ -23,6 +23,7 @@ struct TrainJob {
   v1::JobSpec spec;  // complete; paths of checkpoints are absolute, the data's digest is entered
   int workers = 1;
   std::string data_root;  // absolute
+  std::string note;       // of LoadJob
 };
 
 inline constexpr int kDefaultWorkers = 2;

@@ -216,6 +216,11 @@ TEST_F(ClusterTest, SubmitWithoutAMethod_ChoosesOneForTheWorkers) {
   const Json json = Json::parse(result.out);
   EXPECT_EQ(json["state"], "succeeded");
   EXPECT_THAT(result.err, HasSubstr("chosen: " + json["method"].get<std::string>() + ","));
+  const std::string id = json["job_id"];
+  EXPECT_EQ(RunJson({"status", id})["result"]["feedback"], json["feedback"]);
+  EXPECT_GT(json["feedback"]["predicted"]["step_seconds"], 0.0);
+  EXPECT_THAT(Run({"status", id}).out, HasSubstr("PREDICTED"));
+  EXPECT_THAT(Run({"timeline", id}).out, HasSubstr(" ms predicted"));
   // What chooses for a cluster is not asked without one.
   const ProcessResult train =
       RunProcess(job_.Train({"--set", "pipeline.method=auto", "--reference"}));
