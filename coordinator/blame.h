@@ -44,7 +44,7 @@ class Blame {
     std::string message;
   };
 
-  const int64_t grace_ns_;
+  int64_t grace_ns_;
   std::optional<Verdict> own_;
   std::map<int32_t, Report> pointing_;
   int32_t first_pointing_ = kNobody;

@@ -14,10 +14,12 @@ namespace {
 
 constexpr size_t kIdempotencyKeyBytesMax = 256;
 
-// A profile has no method, no steps of training, and no checkpoints.
+// A profile has no method, no steps of training, no checkpoints, and nothing that was predicted of it.
 void MakeProfile(const v1::ProfileSpec& profile, v1::GetJobResponse& record) {
   *record.mutable_profile_spec() = profile;
   record.mutable_spec()->clear_checkpoint();
+  record.mutable_spec()->clear_prediction();
+  record.mutable_spec()->clear_feedback();
   FillDefaults(*record.mutable_spec());
   record.mutable_summary()->set_method("profile");
   record.mutable_summary()->clear_steps();

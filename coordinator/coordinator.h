@@ -133,6 +133,8 @@ class Coordinator {
   // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
   // back those behind it.
   bool StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now);
+  // The same for a job that names its workers.
+  bool StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now);
   // Why a job that takes all free workers had better wait; empty if it need not.
   std::string WhyNotAllFree(Now now);
   // Alive workers that have not left a job that has ended.

@@ -20,6 +20,12 @@ void JobRun::Cancel(const std::string& reason, Now now) {
       return EndStopped(v1::JOB_STATE_CANCELLED, now);
     case Phase::kRunning:
       return blame_.any() ? void() : StartDrain(now);
+    case Phase::kHolding:
+    case Phase::kCutting:
+    case Phase::kCommitting:  // drains for a new split, which it does not need any more
+      new_split_.reset();
+      record_.mutable_summary()->set_reason(reason);
+      return SetState(v1::JOB_STATE_DRAINING, now);
     case Phase::kStarting:  // drains as soon as all workers have started
     default:                // ends anyway
       return;
@@ -31,10 +37,14 @@ void JobRun::StartDrain(Now now) {
     record_.mutable_summary()->set_reason(cancel_reason_);
     return EndStopped(v1::JOB_STATE_CANCELLED, now);
   }
-  phase_ = Phase::kHolding;
-  drain_deadline_ns_ = now.monotonic_ns + limits_.drain_timeout_ms * kNsPerMs;
   record_.mutable_summary()->set_reason(cancel_reason_);
   SetState(v1::JOB_STATE_DRAINING, now);
+  HoldAll(now);
+}
+
+void JobRun::HoldAll(Now now) {
+  phase_ = Phase::kHolding;
+  drain_deadline_ns_ = now.monotonic_ns + limits_.drain_timeout_ms * kNsPerMs;
   for (int32_t i = 0; i <= last_worker(); ++i) {
     if (!parts_[i].done) {
       v1::HoldRunRequest request;
@@ -108,6 +118,9 @@ void JobRun::EndIfAllDone(Now now) {
   if (checkpoints_.Committing()) {
     phase_ = Phase::kCommitting;
     return;
+  }
+  if (new_split_.has_value() && drain_step_.value_or(job_.steps) < job_.steps) {
+    return GoOnWithNewSplit(now);
   }
   phase_ = Phase::kGathering;
   effects_.push_back(GatherTimeline{id(), record_.plan()});

@@ -37,7 +37,7 @@ void JobRun::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
     case v1::RunEvent::kValidationDone:
       return OnValidationDone(worker_index, event.validation_done(), now);
     case v1::RunEvent::kCutReached:
-      progress_.OnReports(event.cut_reached().stages());
+      OnReports(worker_index, event.cut_reached().step(), event.cut_reached().stages(), now);
       if (event.cut_reached().has_order()) {
         progress_.OnOrder(worker_index, event.cut_reached().order());
       }
@@ -67,6 +67,7 @@ void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now)
   v1::JobEvent event;
   *event.mutable_step_done() = done;
   Publish(std::move(event), now);
+  OnStepMeasured(done, now);
 }
 
 void JobRun::OnValidationDone(int32_t worker_index, const v1::ValidationDone& done, Now now) {
@@ -98,6 +99,10 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   CountUpdates(complete->step, manifest);
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.fingerprint = FingerprintOf(spec(), job_);
+  saving_[manifest.step] = {.step = manifest.step,
+                            .updates = manifest.updates,
+                            .layer_updates = manifest.layer_updates,
+                            .extra_cuts = manifest.extra_cuts};
   RunProgress digests(/*first_step=*/0, /*stages=*/0);
   digests.OnLayers({complete->layers.begin(), complete->layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job_.chain.size());
@@ -139,9 +144,13 @@ void JobRun::OnCommitted(int64_t step, const absl::StatusOr<CommittedCheckpoint>
                          Now now) {
   if (!committed.ok()) {
     checkpoints_.Failed(step);
+    saving_.erase(step);
     NoteSaveError(step, std::string(committed.status().message()), now);
   } else {
     checkpoints_.Committed(step);
+    saved_ = saving_[step];
+    saved_.checkpoint = committed->directory;
+    saving_.erase(step);
     save_error_.clear();
     record_.mutable_result()->set_checkpoint(committed->directory);
     v1::JobEvent event;
@@ -169,7 +178,7 @@ void JobRun::OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now) {
                absl::StrCat("ended after step ", done.step(), " instead of ", expected));
     return DecideBlame(now);
   }
-  progress_.OnReports(done.stages());
+  OnReports(worker_index, done.step(), done.stages(), now);
   progress_.OnLayers(done.layers());
   parts_[worker_index].done = true;
   parts_[worker_index].held_step = done.step();

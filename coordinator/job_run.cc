@@ -27,6 +27,8 @@ v1::GetJobResponse JobRun::Record() const {
   }
   v1::JobResult& result = *record.mutable_result();
   progress_.WriteTo(result);
+  feedback_.WriteTo(*result.mutable_feedback());
+  result.mutable_feedback()->set_replans(replans_);
   result.set_weights_sha256(progress_.WeightsSha256(job_.chain.size()));
   const int64_t until_ns = ended_ns_ > 0 ? ended_ns_ : progressed_ns_;
   if (started_ns_ > 0 && until_ns > started_ns_) {
@@ -149,10 +151,16 @@ void JobRun::Tick(Now now) {
     DecideBlame(now);
   }
   if (Active() && drain_deadline_ns_.has_value() && now.monotonic_ns >= *drain_deadline_ns_) {
-    record_.mutable_summary()->set_reason(absl::StrCat(
-        cancel_reason_, "; stopped hard, for the workers did not drain within ",
-        limits_.drain_timeout_ms / 1000, " s, so the steps after the last checkpoint are lost"));
-    EndStopped(v1::JOB_STATE_CANCELLED, now);
+    const std::string lost =
+        absl::StrCat("the workers did not drain within ", limits_.drain_timeout_ms / 1000,
+                     " s, so the steps after the last checkpoint are lost");
+    if (new_split_.has_value()) {
+      Fail(absl::StrCat("for a new split ", lost), now);
+    } else {
+      record_.mutable_summary()->set_reason(
+          absl::StrCat(cancel_reason_, "; stopped hard, for ", lost));
+      EndStopped(v1::JOB_STATE_CANCELLED, now);
+    }
   }
   if (Active() && phase_ >= Phase::kRunning && phase_ <= Phase::kCutting &&
       now.monotonic_ns >= progressed_ns_ + limits_.stall_timeout_ms * kNsPerMs) {

@@ -1,13 +1,18 @@
 // JobRun: one job from the queue to its end.
 //
 //   QUEUED -> PREPARING -> RUNNING -> SUCCEEDED
-//                 |           | cancel: DRAINING -> CANCELLED (or SUCCEEDED at the last step)
-//                 +-----------+--------> FAILED, CANCELLED: all workers are stopped
+//               |  ^        |  |  cancel: DRAINING -> CANCELLED (or SUCCEEDED at the last step)
+//               |  +--------+  |  a new split
+//               +--------------+-----> FAILED, CANCELLED: all workers are stopped
 //
 // PREPARING is three phases: find the checkpoint to start from, prepare all workers, start all
 // workers. A drain is two: all workers hold and name a step; all are told to cut at the largest.
 // After the last worker's RunDone the run ends with its commits and its timeline. Failure of any
 // worker stops all others; the job fails with the name of the worker that failed first (blame.h).
+//
+// A run that takes another time than predicted is told of (run_feedback.h). With feedback.replan "auto" it gets
+// another split, if what was measured promises a shorter step (replan.h): it drains as above, is saved, and is prepared
+// again, as the job's next attempt on the same workers, from that checkpoint (job_feedback.cc).
 //
 // A profile (job_profile.cc) is a job whose workers measure instead of training: it finds the layer times that are
 // known instead of a checkpoint, has no steps to drain to when it is cancelled, and ends with what was measured.
@@ -19,12 +24,13 @@
 // A state machine without clock or I/O (effects.h); thread-compatible. Invariants
 // (CheckInvariants):
 //   1. a terminal state never changes, and a job in one has an end time;
-//   2. StartRun is asked for at most once of each worker, and only after all were prepared;
+//   2. StartRun is asked for at most once of each worker in an attempt, and only after all were prepared;
 //   3. a job that ended otherwise than by all workers' RunDone has asked all of them to stop;
 //   4. steps only grow and never exceed the job's.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +45,8 @@
 #include "coordinator/effects.h"
 #include "coordinator/job_state.h"
 #include "coordinator/profile_gatherer.h"
+#include "coordinator/replan.h"
+#include "coordinator/run_feedback.h"
 #include "coordinator/run_progress.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
@@ -82,6 +90,8 @@ class JobRun {
   // The fewest workers it needs; whether it takes all that are free; how many of so many.
   int64_t WorkersNeeded() const;
   bool TakesAllFree() const;
+  // Whether the job says which workers it runs on, and in which order.
+  bool NamesWorkers() const { return !is_profile() && spec().pipeline().worker_names_size() > 0; }
   int64_t WorkersOf(int64_t free) const;
   bool queued() const { return state() == v1::JOB_STATE_QUEUED; }
   // Ended, and no worker is taken any more: the run can be dropped.
@@ -146,6 +156,7 @@ class JobRun {
     bool gone = false;  // stopped or lost
     int64_t next_sequence = 0;
     int64_t actions_done = -1;
+    int64_t reported_step = -1;  // of its last reports
   };
 
   // ---- Starting (job_start.cc).
@@ -177,8 +188,18 @@ class JobRun {
   void OnMeasured(int32_t worker_index, const absl::Status& taken, Now now);
   void OnLayersTimed(int32_t worker_index, const v1::LayersTimed& timed, Now now);
 
+  // ---- Prediction and measurement (job_feedback.cc).
+  void OnStepMeasured(const v1::StepDone& done, Now now);
+  void OnReports(int32_t worker_index, int64_t step,
+                 const google::protobuf::RepeatedPtrField<v1::StageReport>& stages, Now now);
+  // At a cut after which all workers have reported.
+  void LookForSplit(Now now);
+  // The drain for the new split is done, and what it saved is committed or lost.
+  void GoOnWithNewSplit(Now now);
+
   // ---- Draining and ending (job_end.cc).
   void StartDrain(Now now);
+  void HoldAll(Now now);
   void OnHeld(int32_t worker_index, const CallAnswer& answer, Now now);
   void CutIfAllHeld(Now now);
   void EndIfAllDone(Now now);
@@ -212,7 +233,7 @@ class JobRun {
 
   v1::GetJobResponse record_;
   StageId validation_stage_;  // of the plan: the one whose worker reports validations
-  const ResolvedJob job_;
+  ResolvedJob job_;           // of the record's spec
   const JobRunLimits limits_;
   CoordinatorEffects& effects_;
   int64_t last_sequence_;
@@ -225,6 +246,13 @@ class JobRun {
   Blame blame_;
   CheckpointTracker checkpoints_{0};
   RunProgress progress_{0, 0};
+  RunFeedback feedback_;
+  // Where the job would go on from the checkpoints that are not committed yet, by step; and from the last that is.
+  std::map<int64_t, FoundStart> saving_;
+  FoundStart saved_;
+  std::optional<int64_t> drifts_since_;  // since this step, and nobody has looked for a split
+  std::optional<NewSplit> new_split_;    // the run drains for it
+  int64_t replans_ = 0;
   std::optional<ProfileGatherer> profile_;  // of a profile that has workers
   std::string cancel_reason_;
   std::optional<int64_t> drain_step_;  // the cut of a drain, once it is known

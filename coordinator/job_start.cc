@@ -63,7 +63,12 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
   const auto stages = static_cast<int32_t>(job_.StagesOn(static_cast<int64_t>(workers.size())));
   const Topology topology = TopologyOf(job_, stages);
-  progress_ = RunProgress(start_.step, topology.TellsSteps().value);
+  if (replans_ == 0) {
+    progress_ = RunProgress(start_.step, topology.TellsSteps().value);
+  } else {
+    progress_.BeginAgain(topology.TellsSteps().value);
+  }
+  feedback_.Begin(spec(), record_.plan(), start_.step, start_.extra_cuts);
   validation_stage_ = topology.TellsEvaluations();
   record_.mutable_summary()->set_step(start_.step);
 
@@ -155,9 +160,11 @@ void JobRun::OnStarted(int32_t worker_index, const CallAnswer& answer, Now now) 
 
 void JobRun::EnterRunning(Now now) {
   phase_ = Phase::kRunning;
-  started_ns_ = now.monotonic_ns;
   progressed_ns_ = now.monotonic_ns;
-  record_.mutable_summary()->set_started_unix_ms(now.unix_ms);
+  if (started_ns_ == 0) {  // else with another split before
+    started_ns_ = now.monotonic_ns;
+    record_.mutable_summary()->set_started_unix_ms(now.unix_ms);
+  }
   SetState(v1::JOB_STATE_RUNNING, now);
   if (!cancel_reason_.empty()) {
     StartDrain(now);

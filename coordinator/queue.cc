@@ -69,7 +69,33 @@ void Coordinator::StartWaiting(Now now) {
   }
 }
 
+bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
+  const std::vector<const Member*> alive = membership_.Alive();
+  std::vector<WorkerOffer> chosen;
+  for (const std::string& name : run.spec().pipeline().worker_names()) {
+    const auto is_it = [&](const WorkerOffer& offer) { return offer.name == name; };
+    if (const auto offer = std::find_if(free.begin(), free.end(), is_it); offer != free.end()) {
+      chosen.push_back(*offer);
+      continue;
+    }
+    const bool is_alive = std::any_of(alive.begin(), alive.end(), [&](const Member* member) {
+      return member->registration.name() == name;
+    });
+    run.Wait(absl::StrCat("waits for worker ", name, ", which pipeline.worker_names asks for and ",
+                          is_alive ? "which is not free" : "the cluster does not have"),
+             now);
+    return is_alive;
+  }
+  run.Begin(chosen, now);
+  std::erase_if(free, [&](const WorkerOffer& offer) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [&](const WorkerOffer& taken) { return taken.name == offer.name; });
+  });
+  return false;
+}
+
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
+  if (run.NamesWorkers()) return StartOnNamed(run, free, now);
   const size_t alive = membership_.Alive().size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());
   if (needed > alive) {

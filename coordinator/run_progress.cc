@@ -42,6 +42,15 @@ void RunProgress::Curve::Add(int64_t step, double value) {
   }
 }
 
+void RunProgress::BeginAgain(int32_t reporting_stage) {
+  reporting_stage_ = reporting_stage;
+  tokens_before_ = tokens_;
+  window_tokens_ = 0;
+  window_seconds_ = 0.0;
+  stages_.clear();
+  layer_digests_.clear();
+}
+
 bool RunProgress::OnStep(const v1::StepDone& done) {
   if (done.step() <= step_) {
     return false;
@@ -65,7 +74,7 @@ void RunProgress::OnReports(const google::protobuf::RepeatedPtrField<v1::StageRe
   for (const v1::StageReport& stage : stages) {
     stages_[stage.stage()] = stage;
     if (stage.stage() == reporting_stage_) {
-      window_tokens_ = tokens_;
+      window_tokens_ = tokens_ - tokens_before_;
       window_seconds_ = stage.window_seconds();
     }
   }

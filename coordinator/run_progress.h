@@ -33,6 +33,9 @@ class RunProgress {
   RunProgress(int64_t first_step, int32_t reporting_stage)
       : step_(first_step), reporting_stage_(reporting_stage) {}
 
+  // The job goes on after its last step with other stages, whose reports are of what comes from now on.
+  void BeginAgain(int32_t reporting_stage);
+
   int32_t reporting_stage() const { return reporting_stage_; }
 
   // Returns false, and nothing changes, if the step is not later than the last one.
@@ -62,6 +65,7 @@ class RunProgress {
   int64_t step_;
   int32_t reporting_stage_;
   int64_t tokens_ = 0;
+  int64_t tokens_before_ = 0;  // of runs with other stages
   // Of the range of steps that the last report of the last stage covers. That stage's worker is the
   // one that reports the steps, and in order, so these are the same steps.
   int64_t window_tokens_ = 0;

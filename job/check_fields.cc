@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -210,6 +212,20 @@ absl::Status CheckTraining(const v1::TrainingSpec& training) {
   return CheckRange("training.threads", training.threads(), 1, kThreadsMax);
 }
 
+absl::Status CheckWorkerNames(const v1::PipelineSpec& pipeline) {
+  constexpr absl::string_view kKey = "pipeline.worker_names";
+  std::set<std::string> names;
+  for (const std::string& name : pipeline.worker_names()) {
+    if (name.empty()) return InvalidKey(kKey, "has an empty name");
+    if (!names.insert(name).second) {
+      return InvalidKey(kKey, absl::StrCat("names ", name,
+                                           " twice; a worker has one place in the "
+                                           "pipeline"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCuts(const v1::JobSpec& spec) {
   const int64_t steps = spec.training().steps();
   const v1::ValidationSpec& validation = spec.validation();
@@ -302,6 +318,7 @@ absl::Status CheckFields(const v1::JobSpec& spec) {
   for (const int32_t layers : pipeline.stage_layers()) {
     PENSTOCK_RETURN_IF_ERROR(CheckRange("pipeline.stage_layers", layers, 1, kStageLayersMax));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckWorkerNames(pipeline));
   if (pipeline.has_local_steps()) {
     PENSTOCK_RETURN_IF_ERROR(
         CheckRange("pipeline.local_steps", pipeline.local_steps(), 1, kBatchMax));

@@ -128,12 +128,17 @@ void FillDefaults(v1::JobSpec& spec) {
     PENSTOCK_DEFAULT(*spec.mutable_pipeline(), stages, listed);
   }
   PENSTOCK_DEFAULT(*spec.mutable_checkpoint(), keep, 2);
+  v1::FeedbackSpec& feedback = *spec.mutable_feedback();
+  PENSTOCK_DEFAULT(feedback, drift_bound, 0.2);
+  PENSTOCK_DEFAULT(feedback, drift_steps, 50);
+  if (feedback.replan().empty()) feedback.set_replan("never");
 }
 
 #undef PENSTOCK_DEFAULT
 
 void SetMethod(const std::string& method, bool keeps_optimizer, v1::JobSpec& spec) {
   v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
+  if (pipeline.method() != method) spec.clear_prediction();
   pipeline.set_method(method);
   pipeline.clear_schedule_file();
   pipeline.clear_schedule();

@@ -13,7 +13,7 @@ namespace penstock {
 void FillDefaults(v1::JobSpec& spec);
 
 // Gives another method, the whole of it, to a job that has no defaults filled in yet: a schedule that the job lists
-// goes, and where the method's paper has an optimizer the job takes it at its own rate, unless it is to keep what it
+// goes, and so does a prediction, and where the method's paper has an optimizer the job takes it at its own rate, unless it is to keep what it
 // has.
 void SetMethod(const std::string& method, bool keeps_optimizer, v1::JobSpec& spec);
 

@@ -17,7 +17,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kSpeedMax = 1000.0;
 constexpr double kGigabitsMax = 1e6;
 
 // "mlp" of "h.0.mlp".
@@ -107,25 +106,6 @@ absl::Status CheckLinks(const v1::DeviceTimes& times) {
   return absl::OkStatus();
 }
 
-absl::Status Check(const v1::DeviceTimes& times) {
-  if (!(times.jitter() >= 0.0 && times.jitter() < 1.0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("jitter: is ", times.jitter(), "; expected at least 0 and below 1"));
-  }
-  PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times));
-  PENSTOCK_RETURN_IF_ERROR(CheckLinks(times));
-  if (times.has_model() == (times.layers_size() > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(times.has_model() ? "has both model and layers" : "has no times",
-                     "; expected either `model` (split evenly over the stages) or `layers`"));
-  }
-  if (!times.has_model()) return CheckLayers(times);
-  PENSTOCK_RETURN_IF_ERROR(CheckTimes("model", times.model()));
-  return HasTime(times.model())
-             ? absl::OkStatus()
-             : absl::InvalidArgumentError("model: no pass takes any time; expected some above 0");
-}
-
 void Add(const v1::PassTimes& times, double share, StageCosts& costs) {
   costs.forward_s += share * times.forward_ms() * 1e-3;
   costs.backward_input_s += share * times.backward_input_ms() * 1e-3;
@@ -164,12 +144,31 @@ absl::Status CheckPassMs(const std::string& key, double ms) {
       absl::StrCat(key, ": is ", ms, " ms; expected 0 to ", kPassMsMax));
 }
 
+absl::Status CheckDeviceTimes(const v1::DeviceTimes& times) {
+  if (!(times.jitter() >= 0.0 && times.jitter() < 1.0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("jitter: is ", times.jitter(), "; expected at least 0 and below 1"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times));
+  PENSTOCK_RETURN_IF_ERROR(CheckLinks(times));
+  if (times.has_model() == (times.layers_size() > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(times.has_model() ? "has both model and layers" : "has no times",
+                     "; expected either `model` (split evenly over the stages) or `layers`"));
+  }
+  if (!times.has_model()) return CheckLayers(times);
+  PENSTOCK_RETURN_IF_ERROR(CheckTimes("model", times.model()));
+  return HasTime(times.model())
+             ? absl::OkStatus()
+             : absl::InvalidArgumentError("model: no pass takes any time; expected some above 0");
+}
+
 absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
                                                  const std::string& file_name) {
   v1::DeviceTimes times;
   YamlPositions positions;
   PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, file_name, times, positions));
-  if (const absl::Status valid = Check(times); !valid.ok()) {
+  if (const absl::Status valid = CheckDeviceTimes(times); !valid.ok()) {
     return WithPlace(valid, file_name, positions);
   }
   if (times.device().empty()) times.set_device("emulated");

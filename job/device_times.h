@@ -25,11 +25,16 @@ inline constexpr double kPassMsMax = 60'000.0;
 // Errors: InvalidArgument naming the key: a time that is negative, not finite or above kPassMsMax.
 absl::Status CheckPassMs(const std::string& key, double ms);
 
+// Errors: InvalidArgument naming the key: neither `model` nor `layers`, or both; a layer named twice or not at all; a
+// time that is negative, not finite or above kPassMsMax; no time at all; a jitter below 0 or not below 1; a speed or
+// bandwidth that is not positive or far from any; a link that is not of two workers, or of two that have one.
+absl::Status CheckDeviceTimes(const v1::DeviceTimes& times);
+
+// No worker is so many times faster than the device, or slower.
+inline constexpr double kSpeedMax = 1000.0;
+
 // `file_name` is for messages.
-// Errors: InvalidArgument with file and key: what ReadYamlMessage finds; neither `model` nor `layers`, or both;
-// a layer named twice or not at all; a time that is negative, not finite or above kPassMsMax; no time at all; a
-// jitter below 0 or not below 1; a speed or bandwidth that is not positive or far from any; a link that is not of two
-// workers, or of two that have one.
+// Errors: InvalidArgument with file and key: what ReadYamlMessage and CheckDeviceTimes find.
 absl::StatusOr<v1::DeviceTimes> ParseDeviceTimes(absl::string_view text,
                                                  const std::string& file_name);
 // Errors also: NotFound, PermissionDenied.

@@ -23,6 +23,8 @@ inline constexpr int64_t kInFlightFactorMax = 16;
 // An average that keeps more of itself at each update does not move within a run; roots of a number that is
 // nearly 1 would round to 1.
 inline constexpr double kMotionDecayMax = 0.9999;
+inline constexpr double kDriftBoundMax = 100.0;
+inline constexpr int64_t kDriftStepsMax = 10'000;
 // Counted one by one before a run: 200 ns each.
 inline constexpr int64_t kDrawsMax = 50'000'000;
 inline constexpr int64_t kDrawnDelayMax = 100'000;

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "job/check_fields.h"
 #include "job/limits.h"
+#include "job/prediction.h"
 #include "job/recorded.h"
 #include "job/run_schedule.h"
 #include "job/suggest.h"
@@ -449,6 +450,15 @@ absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
                          " would do"));
 }
 
+absl::Status CheckWorkerNames(const ResolvedJob& job, int64_t stages) {
+  const auto named = static_cast<int64_t>(job.worker_names.size());
+  const int64_t needed = job.WorkersOf(stages);
+  if (named == 0 || named == needed) return absl::OkStatus();
+  return InvalidKey("pipeline.worker_names",
+                    absl::StrCat("has ", named, " names, but the pipeline has ", needed,
+                                 " workers; one name for each, or none, would do"));
+}
+
 absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
   const Schedule& listed = *job.listed;
   if (stages != listed.topology.stages()) {
@@ -491,6 +501,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
                               : StagesPerWorkerMin(job.method->placement);
   const auto& stage_layers = spec.pipeline().stage_layers();
   job.stage_layers.assign(stage_layers.begin(), stage_layers.end());
+  const auto& worker_names = spec.pipeline().worker_names();
+  job.worker_names.assign(worker_names.begin(), worker_names.end());
   PENSTOCK_ASSIGN_OR_RETURN(job.workers, WorkersOfJob(spec.pipeline(), *job.method));
   job.stages = spec.pipeline().stages();
   if (spec.pipeline().order() == "recorded") job.order = Order::kRecorded;
@@ -521,6 +533,8 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_ASSIGN_OR_RETURN(job.recompute, RecomputeOf(spec.pipeline(), job));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(
       job, spec.pipeline().has_stages() ? spec.pipeline().stages() : FewestStages(job)));
+  PENSTOCK_RETURN_IF_ERROR(CheckPrediction(spec, job));
+  PENSTOCK_RETURN_IF_ERROR(CheckFeedback(spec, job));
   return job;
 }
 
@@ -533,6 +547,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                      "head) and every stage needs one"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(job, stages));
+  PENSTOCK_RETURN_IF_ERROR(CheckWorkerNames(job, stages));
   if (job.listed != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(CheckListedStages(job, stages));
   } else if (job.knows_stages() && stages != job.StagesOn(0)) {

@@ -56,6 +56,7 @@ struct ResolvedJob {
   std::vector<int32_t> stage_replicas;
   // Of the model, by stage of one copy of it; empty: any.
   std::vector<int32_t> stage_layers;
+  std::vector<std::string> worker_names;   // by worker of the pipeline; empty: any
   std::optional<int32_t> workers;          // that the stages go round (roundpipe)
   int32_t stages = 0;                      // of the job, where `workers` is there
   std::shared_ptr<const Schedule> listed;  // of ListedMethod

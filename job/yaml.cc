@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "job/defaults.h"
 #include "job/limits.h"
+#include "job/prediction.h"
 #include "job/yaml_message.h"
 
 namespace penstock {
@@ -30,6 +31,7 @@ absl::Status ReadScheduleFile(const std::string& job_path, v1::PipelineSpec& pip
 
 absl::StatusOr<v1::JobSpec> Complete(JobDocument document) {
   FillDefaults(document.spec);
+  DropOtherPrediction(document.spec);
   const absl::Status valid = ValidateJob(document.spec);
   if (!valid.ok()) return WithPlace(valid, document.path, document.positions);
   return std::move(document.spec);

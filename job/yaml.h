@@ -30,8 +30,8 @@ struct JobDocument {
 // Errors: those of reading it as YAML; InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
 // PermissionDenied.
 absl::StatusOr<JobDocument> ReadJobDocument(const std::string& path);
-// Takes along the text of pipeline.schedule_file, which is relative to the job's file, fills in defaults and
-// validates. Errors: as ParseJobYaml; those of reading the schedule, starting with the key.
+// Takes along the text of pipeline.schedule_file, which is relative to the job's file, fills in defaults, leaves out a
+// prediction that is of another job (job/prediction.h), and validates. Errors: as ParseJobYaml; those of reading the schedule, starting with the key.
 absl::StatusOr<v1::JobSpec> CompleteJob(JobDocument document);
 
 }  // namespace penstock

@@ -29,6 +29,7 @@ bool CollectiveClock::Perform(const Action& action, absl::Span<const WorkerId> m
 
 int64_t CollectiveClock::Send(WorkerId from, WorkerId to, double bytes, int64_t at_ns) {
   if (from == to) return at_ns;
+  sent_bytes_[from.value] += bytes;
   const LinkSpeed& link = links_.Between(from, to);
   int64_t& free_ns = free_ns_[{from, to}];
   free_ns = std::max(free_ns, at_ns) + std::llround(bytes / link.bytes_per_second * 1e9);

@@ -29,12 +29,15 @@ class CollectiveClock {
  public:
   // REQUIRES: the arguments outlive the clock, and fit each other (CostsNs::From is OK).
   CollectiveClock(const Topology& topology, const WorkerLinks& links, const Traffic& traffic)
-      : topology_(topology), links_(links), traffic_(traffic) {}
+      : topology_(topology), links_(links), traffic_(traffic), sent_bytes_(topology.workers) {}
 
   // By worker: `now_ns`, what it is when each of `members` begins with `action`, becomes what it is when each is
   // done. Other workers' entries stay. False if it takes no messages that are known; then nothing has changed.
   bool Perform(const Action& action, absl::Span<const WorkerId> members,
                absl::Span<int64_t> now_ns);
+
+  // What each worker has sent so far, by worker.
+  const std::vector<double>& sent_bytes() const { return sent_bytes_; }
 
  private:
   // A message that is sent at `at_ns`. Returns when it is there.
@@ -48,6 +51,7 @@ class CollectiveClock {
   const Topology& topology_;
   const WorkerLinks& links_;
   const Traffic& traffic_;
+  std::vector<double> sent_bytes_;
   std::map<std::pair<WorkerId, WorkerId>, int64_t> free_ns_;  // by direction
 };
 

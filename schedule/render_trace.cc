@@ -37,8 +37,8 @@ std::string ThreadName(const Span& span) {
   return absl::StrCat(TransferName(span.action.op), " of stage ", span.action.index);
 }
 
-// Microseconds, the unit of the format. Every text here is made of letters, digits and spaces, so
-// nothing needs escaping.
+// Microseconds, the unit of the format. Every text but the title is made of letters, digits and spaces, so nothing
+// needs escaping.
 std::string Us(int64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000); }
 
 class Writer {
@@ -56,6 +56,12 @@ class Writer {
  private:
   std::string json_;
 };
+
+void WriteTitle(std::string title, Writer& writer) {
+  std::erase_if(title, [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
+  if (title.empty()) return;
+  writer.Event(absl::StrFormat(R"("ph":"i","s":"g","pid":0,"tid":0,"ts":0,"name":"%s")", title));
+}
 
 void WriteNames(const Timeline& timeline, Writer& writer) {
   for (int32_t worker = 0; worker < timeline.workers; ++worker) {
@@ -141,9 +147,10 @@ class Arrows {
 
 }  // namespace
 
-std::string RenderTrace(const Timeline& timeline) {
+std::string RenderTrace(const Timeline& timeline, const std::string& title) {
   const int64_t origin_ns = timeline.start_ns();
   Writer writer;
+  WriteTitle(title, writer);
   WriteNames(timeline, writer);
   for (const Span& span : timeline.spans) WriteSpan(span, origin_ns, writer);
   Arrows(timeline).Write(origin_ns, writer);

@@ -1,7 +1,8 @@
 // A timeline in the Chrome trace event format, for ui.perfetto.dev and chrome://tracing.
 //
 // A process for each worker, a thread for each lane. Spans have the names of their actions, waiting
-// spans say for what; arrows follow each activation and gradient from stage to stage.
+// spans say for what; arrows follow each activation and gradient from stage to stage. A title is a mark over all of it,
+// at its beginning.
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@
 
 namespace penstock {
 
-std::string RenderTrace(const Timeline& timeline);
+// `title`: quotes, backslashes and control characters are left out of it; empty: no mark.
+std::string RenderTrace(const Timeline& timeline, const std::string& title = "");
 
 }  // namespace penstock

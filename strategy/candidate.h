@@ -29,6 +29,7 @@ struct PlanningInput {
   v1::JobSpec spec;  // as it is written: defaults are filled in for each candidate
   v1::ModelProfile profile;
   Cluster cluster;
+  bool names_workers = false;  // in the jobs: the cluster's are those of a coordinator
 };
 
 struct Candidate {
@@ -53,13 +54,14 @@ struct JudgedCandidate {
   std::string rejected;       // why it cannot run; empty: it can
   bool lacks_memory = false;  // what is missing is memory alone; time and memory are then there
 
-  v1::JobSpec spec;                       // that runs it
+  v1::JobSpec spec;                       // that runs it, with the prediction below
   std::vector<LayerRange> layers;         // by stage of the model
   std::vector<int> workers;               // of the cluster, by worker of the pipeline
   v1::DeviceTimes times;                  // what it was simulated on, as `--emulate` reads it
   double step_s = 0;                      // of a step in a long run
   double bubble_ratio = 0;                // in it, the mean over workers
   std::vector<double> busy_s;             // that a worker computes in it, by worker of the pipeline
+  std::vector<double> sent_bytes;         // in it, by worker of the pipeline
   std::vector<WorkerMemory> memory;       // by worker of the pipeline
   std::vector<StageLateness> lateness;    // by stage
   std::optional<BlockDelay> block_delay;  // absent where it is not known

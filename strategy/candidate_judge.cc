@@ -1,7 +1,6 @@
 #include "strategy/candidate_judge.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -11,20 +10,10 @@
 #include "job/defaults.h"
 #include "job/device_times.h"
 #include "job/model_profile.h"
-#include "job/run_costs.h"
-#include "planner/partition.h"
+#include "job/prediction.h"
 #include "strategy/pipeline_links.h"
 
 namespace penstock {
-namespace {
-
-// Steps that are simulated: enough for a steady state of any depth.
-int64_t StepsToSimulate(const ResolvedJob& job, int64_t stages) {
-  constexpr int64_t kStepsMin = 8;
-  return std::max(kStepsMin, (4 * stages + job.microbatches - 1) / job.microbatches + 2);
-}
-
-}  // namespace
 
 absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
                                                   const Candidate& candidate) {
@@ -52,6 +41,7 @@ absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
 absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   const Candidate& candidate = draft_.candidate;
   draft_.spec = input_->spec;
+  draft_.spec.clear_prediction();
   v1::PipelineSpec& pipeline = *draft_.spec.mutable_pipeline();
   if (pipeline.method() != candidate.method) {
     // What the file says of its own method means nothing to others.
@@ -60,6 +50,7 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   }
   pipeline.set_stages(candidate.stages);
   pipeline.clear_stage_layers();
+  pipeline.clear_worker_names();
   if (!candidate.replicas.empty()) {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
   }
@@ -80,19 +71,13 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
 absl::Status CandidateJudge::Prepare() {
   const int32_t stages = draft_.candidate.stages;
   options_ = ScheduleOptionsOf(job_, TopologyOf(job_, stages));
-  steps_ = StepsToSimulate(job_, stages);
-  const int64_t from = job_.synchronous_steps;
-  PENSTOCK_ASSIGN_OR_RETURN(schedule_, ScheduleOfSteps(job_, options_, from, from + steps_));
+  PENSTOCK_ASSIGN_OR_RETURN(steps_, StepsToSimulateOf(job_, options_, stages));
   PENSTOCK_ASSIGN_OR_RETURN(draft_.lateness, LatenessOf(job_, options_));
   if (absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options_); delay.ok()) {
     draft_.block_delay = *delay;
   }
   draft_.updates_per_step = job_.method->updates_each_microbatch ? job_.microbatches : 1;
   return absl::OkStatus();
-}
-
-double CandidateJudge::SpeedOf(const std::vector<int>& workers, StageId stage) const {
-  return input_->cluster.workers[workers[topology().worker(stage).value]].speed;
 }
 
 absl::StatusOr<StagePlacement> CandidateJudge::Evenly() const {
@@ -107,25 +92,8 @@ absl::StatusOr<StagePlacement> CandidateJudge::Evenly() const {
   const int32_t stages = draft_.candidate.stages;
   workers.resize(job_.WorkersOf(stages));
   std::sort(workers.begin(), workers.end());
-
-  std::vector<double> costs;
-  for (const StageCosts& layer : layer_costs_) {
-    costs.push_back(layer.forward_s + layer.backward_input_s + layer.backward_weight_s +
-                    (draft_.candidate.recomputes ? layer.forward_s : 0.0));
-  }
-  // A part of the model is as fast as the slowest that holds it, times those that take turns.
-  const std::vector<int32_t> replicas = job_.ReplicasOfStages(stages);
-  std::vector<double> speeds(stages, std::numeric_limits<double>::infinity());
-  for (int32_t id = 0; id < topology().stages(); ++id) {
-    double& speed = speeds[topology().PartOf(StageId(id))];
-    speed = std::min(speed, SpeedOf(workers, StageId(id)));
-  }
-  for (int32_t stage = 0; stage < stages; ++stage) speeds[stage] *= replicas[stage];
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first, PartitionChain(costs, speeds));
-  for (int32_t stage = 0; stage < stages; ++stage) {
-    const int end = stage + 1 < stages ? first[stage + 1] : job_.chain.size();
-    placement.layers.push_back({first[stage], end - first[stage]});
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(placement.layers,
+                            SplitByTimes(job_, topology(), stages, TimesOn(workers)));
   return placement;
 }
 
@@ -135,22 +103,9 @@ v1::DeviceTimes CandidateJudge::TimesOn(const std::vector<int>& workers) const {
   return times;
 }
 
-absl::StatusOr<SimulationResult> CandidateJudge::Simulated(
-    const v1::DeviceTimes& times, const std::vector<LayerRange>& layers) const {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const SimulationCosts costs,
-      RunCostsOf(times, job_, topology(), LayersOfStages(topology(), layers)));
-  return Simulate(schedule_, costs);
-}
-
-double CandidateJudge::StepOf(const SimulationResult& result) const {
-  return result.steady_state_period_s * static_cast<double>(job_.microbatches);
-}
-
 absl::StatusOr<double> CandidateJudge::StepSeconds(const v1::DeviceTimes& times,
                                                    const std::vector<LayerRange>& layers) const {
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result, Simulated(times, layers));
-  return StepOf(result);
+  return penstock::StepSeconds(job_, options_, steps_, layers, times);
 }
 
 absl::StatusOr<std::vector<WorkerMemory>> CandidateJudge::Memory(
@@ -176,8 +131,10 @@ JudgedCandidate CandidateJudge::Judge(const StagePlacement& placement) const {
   judged.workers = placement.workers;
   judged.layers = placement.layers;
   judged.times = TimesOn(placement.workers);
-  for (const LayerRange& range : placement.layers) {
-    judged.spec.mutable_pipeline()->add_stage_layers(range.count);
+  v1::PipelineSpec& pipeline = *judged.spec.mutable_pipeline();
+  for (const LayerRange& range : placement.layers) pipeline.add_stage_layers(range.count);
+  for (const int worker : placement.workers) {
+    if (input_->names_workers) pipeline.add_worker_names(input_->cluster.workers[worker].name);
   }
   if (const absl::Status status = Fill(judged); !status.ok()) {
     judged.rejected = std::string(status.message());
@@ -187,18 +144,25 @@ JudgedCandidate CandidateJudge::Judge(const StagePlacement& placement) const {
 }
 
 absl::Status CandidateJudge::Fill(JudgedCandidate& judged) const {
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result, Simulated(judged.times, judged.layers));
-  judged.step_s = StepOf(result);
-  judged.busy_s.resize(judged.workers.size());
-  for (int32_t id = 0; id < topology().stages(); ++id) {
-    judged.busy_s[topology().worker(StageId(id)).value] +=
-        result.stage_busy_s[id] / static_cast<double>(steps_);
-  }
-  const double busy_s = std::accumulate(judged.busy_s.begin(), judged.busy_s.end(), 0.0);
-  const double worker_s = judged.step_s * static_cast<double>(judged.workers.size());
-  judged.bubble_ratio = worker_s > 0 ? std::max(0.0, 1 - busy_s / worker_s) : 0;
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep step,
+                            SimulateStep(job_, options_, steps_, judged.layers, judged.times));
+  judged.step_s = step.step_s;
+  judged.bubble_ratio = step.bubble_ratio;
+  judged.busy_s = step.busy_s;
+  judged.sent_bytes = step.sent_bytes;
   PENSTOCK_ASSIGN_OR_RETURN(judged.memory, Memory(judged.layers));
-  return CheckMemory(judged.memory, judged.workers);
+  PENSTOCK_RETURN_IF_ERROR(CheckMemory(judged.memory, judged.workers));
+  Predict(judged);
+  return absl::OkStatus();
+}
+
+void CandidateJudge::Predict(JudgedCandidate& judged) {
+  v1::PredictionSpec& prediction = *judged.spec.mutable_prediction();
+  prediction.set_step_seconds(judged.step_s);
+  for (const WorkerMemory& memory : judged.memory) prediction.add_memory_bytes(memory.total());
+  for (const double bytes : judged.sent_bytes) prediction.add_sent_bytes(bytes);
+  SetPredictedTimes(judged.times, prediction);
+  prediction.set_job_sha256(PredictedJobSha256(judged.spec));
 }
 
 }  // namespace penstock

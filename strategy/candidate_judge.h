@@ -15,6 +15,7 @@
 #include "schedule/schedule.h"
 #include "schedule/simulate.h"
 #include "strategy/candidate.h"
+#include "strategy/timed_split.h"
 
 namespace penstock {
 
@@ -62,19 +63,16 @@ class CandidateJudge {
   absl::StatusOr<ResolvedJob> Resolve();
   // The schedule, and what it says. Errors: what rejects the candidate.
   absl::Status Prepare();
-  double SpeedOf(const std::vector<int>& workers, StageId stage) const;
-  absl::StatusOr<SimulationResult> Simulated(const v1::DeviceTimes& times,
-                                             const std::vector<LayerRange>& layers) const;
-  double StepOf(const SimulationResult& result) const;
   // Time and memory of the placement. Errors: what rejects it.
   absl::Status Fill(JudgedCandidate& judged) const;
+  // What the job will be held against when it runs.
+  static void Predict(JudgedCandidate& judged);
 
   const PlanningInput* input_;
   JudgedCandidate draft_;
   ResolvedJob job_;
   ScheduleOptions options_;
-  Schedule schedule_;  // of `steps_`
-  int64_t steps_ = 0;
+  StepsToSimulate steps_;
   v1::DeviceTimes times_;  // of the profile
   std::vector<StageCosts> layer_costs_;
 };

@@ -72,6 +72,13 @@ struct LocalStage {
   std::vector<float> gradient_scales;
 
   bool told_of_graphs = false;  // why there are none
+
+  // Of activations, so far.
+  int64_t ActivationBytesSent() const {
+    int64_t bytes = 0;
+    for (const std::unique_ptr<Sender>& sender : activations_out) bytes += sender->bytes_sent();
+    return bytes;
+  }
 };
 
 }  // namespace penstock

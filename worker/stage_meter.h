@@ -1,6 +1,6 @@
 // StageMeter: where one stage's time went and what it counted, readable while it runs.
 //
-// Only training is metered; cuts and validation are left out.
+// Only training is metered; cuts and validation are left out, but for what validation sends.
 //
 // Thread safety: written by the executor's thread without locks or allocations, read by any. A reader
 // may see the numbers of one moment a little apart.
@@ -72,6 +72,8 @@ class StageMeter {
     host_stash_bytes_.Set(std::max(host_stash_bytes_.value(), host_bytes));
   }
 
+  void AddValidationBytes(int64_t bytes) { validation_bytes_sent_.Add(bytes); }
+
   void PublishGraphs(const PassGraphs::Stats& graphs) {
     graphs_.passes.Set(graphs.passes);
     graphs_.replayed.Set(graphs.replayed);
@@ -89,6 +91,7 @@ class StageMeter {
   const GraphMeter& graphs() const { return graphs_; }
   StageCounts counts() const;
   int64_t updates() const { return updates_.value(); }
+  int64_t validation_bytes_sent() const { return validation_bytes_sent_.value(); }
   int64_t stash_bytes() const { return stash_bytes_.value(); }
   int64_t host_stash_bytes() const { return host_stash_bytes_.value(); }
 
@@ -100,6 +103,7 @@ class StageMeter {
   std::array<Counter, 13> counts_;       // the fields of StageCounts
   GraphMeter graphs_;
   Counter updates_;
+  Counter validation_bytes_sent_;
   Counter stash_bytes_, host_stash_bytes_;
 };
 

@@ -81,6 +81,7 @@ void AddTraffic(const LocalStage& local, const WorkerMeasures& worker, bool firs
     for (const EdgePath& path : worker.collective_paths) add_path(path.edge, path.path);
   }
   report.set_bytes_sent(bytes);
+  report.set_validation_bytes_sent(local.meter->validation_bytes_sent());
   report.set_messages_sent(messages);
 }
 

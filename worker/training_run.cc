@@ -20,7 +20,6 @@
 namespace penstock {
 namespace {
 
-
 v1::LayerDigest DigestMessage(int layer, const std::string& name, const std::string& sha256) {
   v1::LayerDigest digest;
   digest.set_layer(layer);
@@ -380,8 +379,13 @@ bool TrainingRun::HasLossOfEvaluation() const {
 absl::Status TrainingRun::Validate(int64_t step) {
   const Schedule schedule =
       BuildEvaluation(plan_.topology(), {.first = 0, .count = plan_.job.validation_batches});
+  std::vector<int64_t> sent_before;
+  for (const LocalStage& local : stages_) sent_before.push_back(local.ActivationBytesSent());
   PENSTOCK_ASSIGN_OR_RETURN(const double loss,
                             executor_->Evaluate(schedule.programs[plan_.worker.value], step));
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    stages_[i].meter->AddValidationBytes(stages_[i].ActivationBytesSent() - sent_before[i]);
+  }
   if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;
   event.mutable_validation_done()->set_step(step);

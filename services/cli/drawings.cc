@@ -62,7 +62,7 @@ absl::Status Draw(const Timeline& timeline, const std::string& title, const Draw
     console.err << "wrote " << options.svg_path << "\n";
   }
   if (!options.trace_path.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.trace_path, RenderTrace(timeline)));
+    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.trace_path, RenderTrace(timeline, title)));
     console.err << "wrote " << options.trace_path << " (open it in ui.perfetto.dev)\n";
   }
   if (options.text) console.out << RenderText(timeline, {.columns = console.columns - 12});

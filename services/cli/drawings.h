@@ -31,7 +31,7 @@ CLI::Option* AddDrawingOptions(CLI::App& app, const std::string& trace_flags,
 // Errors: those of the file system, naming the path.
 absl::Status CheckCanDraw(const DrawingOptions& options);
 
-// Writes what is asked for; `title` stands above the SVG. Notes the paths on `console.err`.
+// Writes what is asked for; `title` stands above the SVG and in the trace. Notes the paths on `console.err`.
 // Errors: those of the file system, naming the path.
 absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
                   Console& console);

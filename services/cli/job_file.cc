@@ -127,15 +127,23 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
   return document;
 }
 
-absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
-  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options));
+absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* note) {
+  PENSTOCK_ASSIGN_OR_RETURN(const JobDocument document, ReadJob(options));
   if (document.spec.pipeline().method() == "auto") {
     return absl::InvalidArgumentError(absl::StrCat(
         options.path,
         ": pipeline.method: is auto; `penstock train` and `penstock submit` choose one for "
         "their workers, and `penstock plan -o FILE` writes a job with one"));
   }
-  return CompleteJob(std::move(document));
+  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
+  if (note != nullptr) *note = NoteOfPrediction(document.spec, spec);
+  return spec;
+}
+
+std::string NoteOfPrediction(const v1::JobSpec& written, const v1::JobSpec& complete) {
+  if (!written.has_prediction() || complete.has_prediction()) return "";
+  return "the job's prediction is left out: it was planned for other keys of the job; "
+         "`penstock plan` makes a new one";
 }
 
 }  // namespace penstock

@@ -136,7 +136,8 @@ absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClie
   PENSTOCK_ASSIGN_OR_RETURN(const PlannedJob planned,
                             PlanForJob({.spec = job.written,
                                         .profile = std::move(measured.profile),
-                                        .cluster = std::move(measured.cluster)},
+                                        .cluster = std::move(measured.cluster),
+                                        .names_workers = true},
                                        choice, interrupt, console));
   if (planned.chosen() == nullptr) {
     console.err << JobPlanText(planned, /*shows_all=*/false);

@@ -1,5 +1,6 @@
 #include "services/cli/local_cluster.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -65,6 +66,18 @@ absl::Status LocalCluster::Start(Clock& clock) {
 
 std::string LocalCluster::address() const { return coordinator_->address().ToString(); }
 
+std::string LocalCluster::NameOf(int worker) const {
+  const std::vector<std::string>& names = options_.names;
+  if (worker < static_cast<int>(names.size())) return names[worker];
+  // The first that are not taken.
+  int left = worker - static_cast<int>(names.size());
+  for (int number = 0;; ++number) {
+    const std::string name = LocalWorkerName(number);
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    if (left-- == 0) return name;
+  }
+}
+
 absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
   std::vector<std::string> arguments = {program,
                                         "--coordinator",
@@ -72,7 +85,7 @@ absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
                                         "--listen",
                                         absl::StrCat(kLoopback, ":0"),
                                         "--name",
-                                        LocalWorkerName(worker),
+                                        NameOf(worker),
                                         "--data-root",
                                         options_.data_root,
                                         "--device",
@@ -109,7 +122,7 @@ absl::Status LocalCluster::Health() {
   if (exits.empty()) return absl::OkStatus();
   const WorkerExit& exit = exits.front();
   const std::string words = LastWords(*supervisor_, exit.worker);
-  return absl::UnavailableError(absl::StrCat(LocalWorkerName(exit.worker), " ", exit.ToString(),
+  return absl::UnavailableError(absl::StrCat(NameOf(exit.worker), " ", exit.ToString(),
                                              words.empty() ? "" : absl::StrCat(": ", words)));
 }
 

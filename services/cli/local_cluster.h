@@ -21,10 +21,11 @@ namespace penstock {
 
 struct LocalClusterOptions {
   int workers = 1;
-  std::string device = "auto";       // of each worker (compute/device.h)
-  std::string emulate;               // file with the times of a device that each emulates; empty: none
-  int threads = 1;                   // of each worker's kernels
-  std::string data_root;             // for relative data paths
+  std::vector<std::string> names;  // of the first of them; the others get LocalWorkerName
+  std::string device = "auto";     // of each worker (compute/device.h)
+  std::string emulate;    // file with the times of a device that each emulates; empty: none
+  int threads = 1;        // of each worker's kernels
+  std::string data_root;  // for relative data paths
   std::string checkpoint_directory;  // swept of unfinished checkpoints at the end; empty: none
 };
 
@@ -56,6 +57,7 @@ class LocalCluster {
   LocalCluster(LocalClusterOptions options, std::unique_ptr<Supervisor> supervisor)
       : options_(std::move(options)), supervisor_(std::move(supervisor)) {}
 
+  std::string NameOf(int worker) const;
   absl::Status SpawnWorker(const std::string& program, int worker);
   absl::Status AwaitRegistration(Clock& clock);
 

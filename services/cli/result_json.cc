@@ -5,6 +5,7 @@
 
 #include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
+#include "services/cli/feedback_output.h"
 #include "services/cli/step_prediction.h"
 
 namespace penstock {
@@ -135,6 +136,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   const std::optional<BlockDelay>& measured = options.block_delay_measured;
   json["block_delay_measured"] =
       measured ? Json{{"max", measured->max}, {"mean", measured->mean}} : Json();
+  json["feedback"] = FeedbackJson(result.feedback());
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "services/cli/feedback_output.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 
@@ -81,6 +82,9 @@ std::string ResultText(const v1::GetJobResponse& job) {
     absl::StrAppend(&text, "checkpoint ", result.checkpoint(), "\n");
   }
   if (result.per_stage_size() > 0) absl::StrAppend(&text, "\n", StageTable(result));
+  if (const std::string feedback = FeedbackText(result.feedback()); !feedback.empty()) {
+    absl::StrAppend(&text, "\n", feedback);
+  }
   return text;
 }
 

@@ -295,6 +295,30 @@ TEST(AllWorkers, AfterAFailedJob_AreWaitedFor) {
   EXPECT_EQ(cluster.Saved(second).plan().stages_size(), 4);
 }
 
+TEST(NamedWorkers, AreTakenInTheirOrderAndWaitedFor) {
+  SimulatedCluster cluster({.seed = 3, .workers = 3});
+  cluster.RunFor(100);
+  const auto named = [](std::initializer_list<const char*> names, int64_t steps) {
+    v1::JobSpec spec = SmallJob(steps, 2);
+    for (const char* const name : names) spec.mutable_pipeline()->add_worker_names(name);
+    return spec;
+  };
+  const std::string first = cluster.Submit(named({"w2", "w0"}, 100));
+  const std::string second = cluster.Submit(named({"w1", "w2"}, 2));
+  const std::string foreign = cluster.Submit(named({"w1", "w9"}, 2));
+  cluster.RunFor(500);
+  EXPECT_EQ(cluster.Saved(first).plan().stages(0).worker(), "w2");
+  EXPECT_EQ(cluster.Saved(first).plan().stages(1).worker(), "w0");
+  EXPECT_EQ(cluster.Summary(second).reason(),
+            "waits for worker w2, which pipeline.worker_names asks for and which is not free");
+  cluster.RunFor(100'000);
+  EXPECT_EQ(cluster.Summary(first).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Summary(second).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(
+      cluster.Summary(foreign).reason(),
+      "waits for worker w9, which pipeline.worker_names asks for and the cluster does not have");
+}
+
 v1::RegisterWorkerRequest Worker(int number, uint64_t incarnation = 1) {
   v1::RegisterWorkerRequest worker;
   worker.set_name(absl::StrCat("w", number));

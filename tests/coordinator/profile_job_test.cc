@@ -44,6 +44,15 @@ TEST(SubmitProfile, InvalidProfile_IsRefusedNamingTheKey) {
               StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("training.microbatches")));
 }
 
+TEST(SubmitProfile, JobThatIsReplanned_IsProfiledLikeAnyOther) {
+  Coordinator coordinator({});
+  v1::SubmitProfileRequest request = Request(SmallProfile());
+  request.mutable_spec()->mutable_checkpoint()->set_directory("/ckpt");
+  request.mutable_spec()->mutable_checkpoint()->set_every_steps(5);
+  request.mutable_spec()->mutable_feedback()->set_replan("auto");
+  EXPECT_THAT(coordinator.CheckProfile(request, {}).status(), IsOk());
+}
+
 TEST(Profile, Succeeds_WithEveryPairOfLinksAndNoResultOfTraining) {
   SimulatedCluster cluster({.workers = 4, .devices = {"a", "b"}});
   const std::string job = cluster.SubmitProfile(SmallJob(4, 2), SmallProfile());

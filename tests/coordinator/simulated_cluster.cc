@@ -77,6 +77,20 @@ v1::JobSpec SmallJob(int64_t steps, int32_t stages) {
   return spec;
 }
 
+void PredictOnEqualWorkers(v1::JobSpec& spec, double step_s) {
+  v1::PredictionSpec& prediction = *spec.mutable_prediction();
+  prediction.set_step_seconds(step_s);
+  const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
+  PENSTOCK_CHECK(job.ok());
+  for (const LayerSpec& layer : job->chain.layers) {
+    v1::LayerTimes& times = *prediction.mutable_times()->add_layers();
+    times.set_layer(layer.name);
+    times.mutable_times()->set_forward_ms(1.0);
+    times.mutable_times()->set_backward_input_ms(1.0);
+    times.mutable_times()->set_backward_weight_ms(1.0);
+  }
+}
+
 v1::ProfileSpec SmallProfile() {
   v1::ProfileSpec profile;
   profile.add_samples(2);
@@ -420,7 +434,8 @@ CallAnswer SimulatedCluster::Handle(int worker, const CallWorker& call) {
   CallAnswer answer{
       call.job_id, call.epoch, call.worker_index, call.request.index(), absl::OkStatus(), "", 0};
   const std::string run = absl::StrCat(call.job_id, "/", call.epoch);
-  const bool mine = w.state != Worker::State::kIdle && w.run.job_id() == call.job_id;
+  const bool mine = w.state != Worker::State::kIdle && w.run.job_id() == call.job_id &&
+                    w.run.epoch() == call.epoch;
   switch (call.request.index()) {
     case 0:
       return HandlePrepare(worker, std::get<v1::PrepareRunRequest>(call.request), answer);
@@ -476,7 +491,12 @@ CallAnswer SimulatedCluster::HandlePrepare(int worker, const v1::PrepareRunReque
     return answer;
   }
   answer.schedule_digest = request.plan().schedule_digest();
-  if (w.state != Worker::State::kIdle && w.run.job_id() == request.job_id()) {
+  if (w.run.job_id() == request.job_id() && w.run.epoch() > request.epoch()) {
+    answer.status = absl::AbortedError("this run is over");
+    return answer;
+  }
+  if (w.state != Worker::State::kIdle && w.run.job_id() == request.job_id() &&
+      w.run.epoch() == request.epoch()) {
     return answer;  // again
   }
   if (w.state == Worker::State::kRunning) {
@@ -581,9 +601,22 @@ void SimulatedCluster::Perform(const SaveJob& save) {
 
 // -------------------------------------------------------------------------------------- training
 
+int64_t SimulatedCluster::StepMs(const v1::PrepareRunRequest& run) const {
+  if (options_.pass_ms.empty()) {
+    return options_.step_ms;
+  }
+  int64_t slowest_ms = 0;
+  for (const v1::StageAssignment& stage : run.plan().stages()) {
+    const int64_t pass_ms = stage.layers() * options_.pass_ms[IndexOfName(stage.worker())];
+    slowest_ms = std::max(slowest_ms, 3 * pass_ms * run.spec().training().microbatches());
+  }
+  return slowest_ms;
+}
+
 void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
+  const int64_t step_ms = StepMs(workers_[worker].run);
   const int64_t jitter = static_cast<int64_t>(random_.Below(options_.step_ms / 4 + 1));
-  After(options_.step_ms + (options_.delay_ms_max > 1 ? jitter : 0), [this, worker, generation] {
+  After(step_ms + (options_.delay_ms_max > 1 ? jitter : 0), [this, worker, generation] {
     Worker& w = workers_[worker];
     if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
       return;
@@ -603,6 +636,7 @@ void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
         event.mutable_step_done()->set_step(w.step);
         event.mutable_step_done()->set_loss(1.0 / static_cast<double>(w.step));
         event.mutable_step_done()->set_tokens(128);
+        event.mutable_step_done()->set_monotonic_ns(now_ms_ * kNsPerMs);
         Emit(worker, event);
       }
     }
@@ -704,6 +738,18 @@ void SimulatedCluster::AtCut(int worker, const Cut& cut) {
   report.set_worker(w.name);
   report.set_window_seconds(1e-3 * static_cast<double>(cut.step * options_.step_ms));
   report.set_bubble_ratio(0.25);
+  if (!options_.pass_ms.empty()) {
+    const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+    report.set_first_layer(stage.first_layer());
+    report.set_layers(stage.layers());
+    for (const char* action : {"F", "I", "W"}) {
+      v1::ActionTime& time = *report.add_actions();
+      time.set_action(action);
+      time.set_count(1);
+      time.set_median_seconds(1e-3 *
+                              static_cast<double>(stage.layers() * options_.pass_ms[worker]));
+    }
+  }
   Emit(worker, reached);
   if (cut.checkpoint && !w.run.spec().checkpoint().directory().empty()) {
     After(options_.save_ms, [this, worker, generation = w.generation, step = cut.step] {
@@ -750,9 +796,9 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
   for (const v1::RunEvent& event : w.outbox) {
     *request.add_events() = event;
   }
-  const auto again = [this, worker, generation, job_id] {
+  const auto again = [this, worker, generation, job_id, epoch = w.run.epoch()] {
     Worker& w = workers_[worker];
-    if (w.alive && w.run.job_id() == job_id && !w.outbox.empty()) {
+    if (w.alive && w.run.job_id() == job_id && w.run.epoch() == epoch && !w.outbox.empty()) {
       Flush(worker, generation);
     }
   };
@@ -774,7 +820,7 @@ void SimulatedCluster::Flush(int worker, int64_t generation) {
         return After(100, again);
       }
       Worker& w = workers_[worker];
-      if (w.run.job_id() != request.job_id()) {
+      if (w.run.job_id() != request.job_id() || w.run.epoch() != request.epoch()) {
         return;
       }
       if (!response.ok()) {

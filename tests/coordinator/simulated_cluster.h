@@ -33,8 +33,11 @@ struct SimulationOptions {
   int duplicate_percent = 0;  // of requests
   int commit_failure_percent = 0;
   int64_t commit_ms = 20;
-  int64_t save_ms = 10;  // from a cut to the files of a worker
+  int64_t save_ms = 10;                   // from a cut to the files of a worker
   std::vector<std::string> devices = {};  // of the workers, in turn; empty: all have the same
+  // Of one pass of a microbatch through a layer, by worker: then a step takes as long as the slowest stage for all of
+  // its microbatches' passes, and stages report what theirs take. Empty: a step takes step_ms, and nothing is told.
+  std::vector<int64_t> pass_ms = {};
   CoordinatorLimits limits;
 };
 
@@ -132,6 +135,7 @@ class SimulatedCluster {
   CallAnswer HandlePrepare(int worker, const v1::PrepareRunRequest& request, CallAnswer answer);
 
   std::string Add(absl::StatusOr<Submission> submission);
+  int64_t StepMs(const v1::PrepareRunRequest& run) const;
   void TrainLoop(int worker, int64_t generation);
   // `measured`: what the worker has measured so far.
   void MeasureLoop(int worker, int64_t generation, int64_t measured);
@@ -165,6 +169,9 @@ class SimulatedCluster {
 // A small job with two-layer-fine stages: `steps` steps, 4 microbatches. 0 stages: as many as there
 // are workers.
 v1::JobSpec SmallJob(int64_t steps, int32_t stages);
+
+// Predicts steps of `step_s` for `spec`, which says its stages, on workers that all take 1 ms for each pass of a layer.
+void PredictOnEqualWorkers(v1::JobSpec& spec, double step_s);
 
 // One size of microbatches, and all workers that are free.
 v1::ProfileSpec SmallProfile();

@@ -17,6 +17,7 @@ using ::testing::IsEmpty;
 
 struct Outcome {
   std::map<v1::JobState, int> states;
+  int64_t replans = 0;
   std::string transcript;
 };
 
@@ -32,6 +33,10 @@ Outcome RunHistory(uint64_t seed) {
                             .duplicate_percent = static_cast<int>(below(20)),
                             .commit_failure_percent = static_cast<int>(below(30)),
                             .devices = {"cpu", "gpu"}};
+  if (below(2) == 0) {  // one worker is slower than the others
+    options.pass_ms.assign(options.workers, 1);
+    options.pass_ms[below(options.workers)] = 2 + below(3);
+  }
   SimulatedCluster cluster(options);
   std::vector<std::string> jobs;
   const int64_t job_count = 1 + below(4);
@@ -43,6 +48,11 @@ Outcome RunHistory(uint64_t seed) {
       constexpr const char* kDirectories[] = {"/a", "/a/", "/b", "/a/../b"};
       spec.mutable_checkpoint()->set_directory(kDirectories[below(4)]);
       spec.mutable_checkpoint()->set_every_steps(below(6));
+    }
+    if (stages > 1 && spec.checkpoint().every_steps() > 0 && below(2) == 0) {
+      PredictOnEqualWorkers(spec, 1e-3 * static_cast<double>(options.step_ms));
+      spec.mutable_feedback()->set_drift_steps(1 + below(4));
+      spec.mutable_feedback()->set_replan("auto");
     }
     const bool profiles = below(4) == 0;
     cluster.At(below(3000), [&cluster, &jobs, spec, profiles] {
@@ -81,6 +91,7 @@ Outcome RunHistory(uint64_t seed) {
   Outcome outcome;
   for (const std::string& job : jobs) {
     ++outcome.states[cluster.Summary(job).state()];
+    outcome.replans += cluster.Saved(job).result().feedback().replans();
   }
   EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
   EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << cluster.transcript();
@@ -99,11 +110,14 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
     count = 1;
   }
   std::map<v1::JobState, int> states;
+  int64_t replans = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(testing::Message() << "PENSTOCK_SEED=" << seed);
-    for (const auto& [state, jobs] : RunHistory(seed).states) {
+    const Outcome outcome = RunHistory(seed);
+    for (const auto& [state, jobs] : outcome.states) {
       states[state] += jobs;
     }
+    replans += outcome.replans;
     if (HasFailure()) {
       break;
     }
@@ -112,6 +126,7 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
     EXPECT_GT(states[v1::JOB_STATE_SUCCEEDED], 500);
     EXPECT_GT(states[v1::JOB_STATE_FAILED], 100);
     EXPECT_GT(states[v1::JOB_STATE_CANCELLED], 50);
+    EXPECT_GT(replans, 50);
   }
 }
 

@@ -256,6 +256,27 @@ TEST(ResolveJob, StageLayers_SayHowManyStagesThereAre) {
                        "number for each stage, or pipeline.stages: 3, would do"));
 }
 
+TEST(ResolveJob, WorkerNames_AreOneForEachWorkerAndEachOnce) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_stages(2);
+  for (const char* const name : {"slow", "fast"}) spec.mutable_pipeline()->add_worker_names(name);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  EXPECT_EQ(job.worker_names, (std::vector<std::string>{"slow", "fast"}));
+  const auto refusal = [](const v1::JobSpec& wrong) {
+    return std::string(ResolveJob(wrong).status().message());
+  };
+  v1::JobSpec fewer = spec;
+  fewer.mutable_pipeline()->mutable_worker_names()->RemoveLast();
+  EXPECT_EQ(refusal(fewer),
+            "pipeline.worker_names: has 1 names, but the pipeline has 2 workers; one name for each, "
+            "or none, would do");
+  spec.mutable_pipeline()->set_worker_names(1, "slow");
+  EXPECT_EQ(refusal(spec),
+            "pipeline.worker_names: names slow twice; a worker has one place in the pipeline");
+  spec.mutable_pipeline()->set_worker_names(1, "");
+  EXPECT_EQ(refusal(spec), "pipeline.worker_names: has an empty name");
+}
+
 TEST(ResolveJob, StageLayersThatAreNotThoseOfTheModel_AreRefusedWithWhatWouldDo) {
   const auto refusal = [](const v1::JobSpec& spec) {
     return std::string(ResolveJob(spec).status().message());

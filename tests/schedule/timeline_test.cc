@@ -154,6 +154,19 @@ TEST(RenderTrace, Sample_IsValidJsonWithAllSpansAndPairedArrows) {
   for (const auto& [id, phases] : arrows) EXPECT_EQ(phases, "sf");
 }
 
+TEST(RenderTrace, Title_IsAMarkOverAllWorkers) {
+  const nlohmann::json trace =
+      nlohmann::json::parse(RenderTrace(Sample(2), "job \"a\\b\", step 1.0 ms\n"));
+  int marks = 0;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["ph"] != "i") continue;
+    ++marks;
+    EXPECT_EQ(event["name"], "job ab, step 1.0 ms");
+    EXPECT_EQ(event["s"], "g");
+  }
+  EXPECT_EQ(marks, 1);
+}
+
 TEST(RenderTrace, SpansOfOneThread_NeverOverlap) {
   const nlohmann::json trace = nlohmann::json::parse(RenderTrace(Sample(3)));
   std::map<std::pair<int, int>, std::map<double, double>> threads;

@@ -131,7 +131,8 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
   PENSTOCK_RETURN_IF_ERROR(CompleteJob(document).status());
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured, Measured(options, input, interrupt, console));
-  if (!input.cluster.workers.empty()) measured.cluster = std::move(input.cluster);
+  const bool is_measured = input.cluster.workers.empty();
+  if (!is_measured) measured.cluster = std::move(input.cluster);
   if (measured.cluster.workers.empty()) {
     return absl::InvalidArgumentError(
         "the profile is of one device: say for which workers to plan, with --topology FILE or "
@@ -141,7 +142,8 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
   if (choice.stages.empty()) choice.stages = open.stages;
   const absl::StatusOr<PlannedJob> planned = PlanForJob({.spec = std::move(document.spec),
                                                          .profile = std::move(measured.profile),
-                                                         .cluster = std::move(measured.cluster)},
+                                                         .cluster = std::move(measured.cluster),
+                                                         .names_workers = is_measured},
                                                         choice, interrupt, console);
   if (!planned.ok()) return Annotate(planned.status(), options.job.path);
   if (input.json) {

@@ -6,6 +6,7 @@
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
+#include "services/cli/feedback_output.h"
 #include "services/cli/json_output.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
@@ -66,11 +67,16 @@ absl::Status Run(const Options& options, Console& console) {
     return absl::NotFoundError(absl::StrCat(
         "job ", options.job_id, " has no timeline yet; it is there once steps are done"));
   }
-  PENSTOCK_RETURN_IF_ERROR(Draw(timeline, options.job_id, options.drawing, console));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job, client.GetJob(options.job_id));
+  const v1::Feedback& feedback = job.result().feedback();
+  const std::string title = absl::StrCat(options.job_id, StepUseText(feedback));
+  PENSTOCK_RETURN_IF_ERROR(Draw(timeline, title, options.drawing, console));
   if (options.json) {
-    PrintJson(SharesJson(timeline), console);
+    nlohmann::ordered_json json = SharesJson(timeline);
+    json["feedback"] = FeedbackJson(feedback);
+    PrintJson(json, console);
   } else {
-    console.out << SharesText(timeline);
+    console.out << title << "\n" << SharesText(timeline);
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
+#include "services/cli/feedback_output.h"
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/json_output.h"
@@ -80,7 +81,9 @@ absl::Status DrawTimeline(const absl::StatusOr<Timeline>& timeline, const v1::Ge
                           const Options& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(timeline.status());
   if (timeline->spans.empty()) return absl::OkStatus();
-  return Draw(*timeline, absl::StrCat(job.summary().name(), ", ", job.summary().method()),
+  return Draw(*timeline,
+              absl::StrCat(job.summary().name(), ", ", job.summary().method(),
+                           StepUseText(job.result().feedback())),
               options.timeline_files(), console);
 }
 
@@ -122,6 +125,8 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::unique_ptr<LocalCluster> cluster,
       LocalCluster::Fork({.workers = train.workers,
+                          .names = {train.spec.pipeline().worker_names().begin(),
+                                    train.spec.pipeline().worker_names().end()},
                           .device = options.cluster.device,
                           .emulate = options.cluster.emulate_path,
                           .threads = train.spec.training().threads(),
@@ -171,6 +176,7 @@ absl::Status Run(const Options& options, Console& console) {
     PENSTOCK_ASSIGN_OR_RETURN(recorded, ReadRecordedOrders(RealFiles(), options.recorded_paths));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
+  if (!train.note.empty()) console.err << train.note << "\n";
   if (!options.record_path.empty() && train.spec.pipeline().order() != "recorded") {
     return absl::InvalidArgumentError(
         absl::StrCat("--record: pipeline.order is ", train.spec.pipeline().order(),

@@ -216,6 +216,12 @@ TEST_F(ClusterTest, SubmitWithoutAMethod_ChoosesOneForTheWorkers) {
   const Json json = Json::parse(result.out);
   EXPECT_EQ(json["state"], "succeeded");
   EXPECT_THAT(result.err, HasSubstr("chosen: " + json["method"].get<std::string>() + ","));
+  const std::string id = json["job_id"];
+  EXPECT_EQ(RunJson({"status", id})["result"]["feedback"], json["feedback"]);
+  EXPECT_GT(json["feedback"]["predicted"]["step_seconds"], 0.0);
+  EXPECT_THAT(Run({"status", id}).out, HasSubstr("PREDICTED"));
+  EXPECT_THAT(Run({"timeline", id}).out, HasSubstr(" ms predicted"));
+  EXPECT_EQ(RunJson({"status", id})["plan"]["stages"].size(), json["stages"]);
   // Without workers there is nothing to choose for.
   const ProcessResult reference =
       RunProcess(job_.Train({"--set", "pipeline.method=auto", "--reference"}));

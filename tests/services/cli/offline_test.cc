@@ -395,6 +395,22 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
                                 "--steps", "2", "--emulate", times});
   EXPECT_EQ(trained["method"], fastest["method"]);
   EXPECT_EQ(trained["stages"], fastest["stages"]);
+  // The file says what was planned, and the run what came of it.
+  const Json& predicted = trained["feedback"]["predicted"];
+  const Json& measured = trained["feedback"]["measured"];
+  EXPECT_EQ(predicted["step_seconds"], fastest["step_seconds"]);
+  ASSERT_EQ(predicted["workers"].size(), fastest["workers"].size());
+  for (size_t i = 0; i < predicted["workers"].size(); ++i) {
+    EXPECT_EQ(predicted["workers"][i]["memory_bytes"], fastest["workers"][i]["memory_bytes"]);
+    EXPECT_EQ(measured["workers"][i]["memory_bytes"], fastest["workers"][i]["memory_bytes"]);
+    EXPECT_EQ(measured["workers"][i]["sent_bytes_per_step"],
+              predicted["workers"][i]["sent_bytes_per_step"]);
+  }
+  // What it was planned for is another job.
+  const ProcessResult other =
+      RunPenstock({"train", planned, "--steps", "1", "--set", "training.microbatches=16", "--set",
+                   "training.learning_rate.warmup_steps=0"});
+  EXPECT_THAT(other.err, HasSubstr("the job's prediction is left out"));
 }
 
 TEST(PlanTest, Race_TrainsTheCandidatesAndChoosesByLoss) {

@@ -284,7 +284,8 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "validations",
                                             "extra_cuts",
                                             "prediction",
-                                            "block_delay_measured"}));
+                                            "block_delay_measured",
+                                            "feedback"}));
   EXPECT_EQ(json["job"], "tiny");
   EXPECT_EQ(json["method"], "pipedream");
   EXPECT_EQ(json["steps"], 6);

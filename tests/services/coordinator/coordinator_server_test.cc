@@ -584,13 +584,19 @@ TEST_F(CoordinatorServerTest, Snapshot_CountsJobsAndWorkers) {
   ASSERT_THAT(StartServer(), IsOk());
   AddWorker({.name = "w0"});
   AddWorker({.name = "w1"});
-  const std::string job_id = Submit(TestJob(100'000, 1));
+  v1::JobSpec spec = TestJob(100'000, 1);
+  spec.mutable_prediction()->set_step_seconds(0.25);
+  spec.mutable_prediction()->add_memory_bytes(4096);
+  const std::string job_id = Submit(spec);
   AwaitState(job_id, v1::JOB_STATE_RUNNING);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const CoordinatorSnapshot snapshot, server_->Snapshot());
   std::map<std::string, double> values;
   for (const MetricFamily& family : CoordinatorMetrics(snapshot)) {
     for (const MetricSample& sample : family.samples) {
       values[absl::StrCat(family.name, " ", sample.labels[0].second)] = sample.value;
+      if (sample.labels.back() == std::pair<std::string, std::string>("source", "predicted")) {
+        values[absl::StrCat(family.name, " predicted of ", sample.labels[0].second)] = sample.value;
+      }
     }
   }
   EXPECT_EQ(values["penstock_jobs running"], 1);
@@ -598,6 +604,12 @@ TEST_F(CoordinatorServerTest, Snapshot_CountsJobsAndWorkers) {
   EXPECT_EQ(values["penstock_workers busy"], 1);
   EXPECT_EQ(values["penstock_workers free"], 1);
   EXPECT_EQ(values.count(absl::StrCat("penstock_job_steps_total ", job_id)), 1u);
+  EXPECT_EQ(values[absl::StrCat("penstock_job_step_seconds predicted of ", job_id)], 0.25);
+  EXPECT_EQ(values[absl::StrCat("penstock_job_worker_memory_bytes predicted of ", job_id)], 4096);
+  EXPECT_EQ(
+      values.count(absl::StrCat("penstock_job_worker_sent_bytes_per_step predicted of ", job_id)),
+      0u);
+  EXPECT_EQ(values.count(absl::StrCat("penstock_job_drifts ", job_id)), 1u);
 }
 
 }  // namespace

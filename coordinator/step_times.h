@@ -1,0 +1,39 @@
+// StepTimes: how long the last steps of a run took.
+//
+// A step that follows on a cut is left out, and so is the first of a run: they hold the validation, the snapshot and
+// the filling of the pipeline, which no prediction of a step has.
+//
+// A state machine without clock or I/O; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <set>
+
+#include "absl/types/span.h"
+
+namespace penstock {
+
+class StepTimes {
+ public:
+  // Looks back on `window` steps. `first_step`: none before the one after it counts. `cuts`: steps after which the run
+  // drains. REQUIRES: window > 0.
+  StepTimes(int64_t first_step, absl::Span<const int64_t> cuts, int64_t window);
+
+  // `step` was done at `at_ns`, on one clock for all. Returns whether it counts.
+  bool OnStep(int64_t step, int64_t at_ns);
+
+  // Of the window; nothing before the first step that counts.
+  std::optional<double> MedianSeconds() const;
+
+ private:
+  int64_t first_step_;
+  std::set<int64_t> cuts_;
+  size_t window_;
+  std::optional<int64_t> last_step_;
+  int64_t last_ns_ = 0;
+  std::deque<double> seconds_;  // the latest at the back
+};
+
+}  // namespace penstock
