@@ -17,9 +17,9 @@ using Slices = std::vector<CutFamily::Slice>;
 
 constexpr int kSlices = 512;
 constexpr int kBands = 6;
-constexpr int kHalvingsMax = 7;        // down to a unit of work of the bounds
+constexpr int kHalvingsMax = 7;        // for one period
 constexpr size_t kSlicesMax = 10'000;  // at once
-constexpr double kTolerance = 2e-4;    // of the bound
+constexpr double kTolerance = 2e-4;    // relative
 
 // The same slices, counted from the end of the graph.
 Slices Mirrored(const Slices& slices) {
@@ -46,7 +46,7 @@ std::optional<Slices> Reachable(const Slices& slices, const StageCostModel& mode
   if (!inside.has_value()) return std::nullopt;
   if (inside->back() > workers) return Slices();
   StageCostModel behind = model;
-  // The first stage, which alone may send free, has no cut before it.
+  // The first stage, which alone may send free, is behind no cut.
   if (behind.link == LinkRule::kOwnReplicas) behind.link = LinkRule::kSmallerSide;
   const auto outside =
       LeastWorkers(CutFamily::OfSlices(Mirrored(slices)), behind, workers, period_s, budget);

@@ -14,6 +14,7 @@ namespace penstock {
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::infinity();
+
 // The end of a cut in the order: its last layer, and which of the 128 up to it are inside.
 struct Trail {
   int last = -1;

@@ -15,9 +15,6 @@
 
 namespace penstock {
 
-// With how many states of one place in an order to go on; more take too long.
-inline constexpr size_t kCutStatesMax = 20'000;
-
 // What becomes of a state when one more layer is placed. Of the two bits of a status the lower says
 // inside, the upper crossing; neither is outside.
 struct PlacedLayer {

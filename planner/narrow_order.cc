@@ -12,6 +12,8 @@
 namespace penstock {
 namespace {
 
+constexpr size_t kStatesMax = 20'000;  // of one place in an order
+
 // Orders that are looked at together, and ways to go on with each.
 constexpr size_t kOrders = 12;
 constexpr size_t kNexts = 8;
@@ -71,7 +73,7 @@ std::optional<Beginning> With(const SortedGraph& graph, const Beginning& before,
   }
   std::sort(next.states.begin(), next.states.end());
   next.states.erase(std::unique(next.states.begin(), next.states.end()), next.states.end());
-  if (next.states.size() > kCutStatesMax) return std::nullopt;
+  if (next.states.size() > kStatesMax) return std::nullopt;
   next.states_sum = before.states_sum + static_cast<int64_t>(next.states.size());
 
   next.order.push_back(position);
@@ -117,7 +119,7 @@ std::optional<std::vector<int>> NarrowOrder(const SortedGraph& graph, TimeBudget
       if (next.has_value()) longer.push_back(*std::move(next));
       // In wide graphs fewer choices must do.
       steps += beginnings[choice.beginning].states.size();
-      if (steps > kCutStatesMax && !longer.empty()) break;
+      if (steps > kStatesMax && !longer.empty()) break;
     }
     if (longer.empty() || budget.IsSpent(static_cast<int64_t>(10 * steps))) return std::nullopt;
     std::stable_sort(longer.begin(), longer.end(),
