@@ -8,21 +8,12 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "planner/narrow_order.h"
 
 namespace penstock {
 namespace {
 
 constexpr float kNone = std::numeric_limits<float>::infinity();
-constexpr size_t kStatesMax = 20'000;
-constexpr int kSlotsMax = 30;
-
-// What a layer that still has readers to come may be; two bits of a state's key.
-enum Status : uint64_t { kOutside = 0, kInside = 1, kCrossing = 2 };
-
-uint64_t StatusIn(uint64_t key, int slot) { return (key >> (2 * slot)) & 3; }
-uint64_t WithStatus(uint64_t key, int slot, uint64_t status) {
-  return (key & ~(uint64_t{3} << (2 * slot))) | (status << (2 * slot));
-}
 
 // The end of a cut in the order: its last layer, and which of the 128 up to it are inside.
 struct Trail {
@@ -51,71 +42,28 @@ struct Trail {
   }
 };
 
-// A topological order in which few layers wait for readers: the next layer is the one that leaves the
-// fewest waiting, of equals the one whose producers came last.
-std::vector<int> NarrowOrder(const SortedGraph& graph) {
-  std::vector<int> unread(graph.size());   // producers to come
-  std::vector<int> readers(graph.size());  // to come
-  std::vector<int> ready_since(graph.size());
-  std::vector<int> ready;
-  for (int position = 0; position < graph.size(); ++position) {
-    unread[position] = static_cast<int>(graph.producers[position].size());
-    readers[position] = static_cast<int>(graph.consumers[position].size());
-    if (unread[position] == 0) ready.push_back(position);
-  }
-  std::vector<int> order;
-  while (!ready.empty()) {
-    const auto growth = [&](int position) {
-      int waiting = readers[position] > 0 ? 1 : 0;
-      for (const int producer : graph.producers[position]) waiting -= readers[producer] == 1;
-      return waiting;
-    };
-    const auto next = std::min_element(ready.begin(), ready.end(), [&](int a, int b) {
-      return std::pair(growth(a), -ready_since[a]) < std::pair(growth(b), -ready_since[b]);
-    });
-    const int position = *next;
-    ready.erase(next);
-    order.push_back(position);
-    for (const int producer : graph.producers[position]) --readers[producer];
-    for (const int consumer : graph.consumers[position]) {
-      if (--unread[consumer] > 0) continue;
-      ready_since[consumer] = static_cast<int>(order.size());
-      ready.push_back(consumer);
-    }
-  }
-  return order;
-}
-
 }  // namespace
 
-// The least charges of the cuts so far, by units of work from `first` on, and the cuts if kept.
+// The least charges of the cuts so far, by units of work from `first` up to `end`, and the cuts if kept.
 struct CutProgramme::Values {
   int first = 0;
+  int end = 0;
   std::vector<float> best;
   std::vector<Trail> trails;
 
-  // Makes room for units from `begin` to `end`.
-  void Cover(int begin, int end, bool keeps_trails) {
-    if (best.empty()) first = begin;
-    if (begin < first) {
-      best.insert(best.begin(), first - begin, kNone);
-      if (keeps_trails) trails.insert(trails.begin(), first - begin, Trail());
-      first = begin;
-    }
-    if (end > first + static_cast<int>(best.size())) best.resize(end - first, kNone);
-    if (keeps_trails) trails.resize(best.size());
+  void Cover(int from, int to) {
+    first = end == 0 ? from : std::min(first, from);
+    end = std::max(end, to);
   }
 
   // Takes what is better of `other`, moved by `units` and `charge`; with the layer `at` of the order, if
-  // it is not negative.
+  // it is not negative. REQUIRES: all its units are covered.
   void Merge(const Values& other, int units, float charge, int at) {
-    const bool keeps_trails = !other.trails.empty();
-    const int begin = other.first + units;
-    Cover(begin, begin + static_cast<int>(other.best.size()), keeps_trails);
-    float* to = best.data() + (begin - first);
+    const int begin = other.first + units - first;
+    float* to = best.data() + begin;
     const float* from = other.best.data();
     const size_t size = other.best.size();
-    if (!keeps_trails) {
+    if (other.trails.empty()) {
       for (size_t unit = 0; unit < size; ++unit) {
         to[unit] = std::min(to[unit], from[unit] + charge);
       }
@@ -125,31 +73,47 @@ struct CutProgramme::Values {
       if (!(from[unit] + charge < to[unit])) continue;
       to[unit] = from[unit] + charge;
       const Trail& trail = other.trails[unit];
-      trails[begin - first + unit] = at < 0 ? trail : trail.With(at);
+      trails[begin + unit] = at < 0 ? trail : trail.With(at);
     }
   }
 };
 
-struct CutProgramme::States {
-  absl::flat_hash_map<uint64_t, Values> by_key;
+// What placing one layer does.
+struct CutProgramme::Crossing {
+  uint64_t inside;  // of a layer that it reads, PlacedLayer's bit
+  double charge;
+};
+struct CutProgramme::Step {
+  int at;  // in the order
+  int units;
+  double charge_inside;
+  PlacedLayer layer;
+  const std::vector<Crossing>& crossing;
+};
 
-  // Ascending: which of two equal cuts is kept must not depend on the order of a hash table.
-  std::vector<uint64_t> Keys() const {
-    std::vector<uint64_t> keys;
-    keys.reserve(by_key.size());
-    for (const auto& [key, values] : by_key) keys.push_back(key);
-    std::sort(keys.begin(), keys.end());
-    return keys;
+// In the order in which they were reached, which depends on the graph alone.
+struct CutProgramme::States {
+  std::vector<uint64_t> keys;
+  std::vector<Values> values;
+  absl::flat_hash_map<uint64_t, int> index_of;
+
+  int IndexOf(uint64_t key) {
+    const auto [entry, is_new] = index_of.try_emplace(key, static_cast<int>(keys.size()));
+    if (is_new) {
+      keys.push_back(key);
+      values.emplace_back();
+    }
+    return entry->second;
   }
 };
 
 CutProgramme::CutProgramme(const SortedGraph& graph, int units, TimeBudget& budget)
-    : graph_(graph), budget_(budget), order_(NarrowOrder(graph)), units_(graph.size()) {
+    : graph_(graph), budget_(budget), order_(NarrowOrder(graph, budget)), units_(graph.size()) {
   unit_s_ = std::accumulate(graph.work_s.begin(), graph.work_s.end(), 0.0) / units;
   // Units by rounding the sums along the order, so that errors do not add up along it.
   double sum_s = 0;
   int sum_units = 0;
-  for (const int position : order_) {
+  for (const int position : order_.value_or(std::vector<int>())) {
     sum_s += graph.work_s[position];
     const int rounded = unit_s_ > 0 ? static_cast<int>(std::lround(sum_s / unit_s_)) : 0;
     units_[position] = rounded - sum_units;
@@ -172,8 +136,8 @@ std::optional<NodeSets> CutProgramme::LightCuts(const CutCharges& charges) {
   for (size_t unit = 0; unit < values->best.size(); ++unit) {
     if (values->best[unit] == kNone) continue;
     std::vector<uint64_t> cut(cuts.words());
-    for (int at = static_cast<int>(order_.size()) - 1; at >= 0; --at) {
-      const int position = order_[at];
+    for (int at = graph_.size() - 1; at >= 0; --at) {
+      const int position = (*order_)[at];
       if (values->trails[unit].Has(at)) SetBit(cut.data(), position);
       // Closed downwards, also where a layer far back is taken to be inside.
       if (!HasBit(cut.data(), position)) continue;
@@ -195,66 +159,78 @@ std::optional<CutProgramme::Rounding> CutProgramme::WorkRounding() {
   for (double& error : errors.inside) error = -error;
   const std::optional<Values> most = Run(errors, no_units, /*keeps_trails=*/false);
   if (!least.has_value() || !most.has_value()) return std::nullopt;
-  const double margin_s = kChargeMargin * unit_s_ * graph_.size();
+  // No layer is off by more than a unit.
+  const double margin_s = charge_margin() * unit_s_ * graph_.size();
   return Rounding{least->best.front() - margin_s, -most->best.front() + margin_s};
 }
 
 std::optional<CutProgramme::Values> CutProgramme::Run(const CutCharges& charges,
                                                       const std::vector<int>& units,
                                                       bool keeps_trails) {
+  if (!order_.has_value()) return std::nullopt;
   States states;
-  states.by_key[0] = {.best = {0}, .trails = std::vector<Trail>(keeps_trails ? 1 : 0)};
-  std::vector<int> slot_of(graph_.size(), -1);
-  std::vector<int> readers(graph_.size());  // to come
-  std::vector<int> free_slots(kSlotsMax);
-  std::iota(free_slots.rbegin(), free_slots.rend(), 0);
-  for (int at = 0; at < static_cast<int>(order_.size()); ++at) {
-    const int position = order_[at];
-    readers[position] = static_cast<int>(graph_.consumers[position].size());
-    if (readers[position] > 0) {
-      if (free_slots.empty()) return std::nullopt;
-      slot_of[position] = free_slots.back();
-      free_slots.pop_back();
-    }
-    uint64_t done = 0;  // the bits of layers without a reader to come
+  states.values[states.IndexOf(0)] = {
+      .end = 1, .best = {0}, .trails = std::vector<Trail>(keeps_trails ? 1 : 0)};
+  spare_.clear();
+  WaitingLayers waiting(graph_);
+  for (int at = 0; at < graph_.size(); ++at) {
+    const int position = (*order_)[at];
+    const std::optional<PlacedLayer> layer = waiting.Place(graph_, position);
+    std::vector<Crossing> crossing;
     for (const int producer : graph_.producers[position]) {
-      if (--readers[producer] > 0) continue;
-      done = WithStatus(done, slot_of[producer], 3);
-      free_slots.push_back(slot_of[producer]);
+      crossing.push_back({waiting.InsideBit(producer), charges.crossing[producer]});
     }
-    states = Place(at, units[position], charges, slot_of, done, states);
-    if (states.by_key.size() > kStatesMax || is_spent_) return std::nullopt;
+    states = Place({at, units[position], charges.inside[position], *layer, crossing}, states);
+    if (is_spent_) return std::nullopt;
   }
-  return std::move(states.by_key.at(0));
+  return std::move(states.values.front());
 }
 
-// The states once the layer `at` of the order is inside or outside.
-CutProgramme::States CutProgramme::Place(int at, int units, const CutCharges& charges,
-                                         const std::vector<int>& slot_of, uint64_t done,
-                                         const States& states) {
+// The states once one more layer is inside or outside. Leaves nothing of `states`.
+CutProgramme::States CutProgramme::Place(const Step& step, States& states) {
+  struct Move {
+    int from;
+    int to;
+    int units;
+    float charge;
+    int at;
+  };
+  std::vector<Move> moves;
   States next;
-  const int position = order_[at];
-  const int slot = slot_of[position];
-  int64_t steps = 0;
-  for (const uint64_t key : states.Keys()) {
-    const Values& values = states.by_key.at(key);
-    bool may_be_inside = true;
-    uint64_t key_outside = key;
-    double crossing = 0;
-    for (const int producer : graph_.producers[position]) {
-      const uint64_t status = StatusIn(key, slot_of[producer]);
-      if (status == kOutside) may_be_inside = false;
-      if (status != kInside) continue;
-      key_outside = WithStatus(key_outside, slot_of[producer], kCrossing);
-      crossing += charges.crossing[producer];
+  const auto move = [&](size_t from, uint64_t key, int by, double charge, int with) {
+    const int to = next.IndexOf(key);
+    const Values& values = states.values[from];
+    next.values[to].Cover(values.first + by, values.end + by);
+    moves.push_back({static_cast<int>(from), to, by, static_cast<float>(charge), with});
+  };
+  for (size_t state = 0; state < states.keys.size(); ++state) {
+    const uint64_t key = states.keys[state];
+    const uint64_t newly_crossing = step.layer.NewlyCrossing(key);
+    double charge = 0;
+    for (const Crossing& producer : step.crossing) {
+      if ((newly_crossing & producer.inside) != 0) charge += producer.charge;
     }
-    next.by_key[key_outside & ~done].Merge(values, 0, static_cast<float>(crossing), /*at=*/-1);
-    steps += static_cast<int64_t>(values.best.size());
-    if (!may_be_inside) continue;
-    uint64_t key_inside = key & ~done;
-    if (slot >= 0) key_inside = WithStatus(key_inside, slot, kInside);
-    next.by_key[key_inside].Merge(values, units, static_cast<float>(charges.inside[position]), at);
+    move(state, step.layer.Outside(key), 0, charge, /*with=*/-1);
+    if (step.layer.MayBeInside(key)) {
+      move(state, step.layer.Inside(key), step.units, step.charge_inside, step.at);
+    }
   }
+
+  const bool keeps_trails = !states.values.front().trails.empty();
+  int64_t steps = 0;
+  for (Values& values : next.values) {
+    if (!spare_.empty()) {
+      values.best = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    values.best.assign(values.end - values.first, kNone);
+    if (keeps_trails) values.trails.resize(values.best.size());
+    steps += static_cast<int64_t>(values.best.size());
+  }
+  for (const Move& move : moves) {
+    next.values[move.to].Merge(states.values[move.from], move.units, move.charge, move.at);
+  }
+  for (Values& values : states.values) spare_.push_back(std::move(values.best));
   is_spent_ = is_spent_ || budget_.IsSpent(steps);
   return next;
 }

@@ -1,16 +1,17 @@
 // CutProgramme: for every amount of work, the cut with the least charge, without listing cuts.
 //
-// A dynamic programme over the layers in a topological order of narrow width. Its states say of every
-// layer that still has readers to come whether it is outside, inside, or inside with a reader outside,
-// each with the least charge by units of work inside. The number of states grows with the width of the
-// order, not with the number of cuts: a few hundred for the published NASNets.
+// A dynamic programme over the layers in a narrow order (planner/narrow_order.h). Its states
+// (planner/cut_states.h) have each the least charge by units of work inside. Their number grows with the
+// width of the order, not with the number of cuts: a few hundred for the published NASNets.
 //
 // Takes O(layers * states * units) time. Thread-compatible.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <vector>
 
+#include "planner/cut_states.h"
 #include "planner/cuts.h"
 #include "planner/time_budget.h"
 
@@ -28,13 +29,16 @@ class CutProgramme {
   CutProgramme(const SortedGraph& graph, int units, TimeBudget& budget);
 
   double unit_s() const { return unit_s_; }
+  // One rounding for every layer, and one of its charge.
+  double charge_margin() const {
+    return graph_.size() * static_cast<double>(std::numeric_limits<float>::epsilon());
+  }
 
-  // Each of these gives up, without a value, when the budget ends or the graph is too wide: more than
-  // 30 layers wait for readers, or there are more than 20,000 states.
+  // Each of these gives up, without a value, when the budget ends or the graph is too wide for a narrow
+  // order.
 
   // The least charge of all cuts, by units of work inside; infinite where no cut is. Sums are single
-  // precision, kChargeMargin of the largest sum off at most.
-  static constexpr double kChargeMargin = 1e-4;
+  // precision: off by no more than charge_margin() of a cut's charges, added without their signs.
   std::optional<std::vector<float>> LeastCharges(const CutCharges& charges);
 
   // Cuts of about the least charge, one for most units of work. (A cut that leaves out a layer more than
@@ -49,19 +53,21 @@ class CutProgramme {
   std::optional<Rounding> WorkRounding();
 
  private:
-  struct Values;
+  struct Crossing;
   struct States;
+  struct Step;
+  struct Values;
 
   std::optional<Values> Run(const CutCharges& charges, const std::vector<int>& units,
                             bool keeps_trails);
-  States Place(int at, int units, const CutCharges& charges, const std::vector<int>& slot_of,
-               uint64_t done, const States& states);
+  States Place(const Step& step, States& states);
 
   const SortedGraph& graph_;
   TimeBudget& budget_;
-  const std::vector<int> order_;
+  const std::optional<std::vector<int>> order_;
   std::vector<int> units_;  // by position
   double unit_s_ = 0;
+  std::vector<std::vector<float>> spare_;  // of states that are done with
   bool is_spent_ = false;
 };
 

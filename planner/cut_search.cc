@@ -113,6 +113,13 @@ class Sweep {
     return counts_.Has(last_, workers_) ? Outcome::kFound : Outcome::kNone;
   }
 
+  // REQUIRES: Run() was not out of time.
+  std::vector<int> LeastWorkers() const {
+    std::vector<int> least(family_.size());
+    for (int cut = 0; cut <= last_; ++cut) least[cut] = counts_.least(cut);
+    return least;
+  }
+
   // REQUIRES: Run() found one.
   CutPlan Trace() const {
     CutPlan plan;
@@ -312,6 +319,15 @@ CutSearchResult SearchCuts(const CutFamily& family, const StageCostModel& model,
     bisects = true;
   }
   return result;
+}
+
+std::optional<std::vector<int>> LeastWorkers(const CutFamily& family, const StageCostModel& model,
+                                             int workers, double period_s, TimeBudget& budget) {
+  StageCostModel at_most = model;
+  at_most.uses_all_workers = false;
+  Sweep sweep(family, at_most, workers, period_s);
+  if (sweep.Run(budget) == Sweep::Outcome::kOutOfTime) return std::nullopt;
+  return sweep.LeastWorkers();
 }
 
 }  // namespace penstock

@@ -45,4 +45,10 @@ struct CutSearchResult {
 CutSearchResult SearchCuts(const CutFamily& family, const StageCostModel& model, int workers,
                            double must_beat_s, TimeBudget& budget, double tolerance = 0);
 
+// By cut: no plan over this family with a period of at most `period_s` has fewer workers for the layers
+// inside, of which as many as it likes may stay idle. One more than `workers` where no such plan has the
+// cut. Absent if the time ran out. REQUIRES: as SearchCuts.
+std::optional<std::vector<int>> LeastWorkers(const CutFamily& family, const StageCostModel& model,
+                                             int workers, double period_s, TimeBudget& budget);
+
 }  // namespace penstock

@@ -6,118 +6,132 @@
 #include <numeric>
 #include <utility>
 
-#include "planner/cut_programme.h"
-
 namespace penstock {
 namespace {
 
-constexpr float kNone = std::numeric_limits<float>::infinity();
-// Bytes that cross change fast with work, parameters slowly.
-constexpr int kLiveUnits = 16'384;
-constexpr int kParameterUnits = 4'096;
+constexpr double kNone = std::numeric_limits<double>::infinity();
+constexpr int kUnits = 65'536;
 
-// A slice is split by the parameters inside, and its cuts are also bounded by their live bytes plus so
-// many times these.
-constexpr int kBands = 12;
-constexpr double kParameterWeights[] = {-2, 1, 3, 10};
+// Cuts are also bounded by their live bytes plus so many times the parameters inside, which no cut of few
+// bytes and few (or many) parameters can avoid.
+constexpr double kParameterWeights[] = {-2, 1, 3, 10, 20};
 
-// The least charge of a cut by work, with what is needed to look it up.
-struct Curve {
-  std::vector<float> least;
-  double unit_s = 0;
-  CutProgramme::Rounding rounding;
-
-  // Over all cuts with work from `from_s` to `to_s`; infinite if there is none.
-  float Between(double from_s, double to_s) const {
-    const int first =
-        std::max(0, static_cast<int>(std::floor((from_s - rounding.most_s) / unit_s)));
-    const int last = std::min(static_cast<int>(least.size()) - 1,
-                              static_cast<int>(std::ceil((to_s - rounding.least_s) / unit_s)));
-    float best = kNone;
-    for (int unit = first; unit <= last; ++unit) best = std::min(best, least[unit]);
-    return best;
-  }
-};
-
-// The curves of one programme.
-class Curves {
- public:
-  Curves(const SortedGraph& graph, int units, TimeBudget& budget)
-      : programme_(graph, units, budget), rounding_(programme_.WorkRounding()) {}
-
-  std::optional<Curve> Least(const CutCharges& charges) {
-    if (!rounding_.has_value()) return std::nullopt;
-    std::optional<std::vector<float>> least = programme_.LeastCharges(charges);
-    if (!least.has_value()) return std::nullopt;
-    return Curve{*std::move(least), programme_.unit_s(), *rounding_};
-  }
-
- private:
-  CutProgramme programme_;
-  const std::optional<CutProgramme::Rounding> rounding_;
-};
+double Sum(const std::vector<double>& amounts) {
+  return std::accumulate(amounts.begin(), amounts.end(), 0.0);
+}
 
 }  // namespace
 
-std::optional<std::vector<CutFamily::Slice>> BoundSlices(const SortedGraph& graph, int slices,
-                                                         TimeBudget& budget) {
-  const double work_s = std::accumulate(graph.work_s.begin(), graph.work_s.end(), 0.0);
-  if (work_s <= 0) return std::nullopt;
-  const std::vector<double> nothing(graph.size());
-  std::vector<double> negative = graph.parameter_bytes;
-  for (double& bytes : negative) bytes = -bytes;
+std::optional<SliceBounds> SliceBounds::Of(const SortedGraph& graph, TimeBudget& budget) {
+  SliceBounds bounds;
+  bounds.work_s_ = Sum(graph.work_s);
+  bounds.parameter_bytes_ = Sum(graph.parameter_bytes);
+  if (bounds.work_s_ <= 0) return std::nullopt;
 
-  Curves fine(graph, kLiveUnits, budget);
-  Curves coarse(graph, kParameterUnits, budget);
-  const auto live = fine.Least({nothing, graph.activation_bytes});
-  const auto least_parameters = coarse.Least({graph.parameter_bytes, nothing});
-  const auto most_parameters = coarse.Least({negative, nothing});
-  if (!live.has_value() || !least_parameters.has_value() || !most_parameters.has_value()) {
-    return std::nullopt;
-  }
-  const double parameter_bytes =
-      std::accumulate(graph.parameter_bytes.begin(), graph.parameter_bytes.end(), 0.0);
-  const double parameter_margin = CutProgramme::kChargeMargin * parameter_bytes;
-  // Sums of both, which no cut of few bytes and few (or many) parameters can avoid.
-  std::vector<std::pair<double, Curve>> sums;
+  CutProgramme programme(graph, kUnits, budget);
+  const std::optional<CutProgramme::Rounding> rounding = programme.WorkRounding();
+  if (!rounding.has_value()) return std::nullopt;
+  bounds.unit_s_ = programme.unit_s();
+  bounds.rounding_ = *rounding;
+  bounds.charge_margin_ = programme.charge_margin();
+
+  bounds.live_ = {.live_weight = 1};
+  bounds.least_parameters_ = {.parameter_weight = 1};
+  bounds.most_parameters_ = {.parameter_weight = -1};
   for (const double weight : kParameterWeights) {
-    std::vector<double> weighted = graph.parameter_bytes;
-    for (double& bytes : weighted) bytes *= weight;
-    auto least = coarse.Least({weighted, graph.activation_bytes});
-    if (!least.has_value()) return std::nullopt;
-    sums.emplace_back(weight, *std::move(least));
+    bounds.sums_.push_back({.live_weight = 1, .parameter_weight = weight});
   }
+  std::vector<Curve*> curves = {&bounds.live_, &bounds.least_parameters_, &bounds.most_parameters_};
+  for (Curve& sum : bounds.sums_) curves.push_back(&sum);
+  for (Curve* curve : curves) {
+    CutCharges charges{graph.parameter_bytes, graph.activation_bytes};
+    for (double& bytes : charges.inside) bytes *= curve->parameter_weight;
+    for (double& bytes : charges.crossing) bytes *= curve->live_weight;
+    std::optional<std::vector<float>> least = programme.LeastCharges(charges);
+    if (!least.has_value()) return std::nullopt;
+    curve->least = *std::move(least);
+  }
+  return bounds;
+}
 
+double SliceBounds::Least(const Curve& curve, double from_s, double to_s) const {
+  const int first =
+      std::max(0, static_cast<int>(std::floor((from_s - rounding_.most_s) / unit_s_)));
+  const int last = std::min(static_cast<int>(curve.least.size()) - 1,
+                            static_cast<int>(std::ceil((to_s - rounding_.least_s) / unit_s_)));
+  if (first > last) return kNone;
+  const double least =
+      *std::min_element(curve.least.begin() + first, curve.least.begin() + last + 1);
+  if (least == kNone) return kNone;
+  // Bytes and parameters that count against each other were summed up before they cancelled.
+  const double cancelled = 2 * std::max(0.0, -curve.parameter_weight) * parameter_bytes_;
+  return least - charge_margin_ * (std::abs(least) + cancelled);
+}
+
+std::vector<CutFamily::Slice> SliceBounds::Slices(int slices, int bands) const {
   std::vector<CutFamily::Slice> bounds = {{}};
   for (int slice = 0; slice < slices; ++slice) {
-    const double from_s = work_s * slice / slices;
-    const double to_s = work_s * (slice + 1) / slices;
-    const float crossing = live->Between(from_s, to_s);
-    if (crossing == kNone) continue;
-    const double fewest = least_parameters->Between(from_s, to_s) - parameter_margin;
-    const double most = -most_parameters->Between(from_s, to_s) + parameter_margin;
-    for (int band = 0; band < kBands; ++band) {
-      const double low = fewest + (most - fewest) * band / kBands;
-      const double high = fewest + (most - fewest) * (band + 1) / kBands;
-      double live_bytes = crossing * (1 - CutProgramme::kChargeMargin);
-      for (const auto& [weight, curve] : sums) {
-        const double sum = curve.Between(from_s, to_s);
-        const double margin =
-            CutProgramme::kChargeMargin * std::abs(sum) + parameter_margin * std::abs(weight);
-        live_bytes = std::max(live_bytes, sum - weight * (weight > 0 ? high : low) - margin);
-      }
-      bounds.push_back({.least_work_s = from_s,
-                        .most_work_s = to_s,
-                        .least_parameter_bytes = low,
-                        .most_parameter_bytes = high,
-                        .least_live_bytes = live_bytes});
-    }
+    AddBands({.least_work_s = work_s_ * slice / slices,
+              .most_work_s = work_s_ * (slice + 1) / slices,
+              .least_parameter_bytes = -kNone,
+              .most_parameter_bytes = kNone},
+             bands, bounds);
   }
-  bounds.push_back({.least_work_s = work_s,
-                    .most_work_s = work_s,
-                    .least_parameter_bytes = parameter_bytes,
-                    .most_parameter_bytes = parameter_bytes});
+  bounds.push_back({.least_work_s = work_s_,
+                    .most_work_s = work_s_,
+                    .least_parameter_bytes = parameter_bytes_,
+                    .most_parameter_bytes = parameter_bytes_});
   return bounds;
+}
+
+std::vector<CutFamily::Slice> SliceBounds::Halves(
+    const std::vector<CutFamily::Slice>& slices) const {
+  std::vector<CutFamily::Slice> halves = {slices.front()};
+  // Slices of the same work stand together; all their first halves come before all their second ones.
+  for (size_t begin = 1; begin + 1 < slices.size();) {
+    size_t end = begin;
+    while (end + 1 < slices.size() && slices[end].least_work_s == slices[begin].least_work_s) ++end;
+    const double middle_s = (slices[begin].least_work_s + slices[begin].most_work_s) / 2;
+    for (const bool is_first : {true, false}) {
+      for (size_t at = begin; at < end; ++at) {
+        CutFamily::Slice half = slices[at];
+        (is_first ? half.most_work_s : half.least_work_s) = middle_s;
+        AddBands(half, 2, halves);
+      }
+    }
+    begin = end;
+  }
+  halves.push_back(slices.back());
+  return halves;
+}
+
+void SliceBounds::AddBands(const CutFamily::Slice& within, int bands,
+                           std::vector<CutFamily::Slice>& slices) const {
+  const double from_s = within.least_work_s;
+  const double to_s = within.most_work_s;
+  const double crossing = Least(live_, from_s, to_s);
+  const double fewest =
+      std::max(within.least_parameter_bytes, Least(least_parameters_, from_s, to_s));
+  const double most = std::min(within.most_parameter_bytes, -Least(most_parameters_, from_s, to_s));
+  if (crossing == kNone || fewest > most) return;
+  // Bands thinner than the sums are exact would say no more.
+  if (most - fewest < 2 * charge_margin_ * parameter_bytes_) bands = 1;
+  std::vector<double> least_sums;
+  for (const Curve& sum : sums_) least_sums.push_back(Least(sum, from_s, to_s));
+  for (int band = 0; band < bands; ++band) {
+    const double low = fewest + (most - fewest) * band / bands;
+    const double high = fewest + (most - fewest) * (band + 1) / bands;
+    double live_bytes = std::max(within.least_live_bytes, crossing);
+    for (size_t sum = 0; sum < sums_.size(); ++sum) {
+      const double weight = sums_[sum].parameter_weight;
+      live_bytes = std::max(live_bytes, least_sums[sum] - weight * (weight > 0 ? high : low));
+    }
+    slices.push_back({.least_work_s = from_s,
+                      .most_work_s = to_s,
+                      .least_parameter_bytes = low,
+                      .most_parameter_bytes = high,
+                      .least_live_bytes = live_bytes});
+  }
 }
 
 }  // namespace penstock

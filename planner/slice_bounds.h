@@ -10,14 +10,48 @@
 #include <optional>
 #include <vector>
 
+#include "planner/cut_programme.h"
 #include "planner/cuts.h"
 #include "planner/time_budget.h"
 
 namespace penstock {
 
-// The empty cut, `slices` of equal work, each as several bands of parameters, and the whole graph. A
-// slice without any cut is left out. Absent if the budget ends or the graph is too wide.
-std::optional<std::vector<CutFamily::Slice>> BoundSlices(const SortedGraph& graph, int slices,
-                                                         TimeBudget& budget);
+class SliceBounds {
+ public:
+  // Absent if the budget ends, the graph is too wide (planner/cut_programme.h), or without any work.
+  static std::optional<SliceBounds> Of(const SortedGraph& graph, TimeBudget& budget);
+
+  // The empty cut, `slices` of equal work, each as `bands` of parameters, and the whole graph. Slices
+  // and bands without any cut are left out.
+  std::vector<CutFamily::Slice> Slices(int slices, int bands) const;
+
+  // Each of `slices`, which may be some of those above, in two by work and these in two by parameters.
+  std::vector<CutFamily::Slice> Halves(const std::vector<CutFamily::Slice>& slices) const;
+
+ private:
+  // The least of a weighted sum of live bytes and parameters, by units of work.
+  struct Curve {
+    double live_weight = 0;
+    double parameter_weight = 0;
+    std::vector<float> least;
+  };
+
+  SliceBounds() = default;
+  // Not above the sum of any cut with work from `from_s` to `to_s`; infinite if there is none.
+  double Least(const Curve& curve, double from_s, double to_s) const;
+  // Bands of one slice of work, within `within`.
+  void AddBands(const CutFamily::Slice& within, int bands,
+                std::vector<CutFamily::Slice>& slices) const;
+
+  double work_s_ = 0;
+  double parameter_bytes_ = 0;
+  double unit_s_ = 0;
+  CutProgramme::Rounding rounding_;
+  double charge_margin_ = 0;
+  Curve live_;
+  Curve least_parameters_;
+  Curve most_parameters_;  // with the sign changed
+  std::vector<Curve> sums_;
+};
 
 }  // namespace penstock

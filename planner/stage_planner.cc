@@ -13,6 +13,7 @@
 #include "planner/cut_bound.h"
 #include "planner/cut_programme.h"
 #include "planner/cut_search.h"
+#include "planner/cuts_between.h"
 #include "planner/ideals.h"
 
 namespace penstock {
@@ -54,7 +55,7 @@ absl::Status CheckLevels(const std::vector<HierarchyLevel>& levels) {
 class Planner {
  public:
   Planner(const LayerGraph& graph, const StagePlanRequest& request, TimeBudget& budget)
-      : request_(request), sorted_(SortGraph(graph)), budget_(budget) {
+      : request_(request), sorted_(SortGraph(graph)), budget_(budget), plan_cuts_(sorted_.size()) {
     for (const HierarchyLevel& level : request.levels) workers_ *= level.workers;
   }
 
@@ -96,7 +97,8 @@ class Planner {
       Improve(*all, /*is_whole=*/true);
       return absl::OkStatus();
     }
-    Improve(WithLightCuts(beam), /*is_whole=*/false);
+    Improve(WithLightCuts(narrow), /*is_whole=*/false);
+    ImproveBetweenCuts();
     plan_.lower_bound_s =
         std::max(plan_.lower_bound_s,
                  LowerBoundS(sorted_, model(), workers_,
@@ -107,7 +109,7 @@ class Planner {
   // The family and the lightest cuts for every amount of work, of equal ones those with few and those
   // with many parameters inside.
   CutFamily WithLightCuts(const CutFamily& family) {
-    constexpr int kUnits = 1536;
+    constexpr int kUnits = 3072;
     CutProgramme programme(sorted_, kUnits, budget_);
     const double activation_bytes = Sum(sorted_.activation_bytes);
     const double parameter_bytes = Sum(sorted_.parameter_bytes);
@@ -122,6 +124,32 @@ class Planner {
       for (size_t cut = 0; cut < cuts->size(); ++cut) light.Add((*cuts)[cut]);
     }
     return WithCuts(sorted_, family, light);
+  }
+
+  // Looks for better cuts between every two of the plan's cuts that have one more between them, as long
+  // as that helps.
+  void ImproveBetweenCuts() {
+    constexpr int kUnits = 16'000;  // of all together
+    // A stage that averages gradients pays for parameters as for bytes.
+    constexpr double kParameterWeight = 1;
+    constexpr double kLeastGain = 1e-5;  // of the period
+    double before_s = kInfinity;
+    while (!plan_.stages.empty() && plan_.period_s < before_s * (1 - kLeastGain)) {
+      before_s = plan_.period_s;
+      const int units = kUnits / static_cast<int>(plan_cuts_.size());
+      NodeSets nearby = plan_cuts_;
+      for (size_t cut = 0; cut + 2 < plan_cuts_.size(); ++cut) {
+        const std::optional<NodeSets> light = LightCutsBetween(
+            sorted_, plan_cuts_[cut], plan_cuts_[cut + 2], units, kParameterWeight, budget_);
+        if (!light.has_value()) return;
+        for (size_t at = 0; at < light->size(); ++at) nearby.Add((*light)[at]);
+      }
+      std::vector<double> live_bytes;
+      for (size_t cut = 0; cut < nearby.size(); ++cut) {
+        live_bytes.push_back(LiveBytes(sorted_, nearby[cut]));
+      }
+      Improve(CutFamily(sorted_, nearby, live_bytes, /*complete=*/false), /*is_whole=*/false);
+    }
   }
 
   static IdealLimits Beam(int per_size) {
@@ -169,6 +197,8 @@ class Planner {
     }
     plan_.period_s = found.period_s;
     plan_.stages = Describe(family, 0, stages);
+    plan_cuts_.Clear();
+    for (const int cut : found.cuts) plan_cuts_.Add(family.set(cut));
   }
 
   std::vector<PlannedStage> Describe(const CutFamily& family, int level,
@@ -258,6 +288,7 @@ class Planner {
   TimeBudget& budget_;
   int workers_ = 1;
   StagePlan plan_;
+  NodeSets plan_cuts_;  // of a flat plan, in order
 };
 
 }  // namespace

@@ -125,6 +125,11 @@ TEST(LowerBoundS, RandomGraphs_NoPlanBeatsIt) {
       const double best_s = BruteForce(graph, model, workers);
       EXPECT_LE(bound_s, best_s * (1 + 1e-9)) << model.name << " round " << round;
       EXPECT_GE(bound_s, TotalWorkS(graph) / workers * (1 - 1e-9));
+      // Knowing a plan refuses slices, which no better plan may need.
+      for (const double known_s : {best_s, 1.05 * best_s}) {
+        const double finer_s = LowerBoundS(SortGraph(graph), model, workers, known_s, Unlimited());
+        EXPECT_LE(finer_s, best_s * (1 + 1e-9)) << model.name << " round " << round;
+      }
       gap_sum += best_s / bound_s - 1;
     }
   }

@@ -1,11 +1,21 @@
 #include "planner/cuts.h"
 
 #include <bit>
+#include <limits>
+#include <map>
+#include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "base/check.h"
 #include "planner/antichain_states.h"
 #include "planner/cut_programme.h"
+#include "planner/cut_states.h"
+#include "planner/cuts_between.h"
 #include "planner/ideals.h"
+#include "planner/narrow_order.h"
 #include "planner/slice_bounds.h"
 #include "tests/planner/planner_test_support.h"
 #include "tests/support/status_matchers.h"
@@ -129,6 +139,59 @@ TEST(AntichainStates, TooManyOrUnreachable_AreRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("never reach")));
 }
 
+// How many states a programme over the layers in `order` has, summed over the order.
+size_t StatesOver(const SortedGraph& graph, const std::vector<int>& order) {
+  WaitingLayers waiting(graph);
+  std::set<uint64_t> states = {0};
+  size_t sum = 0;
+  for (const int position : order) {
+    const std::optional<PlacedLayer> layer = waiting.Place(graph, position);
+    PENSTOCK_CHECK(layer.has_value());
+    std::set<uint64_t> next;
+    for (const uint64_t state : states) {
+      next.insert(layer->Outside(state));
+      if (layer->MayBeInside(state)) next.insert(layer->Inside(state));
+    }
+    states = std::move(next);
+    sum += states.size();
+  }
+  return sum;
+}
+
+TEST(NarrowOrder, RandomGraphs_PlaceProducersBeforeConsumers) {
+  RandomStream random(9, 1);
+  for (int round = 0; round < 100; ++round) {
+    const SortedGraph graph =
+        SortGraph(RandomGraph(random, static_cast<int>(1 + random.Below(30)), random.Uniform()));
+    const auto order = NarrowOrder(graph, Unlimited());
+    ASSERT_TRUE(order.has_value());
+    std::vector<bool> is_placed(graph.size());
+    for (const int position : *order) {
+      for (const int producer : graph.producers[position]) EXPECT_TRUE(is_placed[producer]);
+      EXPECT_FALSE(is_placed[position]);
+      is_placed[position] = true;
+    }
+    EXPECT_EQ(order->size(), static_cast<size_t>(graph.size()));
+  }
+}
+
+TEST(NarrowOrder, NasNets_HaveFewStates) {
+  for (const char* name : {"nasnetamobile.txt", "nasnetalarge.txt"}) {
+    const SortedGraph graph = SortGraph(PublishedProfile(name));
+    const auto order = NarrowOrder(graph, Unlimited());
+    ASSERT_TRUE(order.has_value());
+    // The order in which the fewest layers wait has 413,000 and 1,012,000.
+    EXPECT_LT(StatesOver(graph, *order), 100'000u) << name;
+  }
+}
+
+TEST(NarrowOrder, TooManyLayersThatWait_HaveNone) {
+  LayerGraph fan;
+  for (int layer = 0; layer <= 31; ++layer) fan.nodes.push_back({.id = std::to_string(layer)});
+  for (int layer = 0; layer < 31; ++layer) fan.edges.push_back({layer, 31});
+  EXPECT_FALSE(NarrowOrder(SortGraph(fan), Unlimited()).has_value());
+}
+
 TEST(CutProgramme, RandomGraphs_FindTheLeastChargeForEveryWork) {
   RandomStream random(6, 1);
   for (int round = 0; round < 300; ++round) {
@@ -186,19 +249,75 @@ TEST(SliceBounds, RandomGraphs_HoldForEveryCut) {
     if (TotalWorkS(graph) == 0) continue;
     const SortedGraph sorted = SortGraph(graph);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const CutFamily family, EnumerateIdeals(sorted, {}));
-    const auto slices = BoundSlices(sorted, 37, Unlimited());
-    ASSERT_TRUE(slices.has_value());
-    for (int cut = 1; cut + 1 < family.size(); ++cut) {
-      bool is_held = false;
-      for (size_t at = 1; at + 1 < slices->size(); ++at) {
-        const CutFamily::Slice& slice = (*slices)[at];
-        is_held = is_held || (slice.least_work_s <= family.work_s(cut) * (1 + 1e-12) &&
-                              family.work_s(cut) <= slice.most_work_s * (1 + 1e-12) &&
-                              slice.least_live_bytes <= family.live_bytes(cut) &&
-                              slice.least_parameter_bytes <= family.parameter_bytes(cut) &&
-                              slice.most_parameter_bytes >= family.parameter_bytes(cut));
+    const auto bounds = SliceBounds::Of(sorted, Unlimited());
+    ASSERT_TRUE(bounds.has_value());
+    for (const auto& slices : {bounds->Slices(37, 12), bounds->Halves(bounds->Slices(19, 5))}) {
+      for (int cut = 1; cut + 1 < family.size(); ++cut) {
+        bool is_held = false;
+        for (size_t at = 1; at + 1 < slices.size(); ++at) {
+          const CutFamily::Slice& slice = slices[at];
+          is_held = is_held || (slice.least_work_s <= family.work_s(cut) * (1 + 1e-12) &&
+                                family.work_s(cut) <= slice.most_work_s * (1 + 1e-12) &&
+                                slice.least_live_bytes <= family.live_bytes(cut) &&
+                                slice.least_parameter_bytes <= family.parameter_bytes(cut) &&
+                                slice.most_parameter_bytes >= family.parameter_bytes(cut));
+        }
+        EXPECT_TRUE(is_held) << "cut " << cut << " with work " << family.work_s(cut);
       }
-      EXPECT_TRUE(is_held) << "cut " << cut << " with work " << family.work_s(cut);
+    }
+  }
+}
+
+TEST(LightCutsBetween, RandomGraphs_AreTheLightestCutsBetweenTwo) {
+  RandomStream random(8, 1);
+  for (int round = 0; round < 100; ++round) {
+    LayerGraph graph = RandomGraph(random, static_cast<int>(3 + random.Below(8)), random.Uniform());
+    for (LayerNode& node : graph.nodes) {
+      node.forward_s = static_cast<double>(1 + random.Below(4));
+      node.backward_s = 0;
+    }
+    const SortedGraph sorted = SortGraph(graph);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const CutFamily family, EnumerateIdeals(sorted, {}));
+    const int outer = static_cast<int>(1 + random.Below(family.size() - 1));
+    int inner = static_cast<int>(random.Below(outer));
+    if (!family.Inside(inner, outer)) inner = 0;
+    const double work_s = family.StageWorkS(inner, outer);
+    const double weight = 2 * random.Uniform() - 1;
+    const auto light = LightCutsBetween(sorted, family.set(inner), family.set(outer),
+                                        static_cast<int>(work_s), weight, Unlimited());
+    ASSERT_TRUE(light.has_value());
+
+    // The least charge by work of the cuts found, and of all.
+    const auto charges = [&](const CutFamily& cuts) {
+      std::map<double, double> least;
+      for (int cut = 0; cut < cuts.size(); ++cut) {
+        const double charge = cuts.live_bytes(cut) + weight * cuts.parameter_bytes(cut);
+        const auto [entry, is_new] = least.try_emplace(cuts.work_s(cut), charge);
+        entry->second = std::min(entry->second, charge);
+      }
+      return least;
+    };
+    std::vector<int> between = {0};
+    for (int cut = 1; cut + 1 < family.size(); ++cut) {
+      const bool is_around = cut == inner || (cut > inner && family.Inside(inner, cut));
+      if (is_around && (cut == outer || (cut < outer && family.Inside(cut, outer)))) {
+        between.push_back(cut);
+      }
+    }
+    between.push_back(family.size() - 1);
+    NodeSets found = *light;
+    found.Add(family.set(0));
+    found.Add(family.set(family.size() - 1));
+    std::vector<double> live_bytes;
+    for (size_t cut = 0; cut < found.size(); ++cut) {
+      live_bytes.push_back(LiveBytes(sorted, found[cut]));
+    }
+    const auto expected = charges(family.Subfamily(between));
+    const auto actual = charges(CutFamily(sorted, found, live_bytes, /*complete=*/false));
+    ASSERT_EQ(actual.size(), expected.size());
+    for (const auto& [work, charge] : expected) {
+      ASSERT_TRUE(actual.contains(work)) << work;
+      EXPECT_NEAR(actual.at(work), charge, 1e-4) << work;
     }
   }
 }

@@ -160,7 +160,8 @@ TEST(PipeDreamTargets, GraphsOnWhichPipeDreamNeverEnds_AreWithinOnePercentOfTheB
     double gigabits;
   } runs[] = {{"inception_v3.txt", 4, 10},  {"inception_v3.txt", 4, 25},
               {"inception_v3.txt", 8, 10},  {"inception_v3.txt", 8, 25},
-              {"inception_v3.txt", 16, 25}, {"nasnetamobile.txt", 8, 10}};
+              {"inception_v3.txt", 16, 25}, {"nasnetamobile.txt", 8, 10},
+              {"nasnetalarge.txt", 16, 10}};
   for (const auto& [profile, workers, gigabits] : runs) {
     SCOPED_TRACE(testing::Message() << profile << " on " << workers << " at " << gigabits);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
