@@ -2,14 +2,15 @@
 # Runs the benchmarks. usage: scripts/bench.sh BUILD_DIR [NAME...]   (all without a name)
 #   transport   tensor streaming over loopback against raw TCP and a protobuf stream
 #   compute     layers, and one worker's tokens/s against eager PyTorch
+#   planning    plans of graphs, clusters and jobs as layers, workers and methods grow, with pictures
 #   pipeline    two workers against two trainings side by side; steps predicted and measured
 # Ratios come from pairs of runs and stand a busy machine; absolute figures need a quiet one.
 set -euo pipefail
-[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|pipeline...]" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|planning|pipeline...]" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 build=$1
 shift
-[ $# -gt 0 ] || set -- transport compute pipeline
+[ $# -gt 0 ] || set -- transport compute planning pipeline
 
 echo "machine: $(nproc) cores, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs)," \
   "load $(cut -d' ' -f1 /proc/loadavg)"
@@ -22,6 +23,19 @@ for name in "$@"; do
       "$build/tests/bench/transport_benchmark"
       ;;
     compute) scripts/bench_compute.sh "$build" ;;
+    planning)
+      cmake --build "$build" --target planner_benchmark job_plan_benchmark benchmark_chart >/dev/null
+      results=$(mktemp -d)
+      "$build/tests/bench/planner_benchmark" --benchmark_filter='PlanChain|PlacePlan' \
+        --benchmark_out="$results/graphs.json"
+      "$build/tests/bench/job_plan_benchmark" --benchmark_out="$results/jobs.json"
+      for what in graphs jobs; do
+        "$build/tests/bench/benchmark_chart" workers "CPU time of a plan" \
+          < "$results/$what.json" > "docs/images/planning-$what.svg"
+        echo "wrote docs/images/planning-$what.svg"
+      done
+      rm -r "$results"
+      ;;
     pipeline)
       cmake --build "$build" --target penstock penstock-worker >/dev/null
       text=$(mktemp)

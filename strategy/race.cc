@@ -1,6 +1,7 @@
 #include "strategy/race.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -22,6 +23,18 @@ double SmoothLoss(const std::vector<double>& losses, int64_t steps) {
   const int64_t averaged = LossesAveraged(steps);
   const auto end = losses.begin() + steps;
   return std::accumulate(end - averaged, end, 0.0) / static_cast<double>(averaged);
+}
+
+// The standard error of that mean, as if the losses of single steps were independent.
+double ErrorOfSmoothLoss(const std::vector<double>& losses, int64_t steps) {
+  const int64_t averaged = LossesAveraged(steps);
+  if (averaged < 2) return 0;
+  const double mean = SmoothLoss(losses, steps);
+  double squares = 0;
+  for (int64_t at = steps - averaged; at < steps; ++at) {
+    squares += (losses[at] - mean) * (losses[at] - mean);
+  }
+  return std::sqrt(squares / static_cast<double>(averaged - 1) / static_cast<double>(averaged));
 }
 
 std::optional<int64_t> StepsTo(double loss, const std::vector<double>& losses) {
@@ -78,6 +91,7 @@ class RaceRunner {
     ++result.rounds;
     result.steps = static_cast<int64_t>(losses->size());
     result.loss = SmoothLoss(*losses, result.steps);
+    result.loss_error = ErrorOfSmoothLoss(*losses, result.steps);
     if (!options_.until_loss.has_value()) return true;
     if (const auto reached = StepsTo(*options_.until_loss, *losses); reached.has_value()) {
       result.reached_s = static_cast<double>(*reached) * racers_[racer].step_s;

@@ -52,6 +52,7 @@ struct RacerResult {
   int rounds = 0;  // that it took part in
   int64_t steps = 0;
   double loss = 0;                  // at the end of its last round
+  double loss_error = 0;            // the standard error of this mean
   std::optional<double> reached_s;  // when it had `until_loss`
   std::string failed;               // empty: it did not
 };

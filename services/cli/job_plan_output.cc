@@ -182,7 +182,9 @@ std::string RaceText(const JobPlan& plan, const JobRace& race) {
     table.AddRow({NameOf(judged.candidate), FormatFixed(judged.step_s * 1e3, 3),
                   absl::StrCat(result.rounds), absl::StrCat(result.steps),
                   FormatFixed(static_cast<double>(result.steps) * judged.step_s, 3),
-                  result.failed.empty() ? FormatFixed(result.loss, 4) : "",
+                  result.failed.empty()
+                      ? absl::StrFormat("%.4f ± %.4f", result.loss, result.loss_error)
+                      : "",
                   result.reached_s.has_value() ? FormatFixed(*result.reached_s, 3) : "",
                   race.winner() == race.candidates[i] ? "first" : result.failed});
   }
@@ -195,7 +197,8 @@ nlohmann::ordered_json RaceJson(const JobRace& race) {
     const RacerResult& result = race.result.racers[i];
     nlohmann::ordered_json racer = {{"candidate", race.candidates[i]}, {"rounds", result.rounds},
                                     {"steps", result.steps},           {"loss", result.loss},
-                                    {"reached_seconds", nullptr},      {"failed", result.failed}};
+                                    {"loss_error", result.loss_error}, {"reached_seconds", nullptr},
+                                    {"failed", result.failed}};
     if (result.reached_s.has_value()) racer["reached_seconds"] = *result.reached_s;
     racers.push_back(std::move(racer));
   }

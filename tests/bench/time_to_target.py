@@ -20,6 +20,8 @@ STEPS = 600
 GIGABITS = 10
 STAGES = (2, 4, 8)
 TARGETS = (2.6, 2.4, 2.3)
+CONFIRMED = ((2, "spectrain", 2.6), (4, "nesterov", 2.6), (8, "zb-h2", 2.6))
+SLOWER = 100
 
 
 def penstock(*arguments):
@@ -83,6 +85,22 @@ def judge(directory, profile, draining, stages, target):
           f"| {trained / (STEPS * len(fastest)):.0%} |", flush=True)
 
 
+def confirm(directory, profile, stages, method, target):
+    """The same on emulated workers: processes that wait as long as such workers would, SLOWER times as slow."""
+    files = {key: directory / f"{key}.yaml" for key in ("topology", "planned", "times")}
+    files["topology"].write_text(f"hosts: [{{name: a, count: {stages}, gigabits: {GIGABITS / SLOWER}, "
+                                 f"workers: [{{speed: {1 / SLOWER}}}]}}]\n", encoding="utf-8")
+    penstock("plan", *job("--profile", profile, "--topology", files["topology"], "--methods", method, "--stages",
+                          stages, "-o", files["planned"], "--times", files["times"]))
+    ran = json.loads(penstock("compare", files["planned"], "--data", sys.argv[2], "--methods", method, "--workers",
+                              stages, "--until", target, "--emulate", files["times"], "--device", "cpu", "--json",
+                              "-o", directory / "compared"))
+    row = ran["rows"][0]
+    simulated, measured = row["simulated_seconds"], row["measured_seconds"]
+    print(f"| {stages} | {method} | {target} | {row['steps']} | {simulated:.1f} | {measured:.1f} "
+          f"| {100 * (measured / simulated - 1):+.1f} % |", flush=True)
+
+
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         directory = pathlib.Path(sys.argv[3] if len(sys.argv) > 3 else scratch)
@@ -96,6 +114,9 @@ def main():
         for stages in STAGES:
             for target in TARGETS:
                 judge(directory, profile, draining, stages, target)
+        print("\n| stages | method | loss | steps to it | seconds, simulated | measured | |\n|---|---|---|---|---|---|---|")
+        for cell in CONFIRMED:
+            confirm(directory, profile, *cell)
 
 
 main()

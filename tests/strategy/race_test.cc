@@ -89,6 +89,21 @@ TEST(RunRace, Failures_LeaveAndAllOfThemLeaveNoWinner) {
   EXPECT_FALSE(RunRace({{"bad", 1.0, &bad}}, options).winner.has_value());
 }
 
+TEST(RunRace, LossError_IsThatOfTheMeanOfTheLastLosses) {
+  class Given : public Contestant {
+   public:
+    absl::StatusOr<std::vector<double>> TrainTo(int64_t) override {
+      return std::vector<double>{9, 9, 9, 9, 1, 3, 1, 3};
+    }
+  };
+  Given given;
+  const RaceResult result = RunRace({{.name = "given", .step_s = 1, .contestant = &given}},
+                                    {.first_s = 8, .longest_s = 8});
+  EXPECT_DOUBLE_EQ(result.racers[0].loss, 2.0);
+  // A deviation of sqrt(4 / 3) over sqrt(4).
+  EXPECT_DOUBLE_EQ(result.racers[0].loss_error, std::sqrt(1.0 / 3.0));
+}
+
 TEST(RunRace, JobThatEnds_IsNotAskedForMore) {
   Falling brief(0.5, /*steps_max=*/30);
   Falling other(0.4, /*steps_max=*/30);
