@@ -104,7 +104,6 @@ TEST_F(FeedbackTest, ReplanAuto_SplitsByTheMeasuredSpeedsToTheSameWeights) {
   EXPECT_EQ(json["feedback"]["replans"], 1);
   EXPECT_EQ(json["extra_cuts"].size(), 1u);
   EXPECT_THAT(LayersOf(json), ElementsAre(5, 2));
-  EXPECT_LT(json["feedback"]["predicted"]["step_seconds"], 0.95 * 0.210);
 
   std::vector<std::string> reference = job;
   reference.emplace_back("--reference");
