@@ -46,6 +46,11 @@ void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLeas
   if (!start_.checkpoint.empty()) {
     Log(absl::StrCat("continues after step ", start_.step, " from ", start_.checkpoint), now);
   }
+  if (spec().feedback().replan() == "auto" && !spec().has_prediction()) {
+    Log("feedback.replan is auto, but the job has no prediction to hold its steps against; "
+        "`penstock plan -o` writes one",
+        now);
+  }
   const absl::Status planned = MakePlanAndRecordIt(now);
   if (!planned.ok()) {
     return Fail(absl::StrCat("cannot be planned: ", planned.message()), now);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -181,6 +182,15 @@ absl::Status CheckFeedback(const v1::JobSpec& spec, const ResolvedJob& job) {
     return InvalidKey(kReplan,
                       "is auto, but with pipeline.order recorded the notes of a run are of one "
                       "split; use the static order, or never");
+  }
+  const std::vector<int32_t>& replicas = job.stage_replicas;
+  if (std::adjacent_find(replicas.begin(), replicas.end(), std::not_equal_to<>()) !=
+      replicas.end()) {
+    return InvalidKey(
+        kReplan,
+        "is auto, but with stages of unlike pipeline.replicas a layer's gradients are "
+        "added up in another order on another stage, so that another split rounds "
+        "otherwise; use as many replicas of each stage, or never");
   }
   if (spec.checkpoint().every_steps() == 0) {
     return InvalidKey(kReplan,

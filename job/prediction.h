@@ -32,7 +32,8 @@ void SetPredictedTimes(const v1::DeviceTimes& times, v1::PredictionSpec& predict
 absl::Status CheckPrediction(const v1::JobSpec& spec, const ResolvedJob& job);
 
 // Errors: InvalidArgument naming the key: a bound or number of steps out of range; a word that is neither; "auto" for a
-// job whose result another split would change, or without checkpoints to go on from.
+// job whose result another split would change (late gradients, recorded order, unlike replicas), or without checkpoints
+// to go on from.
 absl::Status CheckFeedback(const v1::JobSpec& spec, const ResolvedJob& job);
 
 }  // namespace penstock

@@ -136,7 +136,8 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
                        {"stashed_weights", memory.stashed_weights},
                        {"gradients", memory.gradients},
                        {"optimizer", memory.optimizer},
-                       {"activations", memory.activations}});
+                       {"activations", memory.activations},
+                       {"sent_bytes_per_step", judged.sent_bytes[i]}});
   }
   json["step_seconds"] = judged.step_s;
   json["bubble_ratio"] = judged.bubble_ratio;

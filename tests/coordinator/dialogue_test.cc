@@ -152,6 +152,22 @@ TEST(Dialogue, Cancel_DrainsAtTheLargestHeldStep) {
   ExpectDialogue(cluster, "cancelled");
 }
 
+TEST(Dialogue, SlowerThanPredicted_DrainsSavesAndGoesOnWithAnotherSplit) {
+  SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 2}});
+  cluster.RunFor(10);
+  v1::JobSpec spec = CheckpointedJob(12, 2);
+  spec.mutable_pipeline()->add_stage_layers(3);
+  spec.mutable_pipeline()->add_stage_layers(4);
+  PredictOnEqualWorkers(spec, 0.057);
+  spec.mutable_feedback()->set_drift_steps(2);
+  spec.mutable_feedback()->set_replan("auto");
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().feedback().replans(), 1);
+  ExpectDialogue(cluster, "replanned");
+}
+
 TEST(Dialogue, SecondJob_WaitsForWorkersAndThenRuns) {
   SimulatedCluster cluster({.workers = 2});
   const std::string early = cluster.Submit(SmallJob(2, 2));

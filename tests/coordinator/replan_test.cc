@@ -222,6 +222,17 @@ TEST(Replan, AsPredicted_NothingHappens) {
   EXPECT_EQ(cluster.Saved(job).result().feedback().drifts_told(), 0);
 }
 
+TEST(Replan, WithoutAPrediction_SaysThatThereIsNothingToHoldAgainst) {
+  SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 2}});
+  cluster.RunFor(10);
+  v1::JobSpec spec = ReplannedJob(30);
+  spec.clear_prediction();
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(Logs(cluster, job), ElementsAre(HasSubstr("has no prediction")));
+}
+
 TEST(Replan, NearTheEnd_IsLeftAlone) {
   SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 2}});
   cluster.RunFor(10);

@@ -51,6 +51,7 @@ Outcome RunHistory(uint64_t seed) {
     }
     if (stages > 1 && spec.checkpoint().every_steps() > 0 && below(2) == 0) {
       PredictOnEqualWorkers(spec, 1e-3 * static_cast<double>(options.step_ms));
+      spec.mutable_training()->set_steps(20 + below(30));
       spec.mutable_feedback()->set_drift_steps(1 + below(4));
       spec.mutable_feedback()->set_replan("auto");
     }

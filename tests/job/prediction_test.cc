@@ -256,6 +256,14 @@ TEST(Feedback, ReplanAuto_NeedsAMethodThatDrainsAndCheckpoints) {
   unsaved.mutable_checkpoint()->set_every_steps(0);
   EXPECT_THAT(ValidateJob(unsaved), StatusIs(kInvalid, AllOf(StartsWith("feedback.replan: is auto"),
                                                              HasSubstr("checkpoint.every_steps"))));
+  v1::JobSpec replicated = spec;
+  replicated.mutable_pipeline()->set_stages(2);
+  for (const int replicas : {2, 2}) replicated.mutable_pipeline()->add_replicas(replicas);
+  EXPECT_THAT(ValidateJob(replicated), IsOk());
+  replicated.mutable_pipeline()->set_replicas(1, 1);
+  EXPECT_THAT(ValidateJob(replicated),
+              StatusIs(kInvalid, AllOf(StartsWith("feedback.replan: is auto"),
+                                       HasSubstr("unlike pipeline.replicas"))));
   v1::JobSpec asynchronous = spec;
   asynchronous.mutable_training()->clear_clip();
   asynchronous.mutable_model()->mutable_gpt()->set_tied_head(false);

@@ -402,7 +402,14 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
   ASSERT_EQ(predicted["workers"].size(), fastest["workers"].size());
   for (size_t i = 0; i < predicted["workers"].size(); ++i) {
     EXPECT_EQ(predicted["workers"][i]["memory_bytes"], fastest["workers"][i]["memory_bytes"]);
-    EXPECT_EQ(measured["workers"][i]["memory_bytes"], fastest["workers"][i]["memory_bytes"]);
+    EXPECT_EQ(trained["per_stage"][i]["predicted_memory_bytes"],
+              fastest["workers"][i]["memory_bytes"])
+        << "as the worker predicts it for itself";
+    // Messages that come early or late make a difference.
+    const auto memory = fastest["workers"][i]["memory_bytes"].get<double>();
+    EXPECT_NEAR(measured["workers"][i]["memory_bytes"].get<double>(), memory, 0.25 * memory);
+    EXPECT_EQ(fastest["workers"][i]["sent_bytes_per_step"],
+              predicted["workers"][i]["sent_bytes_per_step"]);
     EXPECT_EQ(measured["workers"][i]["sent_bytes_per_step"],
               predicted["workers"][i]["sent_bytes_per_step"]);
   }
