@@ -82,7 +82,9 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
       return member->registration.name() == name;
     });
     run.Wait(absl::StrCat("waits for worker ", name, ", which pipeline.worker_names asks for and ",
-                          is_alive ? "which is not free" : "the cluster does not have"),
+                          is_alive ? "which is not free"
+                                   : "the cluster does not have; start one of that name, or submit "
+                                     "the job without it"),
              now);
     return is_alive;
   }

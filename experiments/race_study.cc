@@ -158,7 +158,7 @@ Judged Judge(const std::vector<Ran>& runs, double target) {
   std::vector<Racer> racers;
   for (const Ran& run : runs) {
     contestants.emplace_back(run.gaps);
-    racers.push_back({.name = run.name, .step_s = 1.0, .contestant = &contestants.back()});
+    racers.push_back({.step_s = 1.0, .contestant = &contestants.back()});
     const auto found =
         std::find_if(run.gaps.begin(), run.gaps.end(), [&](double gap) { return gap <= target; });
     judged.reached.emplace_back();
@@ -239,10 +239,12 @@ absl::StatusOr<StudyResult> RunRaceStudy(const RaceStudy& study, StudyContext& c
       missed.push_back(absl::StrFormat("%.2f at S = %d and %.3g of the gap", cost, stages, share));
     }
   }
-  result.findings = {
-      {absl::StrCat("what the race chooses is at most ", kNearEnough,
-                    " times as late as the first"),
-       is_near, is_near ? "in all rows" : absl::StrCat("times: ", absl::StrJoin(missed, ", "))}};
+  const std::string evidence = result.table.rows.empty() ? "nobody came to any of the shares"
+                               : is_near                 ? "in all rows"
+                                         : absl::StrCat("times: ", absl::StrJoin(missed, ", "));
+  result.findings = {{absl::StrCat("what the race chooses is at most ", kNearEnough,
+                                   " times as late as the first"),
+                      is_near && !result.table.rows.empty(), evidence}};
   return result;
 }
 

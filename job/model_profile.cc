@@ -180,6 +180,14 @@ void SetLayers(const Chain& chain, v1::ModelProfile& profile) {
   }
 }
 
+absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision) {
+  const absl::string_view wanted = precision == Precision::kBf16 ? "bf16" : "f32";
+  if (profile.precision() == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the profile is in ", profile.precision(),
+                                                 ", the job in ", wanted,
+                                                 "; make one of this job"));
+}
+
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain) {
   if (profile.time_steps() != chain.context) {
     return absl::InvalidArgumentError(absl::StrCat("the profile is of ", profile.time_steps(),

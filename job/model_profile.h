@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "compute/backend.h"
 #include "compute/layer.h"
 #include "model/chain.h"
 #include "penstock/v1/device_times.pb.h"
@@ -36,6 +37,8 @@ void SetLayers(const Chain& chain, v1::ModelProfile& profile);
 
 // Whether it is of this model. Errors: InvalidArgument naming the first layer that differs.
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain);
+// InvalidArgument unless it was made in the job's precision.
+absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision);
 
 // What was measured of a layer. REQUIRES: CheckModelProfile is OK, and the layer is one of the profile's.
 const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer);

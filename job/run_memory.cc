@@ -184,12 +184,7 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
     int64_t first_step, absl::Span<const Cut> cuts, const v1::ModelProfile& profile,
     bool own_memory) {
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(profile, job.chain));
-  const absl::string_view precision = job.precision == Precision::kBf16 ? "bf16" : "f32";
-  if (profile.precision() != precision) {
-    return absl::InvalidArgumentError(absl::StrCat("the profile is in ", profile.precision(),
-                                                   ", the job in ", precision,
-                                                   "; make one of this job"));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(profile, job.precision));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<TapeNeeds> needs,
                             TapeNeedsOf(profile, job.microbatch.batch));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCounts> counts,

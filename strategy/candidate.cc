@@ -11,8 +11,12 @@
 namespace penstock {
 
 std::string NameOf(const Candidate& candidate) {
-  const std::string stages = candidate.replicas.empty() ? absl::StrCat(candidate.stages, " stages")
-                                                        : absl::StrJoin(candidate.replicas, "-");
+  std::string stages = absl::StrCat(candidate.stages, " stages");
+  if (candidate.replicas.size() == 1) {
+    stages = absl::StrCat(candidate.replicas.front(), " replicas");
+  } else if (!candidate.replicas.empty()) {
+    stages = absl::StrJoin(candidate.replicas, "-");
+  }
   return absl::StrCat(candidate.method, ", ", stages, ", ", candidate.microbatches, " microbatches",
                       candidate.recomputes ? ", recomputing" : "");
 }

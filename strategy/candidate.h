@@ -65,8 +65,7 @@ struct JudgedCandidate {
   std::vector<WorkerMemory> memory;       // by worker of the pipeline
   std::vector<StageLateness> lateness;    // by stage
   std::optional<BlockDelay> block_delay;  // absent where it is not known
-  int64_t updates_per_step = 1;
-  double step_bound_s = 0;  // no placement of its stages has a shorter step
+  double step_bound_s = 0;                // no placement of its stages has a shorter step
 
   bool runs() const { return rejected.empty(); }
   int64_t most_memory() const;

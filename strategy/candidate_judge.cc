@@ -28,6 +28,7 @@ absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
   if (!times.ok()) return Annotate(times.status(), "training.microbatches");
   judge.times_ = *std::move(times);
   PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input.profile, judge.job_.chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(input.profile, judge.job_.precision));
   std::vector<LayerRange> single(judge.job_.chain.size());
   for (int layer = 0; layer < judge.job_.chain.size(); ++layer) single[layer] = {layer, 1};
   PENSTOCK_ASSIGN_OR_RETURN(judge.layer_costs_,
@@ -51,7 +52,8 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   pipeline.set_stages(candidate.stages);
   pipeline.clear_stage_layers();
   pipeline.clear_worker_names();
-  if (!candidate.replicas.empty()) {
+  const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(candidate.method));
+  if (method.ok() && (*method)->replicates_stages) {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
   }
   pipeline.set_recompute(candidate.recomputes ? "all" : "none");
@@ -76,7 +78,6 @@ absl::Status CandidateJudge::Prepare() {
   if (absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options_); delay.ok()) {
     draft_.block_delay = *delay;
   }
-  draft_.updates_per_step = job_.method->updates_each_microbatch ? job_.microbatches : 1;
   return absl::OkStatus();
 }
 

@@ -12,15 +12,13 @@ namespace {
 class PipelineLinks {
  public:
   PipelineLinks(const Cluster& cluster, const std::vector<int>& workers, const Topology& topology)
-      : cluster_(cluster),
-        workers_(workers),
-        load_(cluster.hosts.size()),
-        others_(cluster.hosts.size()) {
+      : cluster_(cluster), workers_(workers), cards_(cluster.hosts.size()) {
     CountStreams(topology);
+    CountOthers();
   }
 
   // What a stream between two workers of the pipeline has; replicas, which talk at other times than neighbouring
-  // stages, share the cards among themselves.
+  // stages, share the cards and paths among themselves.
   v1::LinkTimes Between(int one, int two) const {
     const int from = HostOf(one);
     const int to = HostOf(two);
@@ -29,19 +27,19 @@ class PipelineLinks {
     if (from != to) {
       bytes_per_second = std::numeric_limits<double>::infinity();
       latency_s = std::max(cluster_.hosts[from].card_latency_s, cluster_.hosts[to].card_latency_s);
-      const auto stream = streams_.find({one, two});
       for (const int host : {from, to}) {
-        const double share =
-            stream != streams_.end() ? stream->second / load_[host] : 1.0 / others_[host];
-        bytes_per_second =
-            std::min(bytes_per_second, cluster_.hosts[host].card_bytes_per_second * share);
+        bytes_per_second = std::min(bytes_per_second, cluster_.hosts[host].card_bytes_per_second *
+                                                          ShareOf(one, two, cards_[host]));
       }
       for (const HostPath& path : cluster_.paths) {
         if (std::minmax(path.from, path.to) != std::minmax(from, to)) continue;
-        bytes_per_second = std::min(bytes_per_second, path.bytes_per_second);
+        const double share = ShareOf(one, two, between_.at(std::minmax(from, to)));
+        bytes_per_second = std::min(bytes_per_second, path.bytes_per_second * share);
         latency_s = std::max(latency_s, path.latency_s);
       }
     }
+    // Both directions are as busy in training: a forward's bytes come back as a gradient.
+    if (!cluster_.full_duplex) bytes_per_second /= 2;
     v1::LinkTimes link;
     link.add_workers(one);
     link.add_workers(two);
@@ -51,7 +49,18 @@ class PipelineLinks {
   }
 
  private:
+  // What several streams go over.
+  struct Shared {
+    double load = 0;  // of streams between stages: bytes of a microbatch, in those of one boundary
+    int others = 0;   // pairs of workers without such a stream
+  };
+
   int HostOf(int worker) const { return cluster_.workers[workers_[worker]].host; }
+
+  double ShareOf(int one, int two, const Shared& shared) const {
+    const auto stream = streams_.find({one, two});
+    return stream != streams_.end() ? stream->second / shared.load : 1.0 / shared.others;
+  }
 
   void CountStreams(const Topology& topology) {
     for (int32_t id = 0; id < topology.stages(); ++id) {
@@ -63,27 +72,32 @@ class PipelineLinks {
         if (HostOf(here) == HostOf(there)) continue;
         const double weight = 1.0 / (topology.ReplicasAt(topology.DepthOf(stage)) *
                                      static_cast<double>(after.size()));
-        streams_[std::minmax(here, there)] = weight;
-        load_[HostOf(here)] += weight;
-        load_[HostOf(there)] += weight;
+        streams_[std::minmax(here, there)] += weight;
+        cards_[HostOf(here)].load += weight;
+        cards_[HostOf(there)].load += weight;
+        between_[std::minmax(HostOf(here), HostOf(there))].load += weight;
       }
     }
+  }
+
+  void CountOthers() {
     const int count = static_cast<int>(workers_.size());
     for (int one = 0; one < count; ++one) {
       for (int two = one + 1; two < count; ++two) {
         if (HostOf(one) == HostOf(two) || streams_.contains({one, two})) continue;
-        ++others_[HostOf(one)];
-        ++others_[HostOf(two)];
+        ++cards_[HostOf(one)].others;
+        ++cards_[HostOf(two)].others;
+        ++between_[std::minmax(HostOf(one), HostOf(two))].others;
       }
     }
   }
 
   const Cluster& cluster_;
   const std::vector<int>& workers_;
-  // The bytes of a microbatch in those of one boundary: by workers of the pipeline, the lower one first, and by host.
-  std::map<std::pair<int, int>, double> streams_;
-  std::vector<double> load_;
-  std::vector<int> others_;  // by host: pairs of workers without such streams
+  std::map<std::pair<int, int>, double>
+      streams_;                // by workers of the pipeline, the lower one first
+  std::vector<Shared> cards_;  // by host
+  std::map<std::pair<int, int>, Shared> between_;  // by hosts, the lower one first
 };
 
 }  // namespace

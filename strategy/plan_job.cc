@@ -1,6 +1,7 @@
 #include "strategy/plan_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 #include <string>
@@ -22,6 +23,7 @@ namespace {
 constexpr double kMargin = 1e-6;  // relative; smaller gains are none
 // Of the searches for the best placements: of the time that is left, and placements of each candidate.
 constexpr double kSearchShare = 0.3;
+constexpr double kShareOfOne = 0.2;  // of that, for the best of one method
 constexpr int64_t kRefinementsMax = 200;
 constexpr int64_t kSimulationsMax = 1'000;
 constexpr int64_t kCountsMax = 100;
@@ -71,7 +73,7 @@ std::vector<std::vector<int32_t>> ReplicasOf(const PlanningInput& input, const R
 // batch whose microbatches were profiled.
 std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJob& job,
                                     const Method& method) {
-  if (!method.synchronous) return {job.microbatches};
+  if (!method.synchronous || method.updates_each_microbatch) return {job.microbatches};
   const auto& sizes = input.profile.shapes(0).sizes();
   const int64_t least = sizes.begin()->samples();
   const int64_t most = sizes.rbegin()->samples();
@@ -98,6 +100,7 @@ class JobPlanner {
     const int all = static_cast<int>(candidates.size());
     for (int done = 0; done < all; ++done) {
       options_.progress(done, all);
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
       if (IsSpent()) break;
       PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
                                 CandidateJudge::Of(input_, candidates[done]));
@@ -141,9 +144,12 @@ class JobPlanner {
       if (!judged.runs()) break;
       const Candidate& candidate = judged.candidate;
       if (!kinds.emplace(candidate.method, candidate.replicas.empty()).second) continue;
-      PENSTOCK_RETURN_IF_ERROR(MoveLayers(judged));
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (part.IsSpent()) break;
       PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge, CandidateJudge::Of(input_, candidate));
-      SearchEffort effort = {.placements = kRefinementsMax, .budget = part};
+      TimeBudget own = part.Part(kShareOfOne);
+      PENSTOCK_RETURN_IF_ERROR(MoveLayers(judge, own, judged));
+      SearchEffort effort = {.placements = kRefinementsMax, .budget = own};
       SplitSearchResult found = SearchShortestStep(judge, judged.step_s * (1 - kMargin), effort);
       if (found.best.has_value()) judged = WithBound(*std::move(found.best), judged.step_bound_s);
     }
@@ -151,15 +157,14 @@ class JobPlanner {
   }
 
   // As long as a layer more or less for one of two neighbours makes the simulated step shorter.
-  absl::Status MoveLayers(JudgedCandidate& best) {
-    PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
-                              CandidateJudge::Of(input_, best.candidate));
+  static absl::Status MoveLayers(const CandidateJudge& judge, TimeBudget& budget,
+                                 JudgedCandidate& best) {
     bool improves = true;
     while (improves) {
       improves = false;
       for (size_t stage = 0; stage + 1 < best.layers.size(); ++stage) {
         for (const int moved : {-1, 1}) {
-          if (IsSpent()) return absl::OkStatus();
+          if (budget.IsSpent()) return absl::OkStatus();
           std::vector<LayerRange> layers = best.layers;
           layers[stage].count += moved;
           layers[stage + 1].first += moved;
@@ -188,6 +193,11 @@ class JobPlanner {
     TimeBudget part = budget_.Part(kSearchShare);
     for (JudgedCandidate& judged : plan_.candidates) {
       if (judged.step_bound_s <= 0 || judged.step_bound_s >= best_s) continue;
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (part.IsSpent()) {
+        unproven_s = std::min(unproven_s, judged.step_bound_s);
+        continue;
+      }
       SearchEffort effort = {.placements = kSimulationsMax, .budget = part};
       PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
                                 CandidateJudge::Of(input_, judged.candidate));
@@ -197,8 +207,10 @@ class JobPlanner {
       best_s = found.best->step_s;
       judged = WithBound(*std::move(found.best), judged.step_bound_s);
     }
-    plan_.step_bound_s = plan_.in_time ? std::min(best_s, unproven_s) : 0;
-    plan_.is_fastest = plan_.step_bound_s == best_s;
+    if (plan_.in_time && std::isfinite(best_s)) {
+      plan_.step_bound_s = std::min(best_s, unproven_s);
+      plan_.is_fastest = plan_.step_bound_s == best_s;
+    }
     return absl::OkStatus();
   }
 
@@ -208,11 +220,16 @@ class JobPlanner {
     for (const JudgedCandidate& judged : plan_.candidates) {
       if (judged.runs()) best_bytes = std::min(best_bytes, judged.most_memory());
     }
-    plan_.is_smallest = plan_.in_time;
+    plan_.is_smallest = plan_.in_time && best_bytes < std::numeric_limits<int64_t>::max();
     TimeBudget part = budget_.Part(kSearchShare);
     std::vector<JudgedCandidate> smaller;
     for (const JudgedCandidate& judged : plan_.candidates) {
       if (judged.step_bound_s <= 0) continue;  // no placement of it can run
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (part.IsSpent()) {
+        plan_.is_smallest = false;
+        break;
+      }
       SearchEffort effort = {.placements = kCountsMax, .budget = part};
       PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
                                 CandidateJudge::Of(input_, judged.candidate));

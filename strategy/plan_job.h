@@ -29,6 +29,8 @@ struct PlanJobOptions {
   std::vector<int32_t> stages;       // of the model, that may be chosen; empty: any number
   // Tells how many of how many candidates are judged.
   std::function<void(int done, int all)> progress = [](int, int) {};
+  // Asked between candidates; its error ends the planning.
+  std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
 };
 
 struct JobPlan {
@@ -48,7 +50,7 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
                                                            const PlanJobOptions& options,
                                                            TimeBudget& budget);
 
-// Errors: those of EnumerateCandidates and JudgeCandidate; InvalidArgument of CheckCluster.
+// Errors: those of EnumerateCandidates and JudgeCandidate; InvalidArgument of CheckCluster; that of may_go_on.
 absl::StatusOr<JobPlan> PlanJob(const PlanningInput& input, const PlanJobOptions& options,
                                 TimeBudget& budget);
 

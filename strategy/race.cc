@@ -56,26 +56,49 @@ class RaceRunner {
   RaceResult Run() {
     double seconds = options_.first_s;
     for (int round = 0; !running_.empty(); ++round) {
-      RunRound(round, seconds);
+      if (!RunRound(round, seconds)) {
+        result_.in_time = false;
+        break;
+      }
       SortByMerit();
       if (IsDecided(seconds)) break;
-      running_.resize((running_.size() + 1) / 2);
+      const size_t left = (running_.size() + 1) / 2;
+      for (size_t at = left; at < running_.size(); ++at) {
+        racers_[running_[at]].contestant->Leave();
+      }
+      running_.resize(left);
       if (seconds >= options_.longest_s) break;
       seconds = std::min(2 * seconds, options_.longest_s);
     }
-    if (!running_.empty()) result_.winner = running_.front();
+    if (!running_.empty()) result_.winner = result_.in_time ? running_.front() : Leader();
     return std::move(result_);
   }
 
  private:
-  void RunRound(int round, double seconds) {
+  // False if the time was over before all had trained; who is in the race is then as before.
+  bool RunRound(int round, double seconds) {
     std::vector<int> still;
     for (size_t at = 0; at < running_.size(); ++at) {
       const int racer = running_[at];
       options_.progress(round, static_cast<int>(at), static_cast<int>(running_.size()));
-      if (Train(racer, seconds)) still.push_back(racer);
+      if (options_.is_over()) return false;
+      if (Train(racer, seconds)) {
+        still.push_back(racer);
+      } else if (options_.is_over()) {
+        result_.racers[racer].failed.clear();
+        return false;
+      }
     }
     running_ = std::move(still);
+    return true;
+  }
+
+  // After the last whole round; those that failed in this one are out.
+  int Leader() const {
+    const auto leads = std::find_if(running_.begin(), running_.end(), [&](int racer) {
+      return result_.racers[racer].failed.empty();
+    });
+    return leads == running_.end() ? running_.front() : *leads;
   }
 
   bool Train(int racer, double seconds) {

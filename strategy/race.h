@@ -32,10 +32,11 @@ class Contestant {
   // The losses of all steps from the first up to `steps`; fewer if the job is done before.
   // Errors: what stops this one, such as a loss that is not finite; it then leaves the race.
   virtual absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) = 0;
+  // It will not be asked again, and may let go of what it holds.
+  virtual void Leave() {}
 };
 
 struct Racer {
-  std::string name;
   double step_s = 0;  // on its workers
   Contestant* contestant = nullptr;
 };
@@ -44,6 +45,9 @@ struct RaceOptions {
   double first_s = 0;    // that the first round lasts, in the time of the workers
   double longest_s = 0;  // no round lasts longer
   std::optional<double> until_loss;
+  // Whether no more time is to be spent, asked before and after a racer trains; an error of TrainTo counts for nothing then. Who was
+  // ahead after the last whole round is then the winner; in the first round, the racer with the shortest step.
+  std::function<bool()> is_over = [] { return false; };
   // Before a racer trains: which round, who, and how many are in it.
   std::function<void(int round, int racer, int racers)> progress = [](int, int, int) {};
 };
@@ -60,6 +64,7 @@ struct RacerResult {
 struct RaceResult {
   std::vector<RacerResult> racers;  // in the order given
   std::optional<int> winner;        // absent: all failed
+  bool in_time = true;              // else it was over before it was decided
 };
 
 // REQUIRES: at least one racer; step times and first_s are positive; longest_s >= first_s.

@@ -12,7 +12,9 @@
 namespace penstock {
 namespace {
 
-constexpr double kRounding = 1e-6;  // relative: the simulator counts in whole nanoseconds
+constexpr double kRounding = 1e-9;  // relative, of sums of times
+// The simulator counts in whole nanoseconds: each of four passes of a stage may be so much shorter.
+constexpr double kPassesRoundingS = 4 * 0.5e-9;
 // Of a few nanoseconds each (TimeBudget).
 constexpr int64_t kStepsOfAPart = 100;
 constexpr int64_t kStepsOfASimulation = 50'000;
@@ -205,7 +207,7 @@ class StepBound {
   void Pop() { states_.pop_back(); }
 
   // Never falls as a part takes more layers.
-  double OfTaken() const { return states_.back().bound_s * (1 - kRounding); }
+  double OfTaken() const { return Lower(states_.back().bound_s); }
   // Of all workers together, were the rest spread evenly over those that have no part yet.
   double OfRest(int taken) const {
     if (!by_worker_ || topology_.stages() != topology_.workers) return 0;
@@ -217,10 +219,15 @@ class StepBound {
     }
     if (capacity <= 0) return 0;
     const double rest_s = all_s_ - states_.back().done_s;
-    return static_cast<double>(microbatches_) * rest_s / capacity * (1 - kRounding);
+    return Lower(static_cast<double>(microbatches_) * rest_s / capacity);
   }
 
  private:
+  double Lower(double bound_s) const {
+    return bound_s * (1 - kRounding) -
+           static_cast<double>(microbatches_ * topology_.parts()) * kPassesRoundingS;
+  }
+
   struct State {
     std::vector<double> busy_s;  // of a step, by worker
     double done_s = 0;           // one microbatch of the layers taken, on a worker of speed 1
@@ -275,12 +282,19 @@ int64_t MostOf(const std::vector<WorkerMemory>& memory) {
   return most;
 }
 
-// Those with most room for those that need most; if they do not fit in there they do nowhere.
-std::vector<int> WorkersWithRoom(const Cluster& cluster, const std::vector<WorkerMemory>& memory) {
+// `preferred`, or if the memory does not fit there those with most room, the faster ones first, for those that need
+// most: if it does not fit in there it does nowhere.
+std::vector<int> WorkersWithRoom(const CandidateJudge& judge,
+                                 const std::vector<WorkerMemory>& memory,
+                                 const std::vector<int>& preferred) {
+  if (judge.CheckMemory(memory, preferred).ok()) return preferred;
+  const Cluster& cluster = judge.input().cluster;
   std::vector<int> roomy(cluster.size());
   std::iota(roomy.begin(), roomy.end(), 0);
   std::stable_sort(roomy.begin(), roomy.end(), [&](int a, int b) {
-    return cluster.workers[a].memory_bytes > cluster.workers[b].memory_bytes;
+    const PlanWorker& one = cluster.workers[a];
+    const PlanWorker& other = cluster.workers[b];
+    return std::pair(one.memory_bytes, one.speed) > std::pair(other.memory_bytes, other.speed);
   });
   std::vector<int> needy(memory.size());
   std::iota(needy.begin(), needy.end(), 0);
@@ -303,7 +317,9 @@ double StepBoundSeconds(const CandidateJudge& judge) {
   for (const double speed : speeds) capacity += speed;
   double work_s = 0;
   for (const StageCosts& layer : judge.layer_costs()) work_s += WorkOf(layer);
-  return static_cast<double>(judge.job().microbatches) * work_s / capacity * (1 - kRounding);
+  const int64_t passes = judge.job().microbatches * judge.topology().parts();
+  return static_cast<double>(judge.job().microbatches) * work_s / capacity * (1 - kRounding) -
+         static_cast<double>(passes) * kPassesRoundingS;
 }
 
 bool SearchEffort::Take(int64_t steps) {
@@ -348,6 +364,9 @@ SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s
 SplitSearchResult SearchLeastMemory(const CandidateJudge& judge, int64_t known_bytes,
                                     SearchEffort& effort) {
   SplitSearchResult result;
+  const absl::StatusOr<StagePlacement> evenly = judge.Evenly();
+  if (!evenly.ok()) return result;
+  const std::vector<int>& preferred = evenly->workers;
   MemoryBound bound(judge);
   Splits splits(judge.job().chain.size(), judge.topology().parts());
   splits.may_take = [&](int part, LayerRange range) {
@@ -367,7 +386,7 @@ SplitSearchResult SearchLeastMemory(const CandidateJudge& judge, int64_t known_b
     const int64_t most = MostOf(*memory);
     if (most >= known_bytes) return;
     JudgedCandidate judged =
-        judge.Judge({.workers = WorkersWithRoom(judge.input().cluster, *memory), .layers = layers});
+        judge.Judge({.workers = WorkersWithRoom(judge, *memory, preferred), .layers = layers});
     if (!judged.runs()) return;
     known_bytes = most;
     result.best = std::move(judged);

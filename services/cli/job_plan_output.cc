@@ -1,5 +1,6 @@
 #include "services/cli/job_plan_output.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -189,7 +190,11 @@ std::string RaceText(const JobPlan& plan, const JobRace& race) {
                   result.reached_s.has_value() ? FormatFixed(*result.reached_s, 3) : "",
                   race.winner() == race.candidates[i] ? "first" : result.failed});
   }
-  return absl::StrCat("\nrace, by simulated time:\n", table.Render());
+  return absl::StrCat("\nrace, by simulated time:\n", table.Render(),
+                      race.result.in_time
+                          ? ""
+                          : "its time was over before it was decided: allow more with "
+                            "--race-seconds\n");
 }
 
 nlohmann::ordered_json RaceJson(const JobRace& race) {
@@ -203,7 +208,8 @@ nlohmann::ordered_json RaceJson(const JobRace& race) {
     if (result.reached_s.has_value()) racer["reached_seconds"] = *result.reached_s;
     racers.push_back(std::move(racer));
   }
-  nlohmann::ordered_json json = {{"winner", nullptr}, {"racers", std::move(racers)}};
+  nlohmann::ordered_json json = {
+      {"winner", nullptr}, {"in_time", race.result.in_time}, {"racers", std::move(racers)}};
   if (race.winner().has_value()) json["winner"] = *race.winner();
   return json;
 }

@@ -30,16 +30,25 @@ namespace {
 // which those with smaller updates look better than they are.
 constexpr int64_t kFirstSteps = 20;
 constexpr int64_t kFirstWarmUps = 3;
+constexpr double kRaceSecondsEver = 1e7;
 constexpr int64_t kShareOfJob = 4;  // a race is one of so many parts of a job, at most
 
+std::function<absl::Status()> Unless(Interrupt& interrupt) {
+  return [&interrupt] {
+    return interrupt.Count() > 0 ? InterruptedError("interrupted; nothing was written")
+                                 : absl::OkStatus();
+  };
+}
+
 absl::StatusOr<JobPlan> Plan(const PlanningInput& input, const PlanChoice& choice,
-                             Console& console) {
+                             Interrupt& interrupt, Console& console) {
   WorkDisplay display("candidate", console, RealClock());
   TimeBudget budget(RealClock(), absl::Seconds(choice.budget_s));
   return PlanJob(input,
                  {.methods = choice.methods,
                   .stages = choice.stages,
-                  .progress = [&](int done, int all) { display.Draw(done, all, ""); }},
+                  .progress = [&](int done, int all) { display.Draw(done, all, ""); },
+                  .may_go_on = Unless(interrupt)},
                  budget);
 }
 
@@ -47,22 +56,34 @@ absl::StatusOr<JobPlan> Plan(const PlanningInput& input, const PlanChoice& choic
 absl::StatusOr<JobRace> Race(const JobPlan& plan, const PlanChoice& choice, Interrupt& interrupt,
                              Console& console) {
   JobRace race = {.candidates = CandidatesToRace(plan, !choice.methods.empty())};
-  const std::function<absl::Status()> may_go_on = [&interrupt] {
-    return interrupt.Count() > 0 ? InterruptedError("interrupted; nothing was written")
-                                 : absl::OkStatus();
+  if (race.candidates.empty()) {
+    return FailedError(
+        "only methods with drawn delays can run, which are for theory; --methods names them");
+  }
+  const int64_t over_ns =
+      RealClock().MonotonicNs() +
+      static_cast<int64_t>(std::min(choice.race->limit_s, kRaceSecondsEver) * 1e9);
+  const auto is_over = [over_ns] { return RealClock().MonotonicNs() >= over_ns; };
+  const std::function<absl::Status()> not_interrupted = Unless(interrupt);
+  const std::function<absl::Status()> may_go_on = [&] {
+    return is_over() ? absl::DeadlineExceededError("the time of the race is over")
+                     : not_interrupted();
   };
   std::vector<std::unique_ptr<ReferenceContestant>> contestants;
   std::vector<Racer> racers;
+  v1::DataSpec data;
   for (const int candidate : race.candidates) {
     const JudgedCandidate& judged = plan.candidates[candidate];
     v1::JobSpec spec = judged.spec;
-    PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
-    PENSTOCK_RETURN_IF_ERROR(CheckJobData(RealFiles(), choice.race->data_root, job, spec));
+    if (racers.empty()) {  // the text of all
+      PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+      PENSTOCK_RETURN_IF_ERROR(CheckJobData(RealFiles(), choice.race->data_root, job, spec));
+      data = spec.data();
+    }
+    *spec.mutable_data() = data;
     contestants.push_back(
         std::make_unique<ReferenceContestant>(std::move(spec), choice.race->data_root, may_go_on));
-    racers.push_back({.name = judged.candidate.method,
-                      .step_s = judged.step_s,
-                      .contestant = contestants.back().get()});
+    racers.push_back({.step_s = judged.step_s, .contestant = contestants.back().get()});
   }
   const JudgedCandidate& fastest = plan.candidates[race.candidates.front()];
   const int64_t of_job = std::max<int64_t>(1, fastest.spec.training().steps() / kShareOfJob);
@@ -73,10 +94,11 @@ absl::StatusOr<JobRace> Race(const JobPlan& plan, const PlanChoice& choice, Inte
   race.result = RunRace(racers, {.first_s = static_cast<double>(first) * fastest.step_s,
                                  .longest_s = static_cast<double>(steps) * fastest.step_s,
                                  .until_loss = choice.race->until_loss,
+                                 .is_over = is_over,
                                  .progress = [&](int round, int racer, int all) {
                                    display.Draw(racer, all, absl::StrCat("round ", round + 1));
                                  }});
-  PENSTOCK_RETURN_IF_ERROR(may_go_on());
+  PENSTOCK_RETURN_IF_ERROR(not_interrupted());
   return race;
 }
 
@@ -113,7 +135,7 @@ const JudgedCandidate* PlannedJob::chosen() const {
 absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& choice,
                                       Interrupt& interrupt, Console& console) {
   PlannedJob planned;
-  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, Plan(input, choice, console));
+  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, Plan(input, choice, interrupt, console));
   if (choice.race.has_value() && planned.plan.fastest.has_value()) {
     PENSTOCK_ASSIGN_OR_RETURN(planned.race, Race(planned.plan, choice, interrupt, console));
   }
@@ -149,6 +171,7 @@ absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClie
                                              "on this machine\n");
   v1::JobSpec spec = planned.chosen()->spec;
   *spec.mutable_data() = job.complete.data();
+  *spec.mutable_checkpoint() = job.complete.checkpoint();
   return spec;
 }
 

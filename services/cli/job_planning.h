@@ -27,10 +27,13 @@ absl::StatusOr<MeasuredCluster> ReadMeasuredCluster(const std::string& path);
 absl::StatusOr<MeasuredCluster> MeasureCluster(CoordinatorClient& client, const v1::JobSpec& spec,
                                                Interrupt& interrupt, Console& console);
 
+inline constexpr double kRaceSecondsMax = 600;
+
 struct RaceChoice {
   std::optional<double> until_loss;
-  int64_t steps = 0;      // of the fastest candidate, at most; 0: a quarter of the job's
-  std::string data_root;  // absolute: where the job's text lies
+  int64_t steps = 0;                 // of the fastest candidate, at most; 0: a quarter of the job's
+  double limit_s = kRaceSecondsMax;  // of this machine's time
+  std::string data_root;             // absolute: where the job's text lies
 };
 
 struct PlanChoice {

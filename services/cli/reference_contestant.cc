@@ -75,7 +75,9 @@ ReferenceContestant::ReferenceContestant(v1::JobSpec spec, std::string data_root
   state_->may_go_on = std::move(may_go_on);
 }
 
-ReferenceContestant::~ReferenceContestant() {
+ReferenceContestant::~ReferenceContestant() { Leave(); }
+
+void ReferenceContestant::Leave() {
   state_->Cancel();
   if (state_->thread.joinable()) state_->thread.join();
 }

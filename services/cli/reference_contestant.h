@@ -26,6 +26,8 @@ class ReferenceContestant : public Contestant {
 
   // Errors: those of TrainReference and of `may_go_on`.
   absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) override;
+  // Ends the training within a microbatch, and with it frees the model.
+  void Leave() override;
 
  private:
   struct State;

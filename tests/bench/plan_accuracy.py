@@ -17,16 +17,16 @@ STEPS = 24
 # Name, what is changed in examples/small.yaml, the method, and the workers.
 CASES = [
     ("8 blocks, equal workers", ["model.gpt.layers=8"], "1f1b",
-     "hosts: [{name: a, workers: [{count: 4, speed: 0.04}]}]"),
+     "hosts: [{name: a, workers: [{count: 4, speed: 0.01}]}]"),
     ("6 blocks of width 48, unequal workers", ["model.gpt.layers=6", "model.gpt.width=48"], "zb-h2",
-     "hosts: [{name: a, workers: [{speed: 0.08}, {speed: 0.04}, {speed: 0.06}]}]"),
+     "hosts: [{name: a, workers: [{speed: 0.02}, {speed: 0.01}, {speed: 0.015}]}]"),
     ("8 blocks, two hosts, slow cards", ["model.gpt.layers=8"], "pipedream",
-     "hosts: [{name: a, count: 2, gigabits: 0.02, workers: [{count: 2, speed: 0.04}]}]"),
+     "hosts: [{name: a, count: 2, gigabits: 0.005, workers: [{count: 2, speed: 0.01}]}]"),
     ("4 blocks of width 64, slow path", ["model.gpt.layers=4", "model.gpt.width=64"], "paci",
-     "{hosts: [{name: a, gigabits: 1, workers: [{speed: 0.06}, {speed: 0.03}]}, "
-     "{name: b, gigabits: 1, workers: [{speed: 0.06}]}], paths: [{hosts: [a, b], gigabits: 0.02}]}"),
+     "{hosts: [{name: a, gigabits: 1, workers: [{speed: 0.015}, {speed: 0.0075}]}, "
+     "{name: b, gigabits: 1, workers: [{speed: 0.015}]}], paths: [{hosts: [a, b], gigabits: 0.005}]}"),
     ("12 blocks, two stages on each worker", ["model.gpt.layers=12"], "interleaved-1f1b",
-     "hosts: [{name: a, workers: [{count: 3, speed: 0.05}]}]"),
+     "hosts: [{name: a, workers: [{count: 3, speed: 0.0125}]}]"),
 ]
 
 

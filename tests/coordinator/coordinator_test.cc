@@ -316,7 +316,8 @@ TEST(NamedWorkers, AreTakenInTheirOrderAndWaitedFor) {
   EXPECT_EQ(cluster.Summary(second).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(
       cluster.Summary(foreign).reason(),
-      "waits for worker w9, which pipeline.worker_names asks for and the cluster does not have");
+      "waits for worker w9, which pipeline.worker_names asks for and the cluster does not have; "
+      "start one of that name, or submit the job without it");
 }
 
 v1::RegisterWorkerRequest Worker(int number, uint64_t incarnation = 1) {

@@ -58,7 +58,6 @@ TEST(JudgeCandidate, Outcome_SaysWhatRunsAndWhatItCosts) {
   EXPECT_EQ(judged.most_staleness(), 2);
   ASSERT_TRUE(judged.block_delay.has_value());
   EXPECT_EQ(judged.block_delay->max, 7);  // floor(S^2 - S/2)
-  EXPECT_EQ(judged.updates_per_step, 8);
   EXPECT_NEAR(judged.bubble_ratio, 0.0, 1e-9);
 }
 
@@ -82,6 +81,42 @@ TEST(JudgeCandidate, SlowNetwork_SetsTheStep) {
   // The first stage has two microbatches in flight, each of which computes for 27 ms and is 50 ms on the
   // way there and back.
   EXPECT_NEAR(judged.step_s * 1e3, (27.0 + 2 * 50.0) / 2 * 8, 1e-3);
+}
+
+TEST(JudgeCandidate, StreamsOverOnePath_ShareIt) {
+  Cluster cluster = UniformCluster(2, 2, kInfinity, kInfinity);
+  const double path = 2048.0 / 0.050;
+  cluster.paths = {{.from = 0, .to = 1, .bytes_per_second = path}};
+  const auto gigabits = [&](const std::vector<int32_t>& replicas) {
+    const PlanningInput input = InputOf(kPlannedJob, cluster);
+    const absl::StatusOr<JudgedCandidate> judged = JudgeCandidate(
+        input, {.method = "pipedream", .stages = 2, .microbatches = 8, .replicas = replicas});
+    EXPECT_THAT(judged, IsOk());
+    double least = kInfinity;
+    for (const v1::LinkTimes& link : judged->times.links()) {
+      if (link.has_gigabits_per_second()) {
+        least = std::min(least, link.gigabits_per_second());
+      }
+    }
+    return least;
+  };
+  // Two stages on two workers of one host need no path; with two replicas each, two streams cross it.
+  EXPECT_EQ(gigabits({}), kInfinity);
+  EXPECT_NEAR(gigabits({2, 2}), path * 8e-9 / 2, 1e-12);
+  cluster.full_duplex = false;
+  EXPECT_NEAR(gigabits({2, 2}), path * 8e-9 / 4, 1e-12);
+}
+
+TEST(JudgeCandidate, ReplicasOfTheFile_AreNotThoseOfOtherCandidates) {
+  PlanningInput input = InputOf(kPlannedJob, Alike(4));
+  input.spec.mutable_pipeline()->set_method("pipedream");
+  input.spec.mutable_pipeline()->add_replicas(3);
+  input.spec.mutable_pipeline()->add_replicas(1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "pipedream", .stages = 3, .microbatches = 8}));
+  EXPECT_EQ(judged.rejected, "");
+  EXPECT_EQ(judged.workers.size(), 3u);
 }
 
 TEST(JudgeCandidate, WhatCannotRun_SaysWhy) {
@@ -124,6 +159,11 @@ TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
       const std::vector<Candidate> asynchronous,
       EnumerateCandidates(input, PlanJobOptions{.methods = {"paci"}}, Unlimited()));
   EXPECT_EQ(asynchronous.size(), 2u * 2);
+  // Every microbatch of local-sgd is a step of its own.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> local,
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"local-sgd"}}, Unlimited()));
+  for (const Candidate& candidate : local) EXPECT_EQ(candidate.microbatches, 8);
   EXPECT_THAT(EnumerateCandidates(input, PlanJobOptions{.methods = {"pacy"}}, Unlimited()).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("pacy")));
 }
@@ -220,6 +260,7 @@ TEST(PlanJob, TooLittleMemoryEverywhere_RejectsAll) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan,
                                 PlanJob(input, PlanJobOptions{.methods = {"1f1b"}}, Unlimited()));
   EXPECT_FALSE(plan.fastest.has_value());
+  EXPECT_FALSE(plan.is_fastest || plan.is_smallest);
   for (const JudgedCandidate& judged : plan.candidates) EXPECT_FALSE(judged.runs());
 }
 

@@ -42,8 +42,7 @@ TEST(RunRace, SlowerStepsThatLearnMore_Win) {
   Falling wise(0.6);
   Falling slow(0.3);
   const RaceResult result =
-      RunRace({{"fast", 1.0, &fast}, {"wise", 1.5, &wise}, {"slow", 4.0, &slow}},
-              {.first_s = 60, .longest_s = 960});
+      RunRace({{1.0, &fast}, {1.5, &wise}, {4.0, &slow}}, {.first_s = 60, .longest_s = 960});
   ASSERT_TRUE(result.winner.has_value());
   EXPECT_EQ(*result.winner, 1);
   // The slow one leaves after the first round, the fast one after the second.
@@ -58,7 +57,7 @@ TEST(RunRace, SlowerStepsThatLearnMore_Win) {
 TEST(RunRace, LossToReach_IsTimedByTheStepsOfEach) {
   Falling quick(0.5);
   Falling heavy(1.0);
-  const RaceResult result = RunRace({{"quick", 1.0, &quick}, {"heavy", 8.0, &heavy}},
+  const RaceResult result = RunRace({{1.0, &quick}, {8.0, &heavy}},
                                     {.first_s = 100, .longest_s = 10'000, .until_loss = 0.1});
   // 0.1 takes the one 100 steps and more, the other 10 and more.
   ASSERT_TRUE(result.winner.has_value());
@@ -71,8 +70,8 @@ TEST(RunRace, LossToReach_IsTimedByTheStepsOfEach) {
 TEST(RunRace, NobodyReachesTheLoss_TheNearestWins) {
   Falling one(0.2);
   Falling two(0.3);
-  const RaceResult result = RunRace({{"one", 1.0, &one}, {"two", 1.0, &two}},
-                                    {.first_s = 10, .longest_s = 80, .until_loss = 1e-9});
+  const RaceResult result =
+      RunRace({{1.0, &one}, {1.0, &two}}, {.first_s = 10, .longest_s = 80, .until_loss = 1e-9});
   EXPECT_EQ(*result.winner, 1);
   EXPECT_FALSE(result.racers[1].reached_s.has_value());
   EXPECT_EQ(two.trained, 80);
@@ -83,10 +82,10 @@ TEST(RunRace, Failures_LeaveAndAllOfThemLeaveNoWinner) {
   Falling bad(0.9);
   bad.fails_after = 5;
   const RaceOptions options = {.first_s = 10, .longest_s = 40};
-  const RaceResult result = RunRace({{"bad", 1.0, &bad}, {"good", 1.0, &good}}, options);
+  const RaceResult result = RunRace({{1.0, &bad}, {1.0, &good}}, options);
   EXPECT_EQ(*result.winner, 1);
   EXPECT_THAT(result.racers[0].failed, HasSubstr("not finite"));
-  EXPECT_FALSE(RunRace({{"bad", 1.0, &bad}}, options).winner.has_value());
+  EXPECT_FALSE(RunRace({{1.0, &bad}}, options).winner.has_value());
 }
 
 TEST(RunRace, LossError_IsThatOfTheMeanOfTheLastLosses) {
@@ -97,17 +96,54 @@ TEST(RunRace, LossError_IsThatOfTheMeanOfTheLastLosses) {
     }
   };
   Given given;
-  const RaceResult result = RunRace({{.name = "given", .step_s = 1, .contestant = &given}},
-                                    {.first_s = 8, .longest_s = 8});
+  const RaceResult result =
+      RunRace({{.step_s = 1, .contestant = &given}}, {.first_s = 8, .longest_s = 8});
   EXPECT_DOUBLE_EQ(result.racers[0].loss, 2.0);
   // A deviation of sqrt(4 / 3) over sqrt(4).
   EXPECT_DOUBLE_EQ(result.racers[0].loss_error, std::sqrt(1.0 / 3.0));
 }
 
+TEST(RunRace, TimeThatIsOver_LetsWhoWasAheadWin) {
+  Falling slow(0.1);
+  Falling fast(0.5);
+  Falling other(0.2);
+  const std::vector<Racer> racers = {{.step_s = 1, .contestant = &slow},
+                                     {.step_s = 1, .contestant = &fast},
+                                     {.step_s = 1, .contestant = &other}};
+  int rounds = 0;
+  const auto progress = [&](int round, int, int) { rounds = round; };
+  const RaceResult second = RunRace(racers, {.first_s = 10,
+                                             .longest_s = 1000,
+                                             .is_over = [&] { return rounds == 1; },
+                                             .progress = progress});
+  EXPECT_FALSE(second.in_time);
+  EXPECT_EQ(second.winner, 1);
+  EXPECT_EQ(second.racers[1].rounds, 1);
+  const RaceResult first =
+      RunRace(racers, {.first_s = 2000, .longest_s = 2000, .is_over = [] { return true; }});
+  EXPECT_FALSE(first.in_time);
+  EXPECT_EQ(first.winner, 0);
+}
+
+TEST(RunRace, WhoIsOut_IsTold) {
+  class Leaving : public Falling {
+   public:
+    using Falling::Falling;
+    void Leave() override { ++left; }
+    int left = 0;
+  };
+  Leaving first(0.5);
+  Leaving last(0.1);
+  RunRace({{.step_s = 1, .contestant = &first}, {.step_s = 1, .contestant = &last}},
+          {.first_s = 10, .longest_s = 40});
+  EXPECT_EQ(first.left, 0);
+  EXPECT_EQ(last.left, 1);
+}
+
 TEST(RunRace, JobThatEnds_IsNotAskedForMore) {
   Falling brief(0.5, /*steps_max=*/30);
   Falling other(0.4, /*steps_max=*/30);
-  const RaceResult result = RunRace({{"brief", 1.0, &brief}, {"other", 1.0, &other}},
+  const RaceResult result = RunRace({{1.0, &brief}, {1.0, &other}},
                                     {.first_s = 20, .longest_s = 1'000, .until_loss = 1e-9});
   EXPECT_EQ(*result.winner, 0);
   EXPECT_EQ(result.racers[0].steps, 30);

@@ -24,8 +24,7 @@ std::string RandomJob(RandomStream& random) {
   return absl::StrCat(R"(name: random
 model:
   gpt: {layers: )",
-                      1 + random.Below(2),
-                      R"(, width: 8, heads: 1, context: 4, tied_head: )",
+                      1 + random.Below(2), R"(, width: 8, heads: 1, context: 4, tied_head: )",
                       random.Below(4) == 0 ? "true" : "false", R"(}
 data:
   text: {path: input.txt, tokenizer: bytes}
@@ -37,22 +36,38 @@ training:
 )");
 }
 
+// Hosts are of two kinds, so that some are alike.
 Cluster RandomCluster(RandomStream& random, int workers) {
   const auto bandwidth = [&] {
     return random.Below(2) == 0 ? kInfinity : 1e5 * static_cast<double>(1 + random.Below(10));
   };
-  Cluster cluster;
-  for (uint64_t host = 0; host <= random.Below(2); ++host) {
-    cluster.hosts.push_back({.name = absl::StrCat("host-", host),
-                             .card_bytes_per_second = bandwidth(),
-                             .inside_bytes_per_second = bandwidth()});
+  const auto latency = [&] { return random.Below(2) == 0 ? 0.0 : 1e-3; };
+  std::vector<PlanHost> kinds;
+  for (int kind = 0; kind < 2; ++kind) {
+    kinds.push_back({.card_bytes_per_second = bandwidth(),
+                     .inside_bytes_per_second = bandwidth(),
+                     .card_latency_s = latency(),
+                     .inside_latency_s = latency()});
   }
+  Cluster cluster;
+  const int hosts = 1 + static_cast<int>(random.Below(3));
+  for (int host = 0; host < hosts; ++host) {
+    cluster.hosts.push_back(kinds[random.Below(2)]);
+    cluster.hosts.back().name = absl::StrCat("host-", host);
+    for (int other = 0; other < host; ++other) {
+      if (random.Below(3) != 0) continue;
+      cluster.paths.push_back(
+          {.from = other, .to = host, .bytes_per_second = 1e5, .latency_s = latency()});
+    }
+  }
+  cluster.full_duplex = random.Below(4) != 0;
   const bool has_limits = random.Below(3) == 0;
+  const bool is_alike = random.Below(2) == 0;
   for (int worker = 0; worker < workers; ++worker) {
     cluster.workers.push_back(
         {.name = absl::StrCat("worker-", worker),
          .host = static_cast<int>(random.Below(cluster.hosts.size())),
-         .speed = 0.5 * static_cast<double>(1 + random.Below(4)),
+         .speed = is_alike ? 1.0 : 0.5 * static_cast<double>(1 + random.Below(4)),
          .memory_bytes =
              has_limits ? 1'000 * static_cast<double>(4 + random.Below(40)) : kInfinity});
   }

@@ -32,6 +32,7 @@ PlanChoice ChoiceOf(const JobPlanOptions& options, const JobPlanInput& input) {
     const std::filesystem::path job = options.job.path;
     choice.race = RaceChoice{.until_loss = options.until_loss,
                              .steps = options.race_steps,
+                             .limit_s = options.race_seconds,
                              .data_root = Absolute(job.parent_path().string())};
   }
   return choice;
@@ -111,6 +112,12 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->needs(race);
+  app.add_option("--race-seconds", options.race_seconds,
+                 "Of a race: of this machine's time, at most; who is ahead then is first")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->needs(race);
   app.add_option("-o,--output", options.output_path,
                  "Of a job: write the fastest, or the first of the race, as a job file")
       ->type_name("FILE")
@@ -129,6 +136,8 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
   PENSTOCK_RETURN_IF_ERROR(CompleteJob(document).status());
+  // A listed order is of one split; no candidate has it.
+  document.spec.mutable_pipeline()->clear_schedule_file();
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured, Measured(options, input, interrupt, console));
   const bool is_measured = input.cluster.workers.empty();

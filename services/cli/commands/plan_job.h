@@ -11,6 +11,7 @@
 #include "planner/cluster.h"
 #include "services/cli/console.h"
 #include "services/cli/job_file.h"
+#include "services/cli/job_planning.h"
 
 namespace penstock {
 
@@ -24,6 +25,7 @@ struct JobPlanOptions {
   bool races = false;
   std::optional<double> until_loss;
   int64_t race_steps = 0;  // of the fastest candidate, at most; 0: a quarter of the job's
+  double race_seconds = kRaceSecondsMax;  // of this machine
   std::string output_path;
   std::string times_path;
 };
