@@ -1,12 +1,14 @@
 #include "services/cli/job_plan_output.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "planner/render_plan.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 
@@ -100,6 +102,41 @@ std::string ReasonsText(const PlannedJob& planned) {
                     ", but ", faster.rejected, "\n");
   }
   return text;
+}
+
+std::string Bar(double share) {
+  constexpr double kColumns = 24;
+  const auto marks = static_cast<size_t>(std::lround(std::clamp(share, 0.0, 1.0) * kColumns));
+  return absl::StrCat(std::string(marks, '#'),
+                      std::string(static_cast<size_t>(kColumns) - marks, '.'));
+}
+
+// The workers of the chosen candidate, and its stages.
+std::string PictureText(const PlannedJob& planned) {
+  const JudgedCandidate& chosen = *planned.chosen();
+  const StagePlan& stages = planned.picture->plan;
+  const auto most = static_cast<double>(chosen.most_memory());
+  Table table(
+      {{"WORKER"}, {"STAGES"}, {"COMPUTES"}, {""}, {"MEMORY", Table::Align::kRight}, {""}, {"OF"}});
+  for (size_t worker = 0; worker < chosen.workers.size(); ++worker) {
+    const PlanWorker& on = planned.cluster.workers[chosen.workers[worker]];
+    std::vector<size_t> held;
+    for (size_t stage = 0; stage < stages.stages.size(); ++stage) {
+      const std::vector<int>& placed_on = stages.stages[stage].placed_on;
+      if (std::count(placed_on.begin(), placed_on.end(), chosen.workers[worker]) > 0)
+        held.push_back(stage);
+    }
+    const double busy = chosen.busy_s[worker] / chosen.step_s;
+    const auto memory = static_cast<double>(chosen.memory[worker].total());
+    const bool is_limited = std::isfinite(on.memory_bytes);
+    table.AddRow({on.name, absl::StrJoin(held, " "), Bar(busy),
+                  absl::StrFormat("%.0f %%", busy * 100),
+                  FormatBytes(chosen.memory[worker].total()),
+                  Bar(memory / (is_limited ? on.memory_bytes : most)),
+                  is_limited ? FormatBytes(static_cast<int64_t>(on.memory_bytes)) : ""});
+  }
+  return absl::StrCat("\n", NameOf(chosen.candidate), ", by worker, and a microbatch by stage:\n",
+                      table.Render(), "\n", RenderPlanText(planned.picture->graph, stages));
 }
 
 // The fastest and the smallest.
@@ -220,6 +257,7 @@ std::string JobPlanText(const PlannedJob& planned, bool shows_all) {
   return absl::StrCat(CandidatesText(planned.plan, shows_all), "\n",
                       ExplainJob(planned.plan, planned.cluster),
                       planned.race.has_value() ? RaceText(planned.plan, *planned.race) : "",
+                      planned.picture.has_value() ? PictureText(planned) : "",
                       planned.reasons.has_value() ? ReasonsText(planned) : "");
 }
 

@@ -139,8 +139,11 @@ absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& cho
   if (choice.race.has_value() && planned.plan.fastest.has_value()) {
     PENSTOCK_ASSIGN_OR_RETURN(planned.race, Race(planned.plan, choice, interrupt, console));
   }
-  if (choice.explains && planned.chosen() != nullptr) {
-    PENSTOCK_ASSIGN_OR_RETURN(planned.reasons, ReasonsOf(input, *planned.chosen()));
+  if (const JudgedCandidate* const chosen = planned.chosen(); chosen != nullptr) {
+    PENSTOCK_ASSIGN_OR_RETURN(planned.picture, PictureOf(input, *chosen));
+    if (choice.explains) {
+      PENSTOCK_ASSIGN_OR_RETURN(planned.reasons, ReasonsOf(input, *chosen));
+    }
   }
   planned.cluster = std::move(input.cluster);
   return planned;

@@ -15,6 +15,7 @@
 #include "strategy/measured_cluster.h"
 #include "strategy/plan_job.h"
 #include "strategy/race.h"
+#include "strategy/stage_picture.h"
 #include "strategy/step_reasons.h"
 
 namespace penstock {
@@ -59,7 +60,8 @@ struct PlannedJob {
   JobPlan plan;
   Cluster cluster;
   std::optional<JobRace> race;
-  std::optional<StepReasons> reasons;  // of the chosen one's step, if they were asked for
+  std::optional<StagePicture> picture;  // of the chosen one
+  std::optional<StepReasons> reasons;   // of its step, if they were asked for
 
   // The race's first, or without a race the fastest; null if none can run, or all failed.
   const JudgedCandidate* chosen() const;

@@ -151,6 +151,7 @@ absl::Status RunForJob(const Options& options, Console& console) {
                     {.profile_path = options.profile,
                      .cluster = std::move(cluster),
                      .budget_s = options.budget_s,
+                     .svg_path = options.svg_path,
                      .json = options.json},
                     console);
 }

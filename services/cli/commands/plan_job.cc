@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "job/yaml_writer.h"
+#include "planner/render_plan.h"
 #include "services/cli/command.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
@@ -130,7 +131,7 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
 }
 
 absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Console& console) {
-  for (const std::string& path : {options.output_path, options.times_path}) {
+  for (const std::string& path : {options.output_path, options.times_path, input.svg_path}) {
     if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(path));
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
@@ -164,7 +165,14 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
     return FailedError(planned->race.has_value() ? "every candidate of the race failed"
                                                  : "no candidate can run on this cluster");
   }
-  return WriteChosen(options, *planned->chosen(), console);
+  PENSTOCK_RETURN_IF_ERROR(WriteChosen(options, *planned->chosen(), console));
+  if (input.svg_path.empty()) return absl::OkStatus();
+  const StagePicture& picture = *planned->picture;
+  PENSTOCK_RETURN_IF_ERROR(WriteTextFile(
+      input.svg_path,
+      RenderPlanSvg(picture.graph, picture.plan, NameOf(planned->chosen()->candidate))));
+  console.err << "wrote " << input.svg_path << "\n";
+  return absl::OkStatus();
 }
 
 }  // namespace penstock

@@ -37,6 +37,7 @@ struct JobPlanInput {
   std::string profile_path;  // empty with a coordinator
   Cluster cluster;           // without workers: that of the profile, which is of one
   double budget_s = 0;
+  std::string svg_path;  // empty: no picture
   bool json = false;
 };
 absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Console& console);

@@ -387,7 +387,10 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
   EXPECT_LE(reasons["spread_seconds"], reasons["busiest_seconds"]);
   EXPECT_LE(json["step_bound_seconds"], fastest["step_seconds"]);
   const ProcessResult text =
-      RunPenstock({"plan", directory.job(), "--profile", profile, "--workers", "3", "--explain"});
+      RunPenstock({"plan", directory.job(), "--profile", profile, "--workers", "3", "--explain",
+                   "--svg", directory.path("plan.svg")});
+  EXPECT_THAT(ReadText(directory.path("plan.svg")), HasSubstr("stage 0"));
+  EXPECT_THAT(text.out, HasSubstr("by worker, and a microbatch by stage"));
   EXPECT_THAT(text.out, HasSubstr("fastest: "));
   EXPECT_THAT(text.out, HasSubstr("what binds "));
   EXPECT_THAT(text.out, HasSubstr("pipedream-2bw"));
