@@ -8,6 +8,7 @@
 
 #include "compute/tensor.h"
 #include "job/message_bytes.h"
+#include "strategy/worker_orders.h"
 
 namespace penstock {
 namespace {
@@ -29,97 +30,6 @@ bool Recomputes(const Topology& topology, int part) {
 double WorkOf(const StageCosts& costs) {
   return costs.forward_s + costs.backward_input_s + costs.backward_weight_s;
 }
-
-// Calls `visit` with every order of `count` of the cluster's workers, taking workers of a host that are alike for one
-// another, and hosts that are alike too. `visit` says whether to go on.
-class WorkerOrders {
- public:
-  explicit WorkerOrders(const Cluster& cluster) : cluster_(cluster) {
-    const std::vector<std::vector<int>> by_host = WorkersByHost(cluster);
-    for (size_t host = 0; host < by_host.size(); ++host) {
-      for (const int worker : by_host[host]) {
-        const PlanWorker& it = cluster.workers[worker];
-        const auto kind = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& known) {
-          return known.host == it.host && AreAlike(cluster.workers[known.workers.front()], it);
-        });
-        if (kind != kinds_.end()) {
-          kind->workers.push_back(worker);
-        } else {
-          kinds_.push_back({.host = it.host, .workers = {worker}});
-        }
-      }
-      hosts_.push_back({.like = FirstLike(by_host, host)});
-    }
-  }
-
-  bool ForEach(int64_t count, const std::function<bool(const std::vector<int>&)>& visit) {
-    if (static_cast<int64_t>(order_.size()) == count) return visit(order_);
-    for (size_t at = 0; at < kinds_.size(); ++at) {
-      Kind& kind = kinds_[at];
-      if (kind.used == kind.workers.size() || IsLikeAnEarlierOne(at)) continue;
-      order_.push_back(kind.workers[kind.used++]);
-      ++hosts_[kind.host].used;
-      const bool goes_on = ForEach(count, visit);
-      --hosts_[kind.host].used;
-      --kind.used;
-      order_.pop_back();
-      if (!goes_on) return false;
-    }
-    return true;
-  }
-
- private:
-  struct Kind {
-    int host = 0;
-    std::vector<int> workers;
-    size_t used = 0;
-  };
-  struct Host {
-    size_t like = 0;  // the first host that is as this one
-    int used = 0;     // workers
-  };
-
-  static bool AreAlike(const PlanWorker& one, const PlanWorker& other) {
-    return one.speed == other.speed && one.memory_bytes == other.memory_bytes;
-  }
-
-  size_t FirstLike(const std::vector<std::vector<int>>& by_host, size_t host) const {
-    const auto has_path = [&](size_t it) {
-      return std::any_of(cluster_.paths.begin(), cluster_.paths.end(), [&](const HostPath& path) {
-        return path.from == static_cast<int>(it) || path.to == static_cast<int>(it);
-      });
-    };
-    for (size_t other = 0; other < host; ++other) {
-      const PlanHost& a = cluster_.hosts[other];
-      const PlanHost& b = cluster_.hosts[host];
-      const bool same_network = a.card_bytes_per_second == b.card_bytes_per_second &&
-                                a.inside_bytes_per_second == b.inside_bytes_per_second &&
-                                a.card_latency_s == b.card_latency_s &&
-                                a.inside_latency_s == b.inside_latency_s;
-      const bool same_workers = std::equal(
-          by_host[other].begin(), by_host[other].end(), by_host[host].begin(), by_host[host].end(),
-          [&](int one, int two) { return AreAlike(cluster_.workers[one], cluster_.workers[two]); });
-      if (same_network && same_workers && !has_path(other) && !has_path(host)) return other;
-    }
-    return host;
-  }
-
-  // Whether a worker like it, on a host like its own that has no stage either, comes first.
-  bool IsLikeAnEarlierOne(size_t at) const {
-    const Kind& kind = kinds_[at];
-    if (hosts_[kind.host].used > 0) return false;
-    return std::any_of(kinds_.begin(), kinds_.begin() + at, [&](const Kind& other) {
-      return hosts_[other.host].used == 0 && hosts_[other.host].like == hosts_[kind.host].like &&
-             AreAlike(cluster_.workers[other.workers.front()],
-                      cluster_.workers[kind.workers.front()]);
-    });
-  }
-
-  const Cluster& cluster_;
-  std::vector<Kind> kinds_;  // by host
-  std::vector<Host> hosts_;
-  std::vector<int> order_;
-};
 
 // Every way to cut `layers` layers into `parts` parts, one part after the other.
 class Splits {
