@@ -41,4 +41,16 @@ std::optional<int> FasterButForMemory(const JobPlan& plan) {
   return found;
 }
 
+std::optional<int> SmallestButForMemory(const JobPlan& plan) {
+  std::optional<int> found;
+  for (size_t at = 0; at < plan.candidates.size(); ++at) {
+    const JudgedCandidate& judged = plan.candidates[at];
+    if (!judged.lacks_memory) continue;
+    if (!found.has_value() || judged.most_memory() < plan.candidates[*found].most_memory()) {
+      found = static_cast<int>(at);
+    }
+  }
+  return found;
+}
+
 }  // namespace penstock

@@ -24,5 +24,7 @@ absl::StatusOr<StepReasons> ReasonsOf(const PlanningInput& input, const JudgedCa
 // The fastest of the candidates that memory alone keeps from running, if it would be faster than the fastest that
 // runs. An index into plan.candidates.
 std::optional<int> FasterButForMemory(const JobPlan& plan);
+// Of those the one whose neediest worker needs least: what it needs would do. An index into plan.candidates.
+std::optional<int> SmallestButForMemory(const JobPlan& plan);
 
 }  // namespace penstock

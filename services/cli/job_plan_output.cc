@@ -141,7 +141,7 @@ std::string PictureText(const PlannedJob& planned) {
 
 // The fastest and the smallest.
 std::string ExplainJob(const JobPlan& plan, const Cluster& cluster) {
-  if (!plan.fastest.has_value()) return "no candidate can run on this cluster\n";
+  if (!plan.fastest.has_value()) return NothingRunsText(plan) + "\n";
   const JudgedCandidate& fastest = plan.candidates[*plan.fastest];
   const JudgedCandidate& smallest = plan.candidates[*plan.smallest];
   std::vector<std::string> names;
@@ -259,6 +259,15 @@ std::string JobPlanText(const PlannedJob& planned, bool shows_all) {
                       planned.race.has_value() ? RaceText(planned.plan, *planned.race) : "",
                       planned.picture.has_value() ? PictureText(planned) : "",
                       planned.reasons.has_value() ? ReasonsText(planned) : "");
+}
+
+std::string NothingRunsText(const JobPlan& plan) {
+  const std::string nothing = "no candidate can run on these workers";
+  const std::optional<int> other = SmallestButForMemory(plan);
+  if (!other.has_value()) return nothing;
+  const JudgedCandidate& smallest = plan.candidates[*other];
+  return absl::StrCat(nothing, "; ", NameOf(smallest.candidate), " would with ",
+                      FormatBytes(smallest.most_memory()), " on the worker that needs most");
 }
 
 nlohmann::ordered_json JobPlanJson(const PlannedJob& planned) {

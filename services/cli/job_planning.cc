@@ -166,7 +166,8 @@ absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClie
                                        choice, interrupt, console));
   if (planned.chosen() == nullptr) {
     console.err << JobPlanText(planned, /*shows_all=*/false);
-    return FailedError("pipeline.method: is auto, but no method can run on these workers");
+    return FailedError(
+        absl::StrCat("pipeline.method: is auto, but ", NothingRunsText(planned.plan)));
   }
   console.err << "chosen: " << NameOf(planned.chosen()->candidate)
               << (planned.race.has_value() ? ", by a race\n"

@@ -162,8 +162,8 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
     console.out << JobPlanText(*planned, options.shows_all);
   }
   if (planned->chosen() == nullptr) {
-    return FailedError(planned->race.has_value() ? "every candidate of the race failed"
-                                                 : "no candidate can run on this cluster");
+    return FailedError(planned->race.has_value() ? std::string("every candidate of the race failed")
+                                                 : NothingRunsText(planned->plan));
   }
   PENSTOCK_RETURN_IF_ERROR(WriteChosen(options, *planned->chosen(), console));
   if (input.svg_path.empty()) return absl::OkStatus();

@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsSubsetOf;
 using ::testing::IsSupersetOf;
@@ -421,6 +422,20 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
       RunPenstock({"train", planned, "--steps", "1", "--set", "training.microbatches=16", "--set",
                    "training.learning_rate.warmup_steps=0"});
   EXPECT_THAT(other.err, HasSubstr("the job's prediction is left out"));
+}
+
+TEST(PlanTest, JobThatFitsNowhere_SaysHowMuchMemoryWouldDo) {
+  const JobDirectory directory;
+  const std::string profile = directory.path("profile.yaml");
+  RunPenstock({"profile", directory.job(), "--samples", "1,2,4,8", "--seconds", "0", "--device",
+               "cpu", "-o", profile});
+  directory.Write("small.yaml", "hosts: [{name: a, workers: [{count: 2, memory_gib: 0.00001}]}]\n");
+  const ProcessResult plan =
+      RunProcess({Program("penstock"), "plan", directory.job(), "--profile", profile, "--topology",
+                  directory.path("small.yaml"), "--methods", "1f1b"});
+  EXPECT_EQ(plan.exit_code, 1);
+  EXPECT_THAT(plan.err, ContainsRegex("no candidate can run on these workers; 1f1b, .* would with "
+                                      ".*iB on the worker that needs most"));
 }
 
 TEST(PlanTest, Race_TrainsTheCandidatesAndChoosesByLoss) {
