@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace penstock {
@@ -33,6 +34,11 @@ absl::StatusOr<RecomputeChoice> ParseRecompute(absl::string_view text) {
   const auto twice = std::adjacent_find(places.begin(), places.end());
   if (twice == places.end()) return choice;
   return absl::InvalidArgumentError(absl::StrCat("names stage ", *twice, " twice"));
+}
+
+std::string TextOf(const RecomputeChoice& choice) {
+  if (choice.none()) return "none";
+  return choice.all ? "all" : absl::StrJoin(choice.places, ",");
 }
 
 absl::Status CheckPlaces(const RecomputeChoice& choice, int32_t depth) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,9 @@ struct RecomputeChoice {
 
 // Errors: InvalidArgument, with what would do.
 absl::StatusOr<RecomputeChoice> ParseRecompute(absl::string_view text);
+
+// "none", "all" or "0,2", which ParseRecompute reads.
+std::string TextOf(const RecomputeChoice& choice);
 
 // Errors: InvalidArgument naming a place that a pipeline of `depth` stages does not have, and those it has.
 absl::Status CheckPlaces(const RecomputeChoice& choice, int32_t depth);

@@ -10,6 +10,15 @@
 
 namespace penstock {
 
+namespace {
+
+std::string Recomputing(const RecomputeChoice& choice) {
+  if (choice.none()) return "";
+  return choice.all ? ", recomputing" : absl::StrCat(", recomputing stages ", TextOf(choice));
+}
+
+}  // namespace
+
 std::string NameOf(const Candidate& candidate) {
   std::string stages = absl::StrCat(candidate.stages, " stages");
   if (candidate.replicas.size() == 1) {
@@ -18,7 +27,7 @@ std::string NameOf(const Candidate& candidate) {
     stages = absl::StrJoin(candidate.replicas, "-");
   }
   return absl::StrCat(candidate.method, ", ", stages, ", ", candidate.microbatches, " microbatches",
-                      candidate.recomputes ? ", recomputing" : "");
+                      Recomputing(candidate.recompute));
 }
 
 int64_t JudgedCandidate::most_memory() const {

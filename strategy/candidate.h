@@ -21,6 +21,7 @@
 #include "penstock/v1/profile.pb.h"
 #include "planner/cluster.h"
 #include "schedule/block_delay.h"
+#include "schedule/recompute.h"
 
 namespace penstock {
 
@@ -36,7 +37,7 @@ struct Candidate {
   std::string method;
   int32_t stages = 1;  // of the model
   int64_t microbatches = 1;
-  bool recomputes = false;
+  RecomputeChoice recompute;
   std::vector<int32_t> replicas;  // by stage; empty: one each
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };

@@ -56,7 +56,7 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   if (method.ok() && (*method)->replicates_stages) {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
   }
-  pipeline.set_recompute(candidate.recomputes ? "all" : "none");
+  pipeline.set_recompute(TextOf(candidate.recompute));
   draft_.spec.mutable_training()->set_microbatches(candidate.microbatches);
   FillDefaults(draft_.spec);
   PENSTOCK_RETURN_IF_ERROR(ValidateJob(draft_.spec));

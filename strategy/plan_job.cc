@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <string>
@@ -112,6 +113,7 @@ class JobPlanner {
       plan_.candidates.push_back(WithBound(judge.Judge(placement), StepBoundSeconds(judge)));
     }
     options_.progress(all, all);
+    PENSTOCK_RETURN_IF_ERROR(RecomputeWhereMemoryLacks());
     Sort();
     PENSTOCK_RETURN_IF_ERROR(RefineTheBestOfEachMethod());
     PENSTOCK_RETURN_IF_ERROR(SearchFastest());
@@ -134,6 +136,51 @@ class JobPlanner {
                        if (a.runs() != b.runs()) return a.runs();
                        return a.runs() && a.step_s < b.step_s;
                      });
+  }
+
+  // For a candidate that memory alone keeps from running, one that does the forwards of the stages again whose workers
+  // lack it.
+  absl::Status RecomputeWhereMemoryLacks() {
+    std::vector<JudgedCandidate> found;
+    for (const JudgedCandidate& judged : plan_.candidates) {
+      if (!judged.lacks_memory || !judged.candidate.recompute.none()) continue;
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (IsSpent()) break;
+      JudgedCandidate last = judged;
+      for (bool goes_on = true; goes_on && last.lacks_memory;) {
+        PENSTOCK_ASSIGN_OR_RETURN(goes_on, RecomputeOneMore(last));
+      }
+      if (last.runs()) found.push_back(std::move(last));
+    }
+    std::move(found.begin(), found.end(), std::back_inserter(plan_.candidates));
+    return absl::OkStatus();
+  }
+
+  // The first stage that a worker without enough memory holds, where it does not recompute yet. Whether there was one, and others
+  // are left: where all recompute is a candidate of its own.
+  absl::StatusOr<bool> RecomputeOneMore(JudgedCandidate& judged) const {
+    PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge before,
+                              CandidateJudge::Of(input_, judged.candidate));
+    const Topology& topology = before.topology();
+    if (topology.there_and_back()) return false;
+    Candidate candidate = judged.candidate;
+    std::vector<int32_t>& places = candidate.recompute.places;
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      const int32_t worker = topology.worker(StageId(id)).value;
+      const int32_t place = topology.DepthOf(StageId(id));
+      const double room = input_.cluster.workers[judged.workers[worker]].memory_bytes;
+      const bool lacks = static_cast<double>(judged.memory[worker].total()) > room;
+      if (!lacks || candidate.recompute.Has(place)) continue;
+      places.insert(std::lower_bound(places.begin(), places.end(), place), place);
+      break;
+    }
+    const bool is_other = candidate != judged.candidate;
+    if (!is_other || static_cast<int32_t>(places.size()) == topology.depth()) return false;
+    PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge, CandidateJudge::Of(input_, candidate));
+    if (!judge.may_run()) return false;
+    judged = WithBound(judge.Judge({.workers = judged.workers, .layers = judged.layers}),
+                       StepBoundSeconds(judge));
+    return true;
   }
 
   // With and without replicas of stages: methods are compared by what each can do, not by how far each was improved.
@@ -284,22 +331,22 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
         input.cluster.size(), static_cast<int32_t>(job.chain.size()) / per_worker);
     for (int32_t workers = 1; workers <= workers_max; ++workers) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
-        for (const bool recomputes : {false, true}) {
+        for (const bool all : {false, true}) {
           candidates.push_back({.method = std::string(method->name),
                                 .stages = workers * per_worker,
                                 .microbatches = microbatches,
-                                .recomputes = recomputes});
+                                .recompute = {.all = all}});
         }
       }
     }
     if (!method->replicates_stages) continue;
     for (const std::vector<int32_t>& replicas : replicas_of_stages) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
-        for (const bool recomputes : {false, true}) {
+        for (const bool all : {false, true}) {
           candidates.push_back({.method = std::string(method->name),
                                 .stages = static_cast<int32_t>(replicas.size()),
                                 .microbatches = microbatches,
-                                .recomputes = recomputes,
+                                .recompute = {.all = all},
                                 .replicas = replicas});
         }
       }

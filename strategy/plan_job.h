@@ -2,7 +2,8 @@
 // memory, on a cluster.
 //
 // Every method of the catalog is tried with every number of workers, every number of microbatches that divides the
-// batch where that changes nothing but rounding, with and without recomputation, and, where the method has them,
+// batch where that changes nothing but rounding, with and without recomputation, or in the stages alone whose workers lack
+// memory without, and, where the method has them,
 // with replicas of stages: as many of each, or as planner/placement_planner.h has them; each candidate is judged by
 // strategy/candidate.h. Then the best of each method is improved: layers move between neighbouring stages as long as
 // the simulated step gets shorter, and a few placements are searched (strategy/split_search.h). At last the placements of all

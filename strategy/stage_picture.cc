@@ -40,11 +40,12 @@ class Painter {
   PlannedStage StageOf(int part) const {
     PlannedStage stage;
     const LayerRange& range = judged_.layers[part];
+    stage.recomputes = judged_.candidate.recompute.Has(part);
     for (int layer = range.first; layer < range.end(); ++layer) {
       stage.nodes.push_back(layer);
       const StageCosts& costs = judge_.layer_costs()[layer];
       stage.work_s += costs.forward_s + costs.backward_input_s + costs.backward_weight_s +
-                      (judged_.candidate.recomputes ? costs.forward_s : 0.0);
+                      (stage.recomputes ? costs.forward_s : 0.0);
     }
     const std::vector<int>& holders = holders_[part];
     stage.replicas = static_cast<int>(holders.size());

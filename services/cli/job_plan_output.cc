@@ -59,7 +59,8 @@ std::string CandidatesText(const JobPlan& plan, bool all) {
                   absl::StrJoin(judged->candidate.replicas, "-"),
                   absl::StrCat(judged->workers.size()),
                   absl::StrCat(judged->candidate.microbatches),
-                  judged->candidate.recomputes ? "all" : "", FormatFixed(judged->step_s * 1e3, 3),
+                  judged->candidate.recompute.none() ? "" : TextOf(judged->candidate.recompute),
+                  FormatFixed(judged->step_s * 1e3, 3),
                   absl::StrFormat("%.1f %%", judged->bubble_ratio * 100),
                   FormatBytes(judged->most_memory()), absl::StrCat(judged->most_staleness()),
                   DelayText(*judged), absl::StrJoin(LayerCounts(*judged), " ")});
@@ -159,7 +160,7 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
   nlohmann::ordered_json json = {{"method", judged.candidate.method},
                                  {"stages", judged.candidate.stages},
                                  {"microbatches", judged.candidate.microbatches},
-                                 {"recomputes", judged.candidate.recomputes},
+                                 {"recompute", TextOf(judged.candidate.recompute)},
                                  {"replicas", judged.candidate.replicas}};
   if (!judged.runs()) {
     json["rejected"] = judged.rejected;

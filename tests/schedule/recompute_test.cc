@@ -189,5 +189,12 @@ TEST(Recompute, Picture_ShowsWhatIsDoneAgain) {
   EXPECT_THAT(RenderTrace(result.timeline), HasSubstr("\"name\":\"0R0\""));
 }
 
+TEST(RecomputeChoice, Text_IsReadAsItWasWritten) {
+  for (const char* const text : {"none", "all", "0", "0,2,5"}) {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const RecomputeChoice choice, ParseRecompute(text));
+    EXPECT_EQ(TextOf(choice), text);
+  }
+}
+
 }  // namespace
 }  // namespace penstock

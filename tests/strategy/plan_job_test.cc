@@ -253,6 +253,27 @@ TEST(PlanJob, FewLayers_FindsTheBestOfAllSplits) {
   }
 }
 
+TEST(PlanJob, OneSmallWorker_RecomputesItsStageAlone) {
+  Cluster cluster = Alike(3);
+  const Candidate plain = {.method = "1f1b", .stages = 3, .microbatches = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate enough,
+                                JudgeCandidate(InputOf(kPlannedJob, cluster), plain));
+  // The first stage has most microbatches in flight.
+  cluster.workers[0].memory_bytes = static_cast<double>(enough.memory[0].total() - 1);
+  const PlanningInput input = InputOf(kPlannedJob, cluster);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JobPlan plan,
+      PlanJob(input, PlanJobOptions{.methods = {"1f1b"}, .stages = {3}}, Unlimited()));
+  std::vector<std::string> choices;
+  for (const JudgedCandidate& judged : plan.candidates) {
+    if (judged.candidate.microbatches == 8 && judged.runs()) {
+      choices.push_back(TextOf(judged.candidate.recompute));
+      EXPECT_EQ(judged.spec.pipeline().recompute(), choices.back());
+    }
+  }
+  EXPECT_THAT(choices, ::testing::Contains("0"));
+}
+
 TEST(PlanJob, TooLittleMemoryEverywhere_RejectsAll) {
   Cluster cluster = Alike(2);
   for (PlanWorker& worker : cluster.workers) worker.memory_bytes = 1'000;

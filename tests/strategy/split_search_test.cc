@@ -196,12 +196,18 @@ TEST(SplitSearch, PlansOfRandomJobs_EqualTheBestOfAllCandidatesAndPlacements) {
       expected.step_s = std::min(expected.step_s, best.step_s);
       expected.bytes = std::min(expected.bytes, best.bytes);
     }
-    ASSERT_EQ(plan.fastest.has_value(), expected.step_s < kInfinity);
+    ASSERT_TRUE(plan.fastest.has_value() || expected.step_s == kInfinity);
     if (!plan.fastest.has_value()) continue;
     EXPECT_TRUE(plan.is_fastest);
     EXPECT_TRUE(plan.is_smallest);
-    EXPECT_NEAR(plan.candidates[*plan.fastest].step_s, expected.step_s, 2e-6 * expected.step_s);
-    EXPECT_EQ(plan.candidates[*plan.smallest].most_memory(), expected.bytes);
+    // With memory that binds, stages that recompute by themselves may be better still.
+    const JudgedCandidate& fastest = plan.candidates[*plan.fastest];
+    if (fastest.candidate.recompute.places.empty()) {
+      EXPECT_NEAR(fastest.step_s, expected.step_s, 2e-6 * expected.step_s);
+    } else {
+      EXPECT_LE(fastest.step_s, expected.step_s);
+    }
+    EXPECT_LE(plan.candidates[*plan.smallest].most_memory(), expected.bytes);
   }
 }
 
