@@ -153,7 +153,12 @@ void JobRun::Finish(Now now) {
 }
 
 void JobRun::Fail(const std::string& error, Now now) {
-  record_.mutable_summary()->set_error(CleanUtf8(error, kTextBytesMax));
+  const bool has_new_split = replans_ > 0 && phase_ == Phase::kPreparing;
+  const std::string advice = has_new_split
+                                 ? "; it was to go on with a new split: submit it again with "
+                                   "checkpoint.resume: latest and feedback.replan: never"
+                                 : "";
+  record_.mutable_summary()->set_error(CleanUtf8(error + advice, kTextBytesMax));
   record_.mutable_summary()->clear_reason();
   EndStopped(v1::JOB_STATE_FAILED, now);
 }

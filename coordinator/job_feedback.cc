@@ -35,33 +35,42 @@ void JobRun::OnReports(int32_t worker_index, int64_t step,
     Log(news, now);
   }
   parts_[worker_index].reported_step = step;
-  if (phase_ != Phase::kRunning || blame_.any() || step >= job_.steps ||
-      !drifts_since_.has_value() || step < *drifts_since_) {
+  const bool may_split = spec().feedback().replan() == "auto" && phase_ == Phase::kRunning &&
+                         !blame_.any() && step < job_.steps;
+  const bool all = std::all_of(parts_.begin(), parts_.end(),
+                               [&](const Part& part) { return part.reported_step == step; });
+  if (!may_split || !all) {
     return;
   }
   const bool too_soon =
       replans_ > 0 && step < start_.step + kWindowsOfASplit * spec().feedback().drift_steps();
-  const bool all = std::all_of(parts_.begin(), parts_.end(),
-                               [&](const Part& part) { return part.reported_step == step; });
-  if (all && !too_soon) {
-    LookForSplit(now);
+  Reports reports = Record().result().per_stage();
+  if (drifts_since_.has_value() && step >= *drifts_since_ && !too_soon) {
+    LookForSplit(TimesSince(reports_of_cut_, reports), now);
   }
+  reports_of_cut_ = std::move(reports);
 }
 
-void JobRun::LookForSplit(Now now) {
-  drifts_since_.reset();  // once each time that steps leave what was predicted
+void JobRun::LookForSplit(const Reports& reports, Now now) {
   const int64_t left = job_.steps - progress_.step();
   if (left <= spec().feedback().drift_steps()) {
+    drifts_since_.reset();
     return Log(absl::StrCat("no new split for the last ", left, " steps"), now);
   }
+  // As long as steps are off, again after a window: they may get worse.
+  drifts_since_ = progress_.step() + spec().feedback().drift_steps();
   std::vector<int64_t> memory_bytes;
   for (const Part& part : parts_) {
     memory_bytes.push_back(part.worker.memory_bytes);
   }
-  absl::StatusOr<NewSplit> split =
-      PlanAnew(spec(), job_, record_.plan(), Record().result().per_stage(), memory_bytes);
+  absl::StatusOr<NewSplit> split = PlanAnew(spec(), job_, record_.plan(), reports, memory_bytes);
   if (!split.ok()) {
-    return Log(absl::StrCat("no new split: ", split.status().message()), now);
+    const std::string refusal = absl::StrCat("no new split: ", split.status().message());
+    if (refusal != no_split_) {
+      Log(refusal, now);
+    }
+    no_split_ = refusal;
+    return;
   }
   Log(absl::StrFormat("goes on with its layers split %s, from a checkpoint: a step of %.4g s "
                       "instead of %.4g s is predicted from the measured times",
@@ -76,7 +85,10 @@ void JobRun::GoOnWithNewSplit(Now now) {
   const NewSplit split = *std::exchange(new_split_, std::nullopt);
   for (int32_t i = 0; i <= last_worker(); ++i) {
     if (parts_[i].gone) {
-      return Fail(absl::StrCat(NameOf(i), ": was lost while the job drained for a new split"), now);
+      return Fail(absl::StrCat(NameOf(i),
+                               ": was lost while the job drained for a new split; submit "
+                               "it again with checkpoint.resume: latest to go on"),
+                  now);
     }
   }
   if (saved_.checkpoint.empty() || saved_.step != *drain_step_) {
@@ -98,6 +110,8 @@ void JobRun::GoOnWithNewSplit(Now now) {
 
   start_ = saved_;
   drifts_since_.reset();
+  reports_of_cut_.Clear();
+  no_split_.clear();
   drain_step_.reset();
   ended_ns_ = 0;
   blame_ = Blame(limits_.blame_grace_ms * kNsPerMs);

@@ -193,7 +193,8 @@ class JobRun {
   void OnReports(int32_t worker_index, int64_t step,
                  const google::protobuf::RepeatedPtrField<v1::StageReport>& stages, Now now);
   // At a cut after which all workers have reported.
-  void LookForSplit(Now now);
+  using Reports = google::protobuf::RepeatedPtrField<v1::StageReport>;
+  void LookForSplit(const Reports& reports, Now now);
   // The drain for the new split is done, and what it saved is committed or lost.
   void GoOnWithNewSplit(Now now);
 
@@ -250,8 +251,11 @@ class JobRun {
   // Where the job would go on from the checkpoints that are not committed yet, by step; and from the last that is.
   std::map<int64_t, FoundStart> saving_;
   FoundStart saved_;
-  std::optional<int64_t> drifts_since_;  // since this step, and nobody has looked for a split
-  std::optional<NewSplit> new_split_;    // the run drains for it
+  std::optional<int64_t>
+      drifts_since_;                   // steps are off, and from this one on a split is looked for
+  Reports reports_of_cut_;             // of all stages at the last cut, where splits are looked for
+  std::string no_split_;               // why the last look found none
+  std::optional<NewSplit> new_split_;  // the run drains for it
   int64_t replans_ = 0;
   std::optional<ProfileGatherer> profile_;  // of a profile that has workers
   std::string cancel_reason_;

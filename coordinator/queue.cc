@@ -71,22 +71,29 @@ void Coordinator::StartWaiting(Now now) {
 
 bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   const std::vector<const Member*> alive = membership_.Alive();
+  const auto& names = run.spec().pipeline().worker_names();
+  for (const std::string& name : names) {
+    const bool is_alive = std::any_of(alive.begin(), alive.end(), [&](const Member* member) {
+      return member->registration.name() == name;
+    });
+    if (is_alive) continue;
+    run.Wait(absl::StrCat("waits for worker ", name,
+                          ", which pipeline.worker_names asks for and the cluster does not have; "
+                          "start one of that name, or submit the job without it"),
+             now);
+    return false;
+  }
   std::vector<WorkerOffer> chosen;
-  for (const std::string& name : run.spec().pipeline().worker_names()) {
+  for (const std::string& name : names) {
     const auto is_it = [&](const WorkerOffer& offer) { return offer.name == name; };
     if (const auto offer = std::find_if(free.begin(), free.end(), is_it); offer != free.end()) {
       chosen.push_back(*offer);
       continue;
     }
-    const bool is_alive = std::any_of(alive.begin(), alive.end(), [&](const Member* member) {
-      return member->registration.name() == name;
-    });
-    run.Wait(absl::StrCat("waits for worker ", name, ", which pipeline.worker_names asks for and ",
-                          is_alive ? "which is not free"
-                                   : "the cluster does not have; start one of that name, or submit "
-                                     "the job without it"),
+    run.Wait(absl::StrCat("waits for worker ", name,
+                          ", which pipeline.worker_names asks for and which is not free"),
              now);
-    return is_alive;
+    return true;
   }
   run.Begin(chosen, now);
   std::erase_if(free, [&](const WorkerOffer& offer) {

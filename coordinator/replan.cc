@@ -1,6 +1,7 @@
 #include "coordinator/replan.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -111,6 +112,29 @@ std::vector<int32_t> CountsOf(absl::Span<const LayerRange> layers) {
 }
 
 }  // namespace
+
+google::protobuf::RepeatedPtrField<v1::StageReport> TimesSince(
+    const google::protobuf::RepeatedPtrField<v1::StageReport>& before,
+    google::protobuf::RepeatedPtrField<v1::StageReport> reports) {
+  std::map<std::pair<int32_t, std::string>, const v1::ActionTime*> earlier;
+  for (const v1::StageReport& report : before) {
+    for (const v1::ActionTime& action : report.actions()) {
+      earlier[{report.stage(), action.action()}] = &action;
+    }
+  }
+  for (v1::StageReport& report : reports) {
+    for (v1::ActionTime& action : *report.mutable_actions()) {
+      const auto known = earlier.find({report.stage(), action.action()});
+      if (known == earlier.end()) continue;
+      const int64_t count = action.count() - known->second->count();
+      const double seconds = action.seconds() - known->second->seconds();
+      if (count > 0 && seconds > 0) {
+        action.set_median_seconds(seconds / static_cast<double>(count));
+      }
+    }
+  }
+  return reports;
+}
 
 absl::StatusOr<NewSplit> PlanAnew(
     const v1::JobSpec& spec, const ResolvedJob& job, const v1::Plan& plan,

@@ -27,6 +27,12 @@ struct NewSplit {
   v1::PredictionSpec prediction;  // of the job with the new one
 };
 
+// `reports`, with the median of each kind of pass as its mean since `before`, the reports of an earlier cut: medians look
+// further back than a worker may have been slow. Those of which nothing was done since stay as they are.
+google::protobuf::RepeatedPtrField<v1::StageReport> TimesSince(
+    const google::protobuf::RepeatedPtrField<v1::StageReport>& before,
+    google::protobuf::RepeatedPtrField<v1::StageReport> reports);
+
 // `reports`: of all stages of `plan`, at a cut. `memory_bytes`: of each worker's device, 0 where it is not known.
 // Errors: FailedPrecondition saying why there is no better split: no times to correct, a worker that measured nothing,
 // the same layers, too small a gain, or a worker whose memory the layers might not fit into.

@@ -55,7 +55,7 @@ std::string RunFeedback::TextOf(Drift::Turn turn, double measured_s) const {
     return absl::StrFormat("steps take %.4g s, near the %.4g s that were predicted (%s) again",
                            measured_s, predicted_s, percent);
   }
-  return absl::StrFormat("steps take %.4g s, %.4g s were predicted (%s), for the last %d steps: %s",
+  return absl::StrFormat("steps take %.4g s, %.4g s were predicted (%s), in the median of the last %d steps: %s",
                          measured_s, predicted_s, percent, rules_.drift_steps(),
                          rules_.replan() == "auto"
                              ? "a new split is looked for at the next cut"

@@ -24,6 +24,10 @@ namespace {
 // Of a prediction's times; a job's message is below 1 MiB, and a record holds it beside the result.
 constexpr size_t kTimesBytesMax = 128 << 10;
 
+constexpr double kBytesMax = 1e18;
+constexpr double kStepSecondsMin = 1e-9;
+constexpr double kStepSecondsMax = 1e9;
+
 // The kind alone counts: rates cost no time.
 void ClearRate(v1::OptimizerSpec& optimizer) {
   if (optimizer.has_sgd()) optimizer.mutable_sgd()->clear_learning_rate();
@@ -40,8 +44,8 @@ absl::Status CheckCount(const std::string& key, int count, int64_t workers) {
 
 // Not negative, but of what is no number.
 absl::Status CheckAmount(const std::string& key, double value) {
-  if (std::isfinite(value) && value >= 0.0) return absl::OkStatus();
-  return InvalidKey(key, absl::StrCat("is ", value, "; expected a number of at least 0"));
+  if (std::isfinite(value) && value >= 0.0 && value <= kBytesMax) return absl::OkStatus();
+  return InvalidKey(key, absl::StrCat("is ", value, "; expected a number from 0 to ", kBytesMax));
 }
 
 absl::Status CheckTimes(const v1::DeviceTimes& times, const ResolvedJob& job, int64_t workers) {
@@ -107,9 +111,15 @@ void SetPredictedTimes(const v1::DeviceTimes& times, v1::PredictionSpec& predict
   const bool has_others =
       std::any_of(times.links().begin(), times.links().end(),
                   [](const v1::LinkTimes& link) { return link.workers().empty(); });
+  // Pairs that are not listed have links without limits.
+  int64_t workers = times.speeds_size();
+  for (const v1::LinkTimes& link : times.links()) {
+    for (const int32_t worker : link.workers()) workers = std::max<int64_t>(workers, worker + 1);
+  }
+  const bool lists_all = times.links_size() == workers * (workers - 1) / 2;
   v1::DeviceTimes& kept = *prediction.mutable_times();
   kept = times;
-  if (!pairs.empty() && !has_others) {
+  if (!pairs.empty() && !has_others && lists_all) {
     const auto most =
         std::max_element(pairs.begin(), pairs.end(),
                          [](const auto& one, const auto& two) { return one.second < two.second; });
@@ -131,11 +141,12 @@ absl::Status CheckPrediction(const v1::JobSpec& spec, const ResolvedJob& job) {
                       "prediction out");
   }
   const int64_t workers = job.WorkersOf(spec.pipeline().stages());
-  if (!(std::isfinite(prediction.step_seconds()) && prediction.step_seconds() > 0.0)) {
-    return InvalidKey("prediction.step_seconds",
-                      absl::StrCat("is ", prediction.step_seconds(),
-                                   prediction.step_seconds() == 0.0 ? " or missing" : "",
-                                   "; expected a number above 0"));
+  const double step_s = prediction.step_seconds();
+  if (!(step_s >= kStepSecondsMin && step_s <= kStepSecondsMax)) {
+    return InvalidKey(
+        "prediction.step_seconds",
+        absl::StrCat("is ", step_s, step_s == 0.0 ? " or missing" : "", "; expected a number from ",
+                     kStepSecondsMin, " to ", kStepSecondsMax));
   }
   PENSTOCK_RETURN_IF_ERROR(
       CheckCount("prediction.memory_bytes", prediction.memory_bytes_size(), workers));

@@ -26,6 +26,7 @@ struct JobDocument {
   v1::JobSpec spec;
   std::string path;
   YamlPositions positions;
+  bool had_prediction = false;  // as it was read, whatever was changed since
 };
 // Errors: those of reading it as YAML; InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
 // PermissionDenied.

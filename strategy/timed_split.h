@@ -1,6 +1,6 @@
 // TimedSplit: where to cut a job's layers, and what a step of it then takes, by the times of a device's layers.
 //
-// One rule for plans (strategy/candidate.h) and for jobs that are planned anew while they run
+// One rule for what plans begin with (strategy/candidate_judge.h) and for jobs that are planned anew while they run
 // (coordinator/replan.h).
 //
 // Pure functions.

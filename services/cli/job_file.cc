@@ -97,6 +97,7 @@ absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec) 
 absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJobDocument(options.path));
   v1::JobSpec& spec = document.spec;
+  document.had_prediction = spec.has_prediction();
   bool names_optimizer = false;
   for (const std::string& override_text : options.overrides) {
     PENSTOCK_RETURN_IF_ERROR(ApplyOverride(override_text, spec));
@@ -136,12 +137,12 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* 
         "their workers, and `penstock plan -o FILE` writes a job with one"));
   }
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
-  if (note != nullptr) *note = NoteOfPrediction(document.spec, spec);
+  if (note != nullptr) *note = NoteOfPrediction(document, spec);
   return spec;
 }
 
-std::string NoteOfPrediction(const v1::JobSpec& written, const v1::JobSpec& complete) {
-  if (!written.has_prediction() || complete.has_prediction()) return "";
+std::string NoteOfPrediction(const JobDocument& read, const v1::JobSpec& complete) {
+  if (!read.had_prediction || complete.has_prediction()) return "";
   return "the job's prediction is left out: it was planned for other keys of the job; "
          "`penstock plan` makes a new one";
 }

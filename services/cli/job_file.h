@@ -36,8 +36,8 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* note = nullptr);
 
-// What the user should hear if a job has lost its prediction on the way from `written` to `complete`; else empty.
-std::string NoteOfPrediction(const v1::JobSpec& written, const v1::JobSpec& complete);
+// What the user should hear if a job has lost its prediction on the way from `read` to `complete`; else empty.
+std::string NoteOfPrediction(const JobDocument& read, const v1::JobSpec& complete);
 
 // Sets one key: "training.steps=100", the value written as in YAML. A key of another kind of a choice
 // (training.optimizer.sgd.momentum where the job has adamw) replaces the kind.

@@ -182,6 +182,7 @@ absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClie
 absl::StatusOr<OpenPipeline> TakeOpenPipeline(v1::JobSpec& spec) {
   if (spec.pipeline().method() != "auto") return OpenPipeline();
   OpenPipeline open = {.is_auto = true};
+  spec.clear_prediction();  // whichever method it was of; the plan has one
   v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
   if (pipeline.has_stages()) {
     if (pipeline.stages() < 1) {

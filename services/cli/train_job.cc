@@ -70,8 +70,8 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
                      "method, or train without --reference"));
   }
   train.written = document.spec;
-  PENSTOCK_ASSIGN_OR_RETURN(train.spec, CompleteJob(std::move(document)));
-  train.note = NoteOfPrediction(train.written, train.spec);
+  PENSTOCK_ASSIGN_OR_RETURN(train.spec, CompleteJob(document));
+  train.note = NoteOfPrediction(document, train.spec);
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(train.spec));
   const int asked = options.workers == 0 && !train.open.stages.empty() ? train.open.stages.front()
                                                                        : options.workers;

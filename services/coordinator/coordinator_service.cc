@@ -113,8 +113,11 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
     return reply(found->stored);
   }
   if (state != v1::JOB_STATE_RUNNING && state != v1::JOB_STATE_DRAINING) {
+    const bool goes_on = found->record.summary().started_unix_ms() > 0;
     return reply(absl::FailedPreconditionError(
-        absl::StrCat("job ", job_id, " has not begun to train, so it has no timeline yet")));
+        absl::StrCat("job ", job_id,
+                     goes_on ? " is being prepared with a new split; ask again when it trains"
+                             : " has not begun to train, so it has no timeline yet")));
   }
   parts.timelines.Gather(job_id, found->record.plan(), reply);
 }

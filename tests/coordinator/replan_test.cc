@@ -99,22 +99,37 @@ TEST(PlanAnew, ThereIsNoBetterSplit_SaysSo) {
 }
 
 TEST(PlanAnew, GainTooSmall_IsNotWorthADrain) {
-  v1::JobSpec spec = PlannedJob();
-  // The last layer of the first stage takes next to nothing, so moving it gains next to nothing.
-  for (v1::LayerTimes& layer : *spec.mutable_prediction()->mutable_times()->mutable_layers()) {
-    const bool tiny = layer.layer() == ResolveJob(spec)->chain.layers[2].name;
-    layer.mutable_times()->set_forward_ms(tiny ? 0.01 : 1.0);
-    layer.mutable_times()->set_backward_input_ms(tiny ? 0.01 : 1.0);
-    layer.mutable_times()->set_backward_weight_ms(tiny ? 0.01 : 1.0);
-  }
-  MeasuredRun run({1.0, 1.0}, spec);
-  for (v1::StageReport& report : run.reports) {
-    for (v1::ActionTime& action : *report.mutable_actions()) {
-      action.set_median_seconds(1e-3 * (report.stage() == 0 ? 2.4 : 3.0));
+  v1::JobSpec spec = SmallJob(100, 2);
+  for (const int layers : {4, 3}) spec.mutable_pipeline()->add_stage_layers(layers);
+  PredictOnEqualWorkers(spec, 0.054);
+  // The first stage takes a little longer than the other would with its 4 layers, but comes earlier.
+  EXPECT_THAT(MeasuredRun({1.001, 1.0}, spec).Anew(),
+              StatusIs(kNoBetter, AllOf(HasSubstr("layers split 3-4 instead of 4-3"),
+                                        HasSubstr("which is not 5 % less"))));
+}
+
+TEST(TimesSince, EarlierReport_LeavesTheMeanSinceThen) {
+  MeasuredRun run({1.0, 1.0});
+  const auto set = [&](int64_t count, double seconds) {
+    for (v1::StageReport& report : run.reports) {
+      for (v1::ActionTime& action : *report.mutable_actions()) {
+        action.set_count(count);
+        action.set_seconds(report.stage() == 0 ? 0.003 * static_cast<double>(count) : seconds);
+      }
     }
-  }
-  const absl::StatusOr<NewSplit> split = run.Anew();
-  EXPECT_EQ(split.status().code(), kNoBetter);
+  };
+  set(100, 0.4);
+  const auto before = run.reports;
+  // The second worker took 8 ms a pass since; its median is still that of the many before.
+  set(110, 0.48);
+  run.reports = TimesSince(before, run.reports);
+  EXPECT_NEAR(run.reports[0].actions(0).median_seconds(), 0.003, 1e-12);
+  EXPECT_NEAR(run.reports[1].actions(0).median_seconds(), 0.008, 1e-12);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const NewSplit split, run.Anew());
+  EXPECT_THAT(split.stage_layers, ElementsAre(5, 2));
+  // Nothing was done since.
+  EXPECT_EQ(TimesSince(run.reports, run.reports)[1].actions(0).median_seconds(),
+            run.reports[1].actions(0).median_seconds());
 }
 
 TEST(PlanAnew, NothingToPlanWith_SaysWhat) {
@@ -220,6 +235,22 @@ TEST(Replan, AsPredicted_NothingHappens) {
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_THAT(Logs(cluster, job), IsEmpty());
   EXPECT_EQ(cluster.Saved(job).result().feedback().drifts_told(), 0);
+}
+
+TEST(Replan, RefusedSplit_IsLookedForAgainAndToldOnce) {
+  SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 1}});
+  cluster.RunFor(10);
+  v1::JobSpec spec = ReplannedJob(60);
+  spec.mutable_prediction()->set_step_seconds(0.02);  // no split is as fast
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Saved(job).result().feedback().replans(), 0);
+  const std::vector<std::string> logs = Logs(cluster, job);
+  EXPECT_EQ(std::count_if(logs.begin(), logs.end(),
+                          [](const std::string& log) {
+                            return log.find("split best as they are") != std::string::npos;
+                          }),
+            1);
 }
 
 TEST(Replan, WithoutAPrediction_SaysThatThereIsNothingToHoldAgainst) {

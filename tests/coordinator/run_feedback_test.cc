@@ -70,9 +70,11 @@ v1::Feedback Written(const RunFeedback& feedback) {
 TEST(RunFeedback, StepsThatTakeLonger_AreToldWithTheAdvice) {
   RunFeedback feedback;
   feedback.Begin(PredictedJob(100), PlanOfTwo(), 0, {});
-  EXPECT_THAT(Train(feedback, 1, 50, 210),
-              ElementsAre("steps take 0.21 s, 0.1 s were predicted (+110 %), for the last 4 steps: "
-                          "`penstock plan JOB.yaml --coordinator HOST:PORT` makes a new plan"));
+  EXPECT_THAT(
+      Train(feedback, 1, 50, 210),
+      ElementsAre(
+          "steps take 0.21 s, 0.1 s were predicted (+110 %), in the median of the last 4 steps: "
+          "`penstock plan JOB.yaml --coordinator HOST:PORT` makes a new plan"));
   const v1::Feedback written = Written(feedback);
   EXPECT_TRUE(written.drifts());
   EXPECT_EQ(written.drifts_told(), 1);

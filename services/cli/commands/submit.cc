@@ -57,7 +57,7 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
-  const std::string note = NoteOfPrediction(document.spec, spec);
+  const std::string note = NoteOfPrediction(document, spec);
   if (!note.empty()) console.err << note << "\n";
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
   PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, spec));
