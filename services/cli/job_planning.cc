@@ -149,6 +149,21 @@ absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& cho
   return planned;
 }
 
+void AddOpenJobOptions(CLI::App& app, std::optional<double>& until_loss) {
+  app.add_option("--race-until", until_loss,
+                 "With pipeline.method auto: choose what reaches this training loss first; "
+                 "default: the lowest loss at the end of the race")
+      ->type_name("LOSS")
+      ->check(CLI::PositiveNumber);
+}
+
+absl::Status CheckUntilLoss(const OpenPipeline& open, const std::optional<double>& until_loss) {
+  if (open.is_auto || !until_loss.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--race-until: the job names its method, so there is nothing to choose; set "
+      "pipeline.method=auto or leave the flag out");
+}
+
 absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClient& client,
                                              Interrupt& interrupt, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured,
@@ -156,7 +171,7 @@ absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClie
   PlanChoice choice = {.stages = job.pipeline.stages};
   std::error_code error;
   if (std::filesystem::exists(DataPath(job.data_root, job.complete), error)) {
-    choice.race = RaceChoice{.data_root = job.data_root};
+    choice.race = RaceChoice{.until_loss = job.until_loss, .data_root = job.data_root};
   }
   PENSTOCK_ASSIGN_OR_RETURN(const PlannedJob planned,
                             PlanForJob({.spec = job.written,

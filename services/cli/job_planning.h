@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "penstock/v1/job.pb.h"
 #include "services/cli/console.h"
@@ -82,11 +83,16 @@ absl::StatusOr<OpenPipeline> TakeOpenPipeline(v1::JobSpec& spec);
 
 // A job that leaves its method to Penstock.
 struct OpenJob {
-  v1::JobSpec written;    // without its pipeline
-  v1::JobSpec complete;   // with defaults, checkpoints and the digest of its text
-  OpenPipeline pipeline;  // what it leaves open
-  std::string data_root;  // absolute: where its text may lie
+  v1::JobSpec written;               // without its pipeline
+  v1::JobSpec complete;              // with defaults, checkpoints and the digest of its text
+  OpenPipeline pipeline;             // what it leaves open
+  std::string data_root;             // absolute: where its text may lie
+  std::optional<double> until_loss;  // to be reached first
 };
+// Declares what train and submit are told of such a job.
+void AddOpenJobOptions(CLI::App& app, std::optional<double>& until_loss);
+// InvalidArgument if a loss to reach is given for a job whose method is not open.
+absl::Status CheckUntilLoss(const OpenPipeline& open, const std::optional<double>& until_loss);
 // The job as the coordinator's workers are best used: they are profiled, every method is judged on them, and if the
 // text is on this machine the candidates race. Tells what was chosen.
 // Errors: those of MeasureCluster and PlanForJob; FailedPrecondition if no method can run.

@@ -1,6 +1,7 @@
 // penstock submit: hands a job to a coordinator and, normally, watches it to its end.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@ namespace {
 struct Options {
   JobFileOptions job;
   std::string coordinator;
+  std::optional<double> until_loss;
   bool no_wait = false;
   bool json = false;
 };
@@ -56,6 +58,7 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
+  PENSTOCK_RETURN_IF_ERROR(CheckUntilLoss(open, options.until_loss));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
   const std::string note = NoteOfPrediction(document, spec);
   if (!note.empty()) console.err << note << "\n";
@@ -72,7 +75,8 @@ absl::Status Run(const Options& options, Console& console) {
             {.written = document.spec,
              .complete = spec,
              .pipeline = open,
-             .data_root = std::filesystem::absolute(folder.empty() ? "." : folder, error).string()},
+             .data_root = std::filesystem::absolute(folder.empty() ? "." : folder, error).string(),
+             .until_loss = options.until_loss},
             client, interrupt, console));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
@@ -103,6 +107,7 @@ CommandRunner DeclareSubmit(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   AddJobFileOptions(app, options->job);
   AddCoordinatorOption(app, options->coordinator);
+  AddOpenJobOptions(app, options->until_loss);
   app.add_flag("--no-wait", options->no_wait, "Print the job's ID and return");
   app.add_flag("--json", options->json, "Print JSON: the result, or with --no-wait the ID");
   return [options](Console& console) { return Run(*options, console); };

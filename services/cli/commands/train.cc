@@ -30,6 +30,7 @@ namespace {
 
 struct Options {
   TrainJobOptions job;
+  std::optional<double> until_loss;
   std::vector<int64_t> extra_cuts;
   ClusterOptions cluster;
   std::string timeline_prefix;
@@ -140,7 +141,8 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
     PENSTOCK_ASSIGN_OR_RETURN(spec, ChooseForWorkers({.written = train.written,
                                                       .complete = train.spec,
                                                       .pipeline = train.open,
-                                                      .data_root = train.data_root},
+                                                      .data_root = train.data_root,
+                                                      .until_loss = options.until_loss},
                                                      client, interrupt, console));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
@@ -176,6 +178,7 @@ absl::Status Run(const Options& options, Console& console) {
     PENSTOCK_ASSIGN_OR_RETURN(recorded, ReadRecordedOrders(RealFiles(), options.recorded_paths));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
+  PENSTOCK_RETURN_IF_ERROR(CheckUntilLoss(train.open, options.until_loss));
   if (!train.note.empty()) console.err << train.note << "\n";
   if (!options.record_path.empty() && train.spec.pipeline().order() != "recorded") {
     return absl::InvalidArgumentError(
@@ -200,6 +203,7 @@ CommandRunner DeclareTrain(CLI::App& app) {
       "Train in this process, one microbatch after the other: what the cluster must equal "
       "bit for bit");
   reference->excludes(emulate);
+  AddOpenJobOptions(app, options->until_loss);
   app.add_option("--extra-cuts", options->extra_cuts,
                  "With --reference: steps after which the run to compare with was drained")
       ->type_name("STEP[,STEP...]")
