@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "strategy/race.h"
+#include "theory/logistic_problems.h"
 #include "theory/pipeline_descent.h"
 #include "theory/ticks.h"
 #include "theory/tuned_report.h"
@@ -27,31 +28,8 @@ constexpr int64_t kLooks = 120;       // at a curve, evenly over the budget
 constexpr int64_t kFirstRound = 8;    // one of so many parts of the budget
 constexpr double kNearEnough = 1.1;   // times the first's time
 
-struct Problems {
-  std::vector<Problem> by_seed;  // one alone if it is data
-  std::vector<GradientNoise> noise;
-
-  const Problem& Of(int64_t seed) const { return by_seed[seed % by_seed.size()]; }
-};
-
-absl::StatusOr<Problems> MakeProblems(const RaceStudy& study, StudyContext& context) {
-  Problems problems;
-  problems.noise.resize(study.seeds);
-  problems.by_seed.resize(study.data != nullptr ? 1 : study.seeds);
-  PENSTOCK_RETURN_IF_ERROR(context.ForEach(study.seeds, [&](int64_t seed) {
-    if (study.data != nullptr) {
-      if (seed == 0) problems.by_seed[0] = *study.data;
-      return;
-    }
-    problems.by_seed[seed] = SyntheticLogistic(study.size, seed);
-    const int64_t count = (study.ticks / 2 + 1) * study.size.width;
-    if (study.noise > 0.0) problems.noise[seed] = GradientNoise(study.noise, count, seed);
-  }));
-  return problems;
-}
-
 // The mean over the seeds.
-double StartGap(const Problems& problems) {
+double StartGap(const LogisticProblems& problems) {
   double sum = 0;
   for (const Problem& problem : problems.by_seed) {
     sum += problem.Objective(std::vector<double>(problem.width())) - problem.optimum;
@@ -98,7 +76,7 @@ struct Ran {
   std::vector<double> gaps;  // by look, without the one at the start
 };
 
-absl::StatusOr<Ran> RunWay(const Way& way, const RaceStudy& study, const Problems& problems,
+absl::StatusOr<Ran> RunWay(const Way& way, const RaceStudy& study, const LogisticProblems& problems,
                            StudyContext& context) {
   const int64_t ticks = study.ticks / way.stretch;
   const int64_t stride = std::max<int64_t>(1, ticks / kLooks);
@@ -201,7 +179,13 @@ absl::StatusOr<StudyResult> RunRaceStudy(const RaceStudy& study, StudyContext& c
   const int64_t calls =
       study.seeds * (1 + static_cast<int64_t>(study.stages.size()) * runs_of_depth);
   context.Announce("problems", calls);
-  PENSTOCK_ASSIGN_OR_RETURN(const Problems problems, MakeProblems(study, context));
+  PENSTOCK_ASSIGN_OR_RETURN(const LogisticProblems problems,
+                            MakeLogisticProblems({.seeds = study.seeds,
+                                                  .ticks = study.ticks,
+                                                  .size = study.size,
+                                                  .noise = study.noise,
+                                                  .data = study.data},
+                                                 context));
   const Problem& first = problems.by_seed.front();
   StudyResult result{
       .title = "Whether a race chooses the method that is first, on logistic regression",

@@ -179,6 +179,12 @@ absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId 
   return MemoryOfWorker(run, worker, needs, own_memory).Predict();
 }
 
+int64_t MostBytes(absl::Span<const WorkerMemory> workers) {
+  int64_t most = 0;
+  for (const WorkerMemory& worker : workers) most = std::max(most, worker.total());
+  return most;
+}
+
 absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
     const ResolvedJob& job, const ScheduleOptions& schedule, absl::Span<const LayerRange> layers,
     int64_t first_step, absl::Span<const Cut> cuts, const v1::ModelProfile& profile,

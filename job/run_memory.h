@@ -37,6 +37,9 @@ struct WorkerMemory {
   int64_t total() const { return held() + stashed_weights + activations; }
 };
 
+// Of the worker that needs most; 0 of none.
+int64_t MostBytes(absl::Span<const WorkerMemory> workers);
+
 // `needs`: by layer of the chain; those of other workers' layers are not read. `own_memory`: whether the
 // worker's device has memory apart from the host's.
 // Errors: those of BuildSchedule.

@@ -30,12 +30,6 @@ std::string NameOf(const Candidate& candidate) {
                       Recomputing(candidate.recompute));
 }
 
-int64_t JudgedCandidate::most_memory() const {
-  int64_t most = 0;
-  for (const WorkerMemory& worker : memory) most = std::max(most, worker.total());
-  return most;
-}
-
 int64_t JudgedCandidate::most_staleness() const {
   int64_t most = 0;
   for (const StageLateness& stage : lateness) most = std::max(most, stage.staleness);

@@ -69,7 +69,9 @@ struct JudgedCandidate {
   double step_bound_s = 0;                // no placement of its stages has a shorter step
 
   bool runs() const { return rejected.empty(); }
-  int64_t most_memory() const;
+  // Whether it came to a placement, as what the method's rules refuse does not.
+  bool is_placed() const { return !workers.empty(); }
+  int64_t most_memory() const { return MostBytes(memory); }
   int64_t most_staleness() const;
 };
 

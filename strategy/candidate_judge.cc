@@ -12,6 +12,7 @@
 #include "job/model_profile.h"
 #include "job/prediction.h"
 #include "strategy/pipeline_links.h"
+#include "strategy/split_search.h"
 
 namespace penstock {
 
@@ -35,7 +36,9 @@ absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
                             StageCostsOf(judge.times_, judge.job_.chain, single));
   if (const absl::Status status = judge.Prepare(); !status.ok()) {
     judge.draft_.rejected = std::string(status.message());
+    return judge;
   }
+  judge.draft_.step_bound_s = StepBoundSeconds(judge);
   return judge;
 }
 

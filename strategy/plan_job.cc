@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -110,7 +111,7 @@ class JobPlanner {
         continue;
       }
       PENSTOCK_ASSIGN_OR_RETURN(const StagePlacement placement, judge.Evenly());
-      plan_.candidates.push_back(WithBound(judge.Judge(placement), StepBoundSeconds(judge)));
+      plan_.candidates.push_back(judge.Judge(placement));
     }
     options_.progress(all, all);
     PENSTOCK_RETURN_IF_ERROR(RecomputeWhereMemoryLacks());
@@ -146,9 +147,16 @@ class JobPlanner {
       if (!judged.lacks_memory || !judged.candidate.recompute.none()) continue;
       PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
       if (IsSpent()) break;
+      PENSTOCK_ASSIGN_OR_RETURN(CandidateJudge judge, CandidateJudge::Of(input_, judged.candidate));
       JudgedCandidate last = judged;
-      for (bool goes_on = true; goes_on && last.lacks_memory;) {
-        PENSTOCK_ASSIGN_OR_RETURN(goes_on, RecomputeOneMore(last));
+      while (last.lacks_memory) {
+        const std::optional<RecomputeChoice> more = OneMoreRecomputes(judge.topology(), last);
+        if (!more.has_value()) break;
+        Candidate candidate = last.candidate;
+        candidate.recompute = *more;
+        PENSTOCK_ASSIGN_OR_RETURN(judge, CandidateJudge::Of(input_, candidate));
+        if (!judge.may_run()) break;
+        last = judge.Judge({.workers = last.workers, .layers = last.layers});
       }
       if (last.runs()) found.push_back(std::move(last));
     }
@@ -156,31 +164,24 @@ class JobPlanner {
     return absl::OkStatus();
   }
 
-  // The first stage that a worker without enough memory holds, where it does not recompute yet. Whether there was one, and others
-  // are left: where all recompute is a candidate of its own.
-  absl::StatusOr<bool> RecomputeOneMore(JudgedCandidate& judged) const {
-    PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge before,
-                              CandidateJudge::Of(input_, judged.candidate));
-    const Topology& topology = before.topology();
-    if (topology.there_and_back()) return false;
-    Candidate candidate = judged.candidate;
-    std::vector<int32_t>& places = candidate.recompute.places;
+  // With the first stage that a worker without enough memory holds and that does not recompute yet. Absent: there is none, or all
+  // would, which is a candidate of its own.
+  std::optional<RecomputeChoice> OneMoreRecomputes(const Topology& topology,
+                                                   const JudgedCandidate& judged) const {
+    if (topology.there_and_back()) return std::nullopt;
+    RecomputeChoice choice = judged.candidate.recompute;
+    std::vector<int32_t>& places = choice.places;
     for (int32_t id = 0; id < topology.stages(); ++id) {
       const int32_t worker = topology.worker(StageId(id)).value;
       const int32_t place = topology.DepthOf(StageId(id));
       const double room = input_.cluster.workers[judged.workers[worker]].memory_bytes;
       const bool lacks = static_cast<double>(judged.memory[worker].total()) > room;
-      if (!lacks || candidate.recompute.Has(place)) continue;
+      if (!lacks || choice.Has(place)) continue;
       places.insert(std::lower_bound(places.begin(), places.end(), place), place);
-      break;
+      if (static_cast<int32_t>(places.size()) == topology.depth()) return std::nullopt;
+      return choice;
     }
-    const bool is_other = candidate != judged.candidate;
-    if (!is_other || static_cast<int32_t>(places.size()) == topology.depth()) return false;
-    PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge, CandidateJudge::Of(input_, candidate));
-    if (!judge.may_run()) return false;
-    judged = WithBound(judge.Judge({.workers = judged.workers, .layers = judged.layers}),
-                       StepBoundSeconds(judge));
-    return true;
+    return std::nullopt;
   }
 
   // With and without replicas of stages: methods are compared by what each can do, not by how far each was improved.
@@ -198,7 +199,7 @@ class JobPlanner {
       PENSTOCK_RETURN_IF_ERROR(MoveLayers(judge, own, judged));
       SearchEffort effort = {.placements = kRefinementsMax, .budget = own};
       SplitSearchResult found = SearchShortestStep(judge, judged.step_s * (1 - kMargin), effort);
-      if (found.best.has_value()) judged = WithBound(*std::move(found.best), judged.step_bound_s);
+      if (found.best.has_value()) judged = *std::move(found.best);
     }
     return absl::OkStatus();
   }
@@ -221,7 +222,7 @@ class JobPlanner {
           if (step_s >= best.step_s * (1 - kMargin)) continue;
           JudgedCandidate other = judge.Judge({.workers = best.workers, .layers = layers});
           if (!other.runs()) continue;
-          best = WithBound(std::move(other), best.step_bound_s);
+          best = std::move(other);
           improves = true;
         }
       }
@@ -239,7 +240,7 @@ class JobPlanner {
     double unproven_s = best_s;
     TimeBudget part = budget_.Part(kSearchShare);
     for (JudgedCandidate& judged : plan_.candidates) {
-      if (judged.step_bound_s <= 0 || judged.step_bound_s >= best_s) continue;
+      if (!judged.is_placed() || judged.step_bound_s >= best_s) continue;
       PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
       if (part.IsSpent()) {
         unproven_s = std::min(unproven_s, judged.step_bound_s);
@@ -252,7 +253,7 @@ class JobPlanner {
       if (!found.is_complete) unproven_s = std::min(unproven_s, judged.step_bound_s);
       if (!found.best.has_value()) continue;
       best_s = found.best->step_s;
-      judged = WithBound(*std::move(found.best), judged.step_bound_s);
+      judged = *std::move(found.best);
     }
     if (plan_.in_time && std::isfinite(best_s)) {
       plan_.step_bound_s = std::min(best_s, unproven_s);
@@ -271,7 +272,7 @@ class JobPlanner {
     TimeBudget part = budget_.Part(kSearchShare);
     std::vector<JudgedCandidate> smaller;
     for (const JudgedCandidate& judged : plan_.candidates) {
-      if (judged.step_bound_s <= 0) continue;  // no placement of it can run
+      if (!judged.is_placed()) continue;
       PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
       if (part.IsSpent()) {
         plan_.is_smallest = false;
@@ -284,15 +285,10 @@ class JobPlanner {
       plan_.is_smallest = plan_.is_smallest && found.is_complete;
       if (!found.best.has_value()) continue;
       best_bytes = found.best->most_memory();
-      smaller.push_back(WithBound(*std::move(found.best), judged.step_bound_s));
+      smaller.push_back(*std::move(found.best));
     }
     if (!smaller.empty()) plan_.candidates.push_back(std::move(smaller.back()));
     return absl::OkStatus();
-  }
-
-  static JudgedCandidate WithBound(JudgedCandidate judged, double step_bound_s) {
-    judged.step_bound_s = step_bound_s;
-    return judged;
   }
 
   void Choose() {

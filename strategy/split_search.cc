@@ -186,12 +186,6 @@ class MemoryBound {
   std::vector<std::vector<int64_t>> held_;  // by worker, for every number of parts taken
 };
 
-int64_t MostOf(const std::vector<WorkerMemory>& memory) {
-  int64_t most = 0;
-  for (const WorkerMemory& worker : memory) most = std::max(most, worker.total());
-  return most;
-}
-
 // `preferred`, or if the memory does not fit there those with most room, the faster ones first, for those that need
 // most: if it does not fit in there it does nowhere.
 std::vector<int> WorkersWithRoom(const CandidateJudge& judge,
@@ -293,7 +287,7 @@ SplitSearchResult SearchLeastMemory(const CandidateJudge& judge, int64_t known_b
     if (!result.is_complete) return;
     const absl::StatusOr<std::vector<WorkerMemory>> memory = judge.Memory(layers);
     if (!memory.ok()) return;
-    const int64_t most = MostOf(*memory);
+    const int64_t most = MostBytes(*memory);
     if (most >= known_bytes) return;
     JudgedCandidate judged =
         judge.Judge({.workers = WorkersWithRoom(judge, *memory, preferred), .layers = layers});

@@ -18,6 +18,15 @@ double StepOf(const ResolvedJob& job, const SimulationResult& result) {
   return result.steady_state_period_s * static_cast<double>(job.microbatches);
 }
 
+absl::StatusOr<SimulationResult> Simulated(const ResolvedJob& job, const Topology& topology,
+                                           const StepsToSimulate& steps,
+                                           absl::Span<const LayerRange> layers,
+                                           const v1::DeviceTimes& times) {
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
+                            RunCostsOf(times, job, topology, LayersOfStages(topology, layers)));
+  return Simulate(steps.schedule, costs);
+}
+
 double SpeedOf(const v1::DeviceTimes& times, WorkerId worker) {
   return times.speeds().empty() ? 1.0 : times.speeds(worker.value);
 }
@@ -69,14 +78,13 @@ absl::StatusOr<SimulatedStep> SimulateStep(const ResolvedJob& job, const Schedul
                                            absl::Span<const LayerRange> layers,
                                            const v1::DeviceTimes& times) {
   const Topology& topology = options.topology;
-  const std::vector<LayerRange> of_stages = LayersOfStages(topology, layers);
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
-                            RunCostsOf(times, job, topology, of_stages));
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(steps.schedule, costs));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
+                            Simulated(job, topology, steps, layers, times));
   SimulatedStep step = {
       .step_s = StepOf(job, result),
       .busy_s = std::vector<double>(topology.workers),
-      .sent_bytes = SentBytesOf(steps.schedule, TrafficOf(job, topology, of_stages))};
+      .sent_bytes =
+          SentBytesOf(steps.schedule, TrafficOf(job, topology, LayersOfStages(topology, layers)))};
   const auto count = static_cast<double>(steps.steps);
   for (double& bytes : step.sent_bytes) bytes /= count;
   double busy_s = 0;
@@ -94,10 +102,8 @@ absl::StatusOr<double> StepSeconds(const ResolvedJob& job, const ScheduleOptions
                                    const StepsToSimulate& steps,
                                    absl::Span<const LayerRange> layers,
                                    const v1::DeviceTimes& times) {
-  const Topology& topology = options.topology;
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs,
-                            RunCostsOf(times, job, topology, LayersOfStages(topology, layers)));
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result, Simulate(steps.schedule, costs));
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
+                            Simulated(job, options.topology, steps, layers, times));
   return StepOf(job, result);
 }
 

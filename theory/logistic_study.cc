@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "schedule/block_draws.h"
+#include "theory/logistic_problems.h"
 #include "theory/pipeline_descent.h"
 #include "theory/random_descent.h"
 #include "theory/studies.h"
@@ -19,11 +20,8 @@ namespace {
 constexpr int64_t kBatch = 10;
 constexpr int64_t kLocalSteps = 5;
 struct Inputs {
-  std::vector<Problem> problems;     // by seed; one alone if it is data
-  std::vector<GradientNoise> noise;  // by seed
+  LogisticProblems problems;
   CurvePlan plan;
-
-  const Problem& ProblemOf(int64_t seed) const { return problems[seed % problems.size()]; }
 };
 
 // What one number of stages brings.
@@ -39,24 +37,18 @@ struct AtStages {
 
 absl::StatusOr<Inputs> Prepare(const LogisticStudy& study, StudyContext& context) {
   Inputs inputs;
-  inputs.noise.resize(study.seeds);
-  inputs.problems.resize(study.data != nullptr ? 1 : study.seeds);
   // Looking at the objective costs as much as rows / batch microbatches; between the tail's points the
   // curve is only drawn. Of a large data set even the tail is looked at now and then.
   const bool large = study.data != nullptr && study.data->rows() > 10 * study.size.rows;
   inputs.plan = {.ticks = study.ticks,
                  .stride = std::max<int64_t>(1, study.ticks / 40),
                  .tail_stride = large ? std::max<int64_t>(1, study.ticks / 150) : 1};
-  PENSTOCK_RETURN_IF_ERROR(context.ForEach(study.seeds, [&](int64_t seed) {
-    if (study.data != nullptr) {
-      if (seed == 0) inputs.problems[0] = *study.data;
-      return;
-    }
-    inputs.problems[seed] = SyntheticLogistic(study.size, seed);
-    // As many as PipeDream computes in the budget; the others compute fewer.
-    const int64_t count = (study.ticks / 2 + 1) * study.size.width;
-    if (study.noise > 0.0) inputs.noise[seed] = GradientNoise(study.noise, count, seed);
-  }));
+  PENSTOCK_ASSIGN_OR_RETURN(inputs.problems, MakeLogisticProblems({.seeds = study.seeds,
+                                                                   .ticks = study.ticks,
+                                                                   .size = study.size,
+                                                                   .noise = study.noise,
+                                                                   .data = study.data},
+                                                                  context));
   return inputs;
 }
 
@@ -81,7 +73,8 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
                                          .round = round,
                                          .first_minibatch = seed * study.ticks,
                                          .plan = inputs.plan};
-    return PipelineDescent(inputs.ProblemOf(seed), sequence, options, inputs.noise[seed]).curve;
+    return PipelineDescent(inputs.problems.Of(seed), sequence, options, inputs.problems.noise[seed])
+        .curve;
   };
   context.Announce(absl::StrFormat("S = %d, PipeDream", stages), calls);
   PENSTOCK_ASSIGN_OR_RETURN(at.pipedream,
@@ -96,7 +89,7 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
       at.rpd, Tune(
                   PipelineGrid(), study.seeds, inputs.plan,
                   [&](double learning_rate, int64_t seed) {
-                    const Problem& problem = inputs.ProblemOf(seed);
+                    const Problem& problem = inputs.problems.Of(seed);
                     const RandomDescentOptions options{.learning_rate = learning_rate,
                                                        .partition = {stages, kBatch},
                                                        .minibatches = problem.rows() / kBatch,
@@ -104,7 +97,7 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
                                                        .seed = static_cast<uint64_t>(seed),
                                                        .plan = inputs.plan,
                                                        .updates_by_tick = updates_by_tick};
-                    return RandomDescent(problem, options, inputs.noise[seed]).curve;
+                    return RandomDescent(problem, options, inputs.problems.noise[seed]).curve;
                   },
                   context));
   context.Announce(absl::StrFormat("S = %d, LocalSGD", stages), calls);
@@ -174,7 +167,7 @@ ChartLine LineOf(const std::string& label, const std::vector<AtStages>& all,
 
 StudyResult Report(const LogisticStudy& study, const Inputs& inputs,
                    const std::vector<AtStages>& all) {
-  const Problem& first = inputs.problems.front();
+  const Problem& first = inputs.problems.by_seed.front();
   StudyResult result{.title = "PipeDream, RPD and LocalSGD on logistic regression",
                      .settings = {{"seeds", study.seeds},
                                   {"problem", first.name},
@@ -228,10 +221,10 @@ absl::StatusOr<StudyResult> RunLogisticStudy(const LogisticStudy& study, StudyCo
   PENSTOCK_ASSIGN_OR_RETURN(const Inputs inputs, Prepare(study, context));
   std::vector<AtStages> all;
   for (const int32_t stages : study.stages) {
-    if (stages > inputs.problems.front().width()) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s has %d features, too few for %d stages",
-                                                        inputs.problems.front().name,
-                                                        inputs.problems.front().width(), stages));
+    if (stages > inputs.problems.by_seed.front().width()) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s has %d features, too few for %d stages", inputs.problems.by_seed.front().name,
+          inputs.problems.by_seed.front().width(), stages));
     }
     PENSTOCK_ASSIGN_OR_RETURN(AtStages at, RunStages(study, inputs, stages, calls, context));
     all.push_back(std::move(at));

@@ -141,6 +141,14 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* 
   return spec;
 }
 
+std::string FolderOfJob(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  std::error_code error;
+  const std::filesystem::path absolute =
+      std::filesystem::absolute(folder.empty() ? "." : folder, error);
+  return error ? folder : absolute.lexically_normal().string();
+}
+
 std::string NoteOfPrediction(const JobDocument& read, const v1::JobSpec& complete) {
   if (!read.had_prediction || complete.has_prediction()) return "";
   return "the job's prediction is left out: it was planned for other keys of the job; "

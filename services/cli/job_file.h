@@ -36,6 +36,9 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* note = nullptr);
 
+// The absolute folder of a job's file, where its relative paths start.
+std::string FolderOfJob(const std::string& path);
+
 // What the user should hear if a job has lost its prediction on the way from `read` to `complete`; else empty.
 std::string NoteOfPrediction(const JobDocument& read, const v1::JobSpec& complete);
 

@@ -80,9 +80,8 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
     PENSTOCK_RETURN_IF_ERROR(FillStages(train.spec, resolved, train.workers, options.workers == 0));
   }
 
-  const std::string folder = std::filesystem::path(options.job.path).parent_path().string();
   train.data_root =
-      Absolute(options.data_root.empty() ? (folder.empty() ? "." : folder) : options.data_root);
+      options.data_root.empty() ? FolderOfJob(options.job.path) : Absolute(options.data_root);
   PENSTOCK_RETURN_IF_ERROR(CheckJobData(files, train.data_root, resolved, train.spec));
 
   v1::CheckpointSpec& checkpoint = *train.spec.mutable_checkpoint();

@@ -133,9 +133,7 @@ BestOfAll BruteForce(const CandidateJudge& judge) {
     of_times = placement.workers;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const double step_s, judge.StepSeconds(times, placement.layers));
     best.step_s = std::min(best.step_s, step_s);
-    int64_t most = 0;
-    for (const WorkerMemory& worker : memory) most = std::max(most, worker.total());
-    best.bytes = std::min(best.bytes, most);
+    best.bytes = std::min(best.bytes, MostBytes(memory));
   });
   return best;
 }

@@ -1,6 +1,5 @@
 #include "services/cli/commands/plan_job.h"
 
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,37 +18,29 @@
 namespace penstock {
 namespace {
 
-std::string Absolute(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::absolute(path.empty() ? "." : path, error).lexically_normal().string();
-}
-
 PlanChoice ChoiceOf(const JobPlanOptions& options, const JobPlanInput& input) {
   PlanChoice choice = {.methods = options.methods,
                        .stages = options.stages,
                        .budget_s = input.budget_s,
                        .explains = options.explains};
   if (options.races) {
-    const std::filesystem::path job = options.job.path;
     choice.race = RaceChoice{.until_loss = options.until_loss,
                              .steps = options.race_steps,
                              .limit_s = options.race_seconds,
-                             .data_root = Absolute(job.parent_path().string())};
+                             .data_root = FolderOfJob(options.job.path)};
   }
   return choice;
 }
 
 // The file's profile, or one made now by the coordinator's workers.
 absl::StatusOr<MeasuredCluster> Measured(const JobPlanOptions& options, const JobPlanInput& input,
-                                         Interrupt& interrupt, Console& console) {
+                                         const v1::JobSpec& spec, Interrupt& interrupt,
+                                         Console& console) {
   if (options.coordinator.empty() == input.profile_path.empty()) {
     return absl::InvalidArgumentError(
         "expected either --profile FILE or --coordinator ADDRESS, whose workers are profiled");
   }
   if (!input.profile_path.empty()) return ReadMeasuredCluster(input.profile_path);
-  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  PENSTOCK_RETURN_IF_ERROR(TakeOpenPipeline(document.spec).status());
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec spec, CompleteJob(std::move(document)));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   return MeasureCluster(client, spec, interrupt, console);
@@ -136,11 +127,12 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
-  PENSTOCK_RETURN_IF_ERROR(CompleteJob(document).status());
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec complete, CompleteJob(document));
   // A listed order is of one split; no candidate has it.
   document.spec.mutable_pipeline()->clear_schedule_file();
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
-  PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured, Measured(options, input, interrupt, console));
+  PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured,
+                            Measured(options, input, complete, interrupt, console));
   const bool is_measured = input.cluster.workers.empty();
   if (!is_measured) measured.cluster = std::move(input.cluster);
   if (measured.cluster.workers.empty()) {

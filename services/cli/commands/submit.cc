@@ -67,17 +67,12 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   if (open.is_auto) {
-    const std::string folder = std::filesystem::path(options.job.path).parent_path().string();
-    std::error_code error;
-    PENSTOCK_ASSIGN_OR_RETURN(
-        spec,
-        ChooseForWorkers(
-            {.written = document.spec,
-             .complete = spec,
-             .pipeline = open,
-             .data_root = std::filesystem::absolute(folder.empty() ? "." : folder, error).string(),
-             .until_loss = options.until_loss},
-            client, interrupt, console));
+    PENSTOCK_ASSIGN_OR_RETURN(spec, ChooseForWorkers({.written = document.spec,
+                                                      .complete = spec,
+                                                      .pipeline = open,
+                                                      .data_root = FolderOfJob(options.job.path),
+                                                      .until_loss = options.until_loss},
+                                                     client, interrupt, console));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
   if (options.no_wait) {

@@ -367,11 +367,17 @@ TEST(PlanTest, Topology_PutsStagesOnUnequalWorkers) {
   EXPECT_THAT(text.out, HasSubstr("; data parallel does not fit into memory"));
 }
 
-TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
-  const JobDirectory directory;
+// Of the directory's job, on this machine.
+std::string ProfileOf(const JobDirectory& directory) {
   const std::string profile = directory.path("profile.yaml");
   RunPenstock({"profile", directory.job(), "--samples", "1,2,4,8", "--seconds", "0", "--device",
                "cpu", "-o", profile});
+  return profile;
+}
+
+TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
+  const JobDirectory directory;
+  const std::string profile = ProfileOf(directory);
   const std::string planned = directory.path("planned.yaml");
   const std::string times = directory.path("times.yaml");
   const Json json =
@@ -426,9 +432,7 @@ TEST(PlanTest, Job_IsPlannedWithEveryMethodAndItsFileRuns) {
 
 TEST(PlanTest, JobThatFitsNowhere_SaysHowMuchMemoryWouldDo) {
   const JobDirectory directory;
-  const std::string profile = directory.path("profile.yaml");
-  RunPenstock({"profile", directory.job(), "--samples", "1,2,4,8", "--seconds", "0", "--device",
-               "cpu", "-o", profile});
+  const std::string profile = ProfileOf(directory);
   directory.Write("small.yaml", "hosts: [{name: a, workers: [{count: 2, memory_gib: 0.00001}]}]\n");
   const ProcessResult plan =
       RunProcess({Program("penstock"), "plan", directory.job(), "--profile", profile, "--topology",
@@ -440,9 +444,7 @@ TEST(PlanTest, JobThatFitsNowhere_SaysHowMuchMemoryWouldDo) {
 
 TEST(PlanTest, Race_TrainsTheCandidatesAndChoosesByLoss) {
   const JobDirectory directory;
-  const std::string profile = directory.path("profile.yaml");
-  RunPenstock({"profile", directory.job(), "--samples", "1,2,4,8", "--seconds", "0", "--device",
-               "cpu", "-o", profile});
+  const std::string profile = ProfileOf(directory);
   const std::string planned = directory.path("planned.yaml");
   const Json json = RunJson({"plan", directory.job(), "--profile", profile, "--workers", "2",
                              "--methods", "1f1b,gpipe,paci,pipedream", "--race", "--race-steps",
