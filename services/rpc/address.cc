@@ -1,5 +1,6 @@
 #include "services/rpc/address.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -54,6 +55,14 @@ std::string HostPort::ToString() const {
   return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
+bool HostPort::IsLoopback() const {
+  in_addr address = {};
+  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
+  constexpr uint32_t kLoopbackNetwork = 127;
+  return host == "localhost" || host == "::1" ||
+         (is_v4 && ntohl(address.s_addr) >> 24 == kLoopbackNetwork);
+}
+
 bool HostPort::IsWildcard() const { return host == "0.0.0.0" || host == "::"; }
 
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
@@ -76,6 +85,12 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
     return bad;
   }
   return result;
+}
+
+absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view text) {
+  if (text == "off") return std::nullopt;
+  PENSTOCK_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(text));
+  return address;
 }
 
 absl::Status CheckCanListen(const HostPort& address) {
