@@ -268,6 +268,12 @@ class Wiring(unittest.TestCase):
                     for source in container.get("envFrom", []):
                         self.assertIn(source["configMapRef"]["name"], maps)
 
+    def test_the_job_is_that_of_the_examples(self):
+        manifests = kustomize.documents(FOLDER / "examples/train.yaml")
+        embedded = find(manifests, "ConfigMap", "train-licences")["data"]["job.yaml"]
+        self.assertEqual(kustomize.yaml.safe_load(embedded),
+                         kustomize.yaml.safe_load((ROOT / "examples/licences.yaml").read_text()))
+
     def test_disruption_budgets_select_a_workload(self):
         manifests = built()
         budgets = [m for m in manifests if m["kind"] == "PodDisruptionBudget"]
