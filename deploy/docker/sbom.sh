@@ -1,11 +1,12 @@
 #!/bin/sh
-# Writes an image's bill of materials, /usr/share/doc/penstock/sbom.spdx.json: every Debian package in it and
-# Penstock itself, in SPDX 2.3. Fails if a program of Penstock lacks a library.
+# Prints an image's bill of materials: every Debian package in it and Penstock itself, in SPDX 2.3. Fails if a program
+# of Penstock lacks a library.
 #   sbom.sh NAME VERSION CREATED
 set -eu
 name=$1 version=$2 created=$3
 for program in /usr/local/bin/penstock*; do
-  if ldd "$program" | grep "not found"; then
+  [ -e "$program" ] || continue
+  if ldd "$program" | grep "not found" >&2; then
     echo "sbom.sh: $program does not start here; see deploy/docker/runtime_packages.sh" >&2
     exit 1
   fi
@@ -50,4 +51,4 @@ dpkg-query --show --showformat='${Package}\t${Version}\t${Architecture}\t${Maint
         printf ",\n    {\"spdxElementId\": %s, \"relationshipType\": \"DEPENDS_ON\", \"relatedSpdxElement\": %s}",
                quoted(own), quoted(ids[i])
       print "\n  ]\n}"
-    }' > /usr/share/doc/penstock/sbom.spdx.json
+    }'

@@ -112,17 +112,24 @@ class Cluster(unittest.TestCase):
     def test_4_a_job_trains_and_prometheus_sees_it(self):
         job = json.loads(client("submit", "examples/licences.yaml", "--no-wait", "--json", "--set",
                                 f"training.steps={STEPS}").stdout)["job_id"]
-        bubble = eventually(lambda: query(f'penstock_stage_bubble_ratio{{job="{job}"}}'), 120, "bubbles")
-        self.assertLessEqual({labels["worker"] for labels, _ in bubble}, set(WORKERS))
-        for expression in (f'penstock_job_steps_total{{job="{job}"}} > 0',
-                           f'penstock_stage_busy_seconds_total{{job="{job}"}} > 0'):
-            eventually(lambda: query(expression), 60, expression)
-        up = {labels["instance"]: value for labels, value in query('up{job=~"penstock.*"}')}
-        self.assertEqual(len(up), 5, up)
-        self.assertEqual(set(up.values()), {1.0}, up)
 
         def status():
             return json.loads(client("status", job, "--json").stdout)
+
+        def going(expression):
+            """What Prometheus has of a job that has not failed."""
+            found = query(expression)
+            if not found:
+                self.assertIsNone(status()["error"])
+            return found
+        bubble = eventually(lambda: going(f'penstock_stage_bubble_ratio{{job="{job}"}}'), 120, "bubbles")
+        self.assertLessEqual({labels["worker"] for labels, _ in bubble}, set(WORKERS))
+        for expression in (f'penstock_job_steps_total{{job="{job}"}} > 0',
+                           f'penstock_stage_busy_seconds_total{{job="{job}"}} > 0'):
+            eventually(lambda: going(expression), 60, expression)
+        up = {labels["instance"]: value for labels, value in query('up{job=~"penstock.*"}')}
+        self.assertEqual(len(up), 5, up)
+        self.assertEqual(set(up.values()), {1.0}, up)
         eventually(lambda: status()["state"] not in ("queued", "preparing", "running"), STEPS_MAX_SECONDS, "its end")
         told = status()
         self.assertEqual((told["state"], told["error"]), ("succeeded", None))

@@ -6,19 +6,13 @@ added later and we use stands in ADDED, with its reason. The kinds of the Promet
 custom resource definitions; TYPES has the keys of them that we use.
 """
 
-import datetime
 import re
 
 import kubernetes.client
 import kubernetes.client.models as models
 
-
-class Model:
-    """An object's keys: name -> type, in the notation of the generated models, and which are required."""
-
-    def __init__(self, keys, required=()):
-        self.keys = keys
-        self.required = set(required)
+import schema
+from schema import Model
 
 
 # Model -> its keys that are newer than the package.
@@ -43,12 +37,20 @@ TYPES = {
 
 CUSTOM_KINDS = {("monitoring.coreos.com/v1", "ServiceMonitor"): "ServiceMonitor"}
 
-# Keys that OpenAPI leaves open ("object") and whose form is written down elsewhere.
-INT_OR_STRING = {"V1ServicePort": {"target_port"}, "V1NetworkPolicyPort": {"port"},
-                 "V1PodDisruptionBudgetSpec": {"max_unavailable", "min_available"}}
+# Keys whose form OpenAPI leaves open, or calls a string, and which is written down elsewhere.
+FORMS = {"V1ServicePort": {"targetPort": "int-or-string"},
+         "V1NetworkPolicyPort": {"port": "int-or-string"},
+         "V1PodDisruptionBudgetSpec": {"maxUnavailable": "int-or-string", "minAvailable": "int-or-string"},
+         "V1ResourceRequirements": {"limits": "dict(str, quantity)", "requests": "dict(str, quantity)"},
+         "V1EmptyDirVolumeSource": {"sizeLimit": "quantity"}}
 
 QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?")
-PATTERNS = {"duration": re.compile(r"(\d+(ms|s|m|h))+"), "scheme": re.compile(r"https?")}
+DURATION = re.compile(r"(\d+(ms|s|m|h))+")
+PLAIN = {
+    "quantity": lambda value: isinstance(value, (int, str)) and QUANTITY.fullmatch(str(value)) is not None,
+    "duration": lambda value: isinstance(value, str) and DURATION.fullmatch(value) is not None,
+    "scheme": lambda value: value in ("http", "https"),
+}
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -62,7 +64,7 @@ def errors_of(manifest):
     if model is None:
         return [f"{version} {kind}: no such kind"]
     where = f"{kind}/{name}"
-    errors = _check(where, manifest, model)
+    errors = schema.Checker(_described, PLAIN).errors_of(where, manifest, model)
     if not isinstance(name, str) or not NAME.fullmatch(name):
         errors.append(f"{where}.metadata.name: {name!r} is no DNS label")
     return errors
@@ -91,8 +93,7 @@ def _described(name):
     if generated is None:
         return None
     keys = {generated.attribute_map[attribute]: kind for attribute, kind in generated.openapi_types.items()}
-    for attribute in INT_OR_STRING.get(name, ()):
-        keys[generated.attribute_map[attribute]] = "int-or-string"
+    keys.update(FORMS.get(name, {}))
     keys.update(ADDED.get(name, {}))
     return Model(keys, [generated.attribute_map[attribute] for attribute in _required(generated)])
 
@@ -108,51 +109,3 @@ def _required(generated):
         except ValueError:
             required.append(attribute)
     return required
-
-
-def _check(where, value, kind):
-    items = re.fullmatch(r"list\[(.+)\]", kind)
-    if items:
-        if not isinstance(value, list):
-            return [f"{where}: a list is expected, not {value!r}"]
-        return [error for index, item in enumerate(value) for error in _check(f"{where}[{index}]", item, items[1])]
-    entries = re.fullmatch(r"dict\(str, (.+)\)", kind)
-    if entries:
-        if not isinstance(value, dict):
-            return [f"{where}: a mapping is expected, not {value!r}"]
-        quantities = where.rsplit(".", 1)[-1] in ("requests", "limits")
-        return [error for key, item in value.items()
-                for error in _check(f"{where}.{key}", item, "quantity" if quantities else entries[1])]
-    model = _described(kind)
-    if model is None:
-        return _check_plain(where, value, kind)
-    if not isinstance(value, dict):
-        return [f"{where}: a mapping is expected, not {value!r}"]
-    errors = [f"{where}: {key} is missing" for key in sorted(model.required) if value.get(key) is None]
-    for key, item in value.items():
-        if key not in model.keys:
-            errors.append(f"{where}.{key}: no such key in {kind}")
-        else:
-            errors += _check(f"{where}.{key}", item, model.keys[key])
-    return errors
-
-
-def _check_plain(where, value, kind):
-    integer = isinstance(value, int) and not isinstance(value, bool)
-    fits = {
-        "str": lambda: isinstance(value, str),
-        "int": lambda: integer,
-        "bool": lambda: isinstance(value, bool),
-        "float": lambda: integer or isinstance(value, float),
-        "datetime": lambda: isinstance(value, (str, datetime.datetime)),
-        "int-or-string": lambda: integer or isinstance(value, str),
-        "quantity": lambda: integer or (isinstance(value, str) and QUANTITY.fullmatch(value) is not None),
-        "object": lambda: True,
-    }
-    if kind in PATTERNS:
-        right = isinstance(value, str) and PATTERNS[kind].fullmatch(value) is not None
-    elif kind in fits:
-        right = fits[kind]()
-    else:
-        return [f"{where}: tests/deploy/kubernetes_schema.py does not know the type {kind}"]
-    return [] if right else [f"{where}: {kind} is expected, not {value!r}"]

@@ -15,7 +15,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import kubernetes_policy as policy  # noqa: E402
-import kubernetes_schema as schema  # noqa: E402
+import kubernetes_schema  # noqa: E402
 import kustomize  # noqa: E402
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -45,7 +45,7 @@ class Schemas(unittest.TestCase):
         for manifests in groups:
             self.assertTrue(manifests)
             for manifest in manifests:
-                self.assertEqual(schema.errors_of(manifest), [])
+                self.assertEqual(kubernetes_schema.errors_of(manifest), [])
 
     def test_a_wrong_manifest_is_told_with_its_path(self):
         def edit(path, value):
@@ -92,7 +92,7 @@ class Schemas(unittest.TestCase):
             with self.subTest(number=number, told=told):
                 manifest = copy.deepcopy(find(built(), "StatefulSet", "penstock-worker"))
                 change(manifest)
-                errors = schema.errors_of(manifest)
+                errors = kubernetes_schema.errors_of(manifest)
                 self.assertEqual(len(errors), 1, errors)
                 self.assertIn(told, errors[0])
 
@@ -102,7 +102,7 @@ class Schemas(unittest.TestCase):
             with self.subTest(key=key, value=value):
                 monitor = find(built("overlays/monitoring"), "ServiceMonitor", "penstock-worker")
                 monitor["spec"]["endpoints"][0][key] = value
-                self.assertEqual(len(schema.errors_of(monitor)), 1)
+                self.assertEqual(len(kubernetes_schema.errors_of(monitor)), 1)
 
     def test_a_key_of_kustomize_that_is_not_known_is_refused(self):
         with self.assertRaisesRegex(kustomize.Refused, "components"):
