@@ -6,6 +6,7 @@ added later and we use stands in ADDED, with its reason. The kinds of the Promet
 custom resource definitions; TYPES has the keys of them that we use.
 """
 
+import functools
 import re
 
 import kubernetes.client
@@ -85,6 +86,7 @@ def _model_of_kind(version, kind):
     return f"{number.title()}{kind}"
 
 
+@functools.cache
 def _described(name):
     """The Model of a name, or None if there is none."""
     if name in TYPES:

@@ -23,7 +23,7 @@ class Refused(Exception):
 def documents(path):
     """The manifests of one file, in their order. What an alias of YAML repeats is a copy."""
     return [json.loads(json.dumps(document))
-            for document in yaml.safe_load_all(pathlib.Path(path).read_text()) if document is not None]
+            for document in yaml.load_all(pathlib.Path(path).read_text(), yaml.CSafeLoader) if document is not None]
 
 
 def build(folder):
