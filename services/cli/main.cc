@@ -33,6 +33,8 @@ constexpr Command kCommands[] = {
     {"cancel", kCluster, "Drain a job at its next step boundary and end it",
      "Example: penstock cancel job-1", DeclareCancel},
     {"workers", kCluster, "List the workers", "Example: penstock workers", DeclareWorkers},
+    {"health", kCluster, "Ask whether a coordinator or a worker serves",
+     "Example: penstock health 127.0.0.1:7079", DeclareHealth},
     {"timeline", kCluster, "Get or draw the measured timeline of a job's last steps",
      "Examples:\n"
      "  penstock timeline job-1 -o trace.json     for ui.perfetto.dev\n"

@@ -12,6 +12,7 @@ CommandRunner DeclareStatus(CLI::App& app);
 CommandRunner DeclareLogs(CLI::App& app);
 CommandRunner DeclareCancel(CLI::App& app);
 CommandRunner DeclareWorkers(CLI::App& app);
+CommandRunner DeclareHealth(CLI::App& app);
 CommandRunner DeclareTimeline(CLI::App& app);
 CommandRunner DeclarePlan(CLI::App& app);
 CommandRunner DeclareProfile(CLI::App& app);
