@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "services/metrics/exposition.h"
 
 namespace penstock {
 namespace {
@@ -23,28 +24,10 @@ class Collector final : public prometheus::Collectable {
   explicit Collector(MetricsEndpoint::Collect collect) : collect_(std::move(collect)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
-    std::vector<prometheus::MetricFamily> families;
-    for (MetricFamily& family : collect_()) families.push_back(Convert(std::move(family)));
-    return families;
+    return ToPrometheus(collect_());
   }
 
  private:
-  static prometheus::MetricFamily Convert(MetricFamily family) {
-    const bool counter = family.kind == MetricFamily::Kind::kCounter;
-    prometheus::MetricFamily result;
-    result.name = std::move(family.name);
-    result.help = std::move(family.help);
-    result.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-    for (MetricSample& sample : family.samples) {
-      prometheus::ClientMetric& metric = result.metric.emplace_back();
-      for (auto& [name, value] : sample.labels) {
-        metric.label.push_back({std::move(name), std::move(value)});
-      }
-      (counter ? metric.counter.value : metric.gauge.value) = sample.value;
-    }
-    return result;
-  }
-
   const MetricsEndpoint::Collect collect_;
 };
 
