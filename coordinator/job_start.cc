@@ -192,7 +192,7 @@ void JobRun::EnterRunning(Now now) {
     started_ns_ = now.monotonic_ns;
     record_.mutable_summary()->set_started_unix_ms(now.unix_ms);
   }
-  record_.mutable_result()->set_last_step_unix_ms(now.unix_ms);
+  if (!is_profile()) record_.mutable_result()->set_last_step_unix_ms(now.unix_ms);
   SetState(v1::JOB_STATE_RUNNING, now);
   if (!cancel_reason_.empty()) {
     StartDrain(now);
