@@ -6,7 +6,7 @@ TEXT ?=
 JSON ?=
 ONLY ?=
 
-.PHONY: setup build test demo bench parity gpu-bundle gpu-check format
+.PHONY: setup build test test-compose demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
@@ -17,6 +17,10 @@ build: setup
 
 test: build
 	@ctest --preset $(PRESET)
+
+# Brings docker-compose.yml up for real and takes it down; COMPILE=1 compiles in the image.
+test-compose: build
+	@scripts/compose_test.sh build/$(PRESET) $(if $(COMPILE),--compile)
 
 demo: build
 	@scripts/demo.sh build/$(PRESET) $(TEXT)

@@ -33,11 +33,19 @@ constexpr Command kCommands[] = {
     {"cancel", kCluster, "Drain a job at its next step boundary and end it",
      "Example: penstock cancel job-1", DeclareCancel},
     {"workers", kCluster, "List the workers", "Example: penstock workers", DeclareWorkers},
+    {"health", kCluster, "Ask whether a coordinator or a worker serves",
+     "Example: penstock health 127.0.0.1:7079", DeclareHealth},
     {"timeline", kCluster, "Get or draw the measured timeline of a job's last steps",
      "Examples:\n"
      "  penstock timeline job-1 -o trace.json     for ui.perfetto.dev\n"
      "  penstock timeline job-1 --svg steps.svg --text",
      DeclareTimeline},
+    {"certs", kCluster, "Make and replace the certificates of a cluster",
+     "Examples:\n"
+     "  penstock certs init\n"
+     "  penstock certs issue worker --name gpu-1 --host gpu-1.example.org\n"
+     "  penstock certs rotate",
+     DeclareCerts},
     {"generate", kResults, "Sample text from a checkpoint",
      "Example: penstock generate checkpoints/ --prompt 'The ' --tokens 200 --seed 7",
      DeclareGenerate},

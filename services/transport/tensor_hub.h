@@ -77,7 +77,8 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
     // (127.0.0.1:4000): cuda-ipc".
     std::function<void(const std::string&)> opened;
   };
-  explicit TensorHub(Log log);
+  // `peers`: what workers are reached with (TransportSecurity::ForChannel).
+  TensorHub(Log log, std::shared_ptr<grpc::ChannelCredentials> peers);
   ~TensorHub() override;
 
   // The edges of one run.
@@ -131,6 +132,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
 
   const Log log_;
   RejectedMessages rejected_;
+  const std::shared_ptr<grpc::ChannelCredentials> peers_;
   grpc::AsyncGenericService service_;
   StreamSet streams_;
   std::vector<grpc::ServerCompletionQueue*> queues_;  // constant from Start on

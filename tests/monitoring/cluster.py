@@ -6,7 +6,7 @@ import subprocess
 import time
 
 # What every program needs to speak without certificates, on loopback only.
-PLAINTEXT = []
+PLAINTEXT = ["--insecure"]
 
 
 def eventually(condition, what, seconds=20.0):

@@ -52,6 +52,7 @@ TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
   ExpectRefused({penstock, "trian"}, "did you mean train?");
   ExpectRefused({penstock, "train"}, "JOB.yaml");
   ExpectRefused({penstock, "methods", "--jsn"}, "did you mean --json?");
+  ExpectRefused({penstock, "health", "here"}, "ADDRESS");
   ExpectRefused({penstock, "simulate", "--method", "gpip"}, "did you mean gpipe?");
   ExpectRefused({penstock, "simulate", "--method", "1f1b", "--stages", "0"}, "--stages");
   ExpectRefused({penstock, "simulate", "--method", "1f1b", "--forward", "1,2"}, "--forward");
@@ -285,9 +286,16 @@ TEST_F(BadInputTest, ScheduleFile_OfAJob_IsNamedWithItsPlace) {
   EXPECT_THAT(result.err, HasSubstr("-->  0STEP"));
 }
 
+TEST_F(BadInputTest, Health_OfNobody_FailsWithTheAddress) {
+  const ProcessResult result = RunProcess({Program("penstock"), "health", "127.0.0.1:1"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
+  EXPECT_EQ(result.out, "");
+}
+
 TEST_F(BadInputTest, Coordinator_NotThere_SaysAddressAndWhatToDo) {
   const ProcessResult result =
-      RunProcess({Program("penstock"), "list", "--coordinator", "127.0.0.1:1"});
+      RunProcess({Program("penstock"), "list", "--coordinator", "127.0.0.1:1", "--insecure"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
   EXPECT_THAT(result.err, HasSubstr("penstock-coordinator"));

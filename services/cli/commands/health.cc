@@ -1,0 +1,39 @@
+// penstock health: whether a coordinator or a worker serves, for the health checks of containers.
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "services/cli/commands/commands.h"
+#include "services/rpc/address.h"
+#include "services/rpc/health_check.h"
+
+namespace penstock {
+namespace {
+
+struct Options {
+  std::string address;
+  double timeout_seconds = 3;
+};
+
+absl::Status Run(const Options& options) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(options.address);
+  if (!address.ok()) return Annotate(address.status(), "ADDRESS");
+  return CheckHealth(*address, absl::Seconds(options.timeout_seconds));
+}
+
+}  // namespace
+
+CommandRunner DeclareHealth(CLI::App& app) {
+  const auto options = std::make_shared<Options>();
+  app.add_option("address", options->address, "HOST:PORT of a health port (--health)")
+      ->required()
+      ->type_name("ADDRESS");
+  app.add_option("--timeout", options->timeout_seconds, "Longest wait for an answer")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 3600.0));
+  return [options](Console&) { return Run(*options); };
+}
+
+}  // namespace penstock
