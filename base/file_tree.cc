@@ -195,7 +195,7 @@ absl::Status FileTree::CreateDirectories(const std::string& path) {
     directory = std::filesystem::path(directory).parent_path().string();
   }
   for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
-    if (it->back() == '/') continue;  // "a/b/" means b, which is made next
+    if (IsDirectory(*it)) continue;  // "a/b/" and "a/b/.." are there as soon as a/b is
     PENSTOCK_ASSIGN_OR_RETURN(const Place place, PlaceOf("create directory", *it));
     if (mkdirat(place.directory.get(), place.name.c_str(), 0777) != 0 &&
         !(errno == EEXIST && IsDirectory(*it))) {
