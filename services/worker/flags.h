@@ -27,6 +27,8 @@ struct WorkerFlags {
   RunLimits limits;
   std::optional<HostPort> metrics;  // none: off
   std::optional<HostPort> health;   // none: off
+  // When ending, the longest wait for a scrape that sees how the last run ended.
+  absl::Duration linger = absl::ZeroDuration();
   bool reflection = false;
   SecurityFlags security;
   int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none
