@@ -11,6 +11,8 @@
 #include "absl/time/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "services/coordinator/coordinator_metrics.h"
+#include "services/metrics/process_metrics.h"
 #include "services/security/authority_directory.h"
 #include "services/security/identity.h"
 
@@ -71,6 +73,10 @@ absl::Status LocalCluster::Start(Clock& clock) {
       coordinator_,
       CoordinatorServer::Start({.listen = {.host = kLoopback, .port = 0}, .security = security},
                                clock, RealFiles()));
+  if (options_.metrics.has_value()) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        metrics_, MetricsEndpoint::Listen(*options_.metrics, [this] { return CollectMetrics(); }));
+  }
   for (int worker = 0; worker < options_.workers; ++worker) {
     PENSTOCK_RETURN_IF_ERROR(SpawnWorker(program, worker));
   }
@@ -111,6 +117,13 @@ std::string LocalCluster::NameOf(int worker) const {
   }
 }
 
+std::string LocalCluster::MetricsOf(int worker) const {
+  if (!options_.metrics.has_value()) return "off";
+  HostPort address = *options_.metrics;
+  if (address.port != 0) address.port += 1 + worker;
+  return address.ToString();
+}
+
 absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
   std::vector<std::string> arguments = {program,
                                         "--coordinator",
@@ -129,9 +142,12 @@ absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
                                         "--threads",
                                         absl::StrCat(options_.threads),
                                         "--metrics",
-                                        "off",
+                                        MetricsOf(worker),
                                         "--parent-fd",
                                         "{parent-fd}"};
+  if (options_.metrics.has_value()) {
+    arguments.insert(arguments.end(), {"--linger", absl::StrCat(absl::ToInt64Seconds(kLinger))});
+  }
   if (!options_.emulate.empty()) arguments.insert(arguments.end(), {"--emulate", options_.emulate});
   return supervisor_->Spawn(worker, arguments, {absl::StrCat("OMP_NUM_THREADS=", options_.threads)})
       .status();
@@ -162,7 +178,42 @@ absl::Status LocalCluster::Health() {
                                              words.empty() ? "" : absl::StrCat(": ", words)));
 }
 
+std::vector<MetricFamily> LocalCluster::CollectMetrics() {
+  MetricSet metrics;
+  AddProcessMetrics("penstock", PENSTOCK_VERSION, metrics);
+  const absl::StatusOr<CoordinatorSnapshot> snapshot = coordinator_->Snapshot();
+  if (snapshot.ok()) AddCoordinatorMetrics(*snapshot, metrics);
+  ++scrapes_;
+  return metrics.Take();
+}
+
+absl::StatusOr<std::vector<std::string>> LocalCluster::MetricsAddresses() {
+  std::vector<std::string> addresses;
+  if (metrics_ == nullptr) return addresses;
+  const auto add = [&addresses](absl::string_view name, absl::string_view address) {
+    addresses.push_back(absl::StrCat(name, " http://", address, "/metrics"));
+  };
+  add("coordinator", metrics_->address().ToString());
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ListWorkersResponse list, Connect().ListWorkers());
+  for (const v1::WorkerSummary& worker : list.workers())
+    add(worker.name(), worker.metrics_address());
+  return addresses;
+}
+
+void LocalCluster::StopOnceScraped(const std::function<bool()>& give_up) {
+  if (metrics_ == nullptr) return;
+  const int64_t before = scrapes_;
+  const absl::Time deadline = absl::Now() + kLinger;
+  while (scrapes_ == before && absl::Now() < deadline && !give_up()) absl::SleepFor(kPollInterval);
+  // Each worker waits for a scrape of its own (--linger).
+  constexpr absl::Duration kGraceMin = absl::Seconds(1);
+  supervisor_->Stop(give_up() ? absl::ZeroDuration() : std::max(kGraceMin, deadline - absl::Now()));
+  metrics_.reset();
+  coordinator_.reset();
+}
+
 void LocalCluster::Stop(absl::Duration grace) {
+  metrics_.reset();
   // Workers that end in good order speak to the coordinator to their end. Those that are killed leave
   // unfinished checkpoints, which the supervisor sweeps when the coordinator holds the directory no more.
   if (grace <= absl::ZeroDuration()) coordinator_.reset();

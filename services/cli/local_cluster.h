@@ -8,7 +8,11 @@
 // Thread-compatible.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +22,7 @@
 #include "services/cli/coordinator_client.h"
 #include "services/cli/supervisor.h"
 #include "services/coordinator/coordinator_server.h"
+#include "services/metrics/endpoint.h"
 #include "services/rpc/transport_security.h"
 
 namespace penstock {
@@ -30,12 +35,16 @@ struct LocalClusterOptions {
   int threads = 1;        // of each worker's kernels
   std::string data_root;  // for relative data paths
   std::string checkpoint_directory;  // swept of unfinished checkpoints at the end; empty: none
+  // Where the coordinator answers scrapes, and on the ports after it the workers; port 0: any free ones. None: off.
+  std::optional<HostPort> metrics = std::nullopt;
 };
 
 class LocalCluster {
  public:
   static constexpr absl::Duration kStartTimeout = absl::Seconds(20);
   static constexpr absl::Duration kStopGrace = absl::Seconds(5);
+  // With metrics: the longest that the end of a cluster waits for scrapes.
+  static constexpr absl::Duration kLinger = absl::Seconds(15);
 
   // Forks the supervisor. REQUIRES: the process has one thread.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Fork(LocalClusterOptions options);
@@ -53,6 +62,13 @@ class LocalCluster {
   // OK while all workers live. Errors: Unavailable naming the worker, how it ended, and its last words.
   absl::Status Health();
 
+  // Where scrapes are answered: "coordinator http://HOST:PORT/metrics", and so for each worker; nothing without
+  // metrics. Errors: those of the call that asks for them.
+  absl::StatusOr<std::vector<std::string>> MetricsAddresses();
+  // With metrics: ends everything as soon as coordinator and workers were each scraped once, or after kLinger, or
+  // when `give_up` says so. Then Stop has nothing left to do.
+  void StopOnceScraped(const std::function<bool()>& give_up);
+
   // Ends everything; with SIGTERM first if `grace` is positive.
   void Stop(absl::Duration grace);
 
@@ -63,14 +79,19 @@ class LocalCluster {
   std::string NameOf(int worker) const;
   // Makes an authority for this cluster alone, and the credentials of its parties.
   absl::Status MakeCredentials(absl::Time now);
+  // What its --metrics is.
+  std::string MetricsOf(int worker) const;
   absl::Status SpawnWorker(const std::string& program, int worker);
   absl::Status AwaitRegistration(Clock& clock);
+  std::vector<MetricFamily> CollectMetrics();
 
   const LocalClusterOptions options_;
   std::unique_ptr<Supervisor> supervisor_;
   std::string credentials_;  // their directory, which the supervisor removes
   TransportSecurity client_security_ = TransportSecurity::Plaintext();
   std::unique_ptr<CoordinatorServer> coordinator_;
+  std::atomic<int64_t> scrapes_ = 0;          // of the coordinator
+  std::unique_ptr<MetricsEndpoint> metrics_;  // its endpoint; null: off
 };
 
 // The path of penstock-worker: beside the running program. Errors: NotFound, saying where it was sought.

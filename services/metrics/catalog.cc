@@ -393,7 +393,7 @@ const std::vector<LabelDescription>& MetricLabels() {
        "of jobs `queued`, `preparing`, `running`, `draining`, `succeeded`, `failed`, "
        "`cancelled`; of workers `free`, `busy`, `lost`"},
       {"reason", "`stale_epoch`, `corrupt`, `malformed`, `duplicate`, `over_limit`, `other`"},
-      {"program", "`penstock-coordinator` or `penstock-worker`"},
+      {"program", "`penstock-coordinator`, `penstock-worker` or, of `train --metrics`, `penstock`"},
       {"version", "the version of the build"},
   };
   return labels;

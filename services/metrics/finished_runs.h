@@ -26,14 +26,19 @@ class FinishedRuns {
   // What to show at `now_ns`: the runs that ended less than kKeptFor ago, and `current` if it has begun and
   // is none of them. An earlier attempt at its job is then left out.
   std::vector<RunSnapshot> Show(RunSnapshot current, int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until all that ended have been shown. False if `deadline` came first.
+  bool AwaitShown(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Kept {
     RunSnapshot run;
     int64_t ended_ns = 0;
+    bool shown = false;
   };
+  bool AllShown() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
+  CondVar shown_;
   std::deque<Kept> kept_ ABSL_GUARDED_BY(mutex_);  // by time
 };
 

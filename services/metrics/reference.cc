@@ -18,7 +18,8 @@ anyway, so metrics cost a run nothing between scrapes. No label grows with steps
 
 The series of a job stay for five minutes after its end, on workers and coordinator alike, and then go away:
 a dashboard shows how it ended, and a cluster that has run a thousand jobs has not a thousand jobs' series. A
-later attempt at the same job takes the place of an earlier one at once.
+later attempt at the same job takes the place of an earlier one at once. `penstock train --metrics HOST:PORT` ends
+with its job: it waits until each of its programs was scraped once more, 15 s at most.
 )";
 
 const char* NameOf(MetricKind kind) {

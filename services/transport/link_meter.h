@@ -30,9 +30,7 @@ class LinkMeter {
   void AddRoundTrip(TimePoint since, TimePoint until) {
     shortest_ns_ =
         round_trips_ == 0 ? Between(since, until) : std::min(shortest_ns_, Between(since, until));
-    const bool first = round_trip_ns_.value() == 0;
-    round_trip_ns_.Set(first || before_ns_ == 0 ? shortest_ns_
-                                                : std::min(shortest_ns_, before_ns_));
+    round_trip_ns_.Set(before_ns_ == 0 ? shortest_ns_ : std::min(shortest_ns_, before_ns_));
     if (++round_trips_ < kRoundTrips) return;
     before_ns_ = shortest_ns_;
     round_trips_ = 0;

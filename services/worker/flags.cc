@@ -112,6 +112,8 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       "--health", health,
       "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");
   AddSecurityFlags(app, flags.security);
+  AddSeconds(app, "--linger", flags.linger,
+             "when ending, longest wait for a scrape that sees how the last run ended");
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--parent-fd", flags.parent_fd,
                  "end when the other end of this pipe or socket is closed")

@@ -28,6 +28,8 @@ struct WorkerFlags {
   std::optional<HostPort> metrics;  // none: off
   std::string metrics_token_file;
   std::optional<HostPort> health;   // none: off
+  // When ending, the longest wait for a scrape that sees how the last run ended.
+  absl::Duration linger = absl::ZeroDuration();
   bool reflection = false;
   SecurityFlags security;
   int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none

@@ -131,6 +131,9 @@ class Worker {
     }
     registration_.reset();
     server_.Shutdown(kServerGrace);
+    if (metrics_ != nullptr && !finished_.AwaitShown(absl::Now() + flags_.linger)) {
+      log_.debug("no scrape has seen how the last run ended");
+    }
     return refused_ ? kFailed : 0;
   }
 

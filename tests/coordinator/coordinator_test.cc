@@ -476,6 +476,7 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   heartbeat.set_job_id(running);
   heartbeat.set_epoch(1);
   ASSERT_THAT(after.Heartbeat(heartbeat, before.now()), IsOk());
+  EXPECT_EQ(after.rejected().count(Rejection::kStaleEpoch), 1);
   bool stopped = false, prepared = false;
   for (const CoordinatorEffect& effect : after.TakeEffects()) {
     if (const auto* call = std::get_if<CallWorker>(&effect)) {

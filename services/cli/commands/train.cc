@@ -33,6 +33,7 @@ struct Options {
   std::optional<double> until_loss;
   std::vector<int64_t> extra_cuts;
   ClusterOptions cluster;
+  std::string metrics = "off";
   std::string timeline_prefix;
   std::string record_path;
   std::vector<std::string> recorded_paths;
@@ -120,7 +121,27 @@ absl::StatusOr<v1::GetJobResponse> Follow(LocalCluster& cluster, CoordinatorClie
   return broken;
 }
 
+absl::StatusOr<std::optional<HostPort>> MetricsAddress(const Options& options) {
+  if (options.metrics == "off") return std::nullopt;
+  PENSTOCK_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.metrics));
+  return address;
+}
+
+// The result first: what goes wrong with the picture, or who waits for scrapes, must not cost it.
+void PrintAndStop(const v1::GetJobResponse& job, const Timeline& timeline, const Options& options,
+                  LocalCluster& cluster, Interrupt& interrupt, Console& console) {
+  const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
+  const bool lingers = options.metrics != "off";
+  if (!lingers) cluster.Stop(failed ? absl::ZeroDuration() : LocalCluster::kStopGrace);
+  Print(job, timeline, options, console);
+  if (!lingers) return;
+  console.out.flush();
+  const int signals = interrupt.Count();
+  cluster.StopOnceScraped([&] { return interrupt.Count() > signals; });
+}
+
 absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Console& console) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<HostPort> metrics, MetricsAddress(options));
   // Signals are taken in before there are threads, and the supervisor is forked before there are any.
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(
@@ -132,8 +153,11 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
                           .emulate = options.cluster.emulate_path,
                           .threads = train.spec.training().threads(),
                           .data_root = train.data_root,
-                          .checkpoint_directory = train.spec.checkpoint().directory()}));
+                          .checkpoint_directory = train.spec.checkpoint().directory(),
+                          .metrics = metrics}));
   PENSTOCK_RETURN_IF_ERROR(cluster->Start(RealClock()));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> scraped, cluster->MetricsAddresses());
+  for (const std::string& address : scraped) console.err << "metrics: " << address << "\n";
   CoordinatorClient client = cluster->Connect();
   v1::JobSpec spec = train.spec;
   if (train.open.is_auto) {
@@ -148,10 +172,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             Follow(*cluster, client, job_id, interrupt, console));
   const absl::StatusOr<Timeline> timeline = FetchTimeline(client, job, options);
-  const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
-  cluster->Stop(failed ? absl::ZeroDuration() : LocalCluster::kStopGrace);
-  // The result first: what goes wrong with the picture must not cost it.
-  Print(job, timeline.value_or(Timeline()), options, console);
+  PrintAndStop(job, timeline.value_or(Timeline()), options, *cluster, interrupt, console);
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
   const absl::Status written = WriteOrder(job, options, console);
   absl::Status ended = StatusOfEnd(job);
@@ -222,6 +243,12 @@ CommandRunner DeclareTrain(CLI::App& app) {
   app.add_option("--timeline", options->timeline_prefix,
                  "Draw the last steps into PREFIX.svg and PREFIX.trace.json (ui.perfetto.dev)")
       ->type_name("PREFIX")
+      ->excludes(reference);
+  app.add_option("--metrics", options->metrics,
+                 "Answer Prometheus here (docs/metrics.md): the coordinator at this address, the "
+                 "workers on the "
+                 "ports after it; the end waits up to 15 s for a scrape of each")
+      ->type_name("HOST:PORT|off")
       ->excludes(reference);
   app.add_flag("--losses", options->losses, "Add the loss of every step to the JSON");
   app.add_flag("--json", options->json, "Print the result as one JSON object");

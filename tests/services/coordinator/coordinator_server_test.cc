@@ -571,6 +571,8 @@ TEST_F(CoordinatorServerTest, EveryCallTwice_HasTheEffectOfOnce) {
       const auto acknowledged,
       Call("coordinator", *registry, &v1::WorkerRegistry::Stub::ReportRun, report, kTimeout));
   EXPECT_GE(acknowledged.next_sequence(), 1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const CoordinatorSnapshot snapshot, server_->Snapshot());
+  EXPECT_EQ(snapshot.rejected[static_cast<int>(Rejection::kDuplicate)], 1);
   v1::CancelJobRequest cancel;
   cancel.set_job_id(job_id);
   for (int i = 0; i < 2; ++i) {

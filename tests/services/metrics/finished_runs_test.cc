@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/support/manual_clock.h"
 
 namespace penstock {
@@ -64,6 +67,16 @@ TEST_F(FinishedRunsTest, LaterAttempt_TakesThePlaceOfTheEarlier) {
   EXPECT_THAT(Shown(RunOf("j1", 2, true)), ElementsAre("j1.2 runs"));
   finished_.Add(RunOf("j1", 2), clock_.now_ns);
   EXPECT_THAT(Shown(RunOf("j1", 2)), ElementsAre("j1.2"));
+}
+
+TEST_F(FinishedRunsTest, AwaitShown_WaitsForOneScrapeAfterTheEnd) {
+  EXPECT_TRUE(finished_.AwaitShown(absl::InfinitePast())) << "nothing has ended";
+  Shown(RunOf("j1", 1, true));
+  finished_.Add(RunOf("j1", 1), clock_.now_ns);
+  EXPECT_FALSE(finished_.AwaitShown(absl::InfinitePast())) << "that scrape came too early";
+  std::thread scrape([this] { Shown(RunOf("j1", 1)); });
+  EXPECT_TRUE(finished_.AwaitShown(absl::Now() + absl::Minutes(1)));
+  scrape.join();
 }
 
 TEST_F(FinishedRunsTest, ManyShortJobs_AreBounded) {
