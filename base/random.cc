@@ -20,10 +20,9 @@ std::array<uint32_t, 4> Philox(uint64_t key, std::array<uint32_t, 4> counter) {
   for (int round = 0; round < kRounds; ++round) {
     const uint64_t product0 = uint64_t{kMultiplier0} * counter[0];
     const uint64_t product1 = uint64_t{kMultiplier1} * counter[2];
-    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0,
-               static_cast<uint32_t>(product1),
-               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1,
-               static_cast<uint32_t>(product0)};
+    counter = {
+        static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key0, static_cast<uint32_t>(product1),
+        static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key1, static_cast<uint32_t>(product0)};
     key0 += kWeyl0;
     key1 += kWeyl1;
   }
@@ -32,9 +31,9 @@ std::array<uint32_t, 4> Philox(uint64_t key, std::array<uint32_t, 4> counter) {
 
 uint32_t RandomStream::At(uint64_t index) const {
   const uint64_t block = index / 4;
-  return Philox(seed_, {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                        static_cast<uint32_t>(purpose_),
-                        static_cast<uint32_t>(purpose_ >> 32)})[index % 4];
+  return Philox(
+      seed_, {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+              static_cast<uint32_t>(purpose_), static_cast<uint32_t>(purpose_ >> 32)})[index % 4];
 }
 
 uint64_t RandomStream::Below(uint64_t bound) {

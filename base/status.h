@@ -21,12 +21,12 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 #define PENSTOCK_CONCAT(a, b) PENSTOCK_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function when `expression` is an error.
-#define PENSTOCK_RETURN_IF_ERROR(expression)            \
-  do {                                                  \
-    absl::Status penstock_status_ = (expression);       \
-    if (!penstock_status_.ok()) [[unlikely]] {          \
-      return penstock_status_;                          \
-    }                                                   \
+#define PENSTOCK_RETURN_IF_ERROR(expression)      \
+  do {                                            \
+    absl::Status penstock_status_ = (expression); \
+    if (!penstock_status_.ok()) [[unlikely]] {    \
+      return penstock_status_;                    \
+    }                                             \
   } while (false)
 
 // Assigns the value of a StatusOr to `target` (which may be a declaration), or returns its error.

@@ -33,7 +33,7 @@ int64_t IntegerOrZero(const Fields& fields, const std::string& name) {
 
 // What the path or the coordinator says about where the checkpoint is.
 absl::StatusOr<std::string> FindDirectory(Files& files, const std::string& source,
-                                          const std::string& coordinator) {
+                                          const CoordinatorOptions& coordinator) {
   if (files.Exists(source)) return source;
   if (absl::StrContains(source, '/')) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint directory ", source));
@@ -79,7 +79,7 @@ absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest) {
 }
 
 absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& source,
-                                                    const std::string& coordinator) {
+                                                    const CoordinatorOptions& coordinator) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string path, FindDirectory(files, source, coordinator));
   CheckpointModel model;
   if (files.Exists(JoinPath(path, kManifestName))) {

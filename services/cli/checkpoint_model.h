@@ -8,6 +8,7 @@
 #include "checkpoint/manifest.h"
 #include "model/chain.h"
 #include "model/gpt.h"
+#include "services/cli/coordinator_client.h"
 
 namespace penstock {
 
@@ -24,7 +25,7 @@ struct CheckpointModel {
 // Errors: NotFound (no such path or job, or it has no checkpoint), DataLoss naming the damaged file,
 // Unimplemented (a model or format of another version).
 absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& source,
-                                                    const std::string& coordinator);
+                                                    const CoordinatorOptions& coordinator);
 
 // The model a manifest describes, reconstructed from its fingerprint.
 // Errors: Unimplemented, if no model of this version has that fingerprint.

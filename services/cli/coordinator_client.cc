@@ -22,18 +22,27 @@ std::string RandomKey() {
 
 }  // namespace
 
-void AddCoordinatorOption(CLI::App& app, std::string& address) {
-  address = kDefaultCoordinator;
-  app.add_option("--coordinator", address, "HOST:PORT of the coordinator")
+void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options) {
+  options.address = kDefaultCoordinator;
+  app.add_option("--coordinator", options.address, "HOST:PORT of the coordinator")
       ->envname("PENSTOCK_COORDINATOR")
       ->type_name("ADDRESS")
       ->capture_default_str();
+  AddSecurityFlags(app, options.security);
 }
 
-absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const std::string& address) {
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (!parsed.ok()) return Annotate(parsed.status(), "--coordinator");
-  return CoordinatorClient(address, v1::JobService::NewStub(MakeControlChannel(address)));
+absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const CoordinatorOptions& options) {
+  const absl::StatusOr<HostPort> address = ParseHostPort(options.address);
+  if (!address.ok()) return Annotate(address.status(), "--coordinator");
+  PENSTOCK_ASSIGN_OR_RETURN(const TransportSecurity security,
+                            MakeTransportSecurity(options.security, {*address}, absl::Now()));
+  return Connect(options.address, security);
+}
+
+CoordinatorClient CoordinatorClient::Connect(const std::string& address,
+                                             const TransportSecurity& security) {
+  return {address, v1::JobService::NewStub(
+                       MakeControlChannel(address, security.ForChannel(Role::kCoordinator)))};
 }
 
 absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec) {

@@ -14,6 +14,8 @@
 #include "absl/time/time.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/client.h"
+#include "services/rpc/security_flags.h"
+#include "services/rpc/transport_security.h"
 
 namespace penstock {
 
@@ -23,15 +25,23 @@ inline constexpr absl::Duration kClientCallTimeout = absl::Seconds(10);
 inline constexpr absl::Duration kTimelineCallTimeout = absl::Seconds(30);
 inline constexpr absl::Duration kWatchTimeout = absl::Minutes(10);
 
-// Declares --coordinator, which PENSTOCK_COORDINATOR replaces; `address` gets its value.
-void AddCoordinatorOption(CLI::App& app, std::string& address);
+// Which coordinator, and how it is reached.
+struct CoordinatorOptions {
+  std::string address;  // HOST:PORT
+  SecurityFlags security;
+};
+
+// Declares --coordinator, which PENSTOCK_COORDINATOR replaces, and the flags of security_flags.h.
+void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options);
 
 // Errors of all calls: Unavailable (nobody answers, with the address and what to do), Unimplemented
 // (what answers is not a coordinator). Of those with a job id: NotFound, with the nearest id there is.
 class CoordinatorClient {
  public:
-  // Errors: InvalidArgument if `address` is not HOST:PORT.
-  static absl::StatusOr<CoordinatorClient> Connect(const std::string& address);
+  // Errors: InvalidArgument if the address is not HOST:PORT, those of MakeTransportSecurity.
+  static absl::StatusOr<CoordinatorClient> Connect(const CoordinatorOptions& options);
+  // REQUIRES: `address` is HOST:PORT.
+  static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security);
 
   // Returns the job's id. Errors: InvalidArgument, FailedPrecondition (the job does not fit).
   absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec);

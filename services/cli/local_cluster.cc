@@ -1,6 +1,8 @@
 #include "services/cli/local_cluster.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -9,7 +11,8 @@
 #include "absl/time/clock.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "services/cli/coordinator_client.h"
+#include "services/security/authority_directory.h"
+#include "services/security/identity.h"
 
 namespace penstock {
 namespace {
@@ -17,6 +20,7 @@ namespace {
 constexpr absl::Duration kPollInterval = absl::Milliseconds(20);
 constexpr int64_t kLastWordsBytesMax = 2000;
 constexpr char kLoopback[] = "127.0.0.1";
+constexpr char kTrustDomain[] = "penstock";
 
 // The last line a worker printed, where the reason of its end normally stands.
 std::string LastWords(const Supervisor& supervisor, int worker) {
@@ -55,16 +59,45 @@ LocalCluster::~LocalCluster() { Stop(absl::ZeroDuration()); }
 
 absl::Status LocalCluster::Start(Clock& clock) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string program, FindWorkerProgram());
+  const absl::Time now = absl::Now();
+  PENSTOCK_RETURN_IF_ERROR(Annotate(MakeCredentials(now), "certificates of this cluster"));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const TransportSecurity security,
+      TransportSecurity::Tls(JoinPath(credentials_, RoleName(Role::kCoordinator)), now));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      client_security_,
+      TransportSecurity::Tls(JoinPath(credentials_, RoleName(Role::kClient)), now));
   PENSTOCK_ASSIGN_OR_RETURN(
       coordinator_,
-      CoordinatorServer::Start({.listen = {.host = kLoopback, .port = 0}}, clock, RealFiles()));
+      CoordinatorServer::Start({.listen = {.host = kLoopback, .port = 0}, .security = security},
+                               clock, RealFiles()));
   for (int worker = 0; worker < options_.workers; ++worker) {
     PENSTOCK_RETURN_IF_ERROR(SpawnWorker(program, worker));
   }
   return AwaitRegistration(clock);
 }
 
-std::string LocalCluster::address() const { return coordinator_->address().ToString(); }
+absl::Status LocalCluster::MakeCredentials(absl::Time now) {
+  std::error_code error;
+  credentials_ = JoinPath(std::filesystem::temp_directory_path(error).string(), "penstock-XXXXXX");
+  if (error || mkdtemp(credentials_.data()) == nullptr) {
+    return absl::ErrnoToStatus(error ? error.value() : errno, credentials_);
+  }
+  PENSTOCK_RETURN_IF_ERROR(supervisor_->RemoveAtEnd(credentials_));
+  PENSTOCK_ASSIGN_OR_RETURN(const AuthorityDirectory authority,
+                            AuthorityDirectory::Make(credentials_, kTrustDomain, now));
+  for (const Role role : {Role::kCoordinator, Role::kWorker, Role::kClient}) {
+    PENSTOCK_RETURN_IF_ERROR(
+        authority
+            .Issue(role, /*name=*/"", /*hosts=*/{}, AuthorityDirectory::kAuthorityLifetime, now)
+            .status());
+  }
+  return absl::OkStatus();
+}
+
+CoordinatorClient LocalCluster::Connect() const {
+  return CoordinatorClient::Connect(coordinator_->address().ToString(), client_security_);
+}
 
 std::string LocalCluster::NameOf(int worker) const {
   const std::vector<std::string>& names = options_.names;
@@ -81,13 +114,16 @@ std::string LocalCluster::NameOf(int worker) const {
 absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
   std::vector<std::string> arguments = {program,
                                         "--coordinator",
-                                        address(),
+                                        coordinator_->address().ToString(),
+                                        "--certificates",
+                                        JoinPath(credentials_, RoleName(Role::kWorker)),
                                         "--listen",
                                         absl::StrCat(kLoopback, ":0"),
                                         "--name",
                                         NameOf(worker),
                                         "--data-root",
                                         options_.data_root,
+                                        "--any-path",
                                         "--device",
                                         options_.device,
                                         "--threads",
@@ -102,7 +138,7 @@ absl::Status LocalCluster::SpawnWorker(const std::string& program, int worker) {
 }
 
 absl::Status LocalCluster::AwaitRegistration(Clock& clock) {
-  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client, CoordinatorClient::Connect(address()));
+  CoordinatorClient client = Connect();
   const int64_t give_up_ns = clock.MonotonicNs() + absl::ToInt64Nanoseconds(kStartTimeout);
   for (;;) {
     PENSTOCK_RETURN_IF_ERROR(Health());

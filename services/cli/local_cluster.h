@@ -1,7 +1,8 @@
 // LocalCluster: a coordinator in this process and worker processes beside it, on loopback, for the
 // length of one `penstock train`.
 //
-// Ports are chosen by the system and known to nobody else. Whatever happens to this process, the
+// Ports are chosen by the system, and only who has a certificate of this cluster's own authority, which
+// lives as long as it, is heard there. Whatever happens to this process, the
 // supervisor (supervisor.h) ends the workers and clears up after them.
 //
 // Thread-compatible.
@@ -14,8 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "services/cli/coordinator_client.h"
 #include "services/cli/supervisor.h"
 #include "services/coordinator/coordinator_server.h"
+#include "services/rpc/transport_security.h"
 
 namespace penstock {
 
@@ -44,8 +47,8 @@ class LocalCluster {
   // last words), DeadlineExceeded.
   absl::Status Start(Clock& clock);
 
-  // HOST:PORT of the coordinator. REQUIRES: started.
-  std::string address() const;
+  // A client of the coordinator. REQUIRES: started.
+  CoordinatorClient Connect() const;
 
   // OK while all workers live. Errors: Unavailable naming the worker, how it ended, and its last words.
   absl::Status Health();
@@ -58,11 +61,15 @@ class LocalCluster {
       : options_(std::move(options)), supervisor_(std::move(supervisor)) {}
 
   std::string NameOf(int worker) const;
+  // Makes an authority for this cluster alone, and the credentials of its parties.
+  absl::Status MakeCredentials(absl::Time now);
   absl::Status SpawnWorker(const std::string& program, int worker);
   absl::Status AwaitRegistration(Clock& clock);
 
   const LocalClusterOptions options_;
   std::unique_ptr<Supervisor> supervisor_;
+  std::string credentials_;  // their directory, which the supervisor removes
+  TransportSecurity client_security_ = TransportSecurity::Plaintext();
   std::unique_ptr<CoordinatorServer> coordinator_;
 };
 

@@ -40,6 +40,12 @@ constexpr Command kCommands[] = {
      "  penstock timeline job-1 -o trace.json     for ui.perfetto.dev\n"
      "  penstock timeline job-1 --svg steps.svg --text",
      DeclareTimeline},
+    {"certs", kCluster, "Make and replace the certificates of a cluster",
+     "Examples:\n"
+     "  penstock certs init\n"
+     "  penstock certs issue worker --name gpu-1 --host gpu-1.example.org\n"
+     "  penstock certs rotate",
+     DeclareCerts},
     {"generate", kResults, "Sample text from a checkpoint",
      "Example: penstock generate checkpoints/ --prompt 'The ' --tokens 200 --seed 7",
      DeclareGenerate},

@@ -92,6 +92,10 @@ absl::Status Supervisor::SweepAtEnd(const std::string& directory) {
   return Send({"sweep", directory});
 }
 
+absl::Status Supervisor::RemoveAtEnd(const std::string& directory) {
+  return Send({"remove", directory});
+}
+
 absl::StatusOr<std::vector<WorkerExit>> Supervisor::TakeExits() {
   for (;;) {
     const auto message = Receive(absl::ZeroDuration());

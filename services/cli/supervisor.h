@@ -61,6 +61,9 @@ class Supervisor {
   // process holds it (services/coordinator/directory_lock.h).
   absl::Status SweepAtEnd(const std::string& directory);
 
+  // After the last worker has ended, `directory` and all in it will be removed.
+  absl::Status RemoveAtEnd(const std::string& directory);
+
   // The workers that ended since the last call, in order. Does not wait.
   // Errors: Unavailable (the supervisor is gone, and so are the workers).
   absl::StatusOr<std::vector<WorkerExit>> TakeExits();

@@ -86,6 +86,7 @@ class SupervisorProcess {
   int alive_[2] = {-1, -1};  // workers hold [0]; its end-of-file tells them that we are gone
   std::map<pid_t, int> workers_;
   std::vector<std::string> sweeps_;  // checkpoint directories
+  std::vector<std::string> removals_;
   bool stopping_ = false;
   SteadyClock::time_point kill_at_;
 };
@@ -131,6 +132,8 @@ void SupervisorProcess::HandleMessage() {
     Spawn(*fields);
   } else if ((*fields)[0] == "sweep") {
     sweeps_.push_back((*fields)[1]);
+  } else if ((*fields)[0] == "remove") {
+    removals_.push_back((*fields)[1]);
   } else {
     int grace_ms = 0;
     (void)absl::SimpleAtoi((*fields)[1], &grace_ms);
@@ -205,6 +208,7 @@ void SupervisorProcess::Sweep() const {
     if (absl::IsFailedPrecondition(lock.status())) continue;
     SweepStaging(RealFiles(), directory).IgnoreError();  // nobody is left to hear of it
   }
+  for (const std::string& directory : removals_) RealFiles().RemoveAll(directory).IgnoreError();
 }
 
 }  // namespace

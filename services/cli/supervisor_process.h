@@ -3,7 +3,8 @@
 // One message is one record of a SOCK_SEQPACKET socket: fields separated by zero bytes.
 //
 //   to the supervisor    spawn WORKER COUNT ARGUMENT... VARIABLE...    COUNT arguments
-//                        sweep DIRECTORY
+//                        sweep DIRECTORY        of unfinished checkpoints, at the end
+//                        remove DIRECTORY       at the end
 //                        stop GRACE_MS                                 end-of-file means `stop 0`
 //   from it              spawned PID | refused ERRNO                   answers `spawn`
 //                        exited WORKER WAIT_STATUS

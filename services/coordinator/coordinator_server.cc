@@ -27,9 +27,16 @@ class CoordinatorServer::Impl final : public EffectPerformer {
       : log_(options.log),
         loop_(clock, options.limits, std::move(store), *this, options.log),
         keeper_(loop_, files),
+        calls_(options.security.ForChannel(Role::kWorker)),
         timelines_(clock, calls_),
         caller_(loop_, calls_),
-        server_({.listen = options.listen, .reflection = options.reflection}) {}
+        server_({.listen = options.listen,
+                 .reflection = options.reflection,
+                 .security = options.security,
+                 .health = options.health,
+                 .on_refused = [this](const absl::Status& refused) {
+                   if (log_ != nullptr) log_(absl::StrCat("refused a call: ", refused.message()));
+                 }}) {}
 
   absl::Status Start() {
     AddCoordinatorServices(server_, {loop_, watchers_, timelines_});
@@ -92,6 +99,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
   HostPort address() const { return server_.address(); }
+  HostPort health_address() const { return server_.health_address(); }
 
   // ---- EffectPerformer, on the loop's thread.
   void Perform(const CallWorker& call) override { caller_.Perform(call); }
@@ -148,6 +156,7 @@ CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::mo
 CoordinatorServer::~CoordinatorServer() = default;
 
 HostPort CoordinatorServer::address() const { return impl_->address(); }
+HostPort CoordinatorServer::health_address() const { return impl_->health_address(); }
 absl::Status CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
 void CoordinatorServer::Shutdown() { impl_->Shutdown(); }
 absl::StatusOr<CoordinatorSnapshot> CoordinatorServer::Snapshot() { return impl_->Snapshot(); }

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,6 +22,7 @@
 #include "base/files.h"
 #include "coordinator/coordinator.h"
 #include "services/rpc/address.h"
+#include "services/rpc/transport_security.h"
 
 namespace penstock {
 
@@ -29,6 +31,9 @@ struct CoordinatorServerOptions {
   // The SQLite file of the job records, created if it does not exist; empty: in memory.
   std::string state_file;
   bool reflection = false;
+  TransportSecurity security = TransportSecurity::Plaintext();
+  // Where the health service answers besides, in plain text and alone. None: nowhere.
+  std::optional<HostPort> health;
   CoordinatorLimits limits;
   // What an operator may want to read, a line each; from any thread. Null: nowhere.
   std::function<void(const std::string&)> log;
@@ -58,6 +63,8 @@ class CoordinatorServer {
 
   // Where it listens, with the port that was found.
   HostPort address() const;
+  // Where the health service answers alone. REQUIRES: options.health.
+  HostPort health_address() const;
 
   // Takes no new jobs and drains those under way: each is cut at its next step boundary, saved if
   // it has a checkpoint directory, and ended. Jobs that wait stay in the store. Returns when

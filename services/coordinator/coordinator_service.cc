@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "services/rpc/access.h"
 
 namespace penstock {
 namespace {
@@ -16,6 +17,11 @@ using Jobs = v1::JobService::AsyncService;
 
 // What the loop takes for one question at the longest, whatever the client's deadline.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);
+
+// Whoever has a certificate with a worker's name speaks for that worker alone.
+absl::Status CheckIsWorker(const CallInfo& call, const std::string& name) {
+  return call.caller.has_value() ? CheckSpeaksFor(*call.caller, name) : absl::OkStatus();
+}
 
 absl::Time DeadlineOf(const CallInfo& call) {
   return std::min(call.deadline, absl::Now() + kAnswerTimeout);
@@ -143,14 +149,18 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
   Registry& registry = server.AddService<Registry>();
   EventLoop& loop = parts.loop;
   server.Unary(registry, &Registry::RequestRegisterWorker,
-               [&loop](const v1::RegisterWorkerRequest& request, const CallInfo& call) {
+               [&loop](const v1::RegisterWorkerRequest& request,
+                       const CallInfo& call) -> absl::StatusOr<v1::RegisterWorkerResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
                  return loop.Ask<v1::RegisterWorkerResponse>(
                      DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
                        return coordinator.RegisterWorker(request, now);
                      });
                });
   server.Unary(registry, &Registry::RequestHeartbeat,
-               [&loop](const v1::HeartbeatRequest& request, const CallInfo& call) {
+               [&loop](const v1::HeartbeatRequest& request,
+                       const CallInfo& call) -> absl::StatusOr<v1::HeartbeatResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
                  return loop.Ask<v1::HeartbeatResponse>(
                      DeadlineOf(call),
                      [request](Coordinator& coordinator, JobStore&,
@@ -162,7 +172,9 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
   // Acknowledged at any time: an event that could not be stored yet is kept and tried again, while
   // a worker that repeats it for ever would be of no use.
   server.Unary(registry, &Registry::RequestReportRun,
-               [&loop](const v1::ReportRunRequest& request, const CallInfo& call) {
+               [&loop](const v1::ReportRunRequest& request,
+                       const CallInfo& call) -> absl::StatusOr<v1::ReportRunResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.worker()));
                  return loop.Ask<v1::ReportRunResponse>(
                      DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
                        return coordinator.ReportRun(request, now);

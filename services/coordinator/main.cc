@@ -11,13 +11,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/time/clock.h"
 #include "base/clock.h"
-#include "base/files.h"
+#include "base/confined_files.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
 #include "services/metrics/endpoint.h"
 #include "services/rpc/grpc_log.h"
+#include "services/rpc/security_flags.h"
 
 namespace penstock {
 namespace {
@@ -32,8 +35,11 @@ constexpr absl::Duration kDrainTimeout = absl::Seconds(180);
 struct Flags {
   HostPort listen;
   std::string state_file = "penstock-state.sqlite";
+  std::string checkpoint_root = ".";
   std::optional<HostPort> metrics;  // none: off
+  std::optional<HostPort> health;   // none: off
   bool reflection = false;
+  SecurityFlags security;
   std::string log_level = "info";
 };
 
@@ -47,12 +53,20 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   Flags flags;
   std::string listen = "127.0.0.1:7070";
   std::string metrics = "127.0.0.1:7071";
+  std::string health = "off";
   CLI::App app("The coordinator of a Penstock cluster: plans, assigns and watches jobs.",
                "penstock-coordinator");
   app.option_defaults()->always_capture_default();
   app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
   app.add_option("--state", flags.state_file, "SQLite file of the job records");
+  app.add_option("--checkpoint-root", flags.checkpoint_root,
+                 "directory below which jobs may have their checkpoints")
+      ->type_name("DIR");
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_option(
+      "--health", health,
+      "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");
+  AddSecurityFlags(app, flags.security);
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
@@ -63,18 +77,18 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
     return std::nullopt;
   }
   const absl::StatusOr<HostPort> listen_address = ParseHostPort(listen);
-  const absl::StatusOr<HostPort> metrics_address =
-      metrics == "off" ? absl::StatusOr<HostPort>(HostPort()) : ParseHostPort(metrics);
-  for (const absl::Status& status : {listen_address.status(), metrics_address.status()}) {
+  const absl::StatusOr<std::optional<HostPort>> metrics_address = ParseHostPortOrOff(metrics);
+  const absl::StatusOr<std::optional<HostPort>> health_address = ParseHostPortOrOff(health);
+  for (const absl::Status& status :
+       {listen_address.status(), metrics_address.status(), health_address.status()}) {
     if (!status.ok()) {
       exit_code = Complain(status, kBadUsage);
       return std::nullopt;
     }
   }
   flags.listen = *listen_address;
-  if (metrics != "off") {
-    flags.metrics = *metrics_address;
-  }
+  flags.metrics = *metrics_address;
+  flags.health = *health_address;
   return flags;
 }
 
@@ -125,12 +139,25 @@ int Main(int argc, char** argv) {
   log.flush_on(spdlog::level::trace);
   SetGrpcLogSink([](const char*) {});  // failed calls are reported in our own words
 
+  std::vector<HostPort> addresses = {flags->listen};
+  if (flags->metrics.has_value()) addresses.push_back(*flags->metrics);
+  const absl::StatusOr<TransportSecurity> security =
+      MakeTransportSecurity(flags->security, addresses, absl::Now());
+  if (!security.ok()) {
+    return Complain(security.status(), kBadUsage);
+  }
+  const auto files = ConfinedFiles::Open({flags->checkpoint_root});
+  if (!files.ok()) {
+    return Complain(files.status(), kBadUsage);
+  }
   const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
       CoordinatorServer::Start({.listen = flags->listen,
                                 .state_file = flags->state_file,
                                 .reflection = flags->reflection,
+                                .security = *security,
+                                .health = flags->health,
                                 .log = [&log](const std::string& line) { log.info("{}", line); }},
-                               RealClock(), RealFiles());
+                               RealClock(), **files);
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);
   }
@@ -143,6 +170,9 @@ int Main(int argc, char** argv) {
     }
     metrics = *std::move(endpoint);
     log.info("metrics at http://{}/metrics", metrics->address().ToString());
+  }
+  if (flags->health.has_value()) {
+    log.info("health at {}", (*server)->health_address().ToString());
   }
   log.info("listens on {}, state in {}", (*server)->address().ToString(), flags->state_file);
 

@@ -4,8 +4,9 @@
 
 namespace penstock {
 
-WorkerCalls::WorkerCalls()
-    : poller_(std::make_unique<grpc::CompletionQueue>(), /*threads=*/1, "worker-calls") {}
+WorkerCalls::WorkerCalls(std::shared_ptr<grpc::ChannelCredentials> workers)
+    : workers_(std::move(workers)),
+      poller_(std::make_unique<grpc::CompletionQueue>(), /*threads=*/1, "worker-calls") {}
 
 WorkerCalls::~WorkerCalls() { CancelAll(); }
 
@@ -20,7 +21,7 @@ void WorkerCalls::CancelAll() {
 std::shared_ptr<v1::WorkerControl::Stub> WorkerCalls::StubFor(const std::string& address) {
   std::shared_ptr<v1::WorkerControl::Stub>& stub = stubs_[address];
   if (stub == nullptr) {
-    stub = v1::WorkerControl::NewStub(MakeControlChannel(address));
+    stub = v1::WorkerControl::NewStub(MakeControlChannel(address, workers_));
     if (stubs_.size() > kStubsMax) {
       const std::shared_ptr<v1::WorkerControl::Stub> kept = stub;
       stubs_ = {{address, kept}};

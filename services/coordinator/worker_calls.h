@@ -25,7 +25,8 @@ namespace penstock {
 
 class WorkerCalls {
  public:
-  WorkerCalls();
+  // `workers`: what they are reached with (TransportSecurity::ForChannel).
+  explicit WorkerCalls(std::shared_ptr<grpc::ChannelCredentials> workers);
   // CancelAll(), then waits for the calls to come back.
   ~WorkerCalls();
   WorkerCalls(const WorkerCalls&) = delete;
@@ -52,6 +53,7 @@ class WorkerCalls {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const std::shared_ptr<grpc::ChannelCredentials> workers_;
   Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, std::shared_ptr<v1::WorkerControl::Stub>> stubs_ ABSL_GUARDED_BY(mutex_);

@@ -1,105 +1,70 @@
 #include "services/metrics/endpoint.h"
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
 
-#include <atomic>
-#include <exception>
-#include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status.h"
+#include "services/http/server.h"
 
 namespace penstock {
 namespace {
 
-// Scrapes that are served at the same time.
-constexpr size_t kHttpThreads = 2;
+constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-class Collector final : public prometheus::Collectable {
- public:
-  explicit Collector(MetricsEndpoint::Collect collect) : collect_(std::move(collect)) {}
-
-  std::vector<prometheus::MetricFamily> Collect() const override {
-    std::vector<prometheus::MetricFamily> families;
-    for (MetricFamily& family : collect_()) families.push_back(Convert(std::move(family)));
-    return families;
-  }
-
- private:
-  static prometheus::MetricFamily Convert(MetricFamily family) {
-    const bool counter = family.kind == MetricFamily::Kind::kCounter;
-    prometheus::MetricFamily result;
-    result.name = std::move(family.name);
-    result.help = std::move(family.help);
-    result.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-    for (MetricSample& sample : family.samples) {
-      prometheus::ClientMetric& metric = result.metric.emplace_back();
-      for (auto& [name, value] : sample.labels) {
-        metric.label.push_back({std::move(name), std::move(value)});
-      }
-      (counter ? metric.counter.value : metric.gauge.value) = sample.value;
+prometheus::MetricFamily Convert(MetricFamily family) {
+  const bool counter = family.kind == MetricFamily::Kind::kCounter;
+  prometheus::MetricFamily result;
+  result.name = std::move(family.name);
+  result.help = std::move(family.help);
+  result.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+  for (MetricSample& sample : family.samples) {
+    prometheus::ClientMetric& metric = result.metric.emplace_back();
+    for (auto& [name, value] : sample.labels) {
+      metric.label.push_back({std::move(name), std::move(value)});
     }
-    return result;
+    (counter ? metric.counter.value : metric.gauge.value) = sample.value;
   }
+  return result;
+}
 
-  const MetricsEndpoint::Collect collect_;
-};
+std::string TextOf(std::vector<MetricFamily> families) {
+  std::vector<prometheus::MetricFamily> converted;
+  for (MetricFamily& family : families) converted.push_back(Convert(std::move(family)));
+  return prometheus::TextSerializer().Serialize(converted);
+}
 
 }  // namespace
 
-struct MetricsEndpoint::Server {
-  Server(const HostPort& address, Collect collect)
-      : host(address.host),
-        collector(std::make_shared<Collector>(std::move(collect))),
-        exposer(std::make_unique<prometheus::Exposer>(address.ToString(), kHttpThreads)) {
-    exposer->RegisterCollectable(collector);
-  }
-
-  // The HTTP server looks every two seconds whether it should end, or when somebody connects: so
-  // somebody connects until it has ended.
-  ~Server() {
-    std::atomic<bool> ended = false;
-    std::thread visitor([&ended, address = ListeningAddress()] {
-      while (!ended) {
-        (void)CheckCanConnect(address);
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
-    });
-    exposer.reset();
-    ended = true;
-    visitor.join();
-  }
-
-  HostPort ListeningAddress() const {
-    const std::vector<int> ports = exposer->GetListeningPorts();
-    return {host, ports.empty() ? 0 : ports.front()};
-  }
-
-  const std::string host;
-  // Shared because the exposer keeps a weak reference.
-  const std::shared_ptr<Collector> collector;
-  std::unique_ptr<prometheus::Exposer> exposer;
-};
+HttpRoute MetricsRoute(MetricsEndpoint::Collect collect) {
+  // Shared by the copies of the handler.
+  const auto one_at_a_time = std::make_shared<Mutex>();
+  return {"/metrics",
+          [collect = std::move(collect),
+           one_at_a_time](const HttpRequest&) -> absl::StatusOr<HttpContent> {
+            std::vector<MetricFamily> families;
+            {
+              MutexLock lock(*one_at_a_time);
+              families = collect();
+            }
+            return HttpContent{kContentType, TextOf(std::move(families))};
+          }};
+}
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const HostPort& address,
                                                                          Collect collect) {
-  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanListen(address), "metrics"));
-  try {  // the HTTP server throws what it has against an address
-    return std::unique_ptr<MetricsEndpoint>(
-        new MetricsEndpoint(std::make_unique<Server>(address, std::move(collect))));
-  } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("metrics: cannot listen on ", address.ToString(), ": ", error.what()));
-  }
+  absl::StatusOr<std::unique_ptr<HttpServer>> server =
+      HttpServer::Start({.listen = address, .routes = {MetricsRoute(std::move(collect))}});
+  PENSTOCK_RETURN_IF_ERROR(Annotate(server.status(), "metrics"));
+  return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(*std::move(server)));
 }
 
-MetricsEndpoint::MetricsEndpoint(std::unique_ptr<Server> server) : server_(std::move(server)) {}
+MetricsEndpoint::MetricsEndpoint(std::unique_ptr<HttpServer> server) : server_(std::move(server)) {}
 
 MetricsEndpoint::~MetricsEndpoint() = default;
 
-HostPort MetricsEndpoint::address() const { return server_->ListeningAddress(); }
+HostPort MetricsEndpoint::address() const { return server_->address(); }
 
 }  // namespace penstock

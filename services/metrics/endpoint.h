@@ -1,7 +1,7 @@
 // MetricsEndpoint: answers Prometheus' scrapes at http://ADDRESS/metrics.
 //
 // Nothing is counted for it on the way: every scrape asks `collect` for the values of the moment, on
-// the endpoint's own thread.
+// one of the server's threads.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/http/server.h"
 #include "services/metrics/metric.h"
 #include "services/rpc/address.h"
 
@@ -29,9 +30,11 @@ class MetricsEndpoint {
   HostPort address() const;
 
  private:
-  struct Server;
-  explicit MetricsEndpoint(std::unique_ptr<Server> server);
-  const std::unique_ptr<Server> server_;
+  explicit MetricsEndpoint(std::unique_ptr<HttpServer> server);
+  const std::unique_ptr<HttpServer> server_;
 };
+
+// The same as a part of a server that answers more. `collect` as above.
+HttpRoute MetricsRoute(MetricsEndpoint::Collect collect);
 
 }  // namespace penstock

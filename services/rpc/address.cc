@@ -1,6 +1,8 @@
 #include "services/rpc/address.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,16 +23,26 @@ absl::Status CannotListen(const HostPort& address, absl::string_view reason) {
                    "; choose another address or port, or stop the program that uses it"));
 }
 
-// Binds and listens once, without SO_REUSEPORT, as the server will.
-absl::Status TryListen(const HostPort& address, const addrinfo& info) {
-  const int fd = socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC, info.ai_protocol);
+// Binds and listens without SO_REUSEPORT, as gRPC's server does.
+absl::StatusOr<int> Listen(const HostPort& address, const addrinfo& info) {
+  constexpr int kBacklog = 128;
+  const int fd =
+      socket(info.ai_family, info.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, info.ai_protocol);
   if (fd < 0) return CannotListen(address, std::strerror(errno));
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  int error = 0;
-  if (bind(fd, info.ai_addr, info.ai_addrlen) != 0 || listen(fd, 1) != 0) error = errno;
+  if (bind(fd, info.ai_addr, info.ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
+  const int error = errno;
   close(fd);
-  return error == 0 ? absl::OkStatus() : CannotListen(address, std::strerror(error));
+  return CannotListen(address, std::strerror(error));
+}
+
+int PortOf(int fd) {
+  sockaddr_storage bound = {};
+  socklen_t size = sizeof(bound);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -52,6 +64,14 @@ absl::StatusOr<Addresses> Resolve(const HostPort& address) {
 std::string HostPort::ToString() const {
   const bool ipv6 = host.find(':') != std::string::npos;
   return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
+}
+
+bool HostPort::IsLoopback() const {
+  in_addr address = {};
+  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &address) == 1;
+  constexpr uint32_t kLoopbackNetwork = 127;
+  return host == "localhost" || host == "::1" ||
+         (is_v4 && ntohl(address.s_addr) >> 24 == kLoopbackNetwork);
 }
 
 bool HostPort::IsWildcard() const { return host == "0.0.0.0" || host == "::"; }
@@ -78,9 +98,24 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   return result;
 }
 
+absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view text) {
+  if (text == "off") return std::nullopt;
+  PENSTOCK_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(text));
+  return address;
+}
+
+absl::StatusOr<int> OpenListener(const HostPort& address, HostPort& found) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
+  PENSTOCK_ASSIGN_OR_RETURN(const int fd, Listen(address, *addresses));
+  found = {address.host, PortOf(fd)};
+  return fd;
+}
+
 absl::Status CheckCanListen(const HostPort& address) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Addresses found, Resolve(address));
-  return TryListen(address, *found);
+  HostPort found;
+  PENSTOCK_ASSIGN_OR_RETURN(const int fd, OpenListener(address, found));
+  close(fd);
+  return absl::OkStatus();
 }
 
 absl::Status CheckCanConnect(const HostPort& address) {

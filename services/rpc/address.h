@@ -1,6 +1,7 @@
 // HostPort: where a server listens or is reached, as people write it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,11 +16,20 @@ struct HostPort {
   std::string ToString() const;  // "127.0.0.1:7070", "[::1]:7070"
   // Whether the host means "all interfaces", which nobody can connect to.
   bool IsWildcard() const;
+  // Whether only this machine can connect to it: localhost, 127.0.0.0/8 or ::1.
+  bool IsLoopback() const;
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
 // Errors: InvalidArgument for anything but HOST:PORT with a port of 0 to 65535.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+
+// The same, or none for "off".
+absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view text);
+
+// A socket that listens there, for a server of our own: non-blocking, the caller closes it. `found` gets
+// the address with the port that was found. Errors: as CheckCanListen.
+absl::StatusOr<int> OpenListener(const HostPort& address, HostPort& found);
 
 // Whether a server could listen there now, which gRPC's own error does not explain.
 // Errors: FailedPrecondition with the system's reason ("Address already in use") and what to do.

@@ -29,18 +29,20 @@ grpc::ChannelArguments CommonArguments(int message_bytes_max) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeControlChannel(const std::string& address) {
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+std::shared_ptr<grpc::Channel> MakeControlChannel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  return grpc::CreateCustomChannel(address, credentials,
                                    CommonArguments(rpc_limits::kControlMessageBytesMax));
 }
 
-std::shared_ptr<grpc::Channel> MakeTensorChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeTensorChannel(
+    const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments = CommonArguments(rpc_limits::kTensorMessageBytesMax);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, rpc_limits::kTensorFrameBytesMax);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, rpc_limits::kTensorWindowBytes);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 }  // namespace penstock

@@ -5,7 +5,6 @@
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/impl/server_builder_plugin.h>
 #include <grpcpp/resource_quota.h>
-#include <grpcpp/security/server_credentials.h>
 
 #include <chrono>
 
@@ -73,7 +72,8 @@ absl::Status RpcServer::Start() {
   grpc::ServerBuilder builder;
   Configure(builder);
   int port = 0;
-  builder.AddListeningPort(options_.listen.ToString(), grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(options_.listen.ToString(),
+                           options_.security.ForServer(options_.on_refused), &port);
   for (const auto& service : services_) builder.RegisterService(service.get());
   for (ServerExtension* extension : extensions_) extension->Register(builder);
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> owned_queues;
@@ -98,10 +98,16 @@ absl::Status RpcServer::Start() {
   for (auto& queue : owned_queues) {
     pollers_.push_back(std::make_unique<CompletionPoller>(std::move(queue), 1, "rpc-poll"));
   }
-  return absl::OkStatus();
+  if (!options_.health.has_value()) return absl::OkStatus();
+  probes_ = std::make_unique<RpcServer>(
+      RpcServerOptions{.listen = *options_.health, .handler_threads = 1});
+  return Annotate(probes_->Start(), "health service");
 }
 
-void RpcServer::SetServing(bool serving) { health_.SetServing(serving); }
+void RpcServer::SetServing(bool serving) {
+  health_.SetServing(serving);
+  if (probes_ != nullptr) probes_->SetServing(serving);
+}
 
 void RpcServer::Shutdown(absl::Duration grace) {
   if (pollers_.empty()) return;
@@ -113,6 +119,7 @@ void RpcServer::Shutdown(absl::Duration grace) {
   calls_->AwaitEmpty();
   tasks_.reset();
   pollers_.clear();
+  probes_.reset();
 }
 
 }  // namespace penstock

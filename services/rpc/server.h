@@ -19,6 +19,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,7 @@
 #include "services/rpc/limits.h"
 #include "services/rpc/server_call.h"
 #include "services/rpc/task_pool.h"
+#include "services/rpc/transport_security.h"
 
 namespace penstock {
 
@@ -44,6 +46,12 @@ struct RpcServerOptions {
   int handler_queue_max = rpc_limits::kHandlerQueueMax;
   // Lists the services for tools such as grpcurl.
   bool reflection = false;
+  TransportSecurity security = TransportSecurity::Plaintext();
+  // Where the health service answers besides, in plain text and alone: for probes, which have no
+  // certificates. None: nowhere.
+  std::optional<HostPort> health;
+  // Hears of calls that their caller may not make, on a thread of gRPC's; must not block. Null: nobody.
+  std::function<void(const absl::Status&)> on_refused;
 };
 
 // Something that lives in the same server and on its polling threads: the tensor stream.
@@ -108,6 +116,8 @@ class RpcServer {
 
   // Where it listens, with the port that was found.
   HostPort address() const { return address_; }
+  // Where the health service answers alone. REQUIRES: options.health.
+  HostPort health_address() const { return probes_->address(); }
 
   void SetServing(bool serving);
 
@@ -132,6 +142,7 @@ class RpcServer {
   std::unique_ptr<CallHost> calls_;
   std::vector<std::unique_ptr<CompletionPoller>> pollers_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<RpcServer> probes_;  // the health service alone
 };
 
 template <typename Service>

@@ -1,6 +1,7 @@
 #include "services/rpc/server_call.h"
 
 #include "base/check.h"
+#include "services/rpc/transport_security.h"
 
 namespace penstock {
 
@@ -57,7 +58,7 @@ void CallHost::AwaitEmpty() {
 }
 
 CallInfo MakeCallInfo(const grpc::ServerContext& context) {
-  return {context.peer(), absl::FromChrono(context.deadline())};
+  return {context.peer(), CallerOf(context), absl::FromChrono(context.deadline())};
 }
 
 absl::Status CheckStillWanted(const CallInfo& info) {

@@ -13,6 +13,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -24,12 +25,14 @@
 #include "services/rpc/limits.h"
 #include "services/rpc/status.h"
 #include "services/rpc/task_pool.h"
+#include "services/security/identity.h"
 
 namespace penstock {
 
 // What a handler may know about its call besides the request.
 struct CallInfo {
   std::string peer;                              // "ipv4:127.0.0.1:50312"
+  std::optional<Identity> caller;                // by its certificate; none in plain text
   absl::Time deadline = absl::InfiniteFuture();  // the client's
 };
 

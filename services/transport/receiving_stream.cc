@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "services/rpc/access.h"
 #include "services/rpc/status.h"
+#include "services/rpc/transport_security.h"
 
 namespace penstock {
 
@@ -125,6 +127,9 @@ absl::Status ReceivingStream::HandleHello(const FrameHeader& header, FrameReader
   key_ = header.key;
   offer_ = hello.offer;
   state_ = State::kParked;
+  if (const std::optional<Identity> caller = CallerOf(context_); caller.has_value()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckSpeaksFor(*caller, hello.source_name));
+  }
   PENSTOCK_RETURN_IF_ERROR(directory_.OnHello(header, hello, shared_from_this()));
   Open();
   return absl::OkStatus();

@@ -22,7 +22,7 @@ SendingStream::SendingStream(SendingStreamOptions options, grpc::CompletionQueue
                              StreamSet& set)
     : StreamEnd(queue, set),
       options_(std::move(options)),
-      stub_(MakeTensorChannel(options_.address)),
+      stub_(MakeTensorChannel(options_.address, options_.credentials)),
       sent_(options_.capacity),
       ring_(options_.capacity) {}
 

@@ -33,8 +33,9 @@ struct SendingStreamOptions {
   int capacity = 0;  // messages in flight
   int64_t tensor_bytes_max = 0;
   Hello hello;
-  std::string peer;                // for messages: "worker right (127.0.0.1:4000)"
-  std::string address;             // of the peer
+  std::string peer;     // for messages: "worker right (127.0.0.1:4000)"
+  std::string address;  // of the peer
+  std::shared_ptr<grpc::ChannelCredentials> credentials;
   std::shared_ptr<Lender> lender;  // whose offer the hello makes; null: nothing is lent
   // The peer's welcome came: tensors may be lent on this path, or travel in host memory. On the polling
   // thread; must not block.

@@ -65,7 +65,8 @@ std::string TensorPeer::ToString() const {
   return absl::StrCat("worker ", name, " (", address, ")");
 }
 
-TensorHub::TensorHub(Log log) : log_(std::move(log)) {}
+TensorHub::TensorHub(Log log, std::shared_ptr<grpc::ChannelCredentials> peers)
+    : log_(std::move(log)), peers_(std::move(peers)) {}
 
 TensorHub::~TensorHub() = default;
 
@@ -205,6 +206,7 @@ std::shared_ptr<SendingStream> TensorHub::Connect(SendingStreamOptions options) 
   options.on_open = [this, edge = options.key.edge, peer = options.peer](const std::string& path) {
     log_.opened(absl::StrCat(edge.ToString(), " to ", peer, ": ", path));
   };
+  options.credentials = peers_;
   auto stream = std::make_shared<SendingStream>(std::move(options), *queue, streams_);
   streams_.Add(stream);
   return stream;

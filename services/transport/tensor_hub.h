@@ -72,7 +72,8 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
     // (127.0.0.1:4000): cuda-ipc".
     std::function<void(const std::string&)> opened;
   };
-  explicit TensorHub(Log log);
+  // `peers`: what workers are reached with (TransportSecurity::ForChannel).
+  TensorHub(Log log, std::shared_ptr<grpc::ChannelCredentials> peers);
   ~TensorHub() override;
 
   // The edges of one run.
@@ -122,6 +123,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   void SetFirstEpoch(uint64_t job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Log log_;
+  const std::shared_ptr<grpc::ChannelCredentials> peers_;
   grpc::AsyncGenericService service_;
   StreamSet streams_;
   std::vector<grpc::ServerCompletionQueue*> queues_;  // constant from Start on

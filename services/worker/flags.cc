@@ -65,6 +65,7 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   std::string coordinator = "127.0.0.1:7070";
   std::string listen = "127.0.0.1:0";
   std::string metrics = "127.0.0.1:0";
+  std::string health = "off";
 
   CLI::App app("A Penstock worker: holds stages of a model and trains them.", "penstock-worker");
   app.option_defaults()->always_capture_default();
@@ -77,7 +78,14 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
       ->check([](const std::string& name) {
         return FindInvalidUtf8(name) == absl::string_view::npos ? "" : "is not UTF-8 text";
       });
-  app.add_option("--data-root", flags.data_root, "directory that relative data paths start from");
+  app.add_option("--data-root", flags.data_root,
+                 "directory that relative data paths start from; jobs read data from nowhere else")
+      ->type_name("DIR");
+  app.add_option("--checkpoint-root", flags.checkpoint_root,
+                 "directory below which jobs may have their checkpoints")
+      ->type_name("DIR");
+  app.add_flag("--any-path", flags.any_path,
+               "jobs may read and write whatever this process may: for a worker with one user");
   app.add_option("--threads", flags.threads,
                  "most threads that a job's training.threads may ask for")
       ->envname("OMP_NUM_THREADS")
@@ -97,6 +105,10 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
                  "file with a device's times, which passes then take (docs/emulation.md)")
       ->type_name("FILE");
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_option(
+      "--health", health,
+      "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");
+  AddSecurityFlags(app, flags.security);
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--parent-fd", flags.parent_fd,
                  "end when the other end of this pipe or socket is closed")
@@ -124,6 +136,7 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   parse("--listen", listen, flags.listen);
   flags.device = *ParseDevice(device);  // checked above
   if (metrics != "off") parse("--metrics", metrics, flags.metrics.emplace());
+  if (health != "off") parse("--health", health, flags.health.emplace());
   if (status.ok()) status = CheckAdvertise(flags);
   if (status.ok()) status = ReadEmulated(emulated, flags);
   if (status.ok()) return flags;

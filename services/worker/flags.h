@@ -8,6 +8,7 @@
 #include "compute/device.h"
 #include "penstock/v1/device_times.pb.h"
 #include "services/rpc/address.h"
+#include "services/rpc/security_flags.h"
 #include "worker/limits.h"
 
 namespace penstock {
@@ -17,13 +18,17 @@ struct WorkerFlags {
   HostPort listen;
   std::string advertise;  // host:port for the others; empty: where it listens
   std::string name;       // unique in the cluster
-  std::string data_root;
+  std::string data_root = ".";
+  std::string checkpoint_root = ".";
+  bool any_path = false;  // jobs may name files outside of the two
   Device device;
   std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes
-  int threads = 1;  // the most that a job may ask for
+  int threads = 1;                          // the most that a job may ask for
   RunLimits limits;
   std::optional<HostPort> metrics;  // none: off
+  std::optional<HostPort> health;   // none: off
   bool reflection = false;
+  SecurityFlags security;
   int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none
   std::string log_level;
 };

@@ -17,8 +17,10 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/confined_files.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "job/device_times.h"
@@ -58,11 +60,18 @@ uint64_t RandomIncarnation() {
   return (uint64_t{device()} << 32) | device();
 }
 
+absl::StatusOr<TransportSecurity> SecurityOf(const WorkerFlags& flags) {
+  std::vector<HostPort> addresses = {flags.listen, flags.coordinator};
+  if (flags.metrics.has_value()) addresses.push_back(*flags.metrics);
+  return MakeTransportSecurity(flags.security, addresses, absl::Now());
+}
+
 // The whole program. Its members stand in the order they are made; each uses those above it.
 class Worker {
  public:
-  Worker(const WorkerFlags& flags, spdlog::logger& log, StopSignal& stop)
-      : flags_(flags), log_(log), stop_(stop) {}
+  Worker(const WorkerFlags& flags, const TransportSecurity& security, Files& files,
+         spdlog::logger& log, StopSignal& stop)
+      : flags_(flags), security_(security), files_(files), log_(log), stop_(stop) {}
 
   // Returns the exit code.
   int Serve() {
@@ -94,6 +103,9 @@ class Worker {
     }
     registration_ = std::make_unique<Registration>(RegistrationParts());
     server_.SetServing(true);
+    if (flags_.health.has_value()) {
+      log_.info("health at {}", server_.health_address().ToString());
+    }
     log_.info("worker {} on {}: {}, gRPC {}", flags_.name, server_.address().ToString(),
               device_.name, grpc::Version());
     return absl::OkStatus();
@@ -160,19 +172,18 @@ class Worker {
                 [this](const v1::PrepareRunRequest& request, Backend& backend, Transport& transport,
                        std::function<void(v1::RunEvent)> events,
                        std::function<absl::Status()> may_go_on) {
-                  return Run::Prepare(request, {.clock = RealClock(),
-                                                .files = RealFiles(),
-                                                .backend = backend,
-                                                .transport = transport,
-                                                .data_root = flags_.data_root,
-                                                .limits = flags_.limits,
-                                                .events = std::move(events),
-                                                .notice =
-                                                    [this](const std::string& text) {
-                                                      log_.info("run: {}", text);
-                                                    },
-                                                .may_go_on = std::move(may_go_on),
-                                                .emulated_device = Emulated()});
+                  return Run::Prepare(
+                      request,
+                      {.clock = RealClock(),
+                       .files = files_,
+                       .backend = backend,
+                       .transport = transport,
+                       .data_root = flags_.data_root,
+                       .limits = flags_.limits,
+                       .events = std::move(events),
+                       .notice = [this](const std::string& text) { log_.info("run: {}", text); },
+                       .may_go_on = std::move(may_go_on),
+                       .emulated_device = Emulated()});
                 },
             .on_attempt =
                 [this](const std::string& job_id, int64_t epoch) {
@@ -263,6 +274,8 @@ class Worker {
   }
 
   const WorkerFlags& flags_;
+  const TransportSecurity security_;
+  Files& files_;  // that jobs may use
   spdlog::logger& log_;
   StopSignal& stop_;
   const uint64_t incarnation_ = RandomIncarnation();
@@ -270,17 +283,24 @@ class Worker {
   std::atomic<bool> refused_ = false;  // by the coordinator, for good
   DeviceDescription device_;
 
-  const std::unique_ptr<v1::WorkerRegistry::Stub> registry_ =
-      v1::WorkerRegistry::NewStub(MakeControlChannel(flags_.coordinator.ToString()));
+  const std::unique_ptr<v1::WorkerRegistry::Stub> registry_ = v1::WorkerRegistry::NewStub(
+      MakeControlChannel(flags_.coordinator.ToString(), security_.ForChannel(Role::kCoordinator)));
   TensorHub hub_{{.refused =
                       [this](const absl::Status& refused) {
                         log_.warn("refused a tensor stream: {}", Text(refused));
                       },
-                  .opened = [this](const std::string& edge) { log_.info("edge {}", edge); }}};
+                  .opened = [this](const std::string& edge) { log_.info("edge {}", edge); }},
+                 security_.ForChannel(Role::kWorker)};
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};
-  RpcServer server_{{.listen = flags_.listen, .reflection = flags_.reflection}};
+  RpcServer server_{{.listen = flags_.listen,
+                     .reflection = flags_.reflection,
+                     .security = security_,
+                     .health = flags_.health,
+                     .on_refused = [this](const absl::Status& refused) {
+                       log_.warn("refused a call: {}", Text(refused));
+                     }}};
   std::unique_ptr<MetricsEndpoint> metrics_;
   std::unique_ptr<Registration> registration_;
 };
@@ -298,6 +318,17 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(flags->log_level));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");
   penstock::SetGrpcLogSink([](const char* message) { spdlog::debug("gRPC: {}", message); });
-  penstock::Worker worker(*flags, *spdlog::default_logger(), stop);
+  const auto security = penstock::SecurityOf(*flags);
+  if (!security.ok()) {
+    spdlog::error("{}", std::string(security.status().message()));
+    return penstock::kBadUsage;
+  }
+  const auto confined = penstock::ConfinedFiles::Open({flags->data_root, flags->checkpoint_root});
+  if (!flags->any_path && !confined.ok()) {
+    spdlog::error("{}", std::string(confined.status().message()));
+    return penstock::kBadUsage;
+  }
+  penstock::Files& files = flags->any_path ? penstock::RealFiles() : **confined;
+  penstock::Worker worker(*flags, *security, files, *spdlog::default_logger(), stop);
   return worker.Serve();
 }

@@ -12,7 +12,7 @@ namespace penstock {
 namespace {
 
 struct Options {
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   std::string job_id;
   bool json = false;
 };
@@ -36,7 +36,7 @@ absl::Status Run(const Options& options, Console& console) {
 CommandRunner DeclareCancel(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return Run(*options, console); };
 }

@@ -20,6 +20,7 @@ CommandRunner DeclareSimulate(CLI::App& app);
 CommandRunner DeclareSchedule(CLI::App& app);
 CommandRunner DeclareMethods(CLI::App& app);
 CommandRunner DeclareTheory(CLI::App& app);
+CommandRunner DeclareCerts(CLI::App& app);
 CommandRunner DeclareCompare(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);

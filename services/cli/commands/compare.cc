@@ -88,8 +88,7 @@ absl::StatusOr<v1::GetJobResponse> Train(Contender& contender, const Options& op
                                          Interrupt& interrupt, Console& console) {
   LocalCluster& cluster = *contender.cluster;
   PENSTOCK_RETURN_IF_ERROR(cluster.Start(RealClock()));
-  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
-                            CoordinatorClient::Connect(cluster.address()));
+  CoordinatorClient client = cluster.Connect();
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(contender.train.spec));
   const auto enough = [&](const v1::JobEvent& event) {
     return options.until.has_value() && event.has_validation_done() &&

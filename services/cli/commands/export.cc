@@ -14,7 +14,7 @@ namespace {
 struct Options {
   std::string source;
   std::string output;
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   bool json = false;
 };
 
@@ -51,7 +51,7 @@ CommandRunner DeclareExport(CLI::App& app) {
                  "A directory for model.safetensors and config.json, or the path of the former")
       ->required()
       ->type_name("DIR|FILE.safetensors");
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return Run(*options, console); };
 }

@@ -17,7 +17,7 @@ struct Options {
   std::string prompt = "\n";
   int64_t tokens = 400;
   SamplerOptions sampler = {.temperature = 0.8, .top_k = 50};
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   bool json = false;
 };
 
@@ -78,7 +78,7 @@ CommandRunner DeclareGenerate(CLI::App& app) {
   app.add_option("--seed", options->sampler.seed, "The same seed gives the same text")
       ->type_name("N")
       ->capture_default_str();
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return Run(*options, console); };
 }

@@ -15,7 +15,7 @@ namespace penstock {
 namespace {
 
 struct Options {
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   bool json = false;
 };
 
@@ -62,7 +62,7 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareList(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return Run(*options, console); };
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(200);
 
 struct Options {
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   std::string job_id;
   bool follow = false;
   bool json = false;
@@ -83,7 +83,7 @@ CommandRunner DeclareLogs(CLI::App& app) {
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   app.add_flag("-f,--follow", options->follow,
                "Go on until the job ends; the exit code is then the job's");
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print one JSON object a line");
   return [options](Console& console) { return Run(*options, console); };
 }

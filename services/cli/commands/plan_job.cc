@@ -36,7 +36,7 @@ PlanChoice ChoiceOf(const JobPlanOptions& options, const JobPlanInput& input) {
 absl::StatusOr<MeasuredCluster> Measured(const JobPlanOptions& options, const JobPlanInput& input,
                                          const v1::JobSpec& spec, Interrupt& interrupt,
                                          Console& console) {
-  if (options.coordinator.empty() == input.profile_path.empty()) {
+  if (options.coordinator.address.empty() == input.profile_path.empty()) {
     return absl::InvalidArgumentError(
         "expected either --profile FILE or --coordinator ADDRESS, whose workers are profiled");
   }
@@ -68,10 +68,11 @@ absl::Status WriteChosen(const JobPlanOptions& options, const JudgedCandidate& c
 void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
   CLI::Option* job = AddJobSourceOptions(app, options.job);
   job->required(false);
-  app.add_option("--coordinator", options.coordinator,
+  app.add_option("--coordinator", options.coordinator.address,
                  "Of a job: HOST:PORT of a coordinator, whose workers are profiled and planned for")
       ->type_name("HOST:PORT")
       ->needs(job);
+  AddSecurityFlags(app, options.coordinator.security);
   app.add_option("--methods", options.methods,
                  "Of a job: the methods to try; default: all of the catalog")
       ->type_name("NAME[,NAME...]")

@@ -17,7 +17,7 @@ namespace penstock {
 
 struct JobPlanOptions {
   JobFileOptions job;                // without a path no job is planned
-  std::string coordinator;           // whose cluster is profiled; empty: there is a file
+  CoordinatorOptions coordinator;    // whose cluster is profiled; empty: there is a file
   std::vector<std::string> methods;  // empty: all
   std::vector<int32_t> stages;       // empty: any number
   bool shows_all = false;

@@ -35,8 +35,8 @@ struct Options {
   std::vector<int64_t> samples;  // empty: SizesAround the job's
   double seconds = LayerProfilerOptions().seconds;
   std::string device = kAnyDevice;
-  std::string coordinator;  // empty: this machine alone
-  int workers = 0;          // of the coordinator's; 0: all that are free
+  CoordinatorOptions coordinator;  // empty: this machine alone
+  int workers = 0;                 // of the coordinator's; 0: all that are free
   bool fresh = false;
   std::string output;
   std::string times_output;
@@ -153,8 +153,8 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
   const std::vector<int64_t> samples = options.samples.empty() ? SizesAround(job) : options.samples;
   PENSTOCK_RETURN_IF_ERROR(CheckFiles(options, samples, job));
-  return options.coordinator.empty() ? RunHere(options, job, samples, console)
-                                     : RunOnCluster(options, spec, job, samples, console);
+  return options.coordinator.address.empty() ? RunHere(options, job, samples, console)
+                                             : RunOnCluster(options, spec, job, samples, console);
 }
 
 }  // namespace
@@ -180,7 +180,7 @@ CommandRunner DeclareProfile(CLI::App& app) {
       });
   CLI::Option* coordinator =
       app.add_option(
-             "--coordinator", options->coordinator,
+             "--coordinator", options->coordinator.address,
              "HOST:PORT of a coordinator: measure each kind of its workers' devices, and the "
              "links between its workers")
           ->type_name("ADDRESS");
@@ -189,6 +189,7 @@ CommandRunner DeclareProfile(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, kProfileWorkersMax))
       ->needs(coordinator);
+  AddSecurityFlags(app, options->coordinator.security);
   app.add_flag("--fresh", options->fresh,
                "Time layers although the coordinator knows their times from an earlier profile")
       ->needs(coordinator);

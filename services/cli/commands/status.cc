@@ -18,7 +18,7 @@ namespace penstock {
 namespace {
 
 struct Options {
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   std::string job_id;
   bool json = false;
 };
@@ -85,7 +85,7 @@ absl::Status Run(const Options& options, Console& console) {
 CommandRunner DeclareStatus(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON, the loss of every step included");
   return [options](Console& console) { return Run(*options, console); };
 }

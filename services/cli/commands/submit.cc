@@ -23,7 +23,7 @@ namespace {
 
 struct Options {
   JobFileOptions job;
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   std::optional<double> until_loss;
   bool no_wait = false;
   bool json = false;
@@ -101,7 +101,7 @@ absl::Status Run(const Options& options, Console& console) {
 CommandRunner DeclareSubmit(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   AddJobFileOptions(app, options->job);
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   AddOpenJobOptions(app, options->until_loss);
   app.add_flag("--no-wait", options->no_wait, "Print the job's ID and return");
   app.add_flag("--json", options->json, "Print JSON: the result, or with --no-wait the ID");

@@ -17,7 +17,7 @@ namespace {
 constexpr double kSecondsPerNs = 1e-9;
 
 struct Options {
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   std::string job_id;
   DrawingOptions drawing;
   bool json = false;
@@ -87,7 +87,7 @@ CommandRunner DeclareTimeline(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   CLI::Option* text = AddDrawingOptions(app, "-o,--trace", options->drawing);
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print where the time went as JSON")->excludes(text);
   return [options](Console& console) { return Run(*options, console); };
 }

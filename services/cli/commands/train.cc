@@ -134,8 +134,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
                           .data_root = train.data_root,
                           .checkpoint_directory = train.spec.checkpoint().directory()}));
   PENSTOCK_RETURN_IF_ERROR(cluster->Start(RealClock()));
-  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
-                            CoordinatorClient::Connect(cluster->address()));
+  CoordinatorClient client = cluster->Connect();
   v1::JobSpec spec = train.spec;
   if (train.open.is_auto) {
     PENSTOCK_ASSIGN_OR_RETURN(spec, ChooseForWorkers({.written = train.written,

@@ -14,7 +14,7 @@ namespace penstock {
 namespace {
 
 struct Options {
-  std::string coordinator;
+  CoordinatorOptions coordinator;
   bool json = false;
 };
 
@@ -30,7 +30,7 @@ absl::Status Run(const Options& options, Console& console) {
   }
   if (list.workers_size() == 0) {
     console.out << "no workers yet; start one with `penstock-worker --coordinator "
-                << options.coordinator << "`\n";
+                << options.coordinator.address << "`\n";
     return absl::OkStatus();
   }
   Table table({{"NAME"},
@@ -57,7 +57,7 @@ absl::Status Run(const Options& options, Console& console) {
 
 CommandRunner DeclareWorkers(CLI::App& app) {
   const auto options = std::make_shared<Options>();
-  AddCoordinatorOption(app, options->coordinator);
+  AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
   return [options](Console& console) { return Run(*options, console); };
 }

@@ -76,7 +76,8 @@ class ProtobufStream final : public Mover {
 
   void Send(const Load& load, int port, StopWatch& watch,
             const std::function<void()>& finish) override {
-    grpc::GenericStub stub(MakeTensorChannel(absl::StrCat("127.0.0.1:", port)));
+    grpc::GenericStub stub(
+        MakeTensorChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
     grpc::CompletionQueue queue;
     grpc::ClientContext context;
     const auto stream = stub.PrepareCall(&context, kMethod, &queue);

@@ -35,7 +35,8 @@ struct Worker {
     server.Shutdown(absl::Milliseconds(100));
   }
 
-  TensorHub hub{{.refused = [](const absl::Status&) {}, .opened = [](const std::string&) {}}};
+  TensorHub hub{{.refused = [](const absl::Status&) {}, .opened = [](const std::string&) {}},
+                grpc::InsecureChannelCredentials()};
   RpcServer server{{.listen = {"127.0.0.1", 0}}};
   BufferPool pool{HostMemory()};
   std::unique_ptr<Transport> transport;

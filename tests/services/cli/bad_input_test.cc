@@ -295,7 +295,7 @@ TEST_F(BadInputTest, Health_OfNobody_FailsWithTheAddress) {
 
 TEST_F(BadInputTest, Coordinator_NotThere_SaysAddressAndWhatToDo) {
   const ProcessResult result =
-      RunProcess({Program("penstock"), "list", "--coordinator", "127.0.0.1:1"});
+      RunProcess({Program("penstock"), "list", "--coordinator", "127.0.0.1:1", "--insecure"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
   EXPECT_THAT(result.err, HasSubstr("penstock-coordinator"));

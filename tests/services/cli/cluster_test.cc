@@ -23,9 +23,13 @@ constexpr std::chrono::seconds kMinute(60);
 class ClusterTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    coordinator_ = std::make_unique<Process>(
-        std::vector<std::string>{Program("penstock-coordinator"), "--listen", "127.0.0.1:0",
-                                 "--metrics", "off", "--state", job_.path("state.sqlite")});
+    const ProcessResult made =
+        RunProcess({Program("penstock"), "certs", "init", "-o", certificates()});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    coordinator_ = std::make_unique<Process>(std::vector<std::string>{
+        Program("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "off", "--state",
+        job_.path("state.sqlite"), "--checkpoint-root", job_.path(), "--certificates",
+        certificates("coordinator")});
     // It says where it listens; the port is the system's choice.
     const std::regex listening("listens on (127\\.0\\.0\\.1:[0-9]+)");
     ASSERT_TRUE(Eventually([&] {
@@ -39,14 +43,16 @@ class ClusterTest : public ::testing::Test {
       workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
           Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
           "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads",
-          "1", "--metrics", "off"}));
+          "1", "--metrics", "off", "--checkpoint-root", job_.path(), "--certificates",
+          certificates("worker")}));
     }
     ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 2; })) << address_;
   }
 
   ProcessResult Run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), Program("penstock"));
-    arguments.insert(arguments.end(), {"--coordinator", address_});
+    arguments.insert(arguments.end(),
+                     {"--coordinator", address_, "--certificates", certificates("client")});
     return RunProcess(arguments);
   }
   Json RunJson(std::vector<std::string> arguments) {
@@ -70,7 +76,12 @@ class ClusterTest : public ::testing::Test {
             "--set",
             "model.gpt.context=64",
             "--coordinator",
-            address_};
+            address_,
+            "--certificates",
+            certificates("client")};
+  }
+  std::string certificates(const std::string& role = "") const {
+    return job_.path("certificates/" + role);
   }
 
   JobDirectory job_;
@@ -128,7 +139,8 @@ TEST_F(ClusterTest, Cancel_RunningJob_DrainsIt) {
 
 TEST_F(ClusterTest, Submit_Interrupted_LeavesTheJobAlone) {
   Process submit({Program("penstock"), "submit", job_.job(), "--steps", "1000000", "--set",
-                  "validation.every_steps=0", "--coordinator", address_});
+                  "validation.every_steps=0", "--coordinator", address_, "--certificates",
+                  certificates("client")});
   ASSERT_TRUE(Eventually(
       [&] {
         const Json list = RunJson({"list"});

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -86,8 +87,10 @@ std::vector<std::string> Commands() { return Matches(Help({"penstock"}), "\n  ([
 // The flags of a command of `penstock`, and of its commands.
 Flags FlagsOfCommand(const std::string& command) {
   Flags flags = FlagsOf({"penstock", command});
-  if (command == "schedule") {
-    for (const char* verb : {"show", "verify", "search"}) {
+  const std::map<std::string, std::vector<std::string>> verbs = {
+      {"schedule", {"show", "verify", "search"}}, {"certs", {"init", "issue", "rotate", "show"}}};
+  if (const auto found = verbs.find(command); found != verbs.end()) {
+    for (const std::string& verb : found->second) {
       flags = Both(flags, FlagsOf({"penstock", command, verb}));
     }
   }
@@ -97,6 +100,7 @@ Flags FlagsOfCommand(const std::string& command) {
 TEST(ManualTest, EveryCommand_HasASectionWithItsFlagsAndNoOthers) {
   const Flags always = {"--help"};
   const Flags job_flags = DocumentedFlags(Section("Job files"));
+  const Flags security_flags = DocumentedFlags(Section("Security"));
   const std::vector<std::string> commands = Commands();
   ASSERT_GE(commands.size(), 14u);
   for (const std::string& command : commands) {
@@ -108,6 +112,8 @@ TEST(ManualTest, EveryCommand_HasASectionWithItsFlagsAndNoOthers) {
       documented = Both(documented, job_flags);
     }
     const Flags known = FlagsOfCommand(command);
+    // Documented once for all who speak to a coordinator.
+    if (known.count("--coordinator")) documented = Both(documented, security_flags);
     EXPECT_THAT(Without(known, documented), IsEmpty()) << "are not documented";
     EXPECT_THAT(Without(documented, known), IsEmpty()) << "do not exist";
   }
@@ -116,7 +122,8 @@ TEST(ManualTest, EveryCommand_HasASectionWithItsFlagsAndNoOthers) {
 TEST(ManualTest, EveryProgram_HasASectionWithItsFlagsAndNoOthers) {
   for (const char* program : {"penstock-coordinator", "penstock-worker"}) {
     SCOPED_TRACE(program);
-    const Flags documented = Both(DocumentedFlags(Section(program)), {"--help"});
+    const Flags documented = Both(Both(DocumentedFlags(Section(program)), {"--help"}),
+                                  DocumentedFlags(Section("Security")));
     const Flags known = FlagsOf({program});
     ASSERT_GE(known.size(), 5u);
     EXPECT_THAT(Without(known, documented), IsEmpty()) << "are not documented";
@@ -152,8 +159,11 @@ std::string Port(const std::string& address) { return address.substr(address.rfi
 
 // Runs a call of the README on this machine and away from what else runs here, until it says that it
 // serves.
-void ExpectServes(std::vector<std::string> call, const std::string& says) {
+void ExpectServes(std::vector<std::string> call, const JobDirectory& directory,
+                  const std::string& says) {
   call[0] = Program(call[0]);
+  std::string& certificates = ValueOf(call, "--certificates");
+  certificates = directory.path(certificates);
   ValueOf(call, "--listen") = "0.0.0.0:0";
   for (std::string& word : call)
     word = std::regex_replace(word, std::regex("^[A-Z_]+:"), "127.0.0.1:");
@@ -167,13 +177,17 @@ void ExpectServes(std::vector<std::string> call, const std::string& says) {
 
 TEST(ReadmeTest, CoordinatorAndWorker_Serve) {
   const JobDirectory directory;
+  const ProcessResult made =
+      RunProcess({Program("penstock"), "certs", "init", "-o", directory.path("certificates")});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
   for (std::vector<std::string> call : Calls("penstock-coordinator")) {
     ValueOf(call, "--state") = directory.path("state");
-    ExpectServes(call, "listens on");
+    ExpectServes(call, directory, "listens on");
   }
   for (std::vector<std::string> call : Calls("penstock-worker")) {
     ValueOf(call, "--coordinator") = "127.0.0.1:1";
-    ExpectServes(call, "worker ");
+    ValueOf(call, "--data-root") = directory.path();
+    ExpectServes(call, directory, "worker ");
   }
 }
 

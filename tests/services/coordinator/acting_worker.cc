@@ -27,7 +27,8 @@ absl::StatusOr<Response> Done() {
 
 ActingWorker::ActingWorker(ActingWorkerOptions options)
     : options_(std::move(options)),
-      registry_(v1::WorkerRegistry::NewStub(MakeControlChannel(options_.coordinator))),
+      registry_(v1::WorkerRegistry::NewStub(
+          MakeControlChannel(options_.coordinator, grpc::InsecureChannelCredentials()))),
       server_({.listen = {"127.0.0.1", 0}}) {
   AddHandlers();
   const absl::Status started = server_.Start();

@@ -89,7 +89,8 @@ class CoordinatorProgramTest : public ::testing::Test {
 
 TEST_F(CoordinatorProgramTest, Sigterm_EndsWithZero) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    Program program({"--listen", "127.0.0.1:0", "--metrics", "off", "--state", state_});
+    Program program(
+        {"--listen", "127.0.0.1:0", "--insecure", "--metrics", "off", "--state", state_});
     program.ReadUntil("listens on");
     program.Signal(signal);
     EXPECT_EQ(program.AwaitExitCode(), 0) << program.output();
@@ -97,14 +98,15 @@ TEST_F(CoordinatorProgramTest, Sigterm_EndsWithZero) {
 }
 
 TEST_F(CoordinatorProgramTest, OccupiedPort_IsOneLineAndExitCodeTwo) {
-  Program first({"--listen", "127.0.0.1:0", "--metrics", "off", "--state", state_});
+  Program first({"--listen", "127.0.0.1:0", "--insecure", "--metrics", "off", "--state", state_});
   first.ReadUntil(", state");
   const std::string& output = first.output();
   const size_t address = output.find("127.0.0.1:");
   ASSERT_NE(address, std::string::npos) << output;
   const std::string taken = output.substr(address, output.find(',', address) - address);
 
-  Program second({"--listen", taken, "--metrics", "off", "--state", state_ + "-other"});
+  Program second(
+      {"--listen", taken, "--insecure", "--metrics", "off", "--state", state_ + "-other"});
   EXPECT_EQ(second.AwaitExitCode(), 2);
   EXPECT_THAT(second.output(), MatchesRegex("penstock-coordinator: [^\n]*\n"));
   EXPECT_THAT(second.output(), HasSubstr(taken));

@@ -76,7 +76,8 @@ class CoordinatorServerTest : public ::testing::Test {
     }
     server_ = *std::move(server);
     address_ = server_->address();
-    stub_ = v1::JobService::NewStub(MakeControlChannel(address_.ToString()));
+    stub_ = v1::JobService::NewStub(
+        MakeControlChannel(address_.ToString(), grpc::InsecureChannelCredentials()));
     return absl::OkStatus();
   }
   ActingWorker& AddWorker(ActingWorkerOptions options = {}) {
@@ -557,7 +558,8 @@ TEST_F(CoordinatorServerTest, EveryCallTwice_HasTheEffectOfOnce) {
   AwaitState(job_id, v1::JOB_STATE_RUNNING);
   AwaitStep(job_id, 1);
   EXPECT_EQ(worker.prepares(), 1);
-  auto registry = v1::WorkerRegistry::NewStub(MakeControlChannel(address_.ToString()));
+  auto registry = v1::WorkerRegistry::NewStub(
+      MakeControlChannel(address_.ToString(), grpc::InsecureChannelCredentials()));
   v1::ReportRunRequest report;
   report.set_worker("w0");
   report.set_incarnation(4711);

@@ -46,7 +46,7 @@ class ServerTest : public ::testing::Test {
                     });
     ASSERT_THAT(server_->Start(), IsOk());
     peer_ = server_->address().ToString();
-    stub_ = v1::JobService::NewStub(MakeControlChannel(peer_));
+    stub_ = v1::JobService::NewStub(MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
   }
 
   absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& id,
@@ -211,7 +211,7 @@ TEST_F(ServerTest, Unary_CompressedRequest_IsRefused) {
 
 TEST_F(ServerTest, Unary_BytesThatAreNoMessage_AreRefusedAndTheServerGoesOn) {
   StartServer();
-  grpc::GenericStub stub(MakeControlChannel(peer_));
+  grpc::GenericStub stub(MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
   const grpc::Slice garbage("\xff\xff\xff\xff\xff");
@@ -393,7 +393,7 @@ TEST_F(ServerTest, Start_OccupiedPort_SaysSoAndNothingIsLeft) {
 // The two standard services speak plain protobuf; a few bytes of it suffice here.
 absl::StatusOr<std::string> CallRaw(const std::string& address, const std::string& method,
                                     const std::string& request) {
-  grpc::GenericStub stub(MakeControlChannel(address));
+  grpc::GenericStub stub(MakeControlChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
   grpc::CompletionQueue queue;
@@ -429,7 +429,8 @@ TEST_F(ServerTest, Health_FollowsSetServing) {
 
 TEST_F(ServerTest, Health_Watched_TellsEveryChange) {
   StartServer();
-  const auto health = grpc::health::v1::Health::NewStub(MakeControlChannel(peer_));
+  const auto health = grpc::health::v1::Health::NewStub(
+      MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
   using Response = grpc::health::v1::HealthCheckResponse;
   std::vector<Response::ServingStatus> seen;
   EXPECT_THAT(

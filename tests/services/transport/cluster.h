@@ -38,7 +38,8 @@ struct TestWorker {
                      [this](const std::string& line) {
                        MutexLock lock(mutex);
                        opened.push_back(line);
-                     }}};
+                     }},
+                grpc::InsecureChannelCredentials()};
   RpcServer server{{.listen = {"127.0.0.1", 0}}};
   std::unique_ptr<TcpProxy> proxy;
   std::unique_ptr<Transport> transport;

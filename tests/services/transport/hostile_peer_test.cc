@@ -112,7 +112,7 @@ TEST_F(HostilePeerTest, ChunkBeforeHello_IsRefused) {
 }
 
 TEST_F(HostilePeerTest, UnknownMethod_IsUnimplemented) {
-  grpc::GenericStub stub(MakeControlChannel(address()));
+  grpc::GenericStub stub(MakeControlChannel(address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(Later()));
   grpc::CompletionQueue queue;

@@ -16,7 +16,8 @@ namespace penstock {
 
 class RawSender {
  public:
-  explicit RawSender(const std::string& address) : stub_(MakeTensorChannel(address)) {
+  explicit RawSender(const std::string& address)
+      : stub_(MakeTensorChannel(address, grpc::InsecureChannelCredentials())) {
     context_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
     call_ = stub_.PrepareCall(&context_, kTensorStreamMethod, &queue_);
     call_->StartCall(nullptr);

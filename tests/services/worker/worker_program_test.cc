@@ -116,7 +116,8 @@ class Process {
 };
 
 std::vector<std::string> Flags(const Registry& registry) {
-  return {"--coordinator", registry.address(), "--name", "test-worker", "--threads", "1"};
+  return {"--coordinator", registry.address(), "--name", "test-worker", "--threads", "1",
+          "--insecure"};
 }
 
 TEST(WorkerProgram, Started_RegistersAndEndsOnSigterm) {
@@ -140,7 +141,8 @@ TEST(WorkerProgram, ControlCalls_AreAnswered) {
   Registry registry;
   Process worker(Flags(registry));
   const std::string address = registry.AwaitWorker().address();
-  const auto stub = v1::WorkerControl::NewStub(MakeControlChannel(address));
+  const auto stub =
+      v1::WorkerControl::NewStub(MakeControlChannel(address, grpc::InsecureChannelCredentials()));
   using Stub = v1::WorkerControl::Stub;
   v1::StartRunRequest start;
   start.set_job_id("j");

@@ -1,0 +1,42 @@
+// ConfinedFiles: the files below some directories, and no others. For paths that somebody else names, as a job does
+// its data and its checkpoints.
+//
+// The kernel walks each path and stops where it leads out (openat2, RESOLVE_BENEATH): by another name, by "..", by
+// a symbolic link, whatever else changes meanwhile. So nothing is decided by looking at a path's letters. Links that
+// stay inside are followed.
+//
+// Thread safety: as Files. Errors also: PermissionDenied for a path that leads out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/file_tree.h"
+
+namespace penstock {
+
+class ConfinedFiles final : public FileTree {
+ public:
+  // Relative roots start in the working directory of now, as relative paths will.
+  // Errors: NotFound (a root is no directory), Unimplemented (the kernel cannot confine, before Linux 5.6).
+  static absl::StatusOr<std::unique_ptr<ConfinedFiles>> Open(absl::Span<const std::string> roots);
+
+ protected:
+  int Open(const std::string& path, int flags, mode_t mode) const override;
+
+ private:
+  struct Root {
+    std::string path;  // absolute, without "/" at its end
+    Descriptor directory;
+  };
+  explicit ConfinedFiles(std::vector<Root> roots, std::string working_directory)
+      : roots_(std::move(roots)), working_directory_(std::move(working_directory)) {}
+
+  const std::vector<Root> roots_;
+  const std::string working_directory_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,33 @@
+#include "services/security/secret_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "base/files.h"
+#include "base/status.h"
+
+namespace penstock {
+
+absl::Status WriteNewFile(const std::string& path, absl::string_view text, mode_t mode) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd < 0) return absl::ErrnoToStatus(errno, path);
+  // The process' mask may have taken more away than was meant.
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       fchmod(fd, mode) == 0 && fsync(fd) == 0;
+  const absl::Status status = written ? absl::OkStatus() : absl::ErrnoToStatus(errno, path);
+  close(fd);
+  return status;
+}
+
+absl::Status ReplaceFile(const std::string& path, absl::string_view text, mode_t mode) {
+  const std::string fresh = absl::StrCat(path, ".new");
+  unlink(fresh.c_str());  // of a writer that was interrupted
+  PENSTOCK_RETURN_IF_ERROR(WriteNewFile(fresh, text, mode));
+  return RealFiles().RenameDurably(fresh, path);
+}
+
+}  // namespace penstock
