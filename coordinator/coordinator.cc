@@ -96,8 +96,10 @@ absl::StatusOr<v1::RegisterWorkerResponse> Coordinator::RegisterWorker(
 }
 
 absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now) {
-  PENSTOCK_RETURN_IF_ERROR(
-      membership_.Heartbeat(request.name(), request.incarnation(), now.monotonic_ns));
+  const absl::Status heard =
+      membership_.Heartbeat(request.name(), request.incarnation(), now.monotonic_ns);
+  if (!heard.ok()) rejected_.Count(heard);
+  PENSTOCK_RETURN_IF_ERROR(heard);
   if (!request.job_id().empty()) {
     JobRun* run = Find(request.job_id());
     const std::optional<int32_t> index =
@@ -106,6 +108,7 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
     if (index.has_value()) {
       run->OnHeartbeat(*index, request.actions_done(), now);
     } else {
+      rejected_.Count(Rejection::kStaleEpoch);
       StopOrphan(request, now);
     }
   }
@@ -136,6 +139,7 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
       run == nullptr ? std::nullopt
                      : run->IndexOf(request.worker(), request.incarnation(), request.epoch());
   if (!index.has_value()) {
+    rejected_.Count(Rejection::kStaleEpoch);
     return absl::AbortedError(absl::StrCat("run ", request.job_id(), " epoch ", request.epoch(),
                                            " of worker ", request.worker(), " is over"));
   }
@@ -143,6 +147,8 @@ absl::StatusOr<v1::ReportRunResponse> Coordinator::ReportRun(const v1::ReportRun
   for (const v1::RunEvent& event : request.events()) {
     events.push_back(&event);
   }
+  const int64_t had = run->NextSequence(*index) - request.first_sequence();
+  rejected_.Count(Rejection::kDuplicate, std::clamp<int64_t>(had, 0, request.events_size()));
   v1::ReportRunResponse response;
   response.set_next_sequence(run->OnReport(*index, request.first_sequence(), events, now));
   Settle(now);

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/rejected_messages.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_run.h"
 #include "coordinator/membership.h"
@@ -112,6 +113,8 @@ class Coordinator {
   CoordinatorEffects TakeEffects();
 
   const Membership& membership() const { return membership_; }
+  // Heartbeats and reports of runs that are over, and events that came twice.
+  const RejectedMessages& rejected() const { return rejected_; }
   // Errors: Internal naming the invariant that does not hold.
   absl::Status CheckInvariants() const;
 
@@ -155,6 +158,7 @@ class Coordinator {
   std::map<std::string, std::string> job_of_key_;        // by idempotency key
   std::map<std::string, int64_t> orphan_stopped_ns_;     // by worker
   std::optional<int64_t> settled_ns_;  // when a job that waits for more workers waits no longer
+  RejectedMessages rejected_;
   bool draining_ = false;
 };
 

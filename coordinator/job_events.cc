@@ -64,6 +64,7 @@ void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now)
     return;
   }
   record_.mutable_summary()->set_step(done.step());
+  record_.mutable_result()->set_last_step_unix_ms(now.unix_ms);
   v1::JobEvent event;
   *event.mutable_step_done() = done;
   Publish(std::move(event), now);
@@ -187,6 +188,7 @@ void JobRun::OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now) {
 }
 
 void JobRun::OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now) {
+  if (failed.not_finite()) record_.mutable_result()->set_not_finite(true);
   if (failed.peer().empty()) {
     blame_.Own(worker_index, failed.message());
   } else {

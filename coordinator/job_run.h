@@ -30,6 +30,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,6 +64,8 @@ struct JobRunLimits {
   // Between attempts to stop a worker, and after how long it counts as stopped all the same.
   int64_t stop_retry_ms = 1000;
   int64_t stop_timeout_ms = 30'000;
+  // What the run measures its own work with, for metrics; decides nothing. Null: it does not.
+  std::function<int64_t()> stopwatch_ns = nullptr;
 };
 
 class JobRun {
@@ -101,6 +104,8 @@ class JobRun {
   // The worker's index in the plan, if this incarnation of it takes part in epoch `epoch`.
   std::optional<int32_t> IndexOf(const std::string& worker, uint64_t incarnation,
                                  int64_t epoch) const;
+  // The number of the first event of a worker that it lacks. REQUIRES: as OnReport.
+  int64_t NextSequence(int32_t worker_index) const { return parts_[worker_index].next_sequence; }
   // When Tick has something to do at the earliest.
   std::optional<int64_t> NextDeadlineNs() const;
 

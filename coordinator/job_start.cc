@@ -58,7 +58,31 @@ void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLeas
   PrepareAll();
 }
 
+namespace {
+
+// All stages have the delays up to the longest of any.
+void SetBlockDelays(const BlockDelay& delay, v1::JobResult& result) {
+  result.mutable_block_delay()->set_max(static_cast<double>(delay.max));
+  result.mutable_block_delay()->set_mean(delay.mean);
+  result.clear_block_delays();
+  for (const std::vector<int64_t>& pairs : delay.pairs) {
+    v1::DelayCounts& counts = *result.add_block_delays();
+    int64_t sum = 0;
+    for (int64_t late = 0; late <= delay.max; ++late) {
+      const int64_t count = late < static_cast<int64_t>(pairs.size()) ? pairs[late] : 0;
+      counts.add_microbatches(count);
+      sum += late * count;
+    }
+    counts.add_microbatches(0);  // none is longer
+    counts.set_sum(sum);
+  }
+}
+
+}  // namespace
+
 absl::Status JobRun::MakePlanAndRecordIt(Now now) {
+  const auto stopwatch_ns = [this] { return limits_.stopwatch_ns ? limits_.stopwatch_ns() : 0; };
+  const int64_t began_ns = stopwatch_ns();
   std::vector<WorkerOffer> workers;
   for (const Part& part : parts_) {
     workers.push_back(part.worker);
@@ -89,11 +113,9 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
     const ScheduleOptions options = ScheduleOptionsOf(job_, topology);
     // A statistic: where it cannot be told, the job runs without.
     const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options);
-    if (delay.ok()) {
-      result.mutable_block_delay()->set_max(static_cast<double>(delay->max));
-      result.mutable_block_delay()->set_mean(delay->mean);
-    }
+    if (delay.ok()) SetBlockDelays(*delay, result);
   }
+  result.set_planning_seconds(static_cast<double>(stopwatch_ns() - began_ns) * 1e-9);
 
   v1::JobEvent event;
   *event.mutable_planned() = record_.plan();
@@ -170,6 +192,7 @@ void JobRun::EnterRunning(Now now) {
     started_ns_ = now.monotonic_ns;
     record_.mutable_summary()->set_started_unix_ms(now.unix_ms);
   }
+  if (!is_profile()) record_.mutable_result()->set_last_step_unix_ms(now.unix_ms);
   SetState(v1::JOB_STATE_RUNNING, now);
   if (!cancel_reason_.empty()) {
     StartDrain(now);

@@ -51,6 +51,7 @@ BlockDelay Replay(std::vector<Event> events, int32_t stages, int32_t depth,
   int64_t sum = 0;
   bool stale = false;
   BlockDelay delay;
+  delay.pairs.resize(depth);
   for (size_t i = 0; i < events.size(); ++i) {
     const Event& event = events[i];
     std::vector<Seen>& seen =
@@ -65,9 +66,13 @@ BlockDelay Replay(std::vector<Event> events, int32_t stages, int32_t depth,
         std::all_of(seen.begin(), seen.end(), [](const Seen& s) { return s.history >= 0; });
     stale |= complete && here.own != own[event.stage];
     if (complete && event.microbatch >= counted.first && event.microbatch < counted.end()) {
-      for (const Seen& s : seen) {
-        delay.max = std::max(delay.max, history - s.history);
-        sum += history - s.history;
+      for (int32_t stage = 0; stage < depth; ++stage) {
+        const int64_t late = history - seen[stage].history;
+        delay.max = std::max(delay.max, late);
+        sum += late;
+        std::vector<int64_t>& pairs = delay.pairs[stage];
+        if (static_cast<int64_t>(pairs.size()) <= late) pairs.resize(late + 1);
+        ++pairs[late];
       }
       delay.count += depth;
     }

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "schedule/catalog/catalog.h"
@@ -39,6 +40,9 @@ struct BlockDelay {
   int64_t max = 0;
   double mean = 0.0;
   int64_t count = 0;  // (update, stage) pairs
+  // Of a replay, by the stage of the forward and by delay: so many pairs. Empty where nothing was replayed, or
+  // no update is stale.
+  std::vector<std::vector<int64_t>> pairs;
 };
 
 // Of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches

@@ -384,6 +384,9 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       gradient.microbatches.count = microbatch + 1 - gradient.microbatches.first;
       gradient.forward_version_min = std::min(gradient.forward_version_min, flight.forward_version);
       gradient.forward_version_sum += flight.forward_version;
+      // No STEP comes between W and its own, which will replace the current version.
+      stage.delays.staleness.Add(versions.current() - flight.forward_version, 1);
+      stage.delays.version_drift.Add(flight.drift, 1);
       gradient.drift_max = std::max(gradient.drift_max, flight.drift);
       gradient.drift_sum += flight.drift;
       break;
@@ -463,6 +466,11 @@ absl::Status Machine::SendSum(const Action& action) {
   if (IndexOf(topology_->StageAt(place, action.microbatch)) >= 0) {
     return Refuse(action, "the stage that goes on is on the same worker, there is no message");
   }
+  // They count where their STEP is.
+  for (DelayCounts* delays :
+       {&stages_[index].delays.staleness, &stages_[index].delays.version_drift}) {
+    delays->Add(0, -gradient.count);
+  }
   gradient = Gradient();
   return absl::OkStatus();
 }
@@ -486,6 +494,8 @@ absl::Status Machine::ReceiveSum(const Action& action) {
                     .microbatches = {microbatch - count, count},
                     .forward_version_min = version,
                     .forward_version_sum = version * count};
+  stage.delays.staleness.Add(0, count);
+  stage.delays.version_drift.Add(0, count);
   return absl::OkStatus();
 }
 
@@ -616,6 +626,7 @@ bool Machine::NextForwardVersionIsMade(StageId stage) const {
 }
 
 const StageCounts& Machine::counts(StageId stage) const { return stages_[IndexOf(stage)].counts; }
+const StageDelays& Machine::delays(StageId stage) const { return stages_[IndexOf(stage)].delays; }
 
 int64_t Machine::version(StageId stage) const { return stages_[IndexOf(stage)].versions.current(); }
 

@@ -68,6 +68,7 @@
 // tens of nanoseconds and, once the pipeline is full, allocates nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -94,6 +95,23 @@ struct StalenessCount {
     return microbatches == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(microbatches);
   }
   friend bool operator==(const StalenessCount&, const StalenessCount&) = default;
+};
+
+// How many microbatches met which delay, in updates: exactly up to kExact - 1, the rest together.
+struct DelayCounts {
+  static constexpr int kExact = 16;
+  std::array<int64_t, kExact + 1> microbatches = {};
+  void Add(int64_t updates, int64_t count) {
+    microbatches[std::min<int64_t>(updates, kExact)] += count;
+  }
+  friend bool operator==(const DelayCounts&, const DelayCounts&) = default;
+};
+
+// The distributions behind StageCounts: a microbatch is here from its W on, there from its STEP on.
+struct StageDelays {
+  DelayCounts staleness;
+  DelayCounts version_drift;
+  friend bool operator==(const StageDelays&, const StageDelays&) = default;
 };
 
 // What one stage held and did since the machine was made. Verified before a run, measured in it:
@@ -158,6 +176,7 @@ class Machine {
 
   // REQUIRES: `stage` is on this worker.
   const StageCounts& counts(StageId stage) const;
+  const StageDelays& delays(StageId stage) const;
   int64_t version(StageId stage) const;
 
   // Appends everything that decides what the machine will do from here, microbatches counted from
@@ -213,6 +232,7 @@ class Machine {
     VersionLedger versions;
     Gradient gradient;
     StageCounts counts;
+    StageDelays delays;
     // There and back, once the range has read weights: their version less the number of the step.
     std::optional<int64_t> version_lead;
   };

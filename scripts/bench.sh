@@ -4,13 +4,14 @@
 #   compute     layers, and one worker's tokens/s against eager PyTorch
 #   planning    plans of graphs, clusters and jobs as layers, workers and methods grow, with pictures
 #   pipeline    two workers against two trainings side by side; steps predicted and measured
+#   scraping    a run with and without a scrape every second
 # Ratios come from pairs of runs and stand a busy machine; absolute figures need a quiet one.
 set -euo pipefail
-[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|planning|pipeline...]" >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: scripts/bench.sh BUILD_DIR [transport|compute|planning|pipeline|scraping...]" >&2; exit 2; }
 cd "$(dirname "$0")/.."
 build=$1
 shift
-[ $# -gt 0 ] || set -- transport compute planning pipeline
+[ $# -gt 0 ] || set -- transport compute planning pipeline scraping
 
 echo "machine: $(nproc) cores, $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2- | xargs)," \
   "load $(cut -d' ' -f1 /proc/loadavg)"
@@ -41,6 +42,13 @@ for name in "$@"; do
       text=$(mktemp)
       find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs -r -d '\n' cat > "$text"
       tests/bench/pipeline.py "$build/bin/penstock" "$text"
+      rm -f "$text"
+      ;;
+    scraping)
+      cmake --build "$build" --target penstock penstock-worker penstock-coordinator >/dev/null
+      text=$(mktemp)
+      find /usr/share/common-licenses -maxdepth 1 -type f | LC_ALL=C sort | xargs -r -d '\n' cat > "$text"
+      tests/bench/scrape_cost.py "$build" "$text"
       rm -f "$text"
       ;;
     *)

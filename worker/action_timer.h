@@ -6,13 +6,16 @@
 //   timer.End();
 //
 // Each lap becomes a span in the timeline and adds to the stage's meter; the laps of an action that are
-// not waiting make its duration. What lies between two actions is nobody's: the overhead.
+// not waiting make its duration. What lies between two actions is overhead, counted with the second one's stage.
 //
 // On a device that goes on working when a call returns, laps of Lane::kCompute are the device's time and
 // all come a little later (worker/device_spans.h); elsewhere they are the host's, at once.
 //
 // Thread safety: the executor's thread.
 #pragma once
+
+#include <algorithm>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "base/clock.h"
@@ -28,8 +31,9 @@ class ActionTimer {
   ActionTimer(Clock& clock, TimelineRecorder& recorder, DeviceSpans* device)
       : clock_(clock), sink_(recorder), device_(device) {}
 
-  // With a null `meter` laps are measured but not kept (validation). Errors: of the device.
-  absl::Status Begin(const Action& action, StageMeter* meter) {
+  // With a null `meter` laps are measured but not kept (validation). `waited_ns`: since the last action, if
+  // the next one was waited for before it was known which it would be (Waited). Errors: of the device.
+  absl::Status Begin(const Action& action, StageMeter* meter, int64_t waited_ns = 0) {
     span_.action = action;
     meter_ = meter;
     if (device_ != nullptr) {
@@ -37,9 +41,17 @@ class ActionTimer {
       device_->BeginRange(action);
       if (ComputesOnDevice()) device_->StartCompute();
     }
-    span_.start_ns = clock_.MonotonicNs();
+    const int64_t now_ns = clock_.MonotonicNs();
+    if (meter_ != nullptr && goes_on_) {
+      meter_->AddBetween(std::max<int64_t>(0, now_ns - span_.start_ns - waited_ns));
+    }
+    goes_on_ = meter_ != nullptr;
+    span_.start_ns = now_ns;
     return absl::OkStatus();
   }
+
+  // What comes between the last action and the next one is not training.
+  void Pause() { goes_on_ = false; }
 
   // Ends the lap that began with the last one; the next begins.
   void Lap(Lane lane, Wait wait = Wait::kNone) {
@@ -109,6 +121,7 @@ class ActionTimer {
   SpanSink sink_;
   DeviceSpans* const device_;
   StageMeter* meter_ = nullptr;
+  bool goes_on_ = false;  // the last action was metered
   Span span_;
 };
 

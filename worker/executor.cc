@@ -125,7 +125,10 @@ absl::StatusOr<bool> Executor::EnterGate(int64_t microbatch, MicrobatchRange& ra
   // Being held is not training.
   PENSTOCK_ASSIGN_OR_RETURN(const HoldGate::Passage passage,
                             parts_.gate.Enter(microbatch, [this] { window_.Close(); }));
-  if (passage.waited) window_.Open();
+  if (passage.waited) {
+    timer_.Pause();
+    window_.Open();
+  }
   if (!passage.cut) return true;
   range.count = passage.cut_step * parts_.job.microbatches - range.first;
   return false;
@@ -150,8 +153,9 @@ absl::Status Executor::SwapProgram(Program& program, ProgramCursor& cursor,
 
 absl::Status Executor::Perform(const Action& action) {
   PENSTOCK_ASSIGN_OR_RETURN(const Effect effect, machine_.Apply(action));
-  PENSTOCK_RETURN_IF_ERROR(
-      timer_.Begin(action, training_ ? MeteredStage(action).meter.get() : nullptr));
+  PENSTOCK_RETURN_IF_ERROR(timer_.Begin(action,
+                                        training_ ? MeteredStage(action).meter.get() : nullptr,
+                                        awaited_.until_ns - awaited_.since_ns));
   if (awaited_.until_ns > 0) {
     timer_.Waited(awaited_.since_ns, awaited_.until_ns, Wait::kInput);
     awaited_ = {};
@@ -354,6 +358,7 @@ absl::Status Executor::EndPass(Op op, const LocalStage& local) {
     PENSTOCK_RETURN_IF_ERROR(parts_.emulation->Await(op, local.id, timer_.lap_start_ns()));
   }
   timer_.Lap(Lane::kCompute);
+  if (training_) local.meter->PublishLive(machine_.counts(local.id));
   return absl::OkStatus();
 }
 
@@ -421,7 +426,7 @@ absl::Status Executor::CopyWeights(GroupId id) {
   for (const StageId stage : group.stages) {
     LocalStage* member = FindLocal(stage);
     if (member == nullptr || parts_.topology.Updates(stage)) continue;
-    member->meter->Publish(machine_.counts(stage), 0);
+    member->meter->Publish(machine_.counts(stage), machine_.delays(stage), 0);
   }
   if (first_copy_ == id) CountStep();
   return absl::OkStatus();
@@ -488,10 +493,10 @@ absl::Status Executor::Norm() {
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
     if (!parts_.topology.Updates(StageId(static_cast<int32_t>(stage)))) continue;
     const LayerRange layers = parts_.layers[stage];
-    PENSTOCK_RETURN_IF_ERROR(
+    PENSTOCK_RETURN_IF_ERROR(NoteNotFinite(
         CheckNorms(parts_.job.chain, layers,
                    absl::MakeConstSpan(chain_norms_).subspan(layers.first, layers.count),
-                   StepOf(last_microbatch_), static_cast<int32_t>(stage)));
+                   StepOf(last_microbatch_), static_cast<int32_t>(stage))));
   }
   gradient_norm_ = CombinedNorm(chain_norms_);
   return absl::OkStatus();
@@ -519,7 +524,8 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
       effect.moves ? Update(local, effect, learning_rate)
                    : local.stage->KeepWeights(effect.version, effect.oldest_live_version));
   PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kStep, local));
-  local.meter->Publish(machine_.counts(local.id), effect.version - local.first_version);
+  local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id),
+                       effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
   if (parts_.job.device_graphs) PublishGraphs(local);
@@ -549,7 +555,7 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
         local.stage->has_embedding() ? norms.front() : parts_.collectives.embedding_squared_norm(),
         norms);
     PENSTOCK_RETURN_IF_ERROR(
-        CheckNorms(parts_.job.chain, local.layers, norms, step, local.id.value));
+        NoteNotFinite(CheckNorms(parts_.job.chain, local.layers, norms, step, local.id.value)));
   }
   ClipFactors(clip, norms, gradient_norm_, absl::MakeSpan(local.gradient_scales));
   return absl::OkStatus();
@@ -567,7 +573,12 @@ absl::Status Executor::AddLoss(LocalStage& local, int64_t microbatch, Outgoing o
     evaluation_loss_sum_ += loss;
     ++evaluation_losses_;
   }
-  return CheckLoss(loss, step, local.id.value);
+  return NoteNotFinite(CheckLoss(loss, step, local.id.value));
+}
+
+absl::Status Executor::NoteNotFinite(absl::Status checked) {
+  not_finite_ = not_finite_ || !checked.ok();
+  return checked;
 }
 
 void Executor::ReportStep(const Effect& effect, double learning_rate) {
@@ -621,12 +632,15 @@ const LocalStage& Executor::StepCounter() const {
 }
 
 void Executor::CountStep() {
+  const int64_t window_ns = window_.NsAt(timer_.lap_start_ns());
+  for (LocalStage& local : parts_.stages) local.meter->EndStep(window_ns);
   if (++steps_done_ == kWarmUpSteps) {
     allocations_at_start_ = parts_.backend.pool().stats().allocations;
   }
 }
 
 void Executor::BeginWindow() {
+  timer_.Pause();
   window_.Open();
   allocations_at_start_ = parts_.backend.pool().stats().allocations;
 }

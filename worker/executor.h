@@ -99,6 +99,8 @@ class Executor {
 
   // The worker at the other end of the message that failed.
   std::optional<WorkerId> failed_peer() const;
+  // Whether a loss or gradient was not finite.
+  bool not_finite() const { return not_finite_; }
 
   // From any thread: ends waits for the device at the end of a range. The first reason counts.
   void Cancel(const absl::Status& reason) { courier_.Cancel(reason); }
@@ -166,6 +168,8 @@ class Executor {
   // Hands the output of F on: to the next stage here, to SEND_F, or as a loss to I.
   absl::Status PutOutput(LocalStage& local, int64_t microbatch, Tensor output);
   absl::Status AddLoss(LocalStage& local, int64_t microbatch, Outgoing loss);
+  // Remembers the error of CheckLoss or CheckNorms.
+  absl::Status NoteNotFinite(absl::Status checked);
   void PublishGraphs(LocalStage& local);
   absl::Status ClipFactorsOf(LocalStage& local, int64_t step);
   void ReportStep(const Effect& effect, double learning_rate);
@@ -215,6 +219,7 @@ class Executor {
   int64_t last_microbatch_ = 0;  // whose W was the last
   std::vector<int32_t> tokens_;  // room for one microbatch
   std::optional<WorkerId> failed_peer_;
+  bool not_finite_ = false;
 
   Counter actions_done_;
   TrainingWindow window_{parts_.clock};

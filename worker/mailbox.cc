@@ -100,6 +100,11 @@ bool Mailbox::HasRoom() const {
   return CanPush();
 }
 
+int Mailbox::waiting() const {
+  MutexLock lock(mutex_);
+  return count_;
+}
+
 void Mailbox::Close(const absl::Status& reason) {
   PENSTOCK_CHECK(!reason.ok());
   MutexLock lock(mutex_);

@@ -59,6 +59,8 @@ class Mailbox {
   // The message that Pop would return; without a value there is none.
   std::optional<Waiting> FirstWaiting() const;
   bool HasRoom() const;
+  // Messages that were put and not taken.
+  int waiting() const;
 
   // Nothing more is accepted; what is there can still be taken. REQUIRES: `reason` is not OK.
   void Close(const absl::Status& reason);

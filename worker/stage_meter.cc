@@ -24,6 +24,14 @@ void ForEachField(Counts& counts, Function f) {
   f(index++, counts.activations_peak);
 }
 
+template <typename Delays, typename Function>
+void ForEachDelay(Delays& delays, Function f) {
+  int index = 0;
+  for (auto* counts : {&delays.staleness, &delays.version_drift}) {
+    for (auto& microbatches : counts->microbatches) f(index++, microbatches);
+  }
+}
+
 }  // namespace
 
 void DurationMeter::Add(int64_t duration_ns) {
@@ -45,7 +53,8 @@ int64_t DurationMeter::MedianNs() const {
 StageMeter::StageMeter(int64_t duration_samples_max) {
   PENSTOCK_CHECK(duration_samples_max > 0);
   for (int op = 0; op < kOps; ++op) durations_.emplace_back(duration_samples_max);
-  Publish(StageCounts(), 0);
+  Publish(StageCounts(), StageDelays(), 0);
+  PublishLive(StageCounts());
 }
 
 void StageMeter::AddSpan(const Span& span) {
@@ -56,15 +65,43 @@ void StageMeter::AddSpan(const Span& span) {
   }
 }
 
-void StageMeter::Publish(const StageCounts& counts, int64_t updates) {
+void StageMeter::Publish(const StageCounts& counts, const StageDelays& delays, int64_t updates) {
   ForEachField(counts, [this](int index, int64_t value) { counts_[index].Set(value); });
+  ForEachDelay(delays, [this](int index, int64_t value) { delays_[index].Set(value); });
   updates_.Set(updates);
+}
+
+void StageMeter::EndStep(int64_t window_ns) {
+  const int64_t step = steps_.value() + 1;  // mark 0 is where training began
+  StepMark& mark = marks_[step % static_cast<int64_t>(marks_.size())];
+  mark.window_ns.Set(window_ns);
+  mark.busy_ns.Set(lane_ns(Lane::kCompute));
+  steps_.Set(step);
+}
+
+std::optional<double> StageMeter::RecentBubble() const {
+  const int64_t last = steps_.value();
+  const int64_t first = std::max<int64_t>(0, last - kBubbleSteps);
+  const auto size = static_cast<int64_t>(marks_.size());
+  const int64_t window_ns =
+      marks_[last % size].window_ns.value() - marks_[first % size].window_ns.value();
+  const int64_t busy_ns =
+      marks_[last % size].busy_ns.value() - marks_[first % size].busy_ns.value();
+  if (last == 0 || window_ns <= 0) return std::nullopt;
+  // On a GPU busy time is counted a little later than it passes.
+  return std::clamp(1.0 - static_cast<double>(busy_ns) / static_cast<double>(window_ns), 0.0, 1.0);
 }
 
 StageCounts StageMeter::counts() const {
   StageCounts counts;
   ForEachField(counts, [this](int index, int64_t& value) { value = counts_[index].value(); });
   return counts;
+}
+
+StageDelays StageMeter::delays() const {
+  StageDelays delays;
+  ForEachDelay(delays, [this](int index, int64_t& value) { value = delays_[index].value(); });
+  return delays;
 }
 
 }  // namespace penstock

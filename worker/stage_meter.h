@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "compute/pass_graphs.h"
@@ -52,6 +53,9 @@ struct GraphMeter {
 
 class StageMeter {
  public:
+  // Of the recent bubble.
+  static constexpr int kBubbleSteps = 16;
+
   explicit StageMeter(int64_t duration_samples_max);
 
   // A span of this stage; of kWait spans the cause is counted.
@@ -64,13 +68,24 @@ class StageMeter {
     copies.total_ns.Add(copy_ns);
     copies.count.Add(1);
   }
+  // The executor's own work between two actions, before one of this stage.
+  void AddBetween(int64_t between_ns) { between_ns_.Add(between_ns); }
   // What the machine has counted so far.
-  void Publish(const StageCounts& counts, int64_t updates);
+  void Publish(const StageCounts& counts, const StageDelays& delays, int64_t updates);
+  // What of that changes with every pass.
+  void PublishLive(const StageCounts& counts) {
+    versions_live_.Set(counts.versions_live);
+    activations_live_.Set(counts.activations_live);
+  }
   // Weight versions beside the current one now, on the device and on the host; the most is kept.
   void PublishStash(int64_t device_bytes, int64_t host_bytes) {
-    stash_bytes_.Set(std::max(stash_bytes_.value(), device_bytes));
-    host_stash_bytes_.Set(std::max(host_stash_bytes_.value(), host_bytes));
+    stash_bytes_.Set(device_bytes);
+    host_stash_bytes_.Set(host_bytes);
+    stash_bytes_peak_.Set(std::max(stash_bytes_peak_.value(), device_bytes));
+    host_stash_bytes_peak_.Set(std::max(host_stash_bytes_peak_.value(), host_bytes));
   }
+  // A step of training ends, `window_ns` after it began (worker/training_window.h).
+  void EndStep(int64_t window_ns);
 
   void AddValidationBytes(int64_t bytes) { validation_bytes_sent_.Add(bytes); }
 
@@ -90,21 +105,42 @@ class StageMeter {
   const DurationMeter& durations(Op op) const { return durations_[static_cast<int>(op)]; }
   const GraphMeter& graphs() const { return graphs_; }
   StageCounts counts() const;
+  StageDelays delays() const;
+  // Now, as of the last pass.
+  int64_t versions_live() const { return versions_live_.value(); }
+  int64_t activations_live() const { return activations_live_.value(); }
+  int64_t between_ns() const { return between_ns_.value(); }
+  // 1 - busy time / window over the last kBubbleSteps steps, or those there are; none before the first.
+  std::optional<double> RecentBubble() const;
   int64_t updates() const { return updates_.value(); }
   int64_t validation_bytes_sent() const { return validation_bytes_sent_.value(); }
   int64_t stash_bytes() const { return stash_bytes_.value(); }
   int64_t host_stash_bytes() const { return host_stash_bytes_.value(); }
+  int64_t stash_bytes_peak() const { return stash_bytes_peak_.value(); }
+  int64_t host_stash_bytes_peak() const { return host_stash_bytes_peak_.value(); }
 
  private:
+  // How far window and busy time were at the end of a step.
+  struct StepMark {
+    Counter window_ns, busy_ns;
+  };
+  static constexpr int kDelayFields = 2 * (DelayCounts::kExact + 1);
+
   std::array<Counter, kLanes> lane_ns_;
   std::array<Counter, kWaits> waiting_ns_;
   std::array<CopyMeter, 2> copies_;      // by CopyDirection
   std::deque<DurationMeter> durations_;  // by Op
   std::array<Counter, 13> counts_;       // the fields of StageCounts
+  std::array<Counter, kDelayFields> delays_;
+  Counter versions_live_, activations_live_;
+  Counter between_ns_;
+  // A ring, by number of the step; twice as long as what is read, so that a reader is not overtaken.
+  std::array<StepMark, 2 * kBubbleSteps> marks_;
+  Counter steps_;
   GraphMeter graphs_;
   Counter updates_;
   Counter validation_bytes_sent_;
-  Counter stash_bytes_, host_stash_bytes_;
+  Counter stash_bytes_, host_stash_bytes_, stash_bytes_peak_, host_stash_bytes_peak_;
 };
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 #include "worker/stage_report.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,23 @@ void AddCause(absl::string_view cause, int64_t ns, v1::StageReport& report) {
 void SetStatistic(const StalenessCount& count, v1::Statistic& statistic) {
   statistic.set_max(static_cast<double>(count.max));
   statistic.set_mean(count.mean());
+}
+
+void SetDelays(const DelayCounts& delays, const StalenessCount& count, v1::DelayCounts& message) {
+  message.mutable_microbatches()->Assign(delays.microbatches.begin(), delays.microbatches.end());
+  message.set_sum(count.sum);
+}
+
+void AddOverhead(const StageMeter& meter, v1::StageReport& report) {
+  const auto add = [&report](const char* part, int64_t ns) {
+    v1::OverheadPart& entry = *report.add_overhead();
+    entry.set_part(part);
+    entry.set_seconds(Seconds(ns));
+  };
+  add("send", meter.lane_ns(Lane::kSend));
+  add("receive", meter.lane_ns(Lane::kReceive));
+  add("collective", meter.lane_ns(Lane::kCollective));
+  add("between", meter.between_ns());
 }
 
 void AddTimes(const LocalStage& local, const WorkerMeasures& worker, v1::StageReport& report) {
@@ -93,10 +111,13 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   memory.set_weights(local.memory.version_bytes);
   memory.set_gradients(local.memory.gradient_bytes);
   memory.set_optimizer(local.memory.optimizer_bytes);
-  memory.set_stashed_weights(local.meter->stash_bytes());
-  memory.set_host_stashed_weights(local.meter->host_stash_bytes());
+  memory.set_stashed_weights(local.meter->stash_bytes_peak());
+  memory.set_host_stashed_weights(local.meter->host_stash_bytes_peak());
+  memory.set_stashed_weights_now(local.meter->stash_bytes());
+  memory.set_host_stashed_weights_now(local.meter->host_stash_bytes());
   memory.set_moved_weights(local.memory.moved_bytes);
   memory.set_activations(local.stage->activation_bytes().forward.left);
+  memory.set_activations_now(local.meter->activations_live() * memory.activations());
 }
 
 void AddCopies(const StageMeter& meter, v1::StageReport& report) {
@@ -131,6 +152,17 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   const StageCounts counts = local.meter->counts();
   SetStatistic(counts.staleness, *report.mutable_staleness());
   SetStatistic(counts.version_drift, *report.mutable_version_drift());
+  const StageDelays delays = local.meter->delays();
+  SetDelays(delays.staleness, counts.staleness, *report.mutable_staleness_counts());
+  SetDelays(delays.version_drift, counts.version_drift, *report.mutable_version_drift_counts());
+  report.set_staleness_bound(local.lateness.staleness);
+  report.set_version_drift_bound(local.lateness.drift);
+  report.set_versions_live(local.meter->versions_live());
+  report.set_activations_live(local.meter->activations_live());
+  if (const std::optional<double> bubble = local.meter->RecentBubble()) {
+    report.set_recent_bubble_ratio(*bubble);
+  }
+  AddOverhead(*local.meter, report);
   report.set_versions_peak(counts.versions_peak);
   report.set_moved_weight_copies(counts.moved_copies);
   report.set_activations_peak(counts.activations_peak);

@@ -509,6 +509,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
     failed.set_message(CleanUtf8(step.status().message(), kErrorBytesMax));
     const std::optional<WorkerId> peer = executor_->failed_peer();
     if (peer.has_value() && !stopped_) failed.set_peer(plan_.workers[peer->value]);
+    failed.set_not_finite(executor_->not_finite());
   }
   Emit(std::move(event));
 }

@@ -4,131 +4,105 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace penstock {
 namespace {
 
-using Kind = MetricFamily::Kind;
+void AddCounts(const char* name, const std::map<std::string, int>& counts, MetricSet& metrics) {
+  for (const auto& [state, count] : counts) metrics.Add(name, {state}, count);
+}
 
-MetricFamily JobsByState(const CoordinatorSnapshot& snapshot) {
+void AddJobStates(const v1::ListJobsResponse& jobs, MetricSet& metrics) {
   std::map<std::string, int> counts;
   for (int state = v1::JOB_STATE_QUEUED; state <= v1::JOB_STATE_CANCELLED; ++state) {
     counts[JobStateName(static_cast<v1::JobState>(state))] = 0;
   }
-  for (const v1::JobSummary& job : snapshot.jobs.jobs()) {
-    ++counts[JobStateName(job.state())];
-  }
-  MetricFamily family{Kind::kGauge, "penstock_jobs", "Jobs the coordinator lists, by state.", {}};
-  for (const auto& [state, count] : counts) {
-    family.samples.push_back({{{"state", state}}, static_cast<double>(count)});
-  }
-  return family;
+  for (const v1::JobSummary& job : jobs.jobs()) ++counts[JobStateName(job.state())];
+  AddCounts("penstock_jobs", counts, metrics);
 }
 
-MetricFamily WorkersByState(const CoordinatorSnapshot& snapshot) {
+void AddWorkers(const v1::ListWorkersResponse& workers, MetricSet& metrics) {
   std::map<std::string, int> counts = {{"free", 0}, {"busy", 0}, {"lost", 0}};
-  for (const v1::WorkerSummary& worker : snapshot.workers.workers()) {
+  for (const v1::WorkerSummary& worker : workers.workers()) {
     ++counts[!worker.alive() ? "lost" : worker.job_id().empty() ? "free" : "busy"];
+    const std::string& name = worker.name();
+    metrics.Add("penstock_worker_info", {name, worker.device()}, 1);
+    metrics.Add("penstock_worker_up", {name}, worker.alive() ? 1 : 0);
+    metrics.Add("penstock_worker_heartbeat_age_seconds", {name},
+                static_cast<double>(worker.last_heartbeat_ms_ago()) * 1e-3);
+    metrics.Add("penstock_worker_device_memory_bytes", {name},
+                static_cast<double>(worker.memory_bytes()));
   }
-  MetricFamily family{
-      Kind::kGauge, "penstock_workers", "Workers the coordinator knows, by state.", {}};
-  for (const auto& [state, count] : counts) {
-    family.samples.push_back({{{"state", state}}, static_cast<double>(count)});
-  }
-  return family;
+  AddCounts("penstock_workers", counts, metrics);
 }
 
-// A number of a job under way and how it is shown.
-struct JobMetric {
-  Kind kind;
-  const char* name;
-  const char* help;
-  double (*value)(const v1::JobResult&);
-  bool (*known)(const v1::JobResult&);
-};
-
-constexpr JobMetric kJobMetrics[] = {
-    {Kind::kCounter, "penstock_job_steps_total", "Steps done, from the start of the job.",
-     [](const v1::JobResult& r) { return static_cast<double>(r.steps()); },
-     [](const v1::JobResult&) { return true; }},
-    {Kind::kCounter, "penstock_job_tokens_total", "Tokens trained on since this run began.",
-     [](const v1::JobResult& r) { return static_cast<double>(r.tokens()); },
-     [](const v1::JobResult&) { return true; }},
-    {Kind::kGauge, "penstock_job_train_loss", "Mean training loss of the last 10 steps.",
-     [](const v1::JobResult& r) { return r.train_loss(); },
-     [](const v1::JobResult& r) { return r.losses_size() > 0; }},
-    {Kind::kGauge, "penstock_job_validation_loss", "Loss of the last validation.",
-     [](const v1::JobResult& r) { return r.validation_loss(); },
-     [](const v1::JobResult& r) { return r.has_validation_loss(); }},
-    {Kind::kGauge, "penstock_job_drifts",
-     "1 if steps or memory have left what was predicted, else 0.",
-     [](const v1::JobResult& r) { return r.feedback().drifts() ? 1.0 : 0.0; },
-     [](const v1::JobResult& r) { return r.feedback().has_predicted(); }},
-    {Kind::kCounter, "penstock_job_drifts_total",
-     "How often it was told that steps or memory left what was predicted, or returned.",
-     [](const v1::JobResult& r) { return static_cast<double>(r.feedback().drifts_told()); },
-     [](const v1::JobResult& r) { return r.feedback().has_predicted(); }},
-    {Kind::kCounter, "penstock_job_replans_total", "New splits that the job went on with.",
-     [](const v1::JobResult& r) { return static_cast<double>(r.feedback().replans()); },
-     [](const v1::JobResult& r) { return r.feedback().has_predicted(); }},
-};
-
-MetricFamily JobFamily(const CoordinatorSnapshot& snapshot, const JobMetric& metric) {
-  MetricFamily family{metric.kind, metric.name, metric.help, {}};
-  for (const auto& [job_id, result] : snapshot.results) {
-    if (metric.known(result)) {
-      family.samples.push_back({{{"job", job_id}}, metric.value(result)});
-    }
+void AddProgress(const v1::JobSummary& job, const v1::JobResult& result, MetricSet& metrics) {
+  const std::string& id = job.job_id();
+  const auto add = [&](const char* name, double value) { metrics.Add(name, {id}, value); };
+  metrics.Add("penstock_job_info", {id, job.name(), job.method()}, 1);
+  add("penstock_job_running", job.state() == v1::JOB_STATE_RUNNING ? 1 : 0);
+  add("penstock_job_steps_total", static_cast<double>(result.steps()));
+  add("penstock_job_target_steps", static_cast<double>(job.steps()));
+  add("penstock_job_tokens_total", static_cast<double>(result.tokens()));
+  add("penstock_job_loss_not_finite", result.not_finite() ? 1 : 0);
+  add("penstock_job_planning_seconds", result.planning_seconds());
+  if (result.last_step_unix_ms() > 0) {
+    add("penstock_job_last_step_timestamp_seconds",
+        static_cast<double>(result.last_step_unix_ms()) * 1e-3);
   }
-  return family;
+  if (result.tokens() > 0) add("penstock_job_train_loss", result.train_loss());
+  if (result.has_validation_loss()) add("penstock_job_validation_loss", result.validation_loss());
+  for (int stage = 0; stage < result.block_delays_size(); ++stage) {
+    const v1::DelayCounts& delays = result.block_delays(stage);
+    metrics.AddHistogram("penstock_job_block_delay_updates", {id, absl::StrCat(stage)},
+                         {.counts = {delays.microbatches().begin(), delays.microbatches().end()},
+                          .sum = static_cast<double>(delays.sum())});
+  }
 }
 
-// What was predicted beside what is measured, of the jobs under way: one family for each quantity, with the label
-// `source`.
-std::vector<MetricFamily> FeedbackFamilies(const CoordinatorSnapshot& snapshot) {
-  MetricFamily step{Kind::kGauge,
-                    "penstock_job_step_seconds",
-                    "Time of a step: predicted, and the median of the last ones.",
-                    {}};
-  MetricFamily memory{Kind::kGauge,
-                      "penstock_job_worker_memory_bytes",
-                      "Peak memory of a worker: predicted, and measured until the last cut.",
-                      {}};
-  MetricFamily sent{Kind::kGauge,
-                    "penstock_job_worker_sent_bytes_per_step",
-                    "What a worker sends the others in a step of training: predicted, and "
-                    "measured until the last cut.",
-                    {}};
-  const auto add = [&](const std::string& job_id, const char* source, const v1::RunUse& use) {
-    if (use.has_step_seconds()) {
-      step.samples.push_back({{{"job", job_id}, {"source", source}}, use.step_seconds()});
-    }
-    for (const v1::WorkerUse& worker : use.workers()) {
-      const std::vector<std::pair<std::string, std::string>> labels = {
-          {"job", job_id}, {"worker", worker.worker()}, {"source", source}};
-      if (worker.has_memory_bytes()) {
-        memory.samples.push_back({labels, static_cast<double>(worker.memory_bytes())});
-      }
-      if (worker.has_sent_bytes_per_step()) {
-        sent.samples.push_back({labels, worker.sent_bytes_per_step()});
-      }
-    }
-  };
-  for (const auto& [job_id, result] : snapshot.results) {
-    add(job_id, "predicted", result.feedback().predicted());
-    add(job_id, "measured", result.feedback().measured());
+// What was predicted, or what is measured, of a job.
+void AddUse(const std::string& job_id, const char* source, const v1::RunUse& use,
+            MetricSet& metrics) {
+  if (use.has_step_seconds()) {
+    metrics.Add("penstock_job_step_seconds", {job_id, source}, use.step_seconds());
   }
-  return {step, memory, sent};
+  for (const v1::WorkerUse& worker : use.workers()) {
+    const std::vector<std::string> labels = {job_id, worker.worker(), source};
+    if (worker.has_memory_bytes()) {
+      metrics.Add("penstock_job_worker_memory_bytes", labels,
+                  static_cast<double>(worker.memory_bytes()));
+    }
+    if (worker.has_sent_bytes_per_step()) {
+      metrics.Add("penstock_job_worker_step_sent_bytes", labels, worker.sent_bytes_per_step());
+    }
+  }
+}
+
+void AddFeedback(const std::string& job_id, const v1::Feedback& feedback, MetricSet& metrics) {
+  AddUse(job_id, "predicted", feedback.predicted(), metrics);
+  AddUse(job_id, "measured", feedback.measured(), metrics);
+  if (!feedback.has_predicted()) return;
+  metrics.Add("penstock_job_off_prediction", {job_id}, feedback.drifts() ? 1 : 0);
+  metrics.Add("penstock_job_drifts_total", {job_id}, static_cast<double>(feedback.drifts_told()));
+  metrics.Add("penstock_job_replans_total", {job_id}, static_cast<double>(feedback.replans()));
 }
 
 }  // namespace
 
-std::vector<MetricFamily> CoordinatorMetrics(const CoordinatorSnapshot& snapshot) {
-  std::vector<MetricFamily> families = {JobsByState(snapshot), WorkersByState(snapshot)};
-  for (const JobMetric& metric : kJobMetrics) {
-    families.push_back(JobFamily(snapshot, metric));
+void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metrics) {
+  AddJobStates(snapshot.jobs, metrics);
+  AddWorkers(snapshot.workers, metrics);
+  for (const v1::JobSummary& job : snapshot.jobs.jobs()) {
+    const auto result = snapshot.results.find(job.job_id());
+    if (result == snapshot.results.end()) continue;
+    AddProgress(job, result->second, metrics);
+    AddFeedback(job.job_id(), result->second.feedback(), metrics);
   }
-  for (MetricFamily& family : FeedbackFamilies(snapshot)) families.push_back(std::move(family));
-  return families;
+  for (int reason = 0; reason < kRejections; ++reason) {
+    metrics.Add("penstock_rejected_messages_total", {NameOf(static_cast<Rejection>(reason))},
+                static_cast<double>(snapshot.rejected[reason]));
+  }
 }
 
 }  // namespace penstock

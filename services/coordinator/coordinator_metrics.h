@@ -4,13 +4,11 @@
 // Pure functions.
 #pragma once
 
-#include <vector>
-
 #include "services/coordinator/coordinator_server.h"
-#include "services/metrics/metric.h"
+#include "services/metrics/metric_set.h"
 
 namespace penstock {
 
-std::vector<MetricFamily> CoordinatorMetrics(const CoordinatorSnapshot& snapshot);
+void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metrics);
 
 }  // namespace penstock

@@ -10,6 +10,7 @@
 #include "services/coordinator/checkpoint_keeper.h"
 #include "services/coordinator/coordinator_service.h"
 #include "services/coordinator/event_loop.h"
+#include "services/coordinator/finished_jobs.h"
 #include "services/coordinator/job_store.h"
 #include "services/coordinator/job_watchers.h"
 #include "services/coordinator/timeline_gatherer.h"
@@ -85,14 +86,25 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     constexpr absl::Duration kTimeout = absl::Seconds(5);
     return loop_.Ask<CoordinatorSnapshot>(
         absl::Now() + kTimeout,
-        [](Coordinator& coordinator, JobStore&, Now now) -> absl::StatusOr<CoordinatorSnapshot> {
+        [this](Coordinator& coordinator, JobStore& store,
+               Now now) -> absl::StatusOr<CoordinatorSnapshot> {
           CoordinatorSnapshot snapshot;
           snapshot.jobs = coordinator.ListJobs();
           snapshot.workers = coordinator.ListWorkers(now);
+          snapshot.results = finished_.At(
+              snapshot.jobs, now.unix_ms,
+              [&store](const std::string& job_id) { return store.ReadRecord(job_id); });
           for (const v1::JobSummary& job : snapshot.jobs.jobs()) {
             if (const JobRun* run = coordinator.FindRun(job.job_id()); run != nullptr) {
-              snapshot.results[job.job_id()] = run->Record().result();
+              v1::JobResult& result = snapshot.results[job.job_id()] = run->Record().result();
+              result.clear_losses();
+              result.clear_validations();
+              result.clear_order();
             }
+          }
+          for (int reason = 0; reason < kRejections; ++reason) {
+            snapshot.rejected[reason] =
+                coordinator.rejected().count(static_cast<Rejection>(reason));
           }
           return snapshot;
         });
@@ -133,6 +145,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
  private:
   const std::function<void(const std::string&)> log_;
   JobWatchers watchers_;
+  FinishedJobs finished_;  // the loop's thread only
   EventLoop loop_;
   CheckpointKeeper keeper_;
   WorkerCalls calls_;

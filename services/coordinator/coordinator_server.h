@@ -9,6 +9,7 @@
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/rejected_messages.h"
 #include "coordinator/coordinator.h"
 #include "services/rpc/address.h"
 #include "services/rpc/transport_security.h"
@@ -43,8 +45,9 @@ struct CoordinatorServerOptions {
 struct CoordinatorSnapshot {
   v1::ListJobsResponse jobs;
   v1::ListWorkersResponse workers;
-  // Of jobs that are under way, by job id.
+  // Of jobs that are under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
   std::map<std::string, v1::JobResult> results;
+  std::array<int64_t, kRejections> rejected = {};  // messages, by Rejection
 };
 
 class CoordinatorServer {

@@ -9,13 +9,21 @@
 #include "services/rpc/completion_poller.h"
 
 namespace penstock {
+namespace {
+
+CoordinatorLimits WithStopwatch(CoordinatorLimits limits, Clock& clock) {
+  limits.run.stopwatch_ns = [&clock] { return clock.MonotonicNs(); };
+  return limits;
+}
+
+}  // namespace
 
 EventLoop::EventLoop(Clock& clock, CoordinatorLimits limits, JobStore store,
                      EffectPerformer& performer, std::function<void(const std::string&)> log)
     : clock_(clock),
       performer_(performer),
       log_(std::move(log)),
-      coordinator_(limits),
+      coordinator_(WithStopwatch(std::move(limits), clock)),
       store_(std::move(store)) {}
 
 EventLoop::~EventLoop() { Stop(); }

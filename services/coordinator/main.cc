@@ -19,6 +19,7 @@
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
 #include "services/metrics/endpoint.h"
+#include "services/metrics/process_metrics.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/security_flags.h"
 
@@ -123,8 +124,11 @@ absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& sig
 }
 
 std::vector<MetricFamily> Collect(CoordinatorServer& server) {
+  MetricSet metrics;
+  AddProcessMetrics("penstock-coordinator", PENSTOCK_VERSION, metrics);
   const absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
-  return snapshot.ok() ? CoordinatorMetrics(*snapshot) : std::vector<MetricFamily>();
+  if (snapshot.ok()) AddCoordinatorMetrics(*snapshot, metrics);
+  return metrics.Take();
 }
 
 int Main(int argc, char** argv) {

@@ -1,42 +1,13 @@
 #include "services/metrics/endpoint.h"
 
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
-
 #include <utility>
 
 #include "base/mutex.h"
 #include "base/status.h"
 #include "services/http/server.h"
+#include "services/metrics/exposition.h"
 
 namespace penstock {
-namespace {
-
-constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
-
-prometheus::MetricFamily Convert(MetricFamily family) {
-  const bool counter = family.kind == MetricFamily::Kind::kCounter;
-  prometheus::MetricFamily result;
-  result.name = std::move(family.name);
-  result.help = std::move(family.help);
-  result.type = counter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
-  for (MetricSample& sample : family.samples) {
-    prometheus::ClientMetric& metric = result.metric.emplace_back();
-    for (auto& [name, value] : sample.labels) {
-      metric.label.push_back({std::move(name), std::move(value)});
-    }
-    (counter ? metric.counter.value : metric.gauge.value) = sample.value;
-  }
-  return result;
-}
-
-std::string TextOf(std::vector<MetricFamily> families) {
-  std::vector<prometheus::MetricFamily> converted;
-  for (MetricFamily& family : families) converted.push_back(Convert(std::move(family)));
-  return prometheus::TextSerializer().Serialize(converted);
-}
-
-}  // namespace
 
 HttpRoute MetricsRoute(MetricsEndpoint::Collect collect) {
   // Shared by the copies of the handler.
@@ -49,7 +20,7 @@ HttpRoute MetricsRoute(MetricsEndpoint::Collect collect) {
               MutexLock lock(*one_at_a_time);
               families = collect();
             }
-            return HttpContent{kContentType, TextOf(std::move(families))};
+            return HttpContent{kExpositionContentType, ExpositionText(std::move(families))};
           }};
 }
 

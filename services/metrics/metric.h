@@ -1,21 +1,30 @@
 // Metrics as plain values, so that nobody outside this folder knows Prometheus.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace penstock {
 
-struct MetricSample {
-  std::vector<std::pair<std::string, std::string>> labels;
-  double value = 0;
+enum class MetricKind { kCounter, kGauge, kHistogram };
+
+// How many observations of whole numbers were 0, 1, 2, ...; the last count is of all that were larger.
+struct MetricHistogram {
+  std::vector<int64_t> counts;
+  double sum = 0;  // of the observed values
 };
 
-// All samples of one name. Names follow Prometheus: penstock_ in front, base units, counters end in
-// _total.
+struct MetricSample {
+  std::vector<std::pair<std::string, std::string>> labels;
+  double value = 0;           // of a counter or gauge
+  MetricHistogram histogram;  // of a histogram
+};
+
+// All samples of one name. What each name means is said in catalog.h.
 struct MetricFamily {
-  enum class Kind { kCounter, kGauge };
+  using Kind = MetricKind;
   Kind kind = Kind::kGauge;
   std::string name;
   std::string help;  // what it means, in a sentence

@@ -7,219 +7,152 @@
 namespace penstock {
 namespace {
 
-using Kind = MetricFamily::Kind;
-using Labels = std::vector<std::pair<std::string, std::string>>;
+using Labels = std::vector<std::string>;
 
-// A number of a stage report and how it is shown.
+// A number of a stage report and the metric that shows it.
 struct StageMetric {
-  Kind kind;
   const char* name;
-  const char* help;
   double (*value)(const v1::StageReport&);
 };
 
-const StageMetric kStageMetrics[] = {
-    {Kind::kCounter, "penstock_stage_busy_seconds_total",
-     "Time the stage's worker computed for it.",
+constexpr StageMetric kStageMetrics[] = {
+    {"penstock_stage_busy_seconds_total",
      [](const v1::StageReport& s) { return s.busy_seconds(); }},
-    {Kind::kCounter, "penstock_stage_window_seconds_total",
-     "Time of training, cuts and validation left out; busy and idle time are shares of it.",
+    {"penstock_stage_window_seconds_total",
      [](const v1::StageReport& s) { return s.window_seconds(); }},
-    {Kind::kGauge, "penstock_stage_bubble_ratio",
-     "1 - busy time / window: the share of time lost to waiting and overhead.",
-     [](const v1::StageReport& s) { return s.bubble_ratio(); }},
-    {Kind::kGauge, "penstock_stage_staleness_updates_max",
-     "Most updates of the stage between the forward that read the weights and the update its "
-     "gradient made.",
+    {"penstock_stage_bubble_ratio", [](const v1::StageReport& s) { return s.bubble_ratio(); }},
+    {"penstock_stage_staleness_max_updates",
      [](const v1::StageReport& s) { return s.staleness().max(); }},
-    {Kind::kGauge, "penstock_stage_staleness_updates_mean",
-     "Mean number of updates of the stage between the forward that read the weights and the update "
-     "its gradient made.",
-     [](const v1::StageReport& s) { return s.staleness().mean(); }},
-    {Kind::kGauge, "penstock_stage_version_drift_updates_max",
-     "Most updates of the stage between forward and backward of one microbatch.",
+    {"penstock_stage_staleness_bound_updates",
+     [](const v1::StageReport& s) { return double(s.staleness_bound()); }},
+    {"penstock_stage_version_drift_max_updates",
      [](const v1::StageReport& s) { return s.version_drift().max(); }},
-    {Kind::kGauge, "penstock_stage_version_drift_updates_mean",
-     "Mean number of updates of the stage between forward and backward of one microbatch.",
-     [](const v1::StageReport& s) { return s.version_drift().mean(); }},
-    {Kind::kGauge, "penstock_stage_weight_versions_peak",
-     "Most weight versions the stage kept at one time.",
+    {"penstock_stage_version_drift_bound_updates",
+     [](const v1::StageReport& s) { return double(s.version_drift_bound()); }},
+    {"penstock_stage_weight_versions",
+     [](const v1::StageReport& s) { return double(s.versions_live()); }},
+    {"penstock_stage_peak_weight_versions",
      [](const v1::StageReport& s) { return double(s.versions_peak()); }},
-    {Kind::kGauge, "penstock_stage_activations_peak",
-     "Most microbatches whose activations the stage kept at one time.",
+    {"penstock_stage_updates_total", [](const v1::StageReport& s) { return double(s.updates()); }},
+    {"penstock_stage_activations",
+     [](const v1::StageReport& s) { return double(s.activations_live()); }},
+    {"penstock_stage_peak_activations",
      [](const v1::StageReport& s) { return double(s.activations_peak()); }},
-    {Kind::kGauge, "penstock_stage_memory_bytes", "Device memory that the stage's worker uses now.",
+    {"penstock_stage_activation_bytes",
+     [](const v1::StageReport& s) { return double(s.memory().activations_now()); }},
+    {"penstock_stage_memory_bytes",
      [](const v1::StageReport& s) { return double(s.memory_bytes()); }},
-    {Kind::kGauge, "penstock_stage_memory_peak_bytes",
-     "Most device memory that the stage's worker used at one time.",
+    {"penstock_stage_memory_peak_bytes",
      [](const v1::StageReport& s) { return double(s.peak_memory_bytes()); }},
-    {Kind::kGauge, "penstock_stage_memory_predicted_bytes",
-     "What the peak must be, by the verified schedule.",
+    {"penstock_stage_memory_predicted_bytes",
      [](const v1::StageReport& s) { return double(s.predicted_memory_bytes()); }},
-    {Kind::kGauge, "penstock_stage_stashed_weights_bytes",
-     "Most memory that weight versions beside the current one took on the device.",
-     [](const v1::StageReport& s) { return double(s.memory().stashed_weights()); }},
-    {Kind::kGauge, "penstock_stage_host_stashed_weights_bytes",
-     "Most memory that weight versions took which waited on the host.",
-     [](const v1::StageReport& s) { return double(s.memory().host_stashed_weights()); }},
-    {Kind::kCounter, "penstock_stage_updates_total", "Updates of the stage's weights.",
-     [](const v1::StageReport& s) { return double(s.updates()); }},
 };
 
-Labels StageLabels(const RunSnapshot& snapshot, const v1::StageReport& stage) {
-  return {{"job", snapshot.job_id},
-          {"worker", snapshot.worker},
-          {"stage", absl::StrCat(stage.stage())}};
+// The series of one stage.
+class StageSeries {
+ public:
+  StageSeries(const RunSnapshot& run, const v1::StageReport& stage, MetricSet& metrics)
+      : labels_{run.job_id, run.worker, absl::StrCat(stage.stage())}, metrics_(metrics) {}
+
+  void Add(const char* name, double value) { metrics_.Add(name, labels_, value); }
+  void Add(const char* name, std::string last_label, double value) {
+    Labels labels = labels_;
+    labels.push_back(std::move(last_label));
+    metrics_.Add(name, std::move(labels), value);
+  }
+  void Add(const char* name, const v1::DelayCounts& delays) {
+    metrics_.AddHistogram(name, labels_,
+                          {.counts = {delays.microbatches().begin(), delays.microbatches().end()},
+                           .sum = static_cast<double>(delays.sum())});
+  }
+
+ private:
+  const Labels labels_;
+  MetricSet& metrics_;
+};
+
+void AddStage(const v1::StageReport& stage, StageSeries& series) {
+  for (const StageMetric& metric : kStageMetrics) series.Add(metric.name, metric.value(stage));
+  if (stage.has_recent_bubble_ratio()) {
+    series.Add("penstock_stage_recent_bubble_ratio", stage.recent_bubble_ratio());
+  }
+  for (const v1::IdleCause& idle : stage.idle_causes()) {
+    series.Add("penstock_stage_idle_seconds_total", idle.cause(), idle.seconds());
+  }
+  for (const v1::OverheadPart& overhead : stage.overhead()) {
+    series.Add("penstock_stage_overhead_seconds_total", overhead.part(), overhead.seconds());
+  }
+  for (const v1::ActionTime& action : stage.actions()) {
+    series.Add("penstock_stage_actions_total", action.action(), double(action.count()));
+    series.Add("penstock_stage_action_seconds_total", action.action(), action.seconds());
+  }
+  for (const auto& [direction, time] : {std::pair("to_device", &stage.copies_to_device()),
+                                        std::pair("to_host", &stage.copies_to_host())}) {
+    series.Add("penstock_stage_copies_total", direction, double(time->count()));
+    series.Add("penstock_stage_copy_seconds_total", direction, time->seconds());
+  }
+  const v1::GraphCounts& graphs = stage.graphs();
+  series.Add("penstock_stage_graph_passes_total", "replayed", double(graphs.replayed()));
+  series.Add("penstock_stage_graph_passes_total", "queued",
+             double(graphs.passes() - graphs.replayed()));
+  series.Add("penstock_stage_staleness_updates", stage.staleness_counts());
+  series.Add("penstock_stage_version_drift_updates", stage.version_drift_counts());
+  const v1::StageMemory& memory = stage.memory();
+  series.Add("penstock_stage_weight_stash_bytes", "device", double(memory.stashed_weights_now()));
+  series.Add("penstock_stage_weight_stash_bytes", "host",
+             double(memory.host_stashed_weights_now()));
+  series.Add("penstock_stage_weight_stash_peak_bytes", "device", double(memory.stashed_weights()));
+  series.Add("penstock_stage_weight_stash_peak_bytes", "host",
+             double(memory.host_stashed_weights()));
 }
 
-MetricFamily StageFamily(const RunSnapshot& snapshot, const StageMetric& metric) {
-  MetricFamily family = {metric.kind, metric.name, metric.help, {}};
-  for (const v1::StageReport& stage : snapshot.stages) {
-    family.samples.push_back({StageLabels(snapshot, stage), metric.value(stage)});
+void AddLink(const RunSnapshot& run, const LinkCount& link, MetricSet& metrics) {
+  const Labels labels = {run.job_id,
+                         run.worker,
+                         link.peer,
+                         link.kind,
+                         absl::StrCat(link.source),
+                         absl::StrCat(link.destination),
+                         link.sent ? "sent" : "received",
+                         link.path};
+  metrics.Add("penstock_link_bytes_total", labels, double(link.bytes));
+  metrics.Add("penstock_link_messages_total", labels, double(link.messages));
+  metrics.Add("penstock_link_queue_messages", labels, double(link.waiting));
+  metrics.Add("penstock_link_wait_seconds_total", labels, link.wait_seconds);
+  metrics.Add("penstock_link_transfer_seconds_total", labels, link.transfer_seconds);
+  if (link.round_trip_seconds > 0) {
+    metrics.Add("penstock_link_round_trip_seconds", labels, link.round_trip_seconds);
   }
-  return family;
 }
 
-MetricFamily IdleFamily(const RunSnapshot& snapshot) {
-  MetricFamily family = {Kind::kCounter,
-                         "penstock_stage_idle_seconds_total",
-                         "Time the stage's worker waited, by cause.",
-                         {}};
-  for (const v1::StageReport& stage : snapshot.stages) {
-    for (const v1::IdleCause& idle : stage.idle_causes()) {
-      Labels labels = StageLabels(snapshot, stage);
-      labels.emplace_back("cause", idle.cause());
-      family.samples.push_back({std::move(labels), idle.seconds()});
-    }
-  }
-  return family;
-}
-
-// By kind of action: how often, or how long. On a GPU F, I, W and STEP are the GPU's time.
-MetricFamily ActionFamily(const RunSnapshot& snapshot, const char* name, const char* help,
-                          double (*value)(const v1::ActionTime&)) {
-  MetricFamily family = {Kind::kCounter, name, help, {}};
-  for (const v1::StageReport& stage : snapshot.stages) {
-    for (const v1::ActionTime& action : stage.actions()) {
-      Labels labels = StageLabels(snapshot, stage);
-      labels.emplace_back("action", action.action());
-      family.samples.push_back({std::move(labels), value(action)});
-    }
-  }
-  return family;
-}
-
-MetricFamily CopyFamily(const RunSnapshot& snapshot, const char* name, const char* help,
-                        double (*value)(const v1::CopyTime&)) {
-  MetricFamily family = {Kind::kCounter, name, help, {}};
-  for (const v1::StageReport& stage : snapshot.stages) {
-    for (const auto& [direction, time] : {std::pair("to_device", &stage.copies_to_device()),
-                                          std::pair("to_host", &stage.copies_to_host())}) {
-      Labels labels = StageLabels(snapshot, stage);
-      labels.emplace_back("direction", direction);
-      family.samples.push_back({std::move(labels), value(*time)});
-    }
-  }
-  return family;
-}
-
-MetricFamily GraphFamily(const RunSnapshot& snapshot) {
-  MetricFamily family = {Kind::kCounter,
-                         "penstock_stage_graph_passes_total",
-                         "Passes of the stage's layers where the device may record them "
-                         "(training.device_graphs): replayed, or queued call by call.",
-                         {}};
-  for (const v1::StageReport& stage : snapshot.stages) {
-    const v1::GraphCounts& graphs = stage.graphs();
-    for (const auto& [how, count] : {std::pair("replayed", graphs.replayed()),
-                                     std::pair("queued", graphs.passes() - graphs.replayed())}) {
-      Labels labels = StageLabels(snapshot, stage);
-      labels.emplace_back("how", how);
-      family.samples.push_back({std::move(labels), static_cast<double>(count)});
-    }
-  }
-  return family;
-}
-
-MetricFamily LinkFamily(const RunSnapshot& snapshot, const char* name, const char* help,
-                        int64_t LinkCount::*value) {
-  MetricFamily family = {Kind::kCounter, name, help, {}};
-  for (const LinkCount& link : snapshot.links) {
-    family.samples.push_back({{{"job", snapshot.job_id},
-                               {"worker", snapshot.worker},
-                               {"peer", link.peer},
-                               {"edge", link.kind},
-                               {"source", absl::StrCat(link.source)},
-                               {"destination", absl::StrCat(link.destination)},
-                               {"direction", link.sent ? "sent" : "received"},
-                               {"path", link.path}},
-                              static_cast<double>(link.*value)});
-  }
-  return family;
+// Of the worker with the last stage.
+void AddLastStep(const RunSnapshot& run, MetricSet& metrics) {
+  const Labels labels = {run.job_id, run.worker};
+  const v1::StepDone& step = run.last_step;
+  metrics.Add("penstock_run_steps_total", labels, double(step.step()));
+  metrics.Add("penstock_run_tokens_total", labels, double(run.tokens));
+  metrics.Add("penstock_run_loss", labels, step.loss());
+  metrics.Add("penstock_run_learning_rate", labels, step.learning_rate());
+  metrics.Add("penstock_run_gradient_norm", labels, step.gradient_norm());
+  metrics.Add("penstock_run_last_step_timestamp_seconds", labels, run.last_step_unix_seconds);
 }
 
 }  // namespace
 
-std::vector<MetricFamily> RunMetrics(const RunSnapshot& snapshot) {
-  const Labels worker = {{"worker", snapshot.worker}};
-  std::vector<MetricFamily> families;
-  families.push_back({Kind::kGauge,
-                      "penstock_worker_running",
-                      "1 while the worker executes a run.",
-                      {{worker, double(snapshot.running)}}});
-  if (snapshot.job_id.empty()) return families;
+void AddRunMetrics(const RunSnapshot& snapshot, MetricSet& metrics) {
+  if (snapshot.job_id.empty()) return;
+  metrics.Add("penstock_run_actions_total", {snapshot.job_id, snapshot.worker},
+              double(snapshot.actions_done));
+  for (const v1::StageReport& stage : snapshot.stages) {
+    StageSeries series(snapshot, stage, metrics);
+    AddStage(stage, series);
+  }
+  for (const LinkCount& link : snapshot.links) AddLink(snapshot, link, metrics);
+  if (snapshot.last_step.step() > 0) AddLastStep(snapshot, metrics);
+}
 
-  const Labels job = {{"job", snapshot.job_id}, {"worker", snapshot.worker}};
-  families.push_back({Kind::kCounter,
-                      "penstock_run_actions_total",
-                      "Actions of its program that the worker has done.",
-                      {{job, double(snapshot.actions_done)}}});
-  for (const StageMetric& metric : kStageMetrics) families.push_back(StageFamily(snapshot, metric));
-  families.push_back(IdleFamily(snapshot));
-  families.push_back(ActionFamily(
-      snapshot, "penstock_stage_actions_total", "Actions of the stage, by kind.",
-      [](const v1::ActionTime& action) { return static_cast<double>(action.count()); }));
-  families.push_back(ActionFamily(snapshot, "penstock_stage_action_seconds_total",
-                                  "Time at work on the stage's actions, by kind: on a GPU the "
-                                  "GPU's time of F, R, I, W and STEP.",
-                                  [](const v1::ActionTime& action) { return action.seconds(); }));
-  families.push_back(
-      CopyFamily(snapshot, "penstock_stage_copies_total",
-                 "Copies of the stage's tensors between host and device that did not wait first.",
-                 [](const v1::CopyTime& time) { return static_cast<double>(time.count()); }));
-  families.push_back(CopyFamily(snapshot, "penstock_stage_copy_seconds_total",
-                                "Time of these copies, which run beside the computation.",
-                                [](const v1::CopyTime& time) { return time.seconds(); }));
-  families.push_back(GraphFamily(snapshot));
-  families.push_back(LinkFamily(snapshot, "penstock_link_bytes_total",
-                                "Tensor bytes that travelled over an edge.", &LinkCount::bytes));
-  families.push_back(LinkFamily(snapshot, "penstock_link_messages_total",
-                                "Tensors that travelled over an edge.", &LinkCount::messages));
-  if (snapshot.last_step.step() == 0) return families;
-
-  const v1::StepDone& step = snapshot.last_step;
-  families.push_back({Kind::kGauge,
-                      "penstock_run_step",
-                      "Steps done, from the start of the job.",
-                      {{job, double(step.step())}}});
-  families.push_back({Kind::kCounter,
-                      "penstock_run_tokens_total",
-                      "Tokens trained on in this run.",
-                      {{job, double(snapshot.tokens)}}});
-  families.push_back({Kind::kGauge,
-                      "penstock_run_loss",
-                      "Mean training loss over the samples of the last step.",
-                      {{job, step.loss()}}});
-  families.push_back({Kind::kGauge,
-                      "penstock_run_learning_rate",
-                      "Learning rate of the last step.",
-                      {{job, step.learning_rate()}}});
-  families.push_back(
-      {Kind::kGauge,
-       "penstock_run_gradient_norm",
-       "Norm of the last step's gradient before clipping; 0 where the method has none.",
-       {{job, step.gradient_norm()}}});
-  return families;
+void AddWorkerMetrics(const RunSnapshot& snapshot, MetricSet& metrics) {
+  metrics.Add("penstock_worker_running", {snapshot.worker}, double(snapshot.running));
 }
 
 }  // namespace penstock

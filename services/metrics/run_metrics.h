@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "penstock/v1/cluster.pb.h"
-#include "services/metrics/metric.h"
+#include "services/metrics/metric_set.h"
 
 namespace penstock {
 
@@ -23,20 +23,29 @@ struct LinkCount {
   std::string path;   // "host", "cuda-ipc", "peer"
   int64_t bytes = 0;
   int64_t messages = 0;
+  int64_t waiting = 0;  // messages in the window now
+  double wait_seconds = 0;
+  double transfer_seconds = 0;
+  double round_trip_seconds = 0;  // 0: not known
 };
 
 // A run, or the last one, as its worker sees it.
 struct RunSnapshot {
   std::string worker;
   std::string job_id;  // empty: none since the start
+  int64_t epoch = 0;
   bool running = false;
   std::vector<v1::StageReport> stages;
   std::vector<LinkCount> links;
   v1::StepDone last_step;  // of the worker with the last stage; else empty
   int64_t tokens = 0;      // of all steps so far, there too
   int64_t actions_done = 0;
+  double last_step_unix_seconds = 0;  // 0: of none
 };
 
-std::vector<MetricFamily> RunMetrics(const RunSnapshot& snapshot);
+// A run's own series; nothing without a job.
+void AddRunMetrics(const RunSnapshot& snapshot, MetricSet& metrics);
+// Whether the worker executes one.
+void AddWorkerMetrics(const RunSnapshot& snapshot, MetricSet& metrics);
 
 }  // namespace penstock

@@ -196,14 +196,31 @@ std::vector<LinkTraffic> GrpcTransport::Traffic() const {
   std::vector<LinkTraffic> traffic;
   for (const auto& [edge, stream] : outbound_) {
     const std::string& peer = peers_.workers[WorkerAt(edge.kind, edge.destination)].name;
-    traffic.push_back(
-        {edge, peer, /*sent=*/true, stream->path(), stream->bytes_sent(), stream->messages_sent()});
+    const LinkMeter& meter = stream->meter();
+    traffic.push_back({.edge = edge,
+                       .peer = peer,
+                       .sent = true,
+                       .path = stream->path(),
+                       .bytes = stream->bytes_sent(),
+                       .messages = stream->messages_sent(),
+                       .waiting = stream->messages_waiting(),
+                       .wait_ns = meter.wait_ns(),
+                       .transfer_ns = meter.transfer_ns(),
+                       .round_trip_ns = meter.round_trip_ns()});
   }
   for (const auto& inbound : inbound_) {
     const EdgeId& edge = inbound->options().key.edge;
     const std::string& peer = peers_.workers[WorkerAt(edge.kind, edge.source)].name;
-    traffic.push_back({edge, peer, /*sent=*/false, inbound->path(), inbound->bytes_received(),
-                       inbound->messages_received()});
+    const LinkMeter& meter = inbound->meter();
+    traffic.push_back({.edge = edge,
+                       .peer = peer,
+                       .sent = false,
+                       .path = inbound->path(),
+                       .bytes = inbound->bytes_received(),
+                       .messages = inbound->messages_received(),
+                       .waiting = inbound->mailbox().waiting(),
+                       .wait_ns = meter.wait_ns(),
+                       .transfer_ns = meter.transfer_ns()});
   }
   return traffic;
 }

@@ -63,7 +63,9 @@ int32_t InboundEdge::TakeCredits() {
 }
 
 absl::StatusOr<Message> InboundEdge::Pop(absl::Time deadline) {
+  const LinkMeter::TimePoint since = LinkMeter::Now();
   absl::StatusOr<Message> message = mailbox_.Pop(deadline);
+  if (message.ok() && message->since > since) meter_.AddWait(since, message->since);
   if (!message.ok()) return message;
   {
     MutexLock lock(mutex_);

@@ -19,6 +19,7 @@
 #include "compute/buffer_pool.h"
 #include "compute/device_share.h"
 #include "services/transport/frame.h"
+#include "services/transport/link_meter.h"
 #include "worker/mailbox.h"
 #include "worker/transport.h"
 
@@ -61,6 +62,7 @@ class InboundEdge {
   absl::Status Deliver(Message message);
   int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
   int64_t messages_received() const { return messages_received_.load(std::memory_order_relaxed); }
+  LinkMeter& meter() { return meter_; }
   int32_t TakeCredits() ABSL_LOCKS_EXCLUDED(mutex_);
   // The sender ended the run in good order: what came can still be received.
   void CloseByPeer(const absl::Status& reason) { mailbox_.Close(reason); }
@@ -89,6 +91,7 @@ class InboundEdge {
   Mailbox mailbox_;
   std::atomic<int64_t> bytes_received_ = 0;
   std::atomic<int64_t> messages_received_ = 0;
+  LinkMeter meter_;
 
   mutable Mutex mutex_;
   BufferPool* pool_ ABSL_GUARDED_BY(mutex_);  // null once the run is over

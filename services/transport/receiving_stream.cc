@@ -96,7 +96,10 @@ void ReceivingStream::OnRead(bool ok) {
   }
   const absl::Status handled = over ? absl::OkStatus() : HandleFrame();
   incoming_.Clear();  // gives the network's memory back before it reads on
-  if (!handled.ok()) return Reject(handled);
+  if (!handled.ok()) {
+    directory_.OnRejected(handled);
+    return Reject(handled);
+  }
   StartRead();
 }
 
@@ -154,8 +157,10 @@ void ReceivingStream::Open() {
 }
 
 absl::Status ReceivingStream::HandleChunk(const FrameHeader& header, FrameReader& frame) {
+  if (header.chunk_offset == 0) arriving_since_ = LinkMeter::Now();
   PENSTOCK_ASSIGN_OR_RETURN(std::optional<Message> message, assembler_->Take(header, frame));
   if (!message.has_value()) return absl::OkStatus();
+  edge_->meter().AddTransfer(arriving_since_, LinkMeter::Now());
   return edge_->Deliver(*std::move(message));
 }
 

@@ -47,6 +47,8 @@ class StreamDirectory {
   // The run's edge and the stream found each other. `not_lent`: why tensors travel in host memory though
   // both ends have a device that might lend.
   virtual void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) = 0;
+  // What a client sent was refused, and its stream ended.
+  virtual void OnRejected(const absl::Status& violation) = 0;
 };
 
 class ReceivingStream final : public StreamEnd,
@@ -106,6 +108,7 @@ class ReceivingStream final : public StreamEnd,
   ShareBytes offer_;  // of the hello
   std::shared_ptr<InboundEdge> edge_;
   std::optional<MessageAssembler> assembler_;
+  LinkMeter::TimePoint arriving_since_ = {};  // the first chunk of the message being assembled
   bool writing_ = false;
   bool welcomed_ = false;
   bool ended_by_peer_ = false;

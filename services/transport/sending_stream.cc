@@ -24,12 +24,14 @@ SendingStream::SendingStream(SendingStreamOptions options, grpc::CompletionQueue
       options_(std::move(options)),
       stub_(MakeTensorChannel(options_.address, options_.credentials)),
       sent_(options_.capacity),
+      sent_at_(options_.capacity),
       ring_(options_.capacity) {}
 
 absl::Status SendingStream::Reserve(int64_t sequence, absl::Time deadline) {
   MutexLock lock(mutex_);
   if (credits_ == 0 && failed_.ok()) {
     const auto until = Monotonic(deadline);
+    const LinkMeter::TimePoint since = LinkMeter::Now();
     while (credits_ == 0 && failed_.ok()) {
       if (!changed_.WaitUntil(mutex_, until) && credits_ == 0 && failed_.ok()) {
         return absl::DeadlineExceededError(
@@ -37,6 +39,7 @@ absl::Status SendingStream::Reserve(int64_t sequence, absl::Time deadline) {
                          " (window of ", options_.capacity, " messages)"));
       }
     }
+    meter_.AddWait(since, LinkMeter::Now());
   }
   if (!failed_.ok()) return failed_;
   --credits_;
@@ -46,6 +49,7 @@ absl::Status SendingStream::Reserve(int64_t sequence, absl::Time deadline) {
 
 absl::Status SendingStream::Put(Message message) {
   const int64_t size_bytes = message.tensor.size_bytes();
+  message.since = LinkMeter::Now();
   {
     MutexLock lock(mutex_);
     PENSTOCK_CHECK(reserved_ > 0);
@@ -63,6 +67,12 @@ absl::Status SendingStream::Put(Message message) {
 std::string SendingStream::path() const {
   MutexLock lock(mutex_);
   return path_;
+}
+
+int SendingStream::messages_waiting() const {
+  MutexLock lock(mutex_);
+  // Before the welcome there are no credits, and no messages either.
+  return messages_sent() == 0 ? 0 : std::max(0, options_.capacity - credits_ - reserved_);
 }
 
 bool SendingStream::Ready() const {
@@ -138,6 +148,9 @@ void SendingStream::Write(const grpc::ByteBuffer& frame) {
 void SendingStream::OnWritten(bool ok) {
   writing_ = false;
   can_write_ = can_write_ && ok;
+  if (const auto since = std::exchange(leaving_since_, std::nullopt)) {
+    meter_.AddTransfer(*since, LinkMeter::Now());
+  }
   Pump();
 }
 
@@ -189,8 +202,10 @@ void SendingStream::WriteMessage() {
   }
   if (sent_bytes_ == current_.tensor.size_bytes()) {
     // gRPC holds what is in host memory until it is sent; what is lent is held here.
-    Tensor& held = sent_[(sent_head_ + sent_count_) % sent_.size()];
-    if (!current_.lent.empty()) held = std::move(current_.tensor);
+    const size_t place = (sent_head_ + sent_count_) % sent_.size();
+    if (!current_.lent.empty()) sent_[place] = std::move(current_.tensor);
+    sent_at_[place] = LinkMeter::Now();
+    leaving_since_ = current_.since;
     ++sent_count_;
     current_ = Message();
   }
@@ -237,6 +252,9 @@ absl::Status SendingStream::HandleFrame() {
   }
   if (!welcomed_) return HandleWelcome(header, frame);
   PENSTOCK_RETURN_IF_ERROR(AddCredit(header.value));
+  if (const int credited = std::min(header.value, sent_count_); credited > 0) {
+    meter_.AddRoundTrip(sent_at_[(sent_head_ + credited - 1) % sent_at_.size()], LinkMeter::Now());
+  }
   ForgetSent(header.value);
   return absl::OkStatus();
 }
@@ -277,7 +295,10 @@ void SendingStream::DropMessages() {
 void SendingStream::OnFinished(bool) {
   SetOver();
   DropMessages();
-  if (!violation_.ok()) return Fail(Annotate(violation_, options_.peer));
+  if (!violation_.ok()) {
+    options_.on_rejected(violation_);
+    return Fail(Annotate(violation_, options_.peer));
+  }
   if (status_.ok()) {
     return Fail(absl::AbortedError(absl::StrCat(options_.peer, " ended the run")));
   }

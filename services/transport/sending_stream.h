@@ -23,6 +23,7 @@
 #include "compute/device_share.h"
 #include "services/transport/frame.h"
 #include "services/transport/gather.h"
+#include "services/transport/link_meter.h"
 #include "services/transport/stream_end.h"
 #include "worker/mailbox.h"
 
@@ -40,6 +41,8 @@ struct SendingStreamOptions {
   // The peer's welcome came: tensors may be lent on this path, or travel in host memory. On the polling
   // thread; must not block.
   std::function<void(const std::string& path)> on_open;
+  // The peer broke a rule of the protocol. As on_open.
+  std::function<void(const absl::Status&)> on_rejected;
 };
 
 class SendingStream final : public StreamEnd {
@@ -58,6 +61,9 @@ class SendingStream final : public StreamEnd {
   // Handed over by Put so far.
   int64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   int64_t messages_sent() const { return messages_sent_.load(std::memory_order_relaxed); }
+  // Handed over, and without credit from the receiver yet.
+  int messages_waiting() const ABSL_LOCKS_EXCLUDED(mutex_);
+  const LinkMeter& meter() const { return meter_; }
 
   // Ends the stream. With OK, what was sent still arrives; with a reason, it is dropped, and the peer
   // hears the reason.
@@ -97,6 +103,7 @@ class SendingStream final : public StreamEnd {
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> messages_sent_ = 0;
   std::atomic<bool> lends_ = false;
+  LinkMeter meter_;
 
   // Of the polling thread.
   grpc::GenericStub stub_;
@@ -113,6 +120,9 @@ class SendingStream final : public StreamEnd {
   int64_t sent_bytes_ = 0;  // of it
   // A ring of `capacity`: messages sent without credit since; of those that were lent, the tensor.
   std::vector<Tensor> sent_;
+  std::vector<LinkMeter::TimePoint> sent_at_;  // the last chunk, in the same places
+  // When the message was handed over whose last chunk is being written.
+  std::optional<LinkMeter::TimePoint> leaving_since_;
   int sent_head_ = 0;
   int sent_count_ = 0;
   OperationTag<SendingStream, &SendingStream::OnStarted> started_tag_{this};

@@ -203,6 +203,7 @@ std::shared_ptr<SendingStream> TensorHub::Connect(SendingStreamOptions options) 
     MutexLock lock(mutex_);
     queue = queues_[next_queue_++ % queues_.size()];
   }
+  options.on_rejected = [this](const absl::Status& violation) { rejected_.Count(violation); };
   options.on_open = [this, edge = options.key.edge, peer = options.peer](const std::string& path) {
     log_.opened(absl::StrCat(edge.ToString(), " to ", peer, ": ", path));
   };
@@ -222,6 +223,7 @@ void TensorHub::Expect(const std::shared_ptr<InboundEdge>& edge) {
       parked.stream->Attach(edge);
     } else {
       parked.stream->Attach(connected);
+      rejected_.Count(connected);
       log_.refused(connected);
     }
     return true;

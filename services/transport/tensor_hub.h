@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "base/rejected_messages.h"
 #include "services/rpc/server.h"
 #include "services/transport/receiving_stream.h"
 #include "services/transport/sending_stream.h"
@@ -53,6 +54,10 @@ struct LinkTraffic {
   std::string path;   // "host", "cuda-ipc", "peer" (compute/device_share.h)
   int64_t bytes = 0;
   int64_t messages = 0;
+  int waiting = 0;      // messages: at the sender without credit yet, at the receiver not taken yet
+  int64_t wait_ns = 0;  // as LinkMeter
+  int64_t transfer_ns = 0;
+  int64_t round_trip_ns = 0;  // of the sender's end
 };
 
 class GrpcTransport;
@@ -84,6 +89,8 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
 
   // What travelled over the open edges of a job's runs here.
   std::vector<LinkTraffic> Traffic(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of streams: hellos, frames, welcomes and credits.
+  const RejectedMessages& rejected() const { return rejected_; }
 
   void Register(grpc::ServerBuilder& builder) override;
   // Streams are spread over the queues.
@@ -107,6 +114,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnLeft(ReceivingStream* stream) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) override;
+  void OnRejected(const absl::Status& violation) override { rejected_.Count(violation); }
 
   // ---- For GrpcTransport
   // A run has a device that might lend, and does not.
@@ -123,6 +131,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   void SetFirstEpoch(uint64_t job, int64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Log log_;
+  RejectedMessages rejected_;
   const std::shared_ptr<grpc::ChannelCredentials> peers_;
   grpc::AsyncGenericService service_;
   StreamSet streams_;

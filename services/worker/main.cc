@@ -26,6 +26,8 @@
 #include "job/device_times.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/metrics/endpoint.h"
+#include "services/metrics/finished_runs.h"
+#include "services/metrics/process_metrics.h"
 #include "services/metrics/run_metrics.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
@@ -97,9 +99,8 @@ class Worker {
     AddWorkerControl(server_, host_, RealClock());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     if (flags_.metrics.has_value()) {
-      PENSTOCK_ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Listen(*flags_.metrics, [this] {
-                                  return RunMetrics(Snapshot());
-                                }));
+      PENSTOCK_ASSIGN_OR_RETURN(
+          metrics_, MetricsEndpoint::Listen(*flags_.metrics, [this] { return CollectMetrics(); }));
     }
     registration_ = std::make_unique<Registration>(RegistrationParts());
     server_.SetServing(true);
@@ -185,6 +186,7 @@ class Worker {
                        .may_go_on = std::move(may_go_on),
                        .emulated_device = Emulated()});
                 },
+            .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },
             .on_attempt =
                 [this](const std::string& job_id, int64_t epoch) {
                   log_.info("job {}: preparing epoch {}", job_id, epoch);
@@ -251,10 +253,23 @@ class Worker {
     return request;
   }
 
+  std::vector<MetricFamily> CollectMetrics() {
+    MetricSet metrics;
+    AddProcessMetrics("penstock-worker", PENSTOCK_VERSION, metrics);
+    AddRejectedMessages({&hub_.rejected(), &host_.rejected()}, metrics);
+    RunSnapshot current = Snapshot();
+    AddWorkerMetrics(current, metrics);
+    for (const RunSnapshot& run : finished_.Show(std::move(current), RealClock().MonotonicNs())) {
+      AddRunMetrics(run, metrics);
+    }
+    return metrics.Take();
+  }
+
   RunSnapshot Snapshot() {
     RunHost::Activity activity = host_.GetActivity(/*with_stages=*/true);
     RunSnapshot snapshot = {.worker = flags_.name,
                             .job_id = activity.job_id,
+                            .epoch = activity.epoch,
                             .running = activity.active,
                             .stages = std::move(activity.stages),
                             .last_step = reporter_.last_step(),
@@ -268,7 +283,16 @@ class Worker {
                                 .sent = link.sent,
                                 .path = link.path,
                                 .bytes = link.bytes,
-                                .messages = link.messages});
+                                .messages = link.messages,
+                                .waiting = link.waiting,
+                                .wait_seconds = double(link.wait_ns) * 1e-9,
+                                .transfer_seconds = double(link.transfer_ns) * 1e-9,
+                                .round_trip_seconds = double(link.round_trip_ns) * 1e-9});
+    }
+    if (snapshot.last_step.step() > 0) {
+      const int64_t ago_ns = RealClock().MonotonicNs() - snapshot.last_step.monotonic_ns();
+      snapshot.last_step_unix_seconds =
+          absl::ToDoubleSeconds(RealClock().WallTime() - absl::UnixEpoch()) - double(ago_ns) * 1e-9;
     }
     return snapshot;
   }
@@ -291,6 +315,7 @@ class Worker {
                       },
                   .opened = [this](const std::string& edge) { log_.info("edge {}", edge); }},
                  security_.ForChannel(Role::kWorker)};
+  FinishedRuns finished_;
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};

@@ -141,6 +141,7 @@ absl::Status RunHost::StopOf(const Attempt& attempt) const {
 }
 
 void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
+  if (run_ != nullptr) parts_.on_attempt_over();
   absl::Status stop;
   {
     MutexLock lock(mutex_);
@@ -280,6 +281,7 @@ RunHost::Activity RunHost::GetActivity(bool with_stages) const {
 absl::Status RunHost::CheckEpoch(const std::string& job_id, int64_t epoch) const {
   for (const auto& [known, first_epoch] : first_epochs_) {
     if (known == job_id && epoch < first_epoch) {
+      rejected_.Count(Rejection::kStaleEpoch);
       return absl::AbortedError(absl::StrCat(NameOf(job_id, epoch),
                                              ": over on this worker, which has seen epoch ",
                                              first_epoch - 1, " end or a later one begin"));

@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/rejected_messages.h"
 #include "compute/backend.h"
 #include "penstock/v1/cluster.pb.h"
 #include "schedule/timeline.h"
@@ -56,6 +57,9 @@ struct RunHostParts {
       const v1::PrepareRunRequest&, Backend&, Transport&, std::function<void(v1::RunEvent)> events,
       std::function<absl::Status()> may_go_on)>
       prepare;
+  // An attempt that was prepared is over; what it counted can still be asked for, and goes when this
+  // returns.
+  std::function<void()> on_attempt_over = [] {};
   // An attempt is about to be prepared: events from now on are its own.
   std::function<void(const std::string& job_id, int64_t epoch)> on_attempt;
   // From the executor thread and the run's own threads; must not block for long. Also a RunFailed for
@@ -106,6 +110,8 @@ class RunHost {
   };
   // With the stages' reports only if asked: they cost a little.
   Activity GetActivity(bool with_stages) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Calls of epochs that are over.
+  const RejectedMessages& rejected() const { return rejected_; }
 
  private:
   enum class Phase { kPreparing, kPrepared, kStarting, kRunning, kEnded };
@@ -152,6 +158,8 @@ class RunHost {
   }
 
   const RunHostParts parts_;
+  mutable RejectedMessages
+      rejected_;  // counted where epochs are checked, which changes nothing else
 
   // Of the executor thread; each refers to those above it.
   std::unique_ptr<Backend> backend_;

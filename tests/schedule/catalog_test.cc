@@ -588,6 +588,17 @@ TEST(PipeDream, BlockDelay_IsThatOfTheTheory) {
                                   PredictBlockDelay(**FindMethod("pipedream"), options));
     EXPECT_EQ(delay.max, (2 * stages * stages - stages) / 2);
     EXPECT_DOUBLE_EQ(delay.mean, (stages * stages - 1) / 2.0);
+    ASSERT_EQ(delay.pairs.size(), static_cast<size_t>(stages));
+    int64_t count = 0;
+    int64_t sum = 0;
+    for (const std::vector<int64_t>& pairs : delay.pairs) {
+      for (size_t late = 0; late < pairs.size(); ++late) {
+        count += pairs[late];
+        sum += static_cast<int64_t>(late) * pairs[late];
+      }
+    }
+    EXPECT_EQ(count, delay.count);
+    EXPECT_DOUBLE_EQ(static_cast<double>(sum) / static_cast<double>(count), delay.mean);
   }
 }
 

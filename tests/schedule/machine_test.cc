@@ -277,6 +277,19 @@ TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
   EXPECT_EQ(counts(0).versions_peak, 2);
   EXPECT_EQ(counts(0).staleness, (StalenessCount{3, 1, 2, 3}));
   EXPECT_EQ(counts(0).version_drift, (StalenessCount{3, 0, 0, 3}));
+  const StageDelays& delays = machine_->delays(StageId(0));
+  EXPECT_EQ(delays.staleness.microbatches[0], 1);
+  EXPECT_EQ(delays.staleness.microbatches[1], 2);
+  EXPECT_EQ(delays.version_drift.microbatches[0], 3);
+}
+
+TEST(DelayCounts, LongDelays_AreCountedTogether) {
+  DelayCounts counts;
+  counts.Add(DelayCounts::kExact - 1, 1);
+  counts.Add(DelayCounts::kExact, 2);
+  counts.Add(1'000'000, 3);
+  EXPECT_EQ(counts.microbatches[DelayCounts::kExact - 1], 1);
+  EXPECT_EQ(counts.microbatches[DelayCounts::kExact], 5);
 }
 
 TEST_F(MachineTest, StashPolicy_ReleasesVersionsInTheOrderTheyWereMade) {

@@ -11,4 +11,7 @@ namespace penstock {
 // the file instead.
 void ExpectEqualsGolden(absl::string_view name, const std::string& actual);
 
+// The same of a file that the sources are published with: `path` is below their root.
+void ExpectEqualsSourceFile(absl::string_view path, const std::string& actual);
+
 }  // namespace penstock

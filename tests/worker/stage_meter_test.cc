@@ -26,9 +26,48 @@ TEST(StageMeter, Publish_AllFields_ComeBack) {
                               .activations_live = 11,
                               .activations_peak = 12};
   StageMeter meter(4);
-  meter.Publish(counts, 13);
+  StageDelays delays;
+  for (int updates = 0; updates <= DelayCounts::kExact; ++updates) {
+    delays.staleness.Add(updates, 100 + updates);
+    delays.version_drift.Add(updates, 200 + updates);
+  }
+  meter.Publish(counts, delays, 13);
   EXPECT_EQ(meter.counts(), counts);
+  EXPECT_EQ(meter.delays(), delays);
   EXPECT_EQ(meter.updates(), 13);
+}
+
+// Adds busy time to a meter, and ends a step after so much time of training in all.
+void EndStep(StageMeter& meter, int64_t busy_ns, int64_t window_ns) {
+  meter.AddSpan({.lane = Lane::kCompute, .start_ns = 0, .end_ns = busy_ns});
+  meter.EndStep(window_ns);
+}
+
+TEST(StageMeter, RecentBubble_IsThatOfTheLastSteps) {
+  StageMeter meter(4);
+  EXPECT_FALSE(meter.RecentBubble().has_value());
+  EndStep(meter, 25, 100);
+  EXPECT_DOUBLE_EQ(*meter.RecentBubble(), 0.75);
+  EndStep(meter, 75, 200);
+  EXPECT_DOUBLE_EQ(*meter.RecentBubble(), 0.5) << "of both steps";
+  for (int step = 1; step <= StageMeter::kBubbleSteps; ++step) EndStep(meter, 90, 200 + 100 * step);
+  EXPECT_NEAR(*meter.RecentBubble(), 0.1, 1e-12) << "the first two are forgotten";
+}
+
+TEST(StageMeter, RecentBubble_OfADeviceThatLagsBehind_IsARatio) {
+  StageMeter meter(4);
+  EndStep(meter, 150, 100);
+  EXPECT_EQ(*meter.RecentBubble(), 0.0);
+}
+
+TEST(StageMeter, Stash_IsShownNowAndAtMost) {
+  StageMeter meter(4);
+  meter.PublishStash(300, 20);
+  meter.PublishStash(100, 0);
+  EXPECT_EQ(meter.stash_bytes(), 100);
+  EXPECT_EQ(meter.stash_bytes_peak(), 300);
+  EXPECT_EQ(meter.host_stash_bytes(), 0);
+  EXPECT_EQ(meter.host_stash_bytes_peak(), 20);
 }
 
 class ActionTimerTest : public ::testing::Test {
@@ -81,6 +120,38 @@ TEST_F(ActionTimerTest, Begin_WithoutMeter_KeepsNothing) {
   After(10, Lane::kCompute);
   timer_.End();
   EXPECT_TRUE(recorder_.Recent().empty());
+}
+
+TEST_F(ActionTimerTest, TimeBetweenActions_IsOverheadOfTheSecond) {
+  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 7}, &meter_), IsOk());
+  After(500, Lane::kCompute);
+  timer_.End();
+  EXPECT_EQ(meter_.between_ns(), 0) << "nothing came before the first";
+  clock_.now_ns += 40;
+  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 8}, &meter_), IsOk());
+  EXPECT_EQ(meter_.between_ns(), 40);
+  After(500, Lane::kCompute);
+  timer_.End();
+  clock_.now_ns += 40;  // of which 30 were waited for what the next action would be
+  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 9}, &meter_, 30), IsOk());
+  EXPECT_EQ(meter_.between_ns(), 50);
+  After(500, Lane::kCompute);
+  timer_.End();
+}
+
+TEST_F(ActionTimerTest, TimeThatIsNotTraining_IsNoOverhead) {
+  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 7}, &meter_), IsOk());
+  After(500, Lane::kCompute);
+  timer_.End();
+  timer_.Pause();  // held at a gate, or between two ranges
+  clock_.now_ns += 1000;
+  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 8}, &meter_), IsOk());
+  timer_.End();
+  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 9}, /*meter=*/nullptr), IsOk());  // validation
+  After(500, Lane::kCompute);
+  timer_.End();
+  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 10}, &meter_), IsOk());
+  EXPECT_EQ(meter_.between_ns(), 0);
 }
 
 }  // namespace

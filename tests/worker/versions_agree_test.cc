@@ -61,7 +61,30 @@ absl::StatusOr<Schedule> ScheduleOf(const Timeline& measured, const Schedule& pl
   return CompleteSchedule(schedule, LowerOptions());
 }
 
+// The distribution has the microbatches, the sum and the most that are counted beside it.
+void ExpectDistribution(const v1::DelayCounts& delays, const StalenessCount& expected) {
+  ASSERT_EQ(delays.microbatches_size(), DelayCounts::kExact + 1);
+  ASSERT_LT(expected.max, DelayCounts::kExact) << "choose fewer stages, to see all delays";
+  int64_t microbatches = 0;
+  int64_t sum = 0;
+  int64_t max = 0;
+  for (int updates = 0; updates < delays.microbatches_size(); ++updates) {
+    microbatches += delays.microbatches(updates);
+    sum += updates * delays.microbatches(updates);
+    if (delays.microbatches(updates) > 0) max = updates;
+  }
+  EXPECT_EQ(microbatches, expected.microbatches);
+  EXPECT_EQ(sum, expected.sum);
+  EXPECT_EQ(delays.sum(), expected.sum);
+  EXPECT_EQ(max, expected.max);
+}
+
 void ExpectReport(const v1::StageReport& report, const StageCounts& expected) {
+  ExpectDistribution(report.staleness_counts(), expected.staleness);
+  ExpectDistribution(report.version_drift_counts(), expected.version_drift);
+  EXPECT_LE(report.staleness().max(), report.staleness_bound());
+  EXPECT_EQ(report.activations_live(), 0) << "nothing is in flight at the end";
+  EXPECT_EQ(report.versions_live(), 1);
   EXPECT_EQ(report.staleness().max(), expected.staleness.max);
   EXPECT_EQ(report.staleness().mean(), expected.staleness.mean());
   EXPECT_EQ(report.version_drift().max(), expected.version_drift.max);

@@ -593,7 +593,10 @@ TEST_F(CoordinatorServerTest, Snapshot_CountsJobsAndWorkers) {
   AwaitState(job_id, v1::JOB_STATE_RUNNING);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const CoordinatorSnapshot snapshot, server_->Snapshot());
   std::map<std::string, double> values;
-  for (const MetricFamily& family : CoordinatorMetrics(snapshot)) {
+  MetricSet metrics;
+  AddCoordinatorMetrics(snapshot, metrics);
+  for (const MetricFamily& family : metrics.Take()) {
+    if (family.samples[0].labels.empty()) continue;
     for (const MetricSample& sample : family.samples) {
       values[absl::StrCat(family.name, " ", sample.labels[0].second)] = sample.value;
       if (sample.labels.back() == std::pair<std::string, std::string>("source", "predicted")) {
@@ -605,13 +608,19 @@ TEST_F(CoordinatorServerTest, Snapshot_CountsJobsAndWorkers) {
   EXPECT_EQ(values["penstock_jobs failed"], 0);
   EXPECT_EQ(values["penstock_workers busy"], 1);
   EXPECT_EQ(values["penstock_workers free"], 1);
+  EXPECT_EQ(values["penstock_worker_up w1"], 1);
+  EXPECT_EQ(values[absl::StrCat("penstock_job_running ", job_id)], 1);
+  EXPECT_EQ(values[absl::StrCat("penstock_job_target_steps ", job_id)], 100'000);
+  EXPECT_EQ(values[absl::StrCat("penstock_job_loss_not_finite ", job_id)], 0);
+  EXPECT_GT(values[absl::StrCat("penstock_job_planning_seconds ", job_id)], 0);
+  EXPECT_GT(values[absl::StrCat("penstock_job_last_step_timestamp_seconds ", job_id)], 1.6e9);
+  EXPECT_EQ(values.count("penstock_rejected_messages_total stale_epoch"), 1u);
   EXPECT_EQ(values.count(absl::StrCat("penstock_job_steps_total ", job_id)), 1u);
   EXPECT_EQ(values[absl::StrCat("penstock_job_step_seconds predicted of ", job_id)], 0.25);
   EXPECT_EQ(values[absl::StrCat("penstock_job_worker_memory_bytes predicted of ", job_id)], 4096);
-  EXPECT_EQ(
-      values.count(absl::StrCat("penstock_job_worker_sent_bytes_per_step predicted of ", job_id)),
-      0u);
-  EXPECT_EQ(values.count(absl::StrCat("penstock_job_drifts ", job_id)), 1u);
+  EXPECT_EQ(values.count(absl::StrCat("penstock_job_worker_step_sent_bytes predicted of ", job_id)),
+            0u);
+  EXPECT_EQ(values.count(absl::StrCat("penstock_job_off_prediction ", job_id)), 1u);
 }
 
 }  // namespace

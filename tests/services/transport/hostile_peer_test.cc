@@ -83,6 +83,8 @@ class HostilePeerTest : public ::testing::Test {
     EXPECT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
   }
 
+  int64_t Rejected(Rejection reason) { return cluster_.workers[1].hub.rejected().count(reason); }
+
   TestCluster cluster_;
   BufferPool pool_{HostMemory()};
   std::unique_ptr<Receiver> receiver_;
@@ -94,6 +96,7 @@ TEST_F(HostilePeerTest, GarbageInsteadOfHello_IsRefused) {
   EXPECT_THAT(sender.Finish(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not speak Penstock")));
   ExpectWorkerGoesOn();
+  EXPECT_EQ(Rejected(Rejection::kMalformed), 1);
 }
 
 TEST_F(HostilePeerTest, EmptyMessage_IsRefused) {
@@ -154,6 +157,7 @@ TEST_F(HostilePeerTest, SecondStreamForAnEdge_IsRefusedAndTheFirstGoesOn) {
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("activation 0->1")));
   EXPECT_TRUE(first->Write(ChunkFrame(ChunkHeader(0, 4))));
   EXPECT_THAT(Received(), IsOk());
+  EXPECT_EQ(Rejected(Rejection::kDuplicate), 1);
 }
 
 TEST_F(HostilePeerTest, TensorOverTheEdgesLimit_FailsBothEndsAndTakesNoMemory) {
@@ -200,6 +204,7 @@ TEST_F(HostilePeerTest, PayloadThatDoesNotMatchItsChecksum_FailsBothEnds) {
   const auto refused = StatusIs(absl::StatusCode::kDataLoss, HasSubstr("checksum"));
   EXPECT_THAT(sender->Finish(), refused);
   EXPECT_THAT(Received(), refused);
+  EXPECT_EQ(Rejected(Rejection::kCorrupt), 1);
 }
 
 TEST_F(HostilePeerTest, MoreMessagesThanTheWindow_FailBothEnds) {
@@ -208,6 +213,7 @@ TEST_F(HostilePeerTest, MoreMessagesThanTheWindow_FailBothEnds) {
   const auto refused = StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("window of 2"));
   EXPECT_THAT(sender->Finish(), refused);
   EXPECT_THAT(Received(), refused);
+  EXPECT_EQ(Rejected(Rejection::kOverLimit), 1);
 }
 
 TEST_F(HostilePeerTest, GrpcMessageOverTheLimit_FailsBothEnds) {

@@ -265,6 +265,7 @@ TEST_F(RunHostTest, OlderEpoch_IsRefusedEverywhere) {
   EXPECT_THAT(host_.Start("j", 2), StatusIs(absl::StatusCode::kAborted, _));
   EXPECT_THAT(host_.Hold("j", 2), StatusIs(absl::StatusCode::kAborted, _));
   EXPECT_THAT(host_.Cut("j", 2, 50), StatusIs(absl::StatusCode::kAborted, _));
+  EXPECT_EQ(host_.rejected().count(Rejection::kStaleEpoch), 4);
   EXPECT_THAT(host_.Stop("j", 2, "old news", Later()), IsOk());  // nothing of it is left
   EXPECT_TRUE(host_.GetActivity(false).active);
 }

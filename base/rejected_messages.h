@@ -1,0 +1,63 @@
+// RejectedMessages: how many messages of others were refused, by reason, for metrics.
+//
+// Thread safety: all methods may be called from any thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace penstock {
+
+enum class Rejection : uint8_t {
+  kStaleEpoch,  // of an attempt at a job that is over, or of an earlier life of a worker
+  kCorrupt,     // a checksum was wrong
+  kMalformed,   // breaks a rule of the protocol
+  kDuplicate,   // has come before
+  kOverLimit,   // more than a limit allows
+  kOther,       // of another plan, say
+};
+inline constexpr int kRejections = 6;
+
+constexpr const char* NameOf(Rejection reason) {
+  constexpr const char* kNames[kRejections] = {"stale_epoch", "corrupt",    "malformed",
+                                               "duplicate",   "over_limit", "other"};
+  return kNames[static_cast<int>(reason)];
+}
+
+// By what the refusal was answered with.
+constexpr Rejection RejectionOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kAborted:
+      return Rejection::kStaleEpoch;
+    case absl::StatusCode::kDataLoss:
+      return Rejection::kCorrupt;
+    case absl::StatusCode::kInvalidArgument:
+      return Rejection::kMalformed;
+    case absl::StatusCode::kAlreadyExists:
+      return Rejection::kDuplicate;
+    case absl::StatusCode::kResourceExhausted:
+      return Rejection::kOverLimit;
+    default:
+      return Rejection::kOther;
+  }
+}
+
+class RejectedMessages {
+ public:
+  void Count(Rejection reason, int64_t messages = 1) {
+    counts_[static_cast<int>(reason)].fetch_add(messages, std::memory_order_relaxed);
+  }
+  // REQUIRES: `refusal` is not OK.
+  void Count(const absl::Status& refusal) { Count(RejectionOf(refusal.code())); }
+  int64_t count(Rejection reason) const {
+    return counts_[static_cast<int>(reason)].load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::array<std::atomic<int64_t>, kRejections> counts_ = {};
+};
+
+}  // namespace penstock

@@ -1,0 +1,95 @@
+#include "services/metrics/process_metrics.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+namespace penstock {
+namespace {
+
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+std::optional<double> CpuSeconds() {
+  rusage usage = {};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return std::nullopt;
+  return Seconds(usage.ru_utime) + Seconds(usage.ru_stime);
+}
+
+// proc(5): the second number of statm is the resident set in pages.
+std::optional<double> ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  int64_t resident = 0;
+  if (!(file >> pages >> resident)) return std::nullopt;
+  return static_cast<double>(resident * sysconf(_SC_PAGESIZE));
+}
+
+std::optional<double> OpenFiles() {
+  std::error_code error;
+  std::filesystem::directory_iterator files("/proc/self/fd", error);
+  if (error) return std::nullopt;
+  int64_t count = -1;  // the directory itself is open while it is read
+  for (; files != std::filesystem::directory_iterator(); files.increment(error)) {
+    if (error) return std::nullopt;
+    ++count;
+  }
+  return static_cast<double>(count);
+}
+
+// proc(5): field 22 of stat, in ticks since the machine started; the second field is a name in
+// parentheses, which may hold anything.
+std::optional<double> StartTime() {
+  std::ifstream stat("/proc/self/stat");
+  std::stringstream text;
+  text << stat.rdbuf();
+  const std::string line = text.str();
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(line.substr(name_end + 1));
+  std::string field;
+  for (int number = 3; number <= 22; ++number) {
+    if (!(fields >> field)) return std::nullopt;
+  }
+  std::ifstream machine("/proc/stat");
+  for (std::string word; machine >> word;) {
+    int64_t boot = 0;
+    if (word == "btime" && machine >> boot) {
+      return static_cast<double>(boot) +
+             std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void AddProcessMetrics(const std::string& program, const std::string& version, MetricSet& metrics) {
+  metrics.Add("penstock_build_info", {program, version}, 1);
+  const auto add = [&metrics](const char* name, std::optional<double> value) {
+    if (value.has_value()) metrics.Add(name, {}, *value);
+  };
+  add("process_cpu_seconds_total", CpuSeconds());
+  add("process_resident_memory_bytes", ResidentBytes());
+  add("process_open_fds", OpenFiles());
+  add("process_start_time_seconds", StartTime());
+}
+
+void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics) {
+  for (int i = 0; i < kRejections; ++i) {
+    const auto reason = static_cast<Rejection>(i);
+    int64_t messages = 0;
+    for (const RejectedMessages* each : counts) messages += each->count(reason);
+    metrics.Add("penstock_rejected_messages_total", {NameOf(reason)},
+                static_cast<double>(messages));
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,19 @@
+// What every program shows Prometheus about itself: CPU time, memory, files, start, build.
+//
+// Thread safety: any thread.
+#pragma once
+
+#include <string>
+
+#include "base/rejected_messages.h"
+#include "services/metrics/metric_set.h"
+
+namespace penstock {
+
+// `program`: "penstock-worker", ...
+void AddProcessMetrics(const std::string& program, const std::string& version, MetricSet& metrics);
+
+// `counts`: added up.
+void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics);
+
+}  // namespace penstock
