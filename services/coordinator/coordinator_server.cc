@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "services/coordinator/audit_log.h"
 #include "services/coordinator/checkpoint_keeper.h"
 #include "services/coordinator/coordinator_service.h"
 #include "services/coordinator/event_loop.h"
@@ -37,10 +38,17 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                  .health = options.health,
                  .on_refused = [this](const absl::Status& refused) {
                    if (log_ != nullptr) log_(absl::StrCat("refused a call: ", refused.message()));
-                 }}) {}
+                 }}) {
+    if (!options.audit_file.empty()) audit_.emplace(options.audit_file);
+  }
 
   absl::Status Start() {
-    AddCoordinatorServices(server_, {loop_, watchers_, timelines_});
+    if (audit_.has_value()) {
+      PENSTOCK_RETURN_IF_ERROR(Annotate(audit_->Check(), "audit log"));
+    }
+    AddCoordinatorServices(
+        server_, {loop_, watchers_, timelines_,
+                  [this](const AuditEntry& entry, const CallInfo& call) { Audit(entry, call); }});
     PENSTOCK_RETURN_IF_ERROR(loop_.Start());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     server_.SetServing(true);
@@ -143,7 +151,17 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
  private:
+  void Audit(const AuditEntry& entry, const CallInfo& call) {
+    if (!audit_.has_value()) return;
+    const absl::Status recorded = audit_->Record(entry, call, absl::Now());
+    if (!recorded.ok() && log_ != nullptr) {
+      log_(absl::StrCat("the audit log lacks a ", entry.action, " of ", call.peer, ": ",
+                        recorded.message()));
+    }
+  }
+
   const std::function<void(const std::string&)> log_;
+  std::optional<AuditLog> audit_;
   JobWatchers watchers_;
   FinishedJobs finished_;  // the loop's thread only
   EventLoop loop_;

@@ -37,6 +37,8 @@ struct CoordinatorServerOptions {
   // Where the health service answers besides, in plain text and alone. None: nowhere.
   std::optional<HostPort> health;
   CoordinatorLimits limits;
+  // Where submissions and cancellations are written down (audit_log.h); empty: nowhere.
+  std::string audit_file;
   // What an operator may want to read, a line each; from any thread. Null: nowhere.
   std::function<void(const std::string&)> log;
 };

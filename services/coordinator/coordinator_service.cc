@@ -182,30 +182,46 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                });
 }
 
+// Tells the audit log how a call ended, and passes the answer on.
+template <typename Response>
+absl::StatusOr<Response> Audited(const CoordinatorParts& parts, const char* action,
+                                 const std::string& job_id, const CallInfo& call,
+                                 absl::StatusOr<Response> response) {
+  if (parts.audit != nullptr) parts.audit({action, job_id, response.status()}, call);
+  return response;
+}
+
+std::string JobIdOf(const absl::StatusOr<v1::SubmitJobResponse>& response) {
+  return response.ok() ? response->job_id() : "";
+}
+
 void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   EventLoop& loop = parts.loop;
   server.Unary(
       jobs, &Jobs::RequestSubmitJob,
-      [&loop](const v1::SubmitJobRequest& request, const CallInfo& call) {
-        return loop.Ask<v1::SubmitJobResponse>(
+      [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
+        const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
             DeadlineOf(call), [request](Coordinator& coordinator, JobStore& store, Now now) {
               return Take(coordinator.CheckSubmission(request, now), coordinator, store, now);
             });
+        return Audited(parts, "submit", JobIdOf(response), call, response);
       });
   server.Unary(jobs, &Jobs::RequestSubmitProfile,
-               [&loop](const v1::SubmitProfileRequest& request, const CallInfo& call) {
-                 return loop.Ask<v1::SubmitJobResponse>(
+               [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
+                 const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
                      DeadlineOf(call),
                      [request](Coordinator& coordinator, JobStore& store, Now now) {
                        return Take(coordinator.CheckProfile(request, now), coordinator, store, now);
                      });
+                 return Audited(parts, "submit-profile", JobIdOf(response), call, response);
                });
   server.Unary(jobs, &Jobs::RequestCancelJob,
-               [&loop](const v1::CancelJobRequest& request, const CallInfo& call) {
-                 return loop.Ask<v1::CancelJobResponse>(
+               [parts](const v1::CancelJobRequest& request, const CallInfo& call) {
+                 const auto response = parts.loop.Ask<v1::CancelJobResponse>(
                      DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
                        return coordinator.CancelJob(request.job_id(), now);
                      });
+                 return Audited(parts, "cancel", request.job_id(), call, response);
                });
   server.Unary(jobs, &Jobs::RequestGetJob,
                [&loop](const v1::GetJobRequest& request, const CallInfo& call) {

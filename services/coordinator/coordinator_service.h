@@ -1,7 +1,10 @@
 // The coordinator's two services as tables of handlers: each asks the event loop and translates.
 #pragma once
 
+#include <functional>
+
 #include "base/clock.h"
+#include "services/coordinator/audit_log.h"
 #include "services/coordinator/event_loop.h"
 #include "services/coordinator/job_watchers.h"
 #include "services/coordinator/timeline_gatherer.h"
@@ -14,6 +17,8 @@ struct CoordinatorParts {
   EventLoop& loop;
   JobWatchers& watchers;
   TimelineGatherer& timelines;
+  // Is told of submissions and cancellations. Null: nobody.
+  std::function<void(const AuditEntry&, const CallInfo&)> audit;
 };
 
 // Adds WorkerRegistry and JobService to `server`.

@@ -18,6 +18,7 @@
 #include "base/confined_files.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
+#include "services/http/guard.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/process_metrics.h"
 #include "services/rpc/grpc_log.h"
@@ -36,9 +37,11 @@ constexpr absl::Duration kDrainTimeout = absl::Seconds(180);
 struct Flags {
   HostPort listen;
   std::string state_file = "penstock-state.sqlite";
+  std::string audit_file;  // empty: off
   std::string checkpoint_root = ".";
   std::optional<HostPort> metrics;  // none: off
-  std::optional<HostPort> health;   // none: off
+  std::string metrics_token_file;
+  std::optional<HostPort> health;  // none: off
   bool reflection = false;
   SecurityFlags security;
   std::string log_level = "info";
@@ -55,15 +58,23 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   std::string listen = "127.0.0.1:7070";
   std::string metrics = "127.0.0.1:7071";
   std::string health = "off";
+  std::string audit;
   CLI::App app("The coordinator of a Penstock cluster: plans, assigns and watches jobs.",
                "penstock-coordinator");
   app.option_defaults()->always_capture_default();
   app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
   app.add_option("--state", flags.state_file, "SQLite file of the job records");
+  app.add_option(
+      "--audit-log", audit,
+      "file that says who submitted and cancelled what, or off; default: the state file's "
+      "name and .audit.jsonl");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints")
       ->type_name("DIR");
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_option("--metrics-token-file", flags.metrics_token_file,
+                 "file with a token that may be shown there instead of a certificate")
+      ->type_name("FILE");
   app.add_option(
       "--health", health,
       "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");
@@ -90,6 +101,8 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   flags.listen = *listen_address;
   flags.metrics = *metrics_address;
   flags.health = *health_address;
+  if (audit.empty()) audit = flags.state_file + ".audit.jsonl";
+  if (audit != "off") flags.audit_file = audit;
   return flags;
 }
 
@@ -150,6 +163,11 @@ int Main(int argc, char** argv) {
   if (!security.ok()) {
     return Complain(security.status(), kBadUsage);
   }
+  const auto guard =
+      HttpGuard::Make({.security = *security, .token_file = flags->metrics_token_file});
+  if (!guard.ok()) {
+    return Complain(guard.status(), kBadUsage);
+  }
   const auto files = ConfinedFiles::Open({flags->checkpoint_root});
   if (!files.ok()) {
     return Complain(files.status(), kBadUsage);
@@ -160,6 +178,7 @@ int Main(int argc, char** argv) {
                                 .reflection = flags->reflection,
                                 .security = *security,
                                 .health = flags->health,
+                                .audit_file = flags->audit_file,
                                 .log = [&log](const std::string& line) { log.info("{}", line); }},
                                RealClock(), **files);
   if (!server.ok()) {
@@ -168,12 +187,13 @@ int Main(int argc, char** argv) {
   std::unique_ptr<MetricsEndpoint> metrics;
   if (flags->metrics.has_value()) {
     absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint =
-        MetricsEndpoint::Listen(*flags->metrics, [&server] { return Collect(**server); });
+        MetricsEndpoint::Listen(*flags->metrics, *guard, [&server] { return Collect(**server); });
     if (!endpoint.ok()) {
       return Complain(endpoint.status(), kBadUsage);
     }
     metrics = *std::move(endpoint);
-    log.info("metrics at http://{}/metrics", metrics->address().ToString());
+    log.info("metrics at {}://{}/metrics", security->encrypted() ? "https" : "http",
+             metrics->address().ToString());
   }
   if (flags->health.has_value()) {
     log.info("health at {}", (*server)->health_address().ToString());

@@ -157,7 +157,8 @@ void Respond(const HttpService& service, const httplib::Request& request,
   absl::StatusOr<HttpContent> content = Ask(service, asked);
   if (!content.ok()) {
     if (absl::IsUnauthenticated(content.status())) {
-      response.set_header("WWW-Authenticate", "Bearer realm=\"penstock\"");
+      // A browser can send the token by the first; people's tools take either.
+      response.set_header("WWW-Authenticate", "Basic realm=\"penstock\", Bearer");
     }
     return SetError(response, HttpStatusOf(content.status().code()), content.status().message());
   }

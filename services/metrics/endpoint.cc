@@ -24,10 +24,11 @@ HttpRoute MetricsRoute(MetricsEndpoint::Collect collect) {
           }};
 }
 
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const HostPort& address,
-                                                                         Collect collect) {
-  absl::StatusOr<std::unique_ptr<HttpServer>> server =
-      HttpServer::Start({.listen = address, .routes = {MetricsRoute(std::move(collect))}});
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(
+    const HostPort& address, std::shared_ptr<HttpGuard> guard, Collect collect) {
+  HttpServerOptions options = {.listen = address, .routes = {MetricsRoute(std::move(collect))}};
+  HttpGuard::Protect(guard, options);
+  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(std::move(options));
   PENSTOCK_RETURN_IF_ERROR(Annotate(server.status(), "metrics"));
   return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(*std::move(server)));
 }

@@ -1,4 +1,4 @@
-// MetricsEndpoint: answers Prometheus' scrapes at http://ADDRESS/metrics.
+// MetricsEndpoint: answers Prometheus' scrapes at https://ADDRESS/metrics (http without a guard).
 //
 // Nothing is counted for it on the way: every scrape asks `collect` for the values of the moment, on
 // one of the server's threads.
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "services/http/guard.h"
 #include "services/http/server.h"
 #include "services/metrics/metric.h"
 #include "services/rpc/address.h"
@@ -22,7 +23,9 @@ class MetricsEndpoint {
   // Listens on `address` (port 0: any free one) until destroyed. `collect` may be called from any
   // thread, one scrape at a time; it must outlive the endpoint.
   // Errors: FailedPrecondition if the address is taken or not ours.
+  // `guard`: see HttpGuard; null: whoever can connect may scrape.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(const HostPort& address,
+                                                                 std::shared_ptr<HttpGuard> guard,
                                                                  Collect collect);
   ~MetricsEndpoint();
 

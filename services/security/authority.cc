@@ -180,7 +180,9 @@ absl::StatusOr<Authority> Authority::Load(const CertificatePem& pem) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", subject, "' is no authority made by `penstock certs init`"));
   }
-  return Authority(std::move(certificate), std::move(key), pem, std::string(trust_domain));
+  PENSTOCK_ASSIGN_OR_RETURN(std::string alone, ToPem(certificate));
+  return Authority(std::move(certificate), std::move(key), {std::move(alone), pem.key},
+                   std::string(trust_domain));
 }
 
 absl::StatusOr<CertificatePem> Authority::Issue(const Identity& identity,

@@ -27,7 +27,7 @@ class Authority {
  public:
   // Errors: InvalidArgument (the trust domain).
   static absl::StatusOr<Authority> Make(const std::string& trust_domain, const Validity& validity);
-  // Errors: InvalidArgument (no PEM), FailedPrecondition (the key is another's).
+  // Of several certificates the first. Errors: InvalidArgument (no PEM), FailedPrecondition (the key is another's).
   static absl::StatusOr<Authority> Load(const CertificatePem& pem);
 
   // A certificate for `identity`, of the authority's trust domain, with a new key. `hosts`: names and

@@ -56,7 +56,8 @@ absl::StatusOr<Role> ParseRole(absl::string_view text) {
 }
 
 std::string Identity::ToUri() const {
-  return absl::StrCat("spiffe://", trust_domain, "/", RoleName(role), name.empty() ? "" : "/", name);
+  return absl::StrCat("spiffe://", trust_domain, "/", RoleName(role), name.empty() ? "" : "/",
+                      name);
 }
 
 absl::Status CheckIdentity(const Identity& identity) {

@@ -105,6 +105,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
                  "file with a device's times, which passes then take (docs/emulation.md)")
       ->type_name("FILE");
   app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_option("--metrics-token-file", flags.metrics_token_file,
+                 "file with a token that may be shown there instead of a certificate")
+      ->type_name("FILE");
   app.add_option(
       "--health", health,
       "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");

@@ -26,6 +26,7 @@ struct WorkerFlags {
   int threads = 1;                          // the most that a job may ask for
   RunLimits limits;
   std::optional<HostPort> metrics;  // none: off
+  std::string metrics_token_file;
   std::optional<HostPort> health;   // none: off
   bool reflection = false;
   SecurityFlags security;

@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "job/device_times.h"
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "services/http/guard.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/finished_runs.h"
 #include "services/metrics/process_metrics.h"
@@ -100,7 +101,11 @@ class Worker {
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     if (flags_.metrics.has_value()) {
       PENSTOCK_ASSIGN_OR_RETURN(
-          metrics_, MetricsEndpoint::Listen(*flags_.metrics, [this] { return CollectMetrics(); }));
+          std::shared_ptr<HttpGuard> guard,
+          HttpGuard::Make({.security = security_, .token_file = flags_.metrics_token_file}));
+      PENSTOCK_ASSIGN_OR_RETURN(metrics_,
+                                MetricsEndpoint::Listen(*flags_.metrics, std::move(guard),
+                                                        [this] { return CollectMetrics(); }));
     }
     registration_ = std::make_unique<Registration>(RegistrationParts());
     server_.SetServing(true);

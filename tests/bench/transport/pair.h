@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace penstock {
 
@@ -73,8 +74,9 @@ struct Measurement {
 Measurement Measure(Mover& mover, const Load& load);
 
 // The ways there are.
-std::unique_ptr<Mover> MakeRawTcp();          // one connection, send and recv: the yardstick
-std::unique_ptr<Mover> MakeTensorStream();    // worker/transport.h over gRPC
+std::unique_ptr<Mover> MakeRawTcp();  // one connection, send and recv: the yardstick
+// worker/transport.h over gRPC; TLS with the worker's credentials in that directory, plain text if it is empty.
+std::unique_ptr<Mover> MakeTensorStream(const std::string& credentials);
 std::unique_ptr<Mover> MakeProtobufStream();  // a gRPC stream of messages with a bytes field
 
 }  // namespace penstock

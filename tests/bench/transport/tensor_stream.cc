@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "services/rpc/memory.h"
 #include "services/rpc/server.h"
+#include "services/rpc/transport_security.h"
 #include "services/transport/tensor_hub.h"
 #include "tests/bench/transport/pair.h"
 
@@ -17,7 +18,10 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(60); }
 
 // One worker process.
 struct Worker {
-  Worker() {
+  explicit Worker(const TransportSecurity& security)
+      : hub{{.refused = [](const absl::Status&) {}, .opened = [](const std::string&) {}},
+            security.ForChannel(Role::kWorker)},
+        server{{.listen = {"127.0.0.1", 0}, .security = security}} {
     server.AddExtension(hub);
     PENSTOCK_CHECK(server.Start().ok());
   }
@@ -35,21 +39,24 @@ struct Worker {
     server.Shutdown(absl::Milliseconds(100));
   }
 
-  TensorHub hub{{.refused = [](const absl::Status&) {}, .opened = [](const std::string&) {}},
-                grpc::InsecureChannelCredentials()};
-  RpcServer server{{.listen = {"127.0.0.1", 0}}};
+  TensorHub hub;
+  RpcServer server;
   BufferPool pool{HostMemory()};
   std::unique_ptr<Transport> transport;
 };
 
 class TensorStream final : public Mover {
  public:
-  const char* name() const override { return "tensor stream"; }
+  explicit TensorStream(std::string credentials) : credentials_(std::move(credentials)) {}
+
+  const char* name() const override {
+    return credentials_.empty() ? "tensor stream" : "... with TLS";
+  }
 
   void Receive(const Load& load, const std::function<void(int)>& listening,
                StopWatch& watch) override {
     KeepFreedMemory();  // as the worker program does
-    Worker worker;
+    Worker worker(Security());
     worker.Join(1, worker.server.address().port);
     auto receiver =
         worker.transport->OpenReceiver(kEdge, load.window, load.message_bytes, worker.pool);
@@ -66,7 +73,7 @@ class TensorStream final : public Mover {
   void Send(const Load& load, int port, StopWatch& watch,
             const std::function<void()>& finish) override {
     KeepFreedMemory();
-    Worker worker;
+    Worker worker(Security());
     worker.Join(0, port);
     auto sender = worker.transport->OpenSender(kEdge, load.window, load.message_bytes);
     PENSTOCK_CHECK(sender.ok());
@@ -80,10 +87,23 @@ class TensorStream final : public Mover {
     finish();
     watch.Stop();
   }
+
+ private:
+  // Made in the process that uses it, for it has a thread.
+  TransportSecurity Security() const {
+    if (credentials_.empty()) return TransportSecurity::Plaintext();
+    const auto security = TransportSecurity::Tls(credentials_, absl::Now());
+    PENSTOCK_CHECK(security.ok());
+    return *security;
+  }
+
+  const std::string credentials_;
 };
 
 }  // namespace
 
-std::unique_ptr<Mover> MakeTensorStream() { return std::make_unique<TensorStream>(); }
+std::unique_ptr<Mover> MakeTensorStream(const std::string& credentials) {
+  return std::make_unique<TensorStream>(credentials);
+}
 
 }  // namespace penstock

@@ -2,15 +2,19 @@
 //
 //   transport_benchmark [PAIRS] [MIB]    pairs per row (11), measured MiB per run (1024)
 //
-// Rows: the tensor stream at 1 and 8 MiB, and a stream of protobuf bytes at 1 MiB. A pair is one run of
+// Rows: the tensor stream at 1 and 8 MiB, in plain text and with TLS, and a stream of protobuf bytes at 1 MiB. A pair is one run of
 // the row and one of raw TCP, in alternating order, so that what else the machine does falls on both;
 // the row shows the median of the pairs' ratios.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "services/security/authority_directory.h"
 #include "tests/bench/transport/pair.h"
 
 namespace penstock {
@@ -18,6 +22,25 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kWindowBytes = 8 * kMiB;
+
+// A worker's credentials, of an authority in a temporary directory.
+class Credentials {
+ public:
+  Credentials() {
+    authority_ = (std::filesystem::temp_directory_path() / "penstock-bench-XXXXXX").string();
+    PENSTOCK_CHECK(mkdtemp(authority_.data()) != nullptr);
+    const absl::Time now = absl::Now();
+    const auto made = AuthorityDirectory::Make(authority_, "penstock", now);
+    PENSTOCK_CHECK(made.ok() && made->Issue(Role::kWorker, "", {}, absl::Hours(24), now).ok());
+  }
+  ~Credentials() { std::filesystem::remove_all(authority_); }
+  Credentials(const Credentials&) = delete;
+  Credentials& operator=(const Credentials&) = delete;
+  std::string directory() const { return authority_ + "/worker"; }
+
+ private:
+  std::string authority_;
+};
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -65,11 +88,16 @@ void Main(int pairs, int64_t total_mib) {
       pairs, static_cast<long long>(total_mib));
   std::printf("%-16s %6s  %5s  %5s  %5s %14s  %6s  %6s  %5s\n", "", "", "GB/s", "raw", "ratio", "",
               "CPU", "raw", "ratio");
-  const auto tensors = MakeTensorStream();
+  const auto tensors = MakeTensorStream(/*credentials=*/"");
   const double at_1 = RunRow(*tensors, 1, pairs, total_mib);
   RunRow(*tensors, 8, pairs, total_mib);
+  const Credentials credentials;
+  const auto encrypted = MakeTensorStream(credentials.directory());
+  const double tls_at_1 = RunRow(*encrypted, 1, pairs, total_mib);
+  RunRow(*encrypted, 8, pairs, total_mib);
   const double protobuf = RunRow(*MakeProtobufStream(), 1, pairs, total_mib);
   std::printf("\ntensor stream against protobuf stream at 1 MiB: %.2f\n", at_1 / protobuf);
+  std::printf("with TLS against without at 1 MiB: %.2f\n", tls_at_1 / at_1);
 }
 
 }  // namespace

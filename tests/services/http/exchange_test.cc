@@ -90,7 +90,7 @@ TEST(AnswerRequest, Authorizer_IsAskedBeforeAnyRoute) {
   EXPECT_THAT(Ask(service, "GET /a", "Authorization: Bearer wrong\r\n").bytes,
               AllOf(StartsWith("HTTP/1.1 403"), EndsWith("another token\n")));
   EXPECT_THAT(Ask(service, "GET /none").bytes,
-              AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Bearer")));
+              AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Basic")));
 }
 
 TEST(AnswerRequest, OtherMethodsAndBodies_AreRefusedAndEndTheConnection) {

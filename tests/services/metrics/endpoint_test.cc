@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 TEST(MetricsEndpoint, EveryScrape_ShowsTheValuesOfTheMoment) {
   double value = 1;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
-      const auto endpoint, MetricsEndpoint::Listen({"127.0.0.1", 0}, [&] {
+      const auto endpoint, MetricsEndpoint::Listen({"127.0.0.1", 0}, nullptr, [&] {
         return std::vector<MetricFamily>{
             {MetricFamily::Kind::kCounter,
              "penstock_test_total",
@@ -34,8 +34,8 @@ TEST(MetricsEndpoint, EveryScrape_ShowsTheValuesOfTheMoment) {
 TEST(MetricsEndpoint, OccupiedPort_SaysSo) {
   const auto nothing = [] { return std::vector<MetricFamily>(); };
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto first,
-                                MetricsEndpoint::Listen({"127.0.0.1", 0}, nothing));
-  EXPECT_THAT(MetricsEndpoint::Listen(first->address(), nothing),
+                                MetricsEndpoint::Listen({"127.0.0.1", 0}, nullptr, nothing));
+  EXPECT_THAT(MetricsEndpoint::Listen(first->address(), nullptr, nothing),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("metrics"), HasSubstr(first->address().ToString()),
                              HasSubstr("Address already in use"))));

@@ -19,7 +19,9 @@ class TestAuthority {
   TestAuthority() {
     directory_ = ::testing::TempDir() + "penstock-authority-XXXXXX";
     EXPECT_NE(mkdtemp(directory_.data()), nullptr);
-    EXPECT_TRUE(AuthorityDirectory::Make(directory_, "penstock", absl::Now()).ok());
+    // Old enough for certificates that have expired.
+    const absl::Time made = absl::Now() - absl::Hours(24);
+    EXPECT_TRUE(AuthorityDirectory::Make(directory_, "penstock", made).ok());
   }
   ~TestAuthority() { std::filesystem::remove_all(directory_); }
   TestAuthority(const TestAuthority&) = delete;
