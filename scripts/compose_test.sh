@@ -55,7 +55,8 @@ started=$SECONDS
 "${compose[@]}" --project-name "$project" build setup coordinator worker1 worker2 worker3 worker4 client \
   > "$folder/build.log" 2>&1 || { tail -n 40 "$folder/build.log" >&2; exit 1; }
 echo "images: built in $((SECONDS - started)) s"
-docker image ls --format '  {{.Repository}}:{{.Tag}}  {{.Size}}' | grep -E '^  (penstock-(coordinator|worker|client)|debian):'
+docker image ls --format '{{.Repository}}:{{.Tag}}  {{.Size}}' |
+  sed -n -E 's/^((penstock-(coordinator|worker|client)|debian):.*)/  \1/p'
 
 if ! "${compose[@]}" --project-name "$project" pull prometheus > "$folder/pull.log" 2>&1; then
   echo "images: Prometheus cannot be pulled; taking Debian's"

@@ -104,13 +104,14 @@ class Compose(unittest.TestCase):
     def test_each_party_has_its_own_certificates_and_cannot_change_them(self):
         roles = {"coordinator": "coordinator", "client": "client", "prometheus": "monitor"}
         for name in WORKERS + list(roles):
-            certificates = [volume for volume in SERVICES[name]["volumes"] if "certificates" in str(volume)]
-            self.assertEqual(certificates, [f"{roles.get(name, 'worker')}-certificates:/certificates:ro"])
+            (certificates,) = [volume for volume in SERVICES[name]["volumes"] if "certificates" in str(volume)]
+            source, _, mode = certificates.split(":")
+            self.assertEqual((source, mode), (f"{roles.get(name, 'worker')}-certificates", "ro"))
 
     def test_workers_are_reached_from_inside_only(self):
         self.assertIs(COMPOSE["networks"]["cluster"]["internal"], True)
         for name in WORKERS:
-            self.assertEqual(SERVICES[name]["networks"], ["cluster"])
+            self.assertEqual(SERVICES[name]["networks"], {"cluster": {"aliases": ["workers"]}})
             self.assertNotIn("ports", SERVICES[name])
 
     def test_the_coordinator_is_given_time_to_drain(self):

@@ -88,7 +88,6 @@ class Formats(unittest.TestCase):
                 self.assertEqual(len(grafana_schema.errors_of("x", content, kind)), 1)
 
 
-@unittest.skipUnless(FOLDER.exists(), "no deploy/grafana")
 class Provisioning(unittest.TestCase):
     def test_every_file_fits_its_format(self):
         checked = []

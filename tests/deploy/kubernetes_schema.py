@@ -34,9 +34,15 @@ TYPES = {
     "MonitorTls": Model({"ca": "SecretOrConfigMap", "cert": "SecretOrConfigMap", "keySecret": "V1SecretKeySelector",
                          "serverName": "str"}),
     "SecretOrConfigMap": Model({"secret": "V1SecretKeySelector", "configMap": "V1ConfigMapKeySelector"}),
+    "PrometheusRule": Model({"apiVersion": "str", "kind": "str", "metadata": "V1ObjectMeta",
+                             "spec": "PrometheusRuleSpec"}, ["apiVersion", "kind", "metadata", "spec"]),
+    "PrometheusRuleSpec": Model({"groups": "list[RuleGroup]"}),
+    "RuleGroup": Model({"name": "str", "interval": "duration", "rules": "list[Rule]"}, ["name"]),
+    "Rule": Model({"alert": "str", "record": "str", "expr": "int-or-string", "for": "duration",
+                   "labels": "dict(str, str)", "annotations": "dict(str, str)"}, ["expr"]),
 }
 
-CUSTOM_KINDS = {("monitoring.coreos.com/v1", "ServiceMonitor"): "ServiceMonitor"}
+CUSTOM_KINDS = {("monitoring.coreos.com/v1", kind): kind for kind in ("ServiceMonitor", "PrometheusRule")}
 
 # Keys whose form OpenAPI leaves open, or calls a string, and which is written down elsewhere.
 FORMS = {"V1ServicePort": {"targetPort": "int-or-string"},

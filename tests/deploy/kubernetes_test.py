@@ -104,6 +104,13 @@ class Schemas(unittest.TestCase):
                 monitor["spec"]["endpoints"][0][key] = value
                 self.assertEqual(len(kubernetes_schema.errors_of(monitor)), 1)
 
+    def test_a_wrong_rule_is_told(self):
+        for key, value in [("exprr", "up"), ("for", "5 minutes"), ("labels", {"severity": 1}), ("expr", None)]:
+            with self.subTest(key=key, value=value):
+                rules = find(built("overlays/monitoring"), "PrometheusRule", "penstock")
+                rules["spec"]["groups"][-1]["rules"][0][key] = value
+                self.assertTrue(kubernetes_schema.errors_of(rules))
+
     def test_a_key_of_kustomize_that_is_not_known_is_refused(self):
         with self.assertRaisesRegex(kustomize.Refused, "components"):
             kustomize._expect("here", {"components": []}, kustomize.KEYS, "kustomization.yaml")
@@ -288,6 +295,11 @@ class Wiring(unittest.TestCase):
         self.assertEqual(worker["image"].partition(":")[0], "penstock-worker-cuda")
         pod = kustomize.pod_of(find(built("overlays/gpu"), "StatefulSet", "penstock-worker"))
         self.assertIn({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, pod["tolerations"])
+
+    def test_rules_are_those_of_prometheus(self):
+        rules = find(built("overlays/monitoring"), "PrometheusRule", "penstock")
+        (theirs,) = kustomize.documents(ROOT / "deploy/prometheus/rules/penstock.yml")
+        self.assertEqual(rules["spec"], theirs)
 
     def test_monitors_find_the_metrics_ports(self):
         services = {m["metadata"]["labels"]["app.kubernetes.io/name"]: m
