@@ -10,8 +10,10 @@
 #include "services/coordinator/checkpoint_keeper.h"
 #include "services/coordinator/coordinator_service.h"
 #include "services/coordinator/event_loop.h"
+#include "services/coordinator/job_records.h"
 #include "services/coordinator/job_store.h"
 #include "services/coordinator/job_watchers.h"
+#include "services/coordinator/live_runs.h"
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
@@ -27,6 +29,11 @@ class CoordinatorServer::Impl final : public EffectPerformer {
       : log_(options.log),
         loop_(clock, options.limits, std::move(store), *this, options.log),
         keeper_(loop_, files),
+        live_(clock,
+              [this](const std::string& job_id, const v1::Plan& plan, absl::Duration window,
+                     std::function<void(LiveRun)> done) {
+                timelines_.GatherLive(job_id, plan, window, std::move(done));
+              }),
         timelines_(clock, calls_),
         caller_(loop_, calls_),
         server_({.listen = options.listen, .reflection = options.reflection}) {}
@@ -75,9 +82,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
   absl::StatusOr<CoordinatorSnapshot> Snapshot() {
-    constexpr absl::Duration kTimeout = absl::Seconds(5);
     return loop_.Ask<CoordinatorSnapshot>(
-        absl::Now() + kTimeout,
+        absl::Now() + kLookTimeout,
         [](Coordinator& coordinator, JobStore&, Now now) -> absl::StatusOr<CoordinatorSnapshot> {
           CoordinatorSnapshot snapshot;
           snapshot.jobs = coordinator.ListJobs();
@@ -89,6 +95,34 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           }
           return snapshot;
         });
+  }
+
+  absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id) {
+    return loop_.Ask<v1::GetJobResponse>(absl::Now() + kLookTimeout,
+                                         [job_id](Coordinator& coordinator, JobStore& store, Now) {
+                                           return FindRecord(job_id, coordinator, store);
+                                         });
+  }
+
+  absl::StatusOr<JobView> Look(const std::string& job_id) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        FoundTimeline found,
+        loop_.Ask<FoundTimeline>(absl::Now() + kLookTimeout,
+                                 [job_id](Coordinator& coordinator, JobStore& store, Now) {
+                                   return FindTimeline(job_id, coordinator, store);
+                                 }));
+    JobView view{.record = std::move(found.record)};
+    const v1::JobState state = view.record.summary().state();
+    if (found.stored.ok()) {
+      const auto& stages = view.record.result().per_stage();
+      view.live = std::make_shared<const LiveRun>(
+          LiveRun{.timeline = *std::move(found.stored), .stages = {stages.begin(), stages.end()}});
+    } else if (state == v1::JOB_STATE_RUNNING || state == v1::JOB_STATE_DRAINING) {
+      const v1::RunUse& use = view.record.result().feedback().measured();
+      view.live =
+          live_.Look(job_id, view.record.plan(), absl::Seconds(kStepsShown * use.step_seconds()));
+    }
+    return view;
   }
 
   HostPort address() const { return server_.address(); }
@@ -123,10 +157,15 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
  private:
+  // For the loop's answer to those who look.
+  static constexpr absl::Duration kLookTimeout = absl::Seconds(5);
+  static constexpr double kStepsShown = 2.5;
+
   const std::function<void(const std::string&)> log_;
   JobWatchers watchers_;
   EventLoop loop_;
   CheckpointKeeper keeper_;
+  LiveRuns live_;
   WorkerCalls calls_;
   TimelineGatherer timelines_;
   WorkerCaller caller_;
@@ -151,5 +190,11 @@ HostPort CoordinatorServer::address() const { return impl_->address(); }
 absl::Status CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
 void CoordinatorServer::Shutdown() { impl_->Shutdown(); }
 absl::StatusOr<CoordinatorSnapshot> CoordinatorServer::Snapshot() { return impl_->Snapshot(); }
+absl::StatusOr<v1::GetJobResponse> CoordinatorServer::Job(const std::string& job_id) {
+  return impl_->Job(job_id);
+}
+absl::StatusOr<JobView> CoordinatorServer::Look(const std::string& job_id) {
+  return impl_->Look(job_id);
+}
 
 }  // namespace penstock

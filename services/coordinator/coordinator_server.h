@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "coordinator/coordinator.h"
+#include "services/coordinator/timeline_gatherer.h"
 #include "services/rpc/address.h"
 
 namespace penstock {
@@ -40,6 +41,12 @@ struct CoordinatorSnapshot {
   v1::ListWorkersResponse workers;
   // Of jobs that are under way, by job id.
   std::map<std::string, v1::JobResult> results;
+};
+
+// A job and what its workers do; of one that has ended, what they did last.
+struct JobView {
+  v1::GetJobResponse record;
+  std::shared_ptr<const LiveRun> live;  // null: nothing is known, or not yet
 };
 
 class CoordinatorServer {
@@ -70,6 +77,10 @@ class CoordinatorServer {
 
   // Errors: Unavailable (shut down).
   absl::StatusOr<CoordinatorSnapshot> Snapshot();
+  // A job with its result so far. Errors: NotFound, DataLoss, Unavailable (shut down).
+  absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id);
+  // The same for somebody who looks on: live_runs.h says what that costs. Does not wait for workers.
+  absl::StatusOr<JobView> Look(const std::string& job_id);
 
  private:
   class Impl;

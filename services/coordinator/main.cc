@@ -1,6 +1,6 @@
 // penstock-coordinator: plans jobs, assigns stages to workers, watches them, keeps the records.
 //
-// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), metrics.
+// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), HTTP (status page, metrics).
 // The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -11,11 +11,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/status.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
+#include "services/coordinator/status_page.h"
+#include "services/http/server.h"
 #include "services/metrics/endpoint.h"
 #include "services/rpc/grpc_log.h"
 
@@ -52,7 +57,8 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   app.option_defaults()->always_capture_default();
   app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
   app.add_option("--state", flags.state_file, "SQLite file of the job records");
-  app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_option("--metrics", metrics,
+                 "HOST:PORT of the status page and the Prometheus endpoint, or off");
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
@@ -134,15 +140,18 @@ int Main(int argc, char** argv) {
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);
   }
-  std::unique_ptr<MetricsEndpoint> metrics;
+  std::unique_ptr<HttpServer> http;
   if (flags->metrics.has_value()) {
-    absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint =
-        MetricsEndpoint::Listen(*flags->metrics, [&server] { return Collect(**server); });
-    if (!endpoint.ok()) {
-      return Complain(endpoint.status(), kBadUsage);
+    std::vector<HttpRoute> routes = StatusPageRoutes(**server);
+    routes.push_back(MetricsRoute([&server] { return Collect(**server); }));
+    absl::StatusOr<std::unique_ptr<HttpServer>> started =
+        HttpServer::Start({.listen = *flags->metrics, .routes = std::move(routes)});
+    if (!started.ok()) {
+      return Complain(Annotate(started.status(), "metrics"), kBadUsage);
     }
-    metrics = *std::move(endpoint);
-    log.info("metrics at http://{}/metrics", metrics->address().ToString());
+    http = *std::move(started);
+    log.info("status page at http://{0}/, metrics at http://{0}/metrics",
+             http->address().ToString());
   }
   log.info("listens on {}, state in {}", (*server)->address().ToString(), flags->state_file);
 
@@ -154,7 +163,7 @@ int Main(int argc, char** argv) {
   if (!drained.ok()) {
     log.warn("not drained: {}", std::string(drained.message()));
   }
-  metrics.reset();
+  http.reset();
   (*server)->Shutdown();
   log.info("stopped");
   return drained.ok() ? kDone : kFailed;
