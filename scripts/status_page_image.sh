@@ -37,7 +37,7 @@ for _ in $(seq 600); do  # until validation has been done a few times
   sleep 0.2
 done
 features=$([ "$scheme" = dark ] && echo --blink-settings=preferredColorScheme=0 || echo --blink-settings=preferredColorScheme=1)
-chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars "$features" --window-size=1440,1360 \
+chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars "$features" --window-size=1440,1500 \
   --user-data-dir="$work/browser" --virtual-time-budget=6000 --screenshot="$picture" \
   "http://$(address 'http://')/#job=$job" 2> "$work/browser.log"
 echo "wrote $picture"

@@ -73,21 +73,21 @@ void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
                                                     request.reason(), HandlerDeadline(call)));
                  return v1::StopRunResponse();
                });
-  server.Unary(service, &Service::RequestGetRunTimeline,
-               [&host, &clock](const v1::GetRunTimelineRequest& request,
-                               const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
-                 PENSTOCK_ASSIGN_OR_RETURN(Timeline timeline,
-                                           host.RecentTimeline(request.job_id()));
-                 const int64_t now_ns = clock.MonotonicNs();
-                 if (request.last_ns() > 0) KeepSince(now_ns - request.last_ns(), timeline);
-                 v1::GetRunTimelineResponse reports;
-                 if (request.with_stages()) AddStages(host, request.job_id(), reports);
-                 v1::GetRunTimelineResponse response = ToMessage(
-                     timeline, kTimelineBytesMax - static_cast<int64_t>(reports.ByteSizeLong()));
-                 response.mutable_stages()->Swap(reports.mutable_stages());
-                 response.set_monotonic_ns(now_ns);
-                 return response;
-               });
+  server.Unary(
+      service, &Service::RequestGetRunTimeline,
+      [&host, &clock](const v1::GetRunTimelineRequest& request,
+                      const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
+        PENSTOCK_ASSIGN_OR_RETURN(Timeline timeline, host.RecentTimeline(request.job_id()));
+        const int64_t now_ns = clock.MonotonicNs();
+        if (request.last_ns() > 0) KeepSince(now_ns - request.last_ns(), timeline);
+        v1::GetRunTimelineResponse reports;
+        if (request.with_stages()) AddStages(host, request.job_id(), reports);
+        v1::GetRunTimelineResponse response =
+            ToMessage(timeline, kTimelineBytesMax - static_cast<int64_t>(reports.ByteSizeLong()));
+        response.mutable_stages()->Swap(reports.mutable_stages());
+        response.set_monotonic_ns(now_ns);
+        return response;
+      });
 }
 
 }  // namespace penstock

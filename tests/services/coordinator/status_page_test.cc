@@ -46,6 +46,7 @@ class StatusPageTest : public ::testing::Test {
     spec.mutable_data()->mutable_text()->set_path("a.txt");
     spec.mutable_training()->set_steps(steps);
     spec.mutable_training()->set_batch(4);
+    spec.mutable_training()->set_microbatches(2);
     spec.mutable_training()->mutable_optimizer()->mutable_adamw()->set_learning_rate(0.01);
     spec.mutable_pipeline()->set_stages(1);
     const auto stub = v1::JobService::NewStub(MakeControlChannel(server_->address().ToString()));
