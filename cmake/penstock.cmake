@@ -80,3 +80,14 @@ function(penstock_benchmark name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} benchmark::benchmark)
   set_property(GLOBAL APPEND PROPERTY PENSTOCK_BENCHMARKS ${name})
 endfunction()
+
+# penstock_embed(OUTPUT HEADER NAME FILES...): writes OUTPUT, which defines the function NAME that HEADER
+# declares: it returns the contents of FILES.
+function(penstock_embed output header name)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -D OUTPUT=${output} -D HEADER=${header} -D NAME=${name} -D "FILES=${files}"
+            -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${files} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    COMMENT "Embedding ${name}" VERBATIM)
+endfunction()

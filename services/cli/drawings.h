@@ -6,8 +6,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "penstock/v1/cluster.pb.h"
 #include "schedule/simulate.h"
 #include "schedule/timeline.h"
 #include "services/cli/console.h"
@@ -47,9 +45,5 @@ absl::Status CheckCanWrite(const std::string& path);
 
 // Writes a file anew, replacing an old one. Errors: PermissionDenied, NotFound and the like, with path.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
-
-// Errors: Unimplemented if a span is of a kind that this version does not know; InvalidArgument if it
-// cannot be (CheckTimeline).
-absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response);
 
 }  // namespace penstock

@@ -7,9 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
-#include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
 #include "services/cli/text.h"
+#include "services/documents/result_json.h"
 
 namespace penstock {
 namespace {

@@ -12,21 +12,7 @@
 namespace penstock {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Format = std::function<std::string(double)>;
-
-Json UseJson(const v1::RunUse& use) {
-  Json workers = Json::array();
-  for (const v1::WorkerUse& worker : use.workers()) {
-    workers.push_back(
-        {{"worker", worker.worker()},
-         {"memory_bytes", worker.has_memory_bytes() ? Json(worker.memory_bytes()) : Json()},
-         {"sent_bytes_per_step",
-          worker.has_sent_bytes_per_step() ? Json(worker.sent_bytes_per_step()) : Json()}});
-  }
-  return {{"step_seconds", use.has_step_seconds() ? Json(use.step_seconds()) : Json()},
-          {"workers", workers}};
-}
 
 std::string Ms(double seconds) { return absl::StrFormat("%.1f ms", seconds * 1e3); }
 std::string Bytes(double bytes) { return FormatBytes(static_cast<int64_t>(bytes)); }
@@ -52,14 +38,6 @@ std::optional<double> SentOf(const v1::WorkerUse& use) {
 }
 
 }  // namespace
-
-Json FeedbackJson(const v1::Feedback& feedback) {
-  return {{"predicted", feedback.has_predicted() ? UseJson(feedback.predicted()) : Json()},
-          {"measured", UseJson(feedback.measured())},
-          {"drifts", feedback.drifts()},
-          {"drifts_told", feedback.drifts_told()},
-          {"replans", feedback.replans()}};
-}
 
 std::string FeedbackText(const v1::Feedback& feedback) {
   if (!feedback.has_predicted()) return "";

@@ -1,17 +1,13 @@
-// Feedback, predicted and measured side by side, as people and programs see it.
+// Feedback, predicted and measured side by side, as people see it; as JSON: services/documents/.
 //
 // Pure functions.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
-
-// {"predicted", "measured", "drifts", "drifts_told", "replans"} (docs/cli.md); `predicted` is null without a prediction.
-nlohmann::ordered_json FeedbackJson(const v1::Feedback& feedback);
 
 // A table with a row for the step and two for each worker; empty without a prediction.
 std::string FeedbackText(const v1::Feedback& feedback);

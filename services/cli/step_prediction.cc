@@ -68,14 +68,6 @@ std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
   return delay;
 }
 
-nlohmann::ordered_json PredictionJson(const StepPrediction& prediction) {
-  return {{"steps", prediction.steps_measured},
-          {"measured_step_seconds", prediction.measured_step_s},
-          {"predicted_step_seconds", prediction.predicted_step_s},
-          {"error", prediction.error()},
-          {"overhead_seconds", prediction.overhead_s}};
-}
-
 std::string PredictionText(const StepPrediction& prediction) {
   return absl::StrFormat(
       "step time %.1f ms, predicted %.1f ms (%+.1f %%) from the first half of the timeline; "

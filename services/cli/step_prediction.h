@@ -2,7 +2,6 @@
 // second half, and the block delay.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -22,8 +21,6 @@ absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const T
 std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
                                                const Timeline& timeline);
 
-// {"steps", "measured_step_seconds", "predicted_step_seconds", "error", "overhead_seconds"}.
-nlohmann::ordered_json PredictionJson(const StepPrediction& prediction);
 // One line.
 std::string PredictionText(const StepPrediction& prediction);
 

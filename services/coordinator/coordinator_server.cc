@@ -12,8 +12,10 @@
 #include "services/coordinator/coordinator_service.h"
 #include "services/coordinator/event_loop.h"
 #include "services/coordinator/finished_jobs.h"
+#include "services/coordinator/job_records.h"
 #include "services/coordinator/job_store.h"
 #include "services/coordinator/job_watchers.h"
+#include "services/coordinator/live_runs.h"
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
@@ -29,6 +31,11 @@ class CoordinatorServer::Impl final : public EffectPerformer {
       : log_(options.log),
         loop_(clock, options.limits, std::move(store), *this, options.log),
         keeper_(loop_, files),
+        live_(clock,
+              [this](const std::string& job_id, const v1::Plan& plan, absl::Duration window,
+                     std::function<void(LiveRun)> done) {
+                timelines_.GatherLive(job_id, plan, window, std::move(done));
+              }),
         calls_(options.security.ForChannel(Role::kWorker)),
         timelines_(clock, calls_),
         caller_(loop_, calls_),
@@ -91,9 +98,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
   absl::StatusOr<CoordinatorSnapshot> Snapshot() {
-    constexpr absl::Duration kTimeout = absl::Seconds(5);
     return loop_.Ask<CoordinatorSnapshot>(
-        absl::Now() + kTimeout,
+        absl::Now() + kLookTimeout,
         [this](Coordinator& coordinator, JobStore& store,
                Now now) -> absl::StatusOr<CoordinatorSnapshot> {
           CoordinatorSnapshot snapshot;
@@ -116,6 +122,34 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           }
           return snapshot;
         });
+  }
+
+  absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id) {
+    return loop_.Ask<v1::GetJobResponse>(absl::Now() + kLookTimeout,
+                                         [job_id](Coordinator& coordinator, JobStore& store, Now) {
+                                           return FindRecord(job_id, coordinator, store);
+                                         });
+  }
+
+  absl::StatusOr<JobView> Look(const std::string& job_id) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        FoundTimeline found,
+        loop_.Ask<FoundTimeline>(absl::Now() + kLookTimeout,
+                                 [job_id](Coordinator& coordinator, JobStore& store, Now) {
+                                   return FindTimeline(job_id, coordinator, store);
+                                 }));
+    JobView view{.record = std::move(found.record)};
+    const v1::JobState state = view.record.summary().state();
+    if (found.stored.ok()) {
+      const auto& stages = view.record.result().per_stage();
+      view.live = std::make_shared<const LiveRun>(
+          LiveRun{.timeline = *std::move(found.stored), .stages = {stages.begin(), stages.end()}});
+    } else if (state == v1::JOB_STATE_RUNNING || state == v1::JOB_STATE_DRAINING) {
+      const v1::RunUse& use = view.record.result().feedback().measured();
+      view.live =
+          live_.Look(job_id, view.record.plan(), absl::Seconds(kStepsShown * use.step_seconds()));
+    }
+    return view;
   }
 
   HostPort address() const { return server_.address(); }
@@ -151,6 +185,10 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
  private:
+  // For the loop's answer to those who look.
+  static constexpr absl::Duration kLookTimeout = absl::Seconds(5);
+  static constexpr double kStepsShown = 2.5;
+
   void Audit(const AuditEntry& entry, const CallInfo& call) {
     if (!audit_.has_value()) return;
     const absl::Status recorded = audit_->Record(entry, call, absl::Now());
@@ -166,6 +204,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   FinishedJobs finished_;  // the loop's thread only
   EventLoop loop_;
   CheckpointKeeper keeper_;
+  LiveRuns live_;
   WorkerCalls calls_;
   TimelineGatherer timelines_;
   WorkerCaller caller_;
@@ -191,5 +230,11 @@ HostPort CoordinatorServer::health_address() const { return impl_->health_addres
 absl::Status CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
 void CoordinatorServer::Shutdown() { impl_->Shutdown(); }
 absl::StatusOr<CoordinatorSnapshot> CoordinatorServer::Snapshot() { return impl_->Snapshot(); }
+absl::StatusOr<v1::GetJobResponse> CoordinatorServer::Job(const std::string& job_id) {
+  return impl_->Job(job_id);
+}
+absl::StatusOr<JobView> CoordinatorServer::Look(const std::string& job_id) {
+  return impl_->Look(job_id);
+}
 
 }  // namespace penstock

@@ -23,6 +23,7 @@
 #include "base/files.h"
 #include "base/rejected_messages.h"
 #include "coordinator/coordinator.h"
+#include "services/coordinator/timeline_gatherer.h"
 #include "services/rpc/address.h"
 #include "services/rpc/transport_security.h"
 
@@ -50,6 +51,12 @@ struct CoordinatorSnapshot {
   // Of jobs that are under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
   std::map<std::string, v1::JobResult> results;
   std::array<int64_t, kRejections> rejected = {};  // messages, by Rejection
+};
+
+// A job and what its workers do; of one that has ended, what they did last.
+struct JobView {
+  v1::GetJobResponse record;
+  std::shared_ptr<const LiveRun> live;  // null: nothing is known, or not yet
 };
 
 class CoordinatorServer {
@@ -82,6 +89,10 @@ class CoordinatorServer {
 
   // Errors: Unavailable (shut down).
   absl::StatusOr<CoordinatorSnapshot> Snapshot();
+  // A job with its result so far. Errors: NotFound, DataLoss, Unavailable (shut down).
+  absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id);
+  // The same for somebody who looks on: live_runs.h says what that costs. Does not wait for workers.
+  absl::StatusOr<JobView> Look(const std::string& job_id);
 
  private:
   class Impl;

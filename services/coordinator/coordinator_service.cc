@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "services/coordinator/job_records.h"
 #include "services/rpc/access.h"
 
 namespace penstock {
@@ -86,30 +87,13 @@ class EventPull {
   std::deque<v1::JobEvent> page_;
 };
 
-absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordinator& coordinator,
-                                              JobStore& store) {
-  if (const JobRun* run = coordinator.FindRun(job_id); run != nullptr) {
-    return run->Record();
-  }
-  PENSTOCK_RETURN_IF_ERROR(coordinator.FindSummary(job_id).status());
-  return store.ReadRecord(job_id);
-}
-
-struct FoundTimeline {
-  v1::GetJobResponse record;
-  absl::StatusOr<v1::GetTimelineResponse> stored;
-};
-
 // Of a job under way the timeline is fetched now, which takes a while; of another it is the one kept
 // at its end.
 void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const CallInfo& call,
                  const Reply<v1::GetTimelineResponse>& reply) {
   const absl::StatusOr<FoundTimeline> found = parts.loop.Ask<FoundTimeline>(
-      DeadlineOf(call),
-      [job_id](Coordinator& coordinator, JobStore& store, Now) -> absl::StatusOr<FoundTimeline> {
-        PENSTOCK_ASSIGN_OR_RETURN(v1::GetJobResponse record,
-                                  FindRecord(job_id, coordinator, store));
-        return FoundTimeline{std::move(record), store.ReadTimeline(job_id)};
+      DeadlineOf(call), [job_id](Coordinator& coordinator, JobStore& store, Now) {
+        return FindTimeline(job_id, coordinator, store);
       });
   if (!found.ok()) {
     return reply(found.status());

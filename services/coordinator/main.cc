@@ -1,6 +1,6 @@
 // penstock-coordinator: plans jobs, assigns stages to workers, watches them, keeps the records.
 //
-// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), metrics.
+// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), HTTP (status page, metrics).
 // The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -11,14 +11,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/confined_files.h"
+#include "base/status.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
+#include "services/coordinator/status_page.h"
 #include "services/http/guard.h"
+#include "services/http/server.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/process_metrics.h"
 #include "services/rpc/grpc_log.h"
@@ -71,7 +75,8 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints")
       ->type_name("DIR");
-  app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
+  app.add_option("--metrics", metrics,
+                 "HOST:PORT of the status page and the Prometheus endpoint, or off");
   app.add_option("--metrics-token-file", flags.metrics_token_file,
                  "file with a token that may be shown there instead of a certificate")
       ->type_name("FILE");
@@ -184,16 +189,18 @@ int Main(int argc, char** argv) {
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);
   }
-  std::unique_ptr<MetricsEndpoint> metrics;
+  std::unique_ptr<HttpServer> http;
   if (flags->metrics.has_value()) {
-    absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint =
-        MetricsEndpoint::Listen(*flags->metrics, *guard, [&server] { return Collect(**server); });
-    if (!endpoint.ok()) {
-      return Complain(endpoint.status(), kBadUsage);
+    HttpServerOptions options = {.listen = *flags->metrics, .routes = StatusPageRoutes(**server)};
+    options.routes.push_back(MetricsRoute([&server] { return Collect(**server); }));
+    HttpGuard::Protect(*guard, options);
+    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(std::move(options));
+    if (!started.ok()) {
+      return Complain(Annotate(started.status(), "metrics"), kBadUsage);
     }
-    metrics = *std::move(endpoint);
-    log.info("metrics at {}://{}/metrics", security->encrypted() ? "https" : "http",
-             metrics->address().ToString());
+    http = *std::move(started);
+    log.info("status page at {0}://{1}/, metrics at {0}://{1}/metrics",
+             security->encrypted() ? "https" : "http", http->address().ToString());
   }
   if (flags->health.has_value()) {
     log.info("health at {}", (*server)->health_address().ToString());
@@ -208,7 +215,7 @@ int Main(int argc, char** argv) {
   if (!drained.ok()) {
     log.warn("not drained: {}", std::string(drained.message()));
   }
-  metrics.reset();
+  http.reset();
   (*server)->Shutdown();
   log.info("stopped");
   return drained.ok() ? kDone : kFailed;

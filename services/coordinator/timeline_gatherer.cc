@@ -13,7 +13,7 @@ struct Gathering {
   Mutex mutex;
   std::vector<WorkerTimeline> workers ABSL_GUARDED_BY(mutex);
   int missing ABSL_GUARDED_BY(mutex) = 0;
-  std::function<void(v1::GetTimelineResponse)> done;
+  std::function<void(std::vector<WorkerTimeline>)> done;
 };
 
 }  // namespace
@@ -42,6 +42,38 @@ v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& worker
 
 void TimelineGatherer::Gather(const std::string& job_id, const v1::Plan& plan,
                               std::function<void(v1::GetTimelineResponse)> done) {
+  v1::GetRunTimelineRequest request;
+  request.set_job_id(job_id);
+  Ask(plan, request, [done = std::move(done)](std::vector<WorkerTimeline> workers) {
+    done(MergeTimelines(workers, kSpansMax));
+  });
+}
+
+void TimelineGatherer::GatherLive(const std::string& job_id, const v1::Plan& plan,
+                                  absl::Duration window, std::function<void(LiveRun)> done) {
+  v1::GetRunTimelineRequest request;
+  request.set_job_id(job_id);
+  request.set_last_ns(absl::ToInt64Nanoseconds(window));
+  request.set_with_stages(true);
+  Ask(plan, request,
+      [&clock = clock_, done = std::move(done)](std::vector<WorkerTimeline> workers) {
+        LiveRun live{.timeline = MergeTimelines(workers, kSpansMax),
+                     .gathered_ns = clock.MonotonicNs()};
+        for (WorkerTimeline& worker : workers) {
+          for (v1::StageReport& stage : *worker.response.mutable_stages()) {
+            live.stages.push_back(std::move(stage));
+          }
+        }
+        std::stable_sort(live.stages.begin(), live.stages.end(),
+                         [](const v1::StageReport& a, const v1::StageReport& b) {
+                           return a.stage() < b.stage();
+                         });
+        done(std::move(live));
+      });
+}
+
+void TimelineGatherer::Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest& request,
+                           std::function<void(std::vector<WorkerTimeline>)> done) {
   // By worker index; with several stages on a worker its address is the same.
   std::vector<const v1::StageAssignment*> workers;
   for (const v1::StageAssignment& stage : plan.stages()) {
@@ -59,29 +91,27 @@ void TimelineGatherer::Gather(const std::string& job_id, const v1::Plan& plan,
   if (workers.empty()) {
     return gathering->done({});
   }
-  v1::GetRunTimelineRequest request;
-  request.set_job_id(job_id);
   for (size_t i = 0; i < workers.size(); ++i) {
     const int64_t asked_ns = clock_.MonotonicNs();
-    calls_.Start(
-        workers[i]->worker(), workers[i]->address(), &v1::WorkerControl::Stub::AsyncGetRunTimeline,
-        request, kTimeout,
-        [this, i, asked_ns, gathering](absl::StatusOr<v1::GetRunTimelineResponse> response) {
-          const int64_t middle_ns = asked_ns + (clock_.MonotonicNs() - asked_ns) / 2;
-          std::vector<WorkerTimeline> complete;
-          {
-            MutexLock lock(gathering->mutex);
-            if (response.ok()) {
-              gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
-              gathering->workers[i].response = std::move(*response);
-            }
-            if (--gathering->missing > 0) {
-              return;
-            }
-            complete = std::move(gathering->workers);
-          }
-          gathering->done(MergeTimelines(complete, kSpansMax));
-        });
+    calls_.Start(workers[i]->worker(), workers[i]->address(),
+                 &v1::WorkerControl::Stub::AsyncGetRunTimeline, request, kTimeout,
+                 [&clock = clock_, i, asked_ns,
+                  gathering](absl::StatusOr<v1::GetRunTimelineResponse> response) {
+                   const int64_t middle_ns = asked_ns + (clock.MonotonicNs() - asked_ns) / 2;
+                   std::vector<WorkerTimeline> complete;
+                   {
+                     MutexLock lock(gathering->mutex);
+                     if (response.ok()) {
+                       gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
+                       gathering->workers[i].response = std::move(*response);
+                     }
+                     if (--gathering->missing > 0) {
+                       return;
+                     }
+                     complete = std::move(gathering->workers);
+                   }
+                   gathering->done(std::move(complete));
+                 });
   }
 }
 

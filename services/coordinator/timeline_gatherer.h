@@ -1,4 +1,5 @@
-// TimelineGatherer: the timelines of all workers of a run as one, on the coordinator's clock.
+// TimelineGatherer: the timelines of all workers of a run as one, on the coordinator's clock: of all
+// there is, or of the last moments together with the stages' reports.
 //
 // A worker answers with its own clock's time; its offset is taken from the middle of the round
 // trip, so it is right within half of one. Processes of one machine share a clock, where the offset
@@ -29,6 +30,13 @@ struct WorkerTimeline {
 v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& workers,
                                        int64_t spans_max);
 
+// What the workers of a run do.
+struct LiveRun {
+  v1::GetTimelineResponse timeline;     // of the last moments
+  std::vector<v1::StageReport> stages;  // so far, by stage
+  int64_t gathered_ns = 0;              // on the coordinator's clock
+};
+
 // Thread safety: from any thread.
 class TimelineGatherer {
  public:
@@ -43,8 +51,14 @@ class TimelineGatherer {
   // once, on a polling thread.
   void Gather(const std::string& job_id, const v1::Plan& plan,
               std::function<void(v1::GetTimelineResponse)> done);
+  // The same of the last `window` alone, with the reports of the stages whose workers answer.
+  void GatherLive(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
+                  std::function<void(LiveRun)> done);
 
  private:
+  void Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest& request,
+           std::function<void(std::vector<WorkerTimeline>)> done);
+
   Clock& clock_;
   WorkerCalls& calls_;
 };

@@ -1,6 +1,9 @@
 #include "services/worker/worker_service.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "penstock/v1/cluster.grpc.pb.h"
@@ -18,6 +21,17 @@ constexpr int64_t kTimelineBytesMax = rpc_limits::kControlMessageBytesMax - (16 
 
 absl::Time HandlerDeadline(const CallInfo& call) {
   return std::min(call.deadline - kAnswerTime, absl::Now() + kHandlerTimeMax);
+}
+
+void KeepSince(int64_t start_ns, Timeline& timeline) {
+  std::erase_if(timeline.spans, [start_ns](const Span& span) { return span.end_ns < start_ns; });
+}
+
+void AddStages(const RunHost& host, const std::string& job_id,
+               v1::GetRunTimelineResponse& response) {
+  RunHost::Activity activity = host.GetActivity(/*with_stages=*/true);
+  if (activity.job_id != job_id) return;  // another job has begun meanwhile
+  for (v1::StageReport& stage : activity.stages) *response.add_stages() = std::move(stage);
 }
 
 }  // namespace
@@ -59,15 +73,21 @@ void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
                                                     request.reason(), HandlerDeadline(call)));
                  return v1::StopRunResponse();
                });
-  server.Unary(service, &Service::RequestGetRunTimeline,
-               [&host, &clock](const v1::GetRunTimelineRequest& request,
-                               const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
-                 PENSTOCK_ASSIGN_OR_RETURN(const Timeline timeline,
-                                           host.RecentTimeline(request.job_id()));
-                 v1::GetRunTimelineResponse response = ToMessage(timeline, kTimelineBytesMax);
-                 response.set_monotonic_ns(clock.MonotonicNs());
-                 return response;
-               });
+  server.Unary(
+      service, &Service::RequestGetRunTimeline,
+      [&host, &clock](const v1::GetRunTimelineRequest& request,
+                      const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
+        PENSTOCK_ASSIGN_OR_RETURN(Timeline timeline, host.RecentTimeline(request.job_id()));
+        const int64_t now_ns = clock.MonotonicNs();
+        if (request.last_ns() > 0) KeepSince(now_ns - request.last_ns(), timeline);
+        v1::GetRunTimelineResponse reports;
+        if (request.with_stages()) AddStages(host, request.job_id(), reports);
+        v1::GetRunTimelineResponse response =
+            ToMessage(timeline, kTimelineBytesMax - static_cast<int64_t>(reports.ByteSizeLong()));
+        response.mutable_stages()->Swap(reports.mutable_stages());
+        response.set_monotonic_ns(now_ns);
+        return response;
+      });
 }
 
 }  // namespace penstock

@@ -7,9 +7,9 @@
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
-#include "services/cli/result_json.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/documents/result_json.h"
 
 namespace penstock {
 namespace {

@@ -9,10 +9,10 @@
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
 #include "services/cli/profile_output.h"
-#include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/documents/result_json.h"
 
 namespace penstock {
 namespace {
@@ -24,23 +24,12 @@ struct Options {
 };
 
 nlohmann::ordered_json StatusJson(const v1::GetJobResponse& job) {
-  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
-  for (const v1::StageAssignment& stage : job.plan().stages()) {
-    stages.push_back({{"stage", stage.stage()},
-                      {"worker", stage.worker()},
-                      {"address", stage.address()},
-                      {"first_layer", stage.first_layer()},
-                      {"layers", stage.layers()}});
-  }
   nlohmann::ordered_json json = JobJson(job.summary());
   if (job.has_profile_spec()) {
     json["profile"] = job.has_profile() ? ProfileJson(job.profile()) : nlohmann::ordered_json();
     return json;
   }
-  json["plan"] = {{"method", job.plan().method()},
-                  {"channel_capacity", job.plan().channel_capacity()},
-                  {"schedule_digest", job.plan().schedule_digest()},
-                  {"stages", stages}};
+  json["plan"] = PlanJson(job.plan());
   json["result"] = ResultJson(job, {.losses = true});
   return json;
 }

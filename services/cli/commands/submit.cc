@@ -15,8 +15,8 @@
 #include "services/cli/job_file.h"
 #include "services/cli/job_planning.h"
 #include "services/cli/json_output.h"
-#include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
+#include "services/documents/result_json.h"
 
 namespace penstock {
 namespace {

@@ -10,6 +10,8 @@
 #include "services/cli/json_output.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/documents/result_json.h"
+#include "services/documents/timeline_json.h"
 
 namespace penstock {
 namespace {

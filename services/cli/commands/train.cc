@@ -20,10 +20,11 @@
 #include "services/cli/local_cluster.h"
 #include "services/cli/recorded_order_file.h"
 #include "services/cli/reference_run.h"
-#include "services/cli/result_json.h"
 #include "services/cli/result_table.h"
 #include "services/cli/step_prediction.h"
 #include "services/cli/train_job.h"
+#include "services/documents/result_json.h"
+#include "services/documents/timeline_json.h"
 
 namespace penstock {
 namespace {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "services/documents/result_json.h"
+
 namespace penstock {
 namespace {
 

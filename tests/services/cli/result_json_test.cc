@@ -1,4 +1,4 @@
-#include "services/cli/result_json.h"
+#include "services/documents/result_json.h"
 
 #include <sstream>
 

@@ -133,7 +133,7 @@ void ActingWorker::AddHandlers() {
                   return Done<v1::StopRunResponse>();
                 });
   server_.Unary(service, &Service::RequestGetRunTimeline,
-                [this](const v1::GetRunTimelineRequest&,
+                [this](const v1::GetRunTimelineRequest& request,
                        const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
                   if (options_.timeline_gate.valid()) {
                     options_.timeline_gate.wait();
@@ -141,6 +141,9 @@ void ActingWorker::AddHandlers() {
                   v1::GetRunTimelineResponse response;
                   response.set_monotonic_ns(RealClock().MonotonicNs());
                   response.add_spans()->set_microbatch(3);
+                  if (request.with_stages()) {
+                    response.add_stages()->set_worker(options_.name);
+                  }
                   return response;
                 });
 }

@@ -4,7 +4,12 @@
 #include <optional>
 #include <thread>
 
+#include "penstock/v1/cluster.grpc.pb.h"
+#include "services/rpc/channel.h"
+#include "services/rpc/client.h"
 #include "services/worker/job_backend.h"
+#include "services/worker/worker_service.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -184,6 +189,34 @@ TEST_F(RunHostTest, AfterTheEnd_NumbersAndTimelineRemain) {
   ASSERT_EQ(timeline.spans.size(), 1u);
   EXPECT_EQ(timeline.spans[0].start_ns, 3);
   EXPECT_THAT(host_.Hold("j", 3), StatusIs(absl::StatusCode::kFailedPrecondition, _));
+}
+
+TEST_F(RunHostTest, TimelineCall_GivesTheLastMomentsAndTheStagesIfAsked) {
+  StartRun("j", 3);  // its one span is from 3 to 4 ns
+  ManualClock clock(/*start_ns=*/1000);
+  RpcServer server({.listen = {"127.0.0.1", 0}});
+  AddWorkerControl(server, host_, clock);
+  ASSERT_THAT(server.Start(), IsOk());
+  const auto stub = v1::WorkerControl::NewStub(MakeControlChannel(server.address().ToString()));
+  const auto ask = [&](int64_t last_ns, bool with_stages) {
+    v1::GetRunTimelineRequest request;
+    request.set_job_id("j");
+    request.set_last_ns(last_ns);
+    request.set_with_stages(with_stages);
+    const auto response =
+        Call("worker", *stub, &v1::WorkerControl::Stub::GetRunTimeline, request, absl::Seconds(20));
+    EXPECT_THAT(response, IsOk());
+    return response.value_or(v1::GetRunTimelineResponse());
+  };
+  EXPECT_EQ(ask(0, false).spans_size(), 1);
+  EXPECT_EQ(ask(996, false).spans_size(), 1);
+  EXPECT_EQ(ask(995, false).spans_size(), 0);
+  EXPECT_EQ(ask(0, false).stages_size(), 0);
+  const v1::GetRunTimelineResponse all = ask(0, true);
+  EXPECT_EQ(all.stages_size(), 2);
+  EXPECT_EQ(all.spans_size(), 1);
+  EXPECT_EQ(all.monotonic_ns(), 1000);
+  script_.Finish();
 }
 
 TEST_F(RunHostTest, RepeatedCalls_HaveTheEffectOfOne) {

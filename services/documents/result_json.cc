@@ -1,12 +1,9 @@
-#include "services/cli/result_json.h"
+#include "services/documents/result_json.h"
 
 #include <string>
 #include <utility>
 
 #include "coordinator/job_state.h"
-#include "services/cli/coordinator_client.h"
-#include "services/cli/feedback_output.h"
-#include "services/cli/step_prediction.h"
 
 namespace penstock {
 namespace {
@@ -54,6 +51,29 @@ Json EdgesJson(const v1::StageReport& stage) {
   return edges;
 }
 
+Json PredictionJson(const StepPrediction& prediction) {
+  return {{"steps", prediction.steps_measured},
+          {"measured_step_seconds", prediction.measured_step_s},
+          {"predicted_step_seconds", prediction.predicted_step_s},
+          {"error", prediction.error()},
+          {"overhead_seconds", prediction.overhead_s}};
+}
+
+Json UseJson(const v1::RunUse& use) {
+  Json workers = Json::array();
+  for (const v1::WorkerUse& worker : use.workers()) {
+    workers.push_back(
+        {{"worker", worker.worker()},
+         {"memory_bytes", worker.has_memory_bytes() ? Json(worker.memory_bytes()) : Json()},
+         {"sent_bytes_per_step",
+          worker.has_sent_bytes_per_step() ? Json(worker.sent_bytes_per_step()) : Json()}});
+  }
+  return {{"step_seconds", use.has_step_seconds() ? Json(use.step_seconds()) : Json()},
+          {"workers", workers}};
+}
+
+}  // namespace
+
 Json StageJson(const v1::StageReport& stage) {
   Json idle_causes = Json::object();
   for (const v1::IdleCause& cause : stage.idle_causes()) {
@@ -94,7 +114,29 @@ Json StageJson(const v1::StageReport& stage) {
           {"actions", actions}};
 }
 
-}  // namespace
+Json FeedbackJson(const v1::Feedback& feedback) {
+  return {{"predicted", feedback.has_predicted() ? UseJson(feedback.predicted()) : Json()},
+          {"measured", UseJson(feedback.measured())},
+          {"drifts", feedback.drifts()},
+          {"drifts_told", feedback.drifts_told()},
+          {"replans", feedback.replans()}};
+}
+
+Json PlanJson(const v1::Plan& plan) {
+  Json stages = Json::array();
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    stages.push_back({{"stage", stage.stage()},
+                      {"worker", stage.worker()},
+                      {"address", stage.address()},
+                      {"first_layer", stage.first_layer()},
+                      {"layers", stage.layers()},
+                      {"worker_index", stage.worker_index()}});
+  }
+  return {{"method", plan.method()},
+          {"channel_capacity", plan.channel_capacity()},
+          {"schedule_digest", plan.schedule_digest()},
+          {"stages", stages}};
+}
 
 Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options) {
   const v1::JobResult& result = job.result();

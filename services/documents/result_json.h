@@ -20,6 +20,12 @@ struct ResultJsonOptions {
 // A result as `train --json` prints it.
 nlohmann::ordered_json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options);
 
+// One stage's report, as in `per_stage`.
+nlohmann::ordered_json StageJson(const v1::StageReport& stage);
+// {"predicted", "measured", "drifts", "drifts_told", "replans"}; `predicted` is null without a prediction.
+nlohmann::ordered_json FeedbackJson(const v1::Feedback& feedback);
+// {"method", "channel_capacity", "schedule_digest", "stages"}.
+nlohmann::ordered_json PlanJson(const v1::Plan& plan);
 nlohmann::ordered_json JobJson(const v1::JobSummary& job);
 nlohmann::ordered_json WorkerJson(const v1::WorkerSummary& worker);
 

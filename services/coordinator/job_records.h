@@ -1,0 +1,26 @@
+// A job's record and timeline, wherever they are: with its run, or in the store.
+//
+// For the event loop's thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/coordinator.h"
+#include "services/coordinator/job_store.h"
+
+namespace penstock {
+
+// With the result so far. Errors: NotFound, DataLoss.
+absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordinator& coordinator,
+                                              JobStore& store);
+
+struct FoundTimeline {
+  v1::GetJobResponse record;
+  absl::StatusOr<v1::GetTimelineResponse> stored;  // NotFound until the job has ended
+};
+// Errors: as above.
+absl::StatusOr<FoundTimeline> FindTimeline(const std::string& job_id, Coordinator& coordinator,
+                                           JobStore& store);
+
+}  // namespace penstock

@@ -1,0 +1,155 @@
+// Pictures: loss curve, timeline, bars of busy and idle time.
+import { el, legend, loss, many, percent, seconds, svg } from "./dom.js";
+
+// Where the text of a tick stands: not beyond the right edge.
+const anchor = (x, width) => (x > width - 24 ? "end" : "middle");
+
+// Round numbers between low and high, about `count` of them.
+function ticks(low, high, count) {
+  const rough = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) {
+    found.push(value);
+  }
+  return found;
+}
+
+// points and validations: [{step, loss}]. `width`: of the picture, in pixels; so in all pictures, that text has
+// its size.
+export function lossChart(points, validations, width) {
+  const all = [...points, ...validations].filter((point) => Number.isFinite(point.loss));
+  if (all.length === 0) return el("p", { class: "dim" }, "No step is done yet.");
+  const height = 240, left = 46, right = 12, top = 10, bottom = 24;
+  const losses = all.map((point) => point.loss);
+  let [low, high] = [Math.min(...losses), Math.max(...losses)];
+  if (high - low < 1e-9) [low, high] = [low - 0.5, high + 0.5];
+  const last = Math.max(1, ...all.map((point) => point.step));
+  const x = (step) => left + (width - left - right) * step / last;
+  const y = (value) => top + (height - top - bottom) * (high - value) / (high - low);
+  const at = (point) => `${x(point.step).toFixed(1)} ${y(point.loss).toFixed(1)}`;
+  const line = (curve) => curve.filter((point) => Number.isFinite(point.loss))
+    .map((point, i) => `${i ? "L" : "M"}${at(point)}`).join("");
+  const newest = points.at(-1) ?? all.at(-1);
+  return [
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", id: "loss-curve",
+      "aria-label": `Loss over steps: ${loss(newest.loss)} at step ${newest.step}` },
+    ticks(low, high, 5).map((value) => [
+      svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
+      svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" },
+        String(Number(value.toPrecision(6))))]).flat(),
+    ticks(0, last, Math.min(6, Math.floor(width / 80))).map((step) =>
+      svg("text", { x: x(step), y: height - 6, "text-anchor": anchor(x(step), width) }, many(step))),
+    svg("path", { class: "curve", d: line(points) }),
+    svg("path", { class: "validation-line", d: line(validations) }),
+    validations.map((point) => svg("circle", { class: "validation", r: 3.2, cx: x(point.step),
+      cy: y(point.loss) }, svg("title", {}, `validation ${loss(point.loss)}, step ${point.step}`)))),
+    legend([["f", "training"], ["validation", "validation"]]),
+  ];
+}
+
+export const kKinds = [["f", "forward"], ["r", "recompute"], ["i", "backward, input"],
+  ["w", "backward, weights"], ["s", "step"], ["c", "collective"], ["m", "send, receive"],
+  ["input", "waits for input"], ["credit", "for credit"], ["collective", "for others"],
+  ["data", "for data"]];
+const kCompute = { F: "f", R: "r", I: "i", W: "w", STEP: "s" };
+
+// How a span looks: a class of style.css; null: not at all.
+export function kindOf(span) {
+  if (span.wait !== null) return `wait-${span.wait}`;
+  if (span.lane === "compute") return kCompute[span.action] ?? null;
+  return span.lane === "collective" ? "c" : "m";
+}
+
+export function spansOf(timeline) {
+  return timeline.spans.map((row) =>
+    Object.fromEntries(timeline.columns.map((name, i) => [name, row[i]])));
+}
+
+export const spanText = (span) => {
+  const where = span.microbatch === null ? span.action : `${span.action} ${span.microbatch}`;
+  return span.wait === null ? where : `waits for ${span.wait}`;
+};
+
+// Rectangles of one colour in one path: thousands of elements would be slow.
+const kTooltipsMax = 700;
+
+// `names`: of the workers. Returns the picture and a function that moves the line of the moment.
+export function timelineChart(timeline, names, width) {
+  const spans = spansOf(timeline).filter((span) => kindOf(span) !== null);
+  if (spans.length === 0) {
+    return { parts: [el("p", { class: "dim" }, "No spans yet.")], moveTo: () => {} };
+  }
+  const left = 86, rowHeight = 26, gap = 5, top = 4;
+  const start = Math.min(...spans.map((span) => span.start_us));
+  const end = Math.max(...spans.map((span) => span.end_us));
+  const plot = width - left - 8;
+  const x = (us) => left + plot * (us - start) / Math.max(1, end - start);
+  const y = (worker) => top + worker * (rowHeight + gap);
+  const bottom = y(timeline.workers);
+  const box = (span) => {
+    const inset = span.wait === null ? 0 : 7;
+    return { x: x(span.start_us).toFixed(1), y: y(span.worker) + inset,
+      width: Math.max(0.4, x(span.end_us) - x(span.start_us) - 0.4).toFixed(1),
+      height: rowHeight - 2 * inset };
+  };
+  const shapes = spans.length <= kTooltipsMax
+    ? spans.map((span) => svg("rect", { class: kindOf(span), ...box(span) },
+      svg("title", {}, `stage ${span.stage ?? "–"}: ${spanText(span)}, ` +
+        seconds((span.end_us - span.start_us) * 1e-6))))
+    : [...Map.groupBy(spans, kindOf)].map(([kind, some]) => svg("path", { class: kind,
+      d: some.map(box).map((b) => `M${b.x} ${b.y}h${b.width}v${b.height}h-${b.width}z`).join("") }));
+  const playhead = svg("line", { class: "playhead", x1: x(end), x2: x(end), y1: 0, y2: bottom });
+  const used = new Set(spans.map((span) => kindOf(span).replace("wait-", "")));
+  return {
+    parts: [
+      svg("svg", { viewBox: `0 0 ${width} ${bottom + 22}`, role: "img", id: "timeline-picture",
+        "aria-label": `What each worker did in the last ${seconds((end - start) * 1e-6)}` },
+      names.map((name, worker) => [
+        svg("rect", { class: "row", x: left, y: y(worker), width: plot, height: rowHeight, rx: 3 }),
+        svg("text", { class: "label", x: 0, y: y(worker) + 17 },
+          name.length > 12 ? `${name.slice(0, 11)}…` : name)]).flat(),
+      ticks(0, end - start, Math.min(8, Math.floor(plot / 80))).map((us) => svg("text", { x: x(start + us), y: bottom + 14,
+        "text-anchor": anchor(x(start + us), width) }, us === 0 ? "0" : seconds(us * 1e-6))),
+      shapes, playhead),
+      legend(kKinds.filter(([kind]) => used.has(kind))),
+    ],
+    moveTo: (us) => {
+      for (const end of ["x1", "x2"]) playhead.setAttribute(end, x(us).toFixed(1));
+    },
+  };
+}
+
+const kCauses = ["input", "credit", "collective", "data", "checkpoint"];
+
+// One bar for each worker: what part of its time it computed, and why it did not.
+export function bubbleBars(perStage) {
+  const workers = Map.groupBy(perStage, (stage) => stage.worker);
+  const used = new Set();
+  const rows = [...workers].map(([name, stages]) => {
+    const window = Math.max(...stages.map((stage) => stage.window_seconds));
+    const sum = (value) => stages.reduce((total, stage) => total + (value(stage) ?? 0), 0);
+    const parts = [["busy", sum((stage) => stage.busy_seconds)],
+      ...kCauses.map((cause) => [cause, sum((stage) => stage.idle_causes[cause])])];
+    const rest = window - parts.reduce((total, [, value]) => total + value, 0);
+    parts.push(["overhead", Math.max(0, rest)]);
+    const share = (value) => (window > 0 ? value / window : 0);
+    const text = parts.filter(([, value]) => share(value) >= 0.0005)
+      .map(([kind, value]) => `${kind} ${percent(share(value))}`);
+    for (const [kind, value] of parts) if (share(value) >= 0.0005) used.add(kind);
+    return [
+      el("span", {}, `${name} · stage ${stages.map((stage) => stage.stage).join(", ")}`),
+      el("span", { class: "stack", role: "img", "aria-label": `${name}: ${text.join(", ")}`,
+        title: text.join(", ") },
+      parts.map(([kind, value]) => el("span", { class: `k-${kind}`,
+        style: { width: `${(100 * share(value)).toFixed(2)}%` } }))),
+      el("span", { class: "bubble" }, window > 0 ? percent(1 - share(parts[0][1])) : "–"),
+    ];
+  });
+  const words = { busy: "computes", input: "waits for input", credit: "for credit",
+    collective: "for others", data: "for data", checkpoint: "for a checkpoint",
+    overhead: "overhead" };
+  return [el("div", { class: "bubbles" }, rows.flat()),
+    legend(Object.entries(words).filter(([kind]) => used.has(kind)))];
+}

@@ -1,0 +1,154 @@
+// One job: what it is, what its workers do now, where their time goes, how it learns.
+import { bubbleBars, kindOf, lossChart, spansOf, spanText, timelineChart } from "./charts.js";
+import { bytes, el, layers, loss, many, number, percent, seconds, section, table } from "./dom.js";
+
+const kActive = new Set(["preparing", "running", "draining"]);
+export const isActive = (job) => kActive.has(job.state);
+
+export const progressBar = (job, size = "") => el("div", { class: `bar ${size}`,
+  role: "progressbar", "aria-label": "steps done", "aria-valuemin": 0, "aria-valuemax": job.steps,
+  "aria-valuenow": job.step },
+el("i", { style: { width: `${100 * Math.min(1, job.steps > 0 ? job.step / job.steps : 0)}%` } }));
+
+const elapsed = (job) => job.started_unix_ms === null ? null
+  : ((job.ended_unix_ms ?? Date.now()) - job.started_unix_ms) / 1000;
+
+function head(job) {
+  const { result } = job;
+  const step = result.feedback.measured.step_seconds;
+  const facts = [
+    ["step", `${number(job.step)} of ${number(job.steps)}`],
+    ["training loss", loss(result.train_loss)],
+    ["validation loss", loss(result.validation_loss)],
+    ["tokens/s", result.tokens_per_second > 0 ? many(result.tokens_per_second) : "–"],
+    ["step time", seconds(step)],
+    ["bubble", result.per_stage.length > 0 ? percent(result.bubble_ratio) : "–"],
+    ["running", seconds(elapsed(job))],
+  ];
+  if (isActive(job)) facts.push(["left", seconds(step === null ? null : step * (job.steps - job.step))]);
+  return el("section", { class: "card", "aria-labelledby": "job-name" },
+    el("div", { class: "title" }, el("h1", { id: "job-name" }, job.name || job.job_id),
+      el("span", { class: `state ${job.state}` }, job.state),
+      el("span", { class: "dim" }, `${job.job_id} · ${job.method}`)),
+    el("dl", { class: "facts" }, facts.map(([name, value]) =>
+      el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    el("div", { style: { marginTop: "12px" } }, progressBar(job, "large")),
+    job.error === null ? null : el("p", { class: "problem" }, job.error),
+    job.reason === null ? null : el("p", { class: "reason" }, job.reason));
+}
+
+// Plays the last second of a timeline again and again as it comes, so that one sees the work go through
+// the stages; slower where less than a second is known.
+class Playback {
+  constructor(tiles, chart, timeline, plan) {
+    Object.assign(this, { tiles, chart, plan });
+    this.spans = spansOf(timeline).filter((span) => kindOf(span) !== null);
+    this.end = Math.max(...this.spans.map((span) => span.end_us));
+    const start = Math.min(...this.spans.map((span) => span.start_us));
+    this.length = Math.min(1e6, this.end - start);
+    this.began = performance.now();
+  }
+  show(now) {
+    const played = Math.min(1, Math.max(0, (now - this.began) / 1000));
+    const moment = this.end - this.length * (1 - played);
+    this.chart.moveTo(moment);
+    const current = new Map();
+    for (const span of this.spans) {
+      if (span.start_us <= moment && moment < span.end_us) current.set(span.worker, span);
+    }
+    for (const [i, stage] of this.plan.entries()) {
+      const span = current.get(stage.worker_index);
+      const ours = span !== undefined && (span.stage === null || span.stage === stage.stage ||
+        span.lane === "collective");
+      this.tiles[i].className = `now ${ours ? kindOf(span) : ""}`;
+      this.tiles[i].textContent = ours ? spanText(span) : "·";
+    }
+    return played < 1;
+  }
+}
+
+function predictions(job, perStage) {
+  const rows = [];
+  const add = (what, predicted, measured, text) => {
+    if (predicted === null && measured === null) return;
+    const both = predicted !== null && measured !== null && predicted > 0;
+    const off = both ? measured / predicted - 1 : null;
+    const shown = off === null ? "–" : `${off >= 0 ? "+" : "−"}${percent(Math.abs(off))}`;
+    rows.push([what, predicted === null ? "–" : text(predicted),
+      measured === null ? "–" : text(measured), [shown, Math.abs(off ?? 0) > 0.1 ? "far" : ""]]);
+  };
+  const { predicted, measured } = job.result.feedback;
+  add("step", predicted?.step_seconds ?? null, measured.step_seconds, seconds);
+  for (const worker of measured.workers) {
+    const other = predicted?.workers.find((one) => one.worker === worker.worker);
+    add(`sent in a step by ${worker.worker}`, other?.sent_bytes_per_step ?? null,
+      worker.sent_bytes_per_step, bytes);
+  }
+  for (const stage of perStage) {
+    if (perStage.find((one) => one.worker === stage.worker) !== stage) continue;
+    add(`memory of ${stage.worker}`, stage.predicted_memory_bytes, stage.peak_memory_bytes, bytes);
+  }
+  return rows.length === 0 ? el("p", { class: "dim" }, "Nothing is measured yet.")
+    : table([["", false], ["predicted", true], ["measured", true], ["difference", true]], rows);
+}
+
+const updates = (statistic) => statistic.max === statistic.mean ? number(statistic.max)
+  : `${number(statistic.mean, 2)}, at most ${number(statistic.max)}`;
+
+// Returns the sections of a job, and how to play what its workers did (null: nothing known).
+// `widths`: {full, half}, of pictures in sections of that size.
+export function jobView(job, live, widths) {
+  if (job.method === "profile") {
+    return { parts: [head(job)], playback: null };
+  }
+  const plan = job.plan.stages;
+  const perStage = live !== null && live.per_stage.length > 0 ? live.per_stage
+    : job.result.per_stage;
+  const parts = [head(job)];
+  if (plan.length === 0) return { parts, playback: null };
+
+  const tiles = plan.map(() => el("div", { class: "now" }, "·"));
+  const ended = !isActive(job);
+  parts.push(section(ended ? "Pipeline" : "Pipeline, a second ago", "pipeline-title", "live",
+    el("div", { class: "pipeline", id: "pipeline" }, plan.map((stage, i) =>
+      el("div", { class: "stage" },
+        el("div", { class: "who" }, el("b", {}, `stage ${stage.stage}`),
+          el("span", {}, stage.worker), el("span", {}, layers(stage))), tiles[i])))));
+
+  const names = [];
+  for (const stage of plan) names[stage.worker_index] = stage.worker;
+  const timeline = live?.timeline ?? null;
+  const chart = timeline === null ? null : timelineChart(timeline, names, widths.full);
+  parts.push(section("Timeline", "timeline-title", "live",
+    ...(chart?.parts ?? [el("p", { class: "dim" }, "Nothing has come from the workers yet.")])));
+
+  parts.push(section("Where the time goes", "bubble-title", "half",
+    ...(perStage.some((stage) => stage.window_seconds > 0) ? bubbleBars(perStage)
+      : [el("p", { class: "dim" }, "Nothing is measured yet.")])));
+  parts.push(section("Staleness", "staleness-title", "half", perStage.length === 0
+    ? el("p", { class: "dim" }, "Nothing is measured yet.")
+    : table([["stage", true], ["staleness in updates", true], ["version drift", true],
+      ["weight versions", true], ["updates", true], ["bubble", true]],
+    perStage.map((stage) => [number(stage.stage), updates(stage.staleness),
+      updates(stage.version_drift), number(stage.versions_peak), number(stage.updates),
+      percent(stage.bubble_ratio)]))));
+  parts.push(section("Loss", "loss-title", "half",
+    ...[lossChart(job.result.losses, job.result.validations,
+      widths.half)].flat()));
+  parts.push(section("Predicted and measured", "predicted-title", "half",
+    predictions(job, perStage)));
+  parts.push(section("Plan", "plan-title", "",
+    el("div", { class: "layers", "aria-hidden": "true" }, plan.map((stage) =>
+      el("span", { style: { flexGrow: stage.layers } }, String(stage.layers)))),
+    table([["stage", true], ["worker", false], ["address", false], ["layers", false],
+      ["memory", true], ["sent", true]],
+    plan.map((stage) => {
+      const report = perStage.find((one) => one.stage === stage.stage);
+      return [number(stage.stage), stage.worker, stage.address, layers(stage),
+        report === undefined ? "–" : bytes(report.memory_bytes),
+        report === undefined ? "–" : bytes(report.bytes_sent)];
+    }))));
+  const playback = timeline === null || timeline.spans.length === 0 ? null
+    : new Playback(tiles, chart, timeline, plan);
+  return { parts, playback };
+}
