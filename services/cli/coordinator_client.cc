@@ -125,8 +125,10 @@ absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
       // gRPC puts the system's reason last.
       return absl::UnavailableError(absl::StrCat(
           "no coordinator answers at ", address_, " (", said.substr(said.rfind(": ") + 2),
-          "); start one with `penstock-coordinator --listen ", address_,
-          "`, or name another with --coordinator or PENSTOCK_COORDINATOR"));
+          "); start one with `penstock-coordinator --certificates DIR --listen ", address_,
+          "`, or name another with --coordinator or PENSTOCK_COORDINATOR; if it runs, its "
+          "certificates "
+          "and yours must be of one authority"));
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(
           absl::StrCat(said, "; is it a Penstock coordinator, and not overloaded?"));

@@ -29,8 +29,9 @@ absl::Status Run(const Options& options, Console& console) {
     return absl::OkStatus();
   }
   if (list.workers_size() == 0) {
-    console.out << "no workers yet; start one with `penstock-worker --coordinator "
-                << options.coordinator.address << "`\n";
+    console.out
+        << "no workers yet; start one with `penstock-worker --certificates DIR --coordinator "
+        << options.coordinator.address << "`\n";
     return absl::OkStatus();
   }
   Table table({{"NAME"},

@@ -49,7 +49,8 @@ class StatusPageTest : public ::testing::Test {
     spec.mutable_training()->set_microbatches(2);
     spec.mutable_training()->mutable_optimizer()->mutable_adamw()->set_learning_rate(0.01);
     spec.mutable_pipeline()->set_stages(1);
-    const auto stub = v1::JobService::NewStub(MakeControlChannel(server_->address().ToString()));
+    const auto stub = v1::JobService::NewStub(
+        MakeControlChannel(server_->address().ToString(), grpc::InsecureChannelCredentials()));
     const auto response =
         Call("coordinator", *stub, &v1::JobService::Stub::SubmitJob, request, absl::Seconds(30));
     EXPECT_THAT(response, IsOk());

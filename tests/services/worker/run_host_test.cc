@@ -197,7 +197,8 @@ TEST_F(RunHostTest, TimelineCall_GivesTheLastMomentsAndTheStagesIfAsked) {
   RpcServer server({.listen = {"127.0.0.1", 0}});
   AddWorkerControl(server, host_, clock);
   ASSERT_THAT(server.Start(), IsOk());
-  const auto stub = v1::WorkerControl::NewStub(MakeControlChannel(server.address().ToString()));
+  const auto stub = v1::WorkerControl::NewStub(
+      MakeControlChannel(server.address().ToString(), grpc::InsecureChannelCredentials()));
   const auto ask = [&](int64_t last_ns, bool with_stages) {
     v1::GetRunTimelineRequest request;
     request.set_job_id("j");
