@@ -17,7 +17,7 @@ import sbom  # noqa: E402
 
 WORKERS = ["worker1", "worker2", "worker3", "worker4"]
 # Long enough for Prometheus to see the job run several times.
-STEPS = 120
+STEPS = 60
 STEPS_MAX_SECONDS = 300
 
 options = None
