@@ -100,7 +100,7 @@ export function timelineChart(timeline, names, width) {
         seconds((span.end_us - span.start_us) * 1e-6))))
     : [...Map.groupBy(spans, kindOf)].map(([kind, some]) => svg("path", { class: kind,
       d: some.map(box).map((b) => `M${b.x} ${b.y}h${b.width}v${b.height}h-${b.width}z`).join("") }));
-  const playhead = svg("line", { class: "playhead", x1: x(end), x2: x(end), y1: 0, y2: bottom });
+  const playhead = svg("line", { class: "playhead", x1: -1, x2: -1, y1: 0, y2: bottom });
   const used = new Set(spans.map((span) => kindOf(span).replace("wait-", "")));
   return {
     parts: [

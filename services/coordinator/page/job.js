@@ -10,27 +10,33 @@ export const progressBar = (job, size = "") => el("div", { class: `bar ${size}`,
   "aria-valuenow": job.step },
 el("i", { style: { width: `${100 * Math.min(1, job.steps > 0 ? job.step / job.steps : 0)}%` } }));
 
+const isProfile = (job) => job.method === "profile";
+
 const elapsed = (job) => job.started_unix_ms === null ? null
   : ((job.ended_unix_ms ?? Date.now()) - job.started_unix_ms) / 1000;
 
-function head(job) {
+function factsOf(job) {
   const { result } = job;
   const step = result.feedback.measured.step_seconds;
-  const facts = [
+  const facts = isProfile(job) ? [["measurements", `${number(job.step)} of ${number(job.steps)}`]] : [
     ["step", `${number(job.step)} of ${number(job.steps)}`],
     ["training loss", loss(result.train_loss)],
     ["validation loss", loss(result.validation_loss)],
     ["tokens/s", result.tokens_per_second > 0 ? many(result.tokens_per_second) : "–"],
     ["step time", seconds(step)],
     ["bubble", result.per_stage.length > 0 ? percent(result.bubble_ratio) : "–"],
-    ["running", seconds(elapsed(job))],
   ];
-  if (isActive(job)) facts.push(["left", seconds(step === null ? null : step * (job.steps - job.step))]);
+  facts.push([job.ended_unix_ms === null ? "running" : "took", seconds(elapsed(job))]);
+  if (isActive(job) && step !== null) facts.push(["left", seconds(step * (job.steps - job.step))]);
+  return facts;
+}
+
+function head(job) {
   return el("section", { class: "card", "aria-labelledby": "job-name" },
     el("div", { class: "title" }, el("h1", { id: "job-name" }, job.name || job.job_id),
       el("span", { class: `state ${job.state}` }, job.state),
       el("span", { class: "dim" }, `${job.job_id} · ${job.method}`)),
-    el("dl", { class: "facts" }, facts.map(([name, value]) =>
+    el("dl", { class: "facts" }, factsOf(job).map(([name, value]) =>
       el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     el("div", { style: { marginTop: "12px" } }, progressBar(job, "large")),
     job.error === null ? null : el("p", { class: "problem" }, job.error),
@@ -47,6 +53,10 @@ class Playback {
     const start = Math.min(...this.spans.map((span) => span.start_us));
     this.length = Math.min(1e6, this.end - start);
     this.began = performance.now();
+  }
+  // A moment of it, without any motion.
+  showStill() {
+    this.show(this.began + 500);
   }
   show(now) {
     const played = Math.min(1, Math.max(0, (now - this.began) / 1000));
@@ -92,14 +102,21 @@ function predictions(job, perStage) {
     : table([["", false], ["predicted", true], ["measured", true], ["difference", true]], rows);
 }
 
+// Whether a microbatch goes from one stage to the other: it does not to a replica, nor to the first stage of
+// another copy of the model.
+const follows = (before, stage) => before !== undefined && stage.first_layer !== 0 &&
+  stage.first_layer !== before.first_layer;
+
 const updates = (statistic) => statistic.max === statistic.mean ? number(statistic.max)
   : `${number(statistic.mean, 2)}, at most ${number(statistic.max)}`;
 
-// Returns the sections of a job, and how to play what its workers did (null: nothing known).
+// Returns the sections of a job, and how to play what its workers do (null: nothing known, or it has ended).
 // `widths`: {full, half}, of pictures in sections of that size.
 export function jobView(job, live, widths) {
-  if (job.method === "profile") {
-    return { parts: [head(job)], playback: null };
+  if (isProfile(job)) {
+    const figures = el("p", { class: "dim" }, "The figures: ",
+      el("code", {}, `penstock status ${job.job_id}`));
+    return { parts: [head(job), section("Profile", "profile-title", "", figures)], playback: null };
   }
   const plan = job.plan.stages;
   const perStage = live !== null && live.per_stage.length > 0 ? live.per_stage
@@ -107,11 +124,13 @@ export function jobView(job, live, widths) {
   const parts = [head(job)];
   if (plan.length === 0) return { parts, playback: null };
 
-  const tiles = plan.map(() => el("div", { class: "now" }, "·"));
   const ended = !isActive(job);
+  const reportOf = (stage) => perStage.find((one) => one.stage === stage.stage);
+  const share = (stage) => `computed ${percent(1 - (reportOf(stage)?.bubble_ratio ?? NaN))}`;
+  const tiles = plan.map((stage) => el("div", { class: "now" }, ended ? share(stage) : "·"));
   parts.push(section(ended ? "Pipeline" : "Pipeline, a second ago", "pipeline-title", "live",
     el("div", { class: "pipeline", id: "pipeline" }, plan.map((stage, i) =>
-      el("div", { class: "stage" },
+      el("div", { class: `stage ${follows(plan[i - 1], stage) ? "follows" : ""}` },
         el("div", { class: "who" }, el("b", {}, `stage ${stage.stage}`),
           el("span", {}, stage.worker), el("span", {}, layers(stage))), tiles[i])))));
 
@@ -143,12 +162,12 @@ export function jobView(job, live, widths) {
     table([["stage", true], ["worker", false], ["address", false], ["layers", false],
       ["memory", true], ["sent", true]],
     plan.map((stage) => {
-      const report = perStage.find((one) => one.stage === stage.stage);
+      const report = reportOf(stage);
       return [number(stage.stage), stage.worker, stage.address, layers(stage),
         report === undefined ? "–" : bytes(report.memory_bytes),
         report === undefined ? "–" : bytes(report.bytes_sent)];
     }))));
-  const playback = timeline === null || timeline.spans.length === 0 ? null
+  const playback = ended || timeline === null || timeline.spans.length === 0 ? null
     : new Playback(tiles, chart, timeline, plan);
   return { parts, playback };
 }

@@ -63,7 +63,7 @@ function showJobs(jobs, current) {
       el("span", { class: "name" }, job.name || job.job_id),
       el("span", { class: `state ${job.state}` }, job.state),
       el("span", { class: "sub" }, `${job.job_id} · ${job.method}`),
-      el("span", { class: "sub" }, `${job.step}/${job.steps}`), progressBar(job));
+      el("span", { class: "sub count" }, `${job.step}/${job.steps}`), progressBar(job));
   });
   byId("no-jobs").hidden = jobs.length > 0;
 }
@@ -116,9 +116,8 @@ function showJob(job, live) {
     : `${job.name} ${job.state} · Penstock`;
   playback = view.playback;
   if (playback === null) return;
-  const moves = isActive(job) && !stillness.matches;
-  if (moves) requestAnimationFrame(play);
-  else playback.show(Infinity);
+  if (stillness.matches) playback.showStill();
+  else requestAnimationFrame(play);
 }
 
 function showNothing(text) {
