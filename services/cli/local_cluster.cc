@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "services/coordinator/coordinator_metrics.h"
+#include "services/http/guard.h"
 #include "services/metrics/process_metrics.h"
 #include "services/security/authority_directory.h"
 #include "services/security/identity.h"
@@ -74,8 +75,11 @@ absl::Status LocalCluster::Start(Clock& clock) {
       CoordinatorServer::Start({.listen = {.host = kLoopback, .port = 0}, .security = security},
                                clock, RealFiles()));
   if (options_.metrics.has_value()) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        metrics_, MetricsEndpoint::Listen(*options_.metrics, [this] { return CollectMetrics(); }));
+    PENSTOCK_ASSIGN_OR_RETURN(std::shared_ptr<HttpGuard> guard,
+                              HttpGuard::Make({.security = security}));
+    PENSTOCK_ASSIGN_OR_RETURN(metrics_,
+                              MetricsEndpoint::Listen(*options_.metrics, std::move(guard),
+                                                      [this] { return CollectMetrics(); }));
   }
   for (int worker = 0; worker < options_.workers; ++worker) {
     PENSTOCK_RETURN_IF_ERROR(SpawnWorker(program, worker));
@@ -92,11 +96,12 @@ absl::Status LocalCluster::MakeCredentials(absl::Time now) {
   PENSTOCK_RETURN_IF_ERROR(supervisor_->RemoveAtEnd(credentials_));
   PENSTOCK_ASSIGN_OR_RETURN(const AuthorityDirectory authority,
                             AuthorityDirectory::Make(credentials_, kTrustDomain, now));
-  for (const Role role : {Role::kCoordinator, Role::kWorker, Role::kClient}) {
-    PENSTOCK_RETURN_IF_ERROR(
-        authority
-            .Issue(role, /*name=*/"", /*hosts=*/{}, AuthorityDirectory::kAuthorityLifetime, now)
-            .status());
+  for (const Role role : {Role::kCoordinator, Role::kWorker, Role::kClient, Role::kMonitor}) {
+    // Who checks host names, as Prometheus does, can be told to expect the role's.
+    PENSTOCK_RETURN_IF_ERROR(authority
+                                 .Issue(role, /*name=*/"", {RoleName(role)},
+                                        AuthorityDirectory::kAuthorityLifetime, now)
+                                 .status());
   }
   return absl::OkStatus();
 }
@@ -191,8 +196,10 @@ absl::StatusOr<std::vector<std::string>> LocalCluster::MetricsAddresses() {
   std::vector<std::string> addresses;
   if (metrics_ == nullptr) return addresses;
   const auto add = [&addresses](absl::string_view name, absl::string_view address) {
-    addresses.push_back(absl::StrCat(name, " http://", address, "/metrics"));
+    addresses.push_back(absl::StrCat(name, " https://", address, "/metrics"));
   };
+  addresses.push_back(
+      absl::StrCat("certificate for scrapes in ", JoinPath(credentials_, RoleName(Role::kMonitor))));
   add("coordinator", metrics_->address().ToString());
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ListWorkersResponse list, Connect().ListWorkers());
   for (const v1::WorkerSummary& worker : list.workers())

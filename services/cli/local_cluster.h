@@ -62,8 +62,8 @@ class LocalCluster {
   // OK while all workers live. Errors: Unavailable naming the worker, how it ended, and its last words.
   absl::Status Health();
 
-  // Where scrapes are answered: "coordinator http://HOST:PORT/metrics", and so for each worker; nothing without
-  // metrics. Errors: those of the call that asks for them.
+  // How to scrape: where the certificate for it is, and "coordinator https://HOST:PORT/metrics", and so for each
+  // worker; nothing without metrics. Errors: those of the call that asks for them.
   absl::StatusOr<std::vector<std::string>> MetricsAddresses();
   // With metrics: ends everything as soon as coordinator and workers were each scraped once, or after kLinger, or
   // when `give_up` says so. Then Stop has nothing left to do.

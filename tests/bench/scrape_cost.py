@@ -16,23 +16,24 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests/monitoring"))
 
-from cluster import Cluster, eventually  # noqa: E402
+from cluster import Cluster, eventually, scrape  # noqa: E402
 
 WINDOW_SECONDS = 4.0
 WORKERS = 2
 
 
 class Scraper(threading.Thread):
-    """Scrapes all addresses once a second while it is told to."""
+    """Scrapes all programs once a second while it is told to."""
 
-    def __init__(self, addresses):
+    def __init__(self, cluster):
         super().__init__(daemon=True)
-        self.addresses = addresses
+        monitor = cluster.certificates / "monitor"
+        self.targets = [(cluster.coordinator_metrics, monitor, "coordinator"),
+                        *((address, monitor, "worker") for address in cluster.worker_metrics().values())]
         self.active = threading.Event()
         self.scrapes = 0
         self.scrape_bytes = 0
@@ -42,9 +43,8 @@ class Scraper(threading.Thread):
         while True:
             self.active.wait()
             began = time.monotonic()
-            for address in self.addresses:
-                with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-                    self.scrape_bytes += len(answer.read())
+            for target in self.targets:
+                self.scrape_bytes += len(scrape(*target)[1])
                 self.scrapes += 1
             time.sleep(max(0.0, began + 1 - time.monotonic()))
 
@@ -59,7 +59,7 @@ def steps_at(times, moment):
 
 def measure(cluster, job, pairs):
     """[(scraped steps/s, not scraped steps/s)] by pair, and the scraper."""
-    scraper = Scraper([cluster.coordinator_metrics, *cluster.worker_metrics().values()])
+    scraper = Scraper(cluster)
     submitted = cluster.run("submit", job, "--no-wait", "--set", "training.steps=10000000", "--set",
                             "validation.every_steps=0")["job_id"]
     eventually(lambda: cluster.run("status", submitted)["step"] > 20, "the job trains", seconds=60)

@@ -3,19 +3,20 @@
 What is read through PromQL must be what the job itself prints, every described metric must be there and no other,
 and every query of dashboards and rules must return data.
 """
+import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import time
 import unittest
-import urllib.request
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
 import names  # noqa: E402
-from cluster import Cluster, eventually  # noqa: E402
+from cluster import Cluster, eventually, scrape  # noqa: E402
 from prometheus import RULES, Prometheus, promtool  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else "build/release")
@@ -64,15 +65,25 @@ def setUpModule():
     (folder / "input.txt").write_text(TEXT)
     (folder / "job.yaml").write_text((FOLDER / "job.yaml").read_text())
     World.cluster = enter(Cluster(BUILD / "bin", folder, WORKERS))
-    World.prometheus = enter(Prometheus(folder, {
-        "penstock-coordinator": [World.cluster.coordinator_metrics],
-        "penstock-worker": list(World.cluster.worker_metrics().values())}))
+    World.prometheus = enter(Prometheus(folder, {"coordinator": [World.cluster.coordinator_metrics],
+                                                 "worker": list(World.cluster.worker_metrics().values())},
+                                        World.cluster.certificates / "monitor"))
     World.began = time.time()
     for method in METHODS:
         World.results[method] = submit(f"pipeline.method={method}")
         await_scrapes(World.results[method]["job_id"])
     World.ended = time.time()
     World.firing = World.prometheus.firing()
+
+
+def read_object(stream):
+    """The text of the JSON object that a stream begins with, before the stream's end."""
+    text = ""
+    for line in stream:
+        text += line
+        if line == "}\n":
+            break
+    return text
 
 
 def in_words(query):
@@ -182,10 +193,9 @@ class Catalogue(unittest.TestCase):
                 self.assertEqual(found | {"job"}, labels | {"job"}, name)
 
     def test_scrapes_are_as_prometheus_wants_them(self):
-        for address in [World.cluster.coordinator_metrics, *World.cluster.worker_metrics().values()]:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-                self.assertIn("version=0.0.4", answer.headers["Content-Type"])
-                checked = promtool("check", "metrics", stdin=answer.read().decode())
+        for content_type, text in World.cluster.scrape():
+            self.assertIn("version=0.0.4", content_type)
+            checked = promtool("check", "metrics", stdin=text)
             self.assertEqual((checked.returncode, checked.stdout), (0, ""))
 
 
@@ -224,6 +234,30 @@ class Queries(unittest.TestCase):
         self.assertEqual(fired, set(names.alerts()), "alerts with a case in which they fire")
         checked = promtool("test", "rules", str(cases))
         self.assertEqual(checked.returncode, 0, checked.stdout)
+
+
+class Train(unittest.TestCase):
+    """`penstock train --metrics`, a cluster that ends with its job."""
+
+    def test_series_are_there_until_each_program_was_scraped_after_the_end(self):
+        folder = pathlib.Path(World.folder.name)
+        with open(folder / "train.log", "w+", encoding="utf-8") as log, subprocess.Popen(
+                [BUILD / "bin/penstock", "train", folder / "job.yaml", "--workers", str(WORKERS), "--device", "cpu",
+                 "--set", "training.steps=10", "--metrics", "127.0.0.1:0", "--json"], stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=log, text=True) as train:
+            self.addCleanup(train.kill)
+            # The result comes first, then the command waits.
+            result = json.JSONDecoder().raw_decode(read_object(train.stdout))[0]
+            told = (folder / "train.log").read_text()
+            monitor = re.search(r"metrics: certificate for scrapes in (\S+)", told)[1]
+            addresses = re.findall(r"metrics: (\S+) https://(\S+)/metrics", told)
+            self.assertEqual(len(addresses), WORKERS + 1, told)
+            for name, address in addresses:
+                role = "coordinator" if name == "coordinator" else "worker"
+                series = "penstock_job_steps_total" if role == "coordinator" else "penstock_stage_updates_total"
+                self.assertIn(f'{series}{{job="{result["job_id"]}"', scrape(address, monitor, role)[1], name)
+            self.assertEqual(train.wait(timeout=60), 0)
+            self.assertFalse(pathlib.Path(monitor).exists(), "the authority ends with its cluster")
 
 
 class RealAlerts(unittest.TestCase):

@@ -29,11 +29,13 @@ def promtool(*arguments, stdin=""):
 
 
 class Prometheus:
-    """Scrapes `targets` ({scrape job: [address, ...]}), with the rules that are deployed."""
+    """Scrapes `targets` ({role of the program: [address, ...]}) with the certificate in `certificates`, as
+    deploy/prometheus/prometheus.yml does, and with the rules that are deployed."""
 
-    def __init__(self, folder, targets):
+    def __init__(self, folder, targets, certificates):
         self.folder = pathlib.Path(folder)
         self.targets = targets
+        self.certificates = certificates
         self.process = None
         self.address = None
 
@@ -43,8 +45,12 @@ class Prometheus:
                        "scrape_timeout": f"{int(SCRAPE_SECONDS * 1000)}ms",
                        "evaluation_interval": f"{int(SCRAPE_SECONDS * 1000)}ms"},
             "rule_files": [str(RULES)],
-            "scrape_configs": [{"job_name": job, "honor_labels": True, "static_configs": [{"targets": addresses}]}
-                               for job, addresses in self.targets.items()]}
+            "scrape_configs": [{"job_name": f"penstock-{role}", "honor_labels": True, "scheme": "https",
+                                "tls_config": {"ca_file": f"{self.certificates}/ca.crt",
+                                               "cert_file": f"{self.certificates}/tls.crt",
+                                               "key_file": f"{self.certificates}/tls.key", "server_name": role},
+                                "static_configs": [{"targets": addresses}]}
+                               for role, addresses in self.targets.items()]}
         path = self.folder / "prometheus.yml"
         path.write_text(json.dumps(config))  # JSON is YAML
         log_path = self.folder / "prometheus.log"

@@ -8,10 +8,8 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <regex>
 
 #include "tests/services/cli/job_directory.h"
-#include "tests/services/metrics/http_get.h"
 
 namespace penstock {
 namespace {
@@ -502,34 +500,6 @@ TEST_F(TrainTest, InterruptedTwice_StopsAtOnce) {
   const ProcessResult result = train.Wait(std::chrono::seconds(10));
   EXPECT_EQ(result.exit_code, 130) << result.err;
   EXPECT_TRUE(Eventually([&] { return job_.Processes().empty(); }));
-}
-
-// The ports that `penstock train --metrics` tells on its error stream, the coordinator's first.
-std::vector<int> MetricsPorts(const std::string& told) {
-  const std::regex address("metrics: \\S+ https?://127\\.0\\.0\\.1:([0-9]+)/metrics");
-  std::vector<int> ports;
-  for (std::sregex_iterator match(told.begin(), told.end(), address), end; match != end; ++match) {
-    ports.push_back(std::stoi((*match)[1]));
-  }
-  return ports;
-}
-
-TEST(Train, Metrics_AreThereUntilEachWasScrapedAfterTheEnd) {
-  const JobDirectory job;
-  Process train(job.Train({"--workers", "2", "--metrics", "127.0.0.1:0", "--json"}));
-  // The result is printed first, then the command waits.
-  ASSERT_TRUE(Eventually([&] { return Json::accept(train.out()); }, kMinute)) << train.err();
-  const Json result = Json::parse(train.out());
-  const std::vector<int> ports = MetricsPorts(train.err());
-  ASSERT_THAT(ports, SizeIs(3)) << train.err();
-  const std::string of_job = "{job=\"" + result["job_id"].get<std::string>() + "\"";
-  EXPECT_THAT(HttpGet(ports[0], "/metrics"),
-              HasSubstr("penstock_job_steps_total" + of_job + "} 6\n"));
-  for (size_t worker = 1; worker < ports.size(); ++worker) {
-    EXPECT_THAT(HttpGet(ports[worker], "/metrics"),
-                HasSubstr("penstock_stage_staleness_updates_count" + of_job));
-  }
-  EXPECT_EQ(train.Wait(kMinute).exit_code, 0);
 }
 
 TEST(Train, Metrics_InterruptedWait_EndsAtOnce) {
