@@ -328,9 +328,12 @@ TEST_F(TrainTest, Timeline_TellsTheMeasuredBlockDelay) {
   EXPECT_EQ(RunJson(job_.Train(flags))["block_delay_measured"], (Json{{"max", 0}, {"mean", 0.0}}));
   std::vector<std::string> asynchronous = flags;
   asynchronous.insert(asynchronous.end(), {"--method", "pipedream"});
-  const Json measured = RunJson(job_.Train(asynchronous))["block_delay_measured"];
-  // How large it is depends on the moment's timing and on how well two clocks agree; what is counted is
-  // tested on timelines that are known (BlockDelay in schedule_proof_test).
+  // How large it is depends on the moment's timing and on how well two clocks agree, on a busy machine worse than
+  // a microbatch is long; what is counted is tested on timelines that are known (BlockDelay in schedule_proof_test).
+  Json measured = {{"max", 0}, {"mean", 0.0}};
+  for (int attempt = 0; attempt < 3 && measured["max"] == 0; ++attempt) {
+    measured = RunJson(job_.Train(asynchronous))["block_delay_measured"];
+  }
   EXPECT_GE(measured["max"], 1);
   EXPECT_GT(measured["mean"], 0.0);
 }
