@@ -213,7 +213,7 @@ void LocalCluster::StopOnceScraped(const std::function<bool()>& give_up) {
   const absl::Time deadline = absl::Now() + kLinger;
   while (scrapes_ == before && absl::Now() < deadline && !give_up()) absl::SleepFor(kPollInterval);
   // Each worker waits for a scrape of its own (--linger).
-  constexpr absl::Duration kGraceMin = absl::Seconds(1);
+  constexpr absl::Duration kGraceMin = absl::Seconds(2);
   supervisor_->Stop(give_up() ? absl::ZeroDuration() : std::max(kGraceMin, deadline - absl::Now()));
   metrics_.reset();
   coordinator_.reset();
