@@ -98,10 +98,10 @@ absl::Status LocalCluster::MakeCredentials(absl::Time now) {
                             AuthorityDirectory::Make(credentials_, kTrustDomain, now));
   for (const Role role : {Role::kCoordinator, Role::kWorker, Role::kClient, Role::kMonitor}) {
     // Who checks host names, as Prometheus does, can be told to expect the role's.
-    PENSTOCK_RETURN_IF_ERROR(authority
-                                 .Issue(role, /*name=*/"", {RoleName(role)},
-                                        AuthorityDirectory::kAuthorityLifetime, now)
-                                 .status());
+    PENSTOCK_RETURN_IF_ERROR(
+        authority
+            .Issue(role, /*name=*/"", {RoleName(role)}, AuthorityDirectory::kAuthorityLifetime, now)
+            .status());
   }
   return absl::OkStatus();
 }
@@ -198,8 +198,8 @@ absl::StatusOr<std::vector<std::string>> LocalCluster::MetricsAddresses() {
   const auto add = [&addresses](absl::string_view name, absl::string_view address) {
     addresses.push_back(absl::StrCat(name, " https://", address, "/metrics"));
   };
-  addresses.push_back(
-      absl::StrCat("certificate for scrapes in ", JoinPath(credentials_, RoleName(Role::kMonitor))));
+  addresses.push_back(absl::StrCat("certificate for scrapes in ",
+                                   JoinPath(credentials_, RoleName(Role::kMonitor))));
   add("coordinator", metrics_->address().ToString());
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ListWorkersResponse list, Connect().ListWorkers());
   for (const v1::WorkerSummary& worker : list.workers())
@@ -213,7 +213,7 @@ void LocalCluster::StopOnceScraped(const std::function<bool()>& give_up) {
   const absl::Time deadline = absl::Now() + kLinger;
   while (scrapes_ == before && absl::Now() < deadline && !give_up()) absl::SleepFor(kPollInterval);
   // Each worker waits for a scrape of its own (--linger).
-  constexpr absl::Duration kGraceMin = absl::Seconds(1);
+  constexpr absl::Duration kGraceMin = absl::Seconds(2);
   supervisor_->Stop(give_up() ? absl::ZeroDuration() : std::max(kGraceMin, deadline - absl::Now()));
   metrics_.reset();
   coordinator_.reset();

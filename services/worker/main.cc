@@ -55,6 +55,8 @@ constexpr int kBadUsage = 2;
 constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 constexpr absl::Duration kServerGrace = absl::Seconds(1);
+// In which the answer to a scrape reaches whoever asked.
+constexpr absl::Duration kAnswerTime = absl::Seconds(1);
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
@@ -131,10 +133,17 @@ class Worker {
     }
     registration_.reset();
     server_.Shutdown(kServerGrace);
-    if (metrics_ != nullptr && !finished_.AwaitShown(absl::Now() + flags_.linger)) {
-      log_.debug("no scrape has seen how the last run ended");
-    }
+    if (metrics_ != nullptr && flags_.linger > absl::ZeroDuration()) Linger();
     return refused_ ? kFailed : 0;
+  }
+
+  void Linger() {
+    if (!finished_.AwaitShown(absl::Now() + flags_.linger)) {
+      log_.info("no scrape has seen how the last run ended");
+      return;
+    }
+    // The endpoint hangs up when it ends, and the last answer is still on its way.
+    absl::SleepFor(kAnswerTime);
   }
 
   std::optional<EmulatedDevice> Emulated() const {
