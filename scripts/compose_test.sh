@@ -15,6 +15,7 @@ build=$1
 compile=${2:-}
 folder=$PWD/build/compose-test
 project=penstock-test-$$
+PENSTOCK_VERSION=
 
 finish() {
   local code=$?
@@ -26,7 +27,9 @@ finish() {
     fi
     "${compose[@]}" --project-name "$project" down --volumes --remove-orphans --timeout 5 > "$folder/down.log" 2>&1 ||
       { cat "$folder/down.log" >&2; code=1; }
-    [ -n "$engine_local" ] || docker image rm --force penstock-binaries:"$project" > /dev/null 2>&1 || true
+    # The machine's own Docker keeps nothing of the test either.
+    [ -n "$engine_local" ] || docker image rm --force penstock-binaries:"$project" penstock-prometheus:debian \
+      penstock-{coordinator,worker,client}:"$PENSTOCK_VERSION" > /dev/null 2>&1 || true
   fi
   engine_stop
   rm -rf "$folder"
@@ -41,7 +44,8 @@ mkdir -p "$folder"
 engine_start "$folder"
 docker version --format 'engine: Docker {{.Server.Version}}'
 
-# Ports that the system chooses, so that a cluster may run beside.
+# Images and ports of its own, so that a cluster may run beside.
+export PENSTOCK_VERSION=0-test
 export PENSTOCK_PORT= PENSTOCK_WEB_PORT= PROMETHEUS_PORT= GRAFANA_PORT=
 services=(coordinator worker1 worker2 worker3 worker4 prometheus)
 
