@@ -10,6 +10,7 @@ import json
 import pathlib
 import random
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -100,5 +101,6 @@ def main(folder):
           f"half of them {quarters[0]:.4f} to {quarters[2]:.4f}, all {ratios[0]:.4f} to {ratios[-1]:.4f}")
 
 
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster ends with this script
 with tempfile.TemporaryDirectory() as scratch:
     main(scratch)

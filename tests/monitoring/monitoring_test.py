@@ -6,6 +6,7 @@ and every query of dashboards and rules must return data.
 import json
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -280,4 +281,5 @@ class RealAlerts(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the cluster ends with this test
     unittest.main(verbosity=2)
