@@ -4,6 +4,7 @@ Each check is also shown a manifest that is wrong, so that a check that sees not
 """
 
 import copy
+import functools
 import json
 import pathlib
 import re
@@ -25,8 +26,14 @@ ALL = CLUSTERS + ["overlays/monitoring"]
 EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
 
 
+@functools.cache
+def text_of(folder):
+    return json.dumps(kustomize.build(FOLDER / folder))
+
+
 def built(folder="overlays/gpu"):
-    return kustomize.build(FOLDER / folder)
+    """The manifests of a folder, each time others, so that a test may break them."""
+    return json.loads(text_of(folder))
 
 
 def find(manifests, kind, name):
