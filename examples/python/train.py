@@ -107,7 +107,8 @@ def main():
                 state = cluster_pb2.JobState.Name(event.state_changed.state)
                 print(state.removeprefix("JOB_STATE_").lower(), event.state_changed.error, flush=True)
         job = jobs.GetJob(cluster_pb2.GetJobRequest(job_id=job_id), timeout=CALL_SECONDS)
-        print("train loss", round(job.result.train_loss, 4))
+        if job.result.steps > 0:
+            print(f"train loss {job.result.train_loss:.4f}")
         return EXIT_CODES[job.summary.state]
 
 
