@@ -10,15 +10,17 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "coordinator/remaining_time.h"
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
 
 class Progress {
  public:
-  // `unit`: what is counted, for people.
-  explicit Progress(int64_t steps, std::string unit = "step")
-      : steps_(steps), unit_(std::move(unit)) {}
+  // `unit`: what is counted, for people. `cuts`: steps after which the job drains.
+  explicit Progress(int64_t steps, std::string unit = "step", absl::Span<const int64_t> cuts = {})
+      : steps_(steps), unit_(std::move(unit)), remaining_(steps, cuts) {}
 
   // Takes an event. Returns a note worth a line of its own (a validation, a checkpoint, a log line), or
   // an empty string.
@@ -30,8 +32,8 @@ class Progress {
   int64_t steps() const { return steps_; }
   // Over the last seconds; 0 before the second step.
   double tokens_per_second() const;
-  // Seconds to the end at the speed so far; nothing before the second step.
-  std::optional<double> remaining_seconds() const;
+  // As the coordinator counts them too; nothing before the second step.
+  std::optional<double> remaining_seconds() const { return remaining_.Seconds(); }
 
   // "step 120/400 [=======>      ]  loss 2.341  validation 2.402  12.3 k tokens/s  bubble 8 | 12 %
   // 1m 20s left", at most `columns` wide: what does not fit is left out from the right.
@@ -49,12 +51,12 @@ class Progress {
   int64_t steps_;
   std::string unit_;
   int64_t step_ = 0;
-  int64_t first_step_ = 0;  // of those this run makes
-  int64_t first_ns_ = 0;
+  RemainingTime remaining_;
   int64_t tokens_ = 0;
   double loss_ = 0;
   std::optional<double> validation_loss_;
   v1::JobState state_ = v1::JOB_STATE_QUEUED;
+  std::string reason_;  // why it waits
   std::deque<Mark> recent_;
   std::vector<double> bubbles_;  // by worker
 };
