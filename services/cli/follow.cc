@@ -57,7 +57,7 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
                             AwaitJob(client, job_id, [&] { return interrupt.Count() > 0; }));
   std::vector<int64_t> cuts;
   for (const Cut& cut : CutsOf(start.spec(), /*first_step=*/0, {})) cuts.push_back(cut.step);
-  Progress progress(start.summary().steps(), "step", cuts);
+  Progress progress(start.summary().steps(), cuts);
   ProgressDisplay display(console, clock);
   JobWatch watch(client, job_id);
   StageReports reports(client, job_id, clock);

@@ -30,7 +30,11 @@ std::string Progress::Add(const v1::JobEvent& event) {
   switch (event.kind_case()) {
     case v1::JobEvent::kStepDone: {
       const v1::StepDone& done = event.step_done();
-      remaining_.OnStep(done.step(), done.monotonic_ns());
+      if (recent_.empty()) {
+        first_step_ = done.step();
+        first_ns_ = done.monotonic_ns();
+      }
+      if (remaining_) remaining_->OnStep(done.step(), done.monotonic_ns());
       step_ = done.step();
       loss_ = done.loss();
       tokens_ += done.tokens();
@@ -69,6 +73,13 @@ double Progress::tokens_per_second() const {
       static_cast<double>(recent_.back().monotonic_ns - recent_.front().monotonic_ns) * 1e-9;
   if (seconds <= 0) return 0;
   return static_cast<double>(recent_.back().tokens - recent_.front().tokens) / seconds;
+}
+
+std::optional<double> Progress::remaining_seconds() const {
+  if (remaining_) return remaining_->Seconds();
+  if (step_ <= first_step_ || recent_.empty()) return std::nullopt;
+  const double seconds = static_cast<double>(recent_.back().monotonic_ns - first_ns_) * 1e-9;
+  return seconds / static_cast<double>(step_ - first_step_) * static_cast<double>(steps_ - step_);
 }
 
 std::vector<std::string> Progress::Facts() const {

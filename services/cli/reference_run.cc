@@ -75,7 +75,7 @@ absl::StatusOr<v1::GetJobResponse> RunReference(const TrainJob& train,
   Clock& clock = RealClock();
   std::vector<int64_t> cuts;
   for (const Cut& cut : CutsOf(train.spec, /*first_step=*/0, extra_cuts)) cuts.push_back(cut.step);
-  Progress progress(job.steps, "step", cuts);
+  Progress progress(job.steps, cuts);
   ProgressDisplay display(console, clock);
   options.on_step = [&](const StepResult& step) {
     v1::JobEvent event;

@@ -74,7 +74,7 @@ TEST(ProgressTest, RemainingTime_AfterResume_CountsOwnStepsOnly) {
 
 TEST(ProgressTest, RemainingTime_CountsCuts) {
   const std::vector<int64_t> cuts = {4, 8};
-  Progress progress(8, "step", cuts);
+  Progress progress(8, cuts);
   for (int64_t step = 1; step <= 4; ++step) progress.Add(Step(step, step * kSecondNs));
   progress.Add(Step(5, 15 * kSecondNs));  // a second, and ten of the cut
   EXPECT_DOUBLE_EQ(*progress.remaining_seconds(), 3 * 1 + 10);
