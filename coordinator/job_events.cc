@@ -63,7 +63,12 @@ void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now)
   if (worker_index != step_worker() || done.step() > job_.steps || !progress_.OnStep(done)) {
     return;
   }
-  record_.mutable_summary()->set_step(done.step());
+  v1::JobSummary& summary = *record_.mutable_summary();
+  summary.set_step(done.step());
+  remaining_.OnStep(done.step(), done.monotonic_ns());
+  if (const auto seconds = remaining_.Seconds(); seconds && state() == v1::JOB_STATE_RUNNING) {
+    summary.set_estimated_remaining_seconds(*seconds);
+  }
   record_.mutable_result()->set_last_step_unix_ms(now.unix_ms);
   v1::JobEvent event;
   *event.mutable_step_done() = done;

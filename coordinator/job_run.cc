@@ -241,6 +241,8 @@ std::vector<int64_t> JobRun::ExtraCutsUpTo(int64_t step) const {
 void JobRun::SetState(v1::JobState state, Now now) {
   v1::JobSummary& summary = *record_.mutable_summary();
   summary.set_state(state);
+  summary.clear_estimated_remaining_seconds();  // until the next step, if there is one
+  if (state == v1::JOB_STATE_SUCCEEDED) summary.set_estimated_remaining_seconds(0);
   if (IsTerminal(state)) {
     summary.set_ended_unix_ms(now.unix_ms);
     if (ended_ns_ == 0) {

@@ -46,6 +46,7 @@
 #include "coordinator/effects.h"
 #include "coordinator/job_state.h"
 #include "coordinator/profile_gatherer.h"
+#include "coordinator/remaining_time.h"
 #include "coordinator/replan.h"
 #include "coordinator/run_feedback.h"
 #include "coordinator/run_progress.h"
@@ -253,6 +254,7 @@ class JobRun {
   CheckpointTracker checkpoints_{0};
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
+  RemainingTime remaining_{0, {}};
   // Where the job would go on from the checkpoints that are not committed yet, by step; and from the last that is.
   std::map<int64_t, FoundStart> saving_;
   FoundStart saved_;

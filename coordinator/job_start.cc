@@ -98,6 +98,9 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
     progress_.BeginAgain(topology.TellsSteps().value);
   }
   feedback_.Begin(spec(), record_.plan(), start_.step, start_.extra_cuts);
+  std::vector<int64_t> cuts;
+  for (const Cut& cut : CutsOf(spec(), start_.step, start_.extra_cuts)) cuts.push_back(cut.step);
+  remaining_ = RemainingTime(job_.steps, cuts);
   validation_stage_ = topology.TellsEvaluations();
   record_.mutable_summary()->set_step(start_.step);
 

@@ -1,5 +1,7 @@
 #include "coordinator/job_state.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
 
@@ -13,6 +15,11 @@ bool IsTerminal(v1::JobState state) {
 std::string JobStateName(v1::JobState state) {
   const std::string& name = v1::JobState_Name(state);
   return absl::AsciiStrToLower(absl::StripPrefix(name, "JOB_STATE_"));
+}
+
+std::optional<int> ProgressPercentage(const v1::JobSummary& job) {
+  if (job.steps() <= 0) return std::nullopt;
+  return static_cast<int>(100 * std::clamp<int64_t>(job.step(), 0, job.steps()) / job.steps());
 }
 
 }  // namespace penstock

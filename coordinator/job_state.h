@@ -1,8 +1,9 @@
-// A job's public state: whether it is an end, and its name.
+// A job's public state: whether it is an end, its name, and how far the job is.
 //
 // Pure functions.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "penstock/v1/cluster.pb.h"
@@ -13,5 +14,7 @@ namespace penstock {
 bool IsTerminal(v1::JobState state);
 // "queued", "running", ...
 std::string JobStateName(v1::JobState state);
+// How much of the job is done, 0 to 100, rounded down; of a profile nothing before it knows what it has to measure.
+std::optional<int> ProgressPercentage(const v1::JobSummary& job);
 
 }  // namespace penstock

@@ -5,14 +5,17 @@
 
 namespace penstock {
 
-StepTimes::StepTimes(int64_t first_step, absl::Span<const int64_t> cuts, int64_t window)
+StepTimes::StepTimes(int64_t first_step, absl::Span<const int64_t> cuts, int64_t window,
+                     Which which)
     : first_step_(first_step),
       cuts_(cuts.begin(), cuts.end()),
-      window_(static_cast<size_t>(window)) {}
+      window_(static_cast<size_t>(window)),
+      which_(which) {}
 
 bool StepTimes::OnStep(int64_t step, int64_t at_ns) {
   const bool follows = last_step_ == step - 1 && step - 1 > first_step_;
-  const bool counts = follows && cuts_.count(step - 1) == 0 && at_ns > last_ns_;
+  const bool after_cut = cuts_.count(step - 1) > 0;
+  const bool counts = follows && after_cut == (which_ == Which::kAfterCuts) && at_ns > last_ns_;
   if (counts) {
     seconds_.push_back(static_cast<double>(at_ns - last_ns_) * 1e-9);
     if (seconds_.size() > window_) seconds_.pop_front();

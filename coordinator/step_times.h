@@ -1,7 +1,7 @@
 // StepTimes: how long the last steps of a run took.
 //
-// A step that follows on a cut is left out, and so is the first of a run: they hold the validation, the snapshot and
-// the filling of the pipeline, which no prediction of a step has.
+// Either those between cuts, without the first of a run: a step that follows on a cut holds the validation, the
+// snapshot and the filling of the pipeline, which no prediction of a step has. Or just those that follow on a cut.
 //
 // A state machine without clock or I/O; thread-compatible.
 #pragma once
@@ -17,9 +17,12 @@ namespace penstock {
 
 class StepTimes {
  public:
+  enum class Which { kBetweenCuts, kAfterCuts };
+
   // Looks back on `window` steps. `first_step`: none before the one after it counts. `cuts`: steps after which the run
   // drains. REQUIRES: window > 0.
-  StepTimes(int64_t first_step, absl::Span<const int64_t> cuts, int64_t window);
+  StepTimes(int64_t first_step, absl::Span<const int64_t> cuts, int64_t window,
+            Which which = Which::kBetweenCuts);
 
   // `step` was done at `at_ns`, on one clock for all. Returns whether it counts.
   bool OnStep(int64_t step, int64_t at_ns);
@@ -31,6 +34,7 @@ class StepTimes {
   int64_t first_step_;
   std::set<int64_t> cuts_;
   size_t window_;
+  Which which_;
   std::optional<int64_t> last_step_;
   int64_t last_ns_ = 0;
   std::deque<double> seconds_;  // the latest at the back

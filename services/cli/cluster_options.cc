@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "compute/device.h"
 #include "job/device_times.h"
+#include "services/cli/command_text.h"
 
 namespace penstock {
 
@@ -15,6 +16,8 @@ CLI::Option* AddClusterOptions(CLI::App& app, TrainJobOptions& job, ClusterOptio
   app.add_option("--device", cluster.device,
                  "What the workers compute on: cpu, cuda:N, or auto (a GPU or the CPU)")
       ->envname("PENSTOCK_DEVICE")
+      ->type_name("DEVICE")
+      ->check(KnownValues({"auto", "cpu", "cuda:0"}))
       ->check([](const std::string& text) {
         return std::string(ParseDevice(text).status().message());
       });

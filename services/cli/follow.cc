@@ -1,10 +1,13 @@
 #include "services/cli/follow.h"
 
 #include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/resolve.h"
 #include "services/cli/job_watch.h"
+#include "services/cli/next_commands.h"
 #include "services/cli/progress.h"
 #include "services/cli/progress_display.h"
 
@@ -38,9 +41,7 @@ class StageReports {
 absl::Status HandleInterrupt(int count, CoordinatorClient& client, const std::string& job_id,
                              ProgressDisplay& display, const FollowOptions& options) {
   if (options.on_interrupt == FollowOptions::OnInterrupt::kDetach) {
-    return absl::CancelledError(
-        absl::StrCat("no longer watching; job ", job_id, " goes on: `penstock logs ", job_id,
-                     " -f` watches it, `penstock cancel ", job_id, "` ends it"));
+    return absl::CancelledError(DetachedText(job_id, options.flags));
   }
   if (count > 1) return absl::CancelledError("stopped at once; what was not saved is lost");
   display.Note("interrupted: draining to the next step boundary (Ctrl-C again stops at once)");
@@ -52,8 +53,11 @@ absl::Status HandleInterrupt(int count, CoordinatorClient& client, const std::st
 absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const std::string& job_id,
                                              Interrupt& interrupt, Console& console, Clock& clock,
                                              const FollowOptions& options) {
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse start, client.GetJob(job_id));
-  Progress progress(start.summary().steps());
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse start,
+                            AwaitJob(client, job_id, [&] { return interrupt.Count() > 0; }));
+  std::vector<int64_t> cuts;
+  for (const Cut& cut : CutsOf(start.spec(), /*first_step=*/0, {})) cuts.push_back(cut.step);
+  Progress progress(start.summary().steps(), cuts);
   ProgressDisplay display(console, clock);
   JobWatch watch(client, job_id);
   StageReports reports(client, job_id, clock);
@@ -69,6 +73,7 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
       PENSTOCK_RETURN_IF_ERROR(client.CancelJob(job_id).status());
     }
     PENSTOCK_RETURN_IF_ERROR(options.health());
+    if (const std::string news = watch.News(); !news.empty()) display.Note(news);
     if (const int count = interrupt.Count(); count > interrupts) {
       interrupts = count;
       PENSTOCK_RETURN_IF_ERROR(HandleInterrupt(count, client, job_id, display, options));
@@ -78,7 +83,7 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
   }
   PENSTOCK_RETURN_IF_ERROR(watch.status());
   if (progress.step() > 0) display.Finish(progress);
-  return client.GetJob(job_id);
+  return AwaitJob(client, job_id, [&] { return interrupt.Count() > interrupts; });
 }
 
 absl::Status StatusOfEnd(const v1::GetJobResponse& job) {

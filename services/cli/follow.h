@@ -18,6 +18,8 @@ struct FollowOptions {
   // return. A second interrupt always returns at once.
   enum class OnInterrupt { kCancelJob, kDetach };
   OnInterrupt on_interrupt = OnInterrupt::kCancelJob;
+  // Of the commands that are named to somebody who detaches (next_commands.h).
+  std::string flags;
   // Seen with every event; once it is true the job is drained, as on an interrupt.
   std::function<bool(const v1::JobEvent&)> enough = [](const v1::JobEvent&) { return false; };
   // Looked at ten times a second; an error ends the watch with it.
@@ -25,7 +27,8 @@ struct FollowOptions {
 };
 
 // The job as it ended.
-// Errors: Cancelled (interrupted before the job had ended), Unavailable (the coordinator is gone), and
+// A coordinator that goes away is waited for (job_watch.h).
+// Errors: Cancelled (interrupted before the job had ended), Unavailable (the coordinator stays away), and
 // those of `health`.
 absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const std::string& job_id,
                                              Interrupt& interrupt, Console& console, Clock& clock,

@@ -3,40 +3,50 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_split.h"
 #include "job/suggest.h"
+#include "services/cli/command_text.h"
 
 namespace penstock {
 namespace {
 
 constexpr size_t kNameColumns = 34;
+constexpr size_t kColumns = 100;
 
-// The default as CLI11 noted it: "[0.5]" for a list of one.
-std::string DefaultText(const CLI::Option& option) {
-  const std::string noted = option.get_default_str();
-  absl::string_view text = noted;
-  if (absl::ConsumePrefix(&text, "[")) absl::ConsumeSuffix(&text, "]");
-  return std::string(text);
+// `text` with lines of `columns` at most, where its words allow it; those after the first start at `indent`.
+std::string Wrapped(absl::string_view text, size_t indent, size_t columns) {
+  std::string wrapped;
+  size_t length = indent;
+  for (const absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (length > indent && length + 1 + word.size() > columns) {
+      absl::StrAppend(&wrapped, "\n", std::string(indent, ' '));
+      length = indent;
+    } else if (length > indent) {
+      absl::StrAppend(&wrapped, " ");
+      ++length;
+    }
+    absl::StrAppend(&wrapped, word);
+    length += word.size();
+  }
+  return wrapped;
 }
 
 }  // namespace
 
 HelpFormatter::HelpFormatter() { column_width(kNameColumns); }
 
+std::string HelpFormatter::make_option_name(const CLI::Option* option, bool is_positional) const {
+  std::string name = CLI::Formatter::make_option_name(option, is_positional);
+  return name.substr(0, name.find('{'));  // "--no-recompute{false}"
+}
+
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
-  // For flags CLI11 keeps a type name too, which is empty.
-  std::string type = option->get_type_name();
-  type.erase(std::min(type.find(':'), type.size()));  // "N:POSITIVE"
-  return type.empty() || option->get_expected_max() == 0 ? "" : " " + type;
+  const std::string value = ValueOf(*option);
+  return value.empty() ? "" : " " + value;
 }
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
-  std::string text = option->get_description();
-  if (!option->get_envname().empty()) absl::StrAppend(&text, ", or ", option->get_envname());
-  if (option->get_required()) absl::StrAppend(&text, " (required)");
-  if (!DefaultText(*option).empty())
-    absl::StrAppend(&text, " (default: ", DefaultText(*option), ")");
-  return text;
+  return Wrapped(DescriptionOf(*option), kNameColumns, kColumns);
 }
 
 std::string SuggestFlag(const CLI::App& app, const std::string& typed) {

@@ -8,10 +8,11 @@
 namespace penstock {
 
 // Prints an option as "--steps N   Train so many steps (default: 3)", without CLI11's notes about
-// validators.
+// validators, in lines of 100 columns.
 class HelpFormatter final : public CLI::Formatter {
  public:
   HelpFormatter();
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override;
   std::string make_option_opts(const CLI::Option* option) const override;
   std::string make_option_desc(const CLI::Option* option) const override;
 };

@@ -12,6 +12,7 @@
 #include "job/defaults.h"
 #include "job/yaml.h"
 #include "job/yaml_message.h"
+#include "services/cli/command_text.h"
 
 namespace penstock {
 namespace {
@@ -65,11 +66,13 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
   AddJobSourceOptions(app, options);
   app.add_option("--method", options.method, "Train with this method (`penstock methods`)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(KnownMethods({"auto"}));
   app.add_option(
          "--resume", options.resume,
          "Continue from a checkpoint: `latest` of the job's checkpoint directory, or a path")
-      ->type_name("latest|DIR");
+      ->type_name("latest|DIR")
+      ->check(KnownValues({"latest"}));
 }
 
 absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/rpc/limits.h"
 
 namespace penstock {
@@ -53,11 +54,29 @@ absl::Status JobWatch::status() {
   return status_;
 }
 
+std::string JobWatch::News() {
+  MutexLock lock(mutex_);
+  // A coordinator that has nothing to tell is silent: then it is back when the attempt has not failed.
+  const bool away = away_ && !ended_ && CondVar::Clock::now() - attempt_began_ < kConnectedFor;
+  if (away == told_away_ || ended_) return "";
+  told_away_ = away;
+  return away ? absl::StrCat("the coordinator does not answer; trying again for ",
+                             absl::FormatDuration(reconnect_timeout_))
+              : "the coordinator answers again";
+}
+
+absl::Status JobWatch::GivingUp(const absl::Status& status) const {
+  return absl::UnavailableError(absl::StrCat(
+      status.message(), "; it did not come back within ", absl::FormatDuration(reconnect_timeout_),
+      ". When it does, `penstock logs ", job_id_, " -f` shows what became of the job"));
+}
+
 bool JobWatch::Push(const v1::JobEvent& event) {
   MutexLock lock(mutex_);
   while (events_.size() >= kEventsMax && !stopping_) changed_.Wait(mutex_);
   if (stopping_) return false;
   events_.push_back(event);
+  away_ = false;
   changed_.NotifyAll();
   return true;
 }
@@ -67,6 +86,10 @@ void JobWatch::Read() {
   std::optional<CondVar::Clock::time_point> away_since;
   for (;;) {
     const auto began = CondVar::Clock::now();
+    {
+      MutexLock lock(mutex_);
+      attempt_began_ = began;
+    }
     const absl::Status status =
         client_.WatchJob(job_id_, last_sequence, canceller_, [&](const v1::JobEvent& event) {
           last_sequence = event.sequence();
@@ -80,12 +103,26 @@ void JobWatch::Read() {
     const bool again = absl::IsDeadlineExceeded(status) ||
                        (away && now - *away_since < absl::ToChronoNanoseconds(reconnect_timeout_));
     MutexLock lock(mutex_);
+    away_ = away;
     if (again && !stopping_) changed_.WaitUntil(mutex_, now + kReconnectPause);
     if (again && !stopping_) continue;
     ended_ = true;
-    status_ = status;
+    status_ = away ? GivingUp(status) : status;
     changed_.NotifyAll();
     return;
+  }
+}
+
+absl::StatusOr<v1::GetJobResponse> AwaitJob(CoordinatorClient& client, const std::string& job_id,
+                                            const std::function<bool()>& stop,
+                                            absl::Duration reconnect_timeout) {
+  const auto deadline = CondVar::Clock::now() + absl::ToChronoNanoseconds(reconnect_timeout);
+  for (;;) {
+    absl::StatusOr<v1::GetJobResponse> job = client.GetJob(job_id);
+    if (!absl::IsUnavailable(job.status()) || stop() || CondVar::Clock::now() >= deadline) {
+      return job;
+    }
+    std::this_thread::sleep_for(kReconnectPause);
   }
 }
 

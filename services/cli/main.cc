@@ -10,6 +10,7 @@ constexpr char kHere[] = "Train on this machine";
 constexpr char kCluster[] = "Use a cluster";
 constexpr char kResults[] = "Use a result";
 constexpr char kSchedules[] = "Study methods and schedules";
+constexpr char kShell[] = "Set up the shell";
 
 constexpr Command kCommands[] = {
     {"train", kHere, "Train a job on a cluster of local worker processes",
@@ -23,7 +24,7 @@ constexpr Command kCommands[] = {
      "Examples:\n"
      "  penstock submit job.yaml --coordinator node1:7070\n"
      "  PENSTOCK_COORDINATOR=node1:7070 penstock submit job.yaml --no-wait\n"
-     "Ctrl-C ends the watching; the job goes on.",
+     "Ctrl-C ends the watching; the job goes on, and the way back to it is printed.",
      DeclareSubmit},
     {"list", kCluster, "List the jobs, newest first", "Example: penstock list --json", DeclareList},
     {"status", kCluster, "Show a job: state, plan, result so far", "Example: penstock status job-1",
@@ -84,6 +85,13 @@ constexpr Command kCommands[] = {
      "  penstock theory logistic --data a9a --json > logistic.json\n"
      "  penstock theory language-model --data tinyshakespeare.txt",
      DeclareTheory},
+    {"completion", kShell, "Print a script that completes commands, flags and values",
+     "Examples:\n"
+     "  source <(penstock completion bash)        in ~/.bashrc; zsh likewise, after compinit\n"
+     "  penstock completion fish | source         in ~/.config/fish/config.fish",
+     DeclareCompletion},
+    {"manual", kShell, "Print the manual page", "Example: penstock manual | man -l -",
+     DeclareManual},
 };
 
 }  // namespace

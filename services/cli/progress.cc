@@ -34,6 +34,7 @@ std::string Progress::Add(const v1::JobEvent& event) {
         first_step_ = done.step();
         first_ns_ = done.monotonic_ns();
       }
+      if (remaining_) remaining_->OnStep(done.step(), done.monotonic_ns());
       step_ = done.step();
       loss_ = done.loss();
       tokens_ += done.tokens();
@@ -53,6 +54,7 @@ std::string Progress::Add(const v1::JobEvent& event) {
                              event.checkpoint_done().directory());
     case v1::JobEvent::kStateChanged:
       state_ = event.state_changed().state();
+      reason_ = event.state_changed().reason();
       return "";
     case v1::JobEvent::kLog:
       return event.log();
@@ -74,19 +76,25 @@ double Progress::tokens_per_second() const {
 }
 
 std::optional<double> Progress::remaining_seconds() const {
+  if (remaining_) return remaining_->Seconds();
   if (step_ <= first_step_ || recent_.empty()) return std::nullopt;
   const double seconds = static_cast<double>(recent_.back().monotonic_ns - first_ns_) * 1e-9;
   return seconds / static_cast<double>(step_ - first_step_) * static_cast<double>(steps_ - step_);
 }
 
 std::vector<std::string> Progress::Facts() const {
-  if (recent_.empty()) return {JobStateName(state_)};
+  if (recent_.empty()) {
+    std::vector<std::string> facts = {JobStateName(state_)};
+    if (!reason_.empty()) facts.push_back(reason_);
+    return facts;
+  }
   std::vector<std::string> facts = {absl::StrFormat("loss %.4f", loss_)};
   if (validation_loss_) facts.push_back(absl::StrFormat("validation %.4f", *validation_loss_));
   if (tokens_per_second() > 0) {
     facts.push_back(absl::StrCat(FormatCount(tokens_per_second()), " tokens/s"));
   }
-  if (const auto seconds = remaining_seconds(); seconds && step_ < steps_) {
+  if (const auto seconds = remaining_seconds();
+      seconds && step_ < steps_ && state_ != v1::JOB_STATE_DRAINING) {
     facts.push_back(absl::StrCat(FormatDuration(*seconds), " left"));
   }
   if (!bubbles_.empty()) {

@@ -10,15 +10,20 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "coordinator/remaining_time.h"
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
 
 class Progress {
  public:
-  // `unit`: what is counted, for people.
+  // Of work that several may do at a time, so that its parts end in bursts. `unit`: what is counted, for people.
   explicit Progress(int64_t steps, std::string unit = "step")
       : steps_(steps), unit_(std::move(unit)) {}
+  // Of a job that drains after the steps in `cuts`.
+  Progress(int64_t steps, absl::Span<const int64_t> cuts)
+      : steps_(steps), unit_("step"), remaining_(RemainingTime(steps, cuts)) {}
 
   // Takes an event. Returns a note worth a line of its own (a validation, a checkpoint, a log line), or
   // an empty string.
@@ -30,7 +35,8 @@ class Progress {
   int64_t steps() const { return steps_; }
   // Over the last seconds; 0 before the second step.
   double tokens_per_second() const;
-  // Seconds to the end at the speed so far; nothing before the second step.
+  // Seconds to the end: of a job as the coordinator counts them, else at the speed so far; nothing before the
+  // second step.
   std::optional<double> remaining_seconds() const;
 
   // "step 120/400 [=======>      ]  loss 2.341  validation 2.402  12.3 k tokens/s  bubble 8 | 12 %
@@ -51,10 +57,12 @@ class Progress {
   int64_t step_ = 0;
   int64_t first_step_ = 0;  // of those this run makes
   int64_t first_ns_ = 0;
+  std::optional<RemainingTime> remaining_;  // of a job
   int64_t tokens_ = 0;
   double loss_ = 0;
   std::optional<double> validation_loss_;
   v1::JobState state_ = v1::JOB_STATE_QUEUED;
+  std::string reason_;  // why it waits
   std::deque<Mark> recent_;
   std::vector<double> bubbles_;  // by worker
 };

@@ -73,7 +73,9 @@ absl::StatusOr<v1::GetJobResponse> RunReference(const TrainJob& train,
   PENSTOCK_ASSIGN_OR_RETURN(options.stages, SplitLayers(job, train.spec.pipeline().stages()));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeCpuBackend(job.threads));
   Clock& clock = RealClock();
-  Progress progress(job.steps);
+  std::vector<int64_t> cuts;
+  for (const Cut& cut : CutsOf(train.spec, /*first_step=*/0, extra_cuts)) cuts.push_back(cut.step);
+  Progress progress(job.steps, cuts);
   ProgressDisplay display(console, clock);
   options.on_step = [&](const StepResult& step) {
     v1::JobEvent event;

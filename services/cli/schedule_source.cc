@@ -10,6 +10,7 @@
 #include "schedule/lower.h"
 #include "schedule/recompute.h"
 #include "schedule/text.h"
+#include "services/cli/command_text.h"
 
 namespace penstock {
 namespace {
@@ -136,6 +137,7 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "Stages that do their forward again before the backward (of a method): none, all, "
                  "or places such as 0,1")
       ->type_name("WHICH")
+      ->check(KnownValues({"none", "all"}))
       ->capture_default_str();
   app.add_option("--delta", source.delta,
                  "The most updates that weights may be old (of rpd); default: PipeDream's delay")

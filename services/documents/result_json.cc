@@ -1,5 +1,7 @@
 #include "services/documents/result_json.h"
 
+#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -183,6 +185,12 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
 }
 
 Json JobJson(const v1::JobSummary& job) {
+  const std::optional<int> percentage = ProgressPercentage(job);
+  // Whole seconds, as Kubeflow has them.
+  const std::optional<int64_t> seconds =
+      job.has_estimated_remaining_seconds()
+          ? std::optional(static_cast<int64_t>(std::ceil(job.estimated_remaining_seconds())))
+          : std::nullopt;
   return {{"job_id", job.job_id()},
           {"name", job.name()},
           {"method", job.method()},
@@ -193,7 +201,9 @@ Json JobJson(const v1::JobSummary& job) {
           {"started_unix_ms", MomentOrNull(job.started_unix_ms())},
           {"ended_unix_ms", MomentOrNull(job.ended_unix_ms())},
           {"error", TextOrNull(job.error())},
-          {"reason", TextOrNull(job.reason())}};
+          {"reason", TextOrNull(job.reason())},
+          {"progress_percentage", percentage ? Json(*percentage) : Json()},
+          {"estimated_remaining_seconds", seconds ? Json(*seconds) : Json()}};
 }
 
 Json WorkerJson(const v1::WorkerSummary& worker) {

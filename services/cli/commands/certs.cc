@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "services/cli/command_text.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/json_output.h"
 #include "services/cli/table.h"
@@ -171,7 +172,8 @@ CommandRunner DeclareCerts(CLI::App& app) {
   CLI::App* issue = app.add_subcommand("issue", "Make a certificate for a role or a single party");
   issue->add_option("ROLE", options->role, "client, worker, coordinator or monitor")
       ->required()
-      ->type_name("");
+      ->type_name("")
+      ->check(KnownValues({"client", "worker", "coordinator", "monitor"}));
   issue
       ->add_option("--name", options->name,
                    "Of the party: a worker's certificate is then that worker's alone")

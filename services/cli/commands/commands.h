@@ -24,5 +24,7 @@ CommandRunner DeclareCerts(CLI::App& app);
 CommandRunner DeclareCompare(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);
+CommandRunner DeclareCompletion(CLI::App& app);
+CommandRunner DeclareManual(CLI::App& app);
 
 }  // namespace penstock

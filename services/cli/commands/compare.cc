@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "job/device_times.h"
 #include "services/cli/cluster_options.h"
+#include "services/cli/command_text.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/follow.h"
@@ -168,7 +169,7 @@ CommandRunner DeclareCompare(CLI::App& app) {
   CLI::Option* job = AddJobSourceOptions(app, options->job.job);
   CLI::Option* methods =
       app.add_option("--methods", options->methods, "The methods, compared with the first of them");
-  methods->type_name("NAME[,NAME...]")->delimiter(',');
+  methods->type_name("NAME[,NAME...]")->delimiter(',')->check(KnownMethods());
   app.add_option("--until", options->until,
                  "The validation loss to reach, where a method stops; default: all train to the "
                  "end, and the lowest loss that all reach counts")

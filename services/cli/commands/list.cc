@@ -1,5 +1,6 @@
 // penstock list: the coordinator's jobs.
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -27,6 +28,16 @@ std::string DurationText(const v1::JobSummary& job) {
   return FormatDuration(static_cast<double>(end_ms - job.started_unix_ms()) * 1e-3);
 }
 
+std::string PercentageText(const v1::JobSummary& job) {
+  const std::optional<int> percentage = ProgressPercentage(job);
+  return percentage ? absl::StrCat(*percentage, " %") : "-";
+}
+
+std::string LeftText(const v1::JobSummary& job) {
+  if (IsTerminal(job.state()) || !job.has_estimated_remaining_seconds()) return "-";
+  return FormatDuration(job.estimated_remaining_seconds());
+}
+
 absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
@@ -46,13 +57,16 @@ absl::Status Run(const Options& options, Console& console) {
                {"METHOD"},
                {"STATE"},
                {"STEP", Table::Align::kRight},
+               {"DONE", Table::Align::kRight},
                {"SUBMITTED"},
                {"DURATION", Table::Align::kRight},
+               {"LEFT", Table::Align::kRight},
                {"NOTE"}});
   for (const v1::JobSummary& job : list.jobs()) {
     table.AddRow({job.job_id(), job.name(), job.method(), JobStateName(job.state()),
-                  absl::StrCat(job.step(), "/", job.steps()), FormatUnixMs(job.submitted_unix_ms()),
-                  DurationText(job), job.error().empty() ? job.reason() : job.error()});
+                  absl::StrCat(job.step(), "/", job.steps()), PercentageText(job),
+                  FormatUnixMs(job.submitted_unix_ms()), DurationText(job), LeftText(job),
+                  job.error().empty() ? job.reason() : job.error()});
   }
   console.out << table.Render();
   return absl::OkStatus();

@@ -2,7 +2,6 @@
 #include <memory>
 #include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "services/cli/commands/commands.h"
@@ -11,6 +10,7 @@
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/job_watch.h"
+#include "services/cli/next_commands.h"
 
 namespace penstock {
 namespace {
@@ -58,9 +58,9 @@ absl::Status PrintAll(CoordinatorClient& client, Interrupt& interrupt, const Opt
       console.out.flush();
     }
     if (interrupt.Count() > 0) {
-      return absl::CancelledError(
-          absl::StrCat("no longer watching; job ", options.job_id, " goes on"));
+      return absl::CancelledError(DetachedText(options.job_id, FlagsOf(options.coordinator)));
     }
+    if (const std::string news = watch.News(); !news.empty()) console.err << news << std::endl;
   }
   return watch.status();
 }
@@ -72,7 +72,9 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(client.GetJob(options.job_id).status());  // a clear error if unknown
   if (!options.follow) return PrintPast(client, interrupt, options, console);
   PENSTOCK_RETURN_IF_ERROR(PrintAll(client, interrupt, options, console));
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job, client.GetJob(options.job_id));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job, AwaitJob(client, options.job_id, [&] {
+                              return interrupt.Count() > 0;
+                            }));
   return StatusOfEnd(job);
 }
 

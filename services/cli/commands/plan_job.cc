@@ -7,6 +7,7 @@
 #include "job/yaml_writer.h"
 #include "planner/render_plan.h"
 #include "services/cli/command.h"
+#include "services/cli/command_text.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
 #include "services/cli/interrupt.h"
@@ -70,13 +71,14 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
   job->required(false);
   app.add_option("--coordinator", options.coordinator.address,
                  "Of a job: HOST:PORT of a coordinator, whose workers are profiled and planned for")
-      ->type_name("HOST:PORT")
+      ->type_name("ADDRESS")
       ->needs(job);
   AddSecurityFlags(app, options.coordinator.security);
   app.add_option("--methods", options.methods,
                  "Of a job: the methods to try; default: all of the catalog")
       ->type_name("NAME[,NAME...]")
       ->delimiter(',')
+      ->check(KnownMethods())
       ->needs(job);
   app.add_option("--stages", options.stages,
                  "Of a job: the numbers of stages to try; default: all, or the job's if it has "

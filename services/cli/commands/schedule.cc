@@ -11,6 +11,7 @@
 #include "schedule/simulate.h"
 #include "schedule/text.h"
 #include "schedule/verify.h"
+#include "services/cli/command_text.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/schedule_search.h"
 #include "services/cli/drawings.h"
@@ -144,7 +145,8 @@ absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
 void AddSource(CLI::App& app, ScheduleSource& source) {
   app.add_option("METHOD|FILE", source.name, "A method of the catalog, or a schedule file")
       ->required()
-      ->type_name("");
+      ->type_name("")
+      ->check(KnownMethods());
   AddScheduleOptions(app, source);
 }
 

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "schedule/block_delay.h"
 #include "schedule/verify.h"
+#include "services/cli/command_text.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/cost_options.h"
 #include "services/cli/drawings.h"
@@ -194,7 +195,8 @@ CommandRunner DeclareSimulate(CLI::App& app) {
   app.add_option("--method", options->source.name,
                  "A method of the catalog, or a schedule file (`penstock schedule show -o`)")
       ->required()
-      ->type_name("NAME|FILE");
+      ->type_name("NAME|FILE")
+      ->check(KnownMethods());
   AddScheduleOptions(app, options->source);
   AddCostOptions(app, options->costs);
   CLI::Option* text = AddDrawingOptions(app, "--trace", options->drawing);

@@ -34,6 +34,17 @@ nlohmann::ordered_json StatusJson(const v1::GetJobResponse& job) {
   return json;
 }
 
+// ", 42 %, 3m 20s left"; without what is not known.
+std::string ProgressText(const v1::JobSummary& job) {
+  std::string text;
+  if (const auto percentage = ProgressPercentage(job))
+    absl::StrAppend(&text, ", ", *percentage, " %");
+  if (job.has_estimated_remaining_seconds() && !IsTerminal(job.state())) {
+    absl::StrAppend(&text, ", ", FormatDuration(job.estimated_remaining_seconds()), " left");
+  }
+  return text;
+}
+
 std::string PlanText(const v1::Plan& plan) {
   Table table({{"STAGE", Table::Align::kRight}, {"WORKER"}, {"ADDRESS"}, {"LAYERS"}});
   for (const v1::StageAssignment& stage : plan.stages()) {
@@ -55,7 +66,7 @@ absl::Status Run(const Options& options, Console& console) {
   console.out << summary.job_id() << " (" << summary.name() << ") is "
               << JobStateName(summary.state())
               << (job.has_profile_spec() ? ", measurement " : ", step ") << summary.step() << " of "
-              << summary.steps() << "\n"
+              << summary.steps() << ProgressText(summary) << "\n"
               << "submitted " << FormatUnixMs(summary.submitted_unix_ms()) << ", started "
               << FormatUnixMs(summary.started_unix_ms()) << ", ended "
               << FormatUnixMs(summary.ended_unix_ms()) << "\n";

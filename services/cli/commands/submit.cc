@@ -15,6 +15,7 @@
 #include "services/cli/job_file.h"
 #include "services/cli/job_planning.h"
 #include "services/cli/json_output.h"
+#include "services/cli/next_commands.h"
 #include "services/cli/result_table.h"
 #include "services/documents/result_json.h"
 
@@ -82,12 +83,13 @@ absl::Status Run(const Options& options, Console& console) {
       console.out << job_id << "\n";
     }
   }
-  console.err << "submitted " << job_id << "; next:\n  penstock logs " << job_id
-              << " -f\n  penstock status " << job_id << "\n  penstock cancel " << job_id << "\n";
+  const std::string flags = FlagsOf(options.coordinator);
+  console.err << "submitted " << job_id << "; next:\n" << NextCommands(job_id, flags) << std::flush;
   if (options.no_wait) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
-                            FollowJob(client, job_id, interrupt, console, RealClock(),
-                                      {.on_interrupt = FollowOptions::OnInterrupt::kDetach}));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const v1::GetJobResponse job,
+      FollowJob(client, job_id, interrupt, console, RealClock(),
+                {.on_interrupt = FollowOptions::OnInterrupt::kDetach, .flags = flags}));
   if (options.json) {
     PrintJson(ResultJson(job, {}), console);
   } else if (job.result().steps() > 0) {

@@ -2,12 +2,9 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
-#include <nlohmann/json.hpp>
-#include <regex>
-
 #include "job/cluster_profile.h"
 #include "job/device_times.h"
-#include "tests/services/cli/job_directory.h"
+#include "tests/services/cli/cluster_fixture.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -16,78 +13,13 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-using Json = nlohmann::ordered_json;
-
-constexpr std::chrono::seconds kMinute(60);
-
-class ClusterTest : public ::testing::Test {
+class ClusterTest : public ClusterFixture {
  protected:
-  void SetUp() override {
-    const ProcessResult made =
-        RunProcess({Program("penstock"), "certs", "init", "-o", certificates()});
-    ASSERT_EQ(made.exit_code, 0) << made.err;
-    coordinator_ = std::make_unique<Process>(std::vector<std::string>{
-        Program("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "off", "--state",
-        job_.path("state.sqlite"), "--checkpoint-root", job_.path(), "--certificates",
-        certificates("coordinator")});
-    // It says where it listens; the port is the system's choice.
-    const std::regex listening("listens on (127\\.0\\.0\\.1:[0-9]+)");
-    ASSERT_TRUE(Eventually([&] {
-      const std::string said = coordinator_->out() + coordinator_->err();
-      std::smatch match;
-      if (!std::regex_search(said, match, listening)) return false;
-      address_ = match[1];
-      return true;
-    })) << coordinator_->err();
-    for (int worker = 0; worker < 2; ++worker) {
-      workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-          Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
-          "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads",
-          "1", "--metrics", "off", "--checkpoint-root", job_.path(), "--certificates",
-          certificates("worker")}));
-    }
-    ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 2; })) << address_;
-  }
-
-  ProcessResult Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), Program("penstock"));
-    arguments.insert(arguments.end(),
-                     {"--coordinator", address_, "--certificates", certificates("client")});
-    return RunProcess(arguments);
-  }
-  Json RunJson(std::vector<std::string> arguments) {
-    arguments.push_back("--json");
-    const ProcessResult result = Run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
-  }
-
   // Of layers that take minutes to be measured, by both workers.
   std::vector<std::string> LongProfile() const {
-    return {Program("penstock"),
-            "profile",
-            job_.job(),
-            "--seconds",
-            "60",
-            "--workers",
-            "2",
-            "--set",
-            "model.gpt.width=256",
-            "--set",
-            "model.gpt.context=64",
-            "--coordinator",
-            address_,
-            "--certificates",
-            certificates("client")};
+    return Reaching({"profile", job_.job(), "--seconds", "60", "--workers", "2", "--set",
+                     "model.gpt.width=256", "--set", "model.gpt.context=64"});
   }
-  std::string certificates(const std::string& role = "") const {
-    return job_.path("certificates/" + role);
-  }
-
-  JobDirectory job_;
-  std::string address_;
-  std::unique_ptr<Process> coordinator_;
-  std::vector<std::unique_ptr<Process>> workers_;
 };
 
 TEST_F(ClusterTest, Submit_Waits_AndGivesTheWeightsOfTheReference) {
@@ -105,6 +37,8 @@ TEST_F(ClusterTest, Submit_Waits_AndGivesTheWeightsOfTheReference) {
   const Json status = RunJson({"status", id});
   EXPECT_THAT(status["plan"]["stages"], SizeIs(2));
   EXPECT_THAT(status["result"]["losses"], SizeIs(6));
+  EXPECT_EQ(status["progress_percentage"], 100);
+  EXPECT_EQ(status["estimated_remaining_seconds"], 0);
   EXPECT_THAT(Run({"status", id}).out, HasSubstr("succeeded"));
   EXPECT_THAT(Run({"logs", id}).out, HasSubstr("step 6"));
   EXPECT_EQ(Run({"logs", id}).out, Run({"logs", id, "-f"}).out);
@@ -138,20 +72,31 @@ TEST_F(ClusterTest, Cancel_RunningJob_DrainsIt) {
 }
 
 TEST_F(ClusterTest, Submit_Interrupted_LeavesTheJobAlone) {
-  Process submit({Program("penstock"), "submit", job_.job(), "--steps", "1000000", "--set",
-                  "validation.every_steps=0", "--coordinator", address_, "--certificates",
-                  certificates("client")});
+  Process submit(
+      Reaching({"submit", job_.job(), "--steps", "1000000", "--set", "validation.every_steps=0"}));
   ASSERT_TRUE(Eventually(
       [&] {
         const Json list = RunJson({"list"});
-        return list.size() == 1 && list[0]["step"] > 0;
+        return list.size() == 1 && list[0]["step"] > 1;
       },
       kMinute));
   submit.Signal(SIGINT);
   const ProcessResult result = submit.Wait(kMinute);
   EXPECT_EQ(result.exit_code, 130);
-  EXPECT_THAT(result.err, HasSubstr("goes on"));
-  EXPECT_EQ(RunJson({"list"})[0]["state"], "running");
+  const Json job = RunJson({"list"})[0];
+  EXPECT_EQ(job["state"], "running");
+  EXPECT_LT(job["progress_percentage"], 100);
+  EXPECT_GT(job["estimated_remaining_seconds"], 0);
+  // What is printed can be copied into a shell as it is.
+  const std::string id = job["job_id"];
+  const std::string flags =
+      " --coordinator " + address_ + " --certificates " + certificates("client");
+  for (const std::string& command : {"logs " + id + " -f", "status " + id,
+                                     "timeline " + id + " -o trace.json", "cancel " + id}) {
+    EXPECT_THAT(result.err, HasSubstr("\n  penstock " + command + flags + "\n"));
+  }
+  EXPECT_THAT(result.err,
+              HasSubstr("goes on: `penstock logs " + id + " -f" + flags + "` watches it"));
 }
 
 TEST_F(ClusterTest, Profile_WritesTheClusterAndKnowsTheLayersTheSecondTime) {

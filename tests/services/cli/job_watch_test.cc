@@ -110,7 +110,28 @@ TEST(JobWatchTest, CoordinatorThatDoesNotComeBack_EndsTheWatch) {
   ScriptedCoordinator coordinator({Restarts});
   CoordinatorClient client = coordinator.Connect();
   JobWatch watch(client, "job-1", kReconnect);
-  EXPECT_THAT(End(watch), StatusIs(absl::StatusCode::kUnavailable, ::testing::_));
+  EXPECT_THAT(End(watch), StatusIs(absl::StatusCode::kUnavailable,
+                                   ::testing::HasSubstr("did not come back within 500ms")));
+}
+
+TEST(JobWatchTest, CoordinatorAway_IsToldOnce_AndOnceThatItIsBack) {
+  std::atomic<bool> back = false;
+  ScriptedCoordinator coordinator({[&](const v1::WatchJobRequest& request, Writer& writer) {
+    return back ? Sends({1}, grpc::Status::OK)(request, writer) : Restarts(request, writer);
+  }});
+  CoordinatorClient client = coordinator.Connect();
+  JobWatch watch(client, "job-1", kLong);
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoSeconds(kLong);
+  std::string news;
+  while (news.empty() && std::chrono::steady_clock::now() < deadline) {
+    EXPECT_EQ(watch.Next(absl::Milliseconds(10)), std::nullopt);
+    news = watch.News();
+  }
+  EXPECT_THAT(news, ::testing::HasSubstr("trying again for 20s"));
+  EXPECT_EQ(watch.News(), "");
+  back = true;
+  EXPECT_EQ(NextSequence(watch), 1);
+  EXPECT_THAT(End(watch), IsOk());
 }
 
 }  // namespace

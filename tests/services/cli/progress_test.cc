@@ -39,6 +39,15 @@ TEST(ProgressTest, Line_BeforeTheFirstStep_SaysTheState) {
   EXPECT_EQ(progress.PlainLine(), "step 0/100  preparing");
 }
 
+TEST(ProgressTest, Line_WhileWaiting_SaysWhy) {
+  Progress progress(100);
+  v1::JobEvent event;
+  event.mutable_state_changed()->set_state(v1::JOB_STATE_QUEUED);
+  event.mutable_state_changed()->set_reason("waits for 2 workers");
+  progress.Add(event);
+  EXPECT_EQ(progress.PlainLine(), "step 0/100  queued  waits for 2 workers");
+}
+
 TEST(ProgressTest, Line_WhileRunning_HasLossSpeedAndRemainingTime) {
   Progress progress(100);
   for (int64_t step = 1; step <= 10; ++step) progress.Add(Step(step, step * kSecondNs / 2));
@@ -61,6 +70,14 @@ TEST(ProgressTest, RemainingTime_AfterResume_CountsOwnStepsOnly) {
   progress.Add(Step(91, 0));
   progress.Add(Step(92, kSecondNs));
   EXPECT_DOUBLE_EQ(*progress.remaining_seconds(), 8);
+}
+
+TEST(ProgressTest, RemainingTime_CountsCuts) {
+  const std::vector<int64_t> cuts = {4, 8};
+  Progress progress(8, cuts);
+  for (int64_t step = 1; step <= 4; ++step) progress.Add(Step(step, step * kSecondNs));
+  progress.Add(Step(5, 15 * kSecondNs));  // a second, and ten of the cut
+  EXPECT_DOUBLE_EQ(*progress.remaining_seconds(), 3 * 1 + 10);
 }
 
 TEST(ProgressTest, Line_NarrowTerminal_LeavesOutWhatDoesNotFit) {

@@ -136,6 +136,21 @@ TEST(ResultJsonTest, Losses_OnlyWhenAskedFor) {
   EXPECT_FALSE(ResultJson(Job(), {}).contains("losses"));
 }
 
+TEST(JobJsonTest, ProgressAndRemainingSeconds_AreWholeNumbersOrNull) {
+  v1::JobSummary job;
+  EXPECT_TRUE(JobJson(job)["progress_percentage"].is_null()) << "of a profile without workers";
+  EXPECT_TRUE(JobJson(job)["estimated_remaining_seconds"].is_null());
+  job.set_steps(7);
+  job.set_step(2);
+  job.set_estimated_remaining_seconds(12.2);
+  EXPECT_EQ(JobJson(job)["progress_percentage"], 28);
+  EXPECT_EQ(JobJson(job)["estimated_remaining_seconds"], 13);
+  job.set_step(7);
+  job.set_estimated_remaining_seconds(0);
+  EXPECT_EQ(JobJson(job)["progress_percentage"], 100);
+  EXPECT_EQ(JobJson(job)["estimated_remaining_seconds"], 0);
+}
+
 TEST(ResultTableTest, FinishedJob_MatchesGolden) {
   ExpectEqualsGolden("cli/result.txt", ResultText(Job()));
 }

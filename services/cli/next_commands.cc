@@ -1,0 +1,59 @@
+#include "services/cli/next_commands.h"
+
+#include <cstdlib>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "services/cli/shell_word.h"
+
+namespace penstock {
+namespace {
+
+// What a command uses if nobody gives it the flag.
+std::string Unsaid(const char* variable, const char* otherwise) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+std::string Command(const char* verb, const std::string& job_id, const char* more,
+                    const std::string& flags) {
+  std::vector<std::string> words = {"penstock", verb, ShellWord(job_id)};
+  if (*more != '\0') words.emplace_back(more);
+  if (!flags.empty()) words.push_back(flags);
+  return absl::StrJoin(words, " ");
+}
+
+}  // namespace
+
+std::string FlagsOf(const CoordinatorOptions& options) {
+  std::vector<std::string> flags;
+  if (options.address != Unsaid("PENSTOCK_COORDINATOR", kDefaultCoordinator)) {
+    flags.push_back(absl::StrCat("--coordinator ", ShellWord(options.address)));
+  }
+  const SecurityFlags& security = options.security;
+  // Plain text goes before certificates, as where it is decided.
+  if (security.insecure_network) {
+    flags.emplace_back("--insecure-network");
+  } else if (security.insecure) {
+    flags.emplace_back("--insecure");
+  } else if (security.certificates != Unsaid("PENSTOCK_CERTIFICATES", "")) {
+    flags.push_back(absl::StrCat("--certificates ", ShellWord(security.certificates)));
+  }
+  return absl::StrJoin(flags, " ");
+}
+
+std::string NextCommands(const std::string& job_id, const std::string& flags) {
+  return absl::StrCat("  ", Command("logs", job_id, "-f", flags), "\n  ",
+                      Command("status", job_id, "", flags), "\n  ",
+                      Command("timeline", job_id, "-o trace.json", flags), "\n  ",
+                      Command("cancel", job_id, "", flags), "\n");
+}
+
+std::string DetachedText(const std::string& job_id, const std::string& flags) {
+  return absl::StrCat("no longer watching; job ", job_id, " goes on: `",
+                      Command("logs", job_id, "-f", flags), "` watches it, `",
+                      Command("cancel", job_id, "", flags), "` ends it");
+}
+
+}  // namespace penstock

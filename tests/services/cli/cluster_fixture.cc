@@ -1,0 +1,56 @@
+#include "tests/services/cli/cluster_fixture.h"
+
+#include <regex>
+#include <utility>
+
+namespace penstock {
+
+void ClusterFixture::SetUp() {
+  const ProcessResult made =
+      RunProcess({Program("penstock"), "certs", "init", "-o", certificates()});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  StartCoordinator("127.0.0.1:0");
+  StartWorker();
+  StartWorker();
+  ASSERT_TRUE(Eventually([&] { return RunJson({"workers"}).size() == 2; })) << address_;
+}
+
+void ClusterFixture::StartCoordinator(const std::string& listen) {
+  coordinator_ = std::make_unique<Process>(
+      std::vector<std::string>{Program("penstock-coordinator"), "--listen", listen, "--metrics",
+                               "off", "--state", job_.path("state.sqlite"), "--checkpoint-root",
+                               job_.path(), "--certificates", certificates("coordinator")});
+  // It says where it listens; the port may be the system's choice.
+  const std::regex listening("listens on (127\\.0\\.0\\.1:[0-9]+)");
+  ASSERT_TRUE(Eventually([&] {
+    const std::string said = coordinator_->out() + coordinator_->err();
+    std::smatch match;
+    if (!std::regex_search(said, match, listening)) return false;
+    address_ = match[1];
+    return true;
+  })) << coordinator_->err();
+}
+
+void ClusterFixture::StartWorker() {
+  workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+      Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0", "--name",
+      "worker-" + std::to_string(workers_.size()), "--data-root", job_.path(), "--threads", "1",
+      "--metrics", "off", "--checkpoint-root", job_.path(), "--certificates",
+      certificates("worker")}));
+}
+
+std::vector<std::string> ClusterFixture::Reaching(std::vector<std::string> arguments) const {
+  arguments.insert(arguments.begin(), Program("penstock"));
+  arguments.insert(arguments.end(),
+                   {"--coordinator", address_, "--certificates", certificates("client")});
+  return arguments;
+}
+
+Json ClusterFixture::RunJson(std::vector<std::string> arguments) const {
+  arguments.push_back("--json");
+  const ProcessResult result = Run(std::move(arguments));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+}
+
+}  // namespace penstock

@@ -1,0 +1,48 @@
+// ClusterFixture: a coordinator and two workers as processes, with certificates, and the command line to speak to them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/services/cli/job_directory.h"
+
+namespace penstock {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr std::chrono::seconds kMinute(60);
+
+class ClusterFixture : public ::testing::Test {
+ protected:
+  void SetUp() override;
+
+  // On `listen`, until it says that it serves; with the state of an earlier one, if there was one.
+  void StartCoordinator(const std::string& listen);
+  void StartWorker();
+
+  // `penstock` with these arguments and the flags that reach the coordinator.
+  std::vector<std::string> Reaching(std::vector<std::string> arguments) const;
+  // The same, to its end.
+  ProcessResult Run(std::vector<std::string> arguments) const {
+    return RunProcess(Reaching(std::move(arguments)));
+  }
+  // The same with --json, which must succeed.
+  Json RunJson(std::vector<std::string> arguments) const;
+
+  std::string certificates(const std::string& role = "") const {
+    return job_.path("certificates/" + role);
+  }
+
+  JobDirectory job_;
+  std::string address_;
+  std::unique_ptr<Process> coordinator_;
+  std::vector<std::unique_ptr<Process>> workers_;  // worker-0, worker-1, ...
+};
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+#include "services/cli/next_commands.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include "services/cli/shell_word.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class NextCommandsTest : public ::testing::Test {
+ protected:
+  NextCommandsTest() { Forget(); }
+  ~NextCommandsTest() override { Forget(); }
+  static void Forget() {
+    unsetenv("PENSTOCK_COORDINATOR");
+    unsetenv("PENSTOCK_CERTIFICATES");
+  }
+};
+
+TEST_F(NextCommandsTest, FlagsThatWereGiven_AreRepeated) {
+  CoordinatorOptions options = {.address = "node1:7070"};
+  options.security.certificates = "my certificates/client";
+  EXPECT_EQ(NextCommands("job-7", FlagsOf(options)),
+            "  penstock logs job-7 -f --coordinator node1:7070 --certificates 'my "
+            "certificates/client'\n"
+            "  penstock status job-7 --coordinator node1:7070 --certificates 'my "
+            "certificates/client'\n"
+            "  penstock timeline job-7 -o trace.json --coordinator node1:7070 --certificates 'my "
+            "certificates/client'\n"
+            "  penstock cancel job-7 --coordinator node1:7070 --certificates 'my "
+            "certificates/client'\n");
+}
+
+TEST_F(NextCommandsTest, WhatTheEnvironmentSays_IsLeftOut) {
+  setenv("PENSTOCK_COORDINATOR", "node1:7070", 1);
+  setenv("PENSTOCK_CERTIFICATES", "/etc/penstock", 1);
+  CoordinatorOptions options = {.address = "node1:7070"};
+  options.security.certificates = "/etc/penstock";
+  EXPECT_EQ(FlagsOf(options), "");
+  // A flag that says something else than the environment.
+  options.address = "node2:7070";
+  EXPECT_EQ(FlagsOf(options), "--coordinator node2:7070");
+}
+
+TEST_F(NextCommandsTest, PlainText_IsSaidAgain) {
+  CoordinatorOptions options = {.address = kDefaultCoordinator};
+  options.security.insecure = true;
+  EXPECT_EQ(FlagsOf(options), "--insecure");
+  EXPECT_THAT(DetachedText("job-7", FlagsOf(options)),
+              HasSubstr("`penstock logs job-7 -f --insecure` watches it"));
+  EXPECT_THAT(DetachedText("job-7", ""), Not(HasSubstr("\n")));
+}
+
+TEST(ShellWordTest, WhatAShellWouldTakeApart_IsQuoted) {
+  EXPECT_EQ(ShellWord("node1:7070"), "node1:7070");
+  EXPECT_EQ(ShellWord(""), "''");
+  EXPECT_EQ(ShellWord("$HOME/a b"), "'$HOME/a b'");
+  EXPECT_EQ(ShellWord("it's"), "'it'\\''s'");
+}
+
+}  // namespace
+}  // namespace penstock
