@@ -2,6 +2,7 @@
 #include "services/cli/command.h"
 #include "services/cli/commands/commands.h"
 #include "services/rpc/grpc_log.h"
+#include "services/rpc/grpc_polling.h"
 
 namespace penstock {
 namespace {
@@ -98,6 +99,7 @@ constexpr Command kCommands[] = {
 }  // namespace penstock
 
 int main(int argc, char** argv) {
+  penstock::PollIdleChannelsOften();
   penstock::SetGrpcLogSink([](const char*) {});  // we report failed calls in our own words
   penstock::Console console = penstock::StandardConsole();
   return penstock::RunCommandLine(penstock::kCommands, argc, argv, console);

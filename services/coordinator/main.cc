@@ -26,6 +26,7 @@
 #include "services/metrics/endpoint.h"
 #include "services/metrics/process_metrics.h"
 #include "services/rpc/grpc_log.h"
+#include "services/rpc/grpc_polling.h"
 #include "services/rpc/security_flags.h"
 
 namespace penstock {
@@ -159,6 +160,7 @@ int Main(int argc, char** argv) {
   spdlog::logger log("coordinator", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   log.set_level(spdlog::level::from_str(flags->log_level));
   log.flush_on(spdlog::level::trace);
+  PollIdleChannelsOften();
   SetGrpcLogSink([](const char*) {});  // failed calls are reported in our own words
 
   std::vector<HostPort> addresses = {flags->listen};

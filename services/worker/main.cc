@@ -33,6 +33,7 @@
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
 #include "services/rpc/grpc_log.h"
+#include "services/rpc/grpc_polling.h"
 #include "services/rpc/memory.h"
 #include "services/rpc/server.h"
 #include "services/transport/tensor_hub.h"
@@ -359,6 +360,7 @@ int main(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_logger_mt(flags->name));
   spdlog::set_level(spdlog::level::from_str(flags->log_level));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");
+  penstock::PollIdleChannelsOften();
   penstock::SetGrpcLogSink([](const char* message) { spdlog::debug("gRPC: {}", message); });
   const auto security = penstock::SecurityOf(*flags);
   if (!security.ok()) {
