@@ -10,7 +10,9 @@ if [ ! -x "$programs/promtool" ]; then
   mkdir -p "$tools"
   scratch=$(mktemp -d "$tools/fetch-XXXXXX")
   trap 'rm -rf "$scratch"' EXIT
-  if ! (cd "$scratch" && apt-get download -qq prometheus >apt.log 2>&1); then
+  download() { (cd "$scratch" && apt-get download -qq prometheus >apt.log 2>&1); }
+  # A machine that has been set up for long may have no lists of packages.
+  if ! download && ! { [ "$(id -u)" -eq 0 ] && apt-get update -qq >/dev/null 2>&1 && download; }; then
     {
       echo "penstock: cannot download Debian's package prometheus, which the monitoring test runs:"
       tail -n 3 "$scratch/apt.log" | sed 's/^/  /'
