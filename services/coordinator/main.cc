@@ -27,7 +27,7 @@
 #include "services/metrics/process_metrics.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
-#include "services/rpc/security_flags.h"
+#include "services/rpc/server_flags.h"
 
 namespace penstock {
 namespace {
@@ -40,16 +40,10 @@ constexpr int kBadUsage = 2;
 constexpr absl::Duration kDrainTimeout = absl::Seconds(180);
 
 struct Flags {
-  HostPort listen;
+  ServerFlags server;
   std::string state_file = "penstock-state.sqlite";
   std::string audit_file;  // empty: off
   std::string checkpoint_root = ".";
-  std::optional<HostPort> metrics;  // none: off
-  std::string metrics_token_file;
-  std::optional<HostPort> health;  // none: off
-  bool reflection = false;
-  SecurityFlags security;
-  std::string log_level = "info";
 };
 
 int Complain(const absl::Status& status, int exit_code) {
@@ -60,14 +54,15 @@ int Complain(const absl::Status& status, int exit_code) {
 // Nothing after --help or bad usage; `exit_code` then says how to end.
 std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   Flags flags;
-  std::string listen = "127.0.0.1:7070";
-  std::string metrics = "127.0.0.1:7071";
-  std::string health = "off";
   std::string audit;
   CLI::App app("The coordinator of a Penstock cluster: plans, assigns and watches jobs.",
                "penstock-coordinator");
   app.option_defaults()->always_capture_default();
-  app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
+  const auto read_server_flags = AddServerFlags(
+      app, flags.server,
+      {.listen = "127.0.0.1:7070",
+       .metrics = "127.0.0.1:7071",
+       .metrics_help = "HOST:PORT of the status page and the Prometheus endpoint, or off"});
   app.add_option("--state", flags.state_file, "SQLite file of the job records");
   app.add_option(
       "--audit-log", audit,
@@ -76,37 +71,16 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints")
       ->type_name("DIR");
-  app.add_option("--metrics", metrics,
-                 "HOST:PORT of the status page and the Prometheus endpoint, or off");
-  app.add_option("--metrics-token-file", flags.metrics_token_file,
-                 "file with a token that may be shown there instead of a certificate")
-      ->type_name("FILE");
-  app.add_option(
-      "--health", health,
-      "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");
-  AddSecurityFlags(app, flags.security);
-  app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
   try {  // CLI11 reports by exception
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error, std::cout, std::cerr) == 0 ? kDone : kBadUsage;
     return std::nullopt;
   }
-  const absl::StatusOr<HostPort> listen_address = ParseHostPort(listen);
-  const absl::StatusOr<std::optional<HostPort>> metrics_address = ParseHostPortOrOff(metrics);
-  const absl::StatusOr<std::optional<HostPort>> health_address = ParseHostPortOrOff(health);
-  for (const absl::Status& status :
-       {listen_address.status(), metrics_address.status(), health_address.status()}) {
-    if (!status.ok()) {
-      exit_code = Complain(status, kBadUsage);
-      return std::nullopt;
-    }
+  if (const absl::Status read = read_server_flags(); !read.ok()) {
+    exit_code = Complain(read, kBadUsage);
+    return std::nullopt;
   }
-  flags.listen = *listen_address;
-  flags.metrics = *metrics_address;
-  flags.health = *health_address;
   if (audit.empty()) audit = flags.state_file + ".audit.jsonl";
   if (audit != "off") flags.audit_file = audit;
   return flags;
@@ -158,20 +132,18 @@ int Main(int argc, char** argv) {
     return exit_code;
   }
   spdlog::logger log("coordinator", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  log.set_level(spdlog::level::from_str(flags->log_level));
+  log.set_level(spdlog::level::from_str(flags->server.log_level));
   log.flush_on(spdlog::level::trace);
   PollIdleChannelsOften();
   SetGrpcLogSink([](const char*) {});  // failed calls are reported in our own words
 
-  std::vector<HostPort> addresses = {flags->listen};
-  if (flags->metrics.has_value()) addresses.push_back(*flags->metrics);
   const absl::StatusOr<TransportSecurity> security =
-      MakeTransportSecurity(flags->security, addresses, absl::Now());
+      MakeTransportSecurity(flags->server, /*others=*/{});
   if (!security.ok()) {
     return Complain(security.status(), kBadUsage);
   }
   const auto guard =
-      HttpGuard::Make({.security = *security, .token_file = flags->metrics_token_file});
+      HttpGuard::Make({.security = *security, .token_file = flags->server.metrics_token_file});
   if (!guard.ok()) {
     return Complain(guard.status(), kBadUsage);
   }
@@ -180,11 +152,11 @@ int Main(int argc, char** argv) {
     return Complain(files.status(), kBadUsage);
   }
   const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
-      CoordinatorServer::Start({.listen = flags->listen,
+      CoordinatorServer::Start({.listen = flags->server.listen,
                                 .state_file = flags->state_file,
-                                .reflection = flags->reflection,
+                                .reflection = flags->server.reflection,
                                 .security = *security,
-                                .health = flags->health,
+                                .health = flags->server.health,
                                 .audit_file = flags->audit_file,
                                 .log = [&log](const std::string& line) { log.info("{}", line); }},
                                RealClock(), **files);
@@ -192,8 +164,9 @@ int Main(int argc, char** argv) {
     return Complain(server.status(), kBadUsage);
   }
   std::unique_ptr<HttpServer> http;
-  if (flags->metrics.has_value()) {
-    HttpServerOptions options = {.listen = *flags->metrics, .routes = StatusPageRoutes(**server)};
+  if (flags->server.metrics.has_value()) {
+    HttpServerOptions options = {.listen = *flags->server.metrics,
+                                 .routes = StatusPageRoutes(**server)};
     options.routes.push_back(MetricsRoute([&server] { return Collect(**server); }));
     HttpGuard::Protect(*guard, options);
     absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(std::move(options));
@@ -204,7 +177,7 @@ int Main(int argc, char** argv) {
     log.info("status page at {0}://{1}/, metrics at {0}://{1}/metrics",
              security->encrypted() ? "https" : "http", http->address().ToString());
   }
-  if (flags->health.has_value()) {
+  if (flags->server.health.has_value()) {
     log.info("health at {}", (*server)->health_address().ToString());
   }
   log.info("listens on {}, state in {}", (*server)->address().ToString(), flags->state_file);

@@ -36,9 +36,9 @@ void AddSeconds(CLI::App& app, const char* name, absl::Duration& value, const ch
 // Where the others reach a worker that listens on `listen`, whose port may not be chosen yet.
 absl::Status CheckAdvertise(const WorkerFlags& flags) {
   if (flags.advertise.empty()) {
-    if (!flags.listen.IsWildcard()) return absl::OkStatus();
+    if (!flags.server.listen.IsWildcard()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        "--listen ", flags.listen.ToString(),
+        "--listen ", flags.server.listen.ToString(),
         " is no address that other workers can connect to: say --advertise HOST:PORT too"));
   }
   return ParseHostPort(flags.advertise).status();
@@ -63,15 +63,16 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   flags.name = absl::StrCat(HostName(), "-", getpid());
   flags.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   std::string coordinator = "127.0.0.1:7070";
-  std::string listen = "127.0.0.1:0";
-  std::string metrics = "127.0.0.1:0";
-  std::string health = "off";
 
   CLI::App app("A Penstock worker: holds stages of a model and trains them.", "penstock-worker");
   app.option_defaults()->always_capture_default();
   app.add_option("--coordinator", coordinator, "HOST:PORT of the coordinator")
       ->envname("PENSTOCK_COORDINATOR");
-  app.add_option("--listen", listen, "HOST:PORT to listen on; port 0 takes any free one");
+  const auto read_server_flags =
+      AddServerFlags(app, flags.server,
+                     {.listen = "127.0.0.1:0",
+                      .metrics = "127.0.0.1:0",
+                      .metrics_help = "HOST:PORT of the Prometheus endpoint, or off"});
   app.add_option("--advertise", flags.advertise,
                  "HOST:PORT under which others reach this worker (default: where it listens)");
   app.add_option("--name", flags.name, "name of this worker, unique in the cluster")
@@ -104,23 +105,11 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   app.add_option("--emulate", emulated,
                  "file with a device's times, which passes then take (docs/emulation.md)")
       ->type_name("FILE");
-  app.add_option("--metrics", metrics, "HOST:PORT of the Prometheus endpoint, or off");
-  app.add_option("--metrics-token-file", flags.metrics_token_file,
-                 "file with a token that may be shown there instead of a certificate")
-      ->type_name("FILE");
-  app.add_option(
-      "--health", health,
-      "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");
-  AddSecurityFlags(app, flags.security);
   AddSeconds(app, "--linger", flags.linger,
              "when ending, longest wait for a scrape that sees how the last run ended");
-  app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--parent-fd", flags.parent_fd,
                  "end when the other end of this pipe or socket is closed")
       ->check(CLI::NonNegativeNumber);
-  flags.log_level = "info";
-  app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
   try {  // CLI11 reports by exception
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -128,20 +117,11 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
     return std::nullopt;
   }
 
-  absl::Status status = absl::OkStatus();
-  const auto parse = [&](const char* flag, const std::string& text, HostPort& target) {
-    const absl::StatusOr<HostPort> address = ParseHostPort(text);
-    if (address.ok()) {
-      target = *address;
-    } else if (status.ok()) {
-      status = absl::InvalidArgumentError(absl::StrCat(flag, ": ", address.status().message()));
-    }
-  };
-  parse("--coordinator", coordinator, flags.coordinator);
-  parse("--listen", listen, flags.listen);
+  const absl::StatusOr<HostPort> coordinator_address = ParseHostPort(coordinator);
+  absl::Status status = Annotate(coordinator_address.status(), "--coordinator");
+  if (status.ok()) status = read_server_flags();
+  if (status.ok()) flags.coordinator = *coordinator_address;
   flags.device = *ParseDevice(device);  // checked above
-  if (metrics != "off") parse("--metrics", metrics, flags.metrics.emplace());
-  if (health != "off") parse("--health", health, flags.health.emplace());
   if (status.ok()) status = CheckAdvertise(flags);
   if (status.ok()) status = ReadEmulated(emulated, flags);
   if (status.ok()) return flags;

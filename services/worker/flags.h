@@ -8,14 +8,14 @@
 #include "compute/device.h"
 #include "penstock/v1/device_times.pb.h"
 #include "services/rpc/address.h"
-#include "services/rpc/security_flags.h"
+#include "services/rpc/server_flags.h"
 #include "worker/limits.h"
 
 namespace penstock {
 
 struct WorkerFlags {
+  ServerFlags server;
   HostPort coordinator;
-  HostPort listen;
   std::string advertise;  // host:port for the others; empty: where it listens
   std::string name;       // unique in the cluster
   std::string data_root = ".";
@@ -25,15 +25,9 @@ struct WorkerFlags {
   std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes
   int threads = 1;                          // the most that a job may ask for
   RunLimits limits;
-  std::optional<HostPort> metrics;  // none: off
-  std::string metrics_token_file;
-  std::optional<HostPort> health;   // none: off
   // When ending, the longest wait for a scrape that sees how the last run ended.
   absl::Duration linger = absl::ZeroDuration();
-  bool reflection = false;
-  SecurityFlags security;
   int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none
-  std::string log_level;
 };
 
 // Parses the command line. Prints help or what is wrong; then nothing is returned and `exit_code` says

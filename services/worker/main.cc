@@ -66,12 +66,6 @@ uint64_t RandomIncarnation() {
   return (uint64_t{device()} << 32) | device();
 }
 
-absl::StatusOr<TransportSecurity> SecurityOf(const WorkerFlags& flags) {
-  std::vector<HostPort> addresses = {flags.listen, flags.coordinator};
-  if (flags.metrics.has_value()) addresses.push_back(*flags.metrics);
-  return MakeTransportSecurity(flags.security, addresses, absl::Now());
-}
-
 // The whole program. Its members stand in the order they are made; each uses those above it.
 class Worker {
  public:
@@ -102,17 +96,17 @@ class Worker {
     server_.AddExtension(hub_);
     AddWorkerControl(server_, host_, RealClock());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
-    if (flags_.metrics.has_value()) {
+    if (flags_.server.metrics.has_value()) {
       PENSTOCK_ASSIGN_OR_RETURN(
           std::shared_ptr<HttpGuard> guard,
-          HttpGuard::Make({.security = security_, .token_file = flags_.metrics_token_file}));
+          HttpGuard::Make({.security = security_, .token_file = flags_.server.metrics_token_file}));
       PENSTOCK_ASSIGN_OR_RETURN(metrics_,
-                                MetricsEndpoint::Listen(*flags_.metrics, std::move(guard),
+                                MetricsEndpoint::Listen(*flags_.server.metrics, std::move(guard),
                                                         [this] { return CollectMetrics(); }));
     }
     registration_ = std::make_unique<Registration>(RegistrationParts());
     server_.SetServing(true);
-    if (flags_.health.has_value()) {
+    if (flags_.server.health.has_value()) {
       log_.info("health at {}", server_.health_address().ToString());
     }
     log_.info("worker {} on {}: {}, gRPC {}", flags_.name, server_.address().ToString(),
@@ -337,10 +331,10 @@ class Worker {
   // These two use each other: a reporter that gives up stops the run. When they end, no run is left.
   RunHost host_{HostParts()};
   EventReporter reporter_{ReporterParts()};
-  RpcServer server_{{.listen = flags_.listen,
-                     .reflection = flags_.reflection,
+  RpcServer server_{{.listen = flags_.server.listen,
+                     .reflection = flags_.server.reflection,
                      .security = security_,
-                     .health = flags_.health,
+                     .health = flags_.server.health,
                      .on_refused = [this](const absl::Status& refused) {
                        log_.warn("refused a call: {}", Text(refused));
                      }}};
@@ -358,11 +352,12 @@ int main(int argc, char** argv) {
   penstock::StopSignal stop(flags->parent_fd);  // before any thread starts
   penstock::KeepFreedMemory();
   spdlog::set_default_logger(spdlog::stderr_logger_mt(flags->name));
-  spdlog::set_level(spdlog::level::from_str(flags->log_level));
+  spdlog::set_level(spdlog::level::from_str(flags->server.log_level));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");
   penstock::PollIdleChannelsOften();
   penstock::SetGrpcLogSink([](const char* message) { spdlog::debug("gRPC: {}", message); });
-  const auto security = penstock::SecurityOf(*flags);
+  const auto security =
+      penstock::MakeTransportSecurity(flags->server, /*others=*/{flags->coordinator});
   if (!security.ok()) {
     spdlog::error("{}", std::string(security.status().message()));
     return penstock::kBadUsage;

@@ -122,12 +122,6 @@ absl::StatusOr<v1::GetJobResponse> Follow(LocalCluster& cluster, CoordinatorClie
   return broken;
 }
 
-absl::StatusOr<std::optional<HostPort>> MetricsAddress(const Options& options) {
-  if (options.metrics == "off") return std::nullopt;
-  PENSTOCK_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.metrics));
-  return address;
-}
-
 // The result first: what goes wrong with the picture, or who waits for scrapes, must not cost it.
 void PrintAndStop(const v1::GetJobResponse& job, const Timeline& timeline, const Options& options,
                   LocalCluster& cluster, Interrupt& interrupt, Console& console) {
@@ -142,7 +136,8 @@ void PrintAndStop(const v1::GetJobResponse& job, const Timeline& timeline, const
 }
 
 absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<HostPort> metrics, MetricsAddress(options));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::optional<HostPort> metrics,
+                            ParseHostPortOrOff(options.metrics));
   // Signals are taken in before there are threads, and the supervisor is forked before there are any.
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(

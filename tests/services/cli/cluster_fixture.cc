@@ -1,6 +1,5 @@
 #include "tests/services/cli/cluster_fixture.h"
 
-#include <regex>
 #include <utility>
 
 namespace penstock {
@@ -20,15 +19,7 @@ void ClusterFixture::StartCoordinator(const std::string& listen) {
       std::vector<std::string>{Program("penstock-coordinator"), "--listen", listen, "--metrics",
                                "off", "--state", job_.path("state.sqlite"), "--checkpoint-root",
                                job_.path(), "--certificates", certificates("coordinator")});
-  // It says where it listens; the port may be the system's choice.
-  const std::regex listening("listens on (127\\.0\\.0\\.1:[0-9]+)");
-  ASSERT_TRUE(Eventually([&] {
-    const std::string said = coordinator_->out() + coordinator_->err();
-    std::smatch match;
-    if (!std::regex_search(said, match, listening)) return false;
-    address_ = match[1];
-    return true;
-  })) << coordinator_->err();
+  address_ = AwaitAddress(*coordinator_, "listens on ");  // the port may be the system's choice
 }
 
 void ClusterFixture::StartWorker() {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <thread>
 
@@ -87,6 +88,19 @@ bool Eventually(const std::function<bool()>& condition, std::chrono::seconds tim
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;
+}
+
+std::string AwaitAddress(const Process& process, const std::string& before) {
+  const std::regex pattern(before + "([0-9.]+:[0-9]+)");
+  std::string address;
+  EXPECT_TRUE(Eventually([&] {
+    const std::string said = process.err();
+    std::smatch match;
+    if (!std::regex_search(said, match, pattern)) return false;
+    address = match[1];
+    return true;
+  })) << process.err();
+  return address;
 }
 
 std::vector<pid_t> FindProcesses(const std::string& text) {

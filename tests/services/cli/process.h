@@ -47,6 +47,10 @@ ProcessResult RunProcess(const std::vector<std::string>& arguments);
 bool Eventually(const std::function<bool()>& condition,
                 std::chrono::seconds timeout = std::chrono::seconds(20));
 
+// What a process says about its address after `before`, a regular expression: for "listens on ", in
+// "listens on 127.0.0.1:4000". Waits for it; fails the test, and returns nothing, if it does not come.
+std::string AwaitAddress(const Process& process, const std::string& before);
+
 // Living processes (no zombies) whose command line contains `text`.
 std::vector<pid_t> FindProcesses(const std::string& text);
 

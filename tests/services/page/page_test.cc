@@ -37,17 +37,8 @@ class PageTest : public ::testing::Test {
     coordinator_ = std::make_unique<Process>(std::vector<std::string>{
         Program("penstock-coordinator"), "--listen", listen, "--metrics", http, "--state",
         job_.path("state.sqlite"), "--checkpoint-root", job_.path(), "--insecure"});
-    const std::regex page("status page at http://(127\\.0\\.0\\.1:[0-9]+)/");
-    const std::regex listening("listens on (127\\.0\\.0\\.1:[0-9]+)");
-    ASSERT_TRUE(Eventually([&] {
-      const std::string said = coordinator_->err();
-      std::smatch match;
-      if (!std::regex_search(said, match, page)) return false;
-      http_ = match[1];
-      if (!std::regex_search(said, match, listening)) return false;
-      address_ = match[1];
-      return true;
-    })) << coordinator_->err();
+    http_ = AwaitAddress(*coordinator_, "status page at http://");
+    address_ = AwaitAddress(*coordinator_, "listens on ");
   }
 
   std::string Submit(const std::vector<std::string>& more = {}) {

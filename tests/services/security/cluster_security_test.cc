@@ -10,7 +10,6 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -34,20 +33,6 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::ordered_json;
-
-// What a process says about its address, as in "listens on 127.0.0.1:4000".
-std::string AwaitAddress(const Process& process, const std::string& before) {
-  const std::regex pattern(before + "([0-9.]+:[0-9]+)");
-  std::string address;
-  EXPECT_TRUE(Eventually([&] {
-    const std::string said = process.err();
-    std::smatch match;
-    if (!std::regex_search(said, match, pattern)) return false;
-    address = match[1];
-    return true;
-  })) << process.err();
-  return address;
-}
 
 // Most memory a process had at one time, in bytes.
 int64_t PeakMemory(pid_t pid) {
