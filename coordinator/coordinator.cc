@@ -48,12 +48,28 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
     // A job that an older build has stored lacks the keys that came since.
     FillDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.record.spec());
-    if (summary.state() == v1::JOB_STATE_QUEUED && resolved.ok()) {
+    if (resolved.ok() && WaitsAgain(job.record)) {
+      job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
     } else {
       FailAfterRestart(std::move(job), now);
     }
   }
+}
+
+bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
+  v1::JobSummary& summary = *record.mutable_summary();
+  if (summary.state() == v1::JOB_STATE_QUEUED) return true;
+  v1::CheckpointSpec& checkpoint = *record.mutable_spec()->mutable_checkpoint();
+  const bool under_way = summary.state() == v1::JOB_STATE_PREPARING ||
+                         summary.state() == v1::JOB_STATE_RUNNING;  // not cancelled
+  if (!under_way || checkpoint.directory().empty() || record.has_profile_spec()) return false;
+  // It may have begun with a checkpoint of another job, which is where it starts until it has one of its own.
+  const bool has_own = record.result().checkpoint() != checkpoint.resume();
+  if (checkpoint.resume().empty() || has_own) checkpoint.set_resume("latest");
+  summary.set_state(v1::JOB_STATE_QUEUED);
+  summary.set_reason("the coordinator was restarted; the job goes on from its last checkpoint");
+  return true;
 }
 
 void Coordinator::FailAfterRestart(StoredJob job, Now now) {
@@ -112,6 +128,19 @@ absl::Status Coordinator::Heartbeat(const v1::HeartbeatRequest& request, Now now
       StopOrphan(request, now);
     }
   }
+  return request.leaving() ? LetGo(request.name(), now) : absl::OkStatus();
+}
+
+absl::Status Coordinator::LetGo(const std::string& worker, Now now) {
+  JobRun* user = UserOf(worker);
+  if (user == nullptr) {
+    membership_.Dismiss(worker);
+    Settle(now);  // a job may wait for it by name
+    return absl::NotFoundError(absl::StrCat("worker ", worker, " has left"));
+  }
+  membership_.SetLeaving(worker);
+  user->OnWorkerLeaving(worker, now);
+  Settle(now);
   return absl::OkStatus();
 }
 
@@ -164,6 +193,7 @@ v1::ListWorkersResponse Coordinator::ListWorkers(Now now) const {
     worker.set_device(member.registration.device());
     worker.set_memory_bytes(member.registration.memory_bytes());
     worker.set_alive(member.alive);
+    worker.set_leaving(member.leaving);
     worker.set_metrics_address(member.registration.metrics_address());
     worker.set_last_heartbeat_ms_ago((now.monotonic_ns - member.heard_ns) / kNsPerMs);
     if (const JobRun* run = UserOf(name); run != nullptr) {
@@ -347,7 +377,10 @@ std::optional<int64_t> Coordinator::NextDeadlineNs() const {
 void Coordinator::Drain(Now now) {
   draining_ = true;
   for (auto& [job_id, run] : runs_) {
-    if (!run->queued()) {
+    if (run->queued()) continue;
+    if (run->CanReturn()) {
+      run->Return("the coordinator was stopped", now);
+    } else {
       run->Cancel("the coordinator was stopped", now);
     }
   }

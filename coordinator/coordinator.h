@@ -60,7 +60,8 @@ class Coordinator {
   explicit Coordinator(CoordinatorLimits limits);
 
   // Takes back the jobs of an earlier process, in the order of their submission. Those that waited
-  // wait again; those that were under way have failed. REQUIRES: called once, before anything else.
+  // wait again, and so do those that were under way and have a checkpoint directory, to go on from there; the
+  // others have failed. REQUIRES: called once, before anything else.
   void Restore(std::vector<StoredJob> jobs, Now now);
 
   // ---- Workers (see the services in cluster.proto for the errors).
@@ -104,7 +105,8 @@ class Coordinator {
   // When Tick has something to do at the earliest.
   std::optional<int64_t> NextDeadlineNs() const;
 
-  // Takes no new jobs, starts none, and drains those under way. Jobs that wait stay in the store.
+  // Takes no new jobs, starts none, and drains those under way. Those with a checkpoint directory go back to the queue,
+  // the others end. Jobs that wait stay in the store.
   void Drain(Now now);
   // Whether nothing is under way any more.
   bool Drained() const;
@@ -125,9 +127,13 @@ class Coordinator {
   JobRun* Find(const std::string& job_id);
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
   void AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job);
+  // Whether a job that an earlier process has left waits now; changes its record to that end.
+  static bool WaitsAgain(v1::GetJobResponse& record);
   // Fails a job that an earlier process was working on.
   void FailAfterRestart(StoredJob job, Now now);
   void OnDeparture(const Departure& departure, Now now);
+  // A worker leaves. Errors: NotFound (it has no run any more: it may go, and is known no longer).
+  absl::Status LetGo(const std::string& worker, Now now);
   // After every event: forgets runs that are over and gives free workers to jobs that wait.
   void Settle(Now now);
   // Returns whether there were any.
@@ -145,7 +151,7 @@ class Coordinator {
   // Another job under way that writes the same checkpoints, or null.
   const JobRun* DirectoryUser(const JobRun& run) const;
   std::vector<WorkerOffer> FreeWorkers() const;
-  const JobRun* UserOf(const std::string& worker) const;
+  JobRun* UserOf(const std::string& worker) const;
   void StopOrphan(const v1::HeartbeatRequest& request, Now now);
 
   const CoordinatorLimits limits_;

@@ -22,8 +22,10 @@ void JobRun::Cancel(const std::string& reason, Now now) {
       return blame_.any() ? void() : StartDrain(now);
     case Phase::kHolding:
     case Phase::kCutting:
-    case Phase::kCommitting:  // drains for a new split, which it does not need any more
+    case Phase::
+        kCommitting:  // drains for a new split or the queue, which it does not need any more
       new_split_.reset();
+      return_reason_.clear();
       record_.mutable_summary()->set_reason(reason);
       return SetState(v1::JOB_STATE_DRAINING, now);
     case Phase::kStarting:  // drains as soon as all workers have started
@@ -37,7 +39,7 @@ void JobRun::StartDrain(Now now) {
     record_.mutable_summary()->set_reason(cancel_reason_);
     return EndStopped(v1::JOB_STATE_CANCELLED, now);
   }
-  record_.mutable_summary()->set_reason(cancel_reason_);
+  record_.mutable_summary()->set_reason(cancel_reason_.empty() ? return_reason_ : cancel_reason_);
   SetState(v1::JOB_STATE_DRAINING, now);
   HoldAll(now);
 }
@@ -121,6 +123,9 @@ void JobRun::EndIfAllDone(Now now) {
   }
   if (new_split_.has_value() && drain_step_.value_or(job_.steps) < job_.steps) {
     return GoOnWithNewSplit(now);
+  }
+  if (!return_reason_.empty() && drain_step_.value_or(job_.steps) < job_.steps) {
+    return GoBackToQueue(now);
   }
   phase_ = Phase::kGathering;
   effects_.push_back(GatherTimeline{id(), record_.plan()});

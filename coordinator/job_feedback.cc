@@ -109,12 +109,7 @@ void JobRun::GoOnWithNewSplit(Now now) {
   ++replans_;
 
   start_ = saved_;
-  drifts_since_.reset();
-  reports_of_cut_.Clear();
-  no_split_.clear();
-  drain_step_.reset();
-  ended_ns_ = 0;
-  blame_ = Blame(limits_.blame_grace_ms * kNsPerMs);
+  ForgetAttempt();
   epoch_ = std::max(epoch_ + 1, now.unix_ms);
   for (Part& part : parts_) {
     part = Part{.worker = part.worker};

@@ -18,7 +18,8 @@ JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job
       limits_(limits),
       effects_(effects),
       last_sequence_(last_sequence),
-      blame_(limits.blame_grace_ms * kNsPerMs) {}
+      blame_(limits.blame_grace_ms * kNsPerMs),
+      returned_(record_.summary().step() > 0) {}
 
 v1::GetJobResponse JobRun::Record() const {
   v1::GetJobResponse record = record_;
@@ -41,14 +42,17 @@ v1::GetJobResponse JobRun::Record() const {
 
 int64_t JobRun::WorkersNeeded() const {
   if (is_profile()) return std::max(1, record_.profile_spec().workers());
+  if (wants_as_before_) return workers_before_;
   return std::max<int64_t>(1, job_.WorkersOf(std::max(1, spec().pipeline().stages())));
 }
 
 bool JobRun::TakesAllFree() const {
-  return is_profile() ? record_.profile_spec().workers() == 0 : !spec().pipeline().has_stages();
+  if (is_profile()) return record_.profile_spec().workers() == 0;
+  return !spec().pipeline().has_stages() && !wants_as_before_;
 }
 
 int64_t JobRun::WorkersOf(int64_t free) const {
+  if (wants_as_before_) return workers_before_;
   if (!is_profile()) return WorkersFor(spec(), job_, free);
   return TakesAllFree() ? std::min<int64_t>(free, kProfileWorkersMax) : WorkersNeeded();
 }
@@ -76,6 +80,7 @@ std::optional<int64_t> JobRun::NextDeadlineNs() const {
       next = std::min(next.value_or(*deadline), *deadline);
     }
   };
+  if (wants_as_before_) consider(return_deadline_ns_);
   if (Active()) {
     consider(blame_.DecideAtNs());
     consider(drain_deadline_ns_);
@@ -147,6 +152,7 @@ void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 }
 
 void JobRun::Tick(Now now) {
+  if (now.monotonic_ns >= return_deadline_ns_) wants_as_before_ = false;
   if (Active()) {
     DecideBlame(now);
   }
@@ -156,6 +162,8 @@ void JobRun::Tick(Now now) {
                      " s, so the steps after the last checkpoint are lost");
     if (new_split_.has_value()) {
       Fail(absl::StrCat("for a new split ", lost), now);
+    } else if (!return_reason_.empty()) {
+      Fail(absl::StrCat(return_reason_, ", and ", lost), now);
     } else {
       record_.mutable_summary()->set_reason(
           absl::StrCat(cancel_reason_, "; stopped hard, for ", lost));

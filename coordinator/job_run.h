@@ -1,9 +1,10 @@
 // JobRun: one job from the queue to its end.
 //
 //   QUEUED -> PREPARING -> RUNNING -> SUCCEEDED
-//               |  ^        |  |  cancel: DRAINING -> CANCELLED (or SUCCEEDED at the last step)
-//               |  +--------+  |  a new split
-//               +--------------+-----> FAILED, CANCELLED: all workers are stopped
+//      ^        |  ^        |  |  cancel: DRAINING -> CANCELLED (or SUCCEEDED at the last step)
+//      |        |  +--------+  |  a new split
+//      |        +--------------+-----> FAILED, CANCELLED: all workers are stopped
+//      +-- DRAINING <----------+  a worker, or the coordinator, leaves
 //
 // PREPARING is three phases: find the checkpoint to start from, prepare all workers, start all
 // workers. A drain is two: all workers hold and name a step; all are told to cut at the largest.
@@ -13,6 +14,9 @@
 // A run that takes another time than predicted is told of (run_feedback.h). With feedback.replan "auto" it gets
 // another split, if what was measured promises a shorter step (replan.h): it drains as above, is saved, and is prepared
 // again, as the job's next attempt on the same workers, from that checkpoint (job_feedback.cc).
+//
+// A job that is saved when it drains can go back to the queue (job_recovery.cc): when one of its workers leaves in good
+// order, or the coordinator, it drains as above and waits, and goes on from its checkpoint as its next attempt.
 //
 // A profile (job_profile.cc) is a job whose workers measure instead of training: it finds the layer times that are
 // known instead of a checkpoint, has no steps to drain to when it is cancelled, and ends with what was measured.
@@ -34,6 +38,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +70,9 @@ struct JobRunLimits {
   // Between attempts to stop a worker, and after how long it counts as stopped all the same.
   int64_t stop_retry_ms = 1000;
   int64_t stop_timeout_ms = 30'000;
+  // A job that takes whatever is free and went back to the queue wants as many workers as before for so long, for the
+  // one that left is often about to come back.
+  int64_t return_timeout_ms = 120'000;
   // What the run measures its own work with, for metrics; decides nothing. Null: it does not.
   std::function<int64_t()> stopwatch_ns = nullptr;
 };
@@ -98,6 +106,10 @@ class JobRun {
   bool NamesWorkers() const { return !is_profile() && spec().pipeline().worker_names_size() > 0; }
   int64_t WorkersOf(int64_t free) const;
   bool queued() const { return state() == v1::JOB_STATE_QUEUED; }
+  // Whether its checkpoint directory is its own although it waits: it goes on from there.
+  bool returned() const { return returned_; }
+  // Whether it can go back to the queue without losing a step.
+  bool CanReturn() const { return !is_profile() && !spec().checkpoint().directory().empty(); }
   // Ended, and no worker is taken any more: the run can be dropped.
   bool Over() const { return phase_ == Phase::kOver; }
   // Whether `worker` is taken by this run.
@@ -132,6 +144,11 @@ class JobRun {
   // Ends the job as soon as it can be done without losing a step. Without effect once it is
   // terminal or draining.
   void Cancel(const std::string& reason, Now now);
+  // Drains the job, as soon as it trains, and puts it back to the queue, from where it goes on. `reason` says who
+  // leaves. Without effect if it waits, drains already, or has ended. REQUIRES: CanReturn().
+  void Return(const std::string& reason, Now now);
+  // A worker of it has said that it will leave. A job that cannot return runs on for as long as the worker waits.
+  void OnWorkerLeaving(const std::string& worker, Now now);
   void Tick(Now now);
 
   // Errors: Internal naming the invariant that does not hold.
@@ -218,6 +235,14 @@ class JobRun {
   void OnStopped(int32_t worker_index, const CallAnswer& answer);
   void CheckAllGone();
 
+  // ---- Going back to the queue (job_recovery.cc).
+  // The drain is done, and what it saved is committed or lost.
+  void GoBackToQueue(Now now);
+  // What is left of the attempt before another one.
+  void ForgetAttempt();
+  // Begins training again after GoBackToQueue, here or by an earlier process.
+  void NoteRecovery(Now now);
+
   // ---- Helpers (job_run.cc).
   bool Active() const;  // workers are taken and the state is not terminal
   bool Draining() const { return state() == v1::JOB_STATE_DRAINING; }
@@ -264,6 +289,13 @@ class JobRun {
   std::string no_split_;               // why the last look found none
   std::optional<NewSplit> new_split_;  // the run drains for it
   int64_t replans_ = 0;
+  bool began_ = false;                      // an attempt of this object has had a plan
+  std::string return_reason_;               // it drains, or will, to go back to the queue
+  std::set<std::string> leavers_;           // workers that were told of
+  bool returned_ = false;                   // it waits, or is about to train, after it went back
+  int64_t workers_before_ = 0;              // that it had then; 0: not known any more
+  int64_t return_deadline_ns_ = 0;          // until when it wants as many
+  bool wants_as_before_ = false;            // and that it does
   std::optional<ProfileGatherer> profile_;  // of a profile that has workers
   std::string cancel_reason_;
   std::optional<int64_t> drain_step_;  // the cut of a drain, once it is known

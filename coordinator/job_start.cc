@@ -13,7 +13,7 @@ namespace penstock {
 void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
   // Later than that of any earlier attempt, also by a coordinator that lost its records and gives the
   // same id again, while workers remember which epochs are over.
-  epoch_ = std::max<int64_t>(1, now.unix_ms);
+  epoch_ = std::max(epoch_ + 1, now.unix_ms);
   parts_.clear();
   for (const WorkerOffer& worker : workers) {
     parts_.push_back({.worker = worker});
@@ -92,10 +92,11 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   checkpoints_ = CheckpointTracker(static_cast<int32_t>(workers.size()));
   const auto stages = static_cast<int32_t>(job_.StagesOn(static_cast<int64_t>(workers.size())));
   const Topology topology = TopologyOf(job_, stages);
-  if (replans_ == 0) {
-    progress_ = RunProgress(start_.step, topology.TellsSteps().value);
-  } else {
+  if (std::exchange(began_, true)) {
     progress_.BeginAgain(topology.TellsSteps().value);
+  } else {
+    progress_ = RunProgress(start_.step, topology.TellsSteps().value);
+    if (returned_) progress_.GoOnFrom(record_.result());
   }
   feedback_.Begin(spec(), record_.plan(), start_.step, start_.extra_cuts);
   std::vector<int64_t> cuts;
@@ -197,7 +198,8 @@ void JobRun::EnterRunning(Now now) {
   }
   if (!is_profile()) record_.mutable_result()->set_last_step_unix_ms(now.unix_ms);
   SetState(v1::JOB_STATE_RUNNING, now);
-  if (!cancel_reason_.empty()) {
+  NoteRecovery(now);
+  if (!cancel_reason_.empty() || !return_reason_.empty()) {
     StartDrain(now);
   }
 }

@@ -75,6 +75,7 @@ absl::StatusOr<std::optional<Departure>> Membership::Register(
   }
   member.registration = request;
   member.alive = true;
+  member.leaving = false;
   member.heard_ns = now_ns;
   return departure;
 }
@@ -100,6 +101,10 @@ std::vector<Departure> Membership::Expire(int64_t now_ns) {
   expired_ns_ = now_ns;
   const int64_t timeout_ns = limits_.heartbeat_timeout_ms * kNsPerMs;
   std::vector<Departure> departures;
+  std::erase_if(members_, [&](const auto& entry) {
+    const Member& member = entry.second;
+    return !member.alive && now_ns - member.heard_ns >= limits_.remember_lost_ms * kNsPerMs;
+  });
   for (auto& [name, member] : members_) {
     if (gap && member.alive) {
       member.heard_ns = now_ns;
@@ -135,16 +140,18 @@ const Member* Membership::Find(const std::string& worker) const {
   return known == members_.end() ? nullptr : &known->second;
 }
 
-std::vector<const Member*> Membership::Alive() const {
-  std::vector<const Member*> alive;
+void Membership::SetLeaving(const std::string& worker) { members_.at(worker).leaving = true; }
+
+std::vector<const Member*> Membership::Available() const {
+  std::vector<const Member*> available;
   for (const auto& [name, member] : members_) {
-    if (member.alive) {
-      alive.push_back(&member);
+    if (member.alive && !member.leaving) {
+      available.push_back(&member);
     }
   }
-  std::sort(alive.begin(), alive.end(),
+  std::sort(available.begin(), available.end(),
             [](const Member* a, const Member* b) { return a->number < b->number; });
-  return alive;
+  return available;
 }
 
 absl::Status Membership::CheckInvariants() const {

@@ -28,11 +28,14 @@ struct MembershipLimits {
   int64_t heartbeat_interval_ms = 500;
   int64_t heartbeat_timeout_ms = 3000;
   size_t workers_max = 1024;
+  // A worker that was lost is remembered for so long, unless it comes back.
+  int64_t remember_lost_ms = 3'600'000;
 };
 
 struct Member {
   v1::RegisterWorkerRequest registration;
   bool alive = true;
+  bool leaving = false;  // it ends when it has no run any more
   int64_t heard_ns = 0;  // the last registration or heartbeat
   int64_t number = 0;    // order of first registration
 };
@@ -61,6 +64,11 @@ class Membership {
   // Errors: NotFound (unknown, lost, or another incarnation: register again).
   absl::Status Heartbeat(const std::string& worker, uint64_t incarnation, int64_t now_ns);
 
+  // It gets nothing to do any more. REQUIRES: alive.
+  void SetLeaving(const std::string& worker);
+  // It has left in good order, and is as unknown as if it had never been there.
+  void Dismiss(const std::string& worker) { members_.erase(worker); }
+
   // Marks those as lost that were silent for too long, and returns them.
   std::vector<Departure> Expire(int64_t now_ns);
 
@@ -71,8 +79,8 @@ class Membership {
   const Member* Find(const std::string& worker) const;
   // When a worker last joined: one that was unknown or counted as lost.
   std::optional<int64_t> joined_ns() const { return joined_ns_; }
-  // Alive ones in the order of their first registration.
-  std::vector<const Member*> Alive() const;
+  // Those that can be given work: alive and not leaving, in the order of their first registration.
+  std::vector<const Member*> Available() const;
   // By name, lost ones among them.
   const std::map<std::string, Member>& members() const { return members_; }
   const MembershipLimits& limits() const { return limits_; }

@@ -43,6 +43,12 @@ bool Coordinator::ForgetOver() {
     const JobRun* run = FindRun(job_id);
     return run == nullptr || !run->queued();
   });
+  // A job that went back to the queue was there before those that wait.
+  for (const auto& [job_id, run] : runs_) {
+    if (run->queued() && std::find(waiting_.begin(), waiting_.end(), job_id) == waiting_.end()) {
+      waiting_.insert(waiting_.begin(), job_id);
+    }
+  }
   return runs_.size() < before;
 }
 
@@ -70,7 +76,7 @@ void Coordinator::StartWaiting(Now now) {
 }
 
 bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
-  const std::vector<const Member*> alive = membership_.Alive();
+  const std::vector<const Member*> alive = membership_.Available();
   const auto& names = run.spec().pipeline().worker_names();
   for (const std::string& name : names) {
     const bool is_alive = std::any_of(alive.begin(), alive.end(), [&](const Member* member) {
@@ -105,7 +111,7 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   if (run.NamesWorkers()) return StartOnNamed(run, free, now);
-  const size_t alive = membership_.Alive().size();
+  const size_t alive = membership_.Available().size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());
   if (needed > alive) {
     run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", alive), now);
@@ -142,7 +148,7 @@ std::string Coordinator::WhyNotAllFree(Now now) {
 }
 
 int64_t Coordinator::StoppingWorkers() const {
-  const std::vector<const Member*> alive = membership_.Alive();
+  const std::vector<const Member*> alive = membership_.Available();
   return std::count_if(alive.begin(), alive.end(), [this](const Member* member) {
     const JobRun* user = UserOf(member->registration.name());
     return user != nullptr && IsTerminal(user->state());
@@ -152,7 +158,7 @@ int64_t Coordinator::StoppingWorkers() const {
 const JobRun* Coordinator::DirectoryUser(const JobRun& run) const {
   const std::string directory = Normalised(run.spec().checkpoint().directory());
   for (const auto& [job_id, other] : runs_) {
-    if (!directory.empty() && other.get() != &run && !other->queued() &&
+    if (!directory.empty() && other.get() != &run && (!other->queued() || other->returned()) &&
         Normalised(other->spec().checkpoint().directory()) == directory) {
       return other.get();
     }
@@ -162,7 +168,7 @@ const JobRun* Coordinator::DirectoryUser(const JobRun& run) const {
 
 std::vector<WorkerOffer> Coordinator::FreeWorkers() const {
   std::vector<WorkerOffer> free;
-  for (const Member* member : membership_.Alive()) {
+  for (const Member* member : membership_.Available()) {
     const v1::RegisterWorkerRequest& worker = member->registration;
     if (UserOf(worker.name()) == nullptr) {
       free.push_back({.name = worker.name(),
@@ -180,7 +186,7 @@ std::vector<WorkerOffer> Coordinator::FreeWorkers() const {
   return free;
 }
 
-const JobRun* Coordinator::UserOf(const std::string& worker) const {
+JobRun* Coordinator::UserOf(const std::string& worker) const {
   for (const auto& [job_id, run] : runs_) {
     if (run->Uses(worker)) {
       return run.get();

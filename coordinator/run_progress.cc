@@ -42,6 +42,26 @@ void RunProgress::Curve::Add(int64_t step, double value) {
   }
 }
 
+void RunProgress::GoOnFrom(const v1::JobResult& before) {
+  const auto until_here = [this](const google::protobuf::RepeatedPtrField<v1::LossPoint>& points) {
+    std::vector<v1::LossPoint> kept;
+    std::copy_if(points.begin(), points.end(), std::back_inserter(kept),
+                 [this](const v1::LossPoint& point) { return point.step() <= step_; });
+    return kept;
+  };
+  losses_.points = until_here(before.losses());
+  validations_.points = until_here(before.validations());
+  const std::vector<v1::LossPoint>& losses = losses_.points;
+  if (losses.size() > 1) losses_.stride = losses[1].step() - losses[0].step();  // of every step one
+  const size_t recent = losses_.stride > 1 ? 0 : std::min(kTrainLossSteps, losses.size());
+  for (size_t i = losses.size() - recent; i < losses.size(); ++i) {
+    recent_losses_.push_back(losses[i].loss());
+  }
+  if (!validations_.points.empty()) validation_loss_ = validations_.points.back().loss();
+  // All steps have as many.
+  if (before.steps() > 0) tokens_ = tokens_before_ = before.tokens() / before.steps() * step_;
+}
+
 void RunProgress::BeginAgain(int32_t reporting_stage) {
   reporting_stage_ = reporting_stage;
   tokens_before_ = tokens_;

@@ -36,6 +36,10 @@ class RunProgress {
   // The job goes on after its last step with other stages, whose reports are of what comes from now on.
   void BeginAgain(int32_t reporting_stage);
 
+  // The job was at `before` in an earlier process and goes on after its first step here: takes over the curves and the
+  // tokens up to there. REQUIRES: nothing was reported yet.
+  void GoOnFrom(const v1::JobResult& before);
+
   int32_t reporting_stage() const { return reporting_stage_; }
 
   // Returns false, and nothing changes, if the step is not later than the last one.

@@ -37,7 +37,7 @@ TEST(Membership, Register_Again_ChangesNothing) {
   Membership membership({});
   ASSERT_THAT(membership.Register(Worker("a", 1), Ms(0)), IsOk());
   EXPECT_THAT(membership.Register(Worker("a", 1), Ms(5)), IsOkAndHolds(std::nullopt));
-  EXPECT_EQ(membership.Alive().size(), 1u);
+  EXPECT_EQ(membership.Available().size(), 1u);
 }
 
 TEST(Membership, Register_NewIncarnation_EndsTheOld) {

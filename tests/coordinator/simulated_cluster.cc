@@ -46,6 +46,11 @@ std::string Describe(const v1::RunEvent& event) {
   return "?";
 }
 
+// One spelling of a checkpoint directory.
+std::string DirectoryOf(const std::string& root) {
+  return std::filesystem::path(root + "/").lexically_normal().string();
+}
+
 std::string Describe(const v1::JobSummary& summary) {
   std::string text = JobStateName(summary.state());
   for (const std::string& why : {summary.error(), summary.reason()}) {
@@ -297,6 +302,7 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
       v1::HeartbeatRequest request;
       request.set_name(w.name);
       request.set_incarnation(w.incarnation);
+      request.set_leaving(w.leaving);
       if (w.state != Worker::State::kIdle) {
         request.set_job_id(w.run.job_id());
         request.set_epoch(w.run.epoch());
@@ -304,6 +310,12 @@ void SimulatedCluster::HeartbeatLoop(int worker, uint64_t incarnation) {
       }
       absl::Status status;
       Tell([&] { status = coordinator_.Heartbeat(request, now()); });
+      if (absl::IsNotFound(status) && w.leaving) {
+        Say(absl::StrCat(w.name, " has left"));
+        if (w.state != Worker::State::kIdle) violations_.push_back(w.name + " left its run");
+        w.alive = false;
+        return;
+      }
       if (absl::IsNotFound(status)) {
         return Register(worker);
       }
@@ -519,15 +531,18 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
   Say("        -> find checkpoint");
   After(Delay(), [this, find] {
     DirectoryLease lease;
+    absl::StatusOr<FoundStart> found = found_start;
     if (const std::string& root = find.query.root; !root.empty()) {
-      const std::string directory = std::filesystem::path(root + "/").lexically_normal().string();
+      const std::string directory = DirectoryOf(root);
+      const auto latest = latest_.find(directory);
+      if (find.query.resume == "latest" && latest != latest_.end()) found = latest->second;
       if (!leases_[directory].expired()) {
         violations_.push_back(absl::StrCat(find.job_id, " starts in ", root, ", which is in use"));
       }
       lease = std::make_shared<int>(0);
       leases_[directory] = lease;
     }
-    Tell([&] { coordinator_.OnStartFound(find.job_id, found_start, std::move(lease), now()); });
+    Tell([&] { coordinator_.OnStartFound(find.job_id, found, std::move(lease), now()); });
   });
 }
 
@@ -550,6 +565,11 @@ void SimulatedCluster::Perform(const CommitStaged& commit) {
       result = CommittedCheckpoint{
           .directory = absl::StrCat(commit.options.root, "/step-", commit.manifest.step),
           .note = commit_note};
+      latest_[DirectoryOf(commit.options.root)] = {.checkpoint = result->directory,
+                                                   .step = commit.manifest.step,
+                                                   .updates = commit.manifest.updates,
+                                                   .layer_updates = commit.manifest.layer_updates,
+                                                   .extra_cuts = commit.manifest.extra_cuts};
     }
     Tell([&] { coordinator_.OnCommitted(commit.job_id, commit.manifest.step, result, now()); });
   });

@@ -50,6 +50,9 @@ class SimulatedCluster {
   std::string SubmitProfile(const v1::JobSpec& spec, const v1::ProfileSpec& profile);
   void At(int64_t ms, std::function<void()> what);
   void Kill(int worker);
+  // The worker announces that it will end, and does as soon as the coordinator lets it.
+  void Leave(int worker) { workers_[worker].leaving = true; }
+  bool alive(int worker) const { return workers_[worker].alive; }
   // A killed worker starts again as a new process.
   void Restart(int worker);
   // The worker stops doing anything but keeps its state, like SIGSTOP.
@@ -62,7 +65,7 @@ class SimulatedCluster {
   // Performs what the coordinator wants; call it after calling the coordinator.
   void PerformEffects();
 
-  // What FindCheckpoint finds.
+  // What FindCheckpoint finds, unless a job goes on from what was committed here.
   absl::StatusOr<FoundStart> found_start = FoundStart{};
   // The note of every commit that succeeds.
   std::string commit_note;
@@ -98,6 +101,7 @@ class SimulatedCluster {
     uint64_t incarnation = 0;
     bool alive = true;
     bool frozen = false;
+    bool leaving = false;
     int64_t generation = 0;  // of the run; what an older one scheduled is void
     enum class State { kIdle, kPrepared, kRunning } state = State::kIdle;
     v1::PrepareRunRequest run;
@@ -160,6 +164,7 @@ class SimulatedCluster {
   std::vector<Manifest> commits_;
   std::map<std::string, v1::DeviceProfile> layer_times_;
   std::vector<std::string> timings_;
+  std::map<std::string, FoundStart> latest_;                 // checkpoint, by directory
   std::map<std::string, std::weak_ptr<const void>> leases_;  // by directory, as the disk knows it
   std::map<std::pair<int, std::string>, int> starts_;
   std::vector<std::string> violations_;

@@ -18,6 +18,7 @@ using ::testing::IsEmpty;
 struct Outcome {
   std::map<v1::JobState, int> states;
   int64_t replans = 0;
+  int64_t recoveries = 0;
   std::string transcript;
 };
 
@@ -64,7 +65,7 @@ Outcome RunHistory(uint64_t seed) {
   for (int64_t i = 0; i < faults; ++i) {
     const int worker = static_cast<int>(below(options.workers));
     const int64_t at = below(8000);
-    switch (below(4)) {
+    switch (below(7)) {
       case 0:
         cluster.At(at, [&cluster, worker] { cluster.Kill(worker); });
         cluster.At(at + 100 + below(6000), [&cluster, worker] { cluster.Restart(worker); });
@@ -75,6 +76,12 @@ Outcome RunHistory(uint64_t seed) {
         break;
       case 2:
         cluster.At(at, [&cluster, worker] { cluster.FailRunIfTraining(worker, "went wrong"); });
+        break;
+      case 3:
+      case 4:
+      case 5:
+        cluster.At(at / 2, [&cluster, worker] { cluster.Leave(worker); });
+        cluster.At(at + 100 + below(20000), [&cluster, worker] { cluster.Restart(worker); });
         break;
       default:
         cluster.At(at, [&cluster, &jobs] {
@@ -92,6 +99,7 @@ Outcome RunHistory(uint64_t seed) {
   Outcome outcome;
   for (const std::string& job : jobs) {
     ++outcome.states[cluster.Summary(job).state()];
+    outcome.recoveries += cluster.Saved(job).result().recoveries();
     outcome.replans += cluster.Saved(job).result().feedback().replans();
   }
   EXPECT_THAT(cluster.violations(), IsEmpty()) << cluster.transcript();
@@ -112,6 +120,7 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
   }
   std::map<v1::JobState, int> states;
   int64_t replans = 0;
+  int64_t recoveries = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE(testing::Message() << "PENSTOCK_SEED=" << seed);
     const Outcome outcome = RunHistory(seed);
@@ -119,6 +128,7 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
       states[state] += jobs;
     }
     replans += outcome.replans;
+    recoveries += outcome.recoveries;
     if (HasFailure()) {
       break;
     }
@@ -128,6 +138,7 @@ TEST(Simulation, RandomHistories_EndWithEveryJobOver) {
     EXPECT_GT(states[v1::JOB_STATE_FAILED], 100);
     EXPECT_GT(states[v1::JOB_STATE_CANCELLED], 50);
     EXPECT_GT(replans, 50);
+    EXPECT_GT(recoveries, 50);
   }
 }
 

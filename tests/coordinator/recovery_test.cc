@@ -1,0 +1,252 @@
+// Workers that leave in good order, and coordinators that are stopped: jobs with a checkpoint directory go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/coordinator/simulated_cluster.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kLimitMs = 600'000;
+
+// 0 stages: as many as there are workers.
+v1::JobSpec SavedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_checkpoint()->set_directory("/ckpt");
+  return spec;
+}
+
+std::vector<std::string> Logs(SimulatedCluster& cluster, const std::string& job) {
+  std::vector<std::string> logs;
+  for (const v1::JobEvent& event : cluster.Events(job)) {
+    if (event.has_log()) logs.push_back(event.log());
+  }
+  return logs;
+}
+
+std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
+  std::vector<std::string> workers;
+  for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
+  return workers;
+}
+
+v1::HeartbeatRequest Leaving(const std::string& worker, uint64_t incarnation) {
+  v1::HeartbeatRequest request;
+  request.set_name(worker);
+  request.set_incarnation(incarnation);
+  request.set_leaving(true);
+  return request;
+}
+
+TEST(Leave, WorkerWithoutARun_GoesAtOnceAndIsForgotten) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  Coordinator& coordinator = cluster.coordinator();
+  EXPECT_THAT(coordinator.Heartbeat(Leaving("w0", 100), cluster.now()),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("worker w0 has left")));
+  const v1::ListWorkersResponse workers = coordinator.ListWorkers(cluster.now());
+  ASSERT_EQ(workers.workers_size(), 1) << "it is not counted as lost";
+  EXPECT_EQ(workers.workers(0).name(), "w1");
+}
+
+TEST(Leave, WorkerOfARun_StaysUntilTheJobIsSavedAndTheJobGoesOnWithAnother) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(30, 2));
+  cluster.At(1000, [&] { cluster.Leave(1); });
+  while (cluster.Summary(job).state() != v1::JOB_STATE_DRAINING) cluster.RunFor(1);
+  EXPECT_TRUE(cluster.coordinator().ListWorkers(cluster.now()).workers(1).leaving());
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_FALSE(cluster.alive(1));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+  EXPECT_THAT(cluster.LeasedDirectories(), IsEmpty());
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_THAT(WorkersOf(saved), ElementsAre("w0", "w2"));
+  EXPECT_EQ(saved.result().recoveries(), 1);
+  EXPECT_EQ(saved.result().steps(), 30);
+  EXPECT_EQ(saved.result().tokens(), 30 * 128);
+  EXPECT_EQ(saved.result().losses_size(), 30) << "no step is lost, and none is done twice";
+  ASSERT_EQ(saved.result().extra_cuts_size(), 1) << "where it drained";
+  const int64_t cut = saved.result().extra_cuts(0);
+  EXPECT_THAT(Logs(cluster, job), ElementsAre(absl::StrCat("drains after step ", cut),
+                                              HasSubstr(absl::StrCat("continues after step ", cut)),
+                                              absl::StrCat("goes on after step ", cut)));
+}
+
+TEST(Leave, AtEveryMoment_TheJobSucceeds) {
+  for (int64_t at_ms = 0; at_ms < 1200; at_ms += 7) {
+    SimulatedCluster cluster({.workers = 2, .delay_ms_min = 5, .delay_ms_max = 5});
+    const std::string job = cluster.Submit(SavedJob(8, 2));
+    cluster.At(at_ms, [&] { cluster.Leave(1); });
+    cluster.At(at_ms + 20'000, [&] { cluster.Restart(1); });
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << at_ms << cluster.transcript();
+    EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED)
+        << at_ms << cluster.transcript();
+    EXPECT_THAT(cluster.violations(), IsEmpty()) << at_ms;
+  }
+}
+
+TEST(Leave, CancelledWhileItDrains_EndsTheJob) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(1000, 2));
+  cluster.At(1000, [&] { cluster.Leave(1); });
+  while (cluster.Summary(job).state() != v1::JOB_STATE_DRAINING) cluster.RunFor(1);
+  ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()), IsOk());
+  cluster.PerformEffects();
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(cluster.Summary(job).reason(), "cancelled by the user");
+}
+
+// Otherwise it would have to be run from its first step again, which is for the user to say.
+TEST(Leave, JobWithoutACheckpointDirectory_RunsToItsEndFirst) {
+  SimulatedCluster cluster({.workers = 1});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SmallJob(50, 1));
+  cluster.At(1000, [&] { cluster.Leave(0); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(Logs(cluster, job), ElementsAre(AllOf(HasSubstr("worker w0 is leaving"),
+                                                    HasSubstr("checkpoint.directory"))));
+  EXPECT_EQ(cluster.Saved(job).result().recoveries(), 0);
+  cluster.RunFor(2000);
+  EXPECT_FALSE(cluster.alive(0));
+}
+
+TEST(Leave, SaveFails_FailsTheJobSayingSo) {
+  SimulatedCluster cluster({.workers = 2, .commit_failure_percent = 100});
+  cluster.RunFor(10);
+  const std::string job = cluster.Submit(SavedJob(1000, 2));
+  cluster.At(1000, [&] { cluster.Leave(1); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Summary(job).error(),
+              AllOf(HasSubstr("drained because worker w1 is leaving"), HasSubstr("disk full")));
+}
+
+// A rolling restart: the same job goes on as often as workers leave, on as many as it had.
+TEST(Leave, OneAfterTheOther_TheJobKeepsItsWorkers) {
+  SimulatedCluster cluster({.workers = 3});
+  cluster.RunFor(4000);  // settled
+  const std::string job = cluster.Submit(SavedJob(400, 0));
+  for (int worker = 0; worker < 3; ++worker) {
+    const int64_t at_ms = 6000 + 10'000 * worker;
+    cluster.At(at_ms, [&cluster, worker] { cluster.Leave(worker); });
+    cluster.At(at_ms + 5000, [&cluster, worker] { cluster.Restart(worker); });
+  }
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).result().recoveries(), 3);
+  EXPECT_EQ(cluster.Saved(job).plan().stages_size(), 3);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(Leave, NeverComesBack_TheJobGoesOnWithFewerAfterAWhile) {
+  SimulationOptions options{.workers = 3};
+  options.limits.run.return_timeout_ms = 30'000;
+  SimulatedCluster cluster(options);
+  cluster.RunFor(4000);
+  const std::string job = cluster.Submit(SavedJob(100, 0));
+  cluster.At(6000, [&] { cluster.Leave(2); });
+  cluster.RunFor(20'000);
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(cluster.Summary(job).reason(), HasSubstr("needs 3, the cluster has 2"));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(cluster.Saved(job).plan().stages_size(), 2);
+}
+
+TEST(Membership, LostWorker_IsForgottenAfterAWhile) {
+  SimulationOptions options{.workers = 2};
+  options.limits.membership.remember_lost_ms = 60'000;
+  SimulatedCluster cluster(options);
+  cluster.RunFor(10);
+  cluster.Kill(1);
+  cluster.RunFor(10'000);
+  EXPECT_EQ(cluster.coordinator().ListWorkers(cluster.now()).workers_size(), 2);
+  cluster.RunFor(60'000);
+  EXPECT_EQ(cluster.coordinator().ListWorkers(cluster.now()).workers_size(), 1);
+}
+
+// ------------------------------------------------------------------------------ the coordinator
+
+TEST(Drain, JobWithACheckpointDirectory_GoesBackToTheQueueAndOnInTheNextProcess) {
+  SimulatedCluster before({.workers = 1});
+  before.RunFor(10);
+  const std::string job = before.Submit(SavedJob(30, 1));
+  before.RunFor(1000);
+  before.coordinator().Drain(before.now());
+  before.PerformEffects();
+  before.RunFor(3000);
+  EXPECT_TRUE(before.coordinator().Drained());
+  EXPECT_EQ(before.Summary(job).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(before.Summary(job).reason(), HasSubstr("the coordinator was stopped"));
+
+  const int64_t step = before.Summary(job).step();
+  ASSERT_GT(step, 0);
+  Coordinator after({});
+  after.Restore(before.Store(), before.now());
+  const JobRun* run = after.FindRun(job);
+  ASSERT_NE(run, nullptr);
+  EXPECT_EQ(run->spec().checkpoint().resume(), "latest");
+  EXPECT_EQ(run->summary().step(), step);
+  EXPECT_EQ(run->Record().result().losses_size(), step) << "what was known stays known";
+}
+
+TEST(Restore, JobUnderWayWithACheckpointDirectory_WaitsAgain) {
+  SimulatedCluster before({.workers = 1});
+  before.RunFor(10);
+  v1::JobSpec spec = SavedJob(1000, 1);
+  spec.mutable_checkpoint()->set_every_steps(5);
+  const std::string job = before.Submit(spec);
+  before.RunFor(2000);
+  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_RUNNING);
+  Coordinator after({});
+  after.Restore(before.Store(), before.now());
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(after.FindSummary(job)->reason(), HasSubstr("the coordinator was restarted"));
+  EXPECT_EQ(after.FindRun(job)->spec().checkpoint().resume(), "latest");
+}
+
+// Until it has saved one itself, the checkpoint it was told to begin with counts.
+TEST(Restore, JobThatBeganWithAnothersCheckpoint_BeginsThereUntilItHasOneOfItsOwn) {
+  for (const bool has_own : {false, true}) {
+    SimulatedCluster before({.workers = 1});
+    before.found_start = FoundStart{.checkpoint = "/other/step-3", .step = 3, .updates = 3};
+    before.RunFor(10);
+    v1::JobSpec spec = SavedJob(1000, 1);
+    spec.mutable_checkpoint()->set_resume("/other/step-3");
+    if (has_own) spec.mutable_checkpoint()->set_every_steps(5);
+    const std::string job = before.Submit(spec);
+    before.RunFor(2000);
+    Coordinator after({});
+    after.Restore(before.Store(), before.now());
+    EXPECT_EQ(after.FindRun(job)->spec().checkpoint().resume(),
+              has_own ? "latest" : "/other/step-3");
+  }
+}
+
+TEST(Restore, CancelledJobThatDrained_DoesNotComeBack) {
+  SimulatedCluster before({.workers = 1});
+  before.RunFor(10);
+  const std::string job = before.Submit(SavedJob(1000, 1));
+  before.RunFor(1000);
+  ASSERT_THAT(before.coordinator().CancelJob(job, before.now()), IsOk());
+  before.PerformEffects();
+  ASSERT_EQ(before.Summary(job).state(), v1::JOB_STATE_DRAINING);
+  Coordinator after({});
+  after.Restore(before.Store(), before.now());
+  EXPECT_EQ(after.FindSummary(job)->state(), v1::JOB_STATE_FAILED);
+}
+
+}  // namespace
+}  // namespace penstock
