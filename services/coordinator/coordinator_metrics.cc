@@ -23,9 +23,12 @@ void AddJobStates(const v1::ListJobsResponse& jobs, MetricSet& metrics) {
 }
 
 void AddWorkers(const v1::ListWorkersResponse& workers, MetricSet& metrics) {
-  std::map<std::string, int> counts = {{"free", 0}, {"busy", 0}, {"lost", 0}};
+  std::map<std::string, int> counts = {{"free", 0}, {"busy", 0}, {"leaving", 0}, {"lost", 0}};
   for (const v1::WorkerSummary& worker : workers.workers()) {
-    ++counts[!worker.alive() ? "lost" : worker.job_id().empty() ? "free" : "busy"];
+    ++counts[!worker.alive()           ? "lost"
+             : worker.leaving()        ? "leaving"
+             : worker.job_id().empty() ? "free"
+                                       : "busy"];
     const std::string& name = worker.name();
     metrics.Add("penstock_worker_info", {name, worker.device()}, 1);
     metrics.Add("penstock_worker_up", {name}, worker.alive() ? 1 : 0);
@@ -46,6 +49,7 @@ void AddProgress(const v1::JobSummary& job, const v1::JobResult& result, MetricS
   add("penstock_job_target_steps", static_cast<double>(job.steps()));
   add("penstock_job_tokens_total", static_cast<double>(result.tokens()));
   add("penstock_job_loss_not_finite", result.not_finite() ? 1 : 0);
+  add("penstock_job_recoveries_total", static_cast<double>(result.recoveries()));
   add("penstock_job_planning_seconds", result.planning_seconds());
   if (result.last_step_unix_ms() > 0) {
     add("penstock_job_last_step_timestamp_seconds",

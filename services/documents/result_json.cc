@@ -168,7 +168,8 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
       {"error", TextOrNull(job.summary().error())},
       {"checkpoint", TextOrNull(result.checkpoint())},
       {"validations", validations},
-      {"extra_cuts", std::vector<int64_t>(result.extra_cuts().begin(), result.extra_cuts().end())}};
+      {"extra_cuts", std::vector<int64_t>(result.extra_cuts().begin(), result.extra_cuts().end())},
+      {"recoveries", result.recoveries()}};
   if (options.losses) {
     Json losses = Json::array();
     for (const v1::LossPoint& point : result.losses()) {
@@ -210,6 +211,7 @@ Json WorkerJson(const v1::WorkerSummary& worker) {
   return {{"name", worker.name()},
           {"address", worker.address()},
           {"alive", worker.alive()},
+          {"leaving", worker.leaving()},
           {"device", worker.device()},
           {"memory_bytes", worker.memory_bytes()},
           {"job_id", TextOrNull(worker.job_id())},

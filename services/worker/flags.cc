@@ -105,6 +105,8 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   app.add_option("--emulate", emulated,
                  "file with a device's times, which passes then take (docs/emulation.md)")
       ->type_name("FILE");
+  AddSeconds(app, "--drain-timeout", flags.drain_timeout,
+             "when ending on a signal, longest wait for the job to be saved at its next step");
   AddSeconds(app, "--linger", flags.linger,
              "when ending, longest wait for a scrape that sees how the last run ended");
   app.add_option("--parent-fd", flags.parent_fd,

@@ -25,6 +25,8 @@ struct WorkerFlags {
   std::optional<v1::DeviceTimes> emulated;  // none: the device takes the time it takes
   int threads = 1;                          // the most that a job may ask for
   RunLimits limits;
+  // When ending on a signal, the longest wait for the job to drain.
+  absl::Duration drain_timeout = absl::Seconds(150);
   // When ending, the longest wait for a scrape that sees how the last run ended.
   absl::Duration linger = absl::ZeroDuration();
   int parent_fd = -1;  // the worker ends with the other end of this pipe; -1: none

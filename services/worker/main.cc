@@ -1,7 +1,8 @@
 // penstock-worker: holds stages of models and trains them, as the coordinator says.
 //
-// Ends on SIGTERM, SIGINT, or when its parent is gone: it stops serving, tells the coordinator that
-// its run failed because the worker shuts down, and is gone within 10 s.
+// Ends on SIGTERM or SIGINT: it tells the coordinator that it leaves, which drains its job, and ends when that is done, or
+// at the second signal. Then, or at once when its parent is gone, it stops serving, tells the coordinator of a run that it
+// still has that it failed because the worker shuts down, and is gone within 10 s.
 //
 // Exit codes: 0 ended as asked, 1 failed, 2 bad usage or an address that is taken.
 #include <grpcpp/grpcpp.h>
@@ -85,9 +86,10 @@ class Worker {
       log_.error("{}", Text(started));
       return kBadUsage;
     }
-    const std::string reason = stop_.Await();
-    log_.info("ending: {}", reason);
-    return End(reason);
+    StopReason reason = stop_.Await();
+    log_.info("ending: {}", reason.text);
+    if (reason.by_signal) reason = Leave(reason);
+    return End(reason.text);
   }
 
  private:
@@ -112,6 +114,26 @@ class Worker {
     log_.info("worker {} on {}: {}, gRPC {}", flags_.name, server_.address().ToString(),
               device_.name, grpc::Version());
     return absl::OkStatus();
+  }
+
+  // Waits until no job needs this worker: its job is drained and saved first, if it can be. Returns why it ends.
+  StopReason Leave(const StopReason& reason) {
+    constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
+    const absl::Time deadline = absl::Now() + flags_.drain_timeout;
+    if (host_.GetActivity(/*with_stages=*/false).active) {
+      log_.info("waits up to {} for its job to drain; a second signal ends at once",
+                absl::FormatDuration(flags_.drain_timeout));
+    }
+    registration_->Leave();
+    while (!registration_->may_leave()) {
+      StopReason again = stop_.AwaitFor(kLookInterval);
+      if (!again.text.empty()) return again;
+      if (absl::Now() >= deadline) {
+        log_.warn("its job did not drain within {}", absl::FormatDuration(flags_.drain_timeout));
+        break;
+      }
+    }
+    return reason;
   }
 
   int End(const std::string& reason) {
@@ -255,12 +277,18 @@ class Worker {
   v1::RegisterWorkerRequest Introduction() const {
     v1::RegisterWorkerRequest request;
     request.set_name(flags_.name);
-    request.set_address(flags_.advertise.empty() ? server_.address().ToString() : flags_.advertise);
+    const std::string address =
+        flags_.advertise.empty() ? server_.address().ToString() : flags_.advertise;
+    request.set_address(address);
     request.set_incarnation(incarnation_);
     request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
     request.set_device(device_.name);
     request.set_memory_bytes(device_.memory_bytes);
-    if (metrics_ != nullptr) request.set_metrics_address(metrics_->address().ToString());
+    if (metrics_ != nullptr) {
+      HostPort metrics = metrics_->address();
+      if (metrics.IsWildcard()) metrics.host = ParseHostPort(address)->host;  // checked with the flags
+      request.set_metrics_address(metrics.ToString());
+    }
     request.set_build(PENSTOCK_VERSION);
     return request;
   }

@@ -31,9 +31,29 @@ Registration::~Registration() {
   thread_.join();
 }
 
+void Registration::Leave() {
+  {
+    MutexLock lock(mutex_);
+    leaving_ = true;
+  }
+  changed_.NotifyAll();
+}
+
+bool Registration::leaving() const {
+  MutexLock lock(mutex_);
+  return leaving_;
+}
+
 void Registration::Run() {
   absl::Duration wait = absl::ZeroDuration();
-  while (!refused_ && Sleep(wait)) wait = registered_ ? Beat() : Register();
+  while (!refused_ && !may_leave_ && Sleep(wait)) {
+    if (!registered_ && leaving()) {
+      may_leave_ = true;  // nobody knows it
+      return;
+    }
+    wait = registered_ ? Beat() : Register();
+  }
+  may_leave_ = true;
 }
 
 absl::Duration Registration::Register() {
@@ -58,7 +78,12 @@ absl::Duration Registration::Beat() {
   request.set_name(parts_.worker.name());
   request.set_incarnation(parts_.worker.incarnation());
   parts_.fill_activity(request);
+  request.set_leaving(leaving());
   const absl::Status status = parts_.heartbeat(request);
+  if (request.leaving()) {
+    OnLeavingAnswer(status, !request.job_id().empty());
+    return kLeavingInterval;
+  }
   Note(status);
   if (status.ok()) {
     backoff_ = absl::ZeroDuration();
@@ -69,6 +94,13 @@ absl::Duration Registration::Beat() {
     return absl::ZeroDuration();
   }
   return std::min(NextBackoff(), interval_);
+}
+
+void Registration::OnLeavingAnswer(const absl::Status& status, bool has_run) {
+  unanswered_ = status.ok() ? 0 : unanswered_ + 1;
+  const bool let_go = absl::IsNotFound(status);
+  const bool nobody_answers = !has_run && unanswered_ >= kLeavingAttemptsMax;
+  if (let_go || nobody_answers) may_leave_ = true;
 }
 
 absl::Duration Registration::NextBackoff() {
@@ -85,7 +117,8 @@ void Registration::Note(const absl::Status& status) {
 bool Registration::Sleep(absl::Duration wait) {
   const auto until = After(wait);
   MutexLock lock(mutex_);
-  while (!stopping_ && changed_.WaitUntil(mutex_, until)) {
+  const bool was_leaving = leaving_;
+  while (!stopping_ && leaving_ == was_leaving && changed_.WaitUntil(mutex_, until)) {
   }
   return !stopping_;
 }

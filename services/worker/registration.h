@@ -4,9 +4,13 @@
 // does not know the worker (any more), it registers again; when the coordinator is away, it keeps
 // trying. Only a refusal that trying again cannot change ends it.
 //
+// A worker that leaves says so with its heartbeats, until the coordinator lets it go, which is when no run uses it
+// any more, whatever is still on its way.
+//
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -23,6 +27,10 @@ class Registration {
  public:
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
   static constexpr absl::Duration kBackoffMax = absl::Seconds(1);
+  // Between the heartbeats of a worker that leaves.
+  static constexpr absl::Duration kLeavingInterval = absl::Milliseconds(100);
+  // A worker without a run that leaves does so after so many heartbeats without an answer.
+  static constexpr int kLeavingAttemptsMax = 3;
 
   struct Parts {
     v1::RegisterWorkerRequest worker;
@@ -32,7 +40,7 @@ class Registration {
     std::function<absl::Status(const v1::HeartbeatRequest&)> heartbeat;
     // What the worker does: job, epoch and actions of the next heartbeat.
     std::function<void(v1::HeartbeatRequest&)> fill_activity;
-    // What became of it, for the log: OK when registered, else why not.
+    // What became of it, for the log: OK when registered, else why not. Not of a worker that leaves.
     std::function<void(const absl::Status&)> on_change;
     // The coordinator will never take this worker (InvalidArgument, FailedPrecondition).
     std::function<void(const absl::Status&)> on_refused;
@@ -42,6 +50,11 @@ class Registration {
   ~Registration();
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
+
+  // From now on the worker leaves. Idempotent.
+  void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether it may end: the coordinator has let it go, does not know it, or does not answer while it has no run.
+  bool may_leave() const { return may_leave_; }
 
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,6 +66,9 @@ class Registration {
   void Note(const absl::Status& status);
   // False when the worker ends.
   bool Sleep(absl::Duration wait) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool leaving() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of a heartbeat of a worker that leaves.
+  void OnLeavingAnswer(const absl::Status& status, bool has_run);
 
   const Parts parts_;
 
@@ -63,8 +79,12 @@ class Registration {
   absl::Duration backoff_ = absl::ZeroDuration();
   absl::Status noted_ = absl::UnknownError("not registered yet");
 
-  Mutex mutex_;
+  int unanswered_ = 0;  // heartbeats since it leaves
+
+  std::atomic<bool> may_leave_ = false;
+  mutable Mutex mutex_;
   CondVar changed_;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -29,28 +29,28 @@ StopSignal::~StopSignal() {
   close(event_fd_);
 }
 
-std::string StopSignal::Await() { return AwaitFor(absl::InfiniteDuration()); }
+StopReason StopSignal::Await() { return AwaitFor(absl::InfiniteDuration()); }
 
-std::string StopSignal::AwaitFor(absl::Duration timeout) {
+StopReason StopSignal::AwaitFor(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     pollfd polled[] = {{signal_fd_, POLLIN, 0}, {event_fd_, POLLIN, 0}, {parent_fd_, POLLIN, 0}};
     const absl::Duration left = deadline - absl::Now();
-    if (left <= absl::ZeroDuration()) return "";
+    if (left <= absl::ZeroDuration()) return {};
     const int wait_ms =
         left > absl::Hours(1) ? 3'600'000 : static_cast<int>(absl::ToInt64Milliseconds(left)) + 1;
     if (poll(polled, parent_fd_ >= 0 ? 3 : 2, wait_ms) <= 0) continue;
     signalfd_siginfo info = {};
     if (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-      return info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM";
+      return {.text = info.ssi_signo == SIGINT ? "SIGINT" : "SIGTERM", .by_signal = true};
     }
     uint64_t count = 0;
     if (read(event_fd_, &count, sizeof(count)) == sizeof(count)) {
       MutexLock lock(mutex_);
-      return reason_;
+      return {.text = reason_};
     }
     // The parent never writes, so whatever happens on the pipe means that it has gone.
-    if (parent_fd_ >= 0 && polled[2].revents != 0) return "the parent process is gone";
+    if (parent_fd_ >= 0 && polled[2].revents != 0) return {.text = "the parent process is gone"};
   }
 }
 

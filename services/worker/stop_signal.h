@@ -11,6 +11,12 @@
 
 namespace penstock {
 
+struct StopReason {
+  std::string text;  // for the log: "SIGTERM"; empty: none came
+  // By a signal, which is a wish; otherwise there is nobody left to work for.
+  bool by_signal = false;
+};
+
 class StopSignal {
  public:
   // `parent_fd`: a pipe or socket whose other end the parent holds; -1 if there is none.
@@ -20,9 +26,9 @@ class StopSignal {
   StopSignal& operator=(const StopSignal&) = delete;
 
   // Waits for one of them and says which, for the log.
-  std::string Await();
-  // The same, at most until `timeout` has passed; then the empty string.
-  std::string AwaitFor(absl::Duration timeout);
+  StopReason Await();
+  // The same, at most until `timeout` has passed.
+  StopReason AwaitFor(absl::Duration timeout);
 
   // Makes Await return `reason`. Any thread.
   void Trigger(const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);

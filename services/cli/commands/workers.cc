@@ -45,7 +45,10 @@ absl::Status Run(const Options& options, Console& console) {
   for (const v1::WorkerSummary& worker : list.workers()) {
     const std::string heartbeat = absl::StrCat(
         FormatDuration(static_cast<double>(worker.last_heartbeat_ms_ago()) * 1e-3), " ago");
-    table.AddRow({worker.name(), worker.address(), worker.alive() ? "alive" : "lost",
+    table.AddRow({worker.name(), worker.address(),
+                  !worker.alive()    ? "lost"
+                  : worker.leaving() ? "leaving"
+                                     : "alive",
                   worker.job_id().empty() ? "-" : worker.job_id(), worker.device(),
                   FormatBytes(worker.memory_bytes()), heartbeat,
                   worker.metrics_address().empty() ? "-" : worker.metrics_address()});

@@ -22,12 +22,15 @@ void ClusterFixture::StartCoordinator(const std::string& listen) {
   address_ = AwaitAddress(*coordinator_, "listens on ");  // the port may be the system's choice
 }
 
-void ClusterFixture::StartWorker() {
-  workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+void ClusterFixture::StartWorker() { workers_.push_back(MakeWorker(workers_.size())); }
+
+void ClusterFixture::RestartWorker(size_t worker) { workers_[worker] = MakeWorker(worker); }
+
+std::unique_ptr<Process> ClusterFixture::MakeWorker(size_t worker) const {
+  return std::make_unique<Process>(std::vector<std::string>{
       Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0", "--name",
-      "worker-" + std::to_string(workers_.size()), "--data-root", job_.path(), "--threads", "1",
-      "--metrics", "off", "--checkpoint-root", job_.path(), "--certificates",
-      certificates("worker")}));
+      "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads", "1", "--metrics",
+      "off", "--checkpoint-root", job_.path(), "--certificates", certificates("worker")});
 }
 
 std::vector<std::string> ClusterFixture::Reaching(std::vector<std::string> arguments) const {

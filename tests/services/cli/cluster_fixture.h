@@ -25,6 +25,8 @@ class ClusterFixture : public ::testing::Test {
   // On `listen`, until it says that it serves; with the state of an earlier one, if there was one.
   void StartCoordinator(const std::string& listen);
   void StartWorker();
+  // Again, under its name. REQUIRES: it was started, and its process has ended.
+  void RestartWorker(size_t worker);
 
   // `penstock` with these arguments and the flags that reach the coordinator.
   std::vector<std::string> Reaching(std::vector<std::string> arguments) const;
@@ -38,6 +40,8 @@ class ClusterFixture : public ::testing::Test {
   std::string certificates(const std::string& role = "") const {
     return job_.path("certificates/" + role);
   }
+
+  std::unique_ptr<Process> MakeWorker(size_t worker) const;
 
   JobDirectory job_;
   std::string address_;

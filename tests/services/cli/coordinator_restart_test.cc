@@ -53,7 +53,7 @@ TEST_F(CoordinatorRestartTest, JobThatWaits_IsWatchedOnAndTrains) {
   ExpectAllEventsOnce(id, logged.out);
 }
 
-TEST_F(CoordinatorRestartTest, JobThatTrains_FailsAndBothSayWhy) {
+TEST_F(CoordinatorRestartTest, JobThatTrainsAndIsNotSaved_FailsAndBothSayWhy) {
   Process submit(
       Reaching({"submit", job_.job(), "--steps", "1000000", "--set", "validation.every_steps=0"}));
   ASSERT_TRUE(Eventually([&] { return RunJson({"list"}).size() == 1; }));

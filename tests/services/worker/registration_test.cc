@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -28,10 +29,11 @@ class RegistrationTest : public ::testing::Test {
         .heartbeat =
             [this](const v1::HeartbeatRequest& request) {
               EXPECT_EQ(request.incarnation(), 5u);
-              EXPECT_EQ(request.job_id(), "j");
-              return Next("beat", beat_answers_);
+              EXPECT_EQ(request.job_id(), job_id_);
+              return Next(request.leaving() ? "leave" : "beat",
+                          request.leaving() ? leave_answers_ : beat_answers_);
             },
-        .fill_activity = [](v1::HeartbeatRequest& request) { request.set_job_id("j"); },
+        .fill_activity = [this](v1::HeartbeatRequest& request) { request.set_job_id(job_id_); },
         .on_change =
             [this](const absl::Status& status) {
               MutexLock lock(mutex_);
@@ -59,6 +61,8 @@ class RegistrationTest : public ::testing::Test {
 
   std::vector<absl::Status> register_answers_;
   std::vector<absl::Status> beat_answers_;
+  std::vector<absl::Status> leave_answers_;
+  std::string job_id_ = "j";
   Mutex mutex_;
   CondVar changed_;
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mutex_);
@@ -99,6 +103,44 @@ TEST_F(RegistrationTest, RefusedForGood_EndsTrying) {
   register_answers_ = {absl::FailedPreconditionError("protocol versions differ")};
   const auto registration = Begin();
   EXPECT_THAT(AwaitCalls(2), ElementsAre("register", "refused"));
+}
+
+bool AwaitMayLeave(const Registration& registration) {
+  const auto until = CondVar::Clock::now() + std::chrono::seconds(20);
+  while (!registration.may_leave() && CondVar::Clock::now() < until) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return registration.may_leave();
+}
+
+TEST_F(RegistrationTest, Leaves_StaysUntilItIsLetGo) {
+  leave_answers_ = {absl::OkStatus(), absl::UnavailableError("away"),
+                    absl::UnavailableError("away"), absl::UnavailableError("away"),
+                    absl::NotFoundError("it has left")};
+  const auto registration = Begin();
+  AwaitCalls(2);
+  EXPECT_FALSE(registration->may_leave());
+  registration->Leave();
+  EXPECT_TRUE(AwaitMayLeave(*registration));
+  MutexLock lock(mutex_);
+  EXPECT_EQ(std::count(calls_.begin(), calls_.end(), "leave"), 5) << "it has a run, so it waits";
+}
+
+TEST_F(RegistrationTest, LeavesWithoutARun_DoesNotWaitForACoordinatorThatIsAway) {
+  job_id_.clear();
+  leave_answers_ = std::vector<absl::Status>(100, absl::UnavailableError("away"));
+  const auto registration = Begin();
+  AwaitCalls(2);
+  registration->Leave();
+  EXPECT_TRUE(AwaitMayLeave(*registration));
+}
+
+TEST_F(RegistrationTest, LeavesBeforeItIsRegistered_GoesAtOnce) {
+  register_answers_ = std::vector<absl::Status>(1000, absl::UnavailableError("away"));
+  const auto registration = Begin();
+  AwaitCalls(1);
+  registration->Leave();
+  EXPECT_TRUE(AwaitMayLeave(*registration));
 }
 
 }  // namespace

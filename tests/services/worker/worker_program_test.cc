@@ -38,8 +38,10 @@ class Registry {
                     return response;
                   });
     server_.Unary(service, &Service::RequestHeartbeat,
-                  [](const v1::HeartbeatRequest&, const CallInfo&) {
-                    return absl::StatusOr<v1::HeartbeatResponse>(v1::HeartbeatResponse());
+                  [](const v1::HeartbeatRequest& request,
+                     const CallInfo&) -> absl::StatusOr<v1::HeartbeatResponse> {
+                    if (request.leaving()) return absl::NotFoundError("it has left");
+                    return v1::HeartbeatResponse();
                   });
     EXPECT_THAT(server_.Start(), IsOk());
   }

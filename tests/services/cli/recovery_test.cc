@@ -1,0 +1,117 @@
+// Jobs that go on after a worker or the coordinator has left, with processes.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "tests/services/cli/cluster_fixture.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RecoveryTest : public ClusterFixture {
+ protected:
+  static constexpr const char* kSteps = "400";
+
+  // Submits a job that is saved, and waits until it trains.
+  std::string SubmitSaved(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"submit",
+                                          job_.job(),
+                                          "--no-wait",
+                                          "--steps",
+                                          kSteps,
+                                          "--set",
+                                          "validation.every_steps=0",
+                                          "--set",
+                                          "checkpoint.directory=" + job_.path("ckpt")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const std::string id = RunJson(arguments)["job_id"];
+    EXPECT_TRUE(Eventually([&] { return RunJson({"status", id})["step"] > 2; }, kMinute));
+    return id;
+  }
+
+  Json AwaitEnd(const std::string& id) {
+    EXPECT_TRUE(Eventually(
+        [&] {
+          return !RunJson({"status", id})["ended_unix_ms"].is_null();
+        },
+        2 * kMinute));
+    return RunJson({"status", id});
+  }
+
+  // Of a run without any interruption. Cuts change nothing about the weights of a synchronous method.
+  std::string ReferenceWeights() const {
+    const ProcessResult reference = RunProcess(job_.Train(
+        {"--reference", "--json", "--steps", kSteps, "--set", "validation.every_steps=0"}));
+    return Json::parse(reference.out)["weights_sha256"];
+  }
+};
+
+TEST_F(RecoveryTest, WorkerIsStopped_ItsJobIsSavedAndGoesOnWhenItIsBack) {
+  const std::string id = SubmitSaved();
+  workers_[1]->Signal(SIGTERM);
+  const ProcessResult stopped = workers_[1]->Wait(kMinute);
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("for its job to drain"));
+  const Json waiting = RunJson({"status", id});
+  EXPECT_EQ(waiting["state"], "queued");
+  EXPECT_EQ(RunJson({"workers"}).size(), 1) << "it has left, it is not lost";
+  RestartWorker(1);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  EXPECT_EQ(done["result"]["recoveries"], 1);
+  EXPECT_EQ(done["result"]["losses"].size(), 400);
+  EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+}
+
+TEST_F(RecoveryTest, SecondSignal_EndsTheWorkerAtOnce) {
+  const std::string id = RunJson({"submit", job_.job(), "--no-wait", "--steps", "1000000", "--set",
+                                  "validation.every_steps=0"})["job_id"];
+  ASSERT_TRUE(Eventually([&] { return RunJson({"status", id})["step"] > 2; }, kMinute));
+  workers_[1]->Signal(SIGTERM);
+  ASSERT_TRUE(Eventually([&] {
+    return Run({"logs", id}).out.find("worker-1 is leaving") != std::string::npos;
+  })) << "a job that is not saved runs on";
+  workers_[1]->Signal(SIGTERM);
+  EXPECT_EQ(workers_[1]->Wait(kMinute).exit_code, 0);
+  const Json failed = AwaitEnd(id);
+  EXPECT_EQ(failed["state"], "failed");
+  EXPECT_THAT(std::string(failed["error"]), HasSubstr("worker-1 is shutting down"));
+}
+
+TEST_F(RecoveryTest, CoordinatorIsStopped_ItsJobGoesOnInTheNext) {
+  const std::string id = SubmitSaved();
+  Process logs(Reaching({"logs", id, "-f"}));
+  ASSERT_TRUE(Eventually([&] { return logs.out().find("step") != std::string::npos; }));
+  coordinator_->Signal(SIGTERM);
+  const ProcessResult stopped = coordinator_->Wait(kMinute);
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  StartCoordinator(address_);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  EXPECT_EQ(done["result"]["recoveries"], 1);
+  EXPECT_EQ(done["result"]["losses"].size(), 400) << "the curve of the first half is kept";
+  EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+  const ProcessResult logged = logs.Wait(kMinute);
+  EXPECT_EQ(logged.exit_code, 0) << logged.err;
+  EXPECT_THAT(logged.out, HasSubstr("goes on after step"));
+}
+
+TEST_F(RecoveryTest, CoordinatorIsKilled_ItsJobGoesOnFromItsLastCheckpoint) {
+  const std::string id = SubmitSaved({"--set", "checkpoint.every_steps=20"});
+  ASSERT_TRUE(Eventually(
+      [&] {
+        return Run({"logs", id}).out.find("checkpoint") != std::string::npos;
+      },
+      kMinute));
+  coordinator_->Signal(SIGKILL);
+  coordinator_->Wait(kMinute);
+  StartCoordinator(address_);
+  const Json done = AwaitEnd(id);
+  EXPECT_EQ(done["state"], "succeeded") << done["error"];
+  EXPECT_EQ(done["result"]["recoveries"], 1);
+  EXPECT_EQ(done["result"]["weights_sha256"], ReferenceWeights());
+}
+
+}  // namespace
+}  // namespace penstock
