@@ -9,7 +9,7 @@ import kustomize
 USER = 65532
 
 # The programs' own ends, which a pod has to be given the time for: seconds after SIGTERM.
-DRAIN_SECONDS = {"penstock-coordinator": 180, "penstock-worker": 10}
+DRAIN_SECONDS = {"penstock-coordinator": 180, "penstock-worker": 160}
 
 
 def violations(manifests):
