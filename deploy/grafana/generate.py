@@ -19,14 +19,18 @@ STAGE = 'job=~"$job",stage=~"$stage"'
 RATE = "[$__rate_interval]"
 
 
-def variable(name, query, multi):
+# Grafana's numbers of the order of a variable's values: the newest job first, stages as they follow each other.
+DESCENDING, ASCENDING = 4, 3
+
+
+def variable(name, query, multi, sort):
     return {"name": name, "label": name, "type": "query", "datasource": DATASOURCE, "query": query, "refresh": 2,
-            "sort": 3, "multi": multi, "includeAll": multi, "allValue": ".*" if multi else None}
+            "sort": sort, "multi": multi, "includeAll": multi, "allValue": ".*" if multi else None}
 
 
-JOB_VARIABLE = variable("job", "label_values(penstock_job_info, job)", False)
-JOBS_VARIABLE = variable("job", "label_values(penstock_job_info, job)", True)
-STAGE_VARIABLE = variable("stage", 'label_values(penstock_stage_updates_total{job=~"$job"}, stage)', True)
+JOB_VARIABLE = variable("job", "label_values(penstock_job_info, job)", False, DESCENDING)
+JOBS_VARIABLE = variable("job", "label_values(penstock_job_info, job)", True, DESCENDING)
+STAGE_VARIABLE = variable("stage", 'label_values(penstock_stage_updates_total{job=~"$job"}, stage)', True, ASCENDING)
 
 # The share of a rate in the stage's window.
 WINDOW = f"on (job, stage) group_left () sum by (job, stage) (rate(penstock_stage_window_seconds_total{{{STAGE}}}{RATE}))"
@@ -42,8 +46,8 @@ DASHBOARDS = {
         ("Validation loss", "timeseries", "none", [(f"penstock_job_validation_loss{{{JOB}}}", "{{job}}")]),
         ("Tokens per second", "timeseries", "short",
          [(f"sum by (job) (rate(penstock_run_tokens_total{{{JOB}}}{RATE}))", "{{job}}")]),
-        ("Bubble, mean over stages", "timeseries", "percentunit",
-         [(f"avg by (job) (job_stage:penstock_stage_bubble:ratio_rate1m{{{JOB}}})", "{{job}}")]),
+        ("Bubble, mean over workers", "timeseries", "percentunit",
+         [(f"avg by (job) (job_worker:penstock_worker_bubble:ratio_rate1m{{{JOB}}})", "{{job}}")]),
         ("Time since the last step", "stat", "s",
          [(f"(time() - penstock_job_last_step_timestamp_seconds{{{JOB}}}) and penstock_job_running == 1", "{{job}}")]),
         ("Time to plan", "stat", "s", [(f"penstock_job_planning_seconds{{{JOB}}}", "{{job}}")]),
@@ -117,8 +121,10 @@ DASHBOARDS = {
         ("Learning rate", "timeseries", "none", [(f"penstock_run_learning_rate{{{JOB}}}", "{{job}}")]),
         ("Tokens per second", "timeseries", "short", [(f"job:penstock_run_tokens:rate1m{{{JOB}}}", "{{job}}")]),
         ("Steps per second", "timeseries", "short", [(f"job:penstock_run_steps:rate1m{{{JOB}}}", "{{job}}")]),
-        ("Bubble of the whole run, mean over stages", "bargauge", "percentunit",
-         [(f"avg by (job) (penstock_stage_bubble_ratio{{{JOB}}})", "{{job}}")]),
+        # As the job's own figure: stages of one worker fill each other's bubbles.
+        ("Bubble of the whole run, mean over workers", "bargauge", "percentunit",
+         [(f"avg by (job) (clamp_min(1 - sum by (job, worker) (penstock_stage_busy_seconds_total{{{JOB}}})"
+           f" / max by (job, worker) (penstock_stage_window_seconds_total{{{JOB}}}), 0))", "{{job}}")]),
         ("Staleness, mean over microbatches", "bargauge", "short",
          [(f"sum by (job) (penstock_stage_staleness_updates_sum{{{JOB}}})"
            f" / sum by (job) (penstock_stage_staleness_updates_count{{{JOB}}})", "{{job}}")]),
@@ -175,7 +181,9 @@ def target(index, expression, legend, kind):
 
 def panel(index, title, kind, unit, queries):
     grafana_type, options, defaults, _ = KINDS[kind]
-    return {"id": index + 1, "title": title, "type": grafana_type, "datasource": DATASOURCE,
+    # A history with more points than half its pixels shows an error instead.
+    bounds = {"maxDataPoints": 100} if grafana_type == "status-history" else {}
+    return {"id": index + 1, "title": title, "type": grafana_type, "datasource": DATASOURCE, **bounds,
             "gridPos": {"x": index % 2 * WIDTH, "y": index // 2 * HEIGHT, "w": WIDTH, "h": HEIGHT},
             "options": options, "fieldConfig": {"defaults": {"unit": unit, **defaults}, "overrides": []},
             "targets": [target(i, expression, legend, kind) for i, (expression, legend) in enumerate(queries)]}

@@ -265,7 +265,7 @@ class RealAlerts(unittest.TestCase):
     """Alerts that what happens to a real cluster makes fire; runs last."""
 
     def await_alert(self, name):
-        eventually(lambda: name in World.prometheus.firing(), f"{name} fires", seconds=30)
+        eventually(lambda: name in World.prometheus.firing(), f"{name} fires", seconds=90)
 
     def test_1_loss_that_is_not_finite(self):
         result = submit("training.optimizer.adamw.learning_rate=1e30", "training.steps=50", may_fail=True)
