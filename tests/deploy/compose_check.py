@@ -149,21 +149,40 @@ class Cluster(unittest.TestCase):
                      check=False)
         self.assertNotEqual(ran.returncode, 0)
 
-    def test_6_a_coordinator_that_stops_drains_its_job(self):
+    def test_6_a_worker_that_is_restarted_and_a_coordinator_that_stops_cost_no_step(self):
         job = json.loads(client("submit", "examples/licences.yaml", "--no-wait", "--json", "--set",
                                 "training.steps=100000", "--set", "checkpoint.directory=/checkpoints/third").stdout)
         job = job["job_id"]
+
+        def status():
+            return json.loads(client("status", job, "--json").stdout)
+
+        def await_recovery(number):
+            told = eventually(lambda: [s for s in [status()] if s["ended_unix_ms"] or (
+                s["state"] == "running" and s["result"]["recoveries"] == number)], 120, f"recovery {number}")[0]
+            self.assertEqual((told["state"], told["error"]), ("running", None))
+            return told
+
         eventually(lambda: query(f'penstock_job_steps_total{{job="{job}"}} > 0'), 120, "first steps")
+        compose("restart", "worker2", timeout=240)
+        told = await_recovery(1)
+        self.assertEqual(sorted(stage["worker"] for stage in told["plan"]["stages"]), WORKERS)
+
         container = container_of("coordinator")
         compose("stop", "coordinator", timeout=240)
         stopped = json.loads(run("docker", "inspect", container).stdout)[0]
         self.assertEqual(stopped["State"]["ExitCode"], 0)
-        compose("start", "coordinator")
-        eventually(lambda: inspect("coordinator")["State"]["Health"]["Status"] == "healthy", 60, "a new coordinator")
         self.assertIn("MANIFEST.json", compose("exec", "-T", "worker1", "sh", "-c",
                                                "ls /checkpoints/third/*").stdout)
-        eventually(lambda: client("workers", check=False).stdout.count("alive") == len(WORKERS), 60,
-                   "the workers again")
+        compose("start", "coordinator")
+        eventually(lambda: inspect("coordinator")["State"]["Health"]["Status"] == "healthy", 60, "a new coordinator")
+        await_recovery(2)
+        client("cancel", job)
+        eventually(lambda: status()["state"] == "cancelled", 120, "the job's end")
+        workers = json.loads(client("workers", "--json").stdout)
+        self.assertEqual(sorted(worker["name"] for worker in workers), WORKERS)
+        for worker in workers:  # where others can reach it, not "all interfaces"
+            self.assertEqual(worker["metrics_address"], f"{worker['name']}:7073")
 
     def test_7_images_say_what_they_are_and_what_is_in_them(self):
         for service, name in (("coordinator", "penstock-coordinator"), ("worker1", "penstock-worker")):
