@@ -169,6 +169,7 @@ void JobRun::Fail(const std::string& error, Now now) {
 }
 
 void JobRun::EndStopped(v1::JobState state, Now now) {
+  const bool trained = !is_profile() && phase_ >= Phase::kRunning && phase_ <= Phase::kCommitting;
   if (phase_ == Phase::kQueued || phase_ == Phase::kFinding || !record_.has_plan()) {
     parts_.clear();  // they have not heard of the job
   }
@@ -176,6 +177,9 @@ void JobRun::EndStopped(v1::JobState state, Now now) {
   drain_deadline_ns_.reset();
   stop_deadline_ns_ = now.monotonic_ns + limits_.stop_timeout_ms * kNsPerMs;
   StopRemaining(now);
+  // What it did last is what one wants to see of a job that failed. Workers keep it until they prepare another run, for which
+  // they must have answered that they have stopped.
+  if (trained) effects_.push_back(GatherTimeline{id(), record_.plan()});
   SetState(state, now);
   CheckAllGone();
 }

@@ -155,8 +155,10 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   const StageDelays delays = local.meter->delays();
   SetDelays(delays.staleness, counts.staleness, *report.mutable_staleness_counts());
   SetDelays(delays.version_drift, counts.version_drift, *report.mutable_version_drift_counts());
-  report.set_staleness_bound(local.lateness.staleness);
-  report.set_version_drift_bound(local.lateness.drift);
+  if (worker.order == Order::kStatic) {
+    report.set_staleness_bound(local.lateness.staleness);
+    report.set_version_drift_bound(local.lateness.drift);
+  }
   report.set_versions_live(local.meter->versions_live());
   report.set_activations_live(local.meter->activations_live());
   if (const std::optional<double> bubble = local.meter->RecentBubble()) {

@@ -24,6 +24,7 @@ struct WorkerMeasures {
   int64_t collective_bytes_sent = 0;  // counted with the worker's first stage
   int64_t collective_messages_sent = 0;
   std::vector<EdgePath> collective_paths;
+  Order order = Order::kStatic;
   const Topology& topology;
 };
 

@@ -543,6 +543,7 @@ std::vector<v1::StageReport> TrainingRun::Reports() const {
                                    .collective_bytes_sent = collectives_->bytes_sent(),
                                    .collective_messages_sent = collectives_->messages_sent(),
                                    .collective_paths = collectives_->paths(),
+                                   .order = plan_.job.order,
                                    .topology = plan_.topology()};
   std::vector<v1::StageReport> reports;
   for (const LocalStage& local : stages_) {

@@ -84,7 +84,8 @@ MetricGroup StageStaleness() {
               {kGauge,
                "penstock_stage_staleness_bound_updates",
                {"job", "worker", "stage"},
-               "The most that the verified schedule of the method allows."},
+               "The most that the verified schedule of the method allows; none with "
+               "`pipeline.order: recorded`."},
               {kHistogram,
                "penstock_stage_version_drift_updates",
                {"job", "worker", "stage"},
@@ -96,7 +97,8 @@ MetricGroup StageStaleness() {
               {kGauge,
                "penstock_stage_version_drift_bound_updates",
                {"job", "worker", "stage"},
-               "The most that the verified schedule of the method allows."},
+               "The most that the verified schedule of the method allows; none with "
+               "`pipeline.order: recorded`."},
               {kGauge,
                "penstock_stage_weight_versions",
                {"job", "worker", "stage"},

@@ -23,12 +23,8 @@ constexpr StageMetric kStageMetrics[] = {
     {"penstock_stage_bubble_ratio", [](const v1::StageReport& s) { return s.bubble_ratio(); }},
     {"penstock_stage_staleness_max_updates",
      [](const v1::StageReport& s) { return s.staleness().max(); }},
-    {"penstock_stage_staleness_bound_updates",
-     [](const v1::StageReport& s) { return double(s.staleness_bound()); }},
     {"penstock_stage_version_drift_max_updates",
      [](const v1::StageReport& s) { return s.version_drift().max(); }},
-    {"penstock_stage_version_drift_bound_updates",
-     [](const v1::StageReport& s) { return double(s.version_drift_bound()); }},
     {"penstock_stage_weight_versions",
      [](const v1::StageReport& s) { return double(s.versions_live()); }},
     {"penstock_stage_peak_weight_versions",
@@ -73,6 +69,12 @@ class StageSeries {
 
 void AddStage(const v1::StageReport& stage, StageSeries& series) {
   for (const StageMetric& metric : kStageMetrics) series.Add(metric.name, metric.value(stage));
+  if (stage.has_staleness_bound()) {
+    series.Add("penstock_stage_staleness_bound_updates", double(stage.staleness_bound()));
+  }
+  if (stage.has_version_drift_bound()) {
+    series.Add("penstock_stage_version_drift_bound_updates", double(stage.version_drift_bound()));
+  }
   if (stage.has_recent_bubble_ratio()) {
     series.Add("penstock_stage_recent_bubble_ratio", stage.recent_bubble_ratio());
   }

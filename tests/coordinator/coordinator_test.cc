@@ -392,6 +392,20 @@ TEST(Stall, NoProgressAnywhere_FailsTheJob) {
   EXPECT_EQ(cluster.Summary(job).error(), "no worker made any progress for 60 s");
 }
 
+TEST(Timeline, OfEveryJobThatTrained_IsKept) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.RunFor(10);
+  const std::string done = cluster.Submit(SmallJob(3, 2));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const std::string failed = cluster.Submit(SmallJob(1000, 2));
+  cluster.RunFor(1000);
+  cluster.FailRun(1, "went wrong");
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const std::string never_trained = cluster.Submit(SmallJob(1000, 3));
+  ASSERT_THAT(cluster.coordinator().CancelJob(never_trained, cluster.now()), IsOk());
+  EXPECT_THAT(cluster.gathered(), ::testing::ElementsAre(done, failed));
+}
+
 TEST(Drain, RunningJob_IsCutAndWaitingOnesStay) {
   SimulatedCluster cluster({.workers = 1});
   cluster.RunFor(10);

@@ -576,6 +576,7 @@ void SimulatedCluster::Perform(const CommitStaged& commit) {
 }
 
 void SimulatedCluster::Perform(const GatherTimeline& gather) {
+  gathered_.push_back(gather.job_id);
   After(Delay(), [this, job_id = gather.job_id] {
     Tell([&] { coordinator_.OnTimelineGathered(job_id, now()); });
   });

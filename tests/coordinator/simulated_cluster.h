@@ -85,6 +85,8 @@ class SimulatedCluster {
   // What workers are still training, "worker-1 trains job-1".
   std::vector<std::string> StillTraining() const;
   const std::vector<Manifest>& commits() const { return commits_; }
+  // Jobs whose timelines were asked for.
+  const std::vector<std::string>& gathered() const { return gathered_; }
   // What FindLayerTimes finds; tests may spoil it.
   std::map<std::string, v1::DeviceProfile>& layer_times() { return layer_times_; }
   // Workers and what they were asked to time, "w0 times 10 of small-1".
@@ -162,6 +164,7 @@ class SimulatedCluster {
   std::map<std::string, std::vector<v1::JobEvent>> events_;
   std::vector<std::string> jobs_;
   std::vector<Manifest> commits_;
+  std::vector<std::string> gathered_;
   std::map<std::string, v1::DeviceProfile> layer_times_;
   std::vector<std::string> timings_;
   std::map<std::string, FoundStart> latest_;                 // checkpoint, by directory
