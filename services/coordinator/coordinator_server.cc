@@ -164,7 +164,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                       [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
                         loop_.Post([this, job_id, timeline = std::move(timeline)](
                                        Coordinator& coordinator, Now now) {
-                          loop_.StoreTimeline(job_id, timeline);
+                          if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
                           coordinator.OnTimelineGathered(job_id, now);
                         });
                       });

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "coordinator/job_state.h"
 #include "services/rpc/completion_poller.h"
 
 namespace penstock {
@@ -136,20 +137,35 @@ bool EventLoop::TakeTurn(std::vector<Event>& events) {
   }
 }
 
+bool EventLoop::EndsWithoutTimeline(const v1::GetJobResponse& record) const {
+  const v1::JobSummary& job = record.summary();
+  return IsTerminal(job.state()) && job.started_unix_ms() > 0 && record.has_plan() &&
+         !record.has_profile_spec() && !timelines_asked_for_.contains(job.job_id());
+}
+
 void EventLoop::PerformEffects() {
   CoordinatorEffects outside;
+  std::vector<GatherTimeline> last_looks;
   for (CoordinatorEffect& effect : coordinator_.TakeEffects()) {
     if (auto* save = std::get_if<SaveJob>(&effect)) {
+      const std::string& job_id = save->record.summary().job_id();
+      if (EndsWithoutTimeline(save->record)) last_looks.push_back({job_id, save->record.plan()});
+      if (IsTerminal(save->record.summary().state())) timelines_asked_for_.erase(job_id);
       pending_.Add(std::move(*save));
     } else if (auto* event = std::get_if<PublishEvent>(&effect)) {
       pending_.Add(std::move(*event));
     } else if (auto* keep = std::get_if<KeepLayerTimes>(&effect)) {
       pending_.Add(std::move(*keep));
     } else {
+      if (const auto* gather = std::get_if<GatherTimeline>(&effect)) {
+        timelines_asked_for_.insert(gather->job_id);
+      }
       outside.push_back(std::move(effect));
     }
   }
   WritePending();
+  // Before the workers are told to stop, so that they are asked before they get another job.
+  for (const GatherTimeline& look : last_looks) performer_.Perform(look);
   for (const CoordinatorEffect& effect : outside) {
     if (const auto* call = std::get_if<CallWorker>(&effect)) {
       performer_.Perform(*call);

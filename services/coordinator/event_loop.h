@@ -16,6 +16,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -40,6 +41,7 @@ class EffectPerformer {
   virtual void Perform(const CallWorker& call) = 0;
   virtual void Perform(const FindCheckpoint& find) = 0;
   virtual void Perform(const CommitStaged& commit) = 0;
+  // Asked for at the end of a job; or, as the loop adds, once one has failed or was stopped in the midst of it.
   virtual void Perform(const GatherTimeline& gather) = 0;
   // An event of a job has been written.
   virtual void OnEventStored(const PublishEvent& event) = 0;
@@ -96,6 +98,8 @@ class EventLoop {
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
   void PerformEffects();
+  // Whether a job ends here that has begun to train and whose timeline nobody has asked for.
+  bool EndsWithoutTimeline(const v1::GetJobResponse& record) const;
   // What the store has; answered with an event.
   void Perform(const FindLayerTimes& find);
   // Writes what is pending and announces it.
@@ -110,6 +114,7 @@ class EventLoop {
   Coordinator coordinator_;
   JobStore store_;
   PendingWrites pending_;
+  std::set<std::string> timelines_asked_for_;   // of jobs that have not ended
   absl::Status store_status_;                   // of the last write
   int64_t store_retry_ns_ = 0;                  // when to try again after a failure
   std::vector<std::function<void()>> answers_;  // given at the end of the turn
