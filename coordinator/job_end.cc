@@ -176,10 +176,10 @@ void JobRun::EndStopped(v1::JobState state, Now now) {
   phase_ = Phase::kStopping;
   drain_deadline_ns_.reset();
   stop_deadline_ns_ = now.monotonic_ns + limits_.stop_timeout_ms * kNsPerMs;
-  StopRemaining(now);
-  // What it did last is what one wants to see of a job that failed. Workers keep it until they prepare another run, for which
-  // they must have answered that they have stopped.
+  // What it did last is what one wants to see of a job that failed. Workers keep it until they prepare another run, which they
+  // are not given before they have answered that they have stopped.
   if (trained) effects_.push_back(GatherTimeline{id(), record_.plan()});
+  StopRemaining(now);
   SetState(state, now);
   CheckAllGone();
 }

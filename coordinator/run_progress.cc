@@ -25,14 +25,13 @@ std::vector<double> BubblesByWorker(
 }
 
 void RunProgress::Curve::Add(int64_t step, double value) {
+  last.set_step(step);
+  last.set_loss(value);
   if (++skipped < stride) {
     return;
   }
   skipped = 0;
-  v1::LossPoint point;
-  point.set_step(step);
-  point.set_loss(value);
-  points.push_back(point);
+  points.push_back(last);
   if (points.size() > kLossPointsMax) {
     for (size_t i = 1; 2 * i < points.size(); ++i) {
       points[i] = points[2 * i];
@@ -60,6 +59,12 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
   if (!validations_.points.empty()) validation_loss_ = validations_.points.back().loss();
   // All steps have as many.
   if (before.steps() > 0) tokens_ = tokens_before_ = before.tokens() / before.steps() * step_;
+}
+
+void RunProgress::Curve::WriteTo(
+    google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const {
+  curve.Assign(points.begin(), points.end());
+  if (skipped > 0) *curve.Add() = last;
 }
 
 void RunProgress::BeginAgain(int32_t reporting_stage) {
@@ -134,8 +139,8 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
   if (validation_loss_.has_value()) {
     result.set_validation_loss(*validation_loss_);
   }
-  result.mutable_losses()->Assign(losses_.points.begin(), losses_.points.end());
-  result.mutable_validations()->Assign(validations_.points.begin(), validations_.points.end());
+  losses_.WriteTo(*result.mutable_losses());
+  validations_.WriteTo(*result.mutable_validations());
 
   result.clear_order();
   for (const auto& [place, order] : orders_) *result.add_order() = order;

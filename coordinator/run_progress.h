@@ -23,7 +23,7 @@ std::vector<double> BubblesByWorker(
 
 class RunProgress {
  public:
-  // Points of a curve kept; beyond it every second one is dropped, and so on. Two curves of this
+  // Points of a curve kept, beside the last one; beyond it every second one is dropped, and so on. Two curves of this
   // length fit into one control message.
   static constexpr int kLossPointsMax = 8192;
   // What train_loss is the mean of.
@@ -61,7 +61,10 @@ class RunProgress {
   // A curve that thins itself out.
   struct Curve {
     void Add(int64_t step, double value);
+    // The points and, whatever is thinned out, the last one.
+    void WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const;
     std::vector<v1::LossPoint> points;
+    v1::LossPoint last;
     int64_t stride = 1;  // of every so many points one is kept
     int64_t skipped = 0;
   };

@@ -136,32 +136,6 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& to
   return links;
 }
 
-// When each of the longest row of whole steps ended: the end of the last backward of its microbatches,
-// over all stages. A step is whole if all its backwards are in the timeline.
-std::vector<int64_t> StepEnds(const Timeline& timeline, const ScheduleOptions& options) {
-  struct Step {
-    int64_t end_ns = INT64_MIN;
-    int64_t backwards = 0;
-  };
-  std::map<int64_t, Step> steps;
-  for (const Span& span : timeline.spans) {
-    if (span.action.op != Op::kBackwardWeight) continue;
-    Step& step = steps[span.action.microbatch / options.microbatches_per_step];
-    step.end_ns = std::max(step.end_ns, span.end_ns);
-    ++step.backwards;
-  }
-  const int64_t whole = options.microbatches_per_step * options.topology.parts();
-  std::vector<int64_t> longest, row;
-  int64_t expected = 0;
-  for (const auto& [number, step] : steps) {
-    if (number != expected || step.backwards != whole) row.clear();
-    if (step.backwards == whole) row.push_back(step.end_ns);
-    if (row.size() > longest.size()) longest = row;
-    expected = number + 1;
-  }
-  return longest;
-}
-
 // How many actions all workers together perform in so many steps.
 absl::StatusOr<int64_t> ActionsOfSteps(const Method& method, const ScheduleOptions& options,
                                        int64_t steps) {
@@ -220,9 +194,34 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
   return costs;
 }
 
+WholeSteps WholeStepsOf(const Timeline& timeline, const ScheduleOptions& options,
+                        absl::Span<const int64_t> cuts) {
+  struct Step {
+    int64_t end_ns = INT64_MIN;
+    int64_t backwards = 0;
+  };
+  std::map<int64_t, Step> steps;
+  for (const Span& span : timeline.spans) {
+    if (span.lane != Lane::kCompute || span.action.op != Op::kBackwardWeight) continue;
+    Step& step = steps[span.action.microbatch / options.microbatches_per_step];
+    step.end_ns = std::max(step.end_ns, span.end_ns);
+    ++step.backwards;
+  }
+  const int64_t whole = options.microbatches_per_step * options.topology.parts();
+  WholeSteps longest, row;
+  for (const auto& [number, step] : steps) {
+    const bool follows = number == row.first + row.count() &&
+                         std::find(cuts.begin(), cuts.end(), number) == cuts.end();
+    if (step.backwards != whole || !follows) row = {.first = number};
+    if (step.backwards == whole) row.ends_ns.push_back(step.end_ns);
+    if (row.count() >= longest.count()) longest = row;
+  }
+  return longest;
+}
+
 absl::StatusOr<StepPrediction> PredictSteps(const Timeline& timeline, const Method& method,
                                             const ScheduleOptions& options) {
-  const std::vector<int64_t> ends = StepEnds(timeline, options);
+  const std::vector<int64_t> ends = WholeStepsOf(timeline, options, {}).ends_ns;
   const int64_t steps = static_cast<int64_t>(ends.size());
   if (steps < 4) {
     return absl::FailedPreconditionError(

@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/simulate.h"
 #include "schedule/timeline.h"
@@ -27,6 +29,18 @@ namespace penstock {
 // Errors: FailedPrecondition if an action of a stage does not occur in the window.
 absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Topology& topology,
                                              int64_t start_ns, int64_t end_ns, int64_t actions);
+
+// Steps that follow each other, of which the timeline has all backwards, and when each ended: the end of the last
+// backward of its microbatches, over all stages.
+struct WholeSteps {
+  int64_t first = 0;  // the number of steps before them
+  std::vector<int64_t> ends_ns;
+
+  int64_t count() const { return static_cast<int64_t>(ends_ns.size()); }
+};
+// The longest row of them without a cut inside, of equally long ones the last. `cuts`: so many steps are done at each.
+WholeSteps WholeStepsOf(const Timeline& timeline, const ScheduleOptions& options,
+                        absl::Span<const int64_t> cuts);
 
 struct StepPrediction {
   int64_t steps_measured = 0;    // in the second half

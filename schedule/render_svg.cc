@@ -37,11 +37,15 @@ constexpr int kFirstWait = 7;
 
 constexpr size_t kTooltipSpansMax = 2000;
 constexpr double kMargin = 24;
-constexpr double kLabelWidth = 84;
+constexpr double kLabelWidthMin = 84;
+constexpr size_t kLabelLettersMax =
+    32;  // of a longer name its end is drawn, which tells workers apart
+constexpr double kLetterWidth = 7.2;  // of a name, at the most on average
 constexpr double kShareWidth = 58;
 constexpr double kTop = 70;
 constexpr double kRowHeight = 28;
 constexpr double kRowGap = 7;
+constexpr double kGroupHeight = 26;  // of the line above the rows of one of several timelines
 constexpr double kLegendHeight = 62;
 constexpr double kNumberWidth = 6.2;  // of a digit
 
@@ -68,25 +72,66 @@ int KindOf(const Span& span) {
 
 std::string Px(double value) { return SvgNumber(value, 2); }
 
+std::string ShortName(const std::string& name) {
+  if (name.size() <= kLabelLettersMax) return name;
+  size_t begin = name.size() - kLabelLettersMax + 1;
+  while (begin < name.size() && (name[begin] & 0xc0) == 0x80) ++begin;  // inside a character
+  return absl::StrCat("...", name.substr(begin));
+}
+
+double LabelWidth(absl::Span<const DrawnTimeline> drawn) {
+  const auto letters = static_cast<double>(std::min(RowNameLength(drawn), kLabelLettersMax));
+  return std::max(kLabelWidthMin, letters * kLetterWidth + 12);
+}
+
+// Where the rows of one timeline are.
+struct Group {
+  const DrawnTimeline& drawn;
+  const Timeline& timeline;
+  double top = 0;         // of the first row
+  int64_t length_ns = 1;  // of its own window
+
+  double Y(int32_t worker) const { return top + worker * (kRowHeight + kRowGap); }
+  double bottom() const { return Y(timeline.workers); }
+  double BusyShare(const TimeShares& shares) const {
+    return static_cast<double>(shares.busy_ns()) / static_cast<double>(length_ns);
+  }
+  double MeanBusyShare() const {
+    double busy = 0;
+    for (const TimeShares& shares : SharesOf(timeline)) busy += BusyShare(shares);
+    return busy / std::max(1, timeline.workers);
+  }
+};
+
 class Picture {
  public:
-  Picture(const Timeline& timeline, const SvgOptions& options)
-      : timeline_(timeline),
-        options_(options),
-        origin_ns_(timeline.start_ns()),
-        length_ns_(std::max<int64_t>(1, timeline.end_ns() - origin_ns_)),
-        plot_left_(kMargin + kLabelWidth),
-        plot_width_(std::max(200.0, options.width - 2 * kMargin - kLabelWidth - kShareWidth)),
-        plot_bottom_(kTop + timeline.workers * (kRowHeight + kRowGap)) {}
+  Picture(absl::Span<const DrawnTimeline> drawn, const SvgOptions& options)
+      : options_(options),
+        window_(WindowOf(drawn)),
+        length_ns_(std::max<int64_t>(1, window_.length_ns())),
+        label_width_(LabelWidth(drawn)),
+        plot_left_(kMargin + label_width_),
+        plot_width_(std::max(200.0, options.width - 2 * kMargin - label_width_ - kShareWidth)) {
+    for (const DrawnTimeline& one : drawn) {
+      const double above = drawn.size() > 1 ? kGroupHeight : 0;
+      const Timeline& timeline = *one.timeline;
+      groups_.push_back({one, timeline, plot_bottom_ + above,
+                         std::max<int64_t>(1, timeline.end_ns() - timeline.start_ns())});
+      plot_bottom_ = groups_.back().bottom();
+      spans_ += timeline.spans.size();
+    }
+  }
 
   std::string Render() {
     Begin();
     Axis();
-    Rows();
-    if (timeline_.spans.size() <= kTooltipSpansMax) {
-      for (const Span& span : timeline_.spans) DrawOne(span);
-    } else {
-      DrawMany();
+    for (const Group& group : groups_) {
+      Rows(group);
+      if (spans_ <= kTooltipSpansMax) {
+        for (const Span& span : group.timeline.spans) DrawOne(span, group);
+      } else {
+        DrawMany(group);
+      }
     }
     Legend();
     svg_ += "</svg>\n";
@@ -95,10 +140,9 @@ class Picture {
 
  private:
   double X(int64_t ns) const {
-    return plot_left_ +
-           plot_width_ * static_cast<double>(ns - origin_ns_) / static_cast<double>(length_ns_);
+    return plot_left_ + plot_width_ * static_cast<double>(ns - window_.start_ns) /
+                            static_cast<double>(length_ns_);
   }
-  static double Y(int32_t worker) { return kTop + worker * (kRowHeight + kRowGap); }
 
   template <typename... Args>
   void Add(const absl::FormatSpec<Args...>& format, const Args&... args) {
@@ -130,20 +174,17 @@ class Picture {
 
   std::string Subtitle() const {
     if (!options_.subtitle.empty()) return options_.subtitle;
-    double busy = 0;
-    for (const TimeShares& shares : SharesOf(timeline_)) busy += BusyShare(shares);
+    if (groups_.size() != 1) return NiceTime(length_ns_);
+    const Group& group = groups_.front();
     return absl::StrFormat("%s, %d workers, busy %.1f %% of the time", NiceTime(length_ns_),
-                           timeline_.workers, 100 * busy / std::max(1, timeline_.workers));
-  }
-  double BusyShare(const TimeShares& shares) const {
-    return static_cast<double>(shares.busy_ns()) / static_cast<double>(length_ns_);
+                           group.timeline.workers, 100 * group.MeanBusyShare());
   }
 
   void Axis() {
     constexpr int64_t kTicks = 8;
     const int64_t tick_ns = NiceTickNs(length_ns_, kTicks);
     for (int64_t ns = 0; ns <= length_ns_; ns += tick_ns) {
-      const std::string x = Px(X(origin_ns_ + ns));
+      const std::string x = Px(X(window_.start_ns + ns));
       Add("<line class=\"grid\" x1=\"%s\" x2=\"%s\" y1=\"%s\" y2=\"%s\"/>"
           "<text class=\"dim\" text-anchor=\"middle\" x=\"%s\" y=\"%s\">%s</text>\n",
           x, x, Px(kTop - 6), Px(plot_bottom_), x, Px(plot_bottom_ + 14),
@@ -151,22 +192,27 @@ class Picture {
     }
   }
 
-  void Rows() {
-    const std::vector<TimeShares> shares = SharesOf(timeline_);
-    for (int32_t worker = 0; worker < timeline_.workers; ++worker) {
-      const double middle = Y(worker) + kRowHeight / 2 + 4;
+  void Rows(const Group& group) {
+    if (groups_.size() > 1) {
+      Add("<text x=\"%s\" y=\"%s\"><tspan font-weight=\"600\">%s</tspan> %s</text>\n", Px(kMargin),
+          Px(group.top - 9), SvgText(group.drawn.name), SvgText(group.drawn.note));
+    }
+    const std::vector<TimeShares> shares = SharesOf(group.timeline);
+    for (int32_t worker = 0; worker < group.timeline.workers; ++worker) {
+      const double middle = group.Y(worker) + kRowHeight / 2 + 4;
       Add("<rect class=\"row\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"3\"/>"
-          "<text x=\"%s\" y=\"%s\">worker %d</text>"
+          "<text x=\"%s\" y=\"%s\">%s</text>"
           "<text class=\"dim\" x=\"%s\" y=\"%s\">%.1f %%</text>\n",
-          Px(plot_left_), Px(Y(worker)), Px(plot_width_), Px(kRowHeight), Px(kMargin), Px(middle),
-          worker, Px(plot_left_ + plot_width_ + 10), Px(middle), 100 * BusyShare(shares[worker]));
+          Px(plot_left_), Px(group.Y(worker)), Px(plot_width_), Px(kRowHeight), Px(kMargin),
+          Px(middle), SvgText(ShortName(RowName(group.drawn, worker))),
+          Px(plot_left_ + plot_width_ + 10), Px(middle), 100 * group.BusyShare(shares[worker]));
     }
   }
 
   // Waiting fills the height of the row only in part: it is the absence of work.
   static double Inset(int kind) { return kind >= kFirstWait ? 9 : 0; }
 
-  void DrawOne(const Span& span) {
+  void DrawOne(const Span& span, const Group& group) {
     const int kind = KindOf(span);
     if (kind < 0) return;
     const double x = X(span.start_ns);
@@ -179,28 +225,28 @@ class Picture {
             : ToString(span.action);
     Add("<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"%s\">"
         "<title>%s: %s</title></rect>",
-        kKindTable[kind].css, Px(x), Px(Y(span.worker.value) + inset), Px(width),
+        kKindTable[kind].css, Px(x), Px(group.Y(span.worker.value) + inset), Px(width),
         Px(kRowHeight - 2 * inset), Px(std::min(2.5, width / 3)), what,
         NiceTime(span.duration_ns()));
     const std::string number = absl::StrCat(span.action.microbatch);
     if (kind <= kLastNumbered && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
       Add("<text class=\"n\" x=\"%s\" y=\"%s\">%s</text>", Px(x + width / 2),
-          Px(Y(span.worker.value) + kRowHeight / 2 + 4), number);
+          Px(group.Y(span.worker.value) + kRowHeight / 2 + 4), number);
     }
     svg_ += '\n';
   }
 
-  void DrawMany() {
-    std::vector<std::array<std::string, kKinds>> paths(timeline_.workers);
-    for (const Span& span : timeline_.spans) {
+  void DrawMany(const Group& group) {
+    std::vector<std::array<std::string, kKinds>> paths(group.timeline.workers);
+    for (const Span& span : group.timeline.spans) {
       const int kind = KindOf(span);
       if (kind < 0) continue;
       const double x = X(span.start_ns);
       const double width = std::max(0.15, X(span.end_ns) - x);
       const double inset = Inset(kind);
       absl::StrAppendFormat(&paths[span.worker.value][kind], "M%s %sh%sv%sh-%sz", Px(x),
-                            Px(Y(span.worker.value) + inset), Px(width), Px(kRowHeight - 2 * inset),
-                            Px(width));
+                            Px(group.Y(span.worker.value) + inset), Px(width),
+                            Px(kRowHeight - 2 * inset), Px(width));
     }
     // Waiting first: work must never hide behind it.
     for (const auto& row : paths) {
@@ -214,8 +260,10 @@ class Picture {
   // Only the kinds that occur.
   void Legend() {
     std::array<bool, kKinds> used{};
-    for (const Span& span : timeline_.spans) {
-      if (const int kind = KindOf(span); kind >= 0) used[kind] = true;
+    for (const Group& group : groups_) {
+      for (const Span& span : group.timeline.spans) {
+        if (const int kind = KindOf(span); kind >= 0) used[kind] = true;
+      }
     }
     double x = kMargin;  // all kinds together fit into the default width
     const double y = plot_bottom_ + 42;
@@ -231,20 +279,26 @@ class Picture {
         Px(kTop - 8));
   }
 
-  const Timeline& timeline_;
   const SvgOptions& options_;
-  const int64_t origin_ns_;
+  const DrawnWindow window_;
   const int64_t length_ns_;
+  const double label_width_;
   const double plot_left_;
   const double plot_width_;
-  const double plot_bottom_;
+  double plot_bottom_ = kTop;
+  std::vector<Group> groups_;
+  size_t spans_ = 0;
   std::string svg_;
 };
 
 }  // namespace
 
+std::string RenderSvg(absl::Span<const DrawnTimeline> drawn, const SvgOptions& options) {
+  return Picture(drawn, options).Render();
+}
+
 std::string RenderSvg(const Timeline& timeline, const SvgOptions& options) {
-  return Picture(timeline, options).Render();
+  return RenderSvg({{.timeline = &timeline}}, options);
 }
 
 }  // namespace penstock

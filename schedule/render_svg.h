@@ -1,4 +1,5 @@
-// A timeline as a self-contained SVG picture: a row for each worker, time from left to right.
+// Timelines as a self-contained SVG picture: a row for each worker, time from left to right; several timelines are
+// groups of rows under each other.
 //
 // Few spans carry the number of their microbatch and a tooltip each; many are drawn as one path for
 // each row and colour, so that the file stays small.
@@ -6,16 +7,18 @@
 
 #include <string>
 
-#include "schedule/timeline.h"
+#include "absl/types/span.h"
+#include "schedule/drawn_timeline.h"
 
 namespace penstock {
 
 struct SvgOptions {
   std::string title = "Timeline";
-  std::string subtitle;  // absent: length and busy share of the whole
+  std::string subtitle;  // absent: length and busy share of the whole; of several: the length
   int width = 1200;      // in pixels, all of the picture
 };
 
+std::string RenderSvg(absl::Span<const DrawnTimeline> drawn, const SvgOptions& options = {});
 std::string RenderSvg(const Timeline& timeline, const SvgOptions& options = {});
 
 }  // namespace penstock

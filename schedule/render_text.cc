@@ -126,27 +126,34 @@ std::string Print(const Row& row, bool color) {
 
 }  // namespace
 
-std::string RenderText(const Timeline& timeline, const TextPictureOptions& options) {
-  const int64_t origin_ns = timeline.start_ns();
-  const int64_t length_ns = timeline.end_ns() - origin_ns;
+std::string RenderText(absl::Span<const DrawnTimeline> drawn, const TextPictureOptions& options) {
+  const DrawnWindow window = WindowOf(drawn);
+  const int64_t length_ns = window.length_ns();
   const int64_t columns_max = std::max(1, options.columns);
   const int64_t slot_ns = std::max<int64_t>(
       1, options.slot_ns > 0 ? options.slot_ns : (length_ns + columns_max - 1) / columns_max);
   const int64_t columns = std::min(columns_max, (length_ns + slot_ns - 1) / slot_ns);
 
-  std::vector<Row> rows(timeline.workers, Row(columns));
-  for (const Span& span : timeline.spans) Draw(span, origin_ns, slot_ns, rows[span.worker.value]);
-
-  const size_t name_width = absl::StrCat("worker ", timeline.workers - 1).size();
+  const size_t name_width = RowNameLength(drawn);
+  bool recomputes = false;
   std::string picture;
-  for (int32_t worker = 0; worker < timeline.workers; ++worker) {
-    absl::StrAppendFormat(&picture, "%-*s |%s\n", name_width, absl::StrCat("worker ", worker),
-                          Print(rows[worker], options.color));
+  for (const DrawnTimeline& one : drawn) {
+    const Timeline& timeline = *one.timeline;
+    if (drawn.size() > 1) {
+      absl::StrAppend(&picture, one.name, one.note.empty() ? "" : ": ", one.note, "\n");
+    }
+    std::vector<Row> rows(timeline.workers, Row(columns));
+    for (const Span& span : timeline.spans) {
+      Draw(span, window.start_ns, slot_ns, rows[span.worker.value]);
+      recomputes = recomputes || KindOf(span) == kRecompute;
+    }
+    for (int32_t worker = 0; worker < timeline.workers; ++worker) {
+      absl::StrAppendFormat(&picture, "%-*s |%s\n", name_width, RowName(one, worker),
+                            Print(rows[worker], options.color));
+    }
   }
   if (options.legend) {
     const std::string indent(name_width + 2, ' ');
-    const bool recomputes = std::any_of(timeline.spans.begin(), timeline.spans.end(),
-                                        [](const Span& s) { return KindOf(s) == kRecompute; });
     const bool cut = columns * slot_ns < length_ns;
     absl::StrAppend(&picture, indent, "a column is ", NiceTime(slot_ns), ", the whole ",
                     NiceTime(length_ns), cut ? ", of which this is the beginning\n" : "\n", indent,
@@ -155,6 +162,10 @@ std::string RenderText(const Timeline& timeline, const TextPictureOptions& optio
                     "+ collective, . waiting\n");
   }
   return picture;
+}
+
+std::string RenderText(const Timeline& timeline, const TextPictureOptions& options) {
+  return RenderText({{.timeline = &timeline}}, options);
 }
 
 }  // namespace penstock

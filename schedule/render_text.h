@@ -1,5 +1,5 @@
-// A timeline as a grid of characters for the terminal: a row for each worker, a column for each
-// slot of time.
+// Timelines as a grid of characters for the terminal: a row for each worker, a column for each
+// slot of time. Several timelines stand under each other, each below its name and note.
 //
 //   worker 0 |0123...aAbBcCdD*
 //
@@ -10,7 +10,8 @@
 #include <cstdint>
 #include <string>
 
-#include "schedule/timeline.h"
+#include "absl/types/span.h"
+#include "schedule/drawn_timeline.h"
 
 namespace penstock {
 
@@ -21,6 +22,8 @@ struct TextPictureOptions {
   bool legend = true;
 };
 
+std::string RenderText(absl::Span<const DrawnTimeline> drawn,
+                       const TextPictureOptions& options = {});
 std::string RenderText(const Timeline& timeline, const TextPictureOptions& options = {});
 
 }  // namespace penstock

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -37,8 +38,7 @@ std::string ThreadName(const Span& span) {
   return absl::StrCat(TransferName(span.action.op), " of stage ", span.action.index);
 }
 
-// Microseconds, the unit of the format. Every text but the title is made of letters, digits and spaces, so nothing
-// needs escaping.
+// Microseconds, the unit of the format.
 std::string Us(int64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000); }
 
 class Writer {
@@ -57,16 +57,39 @@ class Writer {
   std::string json_;
 };
 
-void WriteTitle(std::string title, Writer& writer) {
-  std::erase_if(title, [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
-  if (title.empty()) return;
-  writer.Event(absl::StrFormat(R"("ph":"i","s":"g","pid":0,"tid":0,"ts":0,"name":"%s")", title));
+// Texts that come from outside; all others are made of letters, digits and spaces, so that nothing needs escaping.
+std::string Clean(std::string text) {
+  std::erase_if(text, [](unsigned char c) { return c < ' ' || c == '"' || c == '\\'; });
+  return text;
 }
 
-void WriteNames(const Timeline& timeline, Writer& writer) {
+void WriteTitle(const std::string& title, Writer& writer) {
+  const std::string clean = Clean(title);
+  if (clean.empty()) return;
+  writer.Event(absl::StrFormat(R"("ph":"i","s":"g","pid":0,"tid":0,"ts":0,"name":"%s")", clean));
+}
+
+// One of the timelines, whose workers are processes from `first_process` on.
+struct Drawing {
+  const DrawnTimeline& drawn;
+  const Timeline& timeline;
+  int32_t first_process = 0;
+  int64_t origin_ns = 0;
+
+  int32_t ProcessOf(WorkerId worker) const { return first_process + worker.value; }
+};
+
+void WriteNames(const Drawing& drawing, bool is_one_of_many, Writer& writer) {
+  const Timeline& timeline = drawing.timeline;
   for (int32_t worker = 0; worker < timeline.workers; ++worker) {
-    writer.Event(absl::StrFormat(
-        R"("ph":"M","pid":%d,"name":"process_name","args":{"name":"worker %d"})", worker, worker));
+    const int32_t process = drawing.ProcessOf(WorkerId(worker));
+    const std::string name = absl::StrCat(is_one_of_many ? drawing.drawn.name + ": " : "",
+                                          RowName(drawing.drawn, worker));
+    writer.Event(absl::StrFormat(R"("ph":"M","pid":%d,"name":"process_name","args":{"name":"%s"})",
+                                 process, Clean(name)));
+    writer.Event(
+        absl::StrFormat(R"("ph":"M","pid":%d,"name":"process_sort_index","args":{"sort_index":%d})",
+                        process, process));
   }
   std::set<std::pair<int32_t, int32_t>> named;
   for (const Span& span : timeline.spans) {
@@ -74,87 +97,119 @@ void WriteNames(const Timeline& timeline, Writer& writer) {
     if (!named.insert({span.worker.value, thread}).second) continue;
     writer.Event(
         absl::StrFormat(R"("ph":"M","pid":%d,"tid":%d,"name":"thread_name","args":{"name":"%s"})",
-                        span.worker.value, thread, ThreadName(span)));
+                        drawing.ProcessOf(span.worker), thread, ThreadName(span)));
     writer.Event(absl::StrFormat(
         R"("ph":"M","pid":%d,"tid":%d,"name":"thread_sort_index","args":{"sort_index":%d})",
-        span.worker.value, thread, thread));
+        drawing.ProcessOf(span.worker), thread, thread));
   }
 }
 
-void WriteSpan(const Span& span, int64_t origin_ns, Writer& writer) {
-  std::string event =
-      absl::StrFormat(R"("ph":"X","pid":%d,"tid":%d,"ts":%s,"dur":%s,"cat":"%s","name":"%s")",
-                      span.worker.value, ThreadOf(span), Us(span.start_ns - origin_ns),
-                      Us(span.duration_ns()), LaneName(span.lane), ToString(span.action));
+void WriteSpan(const Span& span, const Drawing& drawing, Writer& writer) {
+  std::string event = absl::StrFormat(
+      R"("ph":"X","pid":%d,"tid":%d,"ts":%s,"dur":%s,"cat":"%s","name":"%s")",
+      drawing.ProcessOf(span.worker), ThreadOf(span), Us(span.start_ns - drawing.origin_ns),
+      Us(span.duration_ns()), LaneName(span.lane), ToString(span.action));
   if (span.lane == Lane::kWait) {
     absl::StrAppend(&event, R"(,"args":{"waits_for":")", WaitName(span.wait), "\"}");
   }
   writer.Event(event);
 }
 
-// Arrows from each F to the F of the next stage, and from each I to the I that takes its gradient: of the stage
-// before, or, there and back, of the next.
+// Arrows from each F to the F that takes its output, and from each I to the I that takes its gradient.
+//
+// A pass of a microbatch may be there several times: validations number their microbatches from 0 on. Then each
+// taker belongs to the last giver before it, unless an earlier taker does already.
 class Arrows {
  public:
-  explicit Arrows(const Timeline& timeline) {
-    for (const Span& span : timeline.spans) {
-      if (span.lane == Lane::kCompute && HasMicrobatch(span.action.op)) spans_[Key(span)] = &span;
+  explicit Arrows(const Drawing& drawing)
+      : drawing_(drawing),
+        topology_(drawing.drawn.topology != nullptr ? *drawing.drawn.topology
+                                                    : StraightPipeline(StagesOf(drawing))) {
+    for (const Span& span : drawing.timeline.spans) {
+      const bool passes = span.action.op == Op::kForward || span.action.op == Op::kBackwardInput;
+      if (span.lane == Lane::kCompute && passes) spans_[Key(span.action)].push_back(&span);
+    }
+    for (auto& [key, spans] : spans_) {
+      std::stable_sort(spans.begin(), spans.end(),
+                       [](const Span* a, const Span* b) { return a->start_ns < b->start_ns; });
     }
   }
 
-  void Write(int64_t origin_ns, Writer& writer) const {
-    int64_t id = 0;
-    for (const auto& [key, from] : spans_) {
-      const bool forward = from->action.op == Op::kForward;
-      if (!forward && from->action.op != Op::kBackwardInput) continue;
-      auto to = Neighbour(*from, forward ? 1 : -1);
-      if (!forward && (to == spans_.end() || to->second->start_ns < from->start_ns)) {
-        to = Neighbour(*from, 1);
-        if (to != spans_.end() && to->second->start_ns < from->start_ns) continue;
+  // `id`: of the last arrow there is.
+  void Write(int64_t& id, Writer& writer) const {
+    for (const auto& [key, givers] : spans_) {
+      const StageId taker = TakerOf(givers.front()->action);
+      if (taker.value < 0) continue;
+      const auto takers = spans_.find({std::get<Op>(key), taker.value, std::get<int64_t>(key)});
+      if (takers == spans_.end()) continue;
+      auto next = givers.begin();
+      for (const Span* to : takers->second) {
+        const auto first_after = std::find_if(
+            next, givers.end(), [to](const Span* from) { return from->start_ns > to->start_ns; });
+        if (first_after == next) continue;  // what it took is not in the timeline
+        WriteArrow(**std::prev(first_after), *to, ++id, writer);
+        next = first_after;
       }
-      if (to == spans_.end()) continue;
-      const absl::string_view name = forward ? "activation" : "gradient";
-      ++id;
-      // An arrow starts within its span, hence one nanosecond before the end.
-      WriteEnd("s", *from, std::max(from->start_ns, from->end_ns - 1) - origin_ns, name, id,
-               writer);
-      WriteEnd("f", *to->second, to->second->start_ns - origin_ns, name, id, writer);
     }
   }
 
  private:
   using SpanKey = std::tuple<Op, int32_t, int64_t>;
-  using SpanMap = std::map<SpanKey, const Span*>;
 
-  // The same pass of the stage whose number is greater by `step`.
-  SpanMap::const_iterator Neighbour(const Span& span, int32_t step) const {
-    const Action& action = span.action;
-    return spans_.find({action.op, action.index + step, action.microbatch});
+  static SpanKey Key(const Action& action) { return {action.op, action.index, action.microbatch}; }
+  static int32_t StagesOf(const Drawing& drawing) {
+    int32_t stages = 1;
+    for (const Span& span : drawing.timeline.spans) {
+      if (HasMicrobatch(span.action.op)) stages = std::max(stages, span.action.index + 1);
+    }
+    return stages;
   }
-  static SpanKey Key(const Span& span) {
-    return {span.action.op, span.action.index, span.action.microbatch};
+  // Who takes what the pass has made; -1: nobody.
+  StageId TakerOf(const Action& action) const {
+    if (action.index >= topology_.stages()) return StageId(-1);
+    return action.op == Op::kForward ? topology_.After(action.stage(), action.microbatch)
+                                     : topology_.GradientTo(action.stage(), action.microbatch);
   }
 
-  static void WriteEnd(absl::string_view phase, const Span& span, int64_t ns,
-                       absl::string_view name, int64_t id, Writer& writer) {
+  void WriteArrow(const Span& from, const Span& to, int64_t id, Writer& writer) const {
+    const absl::string_view name = from.action.op == Op::kForward ? "activation" : "gradient";
+    // An arrow starts within its span, hence one nanosecond before the end, and never goes back in time.
+    const int64_t end_ns = std::clamp(from.end_ns - 1, from.start_ns, to.start_ns);
+    WriteEnd("s", from, end_ns, name, id, writer);
+    WriteEnd("f", to, to.start_ns, name, id, writer);
+  }
+  void WriteEnd(absl::string_view phase, const Span& span, int64_t ns, absl::string_view name,
+                int64_t id, Writer& writer) const {
     writer.Event(absl::StrFormat(
         R"("ph":"%s","bp":"e","pid":%d,"tid":%d,"ts":%s,"cat":"flow","name":"%s","id":%d)", phase,
-        span.worker.value, ThreadOf(span), Us(ns), name, id));
+        drawing_.ProcessOf(span.worker), ThreadOf(span), Us(ns - drawing_.origin_ns), name, id));
   }
 
-  SpanMap spans_;
+  const Drawing& drawing_;
+  const Topology topology_;
+  std::map<SpanKey, std::vector<const Span*>> spans_;  // in the order of their start
 };
 
 }  // namespace
 
-std::string RenderTrace(const Timeline& timeline, const std::string& title) {
-  const int64_t origin_ns = timeline.start_ns();
+std::string RenderTrace(absl::Span<const DrawnTimeline> drawn, const std::string& title) {
+  const int64_t origin_ns = WindowOf(drawn).start_ns;
   Writer writer;
   WriteTitle(title, writer);
-  WriteNames(timeline, writer);
-  for (const Span& span : timeline.spans) WriteSpan(span, origin_ns, writer);
-  Arrows(timeline).Write(origin_ns, writer);
+  int32_t processes = 0;
+  int64_t arrows = 0;
+  for (const DrawnTimeline& one : drawn) {
+    const Drawing drawing = {one, *one.timeline, processes, origin_ns};
+    WriteNames(drawing, drawn.size() > 1, writer);
+    for (const Span& span : one.timeline->spans) WriteSpan(span, drawing, writer);
+    Arrows(drawing).Write(arrows, writer);
+    processes += one.timeline->workers;
+  }
   return writer.Finish();
+}
+
+std::string RenderTrace(const Timeline& timeline, const std::string& title) {
+  return RenderTrace({{.timeline = &timeline}}, title);
 }
 
 }  // namespace penstock

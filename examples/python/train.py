@@ -17,6 +17,11 @@ from penstock.v1 import cluster_pb2, cluster_pb2_grpc, job_pb2
 CALL_SECONDS = 10
 WATCH_SECONDS = 600  # of one stream; then another goes on where it ended
 RECONNECT_SECONDS = 30  # how long a coordinator may be away
+STANDING_SECONDS = 10  # a stream that stood so long had a coordinator, silent as it was
+PAUSE_SECONDS = 0.2  # between attempts
+
+# A machine that is gone says nothing: pings find out, also while the job has nothing to tell.
+KEEPALIVE = [("grpc.keepalive_time_ms", 10_000), ("grpc.keepalive_timeout_ms", 5_000)]
 
 EXIT_CODES = {
     cluster_pb2.JOB_STATE_SUCCEEDED: 0,
@@ -49,13 +54,12 @@ def make_job(data, steps):
 def connect(coordinator, certificates):
     """A channel with mutual TLS by ca.crt, tls.crt and tls.key in `certificates`; without them in plain text."""
     if certificates is None:
-        return grpc.insecure_channel(coordinator)
+        return grpc.insecure_channel(coordinator, options=KEEPALIVE)
     read = lambda name: (pathlib.Path(certificates) / name).read_bytes()
     credentials = grpc.ssl_channel_credentials(read("ca.crt"), read("tls.key"), read("tls.crt"))
     # A coordinator's certificate names its role, not the hosts that it may run on.
-    return grpc.secure_channel(
-        coordinator, credentials, options=[("grpc.ssl_target_name_override", "coordinator")]
-    )
+    options = [*KEEPALIVE, ("grpc.ssl_target_name_override", "coordinator")]
+    return grpc.secure_channel(coordinator, credentials, options=options)
 
 
 def watch(jobs, job_id):
@@ -63,6 +67,7 @@ def watch(jobs, job_id):
     sequence = 0
     away_since = None
     while True:
+        began = time.monotonic()
         request = cluster_pb2.WatchJobRequest(job_id=job_id, after_sequence=sequence)
         try:
             for event in jobs.WatchJob(request, timeout=WATCH_SECONDS):
@@ -72,12 +77,28 @@ def watch(jobs, job_id):
             return
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                away_since = None
                 continue
-            away_since = away_since or time.monotonic()
-            away = time.monotonic() - away_since
-            if error.code() != grpc.StatusCode.UNAVAILABLE or away > RECONNECT_SECONDS:
+            if error.code() != grpc.StatusCode.UNAVAILABLE:
                 raise
-            time.sleep(0.2)
+            now = time.monotonic()
+            if away_since is None or now - began > STANDING_SECONDS:
+                away_since = now
+            if now - away_since > RECONNECT_SECONDS:
+                raise
+            time.sleep(PAUSE_SECONDS)
+
+
+def get_job(jobs, job_id):
+    """The job as it is now, also from a coordinator that is away for a moment."""
+    give_up = time.monotonic() + RECONNECT_SECONDS
+    while True:
+        try:
+            return jobs.GetJob(cluster_pb2.GetJobRequest(job_id=job_id), timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > give_up:
+                raise
+            time.sleep(PAUSE_SECONDS)
 
 
 def main():
@@ -106,7 +127,7 @@ def main():
             elif kind == "state_changed":
                 state = cluster_pb2.JobState.Name(event.state_changed.state)
                 print(state.removeprefix("JOB_STATE_").lower(), event.state_changed.error, flush=True)
-        job = jobs.GetJob(cluster_pb2.GetJobRequest(job_id=job_id), timeout=CALL_SECONDS)
+        job = get_job(jobs, job_id)
         if job.result.steps > 0:
             print(f"train loss {job.result.train_loss:.4f}")
         return EXIT_CODES[job.summary.state]

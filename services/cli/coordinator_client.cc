@@ -1,5 +1,6 @@
 #include "services/cli/coordinator_client.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 #include <vector>
@@ -140,12 +141,15 @@ absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
   }
 }
 
-absl::Status CoordinatorClient::ExplainUnknownJob(const std::string& job_id) {
+absl::Status CoordinatorClient::ExplainUnknownJob(const absl::Status& status,
+                                                  const std::string& job_id) {
   const absl::StatusOr<v1::ListJobsResponse> list = ListJobs();
   std::vector<std::string> ids;
   if (list.ok()) {
     for (const v1::JobSummary& job : list->jobs()) ids.push_back(job.job_id());
   }
+  // What is not found is something else then.
+  if (std::find(ids.begin(), ids.end(), job_id) != ids.end()) return status;
   const std::string nearest = NearestName(job_id, ids);
   return absl::NotFoundError(absl::StrCat(peer_, ": no job '", job_id, "'; ",
                                           nearest.empty()

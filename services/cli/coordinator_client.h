@@ -69,7 +69,7 @@ class CoordinatorClient {
 
   // Adds to an error what the user can do about it.
   absl::Status Explain(const absl::Status& status) const;
-  absl::Status ExplainUnknownJob(const std::string& job_id);
+  absl::Status ExplainUnknownJob(const absl::Status& status, const std::string& job_id);
   template <typename Response>
   absl::StatusOr<Response> Explained(absl::StatusOr<Response> response) {
     return response.ok() ? std::move(response) : Explain(response.status());
@@ -77,7 +77,7 @@ class CoordinatorClient {
   template <typename Response>
   absl::StatusOr<Response> ExplainedForJob(absl::StatusOr<Response> response,
                                            const std::string& job_id) {
-    if (absl::IsNotFound(response.status())) return ExplainUnknownJob(job_id);
+    if (absl::IsNotFound(response.status())) return ExplainUnknownJob(response.status(), job_id);
     return Explained(std::move(response));
   }
 

@@ -31,7 +31,8 @@ std::string DataPath(const std::string& data_root, const v1::JobSpec& spec) {
   return data_root.empty() ? path : JoinPath(data_root, path);
 }
 
-absl::StatusOr<DataFile> InspectDataFile(const std::string& path) {
+absl::StatusOr<DataFile> InspectDataFile(const std::string& path,
+                                         const std::function<bool()>& stop) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     return Error(absl::StatusCode::kNotFound, path, "does not exist");
@@ -47,6 +48,9 @@ absl::StatusOr<DataFile> InspectDataFile(const std::string& path) {
   while (stream.read(piece.data(), kPieceBytes), stream.gcount() > 0) {
     sha256.Update(piece.data(), static_cast<size_t>(stream.gcount()));
     file.size_bytes += stream.gcount();
+    if (stop()) {
+      return absl::CancelledError(absl::StrCat("interrupted while ", path, " was read"));
+    }
   }
   if (file.size_bytes == 0) return Error(absl::StatusCode::kInvalidArgument, path, "is empty");
   file.sha256 = sha256.HexDigest();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,9 +23,11 @@ struct DataFile {
 // Where the job's text is if relative paths are looked up under `data_root`.
 std::string DataPath(const std::string& data_root, const v1::JobSpec& spec);
 
-// Reads the file once. Errors: NotFound, InvalidArgument (a directory, or nothing in it),
-// PermissionDenied, all with "data.text.path: " in front.
-absl::StatusOr<DataFile> InspectDataFile(const std::string& path);
+// Reads the file once, which takes a while if it is large: `stop` is looked at several times a second, and once it is
+// true the reading ends. Errors: NotFound, InvalidArgument (a directory, or nothing in it),
+// PermissionDenied, all with "data.text.path: " in front; Cancelled.
+absl::StatusOr<DataFile> InspectDataFile(
+    const std::string& path, const std::function<bool()>& stop = [] { return false; });
 
 // Enters the file's digest into `spec`, so that a worker with another file of that name refuses the job.
 // Errors: DataLoss if the job names another digest.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -54,28 +55,32 @@ absl::Status CheckCanDraw(const DrawingOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
-                  Console& console) {
+absl::Status Draw(absl::Span<const DrawnTimeline> drawn, const std::string& title,
+                  const DrawingOptions& options, Console& console) {
   if (!options.svg_path.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(
-        WriteTextFile(options.svg_path, RenderSvg(timeline, {.title = title})));
+    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.svg_path, RenderSvg(drawn, {.title = title})));
     console.err << "wrote " << options.svg_path << "\n";
   }
   if (!options.trace_path.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.trace_path, RenderTrace(timeline, title)));
+    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.trace_path, RenderTrace(drawn, title)));
     console.err << "wrote " << options.trace_path << " (open it in ui.perfetto.dev)\n";
   }
-  if (options.text) console.out << RenderText(timeline, {.columns = console.columns - 12});
+  if (options.text) {
+    constexpr int32_t kBesideNames = 4;
+    const auto names = static_cast<int32_t>(RowNameLength(drawn)) + kBesideNames;
+    console.out << RenderText(drawn, {.columns = std::max(20, console.columns - names)});
+  }
   return absl::OkStatus();
 }
 
-absl::Status Draw(const SimulationResult& result, const std::string& title,
+absl::Status Draw(const SimulationResult& result, const Schedule& schedule,
                   const DrawingOptions& options, Console& console) {
   if (options.any() && result.timeline_cut_s.has_value()) {
     console.err << absl::StrFormat("only the first %g of %g are drawn\n", *result.timeline_cut_s,
                                    result.makespan_s);
   }
-  return Draw(result.timeline, title, options, console);
+  return Draw({{.timeline = &result.timeline, .topology = &schedule.topology}}, schedule.name,
+              options, console);
 }
 
 }  // namespace penstock

@@ -6,8 +6,9 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "schedule/drawn_timeline.h"
 #include "schedule/simulate.h"
-#include "schedule/timeline.h"
 #include "services/cli/console.h"
 
 namespace penstock {
@@ -31,13 +32,13 @@ absl::Status CheckCanDraw(const DrawingOptions& options);
 
 // Writes what is asked for; `title` stands above the SVG and in the trace. Notes the paths on `console.err`.
 // Errors: those of the file system, naming the path.
-absl::Status Draw(const Timeline& timeline, const std::string& title, const DrawingOptions& options,
-                  Console& console);
+absl::Status Draw(absl::Span<const DrawnTimeline> drawn, const std::string& title,
+                  const DrawingOptions& options, Console& console);
 
 // So many spans of a simulation are drawn.
 inline constexpr int64_t kDrawnSpansMax = 200'000;
-// The same of a simulation, saying so if only its beginning is drawn.
-absl::Status Draw(const SimulationResult& result, const std::string& title,
+// The same of a simulation of `schedule`, saying so if only its beginning is drawn.
+absl::Status Draw(const SimulationResult& result, const Schedule& schedule,
                   const DrawingOptions& options, Console& console);
 
 // Whether WriteTextFile could write `path` now. Errors: those of the file system, naming the path.

@@ -59,7 +59,7 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
   for (const Cut& cut : CutsOf(start.spec(), /*first_step=*/0, {})) cuts.push_back(cut.step);
   Progress progress(start.summary().steps(), cuts);
   ProgressDisplay display(console, clock);
-  JobWatch watch(client, job_id);
+  JobWatch watch(client, job_id, options.flags);
   StageReports reports(client, job_id, clock);
   int interrupts = 0;
   bool enough = false;

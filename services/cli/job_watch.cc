@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/cli/next_commands.h"
 #include "services/rpc/limits.h"
 
 namespace penstock {
@@ -16,9 +17,11 @@ constexpr std::chrono::milliseconds kConnectedFor(2 * rpc_limits::kConnectTimeou
 
 }  // namespace
 
-JobWatch::JobWatch(CoordinatorClient& client, std::string job_id, absl::Duration reconnect_timeout)
+JobWatch::JobWatch(CoordinatorClient& client, std::string job_id, std::string flags,
+                   absl::Duration reconnect_timeout)
     : client_(client),
       job_id_(std::move(job_id)),
+      flags_(std::move(flags)),
       reconnect_timeout_(reconnect_timeout),
       thread_([this] { Read(); }) {}
 
@@ -68,7 +71,7 @@ std::string JobWatch::News() {
 absl::Status JobWatch::GivingUp(const absl::Status& status) const {
   return absl::UnavailableError(absl::StrCat(
       status.message(), "; it did not come back within ", absl::FormatDuration(reconnect_timeout_),
-      ". When it does, `penstock logs ", job_id_, " -f` shows what became of the job"));
+      ". When it does, `", FollowCommand(job_id_, flags_), "` shows what became of the job"));
 }
 
 bool JobWatch::Push(const v1::JobEvent& event) {
@@ -119,9 +122,13 @@ absl::StatusOr<v1::GetJobResponse> AwaitJob(CoordinatorClient& client, const std
   const auto deadline = CondVar::Clock::now() + absl::ToChronoNanoseconds(reconnect_timeout);
   for (;;) {
     absl::StatusOr<v1::GetJobResponse> job = client.GetJob(job_id);
-    if (!absl::IsUnavailable(job.status()) || stop() || CondVar::Clock::now() >= deadline) {
-      return job;
+    if (!absl::IsUnavailable(job.status())) return job;
+    if (stop()) {
+      return absl::CancelledError(
+          absl::StrCat("interrupted while the coordinator was away; what becomes of job ", job_id,
+                       " is not known: ", job.status().message()));
     }
+    if (CondVar::Clock::now() >= deadline) return job;
     std::this_thread::sleep_for(kReconnectPause);
   }
 }

@@ -28,8 +28,9 @@ class JobWatch {
   // Events read ahead of the user; beyond it the stream waits.
   static constexpr size_t kEventsMax = 4096;
 
+  // `flags`: of the command that is named when the watch gives up (next_commands.h).
   // REQUIRES: `client` outlives the watch.
-  JobWatch(CoordinatorClient& client, std::string job_id,
+  JobWatch(CoordinatorClient& client, std::string job_id, std::string flags = "",
            absl::Duration reconnect_timeout = kReconnectTimeout);
   ~JobWatch();
   JobWatch(const JobWatch&) = delete;
@@ -55,6 +56,7 @@ class JobWatch {
 
   CoordinatorClient& client_;
   const std::string job_id_;
+  const std::string flags_;
   const absl::Duration reconnect_timeout_;
   StreamCanceller canceller_;
 
@@ -72,7 +74,7 @@ class JobWatch {
 };
 
 // The job, also from a coordinator that is away for a moment: asks again for as long as a watch would, or until
-// `stop` is true. Errors: those of GetJob.
+// `stop` is true. Errors: those of GetJob; Cancelled if it is stopped while the coordinator is away.
 absl::StatusOr<v1::GetJobResponse> AwaitJob(
     CoordinatorClient& client, const std::string& job_id, const std::function<bool()>& stop,
     absl::Duration reconnect_timeout = JobWatch::kReconnectTimeout);

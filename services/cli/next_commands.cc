@@ -44,15 +44,19 @@ std::string FlagsOf(const CoordinatorOptions& options) {
 }
 
 std::string NextCommands(const std::string& job_id, const std::string& flags) {
-  return absl::StrCat("  ", Command("logs", job_id, "-f", flags), "\n  ",
+  return absl::StrCat("  ", FollowCommand(job_id, flags), "\n  ",
                       Command("status", job_id, "", flags), "\n  ",
                       Command("timeline", job_id, "-o trace.json", flags), "\n  ",
                       Command("cancel", job_id, "", flags), "\n");
 }
 
+std::string FollowCommand(const std::string& job_id, const std::string& flags) {
+  return Command("logs", job_id, "-f", flags);
+}
+
 std::string DetachedText(const std::string& job_id, const std::string& flags) {
   return absl::StrCat("no longer watching; job ", job_id, " goes on: `",
-                      Command("logs", job_id, "-f", flags), "` watches it, `",
+                      FollowCommand(job_id, flags), "` watches it, `",
                       Command("cancel", job_id, "", flags), "` ends it");
 }
 

@@ -15,6 +15,9 @@ std::string FlagsOf(const CoordinatorOptions& options);
 // A line for each: watch it, look at it, draw it, end it. `flags`: as of FlagsOf.
 std::string NextCommands(const std::string& job_id, const std::string& flags);
 
+// The one that watches it to its end.
+std::string FollowCommand(const std::string& job_id, const std::string& flags);
+
 // What is said to somebody who stops watching a job that goes on, in one line.
 std::string DetachedText(const std::string& job_id, const std::string& flags);
 

@@ -30,6 +30,8 @@ std::string Progress::Add(const v1::JobEvent& event) {
   switch (event.kind_case()) {
     case v1::JobEvent::kStepDone: {
       const v1::StepDone& done = event.step_done();
+      // Another worker tells the steps from here on, on a clock of its own.
+      if (!recent_.empty() && done.monotonic_ns() < recent_.back().monotonic_ns) recent_.clear();
       if (recent_.empty()) {
         first_step_ = done.step();
         first_ns_ = done.monotonic_ns();
@@ -45,6 +47,9 @@ std::string Progress::Add(const v1::JobEvent& event) {
       }
       return "";
     }
+    case v1::JobEvent::kPlanned:
+      recent_.clear();
+      return "";
     case v1::JobEvent::kValidationDone:
       validation_loss_ = event.validation_done().loss();
       return absl::StrFormat("step %d: validation loss %.4f", event.validation_done().step(),

@@ -60,16 +60,19 @@ std::string LayersText(int first, int count) {
 
 std::string ResultText(const v1::GetJobResponse& job) {
   const v1::JobResult& result = job.result();
+  const bool reported = result.per_stage_size() > 0;
+  const std::string speed =
+      reported || result.tokens_per_second() > 0 ? FormatCount(result.tokens_per_second()) : "-";
   std::string text = absl::StrFormat(
       "%s: %s on %d stage%s, %d steps, %s tokens in %s (%s tokens/s)\n", job.summary().name(),
       job.summary().method(), result.stages(), result.stages() == 1 ? "" : "s", result.steps(),
       FormatCount(static_cast<double>(result.tokens())), FormatDuration(result.wall_seconds()),
-      FormatCount(result.tokens_per_second()));
+      speed);
   absl::StrAppendFormat(&text, "loss %.4f", result.train_loss());
   if (result.has_validation_loss()) {
     absl::StrAppendFormat(&text, ", validation %.4f", result.validation_loss());
   }
-  absl::StrAppend(&text, ", bubble ", FormatPercent(result.bubble_ratio()));
+  absl::StrAppend(&text, ", bubble ", reported ? FormatPercent(result.bubble_ratio()) : "-");
   if (result.has_block_delay()) {
     absl::StrAppendFormat(&text, ", block delay max %g, mean %.2f", result.block_delay().max(),
                           result.block_delay().mean());

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "services/coordinator/audit_log.h"
 #include "services/coordinator/checkpoint_keeper.h"
@@ -29,6 +30,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
  public:
   Impl(CoordinatorServerOptions options, JobStore store, Clock& clock, Files& files)
       : log_(options.log),
+        clock_(clock),
         loop_(clock, options.limits, std::move(store), *this, options.log),
         keeper_(loop_, files),
         live_(clock,
@@ -124,6 +126,22 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         });
   }
 
+  // Whoever comes while the loop is asked waits for the same answer, be it an error.
+  absl::StatusOr<std::shared_ptr<const ClusterLists>> Lists() {
+    MutexLock lock(lists_mutex_);
+    const int64_t now_ns = clock_.MonotonicNs();
+    if (lists_until_ns_.has_value() && now_ns < *lists_until_ns_) return lists_;
+    lists_ = loop_.Ask<std::shared_ptr<const ClusterLists>>(
+        absl::Now() + kLookTimeout,
+        [](Coordinator& coordinator, JobStore&,
+           Now now) -> absl::StatusOr<std::shared_ptr<const ClusterLists>> {
+          return std::make_shared<const ClusterLists>(ClusterLists{
+              .jobs = coordinator.ListJobs(), .workers = coordinator.ListWorkers(now)});
+        });
+    lists_until_ns_ = clock_.MonotonicNs() + absl::ToInt64Nanoseconds(kListsKeptFor);
+    return lists_;
+  }
+
   absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id) {
     return loop_.Ask<v1::GetJobResponse>(absl::Now() + kLookTimeout,
                                          [job_id](Coordinator& coordinator, JobStore& store, Now) {
@@ -146,8 +164,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           LiveRun{.timeline = *std::move(found.stored), .stages = {stages.begin(), stages.end()}});
     } else if (state == v1::JOB_STATE_RUNNING || state == v1::JOB_STATE_DRAINING) {
       const v1::RunUse& use = view.record.result().feedback().measured();
-      view.live =
-          live_.Look(job_id, view.record.plan(), absl::Seconds(kStepsShown * use.step_seconds()));
+      view.live = live_.Look(job_id, AttemptOf(view.record.result()), view.record.plan(),
+                             absl::Seconds(kStepsShown * use.step_seconds()));
     }
     return view;
   }
@@ -164,7 +182,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                       [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
                         loop_.Post([this, job_id, timeline = std::move(timeline)](
                                        Coordinator& coordinator, Now now) {
-                          loop_.StoreTimeline(job_id, timeline);
+                          if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
                           coordinator.OnTimelineGathered(job_id, now);
                         });
                       });
@@ -198,7 +216,17 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     }
   }
 
+  // How often a job has begun anew, from a checkpoint or with a new split: its workers are others then.
+  static int64_t AttemptOf(const v1::JobResult& result) {
+    return result.recoveries() + result.feedback().replans();
+  }
+
   const std::function<void(const std::string&)> log_;
+  Clock& clock_;
+  Mutex lists_mutex_;
+  absl::StatusOr<std::shared_ptr<const ClusterLists>> lists_ ABSL_GUARDED_BY(lists_mutex_) =
+      absl::UnavailableError("not asked yet");
+  std::optional<int64_t> lists_until_ns_ ABSL_GUARDED_BY(lists_mutex_);
   std::optional<AuditLog> audit_;
   JobWatchers watchers_;
   FinishedJobs finished_;  // the loop's thread only
@@ -230,6 +258,9 @@ HostPort CoordinatorServer::health_address() const { return impl_->health_addres
 absl::Status CoordinatorServer::Drain(absl::Duration timeout) { return impl_->Drain(timeout); }
 void CoordinatorServer::Shutdown() { impl_->Shutdown(); }
 absl::StatusOr<CoordinatorSnapshot> CoordinatorServer::Snapshot() { return impl_->Snapshot(); }
+absl::StatusOr<std::shared_ptr<const ClusterLists>> CoordinatorServer::Lists() {
+  return impl_->Lists();
+}
 absl::StatusOr<v1::GetJobResponse> CoordinatorServer::Job(const std::string& job_id) {
   return impl_->Job(job_id);
 }

@@ -53,6 +53,12 @@ struct CoordinatorSnapshot {
   std::array<int64_t, kRejections> rejected = {};  // messages, by Rejection
 };
 
+// What there is in the cluster, of one moment.
+struct ClusterLists {
+  v1::ListJobsResponse jobs;
+  v1::ListWorkersResponse workers;
+};
+
 // A job and what its workers do; of one that has ended, what they did last.
 struct JobView {
   v1::GetJobResponse record;
@@ -89,6 +95,10 @@ class CoordinatorServer {
 
   // Errors: Unavailable (shut down).
   absl::StatusOr<CoordinatorSnapshot> Snapshot();
+  // For those who look again and again: however many there are, the lists are made once in kListsKeptFor at most, and
+  // so may be as old. Errors: as above.
+  static constexpr absl::Duration kListsKeptFor = absl::Seconds(1);
+  absl::StatusOr<std::shared_ptr<const ClusterLists>> Lists();
   // A job with its result so far. Errors: NotFound, DataLoss, Unavailable (shut down).
   absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id);
   // The same for somebody who looks on: live_runs.h says what that costs. Does not wait for workers.

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "coordinator/job_state.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/job_records.h"
 #include "services/rpc/access.h"
@@ -87,8 +89,30 @@ class EventPull {
   std::deque<v1::JobEvent> page_;
 };
 
+// Why there is no timeline of a job that has ended.
+absl::Status NoTimelineOf(const v1::GetJobResponse& record,
+                          const v1::GetTimelineResponse& gathered) {
+  const std::string job = absl::StrCat("job ", record.summary().job_id(), " ");
+  const std::string ended = JobStateName(record.summary().state());
+  if (record.has_profile_spec()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        job, "is a profile, which has no timeline; `penstock status` shows what it measured"));
+  }
+  if (record.summary().started_unix_ms() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        job, "has ended (", ended, ") before it began to train, so it has no timeline"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(job, "has no timeline: none was kept when it ended (", ended,
+                   "), and its workers have none any more",
+                   gathered.missing_workers().empty()
+                       ? ""
+                       : absl::StrCat(" (no answer from ",
+                                      absl::StrJoin(gathered.missing_workers(), ", "), ")")));
+}
+
 // Of a job under way the timeline is fetched now, which takes a while; of another it is the one kept
-// at its end.
+// at its end. Of one that has just ended it may not be kept yet, while its workers still have it.
 void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const CallInfo& call,
                  const Reply<v1::GetTimelineResponse>& reply) {
   const absl::StatusOr<FoundTimeline> found = parts.loop.Ask<FoundTimeline>(
@@ -98,18 +122,28 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
   if (!found.ok()) {
     return reply(found.status());
   }
-  const v1::JobState state = found->record.summary().state();
-  if (found->stored.ok() || IsTerminal(state)) {
+  if (found->stored.ok() || !absl::IsNotFound(found->stored.status())) {
     return reply(found->stored);
   }
+  const v1::GetJobResponse& record = found->record;
+  const v1::JobState state = record.summary().state();
+  const bool has_begun = record.summary().started_unix_ms() > 0;
+  if (IsTerminal(state)) {
+    if (!has_begun || record.has_profile_spec()) return reply(NoTimelineOf(record, {}));
+    return parts.timelines.Gather(job_id, record.plan(),
+                                  [record, reply](v1::GetTimelineResponse gathered) {
+                                    if (gathered.spans().empty())
+                                      return reply(NoTimelineOf(record, gathered));
+                                    reply(std::move(gathered));
+                                  });
+  }
   if (state != v1::JOB_STATE_RUNNING && state != v1::JOB_STATE_DRAINING) {
-    const bool goes_on = found->record.summary().started_unix_ms() > 0;
     return reply(absl::FailedPreconditionError(
         absl::StrCat("job ", job_id,
-                     goes_on ? " is being prepared with a new split; ask again when it trains"
-                             : " has not begun to train, so it has no timeline yet")));
+                     has_begun ? " waits to go on, or is prepared for it; ask again when it trains"
+                               : " has not begun to train, so it has no timeline yet")));
   }
-  parts.timelines.Gather(job_id, found->record.plan(), reply);
+  parts.timelines.Gather(job_id, record.plan(), reply);
 }
 
 // A job that cannot be kept is not taken.

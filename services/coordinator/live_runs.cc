@@ -5,31 +5,33 @@
 
 namespace penstock {
 
-std::shared_ptr<const LiveRun> LiveRuns::Look(const std::string& job_id, const v1::Plan& plan,
-                                              absl::Duration wanted) {
+std::shared_ptr<const LiveRun> LiveRuns::Look(const std::string& job_id, int64_t attempt,
+                                              const v1::Plan& plan, absl::Duration wanted) {
   std::shared_ptr<const LiveRun> latest;
   {
     MutexLock lock(mutex_);
     const int64_t now_ns = clock_.MonotonicNs();
-    const bool is_new = !jobs_.contains(job_id);
-    if (is_new) MakeRoom(now_ns);
-    Job& job = jobs_[job_id];
+    if (!jobs_.contains(job_id)) MakeRoom(now_ns);
+    Job& job = jobs_.try_emplace(job_id, Job{.attempt = attempt}).first->second;
+    if (job.attempt != attempt) job = {.attempt = attempt};
     job.looked_ns = now_ns;
-    const bool fresh =
-        !is_new && now_ns - job.asked_ns < absl::ToInt64Nanoseconds(kRefreshInterval);
+    const bool fresh = job.asked_ns.has_value() &&
+                       now_ns - *job.asked_ns < absl::ToInt64Nanoseconds(kRefreshInterval);
     if (job.gathering || fresh) return job.latest;
     job.gathering = true;
     job.asked_ns = now_ns;
     latest = job.latest;
   }
-  gather_(job_id, plan, std::clamp(wanted, kWindowMin, kWindowMax), [this, job_id](LiveRun live) {
-    auto gathered = std::make_shared<const LiveRun>(std::move(live));
-    MutexLock lock(mutex_);
-    const auto job = jobs_.find(job_id);
-    if (job == jobs_.end()) return;  // forgotten meanwhile
-    job->second.latest = std::move(gathered);
-    job->second.gathering = false;
-  });
+  gather_(job_id, plan, std::clamp(wanted, kWindowMin, kWindowMax),
+          [this, job_id, attempt](LiveRun live) {
+            auto gathered = std::make_shared<const LiveRun>(std::move(live));
+            MutexLock lock(mutex_);
+            const auto job = jobs_.find(job_id);
+            if (job == jobs_.end() || job->second.attempt != attempt)
+              return;  // forgotten meanwhile
+            job->second.latest = std::move(gathered);
+            job->second.gathering = false;
+          });
   return latest;
 }
 

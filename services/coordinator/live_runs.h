@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -39,17 +40,19 @@ class LiveRuns {
   // REQUIRES: `clock` outlives it, and it outlives the gatherings.
   LiveRuns(Clock& clock, Gather gather) : clock_(clock), gather_(std::move(gather)) {}
 
-  // The latest of `job_id`; null if nothing has been gathered yet. `wanted`: so much of the timeline, within
-  // the limits.
-  std::shared_ptr<const LiveRun> Look(const std::string& job_id, const v1::Plan& plan,
-                                      absl::Duration wanted) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The latest of `job_id`; null if nothing has been gathered yet. `attempt`: tells apart how often the job began
+  // anew; nothing of another attempt is shown. `wanted`: so much of the timeline, within the limits.
+  std::shared_ptr<const LiveRun> Look(const std::string& job_id, int64_t attempt,
+                                      const v1::Plan& plan, absl::Duration wanted)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Job {
+    int64_t attempt = 0;
     std::shared_ptr<const LiveRun> latest;
     bool gathering = false;
     int64_t looked_ns = 0;
-    int64_t asked_ns = 0;  // when the last gathering began
+    std::optional<int64_t> asked_ns;  // when the last gathering began
   };
   void MakeRoom(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -69,6 +70,7 @@ absl::StatusOr<HttpContent> JobDocument(CoordinatorServer& server, const std::st
           absl::StrCat("losses=", losses->second, ": expected a number of points from 2 on"));
     }
     ThinOut(points_max, *job.mutable_result()->mutable_losses());
+    ThinOut(points_max, *job.mutable_result()->mutable_validations());
   }
   Json json = JobJson(job.summary());
   json["plan"] = PlanJson(job.plan());
@@ -81,10 +83,13 @@ absl::StatusOr<HttpContent> LiveDocument(CoordinatorServer& server, const std::s
   Json json = {{"job_id", job_id}, {"state", JobStateName(view.record.summary().state())}};
   Json stages = Json::array();
   json["timeline"] = Json();
+  json["missing_workers"] = Json::array();
   if (view.live != nullptr) {
     for (const v1::StageReport& stage : view.live->stages) stages.push_back(StageJson(stage));
     PENSTOCK_ASSIGN_OR_RETURN(const Timeline timeline, TimelineOf(view.live->timeline));
     json["timeline"] = TimelineJson(timeline, kSpansMax);
+    const auto& missing = view.live->timeline.missing_workers();
+    json["missing_workers"] = std::vector<std::string>(missing.begin(), missing.end());
   }
   json["per_stage"] = stages;
   return JsonContent(json);
@@ -101,18 +106,18 @@ std::vector<HttpRoute> StatusPageRoutes(CoordinatorServer& server) {
                       }});
   }
   routes.push_back({"/api/v1/jobs", [&server](const HttpRequest&) -> absl::StatusOr<HttpContent> {
-                      PENSTOCK_ASSIGN_OR_RETURN(const CoordinatorSnapshot now, server.Snapshot());
+                      PENSTOCK_ASSIGN_OR_RETURN(const auto now, server.Lists());
                       Json jobs = Json::array();
-                      for (const v1::JobSummary& job : now.jobs.jobs()) {
+                      for (const v1::JobSummary& job : now->jobs.jobs()) {
                         jobs.push_back(JobJson(job));
                       }
                       return JsonContent(jobs);
                     }});
   routes.push_back(
       {"/api/v1/workers", [&server](const HttpRequest&) -> absl::StatusOr<HttpContent> {
-         PENSTOCK_ASSIGN_OR_RETURN(const CoordinatorSnapshot now, server.Snapshot());
+         PENSTOCK_ASSIGN_OR_RETURN(const auto now, server.Lists());
          Json workers = Json::array();
-         for (const v1::WorkerSummary& worker : now.workers.workers()) {
+         for (const v1::WorkerSummary& worker : now->workers.workers()) {
            workers.push_back(WorkerJson(worker));
          }
          return JsonContent(workers);

@@ -21,7 +21,9 @@ struct Gathering {
 v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& workers,
                                        int64_t spans_max) {
   std::vector<v1::TimelineSpan> spans;
+  v1::GetTimelineResponse merged;
   for (size_t i = 0; i < workers.size(); ++i) {
+    if (!workers[i].answered) merged.add_missing_workers(workers[i].worker);
     for (v1::TimelineSpan span : workers[i].response.spans()) {
       span.set_worker(static_cast<int32_t>(i));
       span.set_start_ns(span.start_ns() + workers[i].offset_ns);
@@ -34,7 +36,6 @@ v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& worker
                      return a.start_ns() < b.start_ns();
                    });
   const auto excess = std::max<int64_t>(0, static_cast<int64_t>(spans.size()) - spans_max);
-  v1::GetTimelineResponse merged;
   merged.set_workers(static_cast<int32_t>(workers.size()));
   merged.mutable_spans()->Assign(spans.begin() + excess, spans.end());
   return merged;
@@ -85,7 +86,9 @@ void TimelineGatherer::Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest
   gathering->done = std::move(done);
   {
     MutexLock lock(gathering->mutex);
-    gathering->workers.resize(workers.size());
+    for (const v1::StageAssignment* worker : workers) {
+      gathering->workers.push_back({.worker = worker->worker(), .answered = false});
+    }
     gathering->missing = static_cast<int>(workers.size());
   }
   if (workers.empty()) {
@@ -102,6 +105,7 @@ void TimelineGatherer::Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest
                    {
                      MutexLock lock(gathering->mutex);
                      if (response.ok()) {
+                       gathering->workers[i].answered = true;
                        gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
                        gathering->workers[i].response = std::move(*response);
                      }

@@ -21,12 +21,14 @@ namespace penstock {
 
 // One worker's spans and what to add to its times.
 struct WorkerTimeline {
+  std::string worker;
   v1::GetRunTimelineResponse response;
   int64_t offset_ns = 0;
+  bool answered = true;
 };
 
-// Puts them on one clock, in order of their start. Beyond `spans_max` the oldest are left out, up
-// to the same moment on all workers.
+// Puts them on one clock, in order of their start, and names those that did not answer. Beyond `spans_max` the oldest
+// are left out, up to the same moment on all workers.
 v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& workers,
                                        int64_t spans_max);
 
@@ -47,8 +49,8 @@ class TimelineGatherer {
   // REQUIRES: both outlive the gathering.
   TimelineGatherer(Clock& clock, WorkerCalls& calls) : clock_(clock), calls_(calls) {}
 
-  // Asks all workers of `plan`; those that do not answer have no spans. `done` is called exactly
-  // once, on a polling thread.
+  // Asks all workers of `plan`; those that do not answer have no spans and are among the missing. `done` is called
+  // exactly once, on a polling thread.
   void Gather(const std::string& job_id, const v1::Plan& plan,
               std::function<void(v1::GetTimelineResponse)> done);
   // The same of the last `window` alone, with the reports of the stages whose workers answer.

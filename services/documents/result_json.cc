@@ -144,6 +144,11 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   const v1::JobResult& result = job.result();
   Json per_stage = Json::array();
   for (const v1::StageReport& stage : result.per_stage()) per_stage.push_back(StageJson(stage));
+  // Until the first cut nobody has reported what was measured.
+  const bool reported = !per_stage.empty();
+  const auto if_reported = [reported](double value) {
+    return reported || value > 0 ? Json(value) : Json();
+  };
   Json validations = Json::array();
   for (const v1::LossPoint& point : result.validations()) {
     validations.push_back({{"step", point.step()}, {"loss", point.loss()}});
@@ -156,11 +161,11 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
       {"steps", result.steps()},
       {"tokens", result.tokens()},
       {"wall_seconds", result.wall_seconds()},
-      {"tokens_per_second", result.tokens_per_second()},
+      {"tokens_per_second", if_reported(result.tokens_per_second())},
       {"train_loss", result.steps() > 0 ? Json(result.train_loss()) : Json()},
       {"validation_loss", result.has_validation_loss() ? Json(result.validation_loss()) : Json()},
       {"weights_sha256", TextOrNull(result.weights_sha256())},
-      {"bubble_ratio", result.bubble_ratio()},
+      {"bubble_ratio", if_reported(result.bubble_ratio())},
       {"block_delay", result.has_block_delay() ? StatisticJson(result.block_delay()) : Json()},
       {"per_stage", per_stage},
       {"job_id", TextOrNull(job.summary().job_id())},

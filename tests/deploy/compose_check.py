@@ -110,6 +110,7 @@ class Cluster(unittest.TestCase):
         eventually(lambda: alive() == WORKERS, 60, "four workers alive")
 
     def test_4_a_job_trains_and_prometheus_sees_it(self):
+        submitted = time.monotonic()
         job = json.loads(client("submit", "examples/licences.yaml", "--no-wait", "--json", "--set",
                                 f"training.steps={STEPS}").stdout)["job_id"]
 
@@ -123,6 +124,7 @@ class Cluster(unittest.TestCase):
                 self.assertIsNone(status()["error"])
             return found
         bubble = eventually(lambda: going(f'penstock_stage_bubble_ratio{{job="{job}"}}'), 120, "bubbles")
+        print(f"Prometheus has the job's bubbles {time.monotonic() - submitted:.0f} s after it was submitted", flush=True)
         self.assertLessEqual({labels["worker"] for labels, _ in bubble}, set(WORKERS))
         for expression in (f'penstock_job_steps_total{{job="{job}"}} > 0',
                            f'penstock_stage_busy_seconds_total{{job="{job}"}} > 0'):

@@ -5,6 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
@@ -152,6 +154,166 @@ TEST(RenderTrace, Sample_IsValidJsonWithAllSpansAndPairedArrows) {
   // 8 microbatches over 2 edges, there and back.
   EXPECT_EQ(arrows.size(), 8u * 2 * 2);
   for (const auto& [id, phases] : arrows) EXPECT_EQ(phases, "sf");
+}
+
+// From the end of a giver's span to the beginning of a taker's, by process.
+struct Arrow {
+  std::string name;
+  int giver = -1;
+  int taker = -1;
+  double from_us = 0;
+  double to_us = 0;
+};
+std::vector<Arrow> ArrowsOf(const std::string& trace) {
+  std::map<int64_t, Arrow> arrows;
+  const nlohmann::json document = nlohmann::json::parse(trace);
+  for (const nlohmann::json& event : document["traceEvents"]) {
+    const std::string phase = event["ph"];
+    if (phase != "s" && phase != "f") continue;
+    Arrow& arrow = arrows[event["id"]];
+    arrow.name = event["name"];
+    (phase == "s" ? arrow.giver : arrow.taker) = event["pid"];
+    (phase == "s" ? arrow.from_us : arrow.to_us) = event["ts"];
+  }
+  std::vector<Arrow> list;
+  for (const auto& [id, arrow] : arrows) {
+    EXPECT_GE(arrow.giver, 0);
+    EXPECT_GE(arrow.taker, 0);
+    EXPECT_LE(arrow.from_us, arrow.to_us) << "goes back in time";
+    list.push_back(arrow);
+  }
+  return list;
+}
+
+Timeline SimulatedTimeline(const Schedule& schedule) {
+  SimulationCosts costs;
+  costs.stages.assign(schedule.topology.stages(), {});
+  return Simulate(schedule, costs, {.timeline_spans_max = 1'000'000})->timeline;
+}
+
+TEST(RenderTrace, Replicas_ArrowsGoToTheReplicaThatTakesTheMicrobatch) {
+  const ScheduleOptions options = {
+      .topology = ReplicatedStages({2, 3}, ReduceGroup::Operation::kSum),
+      .microbatches_per_step = 6};
+  const Schedule schedule = BuildSchedule(**FindMethod("1f1b"), options, {0, 6}).value();
+  const Timeline timeline = SimulatedTimeline(schedule);
+  std::map<std::pair<int, int>, int> between;
+  for (const Arrow& arrow :
+       ArrowsOf(RenderTrace({{.timeline = &timeline, .topology = &schedule.topology}}))) {
+    ++between[{arrow.giver, arrow.taker}];
+  }
+  // Microbatch m goes from worker m mod 2 to worker 2 + m mod 3 and back.
+  std::map<std::pair<int, int>, int> expected;
+  for (int m = 0; m < 6; ++m) {
+    ++expected[{m % 2, 2 + m % 3}];
+    ++expected[{2 + m % 3, m % 2}];
+  }
+  EXPECT_EQ(between, expected);
+}
+
+TEST(RenderTrace, Interleaved_ArrowsGoRoundTheWorkers) {
+  const Schedule schedule = CatalogSchedule("interleaved-1f1b", 2, 4, {0, 4});
+  ASSERT_EQ(schedule.topology.stages(), 4);
+  const Timeline timeline = SimulatedTimeline(schedule);
+  const std::vector<Arrow> arrows =
+      ArrowsOf(RenderTrace({{.timeline = &timeline, .topology = &schedule.topology}}));
+  EXPECT_EQ(arrows.size(), 4u * 3 * 2);
+  for (const Arrow& arrow : arrows) EXPECT_EQ(arrow.giver + arrow.taker, 1) << arrow.name;
+}
+
+TEST(RenderTrace, ThereAndBack_ArrowsFollowTheStages) {
+  const Method& method = **FindMethod("roundpipe");
+  const Schedule schedule = CatalogSteps(method, 2, 4, 0, 1);
+  const Timeline timeline = SimulatedTimeline(schedule);
+  const auto parts = static_cast<size_t>(schedule.topology.parts());
+  const auto microbatches = static_cast<size_t>(schedule.range.count);
+  EXPECT_EQ(ArrowsOf(RenderTrace({{.timeline = &timeline, .topology = &schedule.topology}})).size(),
+            microbatches * (parts - 1) * 2);
+}
+
+// A validation's microbatches have the numbers of the first ones of training.
+TEST(RenderTrace, Validations_HaveArrowsOfTheirOwn) {
+  const Timeline timeline = Hand({
+      Compute(0, Op::kForward, 0, 0, 10),         // training
+      Compute(1, Op::kForward, 0, 12, 20),        //
+      Compute(1, Op::kBackwardInput, 0, 20, 30),  //
+      Compute(0, Op::kBackwardInput, 0, 32, 40),  //
+      Compute(0, Op::kForward, 0, 1'000, 1'010),  // a validation
+      Compute(1, Op::kForward, 0, 1'020, 1'030),  //
+      Compute(0, Op::kForward, 0, 2'000, 2'010),  // another one
+      Compute(1, Op::kForward, 0, 2'020, 2'030),  //
+      Compute(0, Op::kForward, 0, 3'000, 3'010),  // and one that is not at its end
+  });
+  std::vector<std::pair<double, double>> ends;
+  for (const Arrow& arrow : ArrowsOf(RenderTrace(timeline))) {
+    ends.emplace_back(arrow.from_us, arrow.to_us);
+  }
+  EXPECT_THAT(ends,
+              ::testing::UnorderedElementsAre(std::pair(0.009, 0.012), std::pair(0.029, 0.032),
+                                              std::pair(1.009, 1.020), std::pair(2.009, 2.020)));
+}
+
+TEST(RenderTrace, GiverThatIsNotThere_LeavesTheTakerWithoutAnArrow) {
+  // The first worker keeps fewer spans than the second.
+  const Timeline timeline = Hand({
+      Compute(1, Op::kForward, 0, 12, 20),
+      Compute(0, Op::kForward, 0, 1'000, 1'010),
+      Compute(1, Op::kForward, 0, 1'020, 1'030),
+  });
+  const std::vector<Arrow> arrows = ArrowsOf(RenderTrace(timeline));
+  ASSERT_EQ(arrows.size(), 1u);
+  EXPECT_EQ(arrows[0].to_us, 1.008) << "on a clock that begins with the first span";
+}
+
+TEST(RenderTrace, TwoTimelines_HaveProcessesOfTheirOwn) {
+  const Timeline measured = Sample(1);
+  const nlohmann::json trace = nlohmann::json::parse(
+      RenderTrace({{.timeline = &measured, .name = "measured", .workers = {"a\"b", "c", ""}},
+                   {.timeline = &measured, .name = "predicted", .workers = {"a\"b", "c", ""}}}));
+  std::map<int, std::string> names;
+  std::map<int, int> spans;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") names[event["pid"]] = event["args"]["name"];
+    if (event["ph"] == "X") ++spans[event["pid"]];
+  }
+  EXPECT_EQ(names, (std::map<int, std::string>{{0, "measured: ab"},
+                                               {1, "measured: c"},
+                                               {2, "measured: worker 2"},
+                                               {3, "predicted: ab"},
+                                               {4, "predicted: c"},
+                                               {5, "predicted: worker 2"}}));
+  for (int worker = 0; worker < 3; ++worker) EXPECT_EQ(spans[worker], spans[worker + 3]);
+}
+
+TEST(RenderSvg, TwoTimelines_StandUnderEachOtherOnOneAxis) {
+  const Timeline first = Hand({Compute(0, Op::kForward, 0, 0, 1'000'000)});
+  const Timeline second = Hand({Compute(0, Op::kForward, 0, 0, 2'000'000)});
+  const std::string svg = RenderSvg(
+      {{.timeline = &first, .name = "measured", .note = "a step takes 1 ms", .workers = {"alpha"}},
+       {.timeline = &second, .name = "predicted", .note = "a step takes 2 ms"}});
+  EXPECT_THAT(svg, HasSubstr(">measured</tspan> a step takes 1 ms"));
+  EXPECT_THAT(svg, HasSubstr(">predicted</tspan> a step takes 2 ms"));
+  EXPECT_THAT(svg, HasSubstr(">alpha<"));
+  EXPECT_THAT(svg, HasSubstr(">worker 0<"));
+  // One is drawn half as wide as the other.
+  std::vector<double> widths;
+  for (const absl::string_view part : absl::StrSplit(svg, "<rect class=\"f\"")) {
+    const size_t at = part.find(" width=\"");
+    if (at > 100 || part.find("<title>0F0") == absl::string_view::npos) continue;
+    widths.push_back(std::stod(std::string(part.substr(at + 8))));
+  }
+  ASSERT_EQ(widths.size(), 2u);
+  EXPECT_NEAR(widths[1] / widths[0], 2.0, 0.01);
+}
+
+TEST(RenderText, TwoTimelines_ShareTheColumns) {
+  const Timeline first = Hand({Compute(0, Op::kForward, 3, 0, 20)});
+  const Timeline second = Hand({Compute(0, Op::kForward, 3, 0, 40)});
+  EXPECT_EQ(RenderText({{.timeline = &first, .name = "measured", .workers = {"alpha"}},
+                        {.timeline = &second, .name = "predicted", .note = "by the plan"}},
+                       {.columns = 4, .legend = false}),
+            "measured\nalpha    |33\nworker 1 |\n"
+            "predicted: by the plan\nworker 0 |3333\nworker 1 |\n");
 }
 
 TEST(RenderTrace, Title_IsAMarkOverAllWorkers) {

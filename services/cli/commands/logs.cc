@@ -51,7 +51,7 @@ absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const Op
 
 absl::Status PrintAll(CoordinatorClient& client, Interrupt& interrupt, const Options& options,
                       Console& console) {
-  JobWatch watch(client, options.job_id);
+  JobWatch watch(client, options.job_id, FlagsOf(options.coordinator));
   while (!watch.Done()) {
     if (const std::optional<v1::JobEvent> event = watch.Next(kTick)) {
       Print(*event, options, console);

@@ -77,7 +77,7 @@ absl::Status Show(const ShowOptions& options, Console& console) {
   if (options.drawing.any()) {
     PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
                               Simulate(schedule, {}, {.timeline_spans_max = kDrawnSpansMax}));
-    PENSTOCK_RETURN_IF_ERROR(Draw(result, schedule.name, options.drawing, console));
+    PENSTOCK_RETURN_IF_ERROR(Draw(result, schedule, options.drawing, console));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckExpansion(schedule, options.text));
   if (!options.output.empty()) return WriteShown(options, schedule, console);

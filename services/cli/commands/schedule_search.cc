@@ -161,7 +161,7 @@ absl::Status Run(const Options& options, Console& console) {
   }
   DrawingOptions drawing = options.drawing;
   drawing.text = !options.json;
-  return Draw(simulated, schedule.name, drawing, console);
+  return Draw(simulated, schedule, drawing, console);
 }
 
 }  // namespace

@@ -185,7 +185,7 @@ absl::Status Run(const Options& options, Console& console) {
   if (options.json) PrintJson(ReportJson(options, schedule, report), console);
   if (!report.result) return FailedError(report.deadlock);
   if (!options.json) console.out << ReportText(options, schedule, report);
-  return Draw(*report.result, schedule.name, options.drawing, console);
+  return Draw(*report.result, schedule, options.drawing, console);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ CommandRunner DeclareStatus(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   AddCoordinatorOptions(app, options->coordinator);
-  app.add_flag("--json", options->json, "Print JSON, the loss of every step included");
+  app.add_flag("--json", options->json, "Print JSON, the curve of the losses included");
   return [options](Console& console) { return Run(*options, console); };
 }
 

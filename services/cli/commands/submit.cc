@@ -30,12 +30,20 @@ struct Options {
   bool json = false;
 };
 
+// Whoever interrupts before there is a job wants none.
+absl::Status CheckNotInterrupted(Interrupt& interrupt) {
+  if (interrupt.Count() == 0) return absl::OkStatus();
+  return absl::CancelledError("interrupted; nothing was submitted");
+}
+
 // Enters the digest of the text if that is on this machine.
-absl::Status EnterDigestOfLocalData(const std::string& job_path, v1::JobSpec& spec) {
+absl::Status EnterDigestOfLocalData(const std::string& job_path, Interrupt& interrupt,
+                                    v1::JobSpec& spec) {
   const std::string path = DataPath(std::filesystem::path(job_path).parent_path().string(), spec);
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path));
+  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file,
+                            InspectDataFile(path, [&] { return interrupt.Count() > 0; }));
   return EnterDigest(file, spec);
 }
 
@@ -64,7 +72,7 @@ absl::Status Run(const Options& options, Console& console) {
   const std::string note = NoteOfPrediction(document, spec);
   if (!note.empty()) console.err << note << "\n";
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
-  PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, spec));
+  PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, interrupt, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   if (open.is_auto) {
@@ -75,6 +83,7 @@ absl::Status Run(const Options& options, Console& console) {
                                                       .until_loss = options.until_loss},
                                                      client, interrupt, console));
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckNotInterrupted(interrupt));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
   if (options.no_wait) {
     if (options.json) {

@@ -16,6 +16,7 @@
 #include "services/cli/feedback_output.h"
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
+#include "services/cli/job_timeline.h"
 #include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
 #include "services/cli/recorded_order_file.h"
@@ -24,7 +25,6 @@
 #include "services/cli/step_prediction.h"
 #include "services/cli/train_job.h"
 #include "services/documents/result_json.h"
-#include "services/documents/timeline_json.h"
 
 namespace penstock {
 namespace {
@@ -47,9 +47,12 @@ struct Options {
   }
 };
 
-// `timeline`: of the last steps, or without spans.
-void Print(const v1::GetJobResponse& job, const Timeline& timeline, const Options& options,
+// What is drawn and told of the last steps; none if no timeline is asked for, or no step was done.
+using LastSteps = std::optional<JobTimeline>;
+
+void Print(const v1::GetJobResponse& job, const LastSteps& last_steps, const Options& options,
            Console& console) {
+  const Timeline timeline = last_steps.has_value() ? last_steps->measured : Timeline();
   const absl::StatusOr<StepPrediction> found = PredictJob(job, timeline);
   const auto prediction = found.ok() ? std::optional(*found) : std::nullopt;
   const std::optional<BlockDelay> measured = MeasureJobBlockDelay(job, timeline);
@@ -68,25 +71,25 @@ void Print(const v1::GetJobResponse& job, const Timeline& timeline, const Option
   }
 }
 
-// The timeline of the last steps; without spans if none is asked for, or no step was done.
-absl::StatusOr<Timeline> FetchTimeline(CoordinatorClient& client, const v1::GetJobResponse& job,
-                                       const Options& options) {
+absl::StatusOr<LastSteps> FetchTimeline(CoordinatorClient& client, const v1::GetJobResponse& job,
+                                        const Options& options) {
   const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
-  if (!options.timeline() || failed || job.result().steps() == 0) return Timeline();
+  if (!options.timeline() || failed || job.result().steps() == 0) return LastSteps();
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response,
                             client.GetTimeline(job.summary().job_id()));
-  PENSTOCK_ASSIGN_OR_RETURN(Timeline timeline, TimelineOf(response));
-  if (timeline.spans.empty()) return absl::NotFoundError("the workers measured no steps");
-  return timeline;
+  PENSTOCK_ASSIGN_OR_RETURN(JobTimeline timeline, JobTimelineOf(job, response));
+  return LastSteps(std::move(timeline));
 }
 
-absl::Status DrawTimeline(const absl::StatusOr<Timeline>& timeline, const v1::GetJobResponse& job,
+absl::Status DrawTimeline(const absl::StatusOr<LastSteps>& timeline, const v1::GetJobResponse& job,
                           const Options& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(timeline.status());
-  if (timeline->spans.empty()) return absl::OkStatus();
-  return Draw(*timeline,
+  if (!timeline->has_value()) return absl::OkStatus();
+  const JobTimeline& drawn = **timeline;
+  console.err << TimelineNotes(drawn);
+  return Draw(RowsOf(drawn),
               absl::StrCat(job.summary().name(), ", ", job.summary().method(),
-                           StepUseText(job.result().feedback())),
+                           StepUseText(job.result().feedback()), MissingText(drawn)),
               options.timeline_files(), console);
 }
 
@@ -123,12 +126,13 @@ absl::StatusOr<v1::GetJobResponse> Follow(LocalCluster& cluster, CoordinatorClie
 }
 
 // The result first: what goes wrong with the picture, or who waits for scrapes, must not cost it.
-void PrintAndStop(const v1::GetJobResponse& job, const Timeline& timeline, const Options& options,
-                  LocalCluster& cluster, Interrupt& interrupt, Console& console) {
+void PrintAndStop(const v1::GetJobResponse& job, const LastSteps& last_steps,
+                  const Options& options, LocalCluster& cluster, Interrupt& interrupt,
+                  Console& console) {
   const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
   const bool lingers = options.metrics != "off";
   if (!lingers) cluster.Stop(failed ? absl::ZeroDuration() : LocalCluster::kStopGrace);
-  Print(job, timeline, options, console);
+  Print(job, last_steps, options, console);
   if (!lingers) return;
   console.out.flush();
   const int signals = interrupt.Count();
@@ -167,8 +171,8 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             Follow(*cluster, client, job_id, interrupt, console));
-  const absl::StatusOr<Timeline> timeline = FetchTimeline(client, job, options);
-  PrintAndStop(job, timeline.value_or(Timeline()), options, *cluster, interrupt, console);
+  const absl::StatusOr<LastSteps> timeline = FetchTimeline(client, job, options);
+  PrintAndStop(job, timeline.value_or(LastSteps()), options, *cluster, interrupt, console);
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
   const absl::Status written = WriteOrder(job, options, console);
   absl::Status ended = StatusOfEnd(job);
@@ -204,7 +208,7 @@ absl::Status Run(const Options& options, Console& console) {
   if (!options.job.reference) return TrainOnCluster(train, options, console);
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             RunReference(train, options.extra_cuts, std::move(recorded), console));
-  Print(job, Timeline(), options, console);
+  Print(job, std::nullopt, options, console);
   return absl::OkStatus();
 }
 
@@ -246,7 +250,7 @@ CommandRunner DeclareTrain(CLI::App& app) {
                  "ports after it; the end waits up to 15 s for a scrape of each")
       ->type_name("HOST:PORT|off")
       ->excludes(reference);
-  app.add_flag("--losses", options->losses, "Add the loss of every step to the JSON");
+  app.add_flag("--losses", options->losses, "Add the curve of the losses to the JSON");
   app.add_flag("--json", options->json, "Print the result as one JSON object");
   return [options](Console& console) { return Run(*options, console); };
 }

@@ -16,6 +16,9 @@ function ticks(low, high, count) {
   return found;
 }
 
+// More of them than this are a line.
+const kCirclesMax = 200;
+
 // points and validations: [{step, loss}]. `width`: of the picture, in pixels; so in all pictures, that text has
 // its size.
 export function lossChart(points, validations, width) {
@@ -43,7 +46,7 @@ export function lossChart(points, validations, width) {
       svg("text", { x: x(step), y: height - 6, "text-anchor": anchor(x(step), width) }, many(step))),
     svg("path", { class: "curve", d: line(points) }),
     svg("path", { class: "validation-line", d: line(validations) }),
-    validations.map((point) => svg("circle", { class: "validation", r: 3.2, cx: x(point.step),
+    (validations.length > kCirclesMax ? [] : validations).map((point) => svg("circle", { class: "validation", r: 3.2, cx: x(point.step),
       cy: y(point.loss) }, svg("title", {}, `validation ${loss(point.loss)}, step ${point.step}`)))),
     legend([["f", "training"], ["validation", "validation"]]),
   ];
@@ -63,8 +66,11 @@ export function kindOf(span) {
 }
 
 export function spansOf(timeline) {
-  return timeline.spans.map((row) =>
-    Object.fromEntries(timeline.columns.map((name, i) => [name, row[i]])));
+  return timeline.spans.map((row) => {
+    const span = Object.fromEntries(timeline.columns.map((name, i) => [name, row[i]]));
+    // The number is that of a group of stages, not of one.
+    return span.action === "REDUCE" ? { ...span, stage: null } : span;
+  });
 }
 
 export const spanText = (span) => {
@@ -121,7 +127,7 @@ export function timelineChart(timeline, names, width) {
   };
 }
 
-const kCauses = ["input", "credit", "collective", "data", "checkpoint"];
+const kCauses = ["input", "credit", "collective", "data"];
 
 // One bar for each worker: what part of its time it computed, and why it did not.
 export function bubbleBars(perStage) {
@@ -130,8 +136,11 @@ export function bubbleBars(perStage) {
   const rows = [...workers].map(([name, stages]) => {
     const window = Math.max(...stages.map((stage) => stage.window_seconds));
     const sum = (value) => stages.reduce((total, stage) => total + (value(stage) ?? 0), 0);
+    const most = (value) => Math.max(...stages.map((stage) => value(stage) ?? 0));
+    // Each of its stages reports the whole of what the worker waited for a checkpoint.
     const parts = [["busy", sum((stage) => stage.busy_seconds)],
-      ...kCauses.map((cause) => [cause, sum((stage) => stage.idle_causes[cause])])];
+      ...kCauses.map((cause) => [cause, sum((stage) => stage.idle_causes[cause])]),
+      ["checkpoint", most((stage) => stage.idle_causes.checkpoint)]];
     const rest = window - parts.reduce((total, [, value]) => total + value, 0);
     parts.push(["overhead", Math.max(0, rest)]);
     const share = (value) => (window > 0 ? value / window : 0);

@@ -6,14 +6,13 @@ const kActive = new Set(["preparing", "running", "draining"]);
 export const isActive = (job) => kActive.has(job.state);
 
 export const progressBar = (job, size = "") => el("div", { class: `bar ${size}`,
-  role: "progressbar", "aria-label": "steps done", "aria-valuemin": 0, "aria-valuemax": job.steps,
-  "aria-valuenow": job.step },
-el("i", { style: { width: `${100 * Math.min(1, job.steps > 0 ? job.step / job.steps : 0)}%` } }));
+  role: "progressbar", "aria-label": "steps done", "aria-valuemin": 0, "aria-valuemax": 100,
+  "aria-valuenow": job.progress_percentage ?? 0 },
+el("i", { style: { width: `${job.progress_percentage ?? 0}%` } }));
 
 const isProfile = (job) => job.method === "profile";
 
-const elapsed = (job) => job.started_unix_ms === null ? null
-  : ((job.ended_unix_ms ?? Date.now()) - job.started_unix_ms) / 1000;
+const elapsed = (job) => ((job.ended_unix_ms ?? Date.now()) - job.started_unix_ms) / 1000;
 
 function factsOf(job) {
   const { result } = job;
@@ -22,12 +21,16 @@ function factsOf(job) {
     ["step", `${number(job.step)} of ${number(job.steps)}`],
     ["training loss", loss(result.train_loss)],
     ["validation loss", loss(result.validation_loss)],
-    ["tokens/s", result.tokens_per_second > 0 ? many(result.tokens_per_second) : "–"],
+    ["tokens/s", many(result.tokens_per_second)],
     ["step time", seconds(step)],
-    ["bubble", result.per_stage.length > 0 ? percent(result.bubble_ratio) : "–"],
+    ["bubble", percent(result.bubble_ratio)],
   ];
-  facts.push([job.ended_unix_ms === null ? "running" : "took", seconds(elapsed(job))]);
-  if (isActive(job) && step !== null) facts.push(["left", seconds(step * (job.steps - job.step))]);
+  if (job.started_unix_ms !== null) {
+    facts.push([job.ended_unix_ms === null ? "running" : "took", seconds(elapsed(job))]);
+  }
+  if (isActive(job) && job.estimated_remaining_seconds !== null) {
+    facts.push(["left", seconds(job.estimated_remaining_seconds)]);
+  }
   return facts;
 }
 
@@ -68,8 +71,8 @@ class Playback {
     }
     for (const [i, stage] of this.plan.entries()) {
       const span = current.get(stage.worker_index);
-      const ours = span !== undefined && (span.stage === null || span.stage === stage.stage ||
-        span.lane === "collective");
+      // What is of no stage is of all that the worker has.
+      const ours = span !== undefined && (span.stage === null || span.stage === stage.stage);
       this.tiles[i].className = `now ${ours ? kindOf(span) : ""}`;
       this.tiles[i].textContent = ours ? spanText(span) : "·";
     }
@@ -135,9 +138,14 @@ export function jobView(job, live, widths) {
           el("span", {}, stage.worker), el("span", {}, layers(stage))), tiles[i])))));
 
   const names = [];
+  const missing = new Set(live?.missing_workers ?? []);
   for (const stage of plan) names[stage.worker_index] = stage.worker;
   const timeline = live?.timeline ?? null;
   const chart = timeline === null ? null : timelineChart(timeline, names, widths.full);
+  if (chart !== null && missing.size > 0) {
+    chart.parts.push(el("p", { class: "problem" }, `No answer from ${[...missing].join(", ")}: ` +
+      "what is missing there is not known."));
+  }
   parts.push(section("Timeline", "timeline-title", "live",
     ...(chart?.parts ?? [el("p", { class: "dim" }, "Nothing has come from the workers yet.")])));
 

@@ -4,6 +4,7 @@ import { isActive, jobView, progressBar } from "./job.js";
 
 const kActiveInterval = 1000;  // ms between questions while a job runs
 const kSoonInterval = 250;     // the workers have been asked
+const kSoonTimes = 4;          // so often; then they are slow
 const kQuietInterval = 4000;
 const kLostIntervalMax = 8000;
 const kTimeout = 6000;
@@ -126,6 +127,14 @@ function showNothing(text) {
   byId("job").replaceChildren(el("section", { class: "card" }, el("p", { class: "dim" }, text)));
 }
 
+// Whether the first answer of a job's workers is worth asking for soon: they answer while they train.
+let soon = { job: null, times: 0 };
+function awaitsWorkers(job, live) {
+  const trains = job.state === "running" || job.state === "draining";
+  if (soon.job !== job.job_id || live.timeline !== null) soon = { job: job.job_id, times: 0 };
+  return trains && live.timeline === null && soon.times++ < kSoonTimes;
+}
+
 // Returns how long to wait before asking again.
 async function refresh() {
   const [jobs, workers] = await Promise.all([ask("/api/v1/jobs"), ask("/api/v1/workers")]);
@@ -140,7 +149,7 @@ async function refresh() {
   try {
     const [job, live] = await Promise.all([ask(`${path}?losses=${kLossPoints}`), ask(`${path}/live`)]);
     showJob(job, live);
-    if (isActive(job) && live.timeline === null) return kSoonInterval;
+    if (awaitsWorkers(job, live)) return kSoonInterval;
     return isActive(job) || job.state === "queued" ? kActiveInterval : kQuietInterval;
   } catch (error) {
     if (error.status !== 404) throw error;

@@ -15,13 +15,16 @@
 namespace penstock {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Writer = grpc::ServerWriter<v1::JobEvent>;
 
 constexpr absl::Duration kReconnect = absl::Milliseconds(500);
 constexpr absl::Duration kLong = absl::Seconds(20);
+constexpr char kFlags[] = "--coordinator node1:7070 --certificates /etc/penstock";
 
-// A coordinator of which only WatchJob answers, by a script: call after call; the last answer is
-// repeated.
+// A coordinator that answers WatchJob by a script: call after call; the last answer is repeated. As if it were away
+// it answers GetJob.
 class ScriptedCoordinator final : public v1::JobService::Service {
  public:
   using Answer = std::function<grpc::Status(const v1::WatchJobRequest&, Writer&)>;
@@ -37,6 +40,11 @@ class ScriptedCoordinator final : public v1::JobService::Service {
                         Writer* writer) override {
     const size_t call = calls_++;
     return script_[std::min(call, script_.size() - 1)](*request, *writer);
+  }
+
+  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest*,
+                      v1::GetJobResponse*) override {
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarts");
   }
 
   CoordinatorClient Connect() const {
@@ -87,7 +95,7 @@ TEST(JobWatchTest, BrokenStream_GoesOnAfterTheLastEvent) {
          return Sends({3}, grpc::Status::OK)(request, writer);
        }});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kReconnect);
+  JobWatch watch(client, "job-1", kFlags, kReconnect);
   for (const int64_t sequence : {1, 2, 3}) EXPECT_EQ(NextSequence(watch), sequence);
   EXPECT_THAT(End(watch), IsOk());
   EXPECT_EQ(asked_after, 2);
@@ -101,7 +109,7 @@ TEST(JobWatchTest, RestartAfterALongSilence_IsWaitedFor) {
                                    },
                                    Sends({1}, grpc::Status::OK)});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kReconnect);
+  JobWatch watch(client, "job-1", kFlags, kReconnect);
   EXPECT_EQ(NextSequence(watch), 1);
   EXPECT_THAT(End(watch), IsOk());
 }
@@ -109,9 +117,11 @@ TEST(JobWatchTest, RestartAfterALongSilence_IsWaitedFor) {
 TEST(JobWatchTest, CoordinatorThatDoesNotComeBack_EndsTheWatch) {
   ScriptedCoordinator coordinator({Restarts});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kReconnect);
-  EXPECT_THAT(End(watch), StatusIs(absl::StatusCode::kUnavailable,
-                                   ::testing::HasSubstr("did not come back within 500ms")));
+  JobWatch watch(client, "job-1", kFlags, kReconnect);
+  EXPECT_THAT(End(watch),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       AllOf(HasSubstr("did not come back within 500ms"),
+                             HasSubstr(absl::StrCat("`penstock logs job-1 -f ", kFlags, "`")))));
 }
 
 TEST(JobWatchTest, CoordinatorAway_IsToldOnce_AndOnceThatItIsBack) {
@@ -120,18 +130,30 @@ TEST(JobWatchTest, CoordinatorAway_IsToldOnce_AndOnceThatItIsBack) {
     return back ? Sends({1}, grpc::Status::OK)(request, writer) : Restarts(request, writer);
   }});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kLong);
+  JobWatch watch(client, "job-1", kFlags, kLong);
   const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoSeconds(kLong);
   std::string news;
   while (news.empty() && std::chrono::steady_clock::now() < deadline) {
     EXPECT_EQ(watch.Next(absl::Milliseconds(10)), std::nullopt);
     news = watch.News();
   }
-  EXPECT_THAT(news, ::testing::HasSubstr("trying again for 20s"));
+  EXPECT_THAT(news, HasSubstr("trying again for 20s"));
   EXPECT_EQ(watch.News(), "");
   back = true;
   EXPECT_EQ(NextSequence(watch), 1);
   EXPECT_THAT(End(watch), IsOk());
+}
+
+TEST(AwaitJobTest, InterruptedWhileTheCoordinatorIsAway_IsCancelled) {
+  ScriptedCoordinator coordinator({Restarts});
+  CoordinatorClient client = coordinator.Connect();
+  int looks = 0;
+  EXPECT_THAT(AwaitJob(
+                  client, "job-1", [&] { return ++looks == 2; }, kLong),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("job job-1 is not known")));
+  EXPECT_THAT(AwaitJob(
+                  client, "job-1", [] { return false; }, absl::Milliseconds(300)),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("restarts")));
 }
 
 }  // namespace

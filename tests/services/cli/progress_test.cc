@@ -65,6 +65,23 @@ TEST(ProgressTest, Speed_CountsTheLastSecondsOnly) {
   EXPECT_NEAR(progress.tokens_per_second(), 10'000, 1);
 }
 
+// After a new split another worker tells the steps, whose clock began at another time.
+TEST(ProgressTest, Speed_IsOfOneClockOnly) {
+  Progress progress(1000);
+  for (int64_t step = 1; step <= 5; ++step) progress.Add(Step(step, step * kSecondNs));
+  v1::JobEvent planned;
+  planned.mutable_planned()->set_method("1f1b");
+  progress.Add(planned);
+  progress.Add(Step(6, 1'000'000 * kSecondNs));
+  EXPECT_EQ(progress.tokens_per_second(), 0) << "one step has no speed";
+  progress.Add(Step(7, 1'000'000 * kSecondNs + kSecondNs / 2));
+  EXPECT_DOUBLE_EQ(progress.tokens_per_second(), 2000);
+  // Even if nobody says so.
+  progress.Add(Step(8, 3 * kSecondNs));
+  progress.Add(Step(9, 4 * kSecondNs));
+  EXPECT_DOUBLE_EQ(progress.tokens_per_second(), 1000);
+}
+
 TEST(ProgressTest, RemainingTime_AfterResume_CountsOwnStepsOnly) {
   Progress progress(100);
   progress.Add(Step(91, 0));

@@ -111,6 +111,18 @@ TEST(ResultJsonTest, JobWithoutSteps_HasAllKeysAndNulls) {
   EXPECT_TRUE(empty["train_loss"].is_null());
   EXPECT_TRUE(empty["validation_loss"].is_null());
   EXPECT_TRUE(empty["weights_sha256"].is_null());
+  EXPECT_TRUE(empty["tokens_per_second"].is_null());
+  EXPECT_TRUE(empty["bubble_ratio"].is_null());
+}
+
+TEST(ResultTextTest, BeforeTheFirstReport_SpeedAndBubbleAreNotKnown) {
+  v1::GetJobResponse job = Job();
+  EXPECT_THAT(ResultText(job), ::testing::HasSubstr("bubble 8.8 %"));
+  job.mutable_result()->clear_per_stage();
+  job.mutable_result()->clear_tokens_per_second();
+  job.mutable_result()->clear_bubble_ratio();
+  EXPECT_THAT(ResultText(job), ::testing::AllOf(::testing::HasSubstr("(- tokens/s)"),
+                                                ::testing::HasSubstr("bubble -, ")));
 }
 
 TEST(ResultJsonTest, Prediction_IsAlwaysThere) {

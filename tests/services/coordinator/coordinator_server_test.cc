@@ -298,6 +298,76 @@ TEST_F(CoordinatorServerTest, TimelineOfAWaitingJob_SaysWhyThereIsNone) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has not begun to train")));
 }
 
+TEST_F(CoordinatorServerTest, FailedJob_KeepsItsTimelineAndNamesTheWorkerThatIsGone) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  AddWorker({.name = "w1"});
+  v1::GetTimelineRequest request;
+  request.set_job_id(Submit(TestJob(100'000, 2)));
+  AwaitState(request.job_id(), v1::JOB_STATE_RUNNING);
+  workers_.pop_back();
+  AwaitState(request.job_id(), v1::JOB_STATE_FAILED);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetTimelineResponse timeline,
+                                CallJobs(&v1::JobService::Stub::GetTimeline, request));
+  EXPECT_EQ(timeline.workers(), 2);
+  EXPECT_EQ(timeline.spans_size(), 1);
+  ASSERT_EQ(timeline.missing_workers_size(), 1);
+  EXPECT_EQ(timeline.missing_workers(0), "w1");
+  // It is kept: the other worker may go, too.
+  for (absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
+    if (server_->Look(request.job_id())->live != nullptr) break;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  workers_.clear();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetTimelineResponse kept,
+                                CallJobs(&v1::JobService::Stub::GetTimeline, request));
+  EXPECT_EQ(kept.spans_size(), 1);
+}
+
+TEST_F(CoordinatorServerTest, JobThatFailedByItself_KeepsItsTimeline) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0", .fail_after_step = 3});
+  v1::GetTimelineRequest request;
+  request.set_job_id(Submit(TestJob(100'000, 1)));
+  AwaitState(request.job_id(), v1::JOB_STATE_FAILED);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetTimelineResponse timeline,
+                                CallJobs(&v1::JobService::Stub::GetTimeline, request));
+  EXPECT_EQ(timeline.spans_size(), 1);
+}
+
+TEST_F(CoordinatorServerTest, CancelledJob_HasTheTimelineOfItsSteps) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  v1::GetTimelineRequest request;
+  request.set_job_id(Submit(TestJob(100'000, 1)));
+  AwaitState(request.job_id(), v1::JOB_STATE_RUNNING);
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(request.job_id());
+  ASSERT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+  AwaitState(request.job_id(), v1::JOB_STATE_CANCELLED);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::GetTimelineResponse timeline,
+                                CallJobs(&v1::JobService::Stub::GetTimeline, request));
+  EXPECT_EQ(timeline.spans_size(), 1);
+}
+
+TEST_F(CoordinatorServerTest, JobThatNeverTrained_SaysWhyItHasNoTimeline) {
+  ASSERT_THAT(StartServer(), IsOk());
+  v1::GetTimelineRequest request;
+  request.set_job_id(Submit(TestJob(10, 1)));
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(request.job_id());
+  ASSERT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::GetTimeline, request),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("ended (cancelled) before it began to train")));
+  AddWorker({.name = "w0", .prepare_status = absl::InvalidArgumentError("no such file")});
+  request.set_job_id(Submit(TestJob(10, 1)));
+  AwaitState(request.job_id(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::GetTimeline, request),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("ended (failed) before it began to train")));
+}
+
 TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) {
   ASSERT_THAT(StartServer(), IsOk());
   AddWorker({.name = "w0"});

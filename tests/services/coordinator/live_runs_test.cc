@@ -12,8 +12,8 @@ namespace {
 
 class LiveRunsTest : public ::testing::Test {
  protected:
-  std::shared_ptr<const LiveRun> Look(const std::string& job_id = "j") {
-    return live_.Look(job_id, v1::Plan(), absl::ZeroDuration());
+  std::shared_ptr<const LiveRun> Look(const std::string& job_id = "j", int64_t attempt = 0) {
+    return live_.Look(job_id, attempt, v1::Plan(), absl::ZeroDuration());
   }
   // The oldest gathering ends.
   void Answer(int64_t gathered_ns) {
@@ -76,6 +76,23 @@ TEST_F(LiveRunsTest, ManyJobs_KeepThoseLookedAtLast) {
   }
   EXPECT_EQ(Look(std::to_string(LiveRuns::kJobsMax))->gathered_ns, int64_t{LiveRuns::kJobsMax} + 1);
   EXPECT_EQ(Look("0"), nullptr);
+}
+
+TEST_F(LiveRunsTest, JobThatBeganAnew_ShowsNothingOfItsEarlierAttempt) {
+  Look();
+  Answer(1);
+  EXPECT_EQ(Look("j", 1), nullptr);
+  ASSERT_EQ(asked_.size(), 1u) << "the workers are others, and asked at once";
+  // One of the earlier attempt that comes late.
+  Look("k");
+  Look("k", 1);
+  ASSERT_EQ(asked_.size(), 3u);
+  Answer(2);
+  Answer(3);
+  EXPECT_EQ(Look("j", 1)->gathered_ns, 2);
+  EXPECT_EQ(Look("k", 1), nullptr);
+  Answer(4);
+  EXPECT_EQ(Look("k", 1)->gathered_ns, 4);
 }
 
 TEST_F(LiveRunsTest, AnswerAfterBeingForgotten_ChangesNothing) {

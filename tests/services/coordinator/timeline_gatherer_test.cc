@@ -36,6 +36,14 @@ TEST(MergeTimelines, TooMany_LosesTheOldest) {
   EXPECT_EQ(merged.spans(1).start_ns(), 5);
 }
 
+TEST(MergeTimelines, WorkersThatDidNotAnswer_AreNamed) {
+  const v1::GetTimelineResponse merged = MergeTimelines(
+      {Worker(0, {{0, 1}}), {.worker = "w1", .answered = false}, {.worker = "w2"}}, 100);
+  EXPECT_EQ(merged.workers(), 3);
+  ASSERT_EQ(merged.missing_workers_size(), 1) << "one that has no spans has answered all the same";
+  EXPECT_EQ(merged.missing_workers(0), "w1");
+}
+
 TEST(MergeTimelines, LongestAllowed_FitsIntoAMessage) {
   std::vector<std::pair<int64_t, int64_t>> spans;
   for (int64_t i = 0; i < 2 * TimelineGatherer::kSpansMax; ++i) {

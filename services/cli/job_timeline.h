@@ -1,0 +1,46 @@
+// JobTimeline: what a user sees of a job's timeline: measured, predicted beside it, and where the time went.
+//
+// Pure functions.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "penstock/v1/cluster.pb.h"
+#include "schedule/drawn_timeline.h"
+#include "services/cli/predicted_timeline.h"
+
+namespace penstock {
+
+struct JobTimeline {
+  Timeline measured;                 // not empty
+  std::vector<std::string> workers;  // their names, by number
+  std::vector<std::string> missing;  // the names of those that did not answer
+  std::optional<Topology> topology;  // none if this version cannot tell
+  // FailedPrecondition with the reason if there is nothing to compare with.
+  absl::StatusOr<ComparedSteps> compared = absl::FailedPreconditionError("not looked at");
+};
+
+// Errors: those of TimelineOf; FailedPrecondition if there is no span in it.
+absl::StatusOr<JobTimeline> JobTimelineOf(const v1::GetJobResponse& job,
+                                          const v1::GetTimelineResponse& response);
+
+// Rows for pictures: the measured ones, and below them the predicted ones if there are. `timeline` outlives them.
+std::vector<DrawnTimeline> RowsOf(const JobTimeline& timeline);
+
+// ", no answer from worker-1": what a title says of those that did not answer; mostly nothing.
+std::string MissingText(const JobTimeline& timeline);
+
+// What there is to say on standard error: who did not answer; why nothing is predicted.
+std::string TimelineNotes(const JobTimeline& timeline);
+
+// Where the time of every worker went.
+std::string SharesText(const JobTimeline& timeline);
+// The same with the keys that docs/cli.md has for `timeline --json`, but for `feedback`.
+nlohmann::ordered_json SharesJson(const JobTimeline& timeline);
+
+}  // namespace penstock
