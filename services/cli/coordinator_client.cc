@@ -46,10 +46,11 @@ CoordinatorClient CoordinatorClient::Connect(const std::string& address,
                        MakeControlChannel(address, security.ForChannel(Role::kCoordinator)))};
 }
 
-absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec) {
+absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec,
+                                                         const std::string& key) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
-  request.set_idempotency_key(RandomKey());
+  request.set_idempotency_key(key.empty() ? RandomKey() : key);
   const auto response =
       Call(peer_, *stub_, &v1::JobService::Stub::SubmitJob, request, kClientCallTimeout);
   if (!response.ok()) return Explain(response.status());

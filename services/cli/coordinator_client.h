@@ -43,8 +43,9 @@ class CoordinatorClient {
   // REQUIRES: `address` is HOST:PORT.
   static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security);
 
-  // Returns the job's id. Errors: InvalidArgument, FailedPrecondition (the job does not fit).
-  absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec);
+  // Returns the job's id; of a key that was submitted before, that of the job it made then. Empty key: a new one.
+  // Errors: InvalidArgument, FailedPrecondition (the job does not fit).
+  absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec, const std::string& key = "");
   // The same of a job that measures instead of training.
   absl::StatusOr<std::string> SubmitProfile(const v1::JobSpec& spec,
                                             const v1::ProfileSpec& profile);

@@ -26,6 +26,7 @@ struct Options {
   JobFileOptions job;
   CoordinatorOptions coordinator;
   std::optional<double> until_loss;
+  std::string idempotency_key;
   bool no_wait = false;
   bool json = false;
 };
@@ -84,7 +85,7 @@ absl::Status Run(const Options& options, Console& console) {
                                                      client, interrupt, console));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckNotInterrupted(interrupt));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec, options.idempotency_key));
   if (options.no_wait) {
     if (options.json) {
       PrintJson({{"job_id", job_id}}, console);
@@ -114,6 +115,9 @@ CommandRunner DeclareSubmit(CLI::App& app) {
   AddJobFileOptions(app, options->job);
   AddCoordinatorOptions(app, options->coordinator);
   AddOpenJobOptions(app, options->until_loss);
+  app.add_option("--idempotency-key", options->idempotency_key,
+                 "Submitting again with the same key is the same job, which is watched on")
+      ->type_name("KEY");
   app.add_flag("--no-wait", options->no_wait, "Print the job's ID and return");
   app.add_flag("--json", options->json, "Print JSON: the result, or with --no-wait the ID");
   return [options](Console& console) { return Run(*options, console); };

@@ -49,6 +49,15 @@ TEST_F(ClusterTest, Submit_Waits_AndGivesTheWeightsOfTheReference) {
   EXPECT_THAT(timeline.out, HasSubstr("worker 1 |"));
 }
 
+TEST_F(ClusterTest, SubmitAgainWithTheSameKey_WatchesTheSameJobOn) {
+  const std::vector<std::string> submit = {"submit", job_.job(), "--idempotency-key", "one"};
+  const Json first = RunJson(submit);
+  const Json again = RunJson(submit);
+  EXPECT_EQ(again["job_id"], first["job_id"]);
+  EXPECT_EQ(again["weights_sha256"], first["weights_sha256"]);
+  EXPECT_THAT(RunJson({"list"}), SizeIs(1));
+}
+
 TEST_F(ClusterTest, UnknownJob_NamesTheNearest) {
   const Json submitted = RunJson({"submit", job_.job(), "--no-wait"});
   std::string wrong = submitted["job_id"];
