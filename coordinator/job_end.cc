@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "coordinator/job_run.h"
+#include "job/job_trace.h"
 
 namespace penstock {
 
@@ -123,7 +124,7 @@ void JobRun::EndIfAllDone(Now now) {
     return GoOnWithNewSplit(now);
   }
   phase_ = Phase::kGathering;
-  effects_.push_back(GatherTimeline{id(), record_.plan()});
+  effects_.push_back(GatherTimeline{id(), record_.plan(), JobTraceOf(record_)});
 }
 
 void JobRun::OnTimelineGathered(Now now) {

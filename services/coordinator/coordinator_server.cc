@@ -160,14 +160,16 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   void Perform(const FindCheckpoint& find) override { keeper_.Perform(find); }
   void Perform(const CommitStaged& commit) override { keeper_.Perform(commit); }
   void Perform(const GatherTimeline& gather) override {
-    timelines_.Gather(gather.job_id, gather.plan,
-                      [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
-                        loop_.Post([this, job_id, timeline = std::move(timeline)](
-                                       Coordinator& coordinator, Now now) {
-                          loop_.StoreTimeline(job_id, timeline);
-                          coordinator.OnTimelineGathered(job_id, now);
-                        });
-                      });
+    timelines_.Gather(
+        gather.job_id, gather.plan,
+        [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
+          loop_.Post(
+              [this, job_id, timeline = std::move(timeline)](Coordinator& coordinator, Now now) {
+                loop_.StoreTimeline(job_id, timeline);
+                coordinator.OnTimelineGathered(job_id, now);
+              });
+        },
+        gather.trace);
   }
   void OnEventStored(const PublishEvent& published) override {
     watchers_.Wake(published.job_id);

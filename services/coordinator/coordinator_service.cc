@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/job_trace.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/job_records.h"
 #include "services/rpc/access.h"
@@ -109,16 +110,20 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
                      goes_on ? " is being prepared with a new split; ask again when it trains"
                              : " has not begun to train, so it has no timeline yet")));
   }
-  parts.timelines.Gather(job_id, found->record.plan(), reply);
+  parts.timelines.Gather(job_id, found->record.plan(), reply, JobTraceOf(found->record));
 }
 
-// A job that cannot be kept is not taken.
+// A job that cannot be kept is not taken. `trace`: of its submission.
 absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission,
+                                           const std::optional<TraceContext>& trace,
                                            Coordinator& coordinator, JobStore& store, Now now) {
   PENSTOCK_RETURN_IF_ERROR(submission.status());
   v1::SubmitJobResponse response;
   response.set_job_id(submission->job_id);
   if (submission->record.has_value()) {
+    if (trace.has_value()) {
+      submission->record->record.set_traceparent(FormatTraceparent(*trace));
+    }
     const JobStore::Change change = {.job = &*submission->record};
     if (const absl::Status kept = store.Write({change}); !kept.ok()) {
       return absl::UnavailableError(
@@ -181,24 +186,26 @@ std::string JobIdOf(const absl::StatusOr<v1::SubmitJobResponse>& response) {
 
 void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   EventLoop& loop = parts.loop;
-  server.Unary(
-      jobs, &Jobs::RequestSubmitJob,
-      [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
-        const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
-            DeadlineOf(call), [request](Coordinator& coordinator, JobStore& store, Now now) {
-              return Take(coordinator.CheckSubmission(request, now), coordinator, store, now);
-            });
-        return Audited(parts, "submit", JobIdOf(response), call, response);
-      });
-  server.Unary(jobs, &Jobs::RequestSubmitProfile,
-               [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
+  server.Unary(jobs, &Jobs::RequestSubmitJob,
+               [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
                  const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
-                     DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore& store, Now now) {
-                       return Take(coordinator.CheckProfile(request, now), coordinator, store, now);
+                     DeadlineOf(call), [request, trace = call.trace](Coordinator& coordinator,
+                                                                     JobStore& store, Now now) {
+                       return Take(coordinator.CheckSubmission(request, now), trace, coordinator,
+                                   store, now);
                      });
-                 return Audited(parts, "submit-profile", JobIdOf(response), call, response);
+                 return Audited(parts, "submit", JobIdOf(response), call, response);
                });
+  server.Unary(
+      jobs, &Jobs::RequestSubmitProfile,
+      [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
+        const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
+            DeadlineOf(call),
+            [request, trace = call.trace](Coordinator& coordinator, JobStore& store, Now now) {
+              return Take(coordinator.CheckProfile(request, now), trace, coordinator, store, now);
+            });
+        return Audited(parts, "submit-profile", JobIdOf(response), call, response);
+      });
   server.Unary(jobs, &Jobs::RequestCancelJob,
                [parts](const v1::CancelJobRequest& request, const CallInfo& call) {
                  const auto response = parts.loop.Ask<v1::CancelJobResponse>(
