@@ -20,6 +20,7 @@
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
 #include "services/rpc/server.h"
+#include "services/tracing/job_tracer.h"
 
 namespace penstock {
 
@@ -47,6 +48,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                    if (log_ != nullptr) log_(absl::StrCat("refused a call: ", refused.message()));
                  }}) {
     if (!options.audit_file.empty()) audit_.emplace(options.audit_file);
+    if (options.spans != nullptr) tracer_.emplace(TracerParts(options.spans));
   }
 
   absl::Status Start() {
@@ -67,9 +69,10 @@ class CoordinatorServer::Impl final : public EffectPerformer {
 
   void Shutdown() {
     server_.SetServing(false);
-    server_.Shutdown();  // handlers have returned, so nobody asks any more
-    loop_.Stop();        // no effects are performed any more
-    calls_.CancelAll();  // what is under way comes back and is dropped
+    server_.Shutdown();                        // handlers have returned, so nobody asks any more
+    if (tracer_.has_value()) tracer_->Stop();  // asks the loop for the last time
+    loop_.Stop();                              // no effects are performed any more
+    calls_.CancelAll();                        // what is under way comes back and is dropped
   }
 
   absl::Status Drain(absl::Duration timeout) {
@@ -173,6 +176,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
   void OnEventStored(const PublishEvent& published) override {
     watchers_.Wake(published.job_id);
+    if (tracer_.has_value()) tracer_->Wake(published.job_id, published.event.sequence());
     if (log_ == nullptr) {
       return;
     }
@@ -190,6 +194,22 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   // For the loop's answer to those who look.
   static constexpr absl::Duration kLookTimeout = absl::Seconds(5);
   static constexpr double kStepsShown = 2.5;
+  // That are read at a time for spans.
+  static constexpr int kEventsPerPage = 256;
+
+  JobTracer::Parts TracerParts(std::function<void(std::vector<TraceSpan>)> spans) {
+    return {.record = [this](const std::string& job_id) { return Job(job_id); },
+            .events =
+                [this](const std::string& job_id, int64_t after_sequence) {
+                  return loop_.Ask<std::vector<v1::JobEvent>>(
+                      absl::Now() + kLookTimeout,
+                      [job_id, after_sequence](Coordinator&, JobStore& store, Now) {
+                        return store.ReadEvents(job_id, after_sequence, kEventsPerPage);
+                      });
+                },
+            .add = std::move(spans),
+            .log = log_};
+  }
 
   void Audit(const AuditEntry& entry, const CallInfo& call) {
     if (!audit_.has_value()) return;
@@ -211,6 +231,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   TimelineGatherer timelines_;
   WorkerCaller caller_;
   RpcServer server_;
+  std::optional<JobTracer> tracer_;  // if somebody takes spans
   std::atomic<bool> serving_ = false;
 };
 
