@@ -10,6 +10,7 @@
 #include "services/cli/json_output.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "services/cli/timeline_export.h"
 #include "services/documents/result_json.h"
 #include "services/documents/timeline_json.h"
 
@@ -22,6 +23,7 @@ struct Options {
   CoordinatorOptions coordinator;
   std::string job_id;
   DrawingOptions drawing;
+  OtlpFlags otlp;
   bool json = false;
 };
 
@@ -73,6 +75,7 @@ absl::Status Run(const Options& options, Console& console) {
   const v1::Feedback& feedback = job.result().feedback();
   const std::string title = absl::StrCat(options.job_id, StepUseText(feedback));
   PENSTOCK_RETURN_IF_ERROR(Draw(timeline, title, options.drawing, console));
+  PENSTOCK_RETURN_IF_ERROR(ExportTimeline(options.otlp, job, timeline, console));
   if (options.json) {
     nlohmann::ordered_json json = SharesJson(timeline);
     json["feedback"] = FeedbackJson(feedback);
@@ -89,6 +92,7 @@ CommandRunner DeclareTimeline(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   CLI::Option* text = AddDrawingOptions(app, "-o,--trace", options->drawing);
+  AddTimelineExportOptions(app, options->otlp);
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print where the time went as JSON")->excludes(text);
   return [options](Console& console) { return Run(*options, console); };
