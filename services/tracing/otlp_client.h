@@ -32,8 +32,8 @@ struct OtlpReply {
 
 class OtlpClient {
  public:
-  // Of connecting, of each piece of the request that is sent, and of each of the answer that comes; and of an answer as
-  // a whole, from its first piece on.
+  // Of connecting (a name is looked up before, for as long as the system's resolver takes), of each piece of the
+  // request that is sent, and of each of the answer that comes; and of an answer's body as a whole.
   static constexpr absl::Duration kTimeout = absl::Seconds(5);
 
   // Errors: InvalidArgument (a token for plain text at an address that others can reach, or one that is none; no
