@@ -9,11 +9,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/trace_context.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/start.h"
 #include "penstock/v1/cluster.pb.h"
@@ -40,6 +42,7 @@ struct CallWorker {
   std::string worker;
   std::string address;
   WorkerRequest request;
+  std::optional<TraceContext> trace = std::nullopt;  // of the job
 };
 struct CallAnswer {
   std::string job_id;
@@ -75,6 +78,7 @@ struct CommitStaged {
 struct GatherTimeline {
   std::string job_id;
   v1::Plan plan;
+  std::optional<TraceContext> trace = std::nullopt;  // of the job
 };
 
 // Look up times of layers that were kept earlier. Answered with what is kept under each key, in their order.

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "coordinator/job_run.h"
+#include "job/job_trace.h"
 
 namespace penstock {
 
@@ -128,7 +129,7 @@ void JobRun::EndIfAllDone(Now now) {
     return GoBackToQueue(now);
   }
   phase_ = Phase::kGathering;
-  effects_.push_back(GatherTimeline{id(), record_.plan()});
+  effects_.push_back(GatherTimeline{id(), record_.plan(), JobTraceOf(record_)});
 }
 
 void JobRun::OnTimelineGathered(Now now) {
@@ -178,7 +179,7 @@ void JobRun::EndStopped(v1::JobState state, Now now) {
   stop_deadline_ns_ = now.monotonic_ns + limits_.stop_timeout_ms * kNsPerMs;
   // What it did last is what one wants to see of a job that failed. Workers keep it until they prepare another run, which they
   // are not given before they have answered that they have stopped.
-  if (trained) effects_.push_back(GatherTimeline{id(), record_.plan()});
+  if (trained) effects_.push_back(GatherTimeline{id(), record_.plan(), JobTraceOf(record_)});
   StopRemaining(now);
   SetState(state, now);
   CheckAllGone();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
 #include "job/cluster_profile.h"
+#include "job/job_trace.h"
 
 namespace penstock {
 
@@ -282,8 +283,8 @@ void JobRun::Save() { effects_.push_back(SaveJob{Record()}); }
 
 void JobRun::Call(int32_t worker_index, WorkerRequest request) {
   const WorkerOffer& worker = parts_[worker_index].worker;
-  effects_.push_back(
-      CallWorker{id(), epoch_, worker_index, worker.name, worker.address, std::move(request)});
+  effects_.push_back(CallWorker{id(), epoch_, worker_index, worker.name, worker.address,
+                                std::move(request), JobTraceOf(record_)});
 }
 
 }  // namespace penstock

@@ -1,6 +1,7 @@
 #include "services/cli/coordinator_client.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <utility>
 #include <vector>
@@ -21,6 +22,16 @@ std::string RandomKey() {
   return absl::StrFormat("%08x%08x%08x%08x", device(), device(), device(), device());
 }
 
+// What whoever started this command traces.
+absl::StatusOr<CallTrace> TraceOfEnvironment() {
+  constexpr char kVariable[] = "TRACEPARENT";
+  const char* text = std::getenv(kVariable);
+  if (text == nullptr || *text == '\0') return CallTrace();
+  const absl::StatusOr<TraceContext> trace = ParseTraceparent(text);
+  if (!trace.ok()) return Annotate(trace.status(), kVariable);
+  return CallTrace(*trace);
+}
+
 }  // namespace
 
 void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options) {
@@ -37,13 +48,17 @@ absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const CoordinatorOp
   if (!address.ok()) return Annotate(address.status(), "--coordinator");
   PENSTOCK_ASSIGN_OR_RETURN(const TransportSecurity security,
                             MakeTransportSecurity(options.security, {*address}, absl::Now()));
-  return Connect(options.address, security);
+  PENSTOCK_ASSIGN_OR_RETURN(const CallTrace trace, TraceOfEnvironment());
+  return Connect(options.address, security, trace);
 }
 
 CoordinatorClient CoordinatorClient::Connect(const std::string& address,
-                                             const TransportSecurity& security) {
-  return {address, v1::JobService::NewStub(
-                       MakeControlChannel(address, security.ForChannel(Role::kCoordinator)))};
+                                             const TransportSecurity& security,
+                                             const CallTrace& trace) {
+  return {
+      address,
+      v1::JobService::NewStub(MakeControlChannel(address, security.ForChannel(Role::kCoordinator))),
+      trace};
 }
 
 absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec,
@@ -52,7 +67,7 @@ absl::StatusOr<std::string> CoordinatorClient::SubmitJob(const v1::JobSpec& spec
   *request.mutable_spec() = spec;
   request.set_idempotency_key(key.empty() ? RandomKey() : key);
   const auto response =
-      Call(peer_, *stub_, &v1::JobService::Stub::SubmitJob, request, kClientCallTimeout);
+      Call(peer_, *stub_, &v1::JobService::Stub::SubmitJob, request, kClientCallTimeout, trace_);
   if (!response.ok()) return Explain(response.status());
   return response->job_id();
 }
@@ -63,40 +78,44 @@ absl::StatusOr<std::string> CoordinatorClient::SubmitProfile(const v1::JobSpec& 
   *request.mutable_spec() = spec;
   *request.mutable_profile() = profile;
   request.set_idempotency_key(RandomKey());
-  const auto response =
-      Call(peer_, *stub_, &v1::JobService::Stub::SubmitProfile, request, kClientCallTimeout);
+  const auto response = Call(peer_, *stub_, &v1::JobService::Stub::SubmitProfile, request,
+                             kClientCallTimeout, trace_);
   if (!response.ok()) return Explain(response.status());
   return response->job_id();
 }
 
 absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs() {
-  return Explained(Call(peer_, *stub_, &v1::JobService::Stub::ListJobs, {}, kClientCallTimeout));
+  return Explained(
+      Call(peer_, *stub_, &v1::JobService::Stub::ListJobs, {}, kClientCallTimeout, trace_));
 }
 
 absl::StatusOr<v1::ListWorkersResponse> CoordinatorClient::ListWorkers() {
-  return Explained(Call(peer_, *stub_, &v1::JobService::Stub::ListWorkers, {}, kClientCallTimeout));
+  return Explained(
+      Call(peer_, *stub_, &v1::JobService::Stub::ListWorkers, {}, kClientCallTimeout, trace_));
 }
 
 absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const std::string& job_id) {
   v1::GetJobRequest request;
   request.set_job_id(job_id);
   return ExplainedForJob(
-      Call(peer_, *stub_, &v1::JobService::Stub::GetJob, request, kClientCallTimeout), job_id);
+      Call(peer_, *stub_, &v1::JobService::Stub::GetJob, request, kClientCallTimeout, trace_),
+      job_id);
 }
 
 absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const std::string& job_id) {
   v1::CancelJobRequest request;
   request.set_job_id(job_id);
   return ExplainedForJob(
-      Call(peer_, *stub_, &v1::JobService::Stub::CancelJob, request, kClientCallTimeout), job_id);
+      Call(peer_, *stub_, &v1::JobService::Stub::CancelJob, request, kClientCallTimeout, trace_),
+      job_id);
 }
 
 absl::StatusOr<v1::GetTimelineResponse> CoordinatorClient::GetTimeline(const std::string& job_id) {
   v1::GetTimelineRequest request;
   request.set_job_id(job_id);
-  return ExplainedForJob(
-      Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, request, kTimelineCallTimeout),
-      job_id);
+  return ExplainedForJob(Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, request,
+                              kTimelineCallTimeout, trace_),
+                         job_id);
 }
 
 absl::Status CoordinatorClient::WatchJob(const std::string& job_id, int64_t after_sequence,
@@ -106,7 +125,7 @@ absl::Status CoordinatorClient::WatchJob(const std::string& job_id, int64_t afte
   request.set_job_id(job_id);
   request.set_after_sequence(after_sequence);
   return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, request, kWatchTimeout,
-                    canceller, on_event);
+                    canceller, on_event, trace_);
 }
 
 absl::Status CoordinatorClient::ReadPast(const std::string& job_id, int64_t after_sequence,
@@ -117,7 +136,7 @@ absl::Status CoordinatorClient::ReadPast(const std::string& job_id, int64_t afte
   request.set_past_only(true);
   StreamCanceller canceller;
   return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, request, kWatchTimeout,
-                    canceller, on_event);
+                    canceller, on_event, trace_);
 }
 
 absl::Status CoordinatorClient::Explain(const absl::Status& status) const {

@@ -38,10 +38,13 @@ void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options);
 // (what answers is not a coordinator). Of those with a job id: NotFound, with the nearest id there is.
 class CoordinatorClient {
  public:
-  // Errors: InvalidArgument if the address is not HOST:PORT, those of MakeTransportSecurity.
+  // Its calls are part of the trace that TRACEPARENT names in the environment, if it does.
+  // Errors: InvalidArgument if the address is not HOST:PORT or TRACEPARENT is malformed, those of
+  // MakeTransportSecurity.
   static absl::StatusOr<CoordinatorClient> Connect(const CoordinatorOptions& options);
-  // REQUIRES: `address` is HOST:PORT.
-  static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security);
+  // Its calls are part of `trace`, if it is given. REQUIRES: `address` is HOST:PORT.
+  static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security,
+                                   const CallTrace& trace = {});
 
   // Returns the job's id; of a key that was submitted before, that of the job it made then. Empty key: a new one.
   // Errors: InvalidArgument, FailedPrecondition (the job does not fit).
@@ -65,8 +68,12 @@ class CoordinatorClient {
                         const std::function<bool(const v1::JobEvent&)>& on_event);
 
  private:
-  CoordinatorClient(std::string address, std::unique_ptr<v1::JobService::Stub> stub)
-      : address_(std::move(address)), peer_("coordinator " + address_), stub_(std::move(stub)) {}
+  CoordinatorClient(std::string address, std::unique_ptr<v1::JobService::Stub> stub,
+                    CallTrace trace)
+      : address_(std::move(address)),
+        peer_("coordinator " + address_),
+        stub_(std::move(stub)),
+        trace_(trace) {}
 
   // Adds to an error what the user can do about it.
   absl::Status Explain(const absl::Status& status) const;
@@ -85,6 +92,7 @@ class CoordinatorClient {
   std::string address_;
   std::string peer_;
   std::unique_ptr<v1::JobService::Stub> stub_;
+  CallTrace trace_;  // of all calls
 };
 
 }  // namespace penstock

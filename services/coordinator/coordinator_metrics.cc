@@ -109,4 +109,13 @@ void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metri
   }
 }
 
+void AddTracingMetrics(const SpanExporter::Counts& counts, MetricSet& metrics) {
+  const auto add = [&](const char* name, int64_t value) {
+    metrics.Add(name, {}, static_cast<double>(value));
+  };
+  add("penstock_otlp_exported_spans_total", counts.exported);
+  add("penstock_otlp_dropped_spans_total", counts.dropped);
+  add("penstock_otlp_failed_requests_total", counts.failed_requests);
+}
+
 }  // namespace penstock

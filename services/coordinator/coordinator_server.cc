@@ -21,6 +21,7 @@
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
 #include "services/rpc/server.h"
+#include "services/tracing/job_tracer.h"
 
 namespace penstock {
 
@@ -49,6 +50,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                    if (log_ != nullptr) log_(absl::StrCat("refused a call: ", refused.message()));
                  }}) {
     if (!options.audit_file.empty()) audit_.emplace(options.audit_file);
+    if (options.spans != nullptr) tracer_.emplace(TracerParts(options.spans));
   }
 
   absl::Status Start() {
@@ -69,9 +71,10 @@ class CoordinatorServer::Impl final : public EffectPerformer {
 
   void Shutdown() {
     server_.SetServing(false);
-    server_.Shutdown();  // handlers have returned, so nobody asks any more
-    loop_.Stop();        // no effects are performed any more
-    calls_.CancelAll();  // what is under way comes back and is dropped
+    server_.Shutdown();                        // handlers have returned, so nobody asks any more
+    if (tracer_.has_value()) tracer_->Stop();  // asks the loop for the last time
+    loop_.Stop();                              // no effects are performed any more
+    calls_.CancelAll();                        // what is under way comes back and is dropped
   }
 
   absl::Status Drain(absl::Duration timeout) {
@@ -178,17 +181,20 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   void Perform(const FindCheckpoint& find) override { keeper_.Perform(find); }
   void Perform(const CommitStaged& commit) override { keeper_.Perform(commit); }
   void Perform(const GatherTimeline& gather) override {
-    timelines_.Gather(gather.job_id, gather.plan,
-                      [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
-                        loop_.Post([this, job_id, timeline = std::move(timeline)](
-                                       Coordinator& coordinator, Now now) {
-                          if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
-                          coordinator.OnTimelineGathered(job_id, now);
-                        });
-                      });
+    timelines_.Gather(
+        gather.job_id, gather.plan,
+        [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
+          loop_.Post(
+              [this, job_id, timeline = std::move(timeline)](Coordinator& coordinator, Now now) {
+                if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
+                coordinator.OnTimelineGathered(job_id, now);
+              });
+        },
+        gather.trace);
   }
   void OnEventStored(const PublishEvent& published) override {
     watchers_.Wake(published.job_id);
+    if (tracer_.has_value()) tracer_->Wake(published.job_id, published.event.sequence());
     if (log_ == nullptr) {
       return;
     }
@@ -206,6 +212,22 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   // For the loop's answer to those who look.
   static constexpr absl::Duration kLookTimeout = absl::Seconds(5);
   static constexpr double kStepsShown = 2.5;
+  // That are read at a time for spans.
+  static constexpr int kEventsPerPage = 256;
+
+  JobTracer::Parts TracerParts(std::function<void(std::vector<TraceSpan>)> spans) {
+    return {.record = [this](const std::string& job_id) { return Job(job_id); },
+            .events =
+                [this](const std::string& job_id, int64_t after_sequence) {
+                  return loop_.Ask<std::vector<v1::JobEvent>>(
+                      absl::Now() + kLookTimeout,
+                      [job_id, after_sequence](Coordinator&, JobStore& store, Now) {
+                        return store.ReadEvents(job_id, after_sequence, kEventsPerPage);
+                      });
+                },
+            .add = std::move(spans),
+            .log = log_};
+  }
 
   void Audit(const AuditEntry& entry, const CallInfo& call) {
     if (!audit_.has_value()) return;
@@ -237,6 +259,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   TimelineGatherer timelines_;
   WorkerCaller caller_;
   RpcServer server_;
+  std::optional<JobTracer> tracer_;  // if somebody takes spans
   std::atomic<bool> serving_ = false;
 };
 

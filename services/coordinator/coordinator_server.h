@@ -4,7 +4,7 @@
 //   handlers (task pool) ── ask ──▶ EventLoop: Coordinator (pure), JobStore
 //                                       │ effects
 //                       WorkerCaller ◀──┼──▶ CheckpointKeeper, TimelineGatherer
-//                            │ answers come back as events
+//                            │ answers come back as events; stored events wake JobTracer
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,6 +27,7 @@
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/rpc/address.h"
 #include "services/rpc/transport_security.h"
+#include "services/tracing/span.h"
 
 namespace penstock {
 
@@ -42,6 +44,8 @@ struct CoordinatorServerOptions {
   std::string audit_file;
   // What an operator may want to read, a line each; from any thread. Null: nowhere.
   std::function<void(const std::string&)> log;
+  // Takes the spans of all jobs, on a thread of the server's; must not wait. Null: none are made.
+  std::function<void(std::vector<TraceSpan>)> spans;
 };
 
 // Numbers for metrics, of one moment.

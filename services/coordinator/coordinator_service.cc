@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/job_state.h"
+#include "job/job_trace.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/job_records.h"
 #include "services/rpc/access.h"
@@ -130,12 +131,15 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
   const bool has_begun = record.summary().started_unix_ms() > 0;
   if (IsTerminal(state)) {
     if (!has_begun || record.has_profile_spec()) return reply(NoTimelineOf(record, {}));
-    return parts.timelines.Gather(job_id, record.plan(),
-                                  [record, reply](v1::GetTimelineResponse gathered) {
-                                    if (gathered.spans().empty())
-                                      return reply(NoTimelineOf(record, gathered));
-                                    reply(std::move(gathered));
-                                  });
+    return parts.timelines.Gather(
+        job_id, record.plan(),
+        [record, reply](v1::GetTimelineResponse gathered) {
+          if (gathered.spans().empty()) {
+            return reply(NoTimelineOf(record, gathered));
+          }
+          reply(std::move(gathered));
+        },
+        JobTraceOf(record));
   }
   if (state != v1::JOB_STATE_RUNNING && state != v1::JOB_STATE_DRAINING) {
     return reply(absl::FailedPreconditionError(
@@ -143,16 +147,20 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
                      has_begun ? " waits to go on, or is prepared for it; ask again when it trains"
                                : " has not begun to train, so it has no timeline yet")));
   }
-  parts.timelines.Gather(job_id, record.plan(), reply);
+  parts.timelines.Gather(job_id, record.plan(), reply, JobTraceOf(record));
 }
 
-// A job that cannot be kept is not taken.
+// A job that cannot be kept is not taken. `trace`: of its submission.
 absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission,
+                                           const std::optional<TraceContext>& trace,
                                            Coordinator& coordinator, JobStore& store, Now now) {
   PENSTOCK_RETURN_IF_ERROR(submission.status());
   v1::SubmitJobResponse response;
   response.set_job_id(submission->job_id);
   if (submission->record.has_value()) {
+    if (trace.has_value()) {
+      submission->record->record.set_traceparent(FormatTraceparent(*trace));
+    }
     const JobStore::Change change = {.job = &*submission->record};
     if (const absl::Status kept = store.Write({change}); !kept.ok()) {
       return absl::UnavailableError(
@@ -215,24 +223,26 @@ std::string JobIdOf(const absl::StatusOr<v1::SubmitJobResponse>& response) {
 
 void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   EventLoop& loop = parts.loop;
-  server.Unary(
-      jobs, &Jobs::RequestSubmitJob,
-      [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
-        const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
-            DeadlineOf(call), [request](Coordinator& coordinator, JobStore& store, Now now) {
-              return Take(coordinator.CheckSubmission(request, now), coordinator, store, now);
-            });
-        return Audited(parts, "submit", JobIdOf(response), call, response);
-      });
-  server.Unary(jobs, &Jobs::RequestSubmitProfile,
-               [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
+  server.Unary(jobs, &Jobs::RequestSubmitJob,
+               [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
                  const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
-                     DeadlineOf(call),
-                     [request](Coordinator& coordinator, JobStore& store, Now now) {
-                       return Take(coordinator.CheckProfile(request, now), coordinator, store, now);
+                     DeadlineOf(call), [request, trace = call.trace](Coordinator& coordinator,
+                                                                     JobStore& store, Now now) {
+                       return Take(coordinator.CheckSubmission(request, now), trace, coordinator,
+                                   store, now);
                      });
-                 return Audited(parts, "submit-profile", JobIdOf(response), call, response);
+                 return Audited(parts, "submit", JobIdOf(response), call, response);
                });
+  server.Unary(
+      jobs, &Jobs::RequestSubmitProfile,
+      [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
+        const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
+            DeadlineOf(call),
+            [request, trace = call.trace](Coordinator& coordinator, JobStore& store, Now now) {
+              return Take(coordinator.CheckProfile(request, now), trace, coordinator, store, now);
+            });
+        return Audited(parts, "submit-profile", JobIdOf(response), call, response);
+      });
   server.Unary(jobs, &Jobs::RequestCancelJob,
                [parts](const v1::CancelJobRequest& request, const CallInfo& call) {
                  const auto response = parts.loop.Ask<v1::CancelJobResponse>(

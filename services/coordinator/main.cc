@@ -1,12 +1,16 @@
 // penstock-coordinator: plans jobs, assigns stages to workers, watches them, keeps the records.
 //
-// Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), HTTP (status page, metrics).
+// Parts, in the order they are made: signals, flags, log, exporter of spans, server (coordinator_server.h), HTTP
+// (status page, metrics).
 // The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -14,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/confined_files.h"
@@ -28,6 +33,8 @@
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
 #include "services/rpc/server_flags.h"
+#include "services/tracing/otlp_flags.h"
+#include "services/tracing/span_exporter.h"
 
 namespace penstock {
 namespace {
@@ -39,8 +46,12 @@ constexpr int kBadUsage = 2;
 // Longer than a drain of the state machine may take (JobRunLimits).
 constexpr absl::Duration kDrainTimeout = absl::Seconds(180);
 
+// For the spans that wait when the coordinator ends.
+constexpr absl::Duration kExportTimeout = absl::Seconds(5);
+
 struct Flags {
   ServerFlags server;
+  OtlpFlags otlp;
   std::string state_file = "penstock-state.sqlite";
   std::string audit_file;  // empty: off
   std::string checkpoint_root = ".";
@@ -71,6 +82,9 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   app.add_option("--checkpoint-root", flags.checkpoint_root,
                  "directory below which jobs may have their checkpoints")
       ->type_name("DIR");
+  AddOtlpFlags(app, flags.otlp, /*use_environment=*/true,
+               "URL of an OpenTelemetry collector that the spans of jobs are sent to, by OTLP over "
+               "HTTP; default: none");
   try {  // CLI11 reports by exception
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -116,9 +130,42 @@ absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& sig
   }
 }
 
-std::vector<MetricFamily> Collect(CoordinatorServer& server) {
+// A collector's client and what feeds it; without a collector nothing.
+struct Tracing {
+  std::unique_ptr<OtlpClient> client;
+  std::unique_ptr<SpanExporter> exporter;
+  SpanExporter::Counts counts() const {
+    return exporter == nullptr ? SpanExporter::Counts() : exporter->counts();
+  }
+};
+
+// Tells this coordinator from others, also after a restart.
+std::string InstanceName(const HostPort& listen) {
+  std::array<char, 256> host = {};
+  if (gethostname(host.data(), host.size() - 1) != 0) return listen.ToString();
+  return absl::StrCat(host.data(), ":", listen.port);
+}
+
+// Errors: those of MakeOtlpClient.
+absl::StatusOr<Tracing> StartTracing(const Flags& flags, spdlog::logger& log) {
+  Tracing tracing;
+  PENSTOCK_ASSIGN_OR_RETURN(tracing.client, MakeOtlpClient(flags.otlp));
+  OtlpClient* const client = tracing.client.get();
+  if (client == nullptr) return tracing;
+  tracing.exporter = std::make_unique<SpanExporter>(
+      SpanExporter::Parts{.sender = {.name = "penstock-coordinator",
+                                     .version = PENSTOCK_VERSION,
+                                     .instance = InstanceName(flags.server.listen)},
+                          .send = [client](const std::string& json) { return client->Post(json); },
+                          .cancel = [client] { client->Cancel(); },
+                          .log = [&log](const std::string& line) { log.warn("{}", line); }});
+  return tracing;
+}
+
+std::vector<MetricFamily> Collect(CoordinatorServer& server, const Tracing& tracing) {
   MetricSet metrics;
   AddProcessMetrics("penstock-coordinator", PENSTOCK_VERSION, metrics);
+  AddTracingMetrics(tracing.counts(), metrics);
   const absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
   if (snapshot.ok()) AddCoordinatorMetrics(*snapshot, metrics);
   return metrics.Take();
@@ -151,6 +198,14 @@ int Main(int argc, char** argv) {
   if (!files.ok()) {
     return Complain(files.status(), kBadUsage);
   }
+  const absl::StatusOr<Tracing> tracing = StartTracing(*flags, log);
+  if (!tracing.ok()) {
+    return Complain(tracing.status(), kBadUsage);
+  }
+  std::function<void(std::vector<TraceSpan>)> spans;
+  if (tracing->exporter != nullptr) {
+    spans = [&tracing](std::vector<TraceSpan> made) { tracing->exporter->Add(std::move(made)); };
+  }
   const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
       CoordinatorServer::Start({.listen = flags->server.listen,
                                 .state_file = flags->state_file,
@@ -158,7 +213,8 @@ int Main(int argc, char** argv) {
                                 .security = *security,
                                 .health = flags->server.health,
                                 .audit_file = flags->audit_file,
-                                .log = [&log](const std::string& line) { log.info("{}", line); }},
+                                .log = [&log](const std::string& line) { log.info("{}", line); },
+                                .spans = spans},
                                RealClock(), **files);
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);
@@ -167,7 +223,8 @@ int Main(int argc, char** argv) {
   if (flags->server.metrics.has_value()) {
     HttpServerOptions options = {.listen = *flags->server.metrics,
                                  .routes = StatusPageRoutes(**server)};
-    options.routes.push_back(MetricsRoute([&server] { return Collect(**server); }));
+    options.routes.push_back(
+        MetricsRoute([&server, &tracing] { return Collect(**server, *tracing); }));
     HttpGuard::Protect(*guard, options);
     absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(std::move(options));
     if (!started.ok()) {
@@ -192,6 +249,7 @@ int Main(int argc, char** argv) {
   }
   http.reset();
   (*server)->Shutdown();
+  if (tracing->exporter != nullptr) tracing->exporter->Stop(absl::Now() + kExportTimeout);
   log.info("stopped");
   return drained.ok() ? kDone : kFailed;
 }

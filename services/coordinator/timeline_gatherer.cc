@@ -42,12 +42,16 @@ v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& worker
 }
 
 void TimelineGatherer::Gather(const std::string& job_id, const v1::Plan& plan,
-                              std::function<void(v1::GetTimelineResponse)> done) {
+                              std::function<void(v1::GetTimelineResponse)> done,
+                              const CallTrace& trace) {
   v1::GetRunTimelineRequest request;
   request.set_job_id(job_id);
-  Ask(plan, request, [done = std::move(done)](std::vector<WorkerTimeline> workers) {
-    done(MergeTimelines(workers, kSpansMax));
-  });
+  Ask(
+      plan, request,
+      [done = std::move(done)](std::vector<WorkerTimeline> workers) {
+        done(MergeTimelines(workers, kSpansMax));
+      },
+      trace);
 }
 
 void TimelineGatherer::GatherLive(const std::string& job_id, const v1::Plan& plan,
@@ -70,11 +74,13 @@ void TimelineGatherer::GatherLive(const std::string& job_id, const v1::Plan& pla
                            return a.stage() < b.stage();
                          });
         done(std::move(live));
-      });
+      },
+      /*trace=*/{});
 }
 
 void TimelineGatherer::Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest& request,
-                           std::function<void(std::vector<WorkerTimeline>)> done) {
+                           std::function<void(std::vector<WorkerTimeline>)> done,
+                           const CallTrace& trace) {
   // By worker index; with several stages on a worker its address is the same.
   std::vector<const v1::StageAssignment*> workers;
   for (const v1::StageAssignment& stage : plan.stages()) {
@@ -96,26 +102,27 @@ void TimelineGatherer::Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest
   }
   for (size_t i = 0; i < workers.size(); ++i) {
     const int64_t asked_ns = clock_.MonotonicNs();
-    calls_.Start(workers[i]->worker(), workers[i]->address(),
-                 &v1::WorkerControl::Stub::AsyncGetRunTimeline, request, kTimeout,
-                 [&clock = clock_, i, asked_ns,
-                  gathering](absl::StatusOr<v1::GetRunTimelineResponse> response) {
-                   const int64_t middle_ns = asked_ns + (clock.MonotonicNs() - asked_ns) / 2;
-                   std::vector<WorkerTimeline> complete;
-                   {
-                     MutexLock lock(gathering->mutex);
-                     if (response.ok()) {
-                       gathering->workers[i].answered = true;
-                       gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
-                       gathering->workers[i].response = std::move(*response);
-                     }
-                     if (--gathering->missing > 0) {
-                       return;
-                     }
-                     complete = std::move(gathering->workers);
-                   }
-                   gathering->done(std::move(complete));
-                 });
+    calls_.Start(
+        workers[i]->worker(), workers[i]->address(), &v1::WorkerControl::Stub::AsyncGetRunTimeline,
+        request, kTimeout,
+        [&clock = clock_, i, asked_ns,
+         gathering](absl::StatusOr<v1::GetRunTimelineResponse> response) {
+          const int64_t middle_ns = asked_ns + (clock.MonotonicNs() - asked_ns) / 2;
+          std::vector<WorkerTimeline> complete;
+          {
+            MutexLock lock(gathering->mutex);
+            if (response.ok()) {
+              gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
+              gathering->workers[i].response = std::move(*response);
+            }
+            if (--gathering->missing > 0) {
+              return;
+            }
+            complete = std::move(gathering->workers);
+          }
+          gathering->done(std::move(complete));
+        },
+        trace);
   }
 }
 

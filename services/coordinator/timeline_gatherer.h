@@ -50,16 +50,16 @@ class TimelineGatherer {
   TimelineGatherer(Clock& clock, WorkerCalls& calls) : clock_(clock), calls_(calls) {}
 
   // Asks all workers of `plan`; those that do not answer have no spans and are among the missing. `done` is called
-  // exactly once, on a polling thread.
+  // exactly once, on a polling thread. `trace`: of the job.
   void Gather(const std::string& job_id, const v1::Plan& plan,
-              std::function<void(v1::GetTimelineResponse)> done);
+              std::function<void(v1::GetTimelineResponse)> done, const CallTrace& trace = {});
   // The same of the last `window` alone, with the reports of the stages whose workers answer.
   void GatherLive(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                   std::function<void(LiveRun)> done);
 
  private:
   void Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest& request,
-           std::function<void(std::vector<WorkerTimeline>)> done);
+           std::function<void(std::vector<WorkerTimeline>)> done, const CallTrace& trace);
 
   Clock& clock_;
   WorkerCalls& calls_;

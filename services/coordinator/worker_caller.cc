@@ -32,21 +32,23 @@ void WorkerCaller::Attempt(std::shared_ptr<const CallWorker> call, int attempt) 
   const bool prepares = std::holds_alternative<v1::PrepareRunRequest>(call->request);
   std::visit(
       [&](const auto& request) {
-        calls_.Start(call->worker, call->address, MethodOf(request), request,
-                     prepares ? kPrepareTimeout : kControlTimeout,
-                     [this, call, attempt](auto response) {
-                       CallAnswer answer{.job_id = call->job_id,
-                                         .epoch = call->epoch,
-                                         .worker_index = call->worker_index,
-                                         .request = call->request.index(),
-                                         .status = response.status()};
-                       if (response.ok()) {
-                         Read(*response, answer);
-                       }
-                       loop_.Post([this, call, attempt, answer](Coordinator& coordinator, Now now) {
-                         OnAnswer(call, attempt, answer, coordinator, now);
-                       });
-                     });
+        calls_.Start(
+            call->worker, call->address, MethodOf(request), request,
+            prepares ? kPrepareTimeout : kControlTimeout,
+            [this, call, attempt](auto response) {
+              CallAnswer answer{.job_id = call->job_id,
+                                .epoch = call->epoch,
+                                .worker_index = call->worker_index,
+                                .request = call->request.index(),
+                                .status = response.status()};
+              if (response.ok()) {
+                Read(*response, answer);
+              }
+              loop_.Post([this, call, attempt, answer](Coordinator& coordinator, Now now) {
+                OnAnswer(call, attempt, answer, coordinator, now);
+              });
+            },
+            call->trace);
       },
       call->request);
 }

@@ -39,8 +39,8 @@ class WorkerCalls {
              std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Base::*method)(
                  grpc::ClientContext*, const Request&, grpc::CompletionQueue*),
              const std::type_identity_t<Request>& request, absl::Duration timeout,
-             std::function<void(absl::StatusOr<std::type_identity_t<Response>>)> done)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+             std::function<void(absl::StatusOr<std::type_identity_t<Response>>)> done,
+             const CallTrace& trace = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls in progress end soon with Cancelled; later ones at once.
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -66,7 +66,8 @@ void WorkerCalls::Start(const std::string& worker, const std::string& address,
                         std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Base::*method)(
                             grpc::ClientContext*, const Request&, grpc::CompletionQueue*),
                         const std::type_identity_t<Request>& request, absl::Duration timeout,
-                        std::function<void(absl::StatusOr<std::type_identity_t<Response>>)> done) {
+                        std::function<void(absl::StatusOr<std::type_identity_t<Response>>)> done,
+                        const CallTrace& trace) {
   const std::string peer = worker + " (" + address + ")";
   // The call deletes itself when it is complete; its context is forgotten before that.
   AsyncCall<Response>* call = nullptr;
@@ -78,6 +79,7 @@ void WorkerCalls::Start(const std::string& worker, const std::string& address,
       });
   *context = &call->context_;
   call->context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  AttachTrace(trace, call->context_);
   MutexLock lock(mutex_);
   in_progress_.insert(*context);
   if (cancelled_) {

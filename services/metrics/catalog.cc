@@ -317,6 +317,18 @@ MetricGroup Cluster() {
            "penstock_worker_device_memory_bytes",
            {"worker"},
            "Memory of the worker's device."},
+          {kCounter,
+           "penstock_otlp_exported_spans_total",
+           {},
+           "Spans that the collector of --otlp has taken."},
+          {kCounter,
+           "penstock_otlp_dropped_spans_total",
+           {},
+           "Spans that it never will: refused, or too many while it did not answer."},
+          {kCounter,
+           "penstock_otlp_failed_requests_total",
+           {},
+           "Requests to it that were refused or not answered."},
       }};
 }
 

@@ -1,6 +1,7 @@
 // Calls to other processes. Every call has a deadline; errors name who was called.
 //
-// Two forms: Call blocks the calling thread; CallAsync comes back on a polling thread.
+// Two forms: Call blocks the calling thread; CallAsync comes back on a polling thread. A call that is made for
+// something that is traced carries its context (base/trace_context.h).
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -9,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,10 +18,18 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/trace_context.h"
 #include "services/rpc/completion_poller.h"
 #include "services/rpc/status.h"
 
 namespace penstock {
+
+// The trace that a call is part of; none: it carries nothing.
+using CallTrace = std::optional<TraceContext>;
+
+inline void AttachTrace(const CallTrace& trace, grpc::ClientContext& context) {
+  if (trace.has_value()) context.AddMetadata(kTraceparentKey, FormatTraceparent(*trace));
+}
 
 // Calls `method` of `stub`, such as &v1::JobService::Stub::GetJob, and waits for the answer at most
 // `timeout`. `peer` names the callee in errors: "coordinator 127.0.0.1:7070".
@@ -27,10 +37,11 @@ template <typename Stub, typename Base, typename Request, typename Response>
 absl::StatusOr<Response> Call(const std::string& peer, Stub& stub,
                               grpc::Status (Base::*method)(grpc::ClientContext*, const Request&,
                                                            Response*),
-                              const std::type_identity_t<Request>& request,
-                              absl::Duration timeout) {
+                              const std::type_identity_t<Request>& request, absl::Duration timeout,
+                              const CallTrace& trace = {}) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  AttachTrace(trace, context);
   Response response;
   const absl::Status status = FromGrpcStatus((stub.*method)(&context, request, &response), peer);
   if (!status.ok()) return status;
@@ -73,9 +84,11 @@ void CallAsync(const std::string& peer, Stub& stub,
                    grpc::ClientContext*, const Request&, grpc::CompletionQueue*),
                const std::type_identity_t<Request>& request, absl::Duration timeout,
                CompletionPoller& poller,
-               std::type_identity_t<std::function<void(absl::StatusOr<Response>)>> done) {
+               std::type_identity_t<std::function<void(absl::StatusOr<Response>)>> done,
+               const CallTrace& trace = {}) {
   auto* call = new AsyncCall<Response>(peer, std::move(done));  // deletes itself in Complete
   call->context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  AttachTrace(trace, call->context_);
   call->reader_ = (stub.*start)(&call->context_, request, poller.queue());
   call->reader_->Finish(&call->response_, &call->status_, call);
 }
@@ -111,9 +124,11 @@ absl::Status ReadStream(
                                                                   const Request&),
     const std::type_identity_t<Request>& request, absl::Duration timeout,
     StreamCanceller& canceller,
-    const std::type_identity_t<std::function<bool(const Response&)>>& on_message) {
+    const std::type_identity_t<std::function<bool(const Response&)>>& on_message,
+    const CallTrace& trace = {}) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  AttachTrace(trace, context);
   canceller.Attach(&context);
   const auto reader = (stub.*method)(&context, request);
   Response message;

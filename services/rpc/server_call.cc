@@ -4,6 +4,18 @@
 #include "services/rpc/transport_security.h"
 
 namespace penstock {
+namespace {
+
+// Several are as good as none, as the standard says; what is malformed concerns whoever traces, not this call.
+std::optional<TraceContext> TraceOf(const grpc::ServerContext& context) {
+  const auto& metadata = context.client_metadata();
+  if (metadata.count(kTraceparentKey) != 1) return std::nullopt;
+  const grpc::string_ref text = metadata.find(kTraceparentKey)->second;
+  absl::StatusOr<TraceContext> trace = ParseTraceparent({text.data(), text.size()});
+  return trace.ok() ? std::optional(*trace) : std::nullopt;
+}
+
+}  // namespace
 
 void StreamWaker::Wake() const {
   if (const std::shared_ptr<WakeTarget> target = target_.lock()) target->Wake();
@@ -58,7 +70,8 @@ void CallHost::AwaitEmpty() {
 }
 
 CallInfo MakeCallInfo(const grpc::ServerContext& context) {
-  return {context.peer(), CallerOf(context), absl::FromChrono(context.deadline())};
+  return {context.peer(), CallerOf(context), absl::FromChrono(context.deadline()),
+          TraceOf(context)};
 }
 
 absl::Status CheckStillWanted(const CallInfo& info) {

@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/trace_context.h"
 #include "services/rpc/completion_poller.h"
 #include "services/rpc/limits.h"
 #include "services/rpc/status.h"
@@ -34,6 +35,8 @@ struct CallInfo {
   std::string peer;                              // "ipv4:127.0.0.1:50312"
   std::optional<Identity> caller;                // by its certificate; none in plain text
   absl::Time deadline = absl::InfiniteFuture();  // the client's
+  // What it is part of; none if the client sent nothing that is one.
+  std::optional<TraceContext> trace = std::nullopt;
 };
 
 // Runs on a task-pool thread; may block for a moment (all calls share a few threads), but not beyond

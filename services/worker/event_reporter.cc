@@ -24,10 +24,12 @@ EventReporter::~EventReporter() {
   thread_.join();
 }
 
-void EventReporter::Begin(const std::string& job_id, int64_t epoch) {
+void EventReporter::Begin(const std::string& job_id, int64_t epoch,
+                          const std::optional<TraceContext>& trace) {
   MutexLock lock(mutex_);
   job_id_ = job_id;
   epoch_ = epoch;
+  trace_ = trace;
   first_sequence_ = 0;
   waiting_.clear();
   given_up_ = false;
@@ -82,6 +84,7 @@ void EventReporter::Report() {
   absl::Duration backoff = absl::ZeroDuration();
   while (true) {
     v1::ReportRunRequest request;
+    std::optional<TraceContext> trace;
     {
       MutexLock lock(mutex_);
       if (backoff > absl::ZeroDuration() && !stopping_) {
@@ -93,8 +96,9 @@ void EventReporter::Report() {
       while (waiting_.empty() && !stopping_) changed_.Wait(mutex_);
       if (stopping_) return;
       request = NextBatch();
+      trace = trace_;
     }
-    backoff = HandleAnswer(request, parts_.send(request), backoff);
+    backoff = HandleAnswer(request, parts_.send(request, trace), backoff);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/trace_context.h"
 #include "penstock/v1/cluster.pb.h"
 
 namespace penstock {
@@ -32,8 +34,10 @@ class EventReporter {
   struct Parts {
     std::string worker;
     uint64_t incarnation = 0;
-    // One call to the coordinator, with a deadline of its own.
-    std::function<absl::StatusOr<v1::ReportRunResponse>(const v1::ReportRunRequest&)> send;
+    // One call to the coordinator, with a deadline of its own. `trace`: of the run's job, if it has one.
+    std::function<absl::StatusOr<v1::ReportRunResponse>(const v1::ReportRunRequest&,
+                                                        const std::optional<TraceContext>& trace)>
+        send;
     // The run cannot go on. From the reporter's thread, or the one that adds an event.
     std::function<void(const std::string& job_id, int64_t epoch, const absl::Status& reason)>
         give_up;
@@ -46,7 +50,8 @@ class EventReporter {
   EventReporter& operator=(const EventReporter&) = delete;
 
   // Events from now on belong to this run. What waits of another is dropped.
-  void Begin(const std::string& job_id, int64_t epoch) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Begin(const std::string& job_id, int64_t epoch,
+             const std::optional<TraceContext>& trace = std::nullopt) ABSL_LOCKS_EXCLUDED(mutex_);
   void Add(v1::RunEvent event) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits until all events are acknowledged or dropped. False if `deadline` came first.
@@ -70,6 +75,7 @@ class EventReporter {
   CondVar changed_;
   std::string job_id_ ABSL_GUARDED_BY(mutex_);
   int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<TraceContext> trace_ ABSL_GUARDED_BY(mutex_);
   int64_t first_sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of waiting_.front()
   std::deque<v1::RunEvent> waiting_ ABSL_GUARDED_BY(mutex_);
   bool given_up_ ABSL_GUARDED_BY(mutex_) = false;  // later events of the run are dropped

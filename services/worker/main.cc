@@ -173,9 +173,9 @@ class Worker {
     return {.worker = flags_.name,
             .incarnation = incarnation_,
             .send =
-                [this](const v1::ReportRunRequest& request) {
+                [this](const v1::ReportRunRequest& request, const CallTrace& trace) {
                   return Call(coordinator_, *registry_, &v1::WorkerRegistry::Stub::ReportRun,
-                              request, rpc_limits::kQuickCallTimeout);
+                              request, rpc_limits::kQuickCallTimeout, trace);
                 },
             .give_up =
                 [this](const std::string& job_id, int64_t epoch, const absl::Status& reason) {
@@ -222,9 +222,10 @@ class Worker {
                 },
             .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },
             .on_attempt =
-                [this](const std::string& job_id, int64_t epoch) {
-                  log_.info("job {}: preparing epoch {}", job_id, epoch);
-                  reporter_.Begin(job_id, epoch);
+                [this](const std::string& job_id, int64_t epoch, const CallTrace& trace) {
+                  log_.info("job {}: preparing epoch {}{}", job_id, epoch,
+                            trace ? ", trace " + ToHex(trace->trace_id) : "");
+                  reporter_.Begin(job_id, epoch, trace);
                 },
             .on_event =
                 [this](v1::RunEvent event) {

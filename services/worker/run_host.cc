@@ -91,7 +91,7 @@ RunHost::Work RunHost::AwaitWork(std::shared_ptr<Attempt>& attempt) {
 
 void RunHost::DoPrepare(Attempt& attempt) {
   const v1::PrepareRunRequest& request = attempt.request;
-  parts_.on_attempt(request.job_id(), request.epoch());
+  parts_.on_attempt(request.job_id(), request.epoch(), attempt.trace);
   const absl::Status prepared = [&]() -> absl::Status {
     PENSTOCK_ASSIGN_OR_RETURN(transport_, parts_.join(request));
     PENSTOCK_ASSIGN_OR_RETURN(backend_, parts_.make_backend(request));
@@ -169,7 +169,8 @@ void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
 // -------------------------------------------------------------------------------- control calls
 
 absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const v1::PrepareRunRequest& request,
-                                                        absl::Time deadline) {
+                                                        absl::Time deadline,
+                                                        const std::optional<TraceContext>& trace) {
   const std::string name = NameOf(request.job_id(), request.epoch());
   MutexLock lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(closed_);
@@ -190,6 +191,7 @@ absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const v1::PrepareRunRequ
     Fence(request.job_id(), request.epoch());
     attempt_ = std::make_shared<Attempt>();
     attempt_->request = request;
+    attempt_->trace = trace;
     changed_.NotifyAll();
   }
   const std::shared_ptr<Attempt> attempt = attempt_;

@@ -29,6 +29,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/rejected_messages.h"
+#include "base/trace_context.h"
 #include "compute/backend.h"
 #include "penstock/v1/cluster.pb.h"
 #include "schedule/timeline.h"
@@ -60,8 +61,10 @@ struct RunHostParts {
   // An attempt that was prepared is over; what it counted can still be asked for, and goes when this
   // returns.
   std::function<void()> on_attempt_over = [] {};
-  // An attempt is about to be prepared: events from now on are its own.
-  std::function<void(const std::string& job_id, int64_t epoch)> on_attempt;
+  // An attempt is about to be prepared: events from now on are its own. `trace`: of its job, if it has one.
+  std::function<void(const std::string& job_id, int64_t epoch,
+                     const std::optional<TraceContext>& trace)>
+      on_attempt;
   // From the executor thread and the run's own threads; must not block for long. Also a RunFailed for
   // an attempt that was prepared and will not execute because of Close.
   std::function<void(v1::RunEvent)> on_event;
@@ -82,8 +85,9 @@ class RunHost {
   // WorkerControl, see cluster.proto. What is repeated has the effect of once. PrepareRun stops an
   // older attempt first: the coordinator decides what this worker works on.
   // Errors also: Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
-  absl::StatusOr<v1::PrepareRunResponse> Prepare(const v1::PrepareRunRequest& request,
-                                                 absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<v1::PrepareRunResponse> Prepare(
+      const v1::PrepareRunRequest& request, absl::Time deadline,
+      const std::optional<TraceContext>& trace = std::nullopt) ABSL_LOCKS_EXCLUDED(mutex_);
   // Errors also: the reason, if it was stopped before it started.
   absl::Status Start(const std::string& job_id, int64_t epoch) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<int64_t> Hold(const std::string& job_id, int64_t epoch)
@@ -117,7 +121,8 @@ class RunHost {
   enum class Phase { kPreparing, kPrepared, kStarting, kRunning, kEnded };
 
   struct Attempt {
-    v1::PrepareRunRequest request;  // constant
+    v1::PrepareRunRequest request;      // constant
+    std::optional<TraceContext> trace;  // constant; of the job
     Phase phase = Phase::kPreparing;
     absl::Status stop;                // asked to stop, with the reason
     bool prepared = false;            // it was, at some time

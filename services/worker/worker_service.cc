@@ -42,7 +42,7 @@ void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
 
   server.Unary(service, &Service::RequestPrepareRun,
                [&host](const v1::PrepareRunRequest& request, const CallInfo& call) {
-                 return host.Prepare(request, HandlerDeadline(call));
+                 return host.Prepare(request, HandlerDeadline(call), call.trace);
                });
   server.Unary(service, &Service::RequestStartRun,
                [&host](const v1::StartRunRequest& request,

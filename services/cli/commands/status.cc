@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/job_state.h"
+#include "job/job_trace.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
@@ -25,6 +26,7 @@ struct Options {
 
 nlohmann::ordered_json StatusJson(const v1::GetJobResponse& job) {
   nlohmann::ordered_json json = JobJson(job.summary());
+  json["trace_id"] = ToHex(JobTraceOf(job).trace_id);
   if (job.has_profile_spec()) {
     json["profile"] = job.has_profile() ? ProfileJson(job.profile()) : nlohmann::ordered_json();
     return json;

@@ -9,6 +9,7 @@
 #include "services/cli/feedback_output.h"
 #include "services/cli/job_timeline.h"
 #include "services/cli/json_output.h"
+#include "services/cli/timeline_export.h"
 #include "services/documents/result_json.h"
 
 namespace penstock {
@@ -18,6 +19,7 @@ struct Options {
   CoordinatorOptions coordinator;
   std::string job_id;
   DrawingOptions drawing;
+  OtlpFlags otlp;
   bool json = false;
 };
 
@@ -34,6 +36,7 @@ absl::Status Run(const Options& options, Console& console) {
       absl::StrCat(options.job_id, StepUseText(feedback), MissingText(*timeline));
   console.err << TimelineNotes(*timeline);
   PENSTOCK_RETURN_IF_ERROR(Draw(RowsOf(*timeline), title, options.drawing, console));
+  PENSTOCK_RETURN_IF_ERROR(ExportTimeline(options.otlp, job, timeline->measured, console));
   if (options.json) {
     nlohmann::ordered_json json = SharesJson(*timeline);
     json["feedback"] = FeedbackJson(feedback);
@@ -50,6 +53,7 @@ CommandRunner DeclareTimeline(CLI::App& app) {
   const auto options = std::make_shared<Options>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   CLI::Option* text = AddDrawingOptions(app, "-o,--trace", options->drawing);
+  AddTimelineExportOptions(app, options->otlp);
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print where the time went as JSON")->excludes(text);
   return [options](Console& console) { return Run(*options, console); };

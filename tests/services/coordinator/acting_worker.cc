@@ -77,11 +77,17 @@ void ActingWorker::HeartbeatLoop() {
   }
 }
 
+void ActingWorker::NoteTrace(const CallInfo& call) {
+  MutexLock lock(mutex_);
+  traces_.insert(call.trace.has_value() ? FormatTraceparent(*call.trace) : "none");
+}
+
 void ActingWorker::AddHandlers() {
   Service& service = server_.AddService<Service>();
   server_.Unary(service, &Service::RequestPrepareRun,
                 [this](const v1::PrepareRunRequest& request,
-                       const CallInfo&) -> absl::StatusOr<v1::PrepareRunResponse> {
+                       const CallInfo& call) -> absl::StatusOr<v1::PrepareRunResponse> {
+                  NoteTrace(call);
                   ++prepares_;
                   if (!options_.prepare_status.ok()) {
                     return options_.prepare_status;
@@ -98,7 +104,8 @@ void ActingWorker::AddHandlers() {
                   return response;
                 });
   server_.Unary(service, &Service::RequestStartRun,
-                [this](const v1::StartRunRequest&, const CallInfo&) {
+                [this](const v1::StartRunRequest&, const CallInfo& call) {
+                  NoteTrace(call);
                   MutexLock trainer_lock(trainer_mutex_);
                   if (!training_.exchange(true)) {
                     MutexLock lock(mutex_);
@@ -108,33 +115,37 @@ void ActingWorker::AddHandlers() {
                   }
                   return Done<v1::StartRunResponse>();
                 });
-  server_.Unary(
-      service, &Service::RequestHoldRun,
-      [this](const v1::HoldRunRequest&, const CallInfo&) -> absl::StatusOr<v1::HoldRunResponse> {
-        if (!training_) {
-          return absl::FailedPreconditionError("not running");
-        }
-        MutexLock lock(mutex_);
-        held_ = held_.value_or(std::min(step_ + 1, run_.spec().training().steps()));
-        v1::HoldRunResponse response;
-        response.set_step(*held_);
-        return response;
-      });
+  server_.Unary(service, &Service::RequestHoldRun,
+                [this](const v1::HoldRunRequest&,
+                       const CallInfo& call) -> absl::StatusOr<v1::HoldRunResponse> {
+                  NoteTrace(call);
+                  if (!training_) {
+                    return absl::FailedPreconditionError("not running");
+                  }
+                  MutexLock lock(mutex_);
+                  held_ = held_.value_or(std::min(step_ + 1, run_.spec().training().steps()));
+                  v1::HoldRunResponse response;
+                  response.set_step(*held_);
+                  return response;
+                });
   server_.Unary(service, &Service::RequestCutRun,
-                [this](const v1::CutRunRequest& request, const CallInfo&) {
+                [this](const v1::CutRunRequest& request, const CallInfo& call) {
+                  NoteTrace(call);
                   MutexLock lock(mutex_);
                   cut_ = request.step();
                   return Done<v1::CutRunResponse>();
                 });
   server_.Unary(service, &Service::RequestStopRun,
-                [this](const v1::StopRunRequest&, const CallInfo&) {
+                [this](const v1::StopRunRequest&, const CallInfo& call) {
+                  NoteTrace(call);
                   ++stops_;
                   EndTraining();
                   return Done<v1::StopRunResponse>();
                 });
   server_.Unary(service, &Service::RequestGetRunTimeline,
                 [this](const v1::GetRunTimelineRequest& request,
-                       const CallInfo&) -> absl::StatusOr<v1::GetRunTimelineResponse> {
+                       const CallInfo& call) -> absl::StatusOr<v1::GetRunTimelineResponse> {
+                  NoteTrace(call);
                   if (options_.timeline_gate.valid()) {
                     options_.timeline_gate.wait();
                   }

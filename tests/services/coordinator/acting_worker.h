@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -46,6 +47,11 @@ class ActingWorker {
   // How often it was to time layers.
   int timings() const { return timings_; }
   bool training() const { return training_; }
+  // The traces that its calls carried, without a repetition.
+  std::set<std::string> traces() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(mutex_);
+    return traces_;
+  }
   // Of the run prepared last.
   int64_t epoch() ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
@@ -56,6 +62,7 @@ class ActingWorker {
   using Service = v1::WorkerControl::AsyncService;
 
   void AddHandlers();
+  void NoteTrace(const CallInfo& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void HeartbeatLoop();
   void Train(v1::PrepareRunRequest run);
   // The part of an only worker in a profile: every layer takes no time.
@@ -78,6 +85,7 @@ class ActingWorker {
 
   Mutex mutex_;
   v1::PrepareRunRequest run_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> traces_ ABSL_GUARDED_BY(mutex_);  // as traceparent; "none" of a call without
   int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<int64_t> held_ ABSL_GUARDED_BY(mutex_);
   std::optional<int64_t> cut_ ABSL_GUARDED_BY(mutex_);

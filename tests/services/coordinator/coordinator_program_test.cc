@@ -125,5 +125,20 @@ TEST_F(CoordinatorProgramTest, BadUsage_IsExitCodeTwo) {
   EXPECT_EQ(help.AwaitExitCode(), 0);
 }
 
+TEST_F(CoordinatorProgramTest, BadCollector_IsOneLineThatNamesTheFlagAndExitCodeTwo) {
+  for (const auto& [flags, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--otlp", "127.0.0.1:4317"}, "--otlp: \"127.0.0.1:4317\" begins neither with http://"},
+           {{"--otlp", "https://h", "--otlp-token-file", "/none"}, "token of the collector: "},
+           {{"--otlp", "https://h", "--otlp-ca", "/none"}, "authorities of the collector: "}}) {
+    std::vector<std::string> arguments = {"--listen", "127.0.0.1:0", "--insecure", "--metrics",
+                                          "off",      "--state",     state_};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    Program program(arguments);
+    EXPECT_EQ(program.AwaitExitCode(), 2) << program.output();
+    EXPECT_THAT(program.output(), HasSubstr(said));
+    EXPECT_FALSE(std::filesystem::exists(state_)) << "it is asked before anything is made";
+  }
+}
+
 }  // namespace
 }  // namespace penstock

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/sha256.h"
+#include "job/job_trace.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/sqlite.h"
@@ -28,8 +29,10 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 constexpr absl::Duration kTimeout = absl::Seconds(30);
 
@@ -69,6 +72,7 @@ class CoordinatorServerTest : public ::testing::Test {
     CoordinatorServerOptions options{.listen = listen, .state_file = directory_ / state_file};
     options.limits.membership.heartbeat_timeout_ms = 1000;
     options.log = log_;
+    options.spans = spans_;
     absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
         CoordinatorServer::Start(options, RealClock(), RealFiles());
     if (!server.ok()) {
@@ -158,6 +162,7 @@ class CoordinatorServerTest : public ::testing::Test {
 
   const std::filesystem::path directory_;
   std::function<void(const std::string&)> log_;
+  std::function<void(std::vector<TraceSpan>)> spans_;
   HostPort address_;
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<v1::JobService::Stub> stub_;
@@ -391,6 +396,49 @@ TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) 
   EXPECT_EQ(events.back().state_changed().state(), v1::JOB_STATE_SUCCEEDED);
   // The worker registers again by itself, is told to stop the job that failed, and gets the other.
   AwaitState(waiting, v1::JOB_STATE_SUCCEEDED);
+}
+
+// A job outlives the call that submitted it, and the coordinator.
+TEST_F(CoordinatorServerTest, TraceOfASubmission_IsKeptAndReachesTheWorkers) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const TraceContext submission = {.trace_id = {1, 2, 3}, .span_id = {4}, .sampled = false};
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(3, 1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const v1::SubmitJobResponse traced,
+      Call("coordinator", *stub_, &v1::JobService::Stub::SubmitJob, request, kTimeout, submission));
+  const std::string other = Submit(TestJob(3, 1));
+  const HostPort address = address_;
+  server_.reset();
+  ASSERT_THAT(StartServer(address), IsOk());
+  EXPECT_EQ(GetJob(traced.job_id())->traceparent(), FormatTraceparent(submission));
+  EXPECT_EQ(GetJob(other)->traceparent(), "");
+
+  ActingWorker& worker = AddWorker();
+  const v1::GetJobResponse first = AwaitState(traced.job_id(), v1::JOB_STATE_SUCCEEDED);
+  const v1::GetJobResponse second = AwaitState(other, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(first.traceparent(), FormatTraceparent(submission));
+  const TraceContext trace = JobTraceOf(first);
+  EXPECT_EQ(trace.trace_id, submission.trace_id);
+  EXPECT_FALSE(trace.sampled);
+  EXPECT_THAT(worker.traces(),
+              UnorderedElementsAre(FormatTraceparent(JobTraceOf(second)), FormatTraceparent(trace)))
+      << "every call carries the trace of its job";
+}
+
+TEST_F(CoordinatorServerTest, Spans_OfAJobAreHandedOn) {
+  Mutex mutex;
+  std::vector<std::string> names;
+  spans_ = [&](std::vector<TraceSpan> spans) {
+    MutexLock lock(mutex);
+    for (const TraceSpan& span : spans) names.push_back(span.name);
+  };
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker();
+  AwaitState(Submit(TestJob(3, 1)), v1::JOB_STATE_SUCCEEDED);
+  server_->Shutdown();  // which reads what there is once more
+  MutexLock lock(mutex);
+  EXPECT_THAT(names, ElementsAre("queued", "preparing", "steps 1-3", "training", "job"));
 }
 
 TEST_F(CoordinatorServerTest, LayerTimes_SurviveARestartAndADamagedRowIsMeasuredAgain) {

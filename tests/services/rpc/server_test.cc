@@ -113,6 +113,58 @@ TEST_F(ServerTest, Unary_HandlerError_ArrivesWithCodeAndText) {
   EXPECT_THAT(GetJob("j7"), StatusIs(absl::StatusCode::kNotFound, peer_ + ": no job j7"));
 }
 
+TEST_F(ServerTest, Trace_OfTheCall_ReachesTheHandler) {
+  Mutex mutex;
+  std::vector<std::optional<TraceContext>> traces;
+  const auto note = [&](const CallInfo& call) {
+    MutexLock lock(mutex);
+    traces.push_back(call.trace);
+  };
+  get_ = [&](const v1::GetJobRequest&, const CallInfo& call) {
+    note(call);
+    return v1::GetJobResponse();
+  };
+  watch_ = [&](const v1::WatchJobRequest&, const CallInfo& call, StreamWaker) {
+    note(call);
+    return absl::UnimplementedError("not in this test");
+  };
+  StartServer();
+  const TraceContext trace = {.trace_id = {1, 2}, .span_id = {3}, .sampled = false};
+  EXPECT_THAT(Call(peer_, *stub_, &v1::JobService::Stub::GetJob, {}, kTimeout, trace), IsOk());
+  EXPECT_FALSE(ReadStream(
+                   peer_, *stub_, &v1::JobService::Stub::WatchJob, {}, kTimeout, canceller_,
+                   [](const v1::JobEvent&) { return true; }, trace)
+                   .ok());
+  CompletionPoller poller(std::make_unique<grpc::CompletionQueue>(), 1, "calls");
+  std::promise<absl::Status> done;
+  CallAsync(
+      peer_, *stub_, &v1::JobService::Stub::AsyncGetJob, {}, kTimeout, poller,
+      [&](const auto& response) { done.set_value(response.status()); }, trace);
+  EXPECT_THAT(done.get_future().get(), IsOk());
+  EXPECT_THAT(GetJob("a"), IsOk());
+  MutexLock lock(mutex);
+  EXPECT_EQ(traces, (std::vector<std::optional<TraceContext>>{trace, trace, trace, std::nullopt}));
+}
+
+// Whoever sends nonsense is answered all the same.
+TEST_F(ServerTest, Trace_ThatIsNone_IsIgnored) {
+  get_ = [](const v1::GetJobRequest&, const CallInfo& call) -> absl::StatusOr<v1::GetJobResponse> {
+    if (call.trace.has_value()) return absl::InternalError("took it for a trace");
+    return v1::GetJobResponse();
+  };
+  StartServer();
+  const std::string good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+  for (const std::vector<std::string>& sent :
+       {std::vector<std::string>{""}, {"nonsense"}, {std::string(4000, '0')}, {good, good}}) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
+    for (const std::string& text : sent) context.AddMetadata(kTraceparentKey, text);
+    v1::GetJobResponse response;
+    const grpc::Status status = stub_->GetJob(&context, {}, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+}
+
 TEST_F(ServerTest, Unary_SlowHandler_ClientStopsAtItsDeadline) {
   std::promise<void> gate;
   std::shared_future<void> open = gate.get_future().share();

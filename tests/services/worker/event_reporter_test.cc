@@ -1,5 +1,6 @@
 #include "services/worker/event_reporter.h"
 
+#include <map>
 #include <memory>
 
 #include "tests/support/status_matchers.h"
@@ -19,9 +20,11 @@ v1::RunEvent Step(int64_t step) {
 // A coordinator that keeps each event once, and can be away, forgetful or lossy.
 class Coordinator {
  public:
-  absl::StatusOr<v1::ReportRunResponse> Take(const v1::ReportRunRequest& request) {
+  absl::StatusOr<v1::ReportRunResponse> Take(const v1::ReportRunRequest& request,
+                                             const std::optional<TraceContext>& trace) {
     MutexLock lock(mutex_);
     ++calls_;
+    trace_of_job_[request.job_id()] = trace;
     changed_.NotifyAll();
     if (calls_ <= away_calls_) return absl::UnavailableError("away");
     if (over_) return absl::AbortedError("the run is over");
@@ -51,6 +54,7 @@ class Coordinator {
   bool over_ = false;
   bool lose_answers_ = false;
   std::vector<int64_t> steps_;
+  std::map<std::string, std::optional<TraceContext>> trace_of_job_;  // of its last report
 };
 
 class EventReporterTest : public ::testing::Test {
@@ -69,7 +73,10 @@ class EventReporterTest : public ::testing::Test {
   std::unique_ptr<EventReporter> reporter_ = std::make_unique<EventReporter>(EventReporter::Parts{
       .worker = "w",
       .incarnation = 5,
-      .send = [this](const v1::ReportRunRequest& request) { return coordinator_.Take(request); },
+      .send =
+          [this](const v1::ReportRunRequest& request, const std::optional<TraceContext>& trace) {
+            return coordinator_.Take(request, trace);
+          },
       .give_up =
           [this](const std::string& job, int64_t epoch, const absl::Status& reason) {
             EXPECT_EQ(job, "j");
@@ -85,6 +92,18 @@ TEST_F(EventReporterTest, Events_ArriveInOrderOnce) {
   ExpectSteps(500);
   EXPECT_EQ(reporter_->last_step().step(), 500);
   EXPECT_EQ(reporter_->tokens(), 5000);
+}
+
+TEST_F(EventReporterTest, Reports_CarryTheTraceOfTheirRun) {
+  reporter_->Add(Step(1));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  const TraceContext trace = {.trace_id = {1}, .span_id = {2}};
+  reporter_->Begin("traced", 1, trace);
+  reporter_->Add(Step(2));
+  EXPECT_TRUE(reporter_->Flush(Later()));
+  MutexLock lock(coordinator_.mutex_);
+  EXPECT_EQ(coordinator_.trace_of_job_["j"], std::nullopt);
+  EXPECT_EQ(coordinator_.trace_of_job_["traced"], trace);
 }
 
 TEST_F(EventReporterTest, CoordinatorAway_EventsWaitForIt) {

@@ -135,7 +135,7 @@ class RunHostTest : public ::testing::Test {
               return std::make_unique<ScriptedRun>(script_, request.epoch());
             },
             .on_attempt =
-                [this](const std::string& job, int64_t epoch) {
+                [this](const std::string& job, int64_t epoch, const std::optional<TraceContext>&) {
                   script_.Log(absl::StrCat("attempt ", job, " ", epoch));
                 },
             .on_event =
@@ -415,7 +415,7 @@ class RunHostJobs : public ::testing::Test {
                                                 .events = std::move(events),
                                                 .may_go_on = std::move(may_go_on)});
                 },
-            .on_attempt = [](const std::string&, int64_t) {},
+            .on_attempt = [](const std::string&, int64_t, const std::optional<TraceContext>&) {},
             .on_event = [](v1::RunEvent) {}};
   }
 

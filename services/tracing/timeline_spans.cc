@@ -1,0 +1,143 @@
+#include "services/tracing/timeline_spans.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "job/job_trace.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kNsPerMs = 1'000'000;
+
+// What to add to the timeline's times.
+int64_t UnixOffsetNs(const v1::GetJobResponse& job, const Timeline& timeline) {
+  std::optional<int64_t> last_step_ns;
+  for (const Span& span : timeline.spans) {
+    if (span.lane == Lane::kCompute && span.action.op == Op::kStep) {
+      last_step_ns = std::max(last_step_ns.value_or(span.end_ns), span.end_ns);
+    }
+  }
+  return job.result().last_step_unix_ms() * kNsPerMs - last_step_ns.value_or(timeline.end_ns());
+}
+
+// By worker index, as far as the plan names them.
+std::vector<std::string> WorkerNames(const v1::Plan& plan, int32_t workers) {
+  std::vector<std::string> names;
+  for (int32_t i = 0; i < workers; ++i) names.push_back(absl::StrCat(i));
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    if (stage.worker_index() >= 0 && stage.worker_index() < workers) {
+      names[stage.worker_index()] = stage.worker();
+    }
+  }
+  return names;
+}
+
+std::string NameOf(const Span& span) {
+  if (span.lane == Lane::kWait) return absl::StrCat("wait for ", WaitName(span.wait));
+  return ToString(span.action);
+}
+
+// The passes of a timeline, by what they are.
+class Passes {
+ public:
+  explicit Passes(const Timeline& timeline) {
+    for (const Span& span : timeline.spans) {
+      if (span.lane == Lane::kCompute && HasMicrobatch(span.action.op)) {
+        passes_[KeyOf(span.action, 0)] = &span;
+      }
+    }
+  }
+
+  // The pass whose message `span` takes; null if there is none, or it is not in the timeline.
+  const Span* SourceOf(const Span& span) const {
+    if (span.lane != Lane::kCompute) return nullptr;
+    if (span.action.op == Op::kForward) return Earlier(span, -1);
+    if (span.action.op != Op::kBackwardInput) return nullptr;
+    // There and back, a stage takes the gradient of the one before it.
+    const Span* const next = Earlier(span, 1);
+    return next != nullptr ? next : Earlier(span, -1);
+  }
+
+ private:
+  using Key = std::tuple<Op, int32_t, int64_t>;
+  static Key KeyOf(const Action& action, int32_t stages_on) {
+    return {action.op, action.index + stages_on, action.microbatch};
+  }
+  const Span* Earlier(const Span& span, int32_t stages_on) const {
+    const auto found = passes_.find(KeyOf(span.action, stages_on));
+    return found == passes_.end() || found->second->end_ns > span.start_ns ? nullptr
+                                                                           : found->second;
+  }
+  std::map<Key, const Span*> passes_;
+};
+
+// Gives each span of a timeline its id.
+class SpanIds {
+ public:
+  SpanIds(const TraceContext& trace, std::string job_id)
+      : trace_(trace), job_id_(std::move(job_id)) {}
+  SpanId Of(const Span& span) const {
+    return JobSpanId(trace_.trace_id, job_id_,
+                     absl::StrCat("timeline ", span.worker.value, " ", LaneName(span.lane), " ",
+                                  WaitName(span.wait), " ", ToString(span.action)),
+                     span.start_ns);
+  }
+  SpanId OfWorker(int32_t worker, int64_t start_ns) const {
+    return JobSpanId(trace_.trace_id, job_id_, absl::StrCat("timeline ", worker), start_ns);
+  }
+
+ private:
+  const TraceContext trace_;
+  const std::string job_id_;
+};
+
+}  // namespace
+
+std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const Timeline& timeline) {
+  const TraceContext trace = JobTraceOf(job);
+  const std::string& job_id = job.summary().job_id();
+  const SpanIds ids(trace, job_id);
+  const Passes passes(timeline);
+  const int64_t offset_ns = UnixOffsetNs(job, timeline);
+  const std::vector<std::string> names = WorkerNames(job.plan(), timeline.workers);
+
+  std::vector<TraceSpan> spans;
+  for (int32_t worker = 0; worker < timeline.workers; ++worker) {
+    spans.push_back({.trace_id = trace.trace_id,
+                     .id = ids.OfWorker(worker, timeline.start_ns()),
+                     .parent = trace.span_id,
+                     .name = absl::StrCat("timeline of ", names[worker]),
+                     .start_unix_ns = timeline.start_ns() + offset_ns,
+                     .end_unix_ns = timeline.end_ns() + offset_ns,
+                     .attributes = {{"penstock.job", job_id}, {"penstock.worker", names[worker]}}});
+  }
+  for (const Span& span : timeline.spans) {
+    TraceSpan made = {.trace_id = trace.trace_id,
+                      .id = ids.Of(span),
+                      .parent = spans[span.worker.value].id,
+                      .name = NameOf(span),
+                      .start_unix_ns = span.start_ns + offset_ns,
+                      .end_unix_ns = span.end_ns + offset_ns,
+                      .attributes = {{"penstock.worker", names[span.worker.value]},
+                                     {"penstock.lane", std::string(LaneName(span.lane))},
+                                     {"penstock.op", std::string(OpName(span.action.op))}}};
+    if (span.action.op == Op::kReduce) {
+      made.attributes.push_back({"penstock.group", int64_t{span.action.index}});
+    } else if (HasIndex(span.action.op)) {
+      made.attributes.push_back({"penstock.stage", int64_t{span.action.index}});
+    }
+    if (HasMicrobatch(span.action.op)) {
+      made.attributes.push_back({"penstock.microbatch", int64_t{span.action.microbatch}});
+    }
+    if (const Span* const source = passes.SourceOf(span)) made.links.push_back(ids.Of(*source));
+    spans.push_back(std::move(made));
+  }
+  return spans;
+}
+
+}  // namespace penstock

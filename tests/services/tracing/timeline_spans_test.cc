@@ -1,0 +1,110 @@
+#include "services/tracing/timeline_spans.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "job/job_trace.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr int64_t kMs = 1'000'000;
+
+Span Make(int32_t worker, Action action, int64_t start_ms, int64_t end_ms,
+          Lane lane = Lane::kCompute, Wait wait = Wait::kNone) {
+  return {WorkerId(worker), lane, wait, action, start_ms * kMs, end_ms * kMs};
+}
+
+// One microbatch through two workers, whose clock begins at 0, and whose last step was heard of at 5000 ms.
+class TimelineSpansTest : public ::testing::Test {
+ protected:
+  TimelineSpansTest() {
+    job_.mutable_summary()->set_job_id("small-1");
+    job_.mutable_result()->set_last_step_unix_ms(5000);
+    for (int i = 0; i < 2; ++i) {
+      v1::StageAssignment& stage = *job_.mutable_plan()->add_stages();
+      stage.set_worker_index(i);
+      stage.set_worker(i == 0 ? "alpha" : "beta");
+    }
+    timeline_.workers = 2;
+    timeline_.spans = {
+        Make(0, {Op::kForward, 0, 3}, 0, 10),
+        Make(0, {Op::kSendActivation, 0, 3}, 10, 11, Lane::kSend),
+        Make(1, {Op::kRecvActivation, 1, 3}, 0, 12, Lane::kWait, Wait::kInput),
+        Make(1, {Op::kForward, 1, 3}, 12, 20),
+        Make(1, {Op::kBackwardInput, 1, 3}, 20, 30),
+        Make(0, {Op::kBackwardInput, 0, 3}, 31, 40),
+        Make(0, {Op::kReduce, 7}, 40, 41, Lane::kCollective),
+        Make(1, {Op::kStep, 1}, 30, 33),
+        Make(0, {Op::kStep, 0}, 41, 45),
+    };
+    for (const TraceSpan& span : TimelineSpans(job_, timeline_)) spans_[span.name] = span;
+  }
+
+  v1::GetJobResponse job_;
+  Timeline timeline_;
+  std::map<std::string, TraceSpan> spans_;
+};
+
+TEST_F(TimelineSpansTest, Actions_AreBelowTheirWorkerBelowTheJob) {
+  const TraceContext trace = JobTraceOf(job_);
+  const TraceSpan& alpha = spans_["timeline of alpha"];
+  EXPECT_EQ(alpha.parent, trace.span_id);
+  EXPECT_EQ(spans_["0F3"].parent, alpha.id);
+  EXPECT_EQ(spans_["1F3"].parent, spans_["timeline of beta"].id);
+  EXPECT_EQ(spans_.size(), timeline_.spans.size() + 2);
+  std::set<SpanId> ids;
+  for (const auto& [name, span] : spans_) {
+    EXPECT_EQ(span.trace_id, trace.trace_id) << name;
+    ids.insert(span.id);
+  }
+  EXPECT_EQ(ids.size(), spans_.size());
+}
+
+TEST_F(TimelineSpansTest, Times_AreSetByTheLastStep) {
+  EXPECT_EQ(spans_["0STEP"].end_unix_ns, 5000 * kMs);
+  EXPECT_EQ(spans_["0F3"].start_unix_ns, 4955 * kMs);
+  EXPECT_EQ(spans_["0F3"].end_unix_ns, 4965 * kMs);
+  EXPECT_EQ(spans_["timeline of beta"].start_unix_ns, 4955 * kMs);
+  EXPECT_EQ(spans_["timeline of beta"].end_unix_ns, 5000 * kMs);
+}
+
+TEST_F(TimelineSpansTest, Passes_LinkToTheOnesWhoseMessageTheyTake) {
+  EXPECT_THAT(spans_["0F3"].links, IsEmpty());
+  EXPECT_THAT(spans_["1F3"].links, ElementsAre(spans_["0F3"].id));
+  EXPECT_THAT(spans_["1I3"].links, IsEmpty());
+  EXPECT_THAT(spans_["0I3"].links, ElementsAre(spans_["1I3"].id));
+  EXPECT_THAT(spans_["0SEND_F3"].links, IsEmpty());
+}
+
+TEST_F(TimelineSpansTest, Attributes_SayWhatItWas) {
+  EXPECT_THAT(spans_["1F3"].attributes,
+              UnorderedElementsAre(SpanAttribute{"penstock.worker", "beta"},
+                                   SpanAttribute{"penstock.lane", "compute"},
+                                   SpanAttribute{"penstock.op", "F"},
+                                   SpanAttribute{"penstock.stage", int64_t{1}},
+                                   SpanAttribute{"penstock.microbatch", int64_t{3}}));
+  EXPECT_THAT(spans_["wait for input"].attributes,
+              testing::Contains(SpanAttribute{"penstock.op", "RECV_F"}));
+  EXPECT_THAT(spans_["7REDUCE"].attributes,
+              testing::Contains(SpanAttribute{"penstock.group", int64_t{7}}));
+}
+
+TEST_F(TimelineSpansTest, SentAgain_AreTheSame) {
+  const std::vector<TraceSpan> first = TimelineSpans(job_, timeline_);
+  EXPECT_EQ(first, TimelineSpans(job_, timeline_));
+}
+
+TEST_F(TimelineSpansTest, NothingToShow_IsNothing) {
+  EXPECT_THAT(TimelineSpans(job_, Timeline()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace penstock
