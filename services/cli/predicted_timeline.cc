@@ -177,6 +177,11 @@ absl::StatusOr<ComparedSteps> CompareWithPrediction(const v1::GetJobResponse& jo
     return absl::FailedPreconditionError(
         "what is predicted is the static order, and the job's pipeline.order is recorded");
   }
+  if (measured.workers != plan.options.topology.workers) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the timeline is of ", measured.workers, " workers and the job's plan of ",
+                     plan.options.topology.workers, "; it was split anew meanwhile, ask again"));
+  }
   const WholeSteps whole = WholeStepsOf(measured, plan.options, plan.cuts);
   if (whole.count() == 0) {
     return absl::FailedPreconditionError("the timeline has no whole step");

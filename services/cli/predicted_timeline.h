@@ -36,7 +36,7 @@ struct ComparedSteps {
 };
 
 // `measured`: of any length, cuts and validations included.
-// Errors: FailedPrecondition if it has no whole step, or lacks what the medians need; if the order is a recorded one, of
+// Errors: FailedPrecondition if it is of another number of workers than the plan, has no whole step, or lacks what the medians need; if the order is a recorded one, of
 // which nothing is predicted; those of Simulate.
 absl::StatusOr<ComparedSteps> CompareWithPrediction(const v1::GetJobResponse& job,
                                                     const Timeline& measured);

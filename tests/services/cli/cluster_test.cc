@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "base/files.h"
 #include "job/cluster_profile.h"
 #include "job/device_times.h"
 #include "tests/services/cli/cluster_fixture.h"
@@ -10,8 +15,11 @@
 namespace penstock {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 class ClusterTest : public ClusterFixture {
  protected:
@@ -46,7 +54,73 @@ TEST_F(ClusterTest, Submit_Waits_AndGivesTheWeightsOfTheReference) {
   EXPECT_THAT(Run({"workers"}).out, HasSubstr("worker-1"));
   const ProcessResult timeline = Run({"timeline", id, "-o", job_.path("t.json"), "--text"});
   EXPECT_EQ(timeline.exit_code, 0) << timeline.err;
-  EXPECT_THAT(timeline.out, HasSubstr("worker 1 |"));
+  EXPECT_THAT(timeline.out, AllOf(HasSubstr("measured: a step takes"), HasSubstr("worker-1 |"),
+                                  HasSubstr("predicted: a step takes")));
+  const Json trace = Json::parse(RealFiles().Read(job_.path("t.json"), 1 << 26).value());
+  std::set<std::string> processes;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
+  }
+  EXPECT_THAT(processes, ElementsAre("measured: worker-0", "measured: worker-1",
+                                     "predicted: worker-0", "predicted: worker-1"));
+}
+
+// While it trains, after a worker was killed, and from the store.
+TEST_F(ClusterTest, Timeline_OfARunningAndOfAFailedJob_IsThere) {
+  const Json submitted = RunJson({"submit", job_.job(), "--no-wait", "--steps", "1000000", "--set",
+                                  "validation.every_steps=0"});
+  const std::string id = submitted["job_id"];
+  ASSERT_TRUE(Eventually([&] { return RunJson({"status", id})["step"] > 20; }, kMinute));
+  const Json running = RunJson({"timeline", id});
+  EXPECT_EQ(running["compared"]["times_from"], "measurements");
+  EXPECT_GT(running["compared"]["steps"], 0);
+  EXPECT_GT(running["compared"]["measured"]["step_seconds"], 0.0);
+  EXPECT_GT(running["compared"]["predicted"]["step_seconds"], 0.0);
+  EXPECT_EQ(running["missing_workers"], Json::array());
+
+  workers_[1]->Signal(SIGKILL);
+  ASSERT_TRUE(Eventually([&] { return RunJson({"status", id})["state"] == "failed"; }, kMinute));
+  for (int time = 0; time < 2; ++time) {
+    const ProcessResult failed = Run({"timeline", id, "--json"});
+    ASSERT_EQ(failed.exit_code, 0) << failed.err;
+    EXPECT_THAT(failed.err, HasSubstr("without worker-1, which did not answer"));
+    const Json json = Json::parse(failed.out);
+    EXPECT_EQ(json["missing_workers"], Json({"worker-1"}));
+    EXPECT_GT(json["workers"][0]["busy_seconds"], 0.0);
+    EXPECT_EQ(json["workers"][1]["busy_seconds"], nullptr);
+  }
+}
+
+TEST_F(ClusterTest, Timeline_OfAJobThatNeverTrained_SaysWhyAndDoesNotGuessAtItsName) {
+  const std::string id =
+      RunJson({"submit", job_.job(), "--no-wait", "--set", "pipeline.stages=3"})["job_id"];
+  EXPECT_EQ(Run({"cancel", id}).exit_code, 0);
+  const ProcessResult result = Run({"timeline", id});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("before it began to train"));
+  EXPECT_THAT(result.err, Not(HasSubstr("did you mean")));
+}
+
+// Whether the process reads the file just now.
+bool HasOpen(pid_t pid, const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path files = "/proc/" + std::to_string(pid) + "/fd";
+  for (const auto& file : std::filesystem::directory_iterator(files, error)) {
+    if (std::filesystem::read_symlink(file.path(), error) == path) return true;
+  }
+  return false;
+}
+
+TEST_F(ClusterTest, Submit_InterruptedWhileTheTextIsRead_SubmitsNothing) {
+  const std::string text = std::filesystem::canonical(job_.path("input.txt"));
+  std::filesystem::resize_file(text, uintmax_t{1} << 36);  // with a hole that takes minutes to read
+  Process submit(Reaching({"submit", job_.job()}));
+  ASSERT_TRUE(Eventually([&] { return HasOpen(submit.pid(), text); }));
+  submit.Signal(SIGINT);
+  const ProcessResult result = submit.Wait(kMinute);
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, HasSubstr("interrupted while"));
+  EXPECT_EQ(RunJson({"list"}), Json::array());
 }
 
 TEST_F(ClusterTest, SubmitAgainWithTheSameKey_WatchesTheSameJobOn) {

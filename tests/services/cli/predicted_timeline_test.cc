@@ -221,6 +221,9 @@ TEST(ComparedSteps, NothingToCompareWith_SaysWhy) {
       JobOf("  method: pipedream\n  stages: 2\n  order: recorded\n", 2, 12);
   EXPECT_THAT(CompareWithPrediction(recorded, RunOf(recorded, 0, 12, kClockNs)),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("recorded")));
+  measured.workers = 3;
+  EXPECT_THAT(CompareWithPrediction(job, measured),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("of 3 workers")));
   job.clear_plan();
   EXPECT_THAT(CompareWithPrediction(job, measured),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no plan")));

@@ -69,6 +69,14 @@ void Browser::Resize(int width, int height, const std::string& scheme) {
        {{"features", {{{"name", "prefers-color-scheme"}, {"value", scheme}}}}});
 }
 
+void Browser::TrustAndShow(const std::string& token) {
+  Call("Security.enable");
+  Call("Security.setIgnoreCertificateErrors", {{"ignore", true}});
+  Call("Network.enable");
+  Call("Network.setExtraHTTPHeaders",
+       {{"headers", {{"Authorization", "Basic " + absl::Base64Escape("any:" + token)}}}});
+}
+
 void Browser::Open(const std::string& url) { Call("Page.navigate", {{"url", url}}); }
 
 Json Browser::Evaluate(const std::string& expression) {

@@ -22,6 +22,8 @@ class Browser {
 
   // The page's size in CSS pixels, and its preference: "light" or "dark".
   void Resize(int width, int height, const std::string& scheme = "light");
+  // From now on it takes any certificate for good, and shows `token` as a password, as a user who has been asked would.
+  void TrustAndShow(const std::string& token);
   void Open(const std::string& url);
   // What an expression of JavaScript is worth on the page; null if it throws.
   nlohmann::json Evaluate(const std::string& expression);

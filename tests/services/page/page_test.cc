@@ -16,6 +16,9 @@ namespace {
 using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
+// The names of a job's figures.
+constexpr char kFacts[] = "[...document.querySelectorAll('.facts dt')].map((dt) => dt.innerText)";
+
 class PageTest : public ::testing::Test {
  protected:
   PageTest() : browser_(job_.path("browser")) {}
@@ -25,8 +28,8 @@ class PageTest : public ::testing::Test {
     for (int worker = 0; worker < 2; ++worker) {
       workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
           Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
-          "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads",
-          "1", "--metrics", "off", "--insecure"}));
+          "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(),
+          "--checkpoint-root", job_.path(), "--threads", "1", "--metrics", "off", "--insecure"}));
     }
     browser_.Resize(1400, 1000);
   }
@@ -95,6 +98,55 @@ TEST_F(PageTest, EndedJob_ShowsItsResult) {
   EXPECT_EQ(browser_.Evaluate(
                 "document.querySelectorAll('[aria-labelledby=plan-title] tbody tr').length"),
             2);
+}
+
+TEST_F(PageTest, WithoutJobs_SaysHowToStartOne) {
+  browser_.Open(Url());
+  EXPECT_TRUE(browser_.Await(
+      "document.querySelector('#job').innerText.includes('No job has been submitted yet')"))
+      << Shown();
+  EXPECT_EQ(browser_.Evaluate("document.querySelector('#no-jobs').hidden"), false);
+}
+
+TEST_F(PageTest, QueuedJob_SaysWhatItWaitsForAndNoTimes) {
+  const std::string id = Submit({"--set", "pipeline.stages=3"});
+  browser_.Open(Url() + "#job=" + id);
+  EXPECT_TRUE(browser_.Await("document.querySelector('.reason')?.innerText.includes('worker')"))
+      << Shown();
+  EXPECT_EQ(browser_.Evaluate(kFacts),
+            Json({"step", "training loss", "validation loss", "tokens/s", "step time", "bubble"}));
+}
+
+TEST_F(PageTest, FailedJob_ShowsWhyAndWhatItsWorkersDidLast) {
+  const std::string id = Submit({"--steps", "1000000", "--set", "validation.every_steps=0"});
+  browser_.Open(Url() + "#job=" + id);
+  ASSERT_TRUE(browser_.Await("document.querySelector('#timeline-picture') !== null")) << Shown();
+  workers_[1]->Signal(SIGKILL);
+  EXPECT_TRUE(browser_.Await("document.querySelector('main .state')?.innerText === 'failed'"))
+      << Shown();
+  EXPECT_TRUE(browser_.Await("document.querySelector('.problem')?.innerText.includes('worker-1')"))
+      << Shown();
+  EXPECT_TRUE(
+      browser_.Await("document.querySelector('[aria-labelledby=timeline-title]')?.innerText"
+                     ".includes('No answer from worker-1')"))
+      << Shown();
+  EXPECT_EQ(browser_.Evaluate("document.querySelectorAll('#timeline-picture .row').length"), 2);
+}
+
+// Whatever each of a worker's stages says of it, it has its time once.
+TEST_F(PageTest, SeveralStagesOnAWorker_ShareItsTime) {
+  job_.EditJob("method: 1f1b", "method: interleaved-1f1b\n  stages: 4\n  stages_per_worker: 2");
+  const std::string id = Submit(
+      {"--set", "checkpoint.directory=" + job_.checkpoints(), "--set", "checkpoint.every_steps=1"});
+  browser_.Open(Url() + "#job=" + id);
+  EXPECT_TRUE(browser_.Await("document.querySelector('main .state')?.innerText === 'succeeded'"))
+      << Shown();
+  EXPECT_EQ(browser_.Evaluate("document.querySelectorAll('#pipeline .stage').length"), 4);
+  const Json widths = browser_.Evaluate(
+      "[...document.querySelectorAll('.bubbles .stack')].map((stack) => [...stack.children]"
+      ".reduce((sum, part) => sum + Number.parseFloat(part.style.width), 0))");
+  ASSERT_EQ(widths.size(), 2u) << Shown();
+  for (const Json& width : widths) EXPECT_NEAR(width.get<double>(), 100.0, 0.5);
 }
 
 TEST_F(PageTest, TextOfOthers_IsTextWhateverItSays) {
@@ -180,6 +232,31 @@ TEST_F(PageTest, Keyboard_ReachesEveryJob) {
   EXPECT_EQ(browser_.Evaluate(focused), before);
   browser_.PressKey("Enter");
   EXPECT_EQ(browser_.Evaluate("location.hash"), before);
+}
+
+// As it is by default: over TLS, to whoever has the token.
+TEST(SecurePageTest, TokenOverTls_ShowsThePageAndItsDocuments) {
+  const JobDirectory job;
+  const ProcessResult made =
+      RunProcess({Program("penstock"), "certs", "init", "-o", job.path("certificates")});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const std::string token = "a-token-that-is-long-enough-for-anybody";
+  job.Write("token", token);
+  const Process coordinator(std::vector<std::string>{
+      Program("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+      "--metrics-token-file", job.path("token"), "--state", job.path("state.sqlite"),
+      "--certificates", job.path("certificates/coordinator")});
+  const std::string url = "https://" + AwaitAddress(coordinator, "status page at https://") + "/";
+  Browser browser(job.path("browser"));
+  browser.TrustAndShow(token);
+  browser.Open(url);
+  EXPECT_TRUE(browser.Await("document.querySelector('#connection')?.innerText === 'live'"));
+  EXPECT_TRUE(browser.Await("document.body.innerText.includes('No job has been submitted yet')"));
+  EXPECT_THAT(browser.errors(), IsEmpty());
+  browser.TrustAndShow("another-token-that-nobody-has-handed-out");
+  browser.Open(url);
+  EXPECT_TRUE(browser.Await("document.querySelector('#connection') === null"))
+      << "the page is not for those without";
 }
 
 }  // namespace
