@@ -21,6 +21,9 @@ inline constexpr int kConnectionsMax = 1024;
 // For a new connection, until its peer has shown a certificate and that it speaks HTTP/2. Who does neither is in others'
 // way only so long.
 inline constexpr int kHandshakeTimeoutMs = 5000;
+// After this time a connection takes no new calls (those under way go on), so that its client makes another and shows its
+// certificate anew: one that expired, or whose authority was dropped, is of no use from then on.
+inline constexpr absl::Duration kConnectionAge = absl::Minutes(5);
 // Of the buffers that one server holds for its calls.
 inline constexpr int kServerMemoryBytesMax = 512 << 20;
 

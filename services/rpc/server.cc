@@ -53,6 +53,9 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(quota);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, rpc_limits::kHandshakeTimeoutMs);
+  // Without GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS streams live on for as long as they want.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(options_.connection_age)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, rpc_limits::kConcurrentStreamsMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, rpc_limits::kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, rpc_limits::kKeepaliveIntervalMs);

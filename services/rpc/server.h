@@ -41,6 +41,7 @@ struct RpcServerOptions {
   HostPort listen;  // port 0: any free one
   // See limits.h.
   int connections_max = rpc_limits::kConnectionsMax;
+  absl::Duration connection_age = rpc_limits::kConnectionAge;
   int message_bytes_max = rpc_limits::kControlMessageBytesMax;
   // Whichever thread polls also moves the bytes of all connections, so more than one pays only where
   // one cannot move enough.

@@ -462,6 +462,37 @@ TEST_F(ServerTest, Connections_WithoutADescriptorLeft_AreAcceptedWhenThereAreSom
   EXPECT_TRUE(GetJobWhenReachable(*stub_).ok());
 }
 
+TEST_F(ServerTest, OldConnection_TakesNoNewCallsAndEndsNone) {
+  Mutex mutex;
+  std::string peer;
+  get_ = [&](const v1::GetJobRequest&, const CallInfo& call) {
+    MutexLock lock(mutex);
+    peer = call.peer;
+    return v1::GetJobResponse();
+  };
+  std::promise<Reply<v1::GetTimelineResponse>> asked;
+  later_ = [&](const v1::GetTimelineRequest&, Reply<v1::GetTimelineResponse> reply) {
+    asked.set_value(std::move(reply));
+  };
+  StartServer({.connection_age = absl::Milliseconds(200)});
+  std::promise<absl::Status> ended;
+  std::thread long_call([&] { ended.set_value(GetTimeline().status()); });
+  const Reply<v1::GetTimelineResponse> reply = asked.get_future().get();
+  const auto peer_now = [&] {
+    EXPECT_THAT(GetJob("j"), IsOk());
+    MutexLock lock(mutex);
+    return peer;
+  };
+  const std::string first = peer_now();
+  const absl::Time until = absl::Now() + kTimeout;
+  while (peer_now() == first && absl::Now() < until) {
+  }
+  EXPECT_NE(peer_now(), first) << "another connection, with another handshake";
+  reply(v1::GetTimelineResponse());
+  EXPECT_THAT(ended.get_future().get(), IsOk());
+  long_call.join();
+}
+
 // The two standard services speak plain protobuf; a few bytes of it suffice here.
 absl::StatusOr<std::string> CallRaw(const std::string& address, const std::string& method,
                                     const std::string& request) {
