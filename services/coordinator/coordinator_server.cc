@@ -19,6 +19,7 @@
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
+#include "services/rpc/refusal_log.h"
 #include "services/rpc/server.h"
 
 namespace penstock {
@@ -29,8 +30,9 @@ class CoordinatorServer::Impl final : public EffectPerformer {
  public:
   Impl(CoordinatorServerOptions options, JobStore store, Clock& clock, Files& files)
       : log_(options.log),
+        local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
         loop_(clock, options.limits, std::move(store), *this, options.log),
-        keeper_(loop_, files),
+        keeper_(loop_, files, options.open_lock),
         live_(clock,
               [this](const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                      std::function<void(LiveRun)> done) {
@@ -44,7 +46,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                  .security = options.security,
                  .health = options.health,
                  .on_refused = [this](const absl::Status& refused) {
-                   if (log_ != nullptr) log_(absl::StrCat("refused a call: ", refused.message()));
+                   const std::optional<std::string> line = refusals_.Add(refused, absl::Now());
+                   if (line.has_value() && log_ != nullptr) log_(*line);
                  }}) {
     if (!options.audit_file.empty()) audit_.emplace(options.audit_file);
   }
@@ -53,9 +56,11 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     if (audit_.has_value()) {
       PENSTOCK_RETURN_IF_ERROR(Annotate(audit_->Check(), "audit log"));
     }
-    AddCoordinatorServices(
-        server_, {loop_, watchers_, timelines_,
-                  [this](const AuditEntry& entry, const CallInfo& call) { Audit(entry, call); }});
+    AddCoordinatorServices(server_, {loop_, watchers_, timelines_,
+                                     [this](const AuditEntry& entry, const CallInfo& call) {
+                                       return Audit(entry, call);
+                                     },
+                                     local_workers_only_});
     PENSTOCK_RETURN_IF_ERROR(loop_.Start());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     server_.SetServing(true);
@@ -118,7 +123,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           }
           for (int reason = 0; reason < kRejections; ++reason) {
             snapshot.rejected[reason] =
-                coordinator.rejected().count(static_cast<Rejection>(reason));
+                coordinator.rejected().count(static_cast<Rejection>(reason)) +
+                refusals_.rejected().count(static_cast<Rejection>(reason));
           }
           return snapshot;
         });
@@ -189,17 +195,20 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   static constexpr absl::Duration kLookTimeout = absl::Seconds(5);
   static constexpr double kStepsShown = 2.5;
 
-  void Audit(const AuditEntry& entry, const CallInfo& call) {
-    if (!audit_.has_value()) return;
+  absl::Status Audit(const AuditEntry& entry, const CallInfo& call) {
+    if (!audit_.has_value()) return absl::OkStatus();
     const absl::Status recorded = audit_->Record(entry, call, absl::Now());
     if (!recorded.ok() && log_ != nullptr) {
       log_(absl::StrCat("the audit log lacks a ", entry.action, " of ", call.peer, ": ",
                         recorded.message()));
     }
+    return recorded;
   }
 
   const std::function<void(const std::string&)> log_;
+  const bool local_workers_only_;
   std::optional<AuditLog> audit_;
+  RefusalLog refusals_;
   JobWatchers watchers_;
   FinishedJobs finished_;  // the loop's thread only
   EventLoop loop_;
