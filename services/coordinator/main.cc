@@ -3,7 +3,6 @@
 // Parts, in the order they are made: signals, flags, log, server (coordinator_server.h), HTTP (status page, metrics).
 // The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/confined_files.h"
+#include "base/rejected_messages.h"
 #include "base/status.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
@@ -25,8 +25,11 @@
 #include "services/http/server.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/process_metrics.h"
+#include "services/rpc/connection_acceptor.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
+#include "services/rpc/one_line_sink.h"
+#include "services/rpc/refusal_log.h"
 #include "services/rpc/server_flags.h"
 
 namespace penstock {
@@ -42,8 +45,8 @@ constexpr absl::Duration kDrainTimeout = absl::Seconds(180);
 struct Flags {
   ServerFlags server;
   std::string state_file = "penstock-state.sqlite";
-  std::string audit_file;  // empty: off
-  std::string checkpoint_root = ".";
+  std::string audit_file;       // empty: off
+  std::string checkpoint_root;  // empty: jobs have no checkpoints
 };
 
 int Complain(const absl::Status& status, int exit_code) {
@@ -69,7 +72,7 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
       "file that says who submitted and cancelled what, or off; default: the state file's "
       "name and .audit.jsonl");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
-                 "directory below which jobs may have their checkpoints")
+                 "directory below which jobs may have their checkpoints; default: nowhere")
       ->type_name("DIR");
   try {  // CLI11 reports by exception
     app.parse(argc, argv);
@@ -116,11 +119,18 @@ absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& sig
   }
 }
 
-std::vector<MetricFamily> Collect(CoordinatorServer& server) {
+std::vector<MetricFamily> Collect(CoordinatorServer& server, const TransportSecurity& security,
+                                  const RejectedMessages& refused_requests) {
   MetricSet metrics;
   AddProcessMetrics("penstock-coordinator", PENSTOCK_VERSION, metrics);
-  const absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
-  if (snapshot.ok()) AddCoordinatorMetrics(*snapshot, metrics);
+  if (security.encrypted()) AddCertificateMetrics(security.directory(), metrics);
+  absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
+  if (snapshot.ok()) {
+    for (int reason = 0; reason < kRejections; ++reason) {
+      snapshot->rejected[reason] += refused_requests.count(static_cast<Rejection>(reason));
+    }
+    AddCoordinatorMetrics(*snapshot, metrics);
+  }
   return metrics.Take();
 }
 
@@ -131,9 +141,10 @@ int Main(int argc, char** argv) {
   if (!flags.has_value()) {
     return exit_code;
   }
-  spdlog::logger log("coordinator", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  spdlog::logger log("coordinator", std::make_shared<OneLineStderrSink>());
   log.set_level(spdlog::level::from_str(flags->server.log_level));
   log.flush_on(spdlog::level::trace);
+  RaiseDescriptorLimit();
   PollIdleChannelsOften();
   SetGrpcLogSink([](const char*) {});  // failed calls are reported in our own words
 
@@ -142,24 +153,37 @@ int Main(int argc, char** argv) {
   if (!security.ok()) {
     return Complain(security.status(), kBadUsage);
   }
-  const auto guard =
-      HttpGuard::Make({.security = *security, .token_file = flags->server.metrics_token_file});
+  if (const auto warning = WarningOf(*security); warning.has_value()) log.warn("{}", *warning);
+  RefusalLog refused_requests;
+  const auto guard = HttpGuard::Make(
+      {.security = *security,
+       .token_file = flags->server.metrics_token_file,
+       .on_refused =
+           [&](const absl::Status& refused) {
+             const std::optional<std::string> line = refused_requests.Add(refused, absl::Now());
+             if (line.has_value()) log.warn("{}", *line);
+           },
+       .on_trouble =
+           [&log](const absl::Status& status) { log.error("{}", std::string(status.message())); }});
   if (!guard.ok()) {
     return Complain(guard.status(), kBadUsage);
   }
-  const auto files = ConfinedFiles::Open({flags->checkpoint_root});
+  std::vector<std::string> roots;
+  if (!flags->checkpoint_root.empty()) roots.push_back(flags->checkpoint_root);
+  const auto files = ConfinedFiles::Open(roots);
   if (!files.ok()) {
     return Complain(files.status(), kBadUsage);
   }
-  const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
-      CoordinatorServer::Start({.listen = flags->server.listen,
-                                .state_file = flags->state_file,
-                                .reflection = flags->server.reflection,
-                                .security = *security,
-                                .health = flags->server.health,
-                                .audit_file = flags->audit_file,
-                                .log = [&log](const std::string& line) { log.info("{}", line); }},
-                               RealClock(), **files);
+  const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server = CoordinatorServer::Start(
+      {.listen = flags->server.listen,
+       .state_file = flags->state_file,
+       .reflection = flags->server.reflection,
+       .security = *security,
+       .health = flags->server.health,
+       .audit_file = flags->audit_file,
+       .open_lock = [&files](const std::string& path) { return (*files)->OpenOwn(path); },
+       .log = [&log](const std::string& line) { log.info("{}", line); }},
+      RealClock(), **files);
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);
   }
@@ -167,7 +191,8 @@ int Main(int argc, char** argv) {
   if (flags->server.metrics.has_value()) {
     HttpServerOptions options = {.listen = *flags->server.metrics,
                                  .routes = StatusPageRoutes(**server)};
-    options.routes.push_back(MetricsRoute([&server] { return Collect(**server); }));
+    options.routes.push_back(
+        MetricsRoute([&] { return Collect(**server, *security, refused_requests.rejected()); }));
     HttpGuard::Protect(*guard, options);
     absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(std::move(options));
     if (!started.ok()) {

@@ -317,6 +317,44 @@ TEST_F(ClusterSecurityTest, JobThatNamesFilesElsewhere_IsRefused) {
   EXPECT_FALSE(std::filesystem::exists(elsewhere.path("stolen")));
 }
 
+// A text is read below the data root alone, and a checkpoint written below the other.
+TEST_F(ClusterSecurityTest, DataRootAndCheckpointRoot_AreKeptApart) {
+  StartCluster(0);
+  const JobDirectory data;
+  const std::string up = std::filesystem::path(data.path()).parent_path().string();
+  workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+      Program("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
+      // Relative and with "..", as a user may write it.
+      "--data-root",
+      std::filesystem::relative(up).string() + "/" +
+          std::filesystem::path(data.path()).filename().string(),
+      "--checkpoint-root", job_.path(), "--threads", "1", "--metrics", "off", "--certificates",
+      credentials_[Role::kWorker]}));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Penstock({"workers"}).out, "worker-0"); }));
+  const auto submit = [&](const std::string& text, const std::string& digest) {
+    return Penstock({"submit", job_.job(), "--set", "data.text.path=" + text, "--set",
+                     "data.text.sha256=" + digest, "--set", "pipeline.stages=1", "--steps", "1"});
+  };
+  const std::string wrong(64, '0');
+  const ProcessResult key = submit(job_.path("input.txt"), wrong);
+  EXPECT_EQ(key.exit_code, 1);
+  EXPECT_THAT(key.err, HasSubstr("leads out of the directories"));
+  EXPECT_THAT(key.err, Not(HasSubstr("SHA-256 is")));
+  const ProcessResult inside = submit("input.txt", wrong);
+  EXPECT_THAT(inside.err, HasSubstr("SHA-256 is")) << "found below a root with ..";
+}
+
+TEST_F(ClusterSecurityTest, WorkerWithoutRoots_ReadsNothingAndNamesTheFlag) {
+  StartCluster(0);
+  workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+      Program("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
+      "--threads", "1", "--metrics", "off", "--certificates", credentials_[Role::kWorker]}));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Penstock({"workers"}).out, "worker-0"); }));
+  const ProcessResult refused = Penstock({"submit", job_.job(), "--set", "pipeline.stages=1"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--data-root"));
+}
+
 TEST_F(ClusterSecurityTest, SubmissionsAndCancellations_AreWrittenDownWithTheirCaller) {
   StartCluster(0);
   const ProcessResult submitted = Penstock({"submit", job_.job(), "--no-wait", "--json"});
@@ -329,17 +367,19 @@ TEST_F(ClusterSecurityTest, SubmissionsAndCancellations_AreWrittenDownWithTheirC
   std::ifstream file(job_.path("state.sqlite.audit.jsonl"));
   std::vector<Json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-  ASSERT_EQ(lines.size(), 3u);
+  ASSERT_EQ(lines.size(), 6u) << "each before and after it was done";
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"submit", id}, {"cancel", id}, {"cancel", "nobody-1"}};
   for (size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_EQ(lines[i]["action"], expected[i].first);
-    EXPECT_EQ(lines[i]["job_id"], expected[i].second);
+    const bool before = i % 2 == 0;
+    EXPECT_EQ(lines[i]["outcome"] == "requested", before);
+    EXPECT_EQ(lines[i]["action"], expected[i / 2].first);
+    if (i > 0) EXPECT_EQ(lines[i]["job_id"], expected[i / 2].second);  // the first has none yet
     EXPECT_EQ(lines[i]["caller"], "spiffe://penstock/client");
     EXPECT_THAT(lines[i]["peer"].get<std::string>(), HasSubstr("127.0.0.1"));
   }
-  EXPECT_EQ(lines[0]["outcome"], "OK");
-  EXPECT_THAT(lines[2]["outcome"].get<std::string>(), HasSubstr("NOT_FOUND"));
+  EXPECT_EQ(lines[1]["outcome"], "OK");
+  EXPECT_THAT(lines[5]["outcome"].get<std::string>(), HasSubstr("NOT_FOUND"));
 }
 
 TEST(ProgramSecurityTest, WithoutCertificates_NothingStartsAndTheErrorSaysWhatToDo) {
