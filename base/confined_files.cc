@@ -1,6 +1,7 @@
 #include "base/confined_files.h"
 
 #include <linux/openat2.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -43,14 +44,32 @@ bool SplitOff(const std::string& root, const std::string& path, std::string& res
 
 }  // namespace
 
+std::string AbsolutePath(const std::string& path) {
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string();
+  std::string absolute = std::filesystem::path(JoinPath(here, path)).lexically_normal().string();
+  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  return absolute;
+}
+
+absl::StatusOr<Descriptor> OpenOwnFile(const std::string& path, int fd) {
+  Descriptor file(fd);
+  if (!file.ok() && errno != ELOOP) return FileError("open", path, errno);
+  struct stat info = {};
+  if (file.ok() && fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode)) return file;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cannot open ", path, ": it is ", file.ok() ? "no regular file" : "a symbolic link",
+      ", and this process writes a file of its own there; remove it"));
+}
+
 absl::StatusOr<std::unique_ptr<ConfinedFiles>> ConfinedFiles::Open(
     absl::Span<const std::string> roots) {
   std::error_code error;
   const std::string here = std::filesystem::current_path(error).string();
   std::vector<Root> opened;
   for (const std::string& root : roots) {
-    std::string path = std::filesystem::path(JoinPath(here, root)).lexically_normal().string();
-    while (!path.empty() && path.back() == '/') path.pop_back();
+    std::string path = AbsolutePath(root);
+    if (path == "/") path.clear();  // all paths begin with it
     Descriptor directory(open(absl::StrCat(path, "/").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     if (!directory.ok()) return FileError("open directory", path, errno);
     if (Descriptor probe(OpenBelow(directory.get(), ".", O_PATH | O_DIRECTORY, 0)); !probe.ok()) {
@@ -61,6 +80,10 @@ absl::StatusOr<std::unique_ptr<ConfinedFiles>> ConfinedFiles::Open(
     opened.push_back({std::move(path), std::move(directory)});
   }
   return std::unique_ptr<ConfinedFiles>(new ConfinedFiles(std::move(opened), here));
+}
+
+absl::StatusOr<Descriptor> ConfinedFiles::OpenOwn(const std::string& path) const {
+  return OpenOwnFile(path, Open(path, kOwnFileFlags, kOwnFileMode));
 }
 
 int ConfinedFiles::Open(const std::string& path, int flags, mode_t mode) const {

@@ -83,8 +83,10 @@ std::string ParentOf(const std::string& path) {
 
 absl::Status FileError(absl::string_view verb, const std::string& path, int error) {
   if (error == EXDEV && verb != "rename") {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "cannot ", verb, " ", path, ": it leads out of the directories that this process may use"));
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot ", verb, " ", path,
+                     ": it leads out of the directories that this process may use "
+                     "(--data-root and --checkpoint-root say which)"));
   }
   const std::string message = absl::StrCat("cannot ", verb, " ", path, ": ", std::strerror(error));
   switch (error) {
@@ -157,8 +159,15 @@ absl::StatusOr<std::string> FileTree::Read(const std::string& path, int64_t size
 
 absl::Status FileTree::WriteDurably(const std::string& path,
                                     absl::Span<const absl::string_view> pieces) {
-  const int fd = Open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  // Without O_NONBLOCK, a named pipe under that name waits for a reader.
+  const int fd = Open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0644);
   if (fd < 0) return FileError("create", path, errno);
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(fd);
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot write ", path, ": is not a file but a pipe or device"));
+  }
   absl::Status status = WriteSyncAndClose(fd, path, pieces);
   if (!status.ok()) RemoveAll(path).IgnoreError();  // the first error says more
   return status;

@@ -12,18 +12,21 @@
 namespace penstock {
 
 enum class Rejection : uint8_t {
-  kStaleEpoch,  // of an attempt at a job that is over, or of an earlier life of a worker
-  kCorrupt,     // a checksum was wrong
-  kMalformed,   // breaks a rule of the protocol
-  kDuplicate,   // has come before
-  kOverLimit,   // more than a limit allows
-  kOther,       // of another plan, say
+  kStaleEpoch,       // of an attempt at a job that is over, or of an earlier life of a worker
+  kCorrupt,          // a checksum was wrong
+  kMalformed,        // breaks a rule of the protocol
+  kDuplicate,        // has come before
+  kOverLimit,        // more than a limit allows
+  kUnauthenticated,  // nobody knows who asks
+  kForbidden,        // it is known who asks, and that he may not
+  kOther,            // of another plan, say
 };
-inline constexpr int kRejections = 6;
+inline constexpr int kRejections = 8;
 
 constexpr const char* NameOf(Rejection reason) {
   constexpr const char* kNames[kRejections] = {"stale_epoch", "corrupt",    "malformed",
-                                               "duplicate",   "over_limit", "other"};
+                                               "duplicate",   "over_limit", "unauthenticated",
+                                               "forbidden",   "other"};
   return kNames[static_cast<int>(reason)];
 }
 
@@ -40,6 +43,10 @@ constexpr Rejection RejectionOf(absl::StatusCode code) {
       return Rejection::kDuplicate;
     case absl::StatusCode::kResourceExhausted:
       return Rejection::kOverLimit;
+    case absl::StatusCode::kUnauthenticated:
+      return Rejection::kUnauthenticated;
+    case absl::StatusCode::kPermissionDenied:
+      return Rejection::kForbidden;
     default:
       return Rejection::kOther;
   }

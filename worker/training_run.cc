@@ -46,10 +46,10 @@ absl::Status TrainingRun::OpenData() {
   });
   if (!reads_tokens) return absl::OkStatus();
   const std::string path = JoinPath(environment_.data_root, request_.spec().data().text().path());
+  Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
   PENSTOCK_ASSIGN_OR_RETURN(
-      data_,
-      DataSource::OpenText(environment_.files, TextOptionsOf(request_.spec(), plan_.job, path,
-                                                             environment_.limits.data_bytes_max)));
+      data_, DataSource::OpenText(files, TextOptionsOf(request_.spec(), plan_.job, path,
+                                                       environment_.limits.data_bytes_max)));
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #include "services/coordinator/audit_log.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,46 +9,79 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file_tree.h"
+#include "base/status.h"
+#include "base/utf8.h"
 
 namespace penstock {
+namespace {
+
+std::string Cut(absl::string_view text) { return CleanUtf8(text, AuditLog::kFieldBytesMax); }
+
+std::string OutcomeOf(const AuditEntry& entry) {
+  if (!entry.outcome.has_value()) return "requested";
+  if (entry.outcome->ok()) return "OK";
+  return Cut(absl::StrCat(absl::StatusCodeToString(entry.outcome->code()), ": ",
+                          entry.outcome->message()));
+}
+
+// Whether what was written last to the file ends in the middle of a line.
+bool EndsTorn(int file) {
+  struct stat info = {};
+  char last = '\n';
+  return fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 &&
+         pread(file, &last, 1, info.st_size - 1) == 1 && last != '\n';
+}
+
+}  // namespace
 
 absl::Status AuditLog::Check() {
   MutexLock lock(mutex_);
-  return Append("");
+  return Open();
 }
 
 absl::Status AuditLog::Record(const AuditEntry& entry, const CallInfo& call, absl::Time now) {
-  const std::string outcome = entry.outcome.ok()
-                                  ? "OK"
-                                  : absl::StrCat(absl::StatusCodeToString(entry.outcome.code()),
-                                                 ": ", entry.outcome.message());
   nlohmann::ordered_json line = {
       {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
       {"action", entry.action},
       {"caller", nullptr},
-      {"peer", call.peer},
+      {"peer", Cut(call.peer)},
       {"job_id", nullptr},
-      {"outcome", outcome}};
-  if (call.caller.has_value()) line["caller"] = call.caller->ToUri();
-  if (!entry.job_id.empty()) line["job_id"] = entry.job_id;
+      {"outcome", OutcomeOf(entry)}};
+  if (call.caller.has_value()) line["caller"] = Cut(call.caller->ToUri());
+  if (!entry.job_id.empty()) line["job_id"] = Cut(entry.job_id);
   // One line, whatever callers write into names.
   const std::string text =
       line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
   MutexLock lock(mutex_);
+  PENSTOCK_RETURN_IF_ERROR(Open());
   return Append(absl::StrCat(text, "\n"));
 }
 
-absl::Status AuditLog::Append(absl::string_view line) {
-  const Descriptor file(open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+absl::Status AuditLog::Open() {
+  struct stat ours = {};
+  struct stat there = {};
+  if (file_.has_value() && stat(path_.c_str(), &there) == 0 && fstat(file_->get(), &ours) == 0 &&
+      ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) {
+    return absl::OkStatus();
+  }
+  Descriptor file(open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
   if (!file.ok()) return FileError("open", path_, errno);
-  if (line.empty()) return absl::OkStatus();
+  torn_ = EndsTorn(file.get());
+  file_.emplace(std::move(file));
+  return absl::OkStatus();
+}
+
+absl::Status AuditLog::Append(const std::string& line) {
+  const std::string text = torn_ ? absl::StrCat("\n", line) : line;
   // One write, so that lines stay whole beside a second process.
-  if (write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
-      fsync(file.get()) != 0) {
+  errno = ENOSPC;  // why a disk takes a part
+  const ssize_t written = write(file_->get(), text.data(), text.size());
+  if (written != static_cast<ssize_t>(text.size())) {
+    torn_ = torn_ || written > 0;
     return FileError("write", path_, errno);
   }
-  return absl::OkStatus();
+  torn_ = false;
+  return fsync(file_->get()) == 0 ? absl::OkStatus() : FileError("sync", path_, errno);
 }
 
 }  // namespace penstock

@@ -4,7 +4,6 @@
 
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
-#include "services/coordinator/directory_lock.h"
 
 namespace penstock {
 
@@ -16,12 +15,12 @@ absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& que
 }
 
 absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& query,
-                                             DirectoryLease& lease) {
+                                             DirectoryLease& lease, const LockFileOpener& open) {
   if (query.root.empty()) {
     return FindStart(files, query);
   }
   PENSTOCK_RETURN_IF_ERROR(Annotate(files.CreateDirectories(query.root), "checkpoint.directory"));
-  absl::StatusOr<std::shared_ptr<DirectoryLock>> lock = DirectoryLock::Take(query.root);
+  absl::StatusOr<std::shared_ptr<DirectoryLock>> lock = DirectoryLock::Take(query.root, open);
   if (!lock.ok() && !absl::IsUnimplemented(lock.status())) {
     return lock.status();
   }
@@ -34,8 +33,11 @@ absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& que
   return start;
 }
 
-CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files)
-    : loop_(loop), files_(files), tasks_(/*threads=*/1, kTasksMax, "checkpoints") {}
+CheckpointKeeper::CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open)
+    : loop_(loop),
+      files_(files),
+      open_(std::move(open)),
+      tasks_(/*threads=*/1, kTasksMax, "checkpoints") {}
 
 void CheckpointKeeper::Perform(const FindCheckpoint& find) {
   const auto answer = [this, job_id = find.job_id](absl::StatusOr<FoundStart> found,
@@ -48,7 +50,7 @@ void CheckpointKeeper::Perform(const FindCheckpoint& find) {
   };
   const auto task = [this, find, answer] {
     DirectoryLease lease;
-    absl::StatusOr<FoundStart> found = ClaimAndFindStart(files_, find.query, lease);
+    absl::StatusOr<FoundStart> found = ClaimAndFindStart(files_, find.query, lease, open_);
     answer(std::move(found), std::move(lease));
   };
   if (!tasks_.Submit(task)) {

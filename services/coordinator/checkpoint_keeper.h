@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "coordinator/effects.h"
+#include "services/coordinator/directory_lock.h"
 #include "services/coordinator/event_loop.h"
 #include "services/rpc/task_pool.h"
 
@@ -20,13 +21,14 @@ absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& que
 // if need be, and then as above. On a file system without locks the lease is null and a note says so.
 // Errors also: FailedPrecondition (another process writes checkpoints there).
 absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& query,
-                                             DirectoryLease& lease);
+                                             DirectoryLease& lease,
+                                             const LockFileOpener& open = OpenLockFile);
 
 // Thread safety: Perform from any thread.
 class CheckpointKeeper {
  public:
-  // REQUIRES: both outlive the keeper.
-  CheckpointKeeper(EventLoop& loop, Files& files);
+  // REQUIRES: loop and files outlive the keeper.
+  CheckpointKeeper(EventLoop& loop, Files& files, LockFileOpener open);
 
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
@@ -36,6 +38,7 @@ class CheckpointKeeper {
 
   EventLoop& loop_;
   Files& files_;
+  const LockFileOpener open_;
   TaskPool tasks_;  // one thread, so one commit at a time
 };
 

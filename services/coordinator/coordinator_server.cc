@@ -20,6 +20,7 @@
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
+#include "services/rpc/refusal_log.h"
 #include "services/rpc/server.h"
 #include "services/tracing/job_tracer.h"
 
@@ -32,8 +33,9 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   Impl(CoordinatorServerOptions options, JobStore store, Clock& clock, Files& files)
       : log_(options.log),
         clock_(clock),
+        local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
         loop_(clock, options.limits, std::move(store), *this, options.log),
-        keeper_(loop_, files),
+        keeper_(loop_, files, options.open_lock),
         live_(clock,
               [this](const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                      std::function<void(LiveRun)> done) {
@@ -47,7 +49,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                  .security = options.security,
                  .health = options.health,
                  .on_refused = [this](const absl::Status& refused) {
-                   if (log_ != nullptr) log_(absl::StrCat("refused a call: ", refused.message()));
+                   const std::optional<std::string> line = refusals_.Add(refused, absl::Now());
+                   if (line.has_value() && log_ != nullptr) log_(*line);
                  }}) {
     if (!options.audit_file.empty()) audit_.emplace(options.audit_file);
     if (options.spans != nullptr) tracer_.emplace(TracerParts(options.spans));
@@ -57,9 +60,11 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     if (audit_.has_value()) {
       PENSTOCK_RETURN_IF_ERROR(Annotate(audit_->Check(), "audit log"));
     }
-    AddCoordinatorServices(
-        server_, {loop_, watchers_, timelines_,
-                  [this](const AuditEntry& entry, const CallInfo& call) { Audit(entry, call); }});
+    AddCoordinatorServices(server_, {loop_, watchers_, timelines_,
+                                     [this](const AuditEntry& entry, const CallInfo& call) {
+                                       return Audit(entry, call);
+                                     },
+                                     local_workers_only_});
     PENSTOCK_RETURN_IF_ERROR(loop_.Start());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     server_.SetServing(true);
@@ -123,7 +128,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
           }
           for (int reason = 0; reason < kRejections; ++reason) {
             snapshot.rejected[reason] =
-                coordinator.rejected().count(static_cast<Rejection>(reason));
+                coordinator.rejected().count(static_cast<Rejection>(reason)) +
+                refusals_.rejected().count(static_cast<Rejection>(reason));
           }
           return snapshot;
         });
@@ -229,13 +235,14 @@ class CoordinatorServer::Impl final : public EffectPerformer {
             .log = log_};
   }
 
-  void Audit(const AuditEntry& entry, const CallInfo& call) {
-    if (!audit_.has_value()) return;
+  absl::Status Audit(const AuditEntry& entry, const CallInfo& call) {
+    if (!audit_.has_value()) return absl::OkStatus();
     const absl::Status recorded = audit_->Record(entry, call, absl::Now());
     if (!recorded.ok() && log_ != nullptr) {
       log_(absl::StrCat("the audit log lacks a ", entry.action, " of ", call.peer, ": ",
                         recorded.message()));
     }
+    return recorded;
   }
 
   // How often a job has begun anew, from a checkpoint or with a new split: its workers are others then.
@@ -249,7 +256,9 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   absl::StatusOr<std::shared_ptr<const ClusterLists>> lists_ ABSL_GUARDED_BY(lists_mutex_) =
       absl::UnavailableError("not asked yet");
   std::optional<int64_t> lists_until_ns_ ABSL_GUARDED_BY(lists_mutex_);
+  const bool local_workers_only_;
   std::optional<AuditLog> audit_;
+  RefusalLog refusals_;
   JobWatchers watchers_;
   FinishedJobs finished_;  // the loop's thread only
   EventLoop loop_;

@@ -24,6 +24,7 @@
 #include "base/files.h"
 #include "base/rejected_messages.h"
 #include "coordinator/coordinator.h"
+#include "services/coordinator/directory_lock.h"
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/rpc/address.h"
 #include "services/rpc/transport_security.h"
@@ -42,6 +43,8 @@ struct CoordinatorServerOptions {
   CoordinatorLimits limits;
   // Where submissions and cancellations are written down (audit_log.h); empty: nowhere.
   std::string audit_file;
+  // How locks in checkpoint directories are opened (directory_lock.h): with the confinement of the files, if they have one.
+  LockFileOpener open_lock = OpenLockFile;
   // What an operator may want to read, a line each; from any thread. Null: nowhere.
   std::function<void(const std::string&)> log;
   // Takes the spans of all jobs, on a thread of the server's; must not wait. Null: none are made.

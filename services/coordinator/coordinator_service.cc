@@ -1,6 +1,8 @@
 #include "services/coordinator/coordinator_service.h"
 
 #include <deque>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +14,8 @@
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/coordinator/job_records.h"
 #include "services/rpc/access.h"
+#include "services/rpc/address.h"
+#include "services/rpc/worker_name.h"
 
 namespace penstock {
 namespace {
@@ -25,6 +29,19 @@ constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);
 // Whoever has a certificate with a worker's name speaks for that worker alone.
 absl::Status CheckIsWorker(const CallInfo& call, const std::string& name) {
   return call.caller.has_value() ? CheckSpeaksFor(*call.caller, name) : absl::OkStatus();
+}
+
+// Where a worker says that it is reached: a host and a port, and nothing else that gRPC would take for an address, such as
+// a socket's path.
+absl::Status CheckAddress(const std::string& text, bool local_only) {
+  constexpr size_t kBytesMax = 300;  // names of hosts have 253 letters
+  const absl::StatusOr<HostPort> address = ParseHostPort(text.substr(0, kBytesMax));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(address.status(), "where the worker is reached"));
+  if (text.size() <= kBytesMax && (!local_only || address->IsLoopback())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the worker is reached at ", text.substr(0, kBytesMax),
+      ", and this coordinator speaks plain text at addresses of its machine alone: start it with "
+      "--certificates, or with --insecure-network at an address of the network"));
 }
 
 absl::Time DeadlineOf(const CallInfo& call) {
@@ -175,9 +192,12 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
   Registry& registry = server.AddService<Registry>();
   EventLoop& loop = parts.loop;
   server.Unary(registry, &Registry::RequestRegisterWorker,
-               [&loop](const v1::RegisterWorkerRequest& request,
-                       const CallInfo& call) -> absl::StatusOr<v1::RegisterWorkerResponse> {
+               [&loop, local_only = parts.local_workers_only](
+                   const v1::RegisterWorkerRequest& request,
+                   const CallInfo& call) -> absl::StatusOr<v1::RegisterWorkerResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(CheckWorkerName(request.name()));
                  PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
+                 PENSTOCK_RETURN_IF_ERROR(CheckAddress(request.address(), local_only));
                  return loop.Ask<v1::RegisterWorkerResponse>(
                      DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
                        return coordinator.RegisterWorker(request, now);
@@ -208,51 +228,79 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                });
 }
 
-// Tells the audit log how a call ended, and passes the answer on.
+// Does `act` for a caller, written down before and after. What cannot be written down is not done.
 template <typename Response>
 absl::StatusOr<Response> Audited(const CoordinatorParts& parts, const char* action,
-                                 const std::string& job_id, const CallInfo& call,
-                                 absl::StatusOr<Response> response) {
-  if (parts.audit != nullptr) parts.audit({action, job_id, response.status()}, call);
+                                 std::string job_id, const CallInfo& call,
+                                 const std::function<absl::StatusOr<Response>()>& act) {
+  if (parts.audit == nullptr) return act();
+  if (const absl::Status written = parts.audit({action, job_id, std::nullopt}, call);
+      !written.ok()) {
+    return absl::UnavailableError(absl::StrCat(
+        "not done, because the coordinator's audit log cannot be written: ", written.message()));
+  }
+  absl::StatusOr<Response> response = act();
+  if constexpr (requires { response->job_id(); }) {
+    if (response.ok()) job_id = response->job_id();
+  }
+  // That it was asked for is written down; the log says that this line is missing.
+  parts.audit({action, job_id, response.status()}, call).IgnoreError();
   return response;
 }
 
-std::string JobIdOf(const absl::StatusOr<v1::SubmitJobResponse>& response) {
-  return response.ok() ? response->job_id() : "";
+// What a caller sends as a job's ID goes into answers, logs and queries, so it is looked at first.
+absl::Status CheckJobId(const std::string& job_id) {
+  constexpr size_t kBytesMax = 128;
+  if (job_id.size() <= kBytesMax) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a job's ID has at most ", kBytesMax,
+                                                 " letters, this has ", job_id.size(),
+                                                 ": `penstock list` shows them"));
 }
 
-void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
-  EventLoop& loop = parts.loop;
+void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   server.Unary(jobs, &Jobs::RequestSubmitJob,
                [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
-                 const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
-                     DeadlineOf(call), [request, trace = call.trace](Coordinator& coordinator,
-                                                                     JobStore& store, Now now) {
-                       return Take(coordinator.CheckSubmission(request, now), trace, coordinator,
-                                   store, now);
-                     });
-                 return Audited(parts, "submit", JobIdOf(response), call, response);
+                 return Audited<v1::SubmitJobResponse>(parts, "submit", "", call, [&] {
+                   return parts.loop.Ask<v1::SubmitJobResponse>(
+                       DeadlineOf(call), [request, trace = call.trace](Coordinator& coordinator,
+                                                                       JobStore& store, Now now) {
+                         return Take(coordinator.CheckSubmission(request, now), trace, coordinator,
+                                     store, now);
+                       });
+                 });
                });
   server.Unary(
       jobs, &Jobs::RequestSubmitProfile,
       [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {
-        const auto response = parts.loop.Ask<v1::SubmitJobResponse>(
-            DeadlineOf(call),
-            [request, trace = call.trace](Coordinator& coordinator, JobStore& store, Now now) {
-              return Take(coordinator.CheckProfile(request, now), trace, coordinator, store, now);
-            });
-        return Audited(parts, "submit-profile", JobIdOf(response), call, response);
+        return Audited<v1::SubmitJobResponse>(parts, "submit-profile", "", call, [&] {
+          return parts.loop.Ask<v1::SubmitJobResponse>(
+              DeadlineOf(call),
+              [request, trace = call.trace](Coordinator& coordinator, JobStore& store, Now now) {
+                return Take(coordinator.CheckProfile(request, now), trace, coordinator, store, now);
+              });
+        });
       });
   server.Unary(jobs, &Jobs::RequestCancelJob,
                [parts](const v1::CancelJobRequest& request, const CallInfo& call) {
-                 const auto response = parts.loop.Ask<v1::CancelJobResponse>(
-                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
-                       return coordinator.CancelJob(request.job_id(), now);
+                 return Audited<v1::CancelJobResponse>(
+                     parts, "cancel", request.job_id(), call,
+                     [&]() -> absl::StatusOr<v1::CancelJobResponse> {
+                       PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+                       return parts.loop.Ask<v1::CancelJobResponse>(
+                           DeadlineOf(call),
+                           [request](Coordinator& coordinator, JobStore&, Now now) {
+                             return coordinator.CancelJob(request.job_id(), now);
+                           });
                      });
-                 return Audited(parts, "cancel", request.job_id(), call, response);
                });
+}
+
+void AddJobCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
+  EventLoop& loop = parts.loop;
   server.Unary(jobs, &Jobs::RequestGetJob,
-               [&loop](const v1::GetJobRequest& request, const CallInfo& call) {
+               [&loop](const v1::GetJobRequest& request,
+                       const CallInfo& call) -> absl::StatusOr<v1::GetJobResponse> {
+                 PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
                  return loop.Ask<v1::GetJobResponse>(
                      DeadlineOf(call), [request](Coordinator& coordinator, JobStore& store, Now) {
                        return FindRecord(request.job_id(), coordinator, store);
@@ -281,11 +329,14 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
   server.UnaryAsync(jobs, &Jobs::RequestGetTimeline,
                     [parts](const v1::GetTimelineRequest& request, const CallInfo& call,
                             const Reply<v1::GetTimelineResponse>& reply) {
+                      const absl::Status good = CheckJobId(request.job_id());
+                      if (!good.ok()) return reply(good);
                       GetTimeline(parts, request.job_id(), call, reply);
                     });
   server.Stream(jobs, &Jobs::RequestWatchJob,
                 [parts](const v1::WatchJobRequest& request, const CallInfo& call,
                         StreamWaker waker) -> absl::StatusOr<StreamPull<v1::JobEvent>> {
+                  PENSTOCK_RETURN_IF_ERROR(CheckJobId(request.job_id()));
                   PENSTOCK_RETURN_IF_ERROR(
                       parts.loop
                           .Ask<v1::JobSummary>(DeadlineOf(call),
@@ -306,6 +357,7 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
 void AddCoordinatorServices(RpcServer& server, CoordinatorParts parts) {
   AddRegistry(server, parts);
   Jobs& jobs = server.AddService<Jobs>();
+  AddAuditedCalls(server, jobs, parts);
   AddJobCalls(server, jobs, parts);
   AddJobStreams(server, jobs, parts);
 }

@@ -17,8 +17,10 @@ struct CoordinatorParts {
   EventLoop& loop;
   JobWatchers& watchers;
   TimelineGatherer& timelines;
-  // Is told of submissions and cancellations. Null: nobody.
-  std::function<void(const AuditEntry&, const CallInfo&)> audit;
+  // Is told of submissions and cancellations, before and after: what it cannot write down is not done. Null: nobody.
+  std::function<absl::Status(const AuditEntry&, const CallInfo&)> audit;
+  // Workers must be reached at addresses of this machine: in plain text, which others shall not read.
+  bool local_workers_only = false;
 };
 
 // Adds WorkerRegistry and JobService to `server`.

@@ -7,7 +7,9 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "base/confined_files.h"
 #include "base/files.h"
+#include "base/status.h"
 #include "base/utf8.h"
 
 namespace penstock {
@@ -49,24 +51,25 @@ absl::Status LockError(int error, int file, const std::string& directory) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<DirectoryLock>> DirectoryLock::Take(const std::string& directory) {
-  const std::string path = JoinPath(directory, kFileName);
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
-  }
-  std::shared_ptr<DirectoryLock> lock(new DirectoryLock(file));
-  if (flock(file, LOCK_EX | LOCK_NB) != 0) {
-    return LockError(errno, file, directory);
+absl::StatusOr<Descriptor> OpenLockFile(const std::string& path) {
+  return OpenOwnFile(path, open(path.c_str(), kOwnFileFlags, kOwnFileMode));
+}
+
+absl::StatusOr<std::shared_ptr<DirectoryLock>> DirectoryLock::Take(const std::string& directory,
+                                                                   const LockFileOpener& open) {
+  absl::StatusOr<Descriptor> file = open(JoinPath(directory, kFileName));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(file.status(), "checkpoint.directory"));
+  const int fd = file->get();
+  std::shared_ptr<DirectoryLock> lock(new DirectoryLock(*std::move(file)));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    return LockError(errno, fd, directory);
   }
   // For people only, so a full disk does not matter.
   const std::string holder = NameOfThisProcess();
-  if (ftruncate(file, 0) == 0) {
-    (void)!pwrite(file, holder.data(), holder.size(), 0);
+  if (ftruncate(fd, 0) == 0) {
+    (void)!pwrite(fd, holder.data(), holder.size(), 0);
   }
   return lock;
 }
-
-DirectoryLock::~DirectoryLock() { close(file_); }
 
 }  // namespace penstock

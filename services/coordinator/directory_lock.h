@@ -7,12 +7,21 @@
 // Thread-compatible.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/file_tree.h"
 
 namespace penstock {
+
+// Opens the lock's file for reading and writing, and makes it if there is none. What is written there must not reach
+// another file, so it follows no link at the path's end and opens regular files alone.
+using LockFileOpener = std::function<absl::StatusOr<Descriptor>(const std::string& path)>;
+
+// For whoever may write wherever this process may. Errors: those of FileTree, FailedPrecondition (a link, a pipe).
+absl::StatusOr<Descriptor> OpenLockFile(const std::string& path);
 
 class DirectoryLock {
  public:
@@ -21,15 +30,15 @@ class DirectoryLock {
 
   // REQUIRES: `directory` exists. Never waits.
   // Errors: FailedPrecondition (a process holds it: named by number and host), Unimplemented (the
-  // file system has no locks), those of creating a file.
-  static absl::StatusOr<std::shared_ptr<DirectoryLock>> Take(const std::string& directory);
-  ~DirectoryLock();
+  // file system has no locks), those of `open`.
+  static absl::StatusOr<std::shared_ptr<DirectoryLock>> Take(
+      const std::string& directory, const LockFileOpener& open = OpenLockFile);
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
  private:
-  explicit DirectoryLock(int file) : file_(file) {}
-  const int file_;
+  explicit DirectoryLock(Descriptor file) : file_(std::move(file)) {}
+  const Descriptor file_;
 };
 
 }  // namespace penstock

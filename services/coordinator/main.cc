@@ -4,7 +4,6 @@
 // (status page, metrics).
 // The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/confined_files.h"
+#include "base/rejected_messages.h"
 #include "base/status.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
@@ -30,8 +30,11 @@
 #include "services/http/server.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/process_metrics.h"
+#include "services/rpc/connection_acceptor.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
+#include "services/rpc/one_line_sink.h"
+#include "services/rpc/refusal_log.h"
 #include "services/rpc/server_flags.h"
 #include "services/tracing/otlp_flags.h"
 #include "services/tracing/span_exporter.h"
@@ -53,8 +56,8 @@ struct Flags {
   ServerFlags server;
   OtlpFlags otlp;
   std::string state_file = "penstock-state.sqlite";
-  std::string audit_file;  // empty: off
-  std::string checkpoint_root = ".";
+  std::string audit_file;       // empty: off
+  std::string checkpoint_root;  // empty: jobs have no checkpoints
 };
 
 int Complain(const absl::Status& status, int exit_code) {
@@ -80,7 +83,7 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
       "file that says who submitted and cancelled what, or off; default: the state file's "
       "name and .audit.jsonl");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
-                 "directory below which jobs may have their checkpoints")
+                 "directory below which jobs may have their checkpoints; default: nowhere")
       ->type_name("DIR");
   AddOtlpFlags(app, flags.otlp, /*use_environment=*/true,
                "URL of an OpenTelemetry collector that the spans of jobs are sent to, by OTLP over "
@@ -162,12 +165,20 @@ absl::StatusOr<Tracing> StartTracing(const Flags& flags, spdlog::logger& log) {
   return tracing;
 }
 
-std::vector<MetricFamily> Collect(CoordinatorServer& server, const Tracing& tracing) {
+std::vector<MetricFamily> Collect(CoordinatorServer& server, const Tracing& tracing,
+                                  const TransportSecurity& security,
+                                  const RejectedMessages& refused_requests) {
   MetricSet metrics;
   AddProcessMetrics("penstock-coordinator", PENSTOCK_VERSION, metrics);
   AddTracingMetrics(tracing.counts(), metrics);
-  const absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
-  if (snapshot.ok()) AddCoordinatorMetrics(*snapshot, metrics);
+  if (security.encrypted()) AddCertificateMetrics(security.directory(), metrics);
+  absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
+  if (snapshot.ok()) {
+    for (int reason = 0; reason < kRejections; ++reason) {
+      snapshot->rejected[reason] += refused_requests.count(static_cast<Rejection>(reason));
+    }
+    AddCoordinatorMetrics(*snapshot, metrics);
+  }
   return metrics.Take();
 }
 
@@ -178,9 +189,10 @@ int Main(int argc, char** argv) {
   if (!flags.has_value()) {
     return exit_code;
   }
-  spdlog::logger log("coordinator", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  spdlog::logger log("coordinator", std::make_shared<OneLineStderrSink>());
   log.set_level(spdlog::level::from_str(flags->server.log_level));
   log.flush_on(spdlog::level::trace);
+  RaiseDescriptorLimit();
   PollIdleChannelsOften();
   SetGrpcLogSink([](const char*) {});  // failed calls are reported in our own words
 
@@ -189,12 +201,24 @@ int Main(int argc, char** argv) {
   if (!security.ok()) {
     return Complain(security.status(), kBadUsage);
   }
-  const auto guard =
-      HttpGuard::Make({.security = *security, .token_file = flags->server.metrics_token_file});
+  if (const auto warning = WarningOf(*security); warning.has_value()) log.warn("{}", *warning);
+  RefusalLog refused_requests;
+  const auto guard = HttpGuard::Make(
+      {.security = *security,
+       .token_file = flags->server.metrics_token_file,
+       .on_refused =
+           [&](const absl::Status& refused) {
+             const std::optional<std::string> line = refused_requests.Add(refused, absl::Now());
+             if (line.has_value()) log.warn("{}", *line);
+           },
+       .on_trouble =
+           [&log](const absl::Status& status) { log.error("{}", std::string(status.message())); }});
   if (!guard.ok()) {
     return Complain(guard.status(), kBadUsage);
   }
-  const auto files = ConfinedFiles::Open({flags->checkpoint_root});
+  std::vector<std::string> roots;
+  if (!flags->checkpoint_root.empty()) roots.push_back(flags->checkpoint_root);
+  const auto files = ConfinedFiles::Open(roots);
   if (!files.ok()) {
     return Complain(files.status(), kBadUsage);
   }
@@ -206,16 +230,16 @@ int Main(int argc, char** argv) {
   if (tracing->exporter != nullptr) {
     spans = [&tracing](std::vector<TraceSpan> made) { tracing->exporter->Add(std::move(made)); };
   }
-  const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
-      CoordinatorServer::Start({.listen = flags->server.listen,
-                                .state_file = flags->state_file,
-                                .reflection = flags->server.reflection,
-                                .security = *security,
-                                .health = flags->server.health,
-                                .audit_file = flags->audit_file,
-                                .log = [&log](const std::string& line) { log.info("{}", line); },
-                                .spans = spans},
-                               RealClock(), **files);
+  const absl::StatusOr<std::unique_ptr<CoordinatorServer>> server = CoordinatorServer::Start(
+      {.listen = flags->server.listen,
+       .state_file = flags->state_file,
+       .reflection = flags->server.reflection,
+       .security = *security,
+       .health = flags->server.health,
+       .audit_file = flags->audit_file,
+       .open_lock = [&files](const std::string& path) { return (*files)->OpenOwn(path); },
+       .log = [&log](const std::string& line) { log.info("{}", line); }},
+      RealClock(), **files);
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);
   }
@@ -223,8 +247,8 @@ int Main(int argc, char** argv) {
   if (flags->server.metrics.has_value()) {
     HttpServerOptions options = {.listen = *flags->server.metrics,
                                  .routes = StatusPageRoutes(**server)};
-    options.routes.push_back(
-        MetricsRoute([&server, &tracing] { return Collect(**server, *tracing); }));
+    options.routes.push_back(MetricsRoute(
+        [&] { return Collect(**server, *tracing, *security, refused_requests.rejected()); }));
     HttpGuard::Protect(*guard, options);
     absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(std::move(options));
     if (!started.ok()) {

@@ -26,6 +26,7 @@ HttpConnection::HttpConnection(int fd, std::unique_ptr<TlsSession> tls, const Ht
     : fd_(fd),
       tls_(std::move(tls)),
       limits_(limits),
+      born_(now),
       deadline_(Later(now, limits.request_timeout)) {}
 
 HttpConnection::~HttpConnection() { close(fd_); }
@@ -77,7 +78,7 @@ std::shared_ptr<X509> HttpConnection::peer_certificate() const {
 void HttpConnection::Reply(const HttpAnswer& answer, Time now) {
   state_ = State::kWriting;
   deadline_ = Later(now, limits_.write_timeout);
-  close_after_sending_ = answer.close;
+  close_after_sending_ = answer.close || now >= Later(born_, limits_.connection_age);
   if (tls_ == nullptr) {
     output_.append(answer.bytes);
   } else if (!tls_->Send(answer.bytes, output_).ok()) {

@@ -37,6 +37,8 @@ class HttpConnection {
   bool done() const { return state_ == State::kDone; }
   // Since when it waits for a request after its first, none of which has come; nothing if it does not.
   std::optional<Time> idle_since() const;
+  // Whether nothing is being answered: what ends it costs its client a request at most.
+  bool reading() const { return state_ == State::kReading; }
 
   // Goes on with what poll found, and ends what is late.
   void Advance(short events, Time now);
@@ -60,6 +62,7 @@ class HttpConnection {
   const int fd_;
   const std::unique_ptr<TlsSession> tls_;
   const HttpLimits& limits_;
+  const Time born_;
   State state_ = State::kReading;
   Time deadline_;
   std::optional<Time> idle_since_;

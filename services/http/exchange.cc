@@ -138,6 +138,7 @@ void Respond(const HttpService& service, const httplib::Request& request,
     return SetError(response, 405, "only GET and HEAD are answered here");
   }
   if (request.has_header("Transfer-Encoding") ||
+      request.get_header_value_count("Content-Length") > 1 ||
       (request.has_header("Content-Length") && request.get_header_value("Content-Length") != "0")) {
     return SetError(response, 413, "a GET or HEAD has no body");
   }

@@ -49,45 +49,70 @@ std::vector<std::string> FilesOf(const std::string& directory) {
   return {paths.authorities, paths.certificate, paths.key};
 }
 
-// A value that is read from files, and again when one has changed. What cannot be read leaves the value as
-// it is: a file may be looked at in the moment of its replacement.
+// A value that is read from files, and again when one has changed.
 template <typename Value>
 class Watched {
  public:
   using Read = std::function<absl::StatusOr<Value>()>;
-  Watched(std::vector<std::string> paths, Read read)
-      : paths_(std::move(paths)), read_(std::move(read)) {}
+  using Trouble = std::function<void(const absl::Status&)>;
+  // `keeps`: what cannot be read leaves the value from before in force.
+  Watched(std::vector<std::string> paths, Read read, bool keeps, Trouble on_trouble)
+      : paths_(std::move(paths)),
+        read_(std::move(read)),
+        keeps_(keeps),
+        on_trouble_(std::move(on_trouble)) {}
 
-  absl::Status Load() { return Reload(absl::Now()); }
-
-  Value Get() ABSL_LOCKS_EXCLUDED(mutex_) {
+  // The first time. Errors: those of reading.
+  absl::Status Load() ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
-    const absl::Time now = absl::Now();
-    if (now - looked_ >= kLookInterval) {
-      looked_ = now;
-      if (StampOf(paths_) != stamp_) ReadLocked().IgnoreError();
+    looked_ = absl::Now();
+    stamp_ = StampOf(paths_);
+    PENSTOCK_ASSIGN_OR_RETURN(value_, read_());
+    return absl::OkStatus();
+  }
+
+  // Nothing if there is none that is in force.
+  std::optional<Value> Get() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::Status trouble;
+    std::optional<Value> value;
+    {
+      MutexLock lock(mutex_);
+      trouble = Look();
+      value = value_;
     }
-    return *value_;
+    if (!trouble.ok() && on_trouble_ != nullptr) on_trouble_(trouble);
+    return value;
   }
 
  private:
-  absl::Status Reload(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(mutex_);
+  // What is wrong with files that have changed, once they have not changed for a look more: they may be looked at
+  // between two writes of their replacement.
+  absl::Status Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const absl::Time now = absl::Now();
+    if (now - looked_ < kLookInterval) return absl::OkStatus();
     looked_ = now;
-    return ReadLocked();
-  }
-  absl::Status ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::string stamp = StampOf(paths_);
-    PENSTOCK_ASSIGN_OR_RETURN(value_, read_());
+    if (stamp == stamp_) return absl::OkStatus();
+    absl::StatusOr<Value> read = read_();
+    if (read.ok()) {
+      value_ = *std::move(read);
+      stamp_ = std::move(stamp);
+      return absl::OkStatus();
+    }
+    if (std::exchange(seen_, stamp) != stamp) return absl::OkStatus();
     stamp_ = std::move(stamp);
-    return absl::OkStatus();
+    if (!keeps_) value_.reset();
+    return read.status();
   }
 
   const std::vector<std::string> paths_;
   const Read read_;
+  const bool keeps_;
+  const Trouble on_trouble_;
   Mutex mutex_;
   absl::Time looked_ ABSL_GUARDED_BY(mutex_);
-  std::string stamp_ ABSL_GUARDED_BY(mutex_);
+  std::string stamp_ ABSL_GUARDED_BY(mutex_);  // of what was taken up, or given up
+  std::string seen_ ABSL_GUARDED_BY(mutex_);   // of what could not be used at the last look
   std::optional<Value> value_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -160,11 +185,16 @@ class HttpGuard::Impl {
  public:
   explicit Impl(const HttpGuardOptions& options)
       : trust_domain_(options.security.identity().trust_domain),
-        context_(FilesOf(options.security.directory()),
-                 [directory = options.security.directory()] { return MakeContext(directory); }) {
+        context_(
+            FilesOf(options.security.directory()),
+            [directory = options.security.directory()] { return MakeContext(directory); },
+            /*keeps=*/true, Saying("; those from before stay in use", options.on_trouble)),
+        on_refused_(options.on_refused) {
     if (options.token_file.empty()) return;
-    token_.emplace(std::vector<std::string>{options.token_file},
-                   [path = options.token_file] { return ReadToken(path); });
+    token_.emplace(
+        std::vector<std::string>{options.token_file},
+        [path = options.token_file] { return ReadToken(path); },
+        /*keeps=*/false, Saying("; tokens are refused until then", options.on_trouble));
   }
 
   absl::Status Load() {
@@ -172,20 +202,35 @@ class HttpGuard::Impl {
     return token_.has_value() ? token_->Load() : absl::OkStatus();
   }
 
-  Context context() { return context_.Get(); }
+  Context context() { return *context_.Get(); }
 
   absl::Status Authorize(const HttpRequest& request) {
+    absl::Status allowed = Check(request);
+    if (!allowed.ok() && on_refused_ != nullptr) on_refused_(allowed);
+    return allowed;
+  }
+
+ private:
+  using Trouble = std::function<void(const absl::Status&)>;
+  static Trouble Saying(const char* consequence, const Trouble& on_trouble) {
+    if (on_trouble == nullptr) return nullptr;
+    return [consequence, on_trouble](const absl::Status& status) {
+      on_trouble(absl::Status(status.code(), absl::StrCat(status.message(), consequence)));
+    };
+  }
+
+  absl::Status Check(const HttpRequest& request) {
     if (request.peer_certificate != nullptr) return CheckRole(*request.peer_certificate);
     if (token_.has_value()) {
       const std::string given = TokenIn(request.authorization);
-      if (!given.empty() && IsToken(given, token_->Get())) return absl::OkStatus();
+      const std::optional<std::string> token = token_->Get();
+      if (!given.empty() && token.has_value() && IsToken(given, *token)) return absl::OkStatus();
     }
     return absl::UnauthenticatedError(token_.has_value()
                                           ? "show a certificate (client or monitor), or the token"
                                           : "show a certificate (client or monitor)");
   }
 
- private:
   absl::Status CheckRole(X509& certificate) const {
     const absl::StatusOr<CertificateFacts> facts = FactsOf(certificate);
     if (!facts.ok()) return absl::PermissionDeniedError(facts.status().message());
@@ -198,6 +243,7 @@ class HttpGuard::Impl {
 
   const std::string trust_domain_;
   Watched<Context> context_;
+  const std::function<void(const absl::Status&)> on_refused_;
   std::optional<Watched<std::string>> token_;
 };
 

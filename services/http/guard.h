@@ -3,13 +3,15 @@
 //
 //   Authorization: Bearer TOKEN        or Basic, with any name and TOKEN as the password, as browsers ask for
 //
-// Certificates and token are looked at again when their files have changed, at most once a second.
+// Certificates and token are looked at again when their files have changed, at most once a second. Certificates that
+// cannot be used leave those from before in force; a token that cannot be read, or is gone, is no token any more.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
 #include <openssl/ssl.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,6 +26,10 @@ namespace penstock {
 struct HttpGuardOptions {
   TransportSecurity security = TransportSecurity::Plaintext();
   std::string token_file;  // empty: certificates alone
+  // Hears of requests that are refused. Null: nobody. Both are called on any of the server's threads.
+  std::function<void(const absl::Status&)> on_refused;
+  // Hears of files that have changed and cannot be used, once for each change. Null: nobody.
+  std::function<void(const absl::Status&)> on_trouble;
 };
 
 class HttpGuard {

@@ -8,8 +8,8 @@
 namespace penstock {
 
 struct HttpLimits {
-  // Open connections. Beyond it the one that has been idle longest goes; if none is idle, new ones
-  // wait to be accepted.
+  // Open connections. Beyond it the one that has been idle longest goes; if none is idle, the oldest that has not sent a
+  // whole request; if all have, new ones wait to be accepted.
   int connections_max = 64;
   // Of a request's line and headers; requests have no body.
   size_t head_bytes_max = 16 << 10;
@@ -23,6 +23,8 @@ struct HttpLimits {
   absl::Duration idle_timeout = absl::Seconds(60);
   // For the client to hang up after the last answer.
   absl::Duration close_timeout = absl::Seconds(1);
+  // A connection older than this ends with its next answer, so that its client shows its certificate anew.
+  absl::Duration connection_age = absl::Minutes(5);
   // Threads on which handlers run.
   int handler_threads = 3;
 };

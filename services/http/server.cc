@@ -87,7 +87,7 @@ class HttpServer::Loop {
 
   bool MayAccept() const {
     return CondVar::Clock::now() >= accept_again_ &&
-           (connections_.size() < ConnectionsMax() || LongestIdle() != connections_.end());
+           (connections_.size() < ConnectionsMax() || LeastNeeded() != connections_.end());
   }
 
   size_t ConnectionsMax() const { return static_cast<size_t>(service_.limits.connections_max); }
@@ -103,16 +103,19 @@ class HttpServer::Loop {
     return static_cast<int>(std::max<int64_t>(0, wait));
   }
 
-  std::map<Id, std::unique_ptr<HttpConnection>>::const_iterator LongestIdle() const {
+  // The one to give up for a new one: see HttpLimits::connections_max.
+  std::map<Id, std::unique_ptr<HttpConnection>>::const_iterator LeastNeeded() const {
     auto found = connections_.end();
+    auto oldest = connections_.end();  // ids go up
     for (auto i = connections_.begin(); i != connections_.end(); ++i) {
+      if (oldest == connections_.end() && i->second->reading()) oldest = i;
       const std::optional<Time> since = i->second->idle_since();
       if (since.has_value() &&
           (found == connections_.end() || *since < *found->second->idle_since())) {
         found = i;
       }
     }
-    return found;
+    return found == connections_.end() ? oldest : found;
   }
 
   void Accept(Time now) {
@@ -124,8 +127,8 @@ class HttpServer::Loop {
       return;
     }
     if (connections_.size() >= ConnectionsMax()) {
-      const auto idle = LongestIdle();
-      if (idle != connections_.end()) connections_.erase(idle);
+      const auto given_up = LeastNeeded();
+      if (given_up != connections_.end()) connections_.erase(given_up);
     }
     std::unique_ptr<TlsSession> session;
     if (tls_ != nullptr) {

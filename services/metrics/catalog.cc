@@ -341,8 +341,13 @@ MetricGroup EveryProgram() {
           {kCounter,
            "penstock_rejected_messages_total",
            {"reason"},
-           "Messages of others that were refused, by reason: frames of tensor streams, calls "
-           "and reports."},
+           "Messages of others that were refused, by reason: frames of tensor streams, calls, "
+           "reports and requests over HTTP."},
+          {kGauge,
+           "penstock_certificate_expiry_timestamp_seconds",
+           {},
+           "Until when the program's certificate is good, in seconds since 1970. Not without "
+           "certificates."},
           {kGauge,
            "penstock_build_info",
            {"program", "version"},
@@ -410,7 +415,9 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"state",
        "of jobs `queued`, `preparing`, `running`, `draining`, `succeeded`, `failed`, "
        "`cancelled`; of workers `free`, `busy`, `leaving`, `lost`"},
-      {"reason", "`stale_epoch`, `corrupt`, `malformed`, `duplicate`, `over_limit`, `other`"},
+      {"reason",
+       "`stale_epoch`, `corrupt`, `malformed`, `duplicate`, `over_limit`, "
+       "`unauthenticated`, `forbidden`, `other`"},
       {"program", "`penstock-coordinator`, `penstock-worker` or, of `train --metrics`, `penstock`"},
       {"version", "the version of the build"},
   };

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <vector>
 
+#include "services/security/credential_directory.h"
+
 namespace penstock {
 namespace {
 
@@ -80,6 +82,13 @@ void AddProcessMetrics(const std::string& program, const std::string& version, M
   add("process_resident_memory_bytes", ResidentBytes());
   add("process_open_fds", OpenFiles());
   add("process_start_time_seconds", StartTime());
+}
+
+void AddCertificateMetrics(const std::string& directory, MetricSet& metrics) {
+  const absl::StatusOr<absl::Time> expiry = CertificateExpiry(directory);
+  if (!expiry.ok()) return;
+  metrics.Add("penstock_certificate_expiry_timestamp_seconds", {},
+              absl::ToDoubleSeconds(*expiry - absl::UnixEpoch()));
 }
 
 void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics) {

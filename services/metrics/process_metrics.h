@@ -13,6 +13,9 @@ namespace penstock {
 // `program`: "penstock-worker", ...
 void AddProcessMetrics(const std::string& program, const std::string& version, MetricSet& metrics);
 
+// Until when the certificate in `directory` is good; nothing if there is none that can be read.
+void AddCertificateMetrics(const std::string& directory, MetricSet& metrics);
+
 // `counts`: added up.
 void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics);
 

@@ -23,7 +23,7 @@ absl::Status CannotListen(const HostPort& address, absl::string_view reason) {
                    "; choose another address or port, or stop the program that uses it"));
 }
 
-// Binds and listens without SO_REUSEPORT, as gRPC's server does.
+// Binds and listens without SO_REUSEPORT: a second program shall not share the port unnoticed.
 absl::StatusOr<int> Listen(const HostPort& address, const addrinfo& info) {
   constexpr int kBacklog = 128;
   const int fd =
@@ -31,6 +31,8 @@ absl::StatusOr<int> Listen(const HostPort& address, const addrinfo& info) {
   if (fd < 0) return CannotListen(address, std::strerror(errno));
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const int off = 0;
+  if (address.IsWildcard()) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   if (bind(fd, info.ai_addr, info.ai_addrlen) == 0 && listen(fd, kBacklog) == 0) return fd;
   const int error = errno;
   close(fd);
@@ -43,6 +45,15 @@ int PortOf(int fd) {
   getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
                                            : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+}
+
+void SetPort(int port, const addrinfo& info) {
+  const in_port_t number = htons(static_cast<uint16_t>(port));
+  if (info.ai_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(info.ai_addr)->sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in*>(info.ai_addr)->sin_port = number;
+  }
 }
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -109,6 +120,34 @@ absl::StatusOr<int> OpenListener(const HostPort& address, HostPort& found) {
   PENSTOCK_ASSIGN_OR_RETURN(const int fd, Listen(address, *addresses));
   found = {address.host, PortOf(fd)};
   return fd;
+}
+
+absl::StatusOr<std::vector<int>> OpenListeners(const HostPort& address, HostPort& found) {
+  if (address.IsWildcard()) {
+    // A socket of IPv6 hears both, where there is IPv6.
+    absl::StatusOr<int> both = OpenListener({"::", address.port}, found);
+    if (!both.ok()) both = OpenListener({"0.0.0.0", address.port}, found);
+    PENSTOCK_RETURN_IF_ERROR(both.status());
+    found.host = address.host;
+    return std::vector<int>{*both};
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(address));
+  found = address;
+  std::vector<int> listeners;
+  absl::Status refused;
+  for (addrinfo* info = addresses.get(); info != nullptr; info = info->ai_next) {
+    SetPort(found.port, *info);  // port 0: the one that the first has found
+    const absl::StatusOr<int> fd = Listen(found, *info);
+    if (fd.ok()) {
+      listeners.push_back(*fd);
+      found.port = PortOf(*fd);
+    } else {
+      refused.Update(fd.status());
+    }
+  }
+  // A name may have addresses that this machine has not.
+  if (listeners.empty()) return refused;
+  return listeners;
 }
 
 absl::Status CheckCanListen(const HostPort& address) {

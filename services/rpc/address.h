@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -31,7 +32,11 @@ absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view tex
 // the address with the port that was found. Errors: as CheckCanListen.
 absl::StatusOr<int> OpenListener(const HostPort& address, HostPort& found);
 
-// Whether a server could listen there now, which gRPC's own error does not explain.
+// The same at all addresses that the host's name has on this machine, with one port; all interfaces are those of IPv4
+// and of IPv6.
+absl::StatusOr<std::vector<int>> OpenListeners(const HostPort& address, HostPort& found);
+
+// Whether a server could listen there now.
 // Errors: FailedPrecondition with the system's reason ("Address already in use") and what to do.
 absl::Status CheckCanListen(const HostPort& address);
 

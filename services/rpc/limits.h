@@ -16,6 +16,14 @@ inline constexpr int kMetadataBytesMax = 8 << 10;
 inline constexpr int kStatusMessageBytesMax = 2000;
 // Calls in progress on one connection.
 inline constexpr int kConcurrentStreamsMax = 64;
+// Connections to one server, which has half of the process's descriptors for them at most; more wait to be accepted.
+inline constexpr int kConnectionsMax = 1024;
+// For a new connection, until its peer has shown a certificate and that it speaks HTTP/2. Who does neither is in others'
+// way only so long.
+inline constexpr int kHandshakeTimeoutMs = 5000;
+// After this time a connection takes no new calls (those under way go on), so that its client makes another and shows its
+// certificate anew: one that expired, or whose authority was dropped, is of no use from then on.
+inline constexpr absl::Duration kConnectionAge = absl::Minutes(5);
 // Of the buffers that one server holds for its calls.
 inline constexpr int kServerMemoryBytesMax = 512 << 20;
 

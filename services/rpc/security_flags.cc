@@ -1,14 +1,22 @@
 #include "services/rpc/security_flags.h"
 
+#include <cstdlib>
+
 #include "absl/strings/str_cat.h"
+#include "services/security/credential_directory.h"
 
 namespace penstock {
+namespace {
+
+constexpr char kEnvironment[] = "PENSTOCK_CERTIFICATES";
+
+}  // namespace
 
 void AddSecurityFlags(CLI::App& app, SecurityFlags& flags) {
   app.add_option("--certificates", flags.certificates,
                  "Directory with ca.crt, tls.crt and tls.key (`penstock certs init` makes one)")
       ->type_name("DIR")
-      ->envname("PENSTOCK_CERTIFICATES");
+      ->envname(kEnvironment);
   app.add_flag("--insecure", flags.insecure,
                "Plain text without certificates, at addresses of this machine alone");
   app.add_flag("--insecure-network", flags.insecure_network,
@@ -20,6 +28,14 @@ absl::StatusOr<TransportSecurity> MakeTransportSecurity(const SecurityFlags& fla
                                                         absl::Time now) {
   const bool plaintext = flags.insecure || flags.insecure_network;
   // A flag says more than the environment, which the directory may come from.
+  const char* const surroundings = std::getenv(kEnvironment);
+  const bool from_environment = surroundings != nullptr && flags.certificates == surroundings;
+  if (plaintext && !flags.certificates.empty() && !from_environment) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--certificates ", flags.certificates, " and ",
+                     flags.insecure_network ? "--insecure-network" : "--insecure",
+                     ", which is plain text without certificates: say one of them"));
+  }
   if (!plaintext && !flags.certificates.empty()) {
     return TransportSecurity::Tls(flags.certificates, now);
   }
@@ -37,6 +53,13 @@ absl::StatusOr<TransportSecurity> MakeTransportSecurity(const SecurityFlags& fla
                      "you trust everybody"));
   }
   return TransportSecurity::Plaintext();
+}
+
+std::optional<std::string> WarningOf(const TransportSecurity& security) {
+  if (security.encrypted()) return KeyWarning(security.directory());
+  return "everything is plain text and nobody shows a certificate: whoever reaches the ports may "
+         "do "
+         "anything";
 }
 
 }  // namespace penstock

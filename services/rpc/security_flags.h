@@ -6,6 +6,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -31,5 +32,9 @@ void AddSecurityFlags(CLI::App& app, SecurityFlags& flags);
 absl::StatusOr<TransportSecurity> MakeTransportSecurity(const SecurityFlags& flags,
                                                         absl::Span<const HostPort> addresses,
                                                         absl::Time now);
+
+// What whoever runs a server should know of how it is secured: that everything is plain text, or that its key is
+// open to others. Nothing if all is well.
+std::optional<std::string> WarningOf(const TransportSecurity& security);
 
 }  // namespace penstock

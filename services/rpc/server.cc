@@ -52,7 +52,10 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
   quota.SetMaxThreads(kGrpcThreadsMax);
   builder.SetResourceQuota(quota);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, rpc_limits::kHandshakeTimeoutMs);
+  // Without GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS streams live on for as long as they want.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(options_.connection_age)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, rpc_limits::kConcurrentStreamsMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, rpc_limits::kMetadataBytesMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, rpc_limits::kKeepaliveIntervalMs);
@@ -65,15 +68,15 @@ void RpcServer::Configure(grpc::ServerBuilder& builder) {
 
 absl::Status RpcServer::Start() {
   PENSTOCK_CHECK(server_ == nullptr);
-  PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options_.listen));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      acceptor_,
+      ConnectionAcceptor::Listen(options_.listen, AffordableConnections(options_.connections_max)));
   grpc::EnableDefaultHealthCheckService(false);  // health.h says why
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   grpc::ServerBuilder builder;
   Configure(builder);
-  int port = 0;
-  builder.AddListeningPort(options_.listen.ToString(),
-                           options_.security.ForServer(options_.on_refused), &port);
+  acceptor_->AddTo(builder, options_.security.ForServer(options_.on_refused));
   for (const auto& service : services_) builder.RegisterService(service.get());
   for (ServerExtension* extension : extensions_) extension->Register(builder);
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> owned_queues;
@@ -83,11 +86,11 @@ absl::Status RpcServer::Start() {
     queues.push_back(owned_queues.back().get());
   }
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot listen on ", options_.listen.ToString(), ": another program took the address"));
+  if (server_ == nullptr) {
+    return absl::InternalError(
+        absl::StrCat("gRPC did not start its server on ", options_.listen.ToString()));
   }
-  address_ = {options_.listen.host, port};
+  address_ = acceptor_->address();
   tasks_ = std::make_unique<TaskPool>(options_.handler_threads, options_.handler_queue_max,
                                       "rpc-handler");
   calls_ = std::make_unique<CallHost>(queues.front(), *tasks_);
@@ -98,6 +101,7 @@ absl::Status RpcServer::Start() {
   for (auto& queue : owned_queues) {
     pollers_.push_back(std::make_unique<CompletionPoller>(std::move(queue), 1, "rpc-poll"));
   }
+  acceptor_->Start();
   if (!options_.health.has_value()) return absl::OkStatus();
   probes_ = std::make_unique<RpcServer>(
       RpcServerOptions{.listen = *options_.health, .handler_threads = 1});
@@ -112,6 +116,7 @@ void RpcServer::SetServing(bool serving) {
 void RpcServer::Shutdown(absl::Duration grace) {
   if (pollers_.empty()) return;
   SetServing(false);
+  acceptor_->Stop();
   calls_->Close();
   for (ServerExtension* extension : extensions_) extension->Close();
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));

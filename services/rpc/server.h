@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "services/rpc/address.h"
 #include "services/rpc/completion_poller.h"
+#include "services/rpc/connection_acceptor.h"
 #include "services/rpc/health.h"
 #include "services/rpc/limits.h"
 #include "services/rpc/server_call.h"
@@ -38,6 +39,9 @@ namespace penstock {
 
 struct RpcServerOptions {
   HostPort listen;  // port 0: any free one
+  // See limits.h.
+  int connections_max = rpc_limits::kConnectionsMax;
+  absl::Duration connection_age = rpc_limits::kConnectionAge;
   int message_bytes_max = rpc_limits::kControlMessageBytesMax;
   // Whichever thread polls also moves the bytes of all connections, so more than one pays only where
   // one cannot move enough.
@@ -137,7 +141,8 @@ class RpcServer {
 
   HealthService health_;
 
-  // In the order they are made; Shutdown ends them the other way round.
+  // In the order they are made; Shutdown ends them the other way round, but for the acceptor, which ends first.
+  std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<TaskPool> tasks_;
   std::unique_ptr<CallHost> calls_;
   std::vector<std::unique_ptr<CompletionPoller>> pollers_;

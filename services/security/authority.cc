@@ -166,11 +166,17 @@ absl::StatusOr<Authority> Authority::Make(const std::string& trust_domain,
 absl::StatusOr<Authority> Authority::Load(const CertificatePem& pem) {
   PENSTOCK_ASSIGN_OR_RETURN(auto certificates, ParseCertificates(pem.certificate));
   PENSTOCK_ASSIGN_OR_RETURN(KeyPtr key, ParseKey(pem.key));
-  CertificatePtr certificate = std::move(certificates.front());
-  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
-    ERR_clear_error();
-    return absl::FailedPreconditionError("the private key is not the authority's");
+  // The newest comes first, but its key may be lost: bundle and key are two files, and a writer may be interrupted.
+  const auto own = std::find_if(certificates.begin(), certificates.end(), [&](const auto& each) {
+    return X509_check_private_key(each.get(), key.get()) == 1;
+  });
+  ERR_clear_error();
+  if (own == certificates.end()) {
+    return absl::FailedPreconditionError(
+        "the private key (ca.key) is not that of any authority in ca.crt: restore both from where "
+        "they were kept");
   }
+  CertificatePtr certificate = std::move(*own);
   char subject[256] = {};
   X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, subject,
                             sizeof subject);

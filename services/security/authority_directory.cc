@@ -68,7 +68,7 @@ absl::StatusOr<AuthorityDirectory> AuthorityDirectory::Open(const std::string& d
 absl::Status AuthorityDirectory::WriteAuthority() const {
   const std::string authority_directory = JoinPath(directory_, kAuthority);
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(authority_directory));
-  // The key last: with the old key and the new bundle there is an error, and nothing is lost.
+  // The key last: with the old key and the new bundle the old authority goes on, trusting one more that has no key.
   PENSTOCK_RETURN_IF_ERROR(ReplaceFile(JoinPath(authority_directory, kBundle), bundle_, 0644));
   return ReplaceFile(JoinPath(authority_directory, kKey), authority_.pem().key, 0600);
 }

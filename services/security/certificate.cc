@@ -7,6 +7,7 @@
 #include <openssl/x509v3.h>
 
 #include <ctime>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,14 +65,20 @@ std::string SerialOf(X509& certificate) {
   return serial;
 }
 
-// Whether one of the authorities vouches for the certificate at `now`.
-absl::Status CheckSignature(X509& certificate, const std::vector<CertificatePtr>& authorities,
-                            absl::Time now) {
+struct StackDeleter {
+  void operator()(STACK_OF(X509) * certificates) const { sk_X509_free(certificates); }
+};
+
+// Whether one of the authorities vouches at `now` for the first of `chain`, by way of the others if need be.
+absl::Status CheckSignature(const std::vector<CertificatePtr>& chain,
+                            const std::vector<CertificatePtr>& authorities, absl::Time now) {
+  const std::unique_ptr<STACK_OF(X509), StackDeleter> others(sk_X509_new_null());
+  for (size_t i = 1; i < chain.size(); ++i) sk_X509_push(others.get(), chain[i].get());
   const openssl::StorePtr store(X509_STORE_new());
   for (const CertificatePtr& authority : authorities)
     X509_STORE_add_cert(store.get(), authority.get());
   const openssl::StoreContextPtr context(X509_STORE_CTX_new());
-  if (X509_STORE_CTX_init(context.get(), store.get(), &certificate, nullptr) != 1) {
+  if (X509_STORE_CTX_init(context.get(), store.get(), chain.front().get(), others.get()) != 1) {
     return openssl::Error(absl::StatusCode::kInternal, "cannot check a certificate");
   }
   X509_VERIFY_PARAM_set_time(X509_STORE_CTX_get0_param(context.get()), absl::ToTimeT(now));
@@ -86,9 +93,14 @@ absl::Status CheckSignature(X509& certificate, const std::vector<CertificatePtr>
 absl::StatusOr<std::vector<CertificatePtr>> ParseCertificates(absl::string_view pem) {
   const BioPtr reader = ReaderOf(pem);
   std::vector<CertificatePtr> certificates;
-  while (certificates.size() < kCertificatesMax) {
+  for (;;) {
     CertificatePtr next(PEM_read_bio_X509(reader.get(), nullptr, NoPassword, nullptr));
     if (next == nullptr) break;
+    if (certificates.size() == kCertificatesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("more than ", kCertificatesMax,
+                       " certificates in one file: take out those that are not needed"));
+    }
     certificates.push_back(std::move(next));
   }
   const unsigned long reason = ERR_peek_last_error();
@@ -153,7 +165,7 @@ absl::StatusOr<CertificateFacts> CheckCertificate(const CertificatePem& pem,
                      absl::FormatTime(absl::RFC3339_sec, facts.not_after, absl::UTCTimeZone()),
                      ": `penstock certs rotate` makes a new one"));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckSignature(certificate, *authorities, now));
+  PENSTOCK_RETURN_IF_ERROR(CheckSignature(certificates, *authorities, now));
   return facts;
 }
 

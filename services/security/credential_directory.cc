@@ -82,6 +82,24 @@ absl::StatusOr<CertificateFacts> CheckCredentials(const std::string& directory, 
   return facts;
 }
 
+absl::StatusOr<absl::Time> CertificateExpiry(const std::string& directory) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(directory));
+  PENSTOCK_ASSIGN_OR_RETURN(const auto certificates,
+                            ParseCertificates(credentials.own.certificate));
+  PENSTOCK_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(*certificates.front()));
+  return facts.not_after;
+}
+
+std::optional<std::string> KeyWarning(const std::string& directory) {
+  const std::string path = CredentialPathsIn(directory).key;
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0 || (info.st_mode & (S_IROTH | S_IWOTH)) == 0) {
+    return std::nullopt;
+  }
+  return absl::StrCat("every user of this machine may read or change ", path,
+                      ", the key by which this program is known: chmod 600 ", path);
+}
+
 absl::Status WriteCredentials(const std::string& directory, const Credentials& credentials) {
   std::error_code error;
   fs::create_directories(directory, error);

@@ -11,6 +11,7 @@
 // Thread safety: one writer of a directory at a time; reading from any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -37,6 +38,12 @@ absl::StatusOr<Credentials> ReadCredentials(const std::string& directory);
 
 // Reads and checks them: see CheckCertificate. Errors name the directory.
 absl::StatusOr<CertificateFacts> CheckCredentials(const std::string& directory, absl::Time now);
+
+// Until when the certificate there is good, be it of use or not. Errors: those of ReadCredentials, InvalidArgument.
+absl::StatusOr<absl::Time> CertificateExpiry(const std::string& directory);
+
+// What is wrong with how the key is kept, and what to do; nothing if nobody but its owner may read it.
+std::optional<std::string> KeyWarning(const std::string& directory);
 
 // Replaces what is there, or makes the directory. Errors: those of the file system.
 absl::Status WriteCredentials(const std::string& directory, const Credentials& credentials);

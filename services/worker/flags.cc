@@ -9,9 +9,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/confined_files.h"
 #include "base/status.h"
-#include "base/utf8.h"
 #include "job/device_times.h"
+#include "services/rpc/worker_name.h"
 
 namespace penstock {
 namespace {
@@ -76,14 +77,13 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   app.add_option("--advertise", flags.advertise,
                  "HOST:PORT under which others reach this worker (default: where it listens)");
   app.add_option("--name", flags.name, "name of this worker, unique in the cluster")
-      ->check([](const std::string& name) {
-        return FindInvalidUtf8(name) == absl::string_view::npos ? "" : "is not UTF-8 text";
-      });
+      ->check([](const std::string& name) { return std::string(CheckWorkerName(name).message()); });
   app.add_option("--data-root", flags.data_root,
-                 "directory that relative data paths start from; jobs read data from nowhere else")
+                 "directory that relative data paths start from; jobs read data from nowhere else "
+                 "(default: nowhere)")
       ->type_name("DIR");
   app.add_option("--checkpoint-root", flags.checkpoint_root,
-                 "directory below which jobs may have their checkpoints")
+                 "directory below which jobs may have their checkpoints (default: nowhere)")
       ->type_name("DIR");
   app.add_flag("--any-path", flags.any_path,
                "jobs may read and write whatever this process may: for a worker with one user");
@@ -126,6 +126,9 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   flags.device = *ParseDevice(device);  // checked above
   if (status.ok()) status = CheckAdvertise(flags);
   if (status.ok()) status = ReadEmulated(emulated, flags);
+  // As paths are compared with them, in one spelling.
+  if (!flags.data_root.empty()) flags.data_root = AbsolutePath(flags.data_root);
+  if (!flags.checkpoint_root.empty()) flags.checkpoint_root = AbsolutePath(flags.checkpoint_root);
   if (status.ok()) return flags;
   std::cerr << "penstock-worker: " << std::string(status.message()) << "\n";
   exit_code = kBadUsage;

@@ -6,7 +6,6 @@
 //
 // Exit codes: 0 ended as asked, 1 failed, 2 bad usage or an address that is taken.
 #include <grpcpp/grpcpp.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -33,9 +32,12 @@
 #include "services/metrics/run_metrics.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
+#include "services/rpc/connection_acceptor.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
 #include "services/rpc/memory.h"
+#include "services/rpc/one_line_sink.h"
+#include "services/rpc/refusal_log.h"
 #include "services/rpc/server.h"
 #include "services/transport/tensor_hub.h"
 #include "services/worker/event_reporter.h"
@@ -67,10 +69,21 @@ uint64_t RandomIncarnation() {
   return (uint64_t{device()} << 32) | device();
 }
 
+// What jobs may use.
+struct JobFiles {
+  Files& data;
+  Files& checkpoints;
+};
+
+// The files below `root`, or none.
+absl::StatusOr<std::unique_ptr<ConfinedFiles>> FilesBelow(const std::string& root) {
+  return root.empty() ? ConfinedFiles::Open({}) : ConfinedFiles::Open({root});
+}
+
 // The whole program. Its members stand in the order they are made; each uses those above it.
 class Worker {
  public:
-  Worker(const WorkerFlags& flags, const TransportSecurity& security, Files& files,
+  Worker(const WorkerFlags& flags, const TransportSecurity& security, JobFiles files,
          spdlog::logger& log, StopSignal& stop)
       : flags_(flags), security_(security), files_(files), log_(log), stop_(stop) {}
 
@@ -101,7 +114,12 @@ class Worker {
     if (flags_.server.metrics.has_value()) {
       PENSTOCK_ASSIGN_OR_RETURN(
           std::shared_ptr<HttpGuard> guard,
-          HttpGuard::Make({.security = security_, .token_file = flags_.server.metrics_token_file}));
+          HttpGuard::Make(
+              {.security = security_,
+               .token_file = flags_.server.metrics_token_file,
+               .on_refused = [this](const absl::Status& refused) { LogRefusal(refused); },
+               .on_trouble =
+                   [this](const absl::Status& status) { log_.error("{}", Text(status)); }}));
       PENSTOCK_ASSIGN_OR_RETURN(metrics_,
                                 MetricsEndpoint::Listen(*flags_.server.metrics, std::move(guard),
                                                         [this] { return CollectMetrics(); }));
@@ -163,6 +181,11 @@ class Worker {
     absl::SleepFor(kAnswerTime);
   }
 
+  void LogRefusal(const absl::Status& refused) {
+    const std::optional<std::string> line = refusals_.Add(refused, absl::Now());
+    if (line.has_value()) log_.warn("{}", *line);
+  }
+
   std::optional<EmulatedDevice> Emulated() const {
     if (!flags_.emulated.has_value()) return std::nullopt;
     const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
@@ -210,10 +233,11 @@ class Worker {
                   return Run::Prepare(
                       request,
                       {.clock = RealClock(),
-                       .files = files_,
+                       .files = files_.checkpoints,
                        .backend = backend,
                        .transport = transport,
                        .data_root = flags_.data_root,
+                       .data_files = &files_.data,
                        .limits = flags_.limits,
                        .events = std::move(events),
                        .notice = [this](const std::string& text) { log_.info("run: {}", text); },
@@ -297,7 +321,8 @@ class Worker {
   std::vector<MetricFamily> CollectMetrics() {
     MetricSet metrics;
     AddProcessMetrics("penstock-worker", PENSTOCK_VERSION, metrics);
-    AddRejectedMessages({&hub_.rejected(), &host_.rejected()}, metrics);
+    if (security_.encrypted()) AddCertificateMetrics(security_.directory(), metrics);
+    AddRejectedMessages({&hub_.rejected(), &host_.rejected(), &refusals_.rejected()}, metrics);
     RunSnapshot current = Snapshot();
     AddWorkerMetrics(current, metrics);
     for (const RunSnapshot& run : finished_.Show(std::move(current), RealClock().MonotonicNs())) {
@@ -340,13 +365,14 @@ class Worker {
 
   const WorkerFlags& flags_;
   const TransportSecurity security_;
-  Files& files_;  // that jobs may use
+  const JobFiles files_;
   spdlog::logger& log_;
   StopSignal& stop_;
   const uint64_t incarnation_ = RandomIncarnation();
   const std::string coordinator_ = absl::StrCat("coordinator ", flags_.coordinator.ToString());
   std::atomic<bool> refused_ = false;  // by the coordinator, for good
   DeviceDescription device_;
+  RefusalLog refusals_;
 
   const std::unique_ptr<v1::WorkerRegistry::Stub> registry_ = v1::WorkerRegistry::NewStub(
       MakeControlChannel(flags_.coordinator.ToString(), security_.ForChannel(Role::kCoordinator)));
@@ -364,9 +390,7 @@ class Worker {
                      .reflection = flags_.server.reflection,
                      .security = security_,
                      .health = flags_.server.health,
-                     .on_refused = [this](const absl::Status& refused) {
-                       log_.warn("refused a call: {}", Text(refused));
-                     }}};
+                     .on_refused = [this](const absl::Status& refused) { LogRefusal(refused); }}};
   std::unique_ptr<MetricsEndpoint> metrics_;
   std::unique_ptr<Registration> registration_;
 };
@@ -380,9 +404,11 @@ int main(int argc, char** argv) {
   if (!flags.has_value()) return exit_code;
   penstock::StopSignal stop(flags->parent_fd);  // before any thread starts
   penstock::KeepFreedMemory();
-  spdlog::set_default_logger(spdlog::stderr_logger_mt(flags->name));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      flags->name, std::make_shared<penstock::OneLineStderrSink>()));
   spdlog::set_level(spdlog::level::from_str(flags->server.log_level));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");
+  penstock::RaiseDescriptorLimit();
   penstock::PollIdleChannelsOften();
   penstock::SetGrpcLogSink([](const char* message) { spdlog::debug("gRPC: {}", message); });
   const auto security =
@@ -391,12 +417,19 @@ int main(int argc, char** argv) {
     spdlog::error("{}", std::string(security.status().message()));
     return penstock::kBadUsage;
   }
-  const auto confined = penstock::ConfinedFiles::Open({flags->data_root, flags->checkpoint_root});
-  if (!flags->any_path && !confined.ok()) {
-    spdlog::error("{}", std::string(confined.status().message()));
+  if (const auto warning = penstock::WarningOf(*security); warning.has_value()) {
+    spdlog::warn("{}", *warning);
+  }
+  const auto data = penstock::FilesBelow(flags->data_root);
+  const auto checkpoints = penstock::FilesBelow(flags->checkpoint_root);
+  for (const absl::Status& opened : {data.status(), checkpoints.status()}) {
+    if (flags->any_path || opened.ok()) continue;
+    spdlog::error("{}", std::string(opened.message()));
     return penstock::kBadUsage;
   }
-  penstock::Files& files = flags->any_path ? penstock::RealFiles() : **confined;
+  penstock::Files& all = penstock::RealFiles();
+  const penstock::JobFiles files =
+      flags->any_path ? penstock::JobFiles{all, all} : penstock::JobFiles{**data, **checkpoints};
   penstock::Worker worker(*flags, *security, files, *spdlog::default_logger(), stop);
   return worker.Serve();
 }

@@ -108,6 +108,26 @@ TEST_F(ConfinedFilesTest, EveryOperation_RefusesAPathOutside) {
   EXPECT_THAT(RealFiles().Read(outside_ + "/secret.txt", kSizeMax), IsOkAndHolds(kSecret));
 }
 
+TEST_F(ConfinedFilesTest, FileOfItsOwn_IsMadeInsideAndNotThroughALink) {
+  EXPECT_THAT(files_->OpenOwn(root_ + "/lock").status(), IsOk());
+  EXPECT_TRUE(fs::exists(root_ + "/lock"));
+  for (const char* path : {"/link", "/out", "/out-absolute", "/out-twice"}) {
+    EXPECT_FALSE(files_->OpenOwn(root_ + path).ok()) << path;
+  }
+  EXPECT_THAT(files_->OpenOwn(root_ + "/up/lock").status(),
+              StatusIs(absl::StatusCode::kPermissionDenied, _));
+  EXPECT_THAT(files_->OpenOwn(root_ + "/dir").status(), Not(IsOk()));
+  EXPECT_FALSE(fs::exists(outside_ + "/lock"));
+}
+
+TEST_F(ConfinedFilesTest, WithoutRoots_NothingOpensAndTheErrorNamesTheFlags) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto none, ConfinedFiles::Open({}));
+  EXPECT_THAT(none->Read(root_ + "/in.txt", 100),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("--data-root")));
+  EXPECT_THAT(none->CreateDirectories("made"),
+              StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("--checkpoint-root")));
+}
+
 TEST_F(ConfinedFilesTest, RemoveAll_RemovesALinkAndNotWhatItLeadsTo) {
   ASSERT_THAT(files_->RemoveAll(root_ + "/up"), IsOk());
   fs::create_symlink("../..", root_ + "/dir/up");

@@ -1,8 +1,10 @@
 #include "base/files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/support/status_matchers.h"
 
@@ -30,6 +32,17 @@ class FilesTest : public ::testing::Test {
   Files& files_ = RealFiles();
   std::string directory_;
 };
+
+TEST(RealFiles, PipeInTheFilesPlace_IsAnErrorAndNobodyWaits) {
+  const std::string path = ::testing::TempDir() + "pipe-" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_FALSE(RealFiles().WriteDurably(path, {"text"}).ok());
+  // Also with somebody who reads it.
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  EXPECT_FALSE(RealFiles().WriteDurably(path, {"text"}).ok());
+  close(reader);
+  unlink(path.c_str());
+}
 
 TEST_F(FilesTest, WriteDurably_PiecesComeBackAsOneFile) {
   const std::string large(100'000, 'x');

@@ -73,6 +73,7 @@ class CoordinatorServerTest : public ::testing::Test {
     options.limits.membership.heartbeat_timeout_ms = 1000;
     options.log = log_;
     options.spans = spans_;
+    options.audit_file = audit_file_;
     absl::StatusOr<std::unique_ptr<CoordinatorServer>> server =
         CoordinatorServer::Start(options, RealClock(), RealFiles());
     if (!server.ok()) {
@@ -161,6 +162,7 @@ class CoordinatorServerTest : public ::testing::Test {
   }
 
   const std::filesystem::path directory_;
+  std::string audit_file_;
   std::function<void(const std::string&)> log_;
   std::function<void(std::vector<TraceSpan>)> spans_;
   HostPort address_;
@@ -487,6 +489,57 @@ TEST_F(CoordinatorServerTest, StateFileInUse_IsRefused) {
                                        RealFiles())
                   .status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another coordinator")));
+}
+
+TEST_F(CoordinatorServerTest, AuditLogCannotBeWritten_NothingIsDone) {
+  audit_file_ = "/dev/full";
+  ASSERT_THAT(StartServer(), IsOk());
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(5, 1);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::SubmitJob, request),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("audit log")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::ListJobsResponse jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 0);
+}
+
+TEST_F(CoordinatorServerTest, JobIdLongerThanAny_IsRefusedWithoutRepeatingIt) {
+  audit_file_ = directory_ / "audit.jsonl";
+  ASSERT_THAT(StartServer(), IsOk());
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(std::string(1'000'000, 'x'));
+  const auto refused = CallJobs(&v1::JobService::Stub::CancelJob, cancel);
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at most 128")));
+  EXPECT_LT(refused.status().message().size(), 300u);
+  EXPECT_LT(std::filesystem::file_size(audit_file_), 2000u);
+  EXPECT_THAT(GetJob(cancel.job_id()), StatusIs(absl::StatusCode::kInvalidArgument, _));
+  EXPECT_THAT(Watch(cancel.job_id()), StatusIs(absl::StatusCode::kInvalidArgument, _));
+}
+
+// What a worker says of itself is called, shown and logged.
+TEST_F(CoordinatorServerTest, WorkerThatSaysWhatIsNoNameOrAddress_IsRefused) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const auto registry = v1::WorkerRegistry::NewStub(
+      MakeControlChannel(address_.ToString(), grpc::InsecureChannelCredentials()));
+  const auto register_as = [&](const std::string& name, const std::string& address) {
+    v1::RegisterWorkerRequest request;
+    request.set_name(name);
+    request.set_address(address);
+    request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
+    return Call("coordinator", *registry, &v1::WorkerRegistry::Stub::RegisterWorker, request,
+                kTimeout)
+        .status();
+  };
+  EXPECT_THAT(register_as("w\nforged", "127.0.0.1:1"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name")));
+  for (const char* address : {"", "unix:/run/docker.sock", "dns:///evil:1", "127.0.0.1", "x:y:1"}) {
+    EXPECT_THAT(register_as("w", address),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("HOST:PORT")))
+        << address;
+  }
+  EXPECT_THAT(register_as("w", "10.0.0.7:7072"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--insecure-network")));
+  EXPECT_THAT(register_as("w", "127.0.0.1:1"), IsOk());
 }
 
 // A limit on the size of files stands for a full disk.

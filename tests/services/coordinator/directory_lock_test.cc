@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +49,26 @@ TEST_F(DirectoryLockTest, Link_IsTheSameDirectory) {
   EXPECT_THAT(DirectoryLock::Take(link).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(link)));
   std::filesystem::remove(link);
+}
+
+// Somebody who may write in the directory must not make us overwrite another file, or make one, or wait.
+TEST_F(DirectoryLockTest, SomethingElseUnderTheLocksName_IsRefusedAndLeftAlone) {
+  const std::string path = JoinPath(directory_, DirectoryLock::kFileName);
+  const std::string other = directory_ + "-precious";
+  const absl::Status written = RealFiles().WriteDurably(other, {"precious"});
+  ASSERT_THAT(written, IsOk());
+  for (const std::string& target : {other, directory_ + "-none"}) {
+    std::filesystem::create_symlink(target, path);
+    EXPECT_THAT(DirectoryLock::Take(directory_).status(),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("symbolic link")));
+    std::filesystem::remove(path);
+  }
+  EXPECT_THAT(RealFiles().Read(other, 100), IsOkAndHolds(std::string("precious")));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "-none"));
+  std::filesystem::remove(other);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(DirectoryLock::Take(directory_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no regular file")));
 }
 
 TEST_F(DirectoryLockTest, NoDirectory_IsAnErrorThatNamesIt) {

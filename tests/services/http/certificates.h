@@ -1,7 +1,9 @@
 // Certificates for tests: an authority that signs itself, and what it signs.
 #pragma once
 
+#include <openssl/bio.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
@@ -16,9 +18,11 @@ struct TestIdentity {
   std::shared_ptr<X509> certificate;
 };
 
-// `name` becomes the common name; it is valid for 127.0.0.1. `issuer` null: signs itself, and may sign
-// others.
-inline TestIdentity MakeIdentity(const std::string& name, const TestIdentity* issuer = nullptr) {
+// `name` becomes the common name; it is valid for `hosts`. `issuer` null: signs itself, and may sign
+// others, as whatever has "CA:TRUE" in `constraints` may.
+inline TestIdentity MakeIdentity(const std::string& name, const TestIdentity* issuer = nullptr,
+                                 const char* constraints = "critical,CA:FALSE",
+                                 const char* hosts = "IP:127.0.0.1") {
   constexpr long kHour = 3600;
   const TestIdentity identity = {{EVP_EC_gen("P-256"), EVP_PKEY_free}, {X509_new(), X509_free}};
   X509* const certificate = identity.certificate.get();
@@ -39,8 +43,8 @@ inline TestIdentity MakeIdentity(const std::string& name, const TestIdentity* is
     X509_add_ext(certificate, extension, -1);
     X509_EXTENSION_free(extension);
   };
-  extend(NID_basic_constraints, issuer == nullptr ? "critical,CA:TRUE" : "critical,CA:FALSE");
-  extend(NID_subject_alt_name, "IP:127.0.0.1");
+  extend(NID_basic_constraints, issuer == nullptr ? "critical,CA:TRUE" : constraints);
+  extend(NID_subject_alt_name, hosts);
   X509_sign(certificate, signer.key.get(), EVP_sha256());
   return identity;
 }
@@ -54,6 +58,25 @@ inline std::shared_ptr<SSL_CTX> ServerContext(const TestIdentity& identity,
   X509_STORE_add_cert(SSL_CTX_get_cert_store(context.get()), authority.certificate.get());
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
   return context;
+}
+
+// PEM, as files have it.
+inline std::string TextIn(BIO* writer) {
+  char* data = nullptr;
+  const auto size = static_cast<size_t>(BIO_get_mem_data(writer, &data));
+  std::string text(data, size);
+  BIO_free(writer);
+  return text;
+}
+inline std::string PemOf(X509& certificate) {
+  BIO* const writer = BIO_new(BIO_s_mem());
+  PEM_write_bio_X509(writer, &certificate);
+  return TextIn(writer);
+}
+inline std::string PemOf(EVP_PKEY& key) {
+  BIO* const writer = BIO_new(BIO_s_mem());
+  PEM_write_bio_PKCS8PrivateKey(writer, &key, nullptr, nullptr, 0, nullptr, nullptr);
+  return TextIn(writer);
 }
 
 inline std::string CommonName(const X509* certificate) {

@@ -99,7 +99,8 @@ TEST(AnswerRequest, OtherMethodsAndBodies_AreRefusedAndEndTheConnection) {
   EXPECT_TRUE(post.close);
   EXPECT_THAT(post.bytes, AllOf(StartsWith("HTTP/1.1 405"), HasSubstr("Allow: GET, HEAD\r\n"),
                                 HasSubstr("Connection: close\r\n")));
-  for (const char* header : {"Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"}) {
+  for (const char* header : {"Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n",
+                             "Content-Length: 0\r\nContent-Length: 5\r\n"}) {
     const HttpAnswer answer = Ask(service, "GET /a", header);
     EXPECT_TRUE(answer.close);
     EXPECT_THAT(answer.bytes, StartsWith("HTTP/1.1 413"));

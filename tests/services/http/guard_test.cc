@@ -19,6 +19,8 @@ namespace penstock {
 namespace {
 
 using ::testing::_;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kToken[] = "0123456789abcdef";
@@ -74,7 +76,14 @@ class GuardTest : public ::testing::Test {
   }
 
   std::unique_ptr<HttpServer> Start(const std::string& token_file) {
-    auto guard = HttpGuard::Make({.security = security_, .token_file = token_file});
+    auto guard = HttpGuard::Make({.security = security_,
+                                  .token_file = token_file,
+                                  .on_refused = [this](const absl::Status&) { ++refused_; },
+                                  .on_trouble =
+                                      [this](const absl::Status& status) {
+                                        MutexLock lock(mutex_);
+                                        troubles_.emplace_back(status.message());
+                                      }});
     EXPECT_THAT(guard, IsOk());
     HttpServerOptions options = {
         .listen = {"127.0.0.1", 0},
@@ -87,6 +96,14 @@ class GuardTest : public ::testing::Test {
     return *std::move(server);
   }
 
+  std::vector<std::string> Troubles() {
+    MutexLock lock(mutex_);
+    return troubles_;
+  }
+
+  std::atomic<int> refused_ = 0;
+  Mutex mutex_;
+  std::vector<std::string> troubles_ ABSL_GUARDED_BY(mutex_);
   TestAuthority authority_;
   std::string token_file_;
   std::string coordinator_;
@@ -150,6 +167,36 @@ TEST_F(GuardTest, RotatedCertificateAndToken_AreTakenUp) {
   EXPECT_TRUE(taken);
   EXPECT_TRUE(Get(server->address(), "", absl::StrCat("Bearer ", kToken)).Is(401));
   EXPECT_TRUE(Get(server->address(), authority_.directory() + "/client").Is(200));
+}
+
+TEST_F(GuardTest, TokenThatIsDeleted_IsRefusedFromThenOnAndToldOnce) {
+  const auto server = Start(token_file_);
+  const std::string bearer = absl::StrCat("Bearer ", kToken);
+  ASSERT_TRUE(Get(server->address(), "", bearer).Is(200));
+  ASSERT_TRUE(std::filesystem::remove(token_file_));
+  const auto until = After(absl::Seconds(20));
+  while (Get(server->address(), "", bearer).Is(200) && CondVar::Clock::now() < until) {
+  }
+  EXPECT_TRUE(Get(server->address(), "", bearer).Is(401));
+  EXPECT_THAT(Troubles(), ElementsAre(AllOf(HasSubstr(token_file_), HasSubstr("refused"))));
+  ASSERT_THAT(RealFiles().WriteDurably(token_file_, {kToken}), IsOk());
+  while (!Get(server->address(), "", bearer).Is(200) && CondVar::Clock::now() < until) {
+  }
+  EXPECT_TRUE(Get(server->address(), "", bearer).Is(200));
+  EXPECT_GT(refused_, 0);
+}
+
+TEST_F(GuardTest, KeyThatDoesNotFit_LeavesTheOldOnesInUseAndIsToldOnce) {
+  const auto server = Start("");
+  const std::string client = authority_.Issue(Role::kClient);
+  const std::string before = Get(server->address(), client).serial;
+  const CredentialPaths paths = CredentialPathsIn(coordinator_);
+  std::filesystem::remove(paths.key);
+  std::filesystem::copy_file(CredentialPathsIn(client).key, paths.key);
+  const auto until = After(absl::Seconds(20));
+  while (Troubles().empty() && CondVar::Clock::now() < until) Get(server->address(), client);
+  EXPECT_THAT(Troubles(), ElementsAre(AllOf(HasSubstr("private key"), HasSubstr("stay in use"))));
+  EXPECT_EQ(Get(server->address(), client).serial, before);
 }
 
 TEST_F(GuardTest, TokenThatIsNone_IsRefusedAtTheStart) {

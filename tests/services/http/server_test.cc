@@ -126,6 +126,32 @@ TEST(HttpServer, MoreClientsThanConnections_TheLongestIdleGoes) {
   EXPECT_THAT(second.ReadTo("\r\n\r\nhere"), StartsWith("HTTP/1.1 200"));
 }
 
+TEST(HttpServer, SilentClientsInAllPlaces_GiveWayToOneThatAsks) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const auto server,
+      HttpServer::Start({.listen = kAnyPort,
+                         .routes = {Says("/", "here")},
+                         .limits = {.connections_max = 3, .request_timeout = absl::Hours(1)}}));
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int i = 0; i < 10; ++i) {
+    silent.push_back(std::make_unique<RawClient>(server->address().port));
+  }
+  RawClient client(server->address().port);
+  client.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(client.ReadTo("\r\n\r\nhere"), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(silent.front()->ReadAll(), "") << "the oldest was hung up on";
+}
+
+TEST(HttpServer, OldConnection_EndsWithItsNextAnswer) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const auto server, HttpServer::Start({.listen = kAnyPort,
+                                            .routes = {Says("/", "here")},
+                                            .limits = {.connection_age = absl::ZeroDuration()}}));
+  RawClient client(server->address().port);
+  client.Send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(client.ReadAll(), HasSubstr("\r\n\r\nhere"));
+}
+
 TEST(HttpServer, OversizedHead_IsRefused) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const auto server, HttpServer::Start({.listen = kAnyPort, .routes = {Says("/", "here")}}));

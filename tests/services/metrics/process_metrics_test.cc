@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "tests/services/metrics/flatten.h"
+#include "tests/services/security/credentials.h"
 
 namespace penstock {
 namespace {
@@ -46,6 +47,22 @@ TEST(ProcessMetrics, RejectedMessages_AreAddedUpByReason) {
   EXPECT_EQ(values.at("penstock_rejected_messages_total{reason=stale_epoch}"), 3);
   EXPECT_EQ(values.at("penstock_rejected_messages_total{reason=other}"), 1);
   EXPECT_EQ(values.at("penstock_rejected_messages_total{reason=duplicate}"), 0);
+}
+
+TEST(CertificateMetrics, DirectoryWithACertificate_SaysUntilWhenItIsGood) {
+  const TestAuthority authority;
+  const absl::Time now = absl::Now();
+  const std::string worker = authority.Issue(Role::kWorker, "", absl::Hours(10), now);
+  MetricSet metrics;
+  AddCertificateMetrics(worker, metrics);
+  EXPECT_NEAR(Flatten(metrics.Take()).at("penstock_certificate_expiry_timestamp_seconds{}"),
+              absl::ToDoubleSeconds(now + absl::Hours(10) - absl::UnixEpoch()), 1);
+}
+
+TEST(CertificateMetrics, NoCertificate_IsNoSeries) {
+  MetricSet metrics;
+  AddCertificateMetrics("/nonexistent", metrics);
+  EXPECT_TRUE(metrics.Take().empty());
 }
 
 }  // namespace

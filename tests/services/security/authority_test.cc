@@ -1,6 +1,8 @@
 // Authorities, the certificates they issue, and how those lie on disk.
 #include "services/security/authority.h"
 
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -10,6 +12,8 @@
 #include "base/files.h"
 #include "services/security/authority_directory.h"
 #include "services/security/credential_directory.h"
+#include "services/security/secret_file.h"
+#include "tests/services/http/certificates.h"
 #include "tests/services/security/credentials.h"
 #include "tests/support/status_matchers.h"
 
@@ -19,6 +23,8 @@ namespace {
 using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Optional;
 using ::testing::SizeIs;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'900'000'000);
@@ -102,6 +108,34 @@ TEST(CheckCertificate, TextThatIsNoPemOrCutShort_IsRefusedAtEveryLength) {
   }
 }
 
+// A certificate authority below another one, as companies have them.
+TEST(CheckCertificate, SignedByAnIntermediate_PassesWithItInTheChain) {
+  const TestIdentity root = MakeIdentity("root");
+  const TestIdentity middle = MakeIdentity("middle", &root, "critical,CA:TRUE");
+  const TestIdentity leaf =
+      MakeIdentity("leaf", &middle, "critical,CA:FALSE", "URI:spiffe://penstock/worker/w1");
+  const std::string key = PemOf(*leaf.key);
+  const std::string chain = PemOf(*leaf.certificate) + PemOf(*middle.certificate);
+  const auto facts = CheckCertificate({chain, key}, PemOf(*root.certificate), absl::Now());
+  ASSERT_THAT(facts, IsOk());
+  EXPECT_EQ(facts->identity, kWorker);
+  EXPECT_THAT(
+      CheckCertificate({PemOf(*leaf.certificate), key}, PemOf(*root.certificate), absl::Now()),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("do not vouch")));
+  EXPECT_THAT(
+      CheckCertificate({chain, key}, PemOf(*MakeIdentity("other").certificate), absl::Now()),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("do not vouch")));
+}
+
+TEST(ParseCertificates, MoreThanABundleHas_IsAnErrorAndNotCutOff) {
+  const std::string one = MakeAuthority().pem().certificate;
+  std::string bundle;
+  for (int i = 0; i < 64; ++i) bundle += one;
+  EXPECT_THAT(ParseCertificates(bundle).status(), IsOk());
+  EXPECT_THAT(ParseCertificates(bundle + one).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 64")));
+}
+
 mode_t ModeOf(const std::string& path) {
   struct stat info = {};
   EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
@@ -138,6 +172,58 @@ TEST(CredentialDirectory, Rotated_ChangesAllFilesAtOnceAndKeepsTwoGenerations) {
   EXPECT_THAT(serials, SizeIs(20));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto names, RealFiles().List(worker));
   EXPECT_THAT(names, SizeIs(3 + 1 + 2)) << "three links, ..data and two generations";
+}
+
+// The key is written last; a machine that stops before it must not lose the authority.
+TEST(AuthorityDirectory, NewAuthorityThatWasInterrupted_LeavesTheOldOneInUse) {
+  const TestAuthority authority;
+  const std::string worker = authority.Issue(Role::kWorker);
+  const std::string key = authority.directory() + "/authority/ca.key";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string old, RealFiles().Read(key, 1 << 20));
+  ASSERT_THAT(authority.Open().AddAuthority(absl::Now()), IsOk());
+  ASSERT_THAT(RealFiles().WriteDurably(key, {old}), IsOk());
+
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(AuthorityDirectory again,
+                                AuthorityDirectory::Open(authority.directory()));
+  ASSERT_THAT(again.Rotate(absl::Hours(1), absl::Now()), IsOk());
+  EXPECT_THAT(CheckCredentials(worker, absl::Now()), IsOk());
+  ASSERT_THAT(again.AddAuthority(absl::Now()), IsOk());
+  ASSERT_THAT(authority.Open().Rotate(absl::Hours(1), absl::Now()), IsOk());
+  ASSERT_THAT(authority.Open().DropOldAuthorities(), IsOk());
+  EXPECT_EQ(authority.Open().authorities(), 1);
+  EXPECT_THAT(CheckCredentials(worker, absl::Now()), IsOk());
+}
+
+TEST(AuthorityDirectory, KeyOfNobody_IsAnErrorThatSaysWhatToDo) {
+  const TestAuthority authority;
+  const std::string worker = authority.Issue(Role::kWorker);
+  std::filesystem::copy_file(CredentialPathsIn(worker).key,
+                             authority.directory() + "/authority/ca.key",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(AuthorityDirectory::Open(authority.directory()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("restore both")));
+}
+
+// A disk that fills up takes a part of a file first.
+TEST(WriteNewFile, FullDisk_IsAnErrorAndNotHalfAFile) {
+  const TestAuthority authority;
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full = {.rlim_cur = 100, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  const absl::Status written =
+      WriteNewFile(authority.directory() + "/file", std::string(1000, 'x'), 0600);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(written, Not(IsOk()));
+}
+
+TEST(KeyWarning, KeyThatEverybodyMayRead_IsNamedWithWhatToDo) {
+  const TestAuthority authority;
+  const std::string worker = authority.Issue(Role::kWorker);
+  EXPECT_EQ(KeyWarning(worker), std::nullopt);
+  ASSERT_EQ(chmod(CredentialPathsIn(worker).key.c_str(), 0644), 0);
+  EXPECT_THAT(KeyWarning(worker), Optional(HasSubstr("chmod 600")));
 }
 
 TEST(AuthorityDirectory, SecondInit_DoesNotReplaceTheFirst) {

@@ -282,10 +282,14 @@ TEST_F(ClusterSecurityTest, DecompressionBomb_RaisesNobodysMemory) {
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride("localhost");
     arguments.SetMaxSendMessageSize(-1);
-    grpc::GenericStub stub(grpc::CreateCustomChannel(
-        target.address, With(ca, ReadCredentials(credentials_[target.caller])->own), arguments));
+    const auto channel = grpc::CreateCustomChannel(
+        target.address, With(ca, ReadCredentials(credentials_[target.caller])->own), arguments);
+    const auto until = absl::ToChronoTime(absl::Now() + absl::Seconds(50));
+    // Compressing takes the thread that else would end the handshake in its time.
+    ASSERT_TRUE(channel->WaitForConnected(until));
+    grpc::GenericStub stub(channel);
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(50)));
+    context.set_deadline(until);
     context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
     grpc::CompletionQueue queue;
     const grpc::ByteBuffer request(pieces.data(), pieces.size());
@@ -317,6 +321,45 @@ TEST_F(ClusterSecurityTest, JobThatNamesFilesElsewhere_IsRefused) {
   EXPECT_FALSE(std::filesystem::exists(elsewhere.path("stolen")));
 }
 
+// A text is read below the data root alone, and a checkpoint written below the other.
+TEST_F(ClusterSecurityTest, DataRootAndCheckpointRoot_AreKeptApart) {
+  StartCluster(0);
+  const JobDirectory data;
+  std::filesystem::create_directory(data.path("below"));
+  std::filesystem::copy_file(data.path("input.txt"), data.path("below/text.txt"));
+  workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+      Program("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
+      // Relative and with "..", as a user may write it.
+      "--data-root", std::filesystem::relative(data.path()).string() + "/below/../below",
+      "--checkpoint-root", job_.path(), "--threads", "1", "--metrics", "off", "--certificates",
+      credentials_[Role::kWorker]}));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Penstock({"workers"}).out, "worker-0"); }));
+  const std::vector<std::string> submit = {"submit", job_.job(), "--set", "pipeline.stages=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), submit.begin(), submit.end());
+    return Penstock(more);
+  };
+  const ProcessResult checkpoints = with({"--data", job_.path("input.txt")});
+  EXPECT_EQ(checkpoints.exit_code, 1);
+  EXPECT_THAT(checkpoints.err, HasSubstr("leads out of the directories"));
+  // The client has no such file, so the worker is the first to look at it.
+  const ProcessResult inside = with(
+      {"--set", "data.text.path=text.txt", "--set", "data.text.sha256=" + std::string(64, '0')});
+  EXPECT_EQ(inside.exit_code, 1);
+  EXPECT_THAT(inside.err, HasSubstr("SHA-256 is")) << "found below a root with ..";
+}
+
+TEST_F(ClusterSecurityTest, WorkerWithoutRoots_ReadsNothingAndNamesTheFlag) {
+  StartCluster(0);
+  workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
+      Program("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
+      "--threads", "1", "--metrics", "off", "--certificates", credentials_[Role::kWorker]}));
+  ASSERT_TRUE(Eventually([&] { return absl::StrContains(Penstock({"workers"}).out, "worker-0"); }));
+  const ProcessResult refused = Penstock({"submit", job_.job(), "--set", "pipeline.stages=1"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--data-root"));
+}
+
 TEST_F(ClusterSecurityTest, SubmissionsAndCancellations_AreWrittenDownWithTheirCaller) {
   StartCluster(0);
   const ProcessResult submitted = Penstock({"submit", job_.job(), "--no-wait", "--json"});
@@ -329,17 +372,21 @@ TEST_F(ClusterSecurityTest, SubmissionsAndCancellations_AreWrittenDownWithTheirC
   std::ifstream file(job_.path("state.sqlite.audit.jsonl"));
   std::vector<Json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
-  ASSERT_EQ(lines.size(), 3u);
+  ASSERT_EQ(lines.size(), 6u) << "each before and after it was done";
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"submit", id}, {"cancel", id}, {"cancel", "nobody-1"}};
   for (size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_EQ(lines[i]["action"], expected[i].first);
-    EXPECT_EQ(lines[i]["job_id"], expected[i].second);
+    const bool before = i % 2 == 0;
+    EXPECT_EQ(lines[i]["outcome"] == "requested", before);
+    EXPECT_EQ(lines[i]["action"], expected[i / 2].first);
+    if (i > 0) {  // the first has none yet
+      EXPECT_EQ(lines[i]["job_id"], expected[i / 2].second);
+    }
     EXPECT_EQ(lines[i]["caller"], "spiffe://penstock/client");
     EXPECT_THAT(lines[i]["peer"].get<std::string>(), HasSubstr("127.0.0.1"));
   }
-  EXPECT_EQ(lines[0]["outcome"], "OK");
-  EXPECT_THAT(lines[2]["outcome"].get<std::string>(), HasSubstr("NOT_FOUND"));
+  EXPECT_EQ(lines[1]["outcome"], "OK");
+  EXPECT_THAT(lines[5]["outcome"].get<std::string>(), HasSubstr("NOT_FOUND"));
 }
 
 TEST(ProgramSecurityTest, WithoutCertificates_NothingStartsAndTheErrorSaysWhatToDo) {

@@ -1,0 +1,24 @@
+#include "services/rpc/refusal_log.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace penstock {
+
+std::optional<std::string> RefusalLog::Add(const absl::Status& refused, absl::Time now) {
+  constexpr absl::Duration kInterval = absl::Seconds(1);
+  rejected_.Count(refused);
+  MutexLock lock(mutex_);
+  if (now < next_) {
+    ++left_out_;
+    return std::nullopt;
+  }
+  next_ = now + kInterval;
+  const int64_t left_out = std::exchange(left_out_, 0);
+  std::string line = absl::StrCat("refused a call: ", refused.message());
+  if (left_out > 0) absl::StrAppend(&line, " (and ", left_out, " before it, not shown)");
+  return line;
+}
+
+}  // namespace penstock

@@ -1,0 +1,32 @@
+// RefusalLog: what a log says of refused calls, a line a second at most, however many somebody makes.
+//
+// Thread safety: from any thread; does not block.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "base/rejected_messages.h"
+
+namespace penstock {
+
+class RefusalLog {
+ public:
+  // Counts `refused`. Returns the line to write at `now`, with how many were left out before it; nothing if one was
+  // written less than a second ago.
+  std::optional<std::string> Add(const absl::Status& refused, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const RejectedMessages& rejected() const { return rejected_; }
+
+ private:
+  RejectedMessages rejected_;
+  Mutex mutex_;
+  absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  int64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace penstock
