@@ -217,7 +217,7 @@ TEST_F(TracingTest, CollectorAwayAtFirst_GetsTheSpansOnceItIsThere) {
 
 // What was sent before the restart and is sent after it once more is the same (Collector::Take).
 TEST_F(TracingTest, CoordinatorRestarted_GoesOnWithTheSameTrace) {
-  const std::string id = Submit({"--steps", "1000000", "--set", "validation.every_steps=10"});
+  const std::string id = Submit({"--steps", "90000", "--set", "validation.every_steps=10"});
   const Json before = collector_->Await("steps 1-10");
   RestartCoordinator();
   EXPECT_EQ(Run({"cancel", id}).exit_code, 0);
