@@ -38,7 +38,9 @@ class Collector {
                    response.set_content("{}", "application/json");
                  });
     port_ = port == 0 ? server_.bind_to_any_port("127.0.0.1") : port;
-    if (port != 0) EXPECT_TRUE(server_.bind_to_port("127.0.0.1", port));
+    if (port != 0) {
+      EXPECT_TRUE(server_.bind_to_port("127.0.0.1", port));
+    }
     thread_ = std::thread([this] { server_.listen_after_bind(); });
     while (!server_.is_running()) std::this_thread::yield();
   }
@@ -81,7 +83,9 @@ class Collector {
       resource_ = resource["resource"];
       for (const Json& span : resource["scopeSpans"][0]["spans"]) {
         const auto [known, added] = spans_.emplace(span["spanId"], span);
-        if (!added) EXPECT_EQ(known->second, span) << "sent again, and not the same";
+        if (!added) {
+          EXPECT_EQ(known->second, span) << "sent again, and not the same";
+        }
       }
     }
   }
@@ -213,7 +217,7 @@ TEST_F(TracingTest, CollectorAwayAtFirst_GetsTheSpansOnceItIsThere) {
 
 // What was sent before the restart and is sent after it once more is the same (Collector::Take).
 TEST_F(TracingTest, CoordinatorRestarted_GoesOnWithTheSameTrace) {
-  const std::string id = Submit({"--steps", "1000000", "--set", "validation.every_steps=10"});
+  const std::string id = Submit({"--steps", "90000", "--set", "validation.every_steps=10"});
   const Json before = collector_->Await("steps 1-10");
   RestartCoordinator();
   EXPECT_EQ(Run({"cancel", id}).exit_code, 0);
@@ -222,7 +226,9 @@ TEST_F(TracingTest, CoordinatorRestarted_GoesOnWithTheSameTrace) {
   std::set<std::string> first_steps;
   for (const auto& [span_id, span] : collector_->spans()) {
     EXPECT_EQ(span["traceId"], root["traceId"]);
-    if (span["name"] == "queued") EXPECT_EQ(span["parentSpanId"], root["spanId"]);
+    if (span["name"] == "queued") {
+      EXPECT_EQ(span["parentSpanId"], root["spanId"]);
+    }
     if (span["name"] == "steps 1-10") first_steps.insert(span_id);
   }
   EXPECT_EQ(first_steps.size(), 1u);
