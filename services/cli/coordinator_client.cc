@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/suggest.h"
+#include "services/cli/next_commands.h"
 #include "services/rpc/address.h"
 #include "services/rpc/channel.h"
 
@@ -37,7 +38,9 @@ absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const CoordinatorOp
   if (!address.ok()) return Annotate(address.status(), "--coordinator");
   PENSTOCK_ASSIGN_OR_RETURN(const TransportSecurity security,
                             MakeTransportSecurity(options.security, {*address}, absl::Now()));
-  return Connect(options.address, security);
+  CoordinatorClient client = Connect(options.address, security);
+  client.flags_ = FlagsOf(options);
+  return client;
 }
 
 CoordinatorClient CoordinatorClient::Connect(const std::string& address,

@@ -43,6 +43,9 @@ class CoordinatorClient {
   // REQUIRES: `address` is HOST:PORT.
   static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security);
 
+  // Of commands that reach the same coordinator (FlagsOf in next_commands.h); empty if it was given by address.
+  const std::string& flags() const { return flags_; }
+
   // Returns the job's id. Errors: InvalidArgument, FailedPrecondition (the job does not fit).
   absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec);
   // The same of a job that measures instead of training.
@@ -82,6 +85,7 @@ class CoordinatorClient {
   }
 
   std::string address_;
+  std::string flags_;
   std::string peer_;
   std::unique_ptr<v1::JobService::Stub> stub_;
 };
