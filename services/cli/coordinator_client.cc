@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/suggest.h"
+#include "services/cli/next_commands.h"
 #include "services/rpc/address.h"
 #include "services/rpc/channel.h"
 
@@ -49,7 +50,9 @@ absl::StatusOr<CoordinatorClient> CoordinatorClient::Connect(const CoordinatorOp
   PENSTOCK_ASSIGN_OR_RETURN(const TransportSecurity security,
                             MakeTransportSecurity(options.security, {*address}, absl::Now()));
   PENSTOCK_ASSIGN_OR_RETURN(const CallTrace trace, TraceOfEnvironment());
-  return Connect(options.address, security, trace);
+  CoordinatorClient client = Connect(options.address, security, trace);
+  client.flags_ = FlagsOf(options);
+  return client;
 }
 
 CoordinatorClient CoordinatorClient::Connect(const std::string& address,

@@ -46,6 +46,9 @@ class CoordinatorClient {
   static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security,
                                    const CallTrace& trace = {});
 
+  // Of commands that reach the same coordinator (FlagsOf in next_commands.h); empty if it was given by address.
+  const std::string& flags() const { return flags_; }
+
   // Returns the job's id; of a key that was submitted before, that of the job it made then. Empty key: a new one.
   // Errors: InvalidArgument, FailedPrecondition (the job does not fit).
   absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec, const std::string& key = "");
@@ -90,6 +93,7 @@ class CoordinatorClient {
   }
 
   std::string address_;
+  std::string flags_;
   std::string peer_;
   std::unique_ptr<v1::JobService::Stub> stub_;
   CallTrace trace_;  // of all calls

@@ -41,7 +41,7 @@ class StageReports {
 absl::Status HandleInterrupt(int count, CoordinatorClient& client, const std::string& job_id,
                              ProgressDisplay& display, const FollowOptions& options) {
   if (options.on_interrupt == FollowOptions::OnInterrupt::kDetach) {
-    return absl::CancelledError(DetachedText(job_id, options.flags));
+    return absl::CancelledError(DetachedText(job_id, client.flags()));
   }
   if (count > 1) return absl::CancelledError("stopped at once; what was not saved is lost");
   display.Note("interrupted: draining to the next step boundary (Ctrl-C again stops at once)");
@@ -59,7 +59,7 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
   for (const Cut& cut : CutsOf(start.spec(), /*first_step=*/0, {})) cuts.push_back(cut.step);
   Progress progress(start.summary().steps(), cuts);
   ProgressDisplay display(console, clock);
-  JobWatch watch(client, job_id, options.flags);
+  JobWatch watch(client, job_id);
   StageReports reports(client, job_id, clock);
   int interrupts = 0;
   bool enough = false;

@@ -18,8 +18,6 @@ struct FollowOptions {
   // return. A second interrupt always returns at once.
   enum class OnInterrupt { kCancelJob, kDetach };
   OnInterrupt on_interrupt = OnInterrupt::kCancelJob;
-  // Of the commands that are named to somebody who detaches (next_commands.h).
-  std::string flags;
   // Seen with every event; once it is true the job is drained, as on an interrupt.
   std::function<bool(const v1::JobEvent&)> enough = [](const v1::JobEvent&) { return false; };
   // Looked at ten times a second; an error ends the watch with it.

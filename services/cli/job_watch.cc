@@ -17,11 +17,9 @@ constexpr std::chrono::milliseconds kConnectedFor(2 * rpc_limits::kConnectTimeou
 
 }  // namespace
 
-JobWatch::JobWatch(CoordinatorClient& client, std::string job_id, std::string flags,
-                   absl::Duration reconnect_timeout)
+JobWatch::JobWatch(CoordinatorClient& client, std::string job_id, absl::Duration reconnect_timeout)
     : client_(client),
       job_id_(std::move(job_id)),
-      flags_(std::move(flags)),
       reconnect_timeout_(reconnect_timeout),
       thread_([this] { Read(); }) {}
 
@@ -69,9 +67,10 @@ std::string JobWatch::News() {
 }
 
 absl::Status JobWatch::GivingUp(const absl::Status& status) const {
-  return absl::UnavailableError(absl::StrCat(
-      status.message(), "; it did not come back within ", absl::FormatDuration(reconnect_timeout_),
-      ". When it does, `", FollowCommand(job_id_, flags_), "` shows what became of the job"));
+  return absl::UnavailableError(
+      absl::StrCat(status.message(), "; it did not come back within ",
+                   absl::FormatDuration(reconnect_timeout_), ". When it does, `",
+                   FollowCommand(job_id_, client_.flags()), "` shows what became of the job"));
 }
 
 bool JobWatch::Push(const v1::JobEvent& event) {

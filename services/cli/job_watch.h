@@ -28,9 +28,8 @@ class JobWatch {
   // Events read ahead of the user; beyond it the stream waits.
   static constexpr size_t kEventsMax = 4096;
 
-  // `flags`: of the command that is named when the watch gives up (next_commands.h).
   // REQUIRES: `client` outlives the watch.
-  JobWatch(CoordinatorClient& client, std::string job_id, std::string flags = "",
+  JobWatch(CoordinatorClient& client, std::string job_id,
            absl::Duration reconnect_timeout = kReconnectTimeout);
   ~JobWatch();
   JobWatch(const JobWatch&) = delete;
@@ -56,7 +55,6 @@ class JobWatch {
 
   CoordinatorClient& client_;
   const std::string job_id_;
-  const std::string flags_;
   const absl::Duration reconnect_timeout_;
   StreamCanceller canceller_;
 

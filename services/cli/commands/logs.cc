@@ -51,14 +51,14 @@ absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const Op
 
 absl::Status PrintAll(CoordinatorClient& client, Interrupt& interrupt, const Options& options,
                       Console& console) {
-  JobWatch watch(client, options.job_id, FlagsOf(options.coordinator));
+  JobWatch watch(client, options.job_id);
   while (!watch.Done()) {
     if (const std::optional<v1::JobEvent> event = watch.Next(kTick)) {
       Print(*event, options, console);
       console.out.flush();
     }
     if (interrupt.Count() > 0) {
-      return absl::CancelledError(DetachedText(options.job_id, FlagsOf(options.coordinator)));
+      return absl::CancelledError(DetachedText(options.job_id, client.flags()));
     }
     if (const std::string news = watch.News(); !news.empty()) console.err << news << std::endl;
   }

@@ -93,13 +93,12 @@ absl::Status Run(const Options& options, Console& console) {
       console.out << job_id << "\n";
     }
   }
-  const std::string flags = FlagsOf(options.coordinator);
-  console.err << "submitted " << job_id << "; next:\n" << NextCommands(job_id, flags) << std::flush;
+  console.err << "submitted " << job_id << "; next:\n"
+              << NextCommands(job_id, client.flags()) << std::flush;
   if (options.no_wait) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const v1::GetJobResponse job,
-      FollowJob(client, job_id, interrupt, console, RealClock(),
-                {.on_interrupt = FollowOptions::OnInterrupt::kDetach, .flags = flags}));
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
+                            FollowJob(client, job_id, interrupt, console, RealClock(),
+                                      {.on_interrupt = FollowOptions::OnInterrupt::kDetach}));
   if (options.json) {
     PrintJson(ResultJson(job, {}), console);
   } else if (job.result().steps() > 0) {

@@ -21,7 +21,6 @@ using Writer = grpc::ServerWriter<v1::JobEvent>;
 
 constexpr absl::Duration kReconnect = absl::Milliseconds(500);
 constexpr absl::Duration kLong = absl::Seconds(20);
-constexpr char kFlags[] = "--coordinator node1:7070 --certificates /etc/penstock";
 
 // A coordinator that answers WatchJob by a script: call after call; the last answer is repeated. As if it were away
 // it answers GetJob.
@@ -47,9 +46,10 @@ class ScriptedCoordinator final : public v1::JobService::Service {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarts");
   }
 
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   CoordinatorClient Connect() const {
-    return CoordinatorClient::Connect(absl::StrCat("127.0.0.1:", port_),
-                                      TransportSecurity::Plaintext());
+    return CoordinatorClient::Connect({.address = address(), .security = {.insecure = true}})
+        .value();
   }
 
  private:
@@ -95,7 +95,7 @@ TEST(JobWatchTest, BrokenStream_GoesOnAfterTheLastEvent) {
          return Sends({3}, grpc::Status::OK)(request, writer);
        }});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kFlags, kReconnect);
+  JobWatch watch(client, "job-1", kReconnect);
   for (const int64_t sequence : {1, 2, 3}) EXPECT_EQ(NextSequence(watch), sequence);
   EXPECT_THAT(End(watch), IsOk());
   EXPECT_EQ(asked_after, 2);
@@ -109,7 +109,7 @@ TEST(JobWatchTest, RestartAfterALongSilence_IsWaitedFor) {
                                    },
                                    Sends({1}, grpc::Status::OK)});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kFlags, kReconnect);
+  JobWatch watch(client, "job-1", kReconnect);
   EXPECT_EQ(NextSequence(watch), 1);
   EXPECT_THAT(End(watch), IsOk());
 }
@@ -117,11 +117,12 @@ TEST(JobWatchTest, RestartAfterALongSilence_IsWaitedFor) {
 TEST(JobWatchTest, CoordinatorThatDoesNotComeBack_EndsTheWatch) {
   ScriptedCoordinator coordinator({Restarts});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kFlags, kReconnect);
+  JobWatch watch(client, "job-1", kReconnect);
   EXPECT_THAT(End(watch),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr("did not come back within 500ms"),
-                             HasSubstr(absl::StrCat("`penstock logs job-1 -f ", kFlags, "`")))));
+                             HasSubstr(absl::StrCat("`penstock logs job-1 -f --coordinator ",
+                                                    coordinator.address(), " --insecure`")))));
 }
 
 TEST(JobWatchTest, CoordinatorAway_IsToldOnce_AndOnceThatItIsBack) {
@@ -130,7 +131,7 @@ TEST(JobWatchTest, CoordinatorAway_IsToldOnce_AndOnceThatItIsBack) {
     return back ? Sends({1}, grpc::Status::OK)(request, writer) : Restarts(request, writer);
   }});
   CoordinatorClient client = coordinator.Connect();
-  JobWatch watch(client, "job-1", kFlags, kLong);
+  JobWatch watch(client, "job-1", kLong);
   const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoSeconds(kLong);
   std::string news;
   while (news.empty() && std::chrono::steady_clock::now() < deadline) {
