@@ -26,6 +26,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::_;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
