@@ -201,7 +201,6 @@ int Main(int argc, char** argv) {
   if (!security.ok()) {
     return Complain(security.status(), kBadUsage);
   }
-  if (const auto warning = WarningOf(*security); warning.has_value()) log.warn("{}", *warning);
   RefusalLog refused_requests;
   const auto guard = HttpGuard::Make(
       {.security = *security,
@@ -261,6 +260,7 @@ int Main(int argc, char** argv) {
   if (flags->server.health.has_value()) {
     log.info("health at {}", (*server)->health_address().ToString());
   }
+  if (const auto warning = WarningOf(*security); warning.has_value()) log.warn("{}", *warning);
   log.info("listens on {}, state in {}", (*server)->address().ToString(), flags->state_file);
 
   constexpr absl::Duration kForever = absl::Hours(1);

@@ -53,7 +53,7 @@ TEST_F(AuditLogTest, FieldsOfAnySize_MakeAShortLine) {
   const std::string large(1 << 20, '\n');
   EXPECT_THAT(log.Record({"cancel", large, absl::NotFoundError(large)}, {.peer = large}, kNow),
               IsOk());
-  EXPECT_LT(std::filesystem::file_size(path_), 6 * AuditLog::kFieldBytesMax);
+  EXPECT_LT(std::filesystem::file_size(path_), 10 * AuditLog::kFieldBytesMax) << "not megabytes";
   EXPECT_EQ(Lines().size(), 1u);
 }
 

@@ -14,7 +14,8 @@
 namespace penstock {
 
 struct TestWorker {
-  TestWorker() {
+  explicit TestWorker(absl::Duration connection_age)
+      : server({.listen = {"127.0.0.1", 0}, .connection_age = connection_age}) {
     server.AddExtension(hub);
     const absl::Status started = server.Start();
     EXPECT_THAT(started, IsOk());
@@ -40,7 +41,7 @@ struct TestWorker {
                        opened.push_back(line);
                      }},
                 grpc::InsecureChannelCredentials()};
-  RpcServer server{{.listen = {"127.0.0.1", 0}}};
+  RpcServer server;
   std::unique_ptr<TcpProxy> proxy;
   std::unique_ptr<Transport> transport;
 };
@@ -49,7 +50,9 @@ inline constexpr char kTestJob[] = "test-job";
 
 struct TestCluster {
   // The two workers join `epoch`; worker 0, "left", has stage 0, and worker 1, "right", stage 1.
-  explicit TestCluster(int64_t epoch = 1) {
+  explicit TestCluster(int64_t epoch = 1,
+                       absl::Duration connection_age = rpc_limits::kConnectionAge)
+      : workers{TestWorker(connection_age), TestWorker(connection_age)} {
     for (int worker : {0, 1}) Join(worker, epoch);
   }
 

@@ -72,6 +72,20 @@ TEST(GrpcTransport, SenderLeavesAfterItsLastMessage_MessageStillArrives) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("worker left")));
 }
 
+// Connections are made anew so that certificates are looked at again; that must not end a run.
+TEST(GrpcTransport, ConnectionThatIsTooOldForNewCalls_StreamGoesOn) {
+  constexpr absl::Duration kAge = absl::Milliseconds(100);
+  TestCluster cluster(/*epoch=*/1, kAge);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      auto receiver, cluster.right().OpenReceiver(kEdge, 1, kLimit, cluster.workers[1].pool));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster.left().OpenSender(kEdge, 1, kLimit));
+  const absl::Time until = absl::Now() + 10 * kAge;
+  for (int64_t i = 0; absl::Now() < until; ++i) {
+    ASSERT_THAT(sender->Send(i, Filled(cluster.workers[0].pool, {4}, 'a'), Later()), IsOk());
+    ASSERT_THAT(receiver->Receive({i, DType::kF32, {4}}, Later()), IsOk());
+  }
+}
+
 TEST(GrpcTransport, ReceiverLeaves_SendIsAborted) {
   TestCluster cluster;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
