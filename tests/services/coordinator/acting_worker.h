@@ -85,7 +85,8 @@ class ActingWorker {
 
   Mutex mutex_;
   v1::PrepareRunRequest run_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> traces_ ABSL_GUARDED_BY(mutex_);  // as traceparent; "none" of a call without
+  // As traceparent; "none" of a call without.
+  std::set<std::string> traces_ ABSL_GUARDED_BY(mutex_);
   int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<int64_t> held_ ABSL_GUARDED_BY(mutex_);
   std::optional<int64_t> cut_ ABSL_GUARDED_BY(mutex_);
