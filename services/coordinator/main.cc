@@ -237,7 +237,8 @@ int Main(int argc, char** argv) {
        .health = flags->server.health,
        .audit_file = flags->audit_file,
        .open_lock = [&files](const std::string& path) { return (*files)->OpenOwn(path); },
-       .log = [&log](const std::string& line) { log.info("{}", line); }},
+       .log = [&log](const std::string& line) { log.info("{}", line); },
+       .spans = spans},
       RealClock(), **files);
   if (!server.ok()) {
     return Complain(server.status(), kBadUsage);

@@ -112,6 +112,7 @@ void TimelineGatherer::Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest
           {
             MutexLock lock(gathering->mutex);
             if (response.ok()) {
+              gathering->workers[i].answered = true;
               gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
               gathering->workers[i].response = std::move(*response);
             }

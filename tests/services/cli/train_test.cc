@@ -286,6 +286,7 @@ TEST_F(TrainTest, Json_IsOneObjectWithTheDocumentedKeysInOrder) {
                                             "checkpoint",
                                             "validations",
                                             "extra_cuts",
+                                            "recoveries",
                                             "prediction",
                                             "block_delay_measured",
                                             "feedback"}));

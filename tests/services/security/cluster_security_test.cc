@@ -186,7 +186,7 @@ TEST_F(ClusterSecurityTest, EveryCall_ByEveryIdentity_IsHeardOrRefusedAsItShould
   EXPECT_EQ(calls, static_cast<int>(AccessTable().size()) * 2 * 8);
   EXPECT_EQ(CodeOf(coordinator_address_, callers["client"], "/penstock.v1.JobService/Erase"),
             grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(coordinator_->err(), HasSubstr("refused a call: spiffe://penstock/monitor may not"));
+  EXPECT_THAT(coordinator_->err(), HasSubstr("refused a call: spiffe://penstock/coordinator may not"));
 }
 
 TEST_F(ClusterSecurityTest, WorkerWithANamedCertificate_RegistersUnderThatNameAlone) {
