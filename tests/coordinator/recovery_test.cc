@@ -23,14 +23,6 @@ v1::JobSpec SavedJob(int64_t steps, int32_t stages) {
   return spec;
 }
 
-std::vector<std::string> Logs(SimulatedCluster& cluster, const std::string& job) {
-  std::vector<std::string> logs;
-  for (const v1::JobEvent& event : cluster.Events(job)) {
-    if (event.has_log()) logs.push_back(event.log());
-  }
-  return logs;
-}
-
 std::vector<std::string> WorkersOf(const v1::GetJobResponse& job) {
   std::vector<std::string> workers;
   for (const v1::StageAssignment& stage : job.plan().stages()) workers.push_back(stage.worker());
@@ -76,9 +68,9 @@ TEST(Leave, WorkerOfARun_StaysUntilTheJobIsSavedAndTheJobGoesOnWithAnother) {
   EXPECT_EQ(saved.result().losses_size(), 30) << "no step is lost, and none is done twice";
   ASSERT_EQ(saved.result().extra_cuts_size(), 1) << "where it drained";
   const int64_t cut = saved.result().extra_cuts(0);
-  EXPECT_THAT(Logs(cluster, job), ElementsAre(absl::StrCat("drains after step ", cut),
-                                              HasSubstr(absl::StrCat("continues after step ", cut)),
-                                              absl::StrCat("goes on after step ", cut)));
+  EXPECT_THAT(cluster.Logs(job), ElementsAre(absl::StrCat("drains after step ", cut),
+                                             HasSubstr(absl::StrCat("continues after step ", cut)),
+                                             absl::StrCat("goes on after step ", cut)));
 }
 
 TEST(Leave, AtEveryMoment_TheJobSucceeds) {
@@ -115,8 +107,8 @@ TEST(Leave, JobWithoutACheckpointDirectory_RunsToItsEndFirst) {
   cluster.At(1000, [&] { cluster.Leave(0); });
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_THAT(Logs(cluster, job), ElementsAre(AllOf(HasSubstr("worker w0 is leaving"),
-                                                    HasSubstr("checkpoint.directory"))));
+  EXPECT_THAT(cluster.Logs(job), ElementsAre(AllOf(HasSubstr("worker w0 is leaving"),
+                                                   HasSubstr("checkpoint.directory"))));
   EXPECT_EQ(cluster.Saved(job).result().recoveries(), 0);
   cluster.RunFor(2000);
   EXPECT_FALSE(cluster.alive(0));

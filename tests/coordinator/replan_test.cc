@@ -173,14 +173,6 @@ v1::JobSpec ReplannedJob(int64_t steps) {
   return spec;
 }
 
-std::vector<std::string> Logs(SimulatedCluster& cluster, const std::string& job) {
-  std::vector<std::string> logs;
-  for (const v1::JobEvent& event : cluster.Events(job)) {
-    if (event.has_log()) logs.push_back(event.log());
-  }
-  return logs;
-}
-
 TEST(Replan, SlowWorker_LosesLayersAndTheJobGoesOn) {
   SimulatedCluster cluster({.workers = 2, .pass_ms = {1, 2}});
   cluster.RunFor(10);
@@ -207,7 +199,7 @@ TEST(Replan, SlowWorker_LosesLayersAndTheJobGoesOn) {
   EXPECT_EQ(cluster.commits().back().updates, 30);
   EXPECT_EQ(cluster.commits().back().extra_cuts, std::vector<int64_t>{drained});
   EXPECT_THAT(
-      Logs(cluster, job),
+      cluster.Logs(job),
       ::testing::IsSupersetOf({HasSubstr("a new split is looked for at the next cut"),
                                HasSubstr("goes on with its layers split 5-2, from a checkpoint")}));
 }
@@ -223,7 +215,7 @@ TEST(Replan, Never_OnlySaysSo) {
   EXPECT_TRUE(feedback.drifts());
   EXPECT_EQ(feedback.replans(), 0);
   EXPECT_THAT(cluster.Saved(job).spec().pipeline().stage_layers(), ElementsAre(3, 4));
-  EXPECT_THAT(Logs(cluster, job), ElementsAre(HasSubstr("makes a new plan")));
+  EXPECT_THAT(cluster.Logs(job), ElementsAre(HasSubstr("makes a new plan")));
 }
 
 TEST(Replan, AsPredicted_NothingHappens) {
@@ -233,7 +225,7 @@ TEST(Replan, AsPredicted_NothingHappens) {
   spec.mutable_prediction()->set_step_seconds(0.048);  // 4 microbatches of 3 passes of 4 layers
   const std::string job = cluster.Submit(spec);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
-  EXPECT_THAT(Logs(cluster, job), IsEmpty());
+  EXPECT_THAT(cluster.Logs(job), IsEmpty());
   EXPECT_EQ(cluster.Saved(job).result().feedback().drifts_told(), 0);
 }
 
@@ -245,7 +237,7 @@ TEST(Replan, RefusedSplit_IsLookedForAgainAndToldOnce) {
   const std::string job = cluster.Submit(spec);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Saved(job).result().feedback().replans(), 0);
-  const std::vector<std::string> logs = Logs(cluster, job);
+  const std::vector<std::string> logs = cluster.Logs(job);
   EXPECT_EQ(std::count_if(logs.begin(), logs.end(),
                           [](const std::string& log) {
                             return log.find("split best as they are") != std::string::npos;
@@ -261,7 +253,7 @@ TEST(Replan, WithoutAPrediction_SaysThatThereIsNothingToHoldAgainst) {
   const std::string job = cluster.Submit(spec);
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_THAT(Logs(cluster, job), ElementsAre(HasSubstr("has no prediction")));
+  EXPECT_THAT(cluster.Logs(job), ElementsAre(HasSubstr("has no prediction")));
 }
 
 TEST(Replan, NearTheEnd_IsLeftAlone) {
@@ -271,7 +263,7 @@ TEST(Replan, NearTheEnd_IsLeftAlone) {
   ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
   EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(cluster.Saved(job).result().feedback().replans(), 0);
-  EXPECT_THAT(Logs(cluster, job), ::testing::Contains(HasSubstr("no new split for the last")));
+  EXPECT_THAT(cluster.Logs(job), ::testing::Contains(HasSubstr("no new split for the last")));
 }
 
 TEST(Replan, CheckpointCannotBeSaved_FailsAndSaysHowToGoOn) {

@@ -250,6 +250,14 @@ v1::JobSummary SimulatedCluster::Summary(const std::string& job_id) const {
   return *summary;
 }
 
+std::vector<std::string> SimulatedCluster::Logs(const std::string& job_id) {
+  std::vector<std::string> logs;
+  for (const v1::JobEvent& event : events_[job_id]) {
+    if (event.has_log()) logs.push_back(event.log());
+  }
+  return logs;
+}
+
 std::vector<StoredJob> SimulatedCluster::Store() const {
   std::vector<StoredJob> jobs;
   for (const std::string& job_id : jobs_) {

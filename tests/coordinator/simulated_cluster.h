@@ -81,6 +81,8 @@ class SimulatedCluster {
   v1::JobSummary Summary(const std::string& job_id) const;
   const v1::GetJobResponse& Saved(const std::string& job_id) { return saved_[job_id]; }
   const std::vector<v1::JobEvent>& Events(const std::string& job_id) { return events_[job_id]; }
+  // The lines of the job's log among them.
+  std::vector<std::string> Logs(const std::string& job_id);
   std::vector<StoredJob> Store() const;
   // What workers are still training, "worker-1 trains job-1".
   std::vector<std::string> StillTraining() const;

@@ -1,0 +1,173 @@
+// What a CoordinatorServer keeps, and what it does when it cannot.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "services/coordinator/sqlite.h"
+#include "tests/services/coordinator/coordinator_fixture.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST_F(CoordinatorServerTest, Restart_ListsAllJobsAndGoesOnWithThoseThatWaited) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string done = Submit(TestJob(3, 1), "key");
+  AwaitState(done, v1::JOB_STATE_SUCCEEDED);
+  const std::string running = Submit(TestJob(100'000, 1));
+  AwaitState(running, v1::JOB_STATE_RUNNING);
+  const std::string waiting = Submit(TestJob(3, 1));
+  const HostPort address = address_;
+  server_.reset();
+  ASSERT_THAT(StartServer(address), IsOk());
+
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ListJobsResponse jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  ASSERT_EQ(jobs.jobs_size(), 3);
+  EXPECT_EQ(jobs.jobs(0).job_id(), waiting) << "newest first";
+  const v1::GetJobResponse failed = AwaitState(running, v1::JOB_STATE_FAILED);
+  EXPECT_THAT(failed.summary().error(), HasSubstr("coordinator was restarted"));
+  EXPECT_EQ(Submit(TestJob(3, 1), "key"), done) << "the same key is the same job";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto events, Watch(done));
+  EXPECT_EQ(events.back().state_changed().state(), v1::JOB_STATE_SUCCEEDED);
+  // The worker registers again by itself, is told to stop the job that failed, and gets the other.
+  AwaitState(waiting, v1::JOB_STATE_SUCCEEDED);
+}
+
+TEST_F(CoordinatorServerTest, LayerTimes_SurviveARestartAndADamagedRowIsMeasuredAgain) {
+  Mutex mutex;
+  std::string logged;
+  log_ = [&](const std::string& line) {
+    MutexLock lock(mutex);
+    absl::StrAppend(&logged, line, "\n");
+  };
+  ASSERT_THAT(StartServer(), IsOk());
+  ActingWorker& worker = AddWorker();
+  EXPECT_FALSE(Profile().devices(0).cached());
+  const HostPort address = address_;
+  server_.reset();
+  ASSERT_THAT(StartServer(address), IsOk());
+  EXPECT_TRUE(Profile().devices(0).cached());
+  EXPECT_EQ(worker.timings(), 1);
+
+  server_.reset();
+  {
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(SqliteDatabase state,
+                                  SqliteDatabase::Open(directory_ / "state.sqlite"));
+    ASSERT_THAT(state.Execute("UPDATE layer_times SET times = x'00'"), IsOk());
+  }
+  ASSERT_THAT(StartServer(address), IsOk());
+  EXPECT_FALSE(Profile().devices(0).cached());
+  EXPECT_TRUE(Profile().devices(0).cached());
+  EXPECT_EQ(worker.timings(), 2);
+  server_.reset();  // nobody logs any more
+  EXPECT_THAT(logged, HasSubstr("layers are timed again"));
+}
+
+TEST_F(CoordinatorServerTest, AddressTaken_IsRefusedAndLeavesNoStateFile) {
+  ASSERT_THAT(StartServer(), IsOk());
+  const std::string other = directory_ / "other.sqlite";
+  EXPECT_THAT(
+      CoordinatorServer::Start({.listen = address_, .state_file = other}, RealClock(), RealFiles())
+          .status(),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(address_.ToString())));
+  EXPECT_FALSE(std::filesystem::exists(other));
+}
+
+TEST_F(CoordinatorServerTest, StateFileInUse_IsRefused) {
+  ASSERT_THAT(StartServer(), IsOk());
+  EXPECT_THAT(CoordinatorServer::Start({.state_file = directory_ / "state.sqlite"}, RealClock(),
+                                       RealFiles())
+                  .status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another coordinator")));
+}
+
+TEST_F(CoordinatorServerTest, AuditLogCannotBeWritten_NothingIsDone) {
+  audit_file_ = "/dev/full";
+  ASSERT_THAT(StartServer(), IsOk());
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(5, 1);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::SubmitJob, request),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("audit log")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::ListJobsResponse jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 0);
+}
+
+// A limit on the size of files stands for a full disk.
+TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const std::string running = Submit(TestJob(100'000, 1));
+  AwaitStep(running, 1);
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full = {.rlim_cur = 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = TestJob(5, 1);
+  request.set_idempotency_key("k");
+  const auto refused = CallJobs(&v1::JobService::Stub::SubmitJob, request);
+  const int64_t step = GetJob(running)->summary().step();
+  AwaitStep(running, step + 10);
+  const int64_t later = GetJob(running)->summary().step();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+
+  EXPECT_THAT(refused,
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot write its state file")));
+  EXPECT_GE(later, step + 10) << "training goes on";
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(v1::ListJobsResponse jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 1) << "what was refused is not there: " << jobs.DebugString();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto taken,
+                                CallJobs(&v1::JobService::Stub::SubmitJob, request));
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(running);
+  EXPECT_THAT(CallJobs(&v1::JobService::Stub::CancelJob, cancel), IsOk());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<v1::JobEvent> events, Watch(running));
+  for (size_t i = 0; i < events.size(); ++i) {
+    EXPECT_EQ(events[i].sequence(), static_cast<int64_t>(i) + 1) << "no event was lost";
+  }
+  AwaitState(taken.job_id(), v1::JOB_STATE_SUCCEEDED);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 2);
+}
+
+TEST_F(CoordinatorServerTest, CheckpointDirectoryOfAnotherCoordinator_IsRefusedUntilItIsFree) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  v1::JobSpec spec = TestJob(100'000, 1);
+  spec.mutable_checkpoint()->set_directory(directory_ / "ckpt");
+  const std::string running = Submit(spec);
+  AwaitState(running, v1::JOB_STATE_RUNNING);
+  const std::unique_ptr<v1::JobService::Stub> first = std::move(stub_);
+  const std::unique_ptr<CoordinatorServer> first_server = std::move(server_);
+
+  ASSERT_THAT(StartServer({"127.0.0.1", 0}, "other.sqlite"), IsOk());
+  AddWorker({.name = "w1"});
+  spec.mutable_training()->set_steps(5);
+  spec.mutable_checkpoint()->set_directory(directory_ / "x" / ".." / "ckpt" / "");
+  EXPECT_THAT(AwaitState(Submit(spec), v1::JOB_STATE_FAILED).summary().error(),
+              AllOf(StartsWith("cannot start: checkpoint.directory: "), HasSubstr("ckpt"),
+                    HasSubstr(absl::StrCat("is in use by process ", getpid()))));
+
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(running);
+  ASSERT_THAT(Call("first", *first, &v1::JobService::Stub::CancelJob, cancel, kTimeout), IsOk());
+  v1::WatchJobRequest watch;
+  watch.set_job_id(running);
+  StreamCanceller canceller;
+  ASSERT_THAT(ReadStream("first", *first, &v1::JobService::Stub::WatchJob, watch, kTimeout,
+                         canceller, [](const v1::JobEvent&) { return true; }),
+              IsOk());
+  AwaitState(Submit(spec), v1::JOB_STATE_SUCCEEDED);
+}
+
+}  // namespace
+}  // namespace penstock
