@@ -46,6 +46,7 @@
 #include "services/worker/registration.h"
 #include "services/worker/run_host.h"
 #include "services/worker/run_peers.h"
+#include "services/worker/run_snapshot.h"
 #include "services/worker/stop_signal.h"
 #include "services/worker/worker_service.h"
 
@@ -311,7 +312,8 @@ class Worker {
     request.set_memory_bytes(device_.memory_bytes);
     if (metrics_ != nullptr) {
       HostPort metrics = metrics_->address();
-      if (metrics.IsWildcard()) metrics.host = ParseHostPort(address)->host;  // checked with the flags
+      if (metrics.IsWildcard())
+        metrics.host = ParseHostPort(address)->host;  // checked with the flags
       request.set_metrics_address(metrics.ToString());
     }
     request.set_build(PENSTOCK_VERSION);
@@ -331,37 +333,7 @@ class Worker {
     return metrics.Take();
   }
 
-  RunSnapshot Snapshot() {
-    RunHost::Activity activity = host_.GetActivity(/*with_stages=*/true);
-    RunSnapshot snapshot = {.worker = flags_.name,
-                            .job_id = activity.job_id,
-                            .epoch = activity.epoch,
-                            .running = activity.active,
-                            .stages = std::move(activity.stages),
-                            .last_step = reporter_.last_step(),
-                            .tokens = reporter_.tokens(),
-                            .actions_done = activity.actions_done};
-    for (const LinkTraffic& link : hub_.Traffic(activity.job_id)) {
-      snapshot.links.push_back({.kind = Name(link.edge.kind),
-                                .source = link.edge.source,
-                                .destination = link.edge.destination,
-                                .peer = link.peer,
-                                .sent = link.sent,
-                                .path = link.path,
-                                .bytes = link.bytes,
-                                .messages = link.messages,
-                                .waiting = link.waiting,
-                                .wait_seconds = double(link.wait_ns) * 1e-9,
-                                .transfer_seconds = double(link.transfer_ns) * 1e-9,
-                                .round_trip_seconds = double(link.round_trip_ns) * 1e-9});
-    }
-    if (snapshot.last_step.step() > 0) {
-      const int64_t ago_ns = RealClock().MonotonicNs() - snapshot.last_step.monotonic_ns();
-      snapshot.last_step_unix_seconds =
-          absl::ToDoubleSeconds(RealClock().WallTime() - absl::UnixEpoch()) - double(ago_ns) * 1e-9;
-    }
-    return snapshot;
-  }
+  RunSnapshot Snapshot() { return SnapshotOf(flags_.name, host_, reporter_, hub_, RealClock()); }
 
   const WorkerFlags& flags_;
   const TransportSecurity security_;

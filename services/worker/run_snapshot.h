@@ -1,0 +1,18 @@
+// What the run of a worker shows for itself at this moment, for metrics: put together from its parts.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "services/metrics/run_metrics.h"
+#include "services/transport/tensor_hub.h"
+#include "services/worker/event_reporter.h"
+#include "services/worker/run_host.h"
+
+namespace penstock {
+
+// Of the newest attempt, also after its end. Thread safety: that of its arguments, which may be used from any thread.
+RunSnapshot SnapshotOf(const std::string& worker, const RunHost& host,
+                       const EventReporter& reporter, TensorHub& hub, Clock& clock);
+
+}  // namespace penstock
