@@ -63,7 +63,7 @@ bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
   v1::CheckpointSpec& checkpoint = *record.mutable_spec()->mutable_checkpoint();
   const bool under_way = summary.state() == v1::JOB_STATE_PREPARING ||
                          summary.state() == v1::JOB_STATE_RUNNING;  // not cancelled
-  if (!under_way || checkpoint.directory().empty() || record.has_profile_spec()) return false;
+  if (!under_way || !IsSaved(record)) return false;
   // It may have begun with a checkpoint of another job, which is where it starts until it has one of its own.
   const bool has_own = record.result().checkpoint() != checkpoint.resume();
   if (checkpoint.resume().empty() || has_own) checkpoint.set_resume("latest");

@@ -23,8 +23,8 @@ void JobRun::Cancel(const std::string& reason, Now now) {
       return blame_.any() ? void() : StartDrain(now);
     case Phase::kHolding:
     case Phase::kCutting:
-    case Phase::
-        kCommitting:  // drains for a new split or the queue, which it does not need any more
+    case Phase::kCommitting:
+      // Drains for a new split, or for the queue, which it does not need any more.
       new_split_.reset();
       return_reason_.clear();
       record_.mutable_summary()->set_reason(reason);

@@ -44,7 +44,6 @@ void JobRun::GoBackToQueue(Now now) {
   // So that it goes on from there also if another process takes it from the queue.
   record_.mutable_spec()->mutable_checkpoint()->set_resume("latest");
   workers_before_ = static_cast<int64_t>(parts_.size());
-  wants_as_before_ = true;
   return_deadline_ns_ = now.monotonic_ns + limits_.return_timeout_ms * kNsPerMs;
   returned_ = true;
   ForgetAttempt();

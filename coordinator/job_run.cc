@@ -43,17 +43,17 @@ v1::GetJobResponse JobRun::Record() const {
 
 int64_t JobRun::WorkersNeeded() const {
   if (is_profile()) return std::max(1, record_.profile_spec().workers());
-  if (wants_as_before_) return workers_before_;
+  if (workers_before_.has_value()) return *workers_before_;
   return std::max<int64_t>(1, job_.WorkersOf(std::max(1, spec().pipeline().stages())));
 }
 
 bool JobRun::TakesAllFree() const {
   if (is_profile()) return record_.profile_spec().workers() == 0;
-  return !spec().pipeline().has_stages() && !wants_as_before_;
+  return !spec().pipeline().has_stages() && !workers_before_.has_value();
 }
 
 int64_t JobRun::WorkersOf(int64_t free) const {
-  if (wants_as_before_) return workers_before_;
+  if (workers_before_.has_value()) return *workers_before_;
   if (!is_profile()) return WorkersFor(spec(), job_, free);
   return TakesAllFree() ? std::min<int64_t>(free, kProfileWorkersMax) : WorkersNeeded();
 }
@@ -81,7 +81,7 @@ std::optional<int64_t> JobRun::NextDeadlineNs() const {
       next = std::min(next.value_or(*deadline), *deadline);
     }
   };
-  if (wants_as_before_) consider(return_deadline_ns_);
+  if (workers_before_.has_value()) consider(return_deadline_ns_);
   if (Active()) {
     consider(blame_.DecideAtNs());
     consider(drain_deadline_ns_);
@@ -153,7 +153,7 @@ void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 }
 
 void JobRun::Tick(Now now) {
-  if (now.monotonic_ns >= return_deadline_ns_) wants_as_before_ = false;
+  if (now.monotonic_ns >= return_deadline_ns_) workers_before_.reset();
   if (Active()) {
     DecideBlame(now);
   }

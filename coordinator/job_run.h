@@ -109,7 +109,7 @@ class JobRun {
   // Whether its checkpoint directory is its own although it waits: it goes on from there.
   bool returned() const { return returned_; }
   // Whether it can go back to the queue without losing a step.
-  bool CanReturn() const { return !is_profile() && !spec().checkpoint().directory().empty(); }
+  bool CanReturn() const { return IsSaved(record_); }
   // Ended, and no worker is taken any more: the run can be dropped.
   bool Over() const { return phase_ == Phase::kOver; }
   // Whether `worker` is taken by this run.
@@ -293,9 +293,8 @@ class JobRun {
   std::string return_reason_;               // it drains, or will, to go back to the queue
   std::set<std::string> leavers_;           // workers that were told of
   bool returned_ = false;                   // it waits, or is about to train, after it went back
-  int64_t workers_before_ = 0;              // that it had then; 0: not known any more
-  int64_t return_deadline_ns_ = 0;          // until when it wants as many
-  bool wants_as_before_ = false;            // and that it does
+  std::optional<int64_t> workers_before_;   // that it had then, as long as it wants as many
+  int64_t return_deadline_ns_ = 0;          // until when that is
   std::optional<ProfileGatherer> profile_;  // of a profile that has workers
   std::string cancel_reason_;
   std::optional<int64_t> drain_step_;  // the cut of a drain, once it is known

@@ -14,6 +14,8 @@ namespace penstock {
 bool IsTerminal(v1::JobState state);
 // "queued", "running", ...
 std::string JobStateName(v1::JobState state);
+// Whether a cut of the job is saved, so that it can go on from there. A profile has none.
+bool IsSaved(const v1::GetJobResponse& job);
 // How much of the job is done, 0 to 100, rounded down; of a profile nothing before it knows what it has to measure.
 std::optional<int> ProgressPercentage(const v1::JobSummary& job);
 

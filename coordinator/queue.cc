@@ -76,12 +76,12 @@ void Coordinator::StartWaiting(Now now) {
 }
 
 bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
-  const std::vector<const Member*> alive = membership_.Available();
+  const std::vector<const Member*> available = membership_.Available();
   const auto& names = run.spec().pipeline().worker_names();
   for (const std::string& name : names) {
-    const bool is_alive = std::any_of(alive.begin(), alive.end(), [&](const Member* member) {
-      return member->registration.name() == name;
-    });
+    const bool is_alive =
+        std::any_of(available.begin(), available.end(),
+                    [&](const Member* member) { return member->registration.name() == name; });
     if (is_alive) continue;
     run.Wait(absl::StrCat("waits for worker ", name,
                           ", which pipeline.worker_names asks for and the cluster does not have; "
@@ -111,14 +111,15 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
   if (run.NamesWorkers()) return StartOnNamed(run, free, now);
-  const size_t alive = membership_.Available().size();
+  const size_t available = membership_.Available().size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());
-  if (needed > alive) {
-    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", alive), now);
+  if (needed > available) {
+    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", the cluster has ", available),
+             now);
     return false;
   }
   if (needed > free.size()) {
-    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ", alive,
+    run.Wait(absl::StrCat("waits for workers: needs ", needed, ", ", free.size(), " of ", available,
                           " are free"),
              now);
     return true;
@@ -148,8 +149,8 @@ std::string Coordinator::WhyNotAllFree(Now now) {
 }
 
 int64_t Coordinator::StoppingWorkers() const {
-  const std::vector<const Member*> alive = membership_.Available();
-  return std::count_if(alive.begin(), alive.end(), [this](const Member* member) {
+  const std::vector<const Member*> available = membership_.Available();
+  return std::count_if(available.begin(), available.end(), [this](const Member* member) {
     const JobRun* user = UserOf(member->registration.name());
     return user != nullptr && IsTerminal(user->state());
   });

@@ -61,8 +61,7 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
   if (before.steps() > 0) tokens_ = tokens_before_ = before.tokens() / before.steps() * step_;
 }
 
-void RunProgress::Curve::WriteTo(
-    google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const {
+void RunProgress::Curve::WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const {
   curve.Assign(points.begin(), points.end());
   if (skipped > 0) *curve.Add() = last;
 }
