@@ -5,10 +5,8 @@
 // The first SIGTERM or SIGINT drains, the second ends at once.
 #include <signal.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -33,6 +31,7 @@
 #include "services/rpc/connection_acceptor.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
+#include "services/rpc/host_name.h"
 #include "services/rpc/one_line_sink.h"
 #include "services/rpc/refusal_log.h"
 #include "services/rpc/server_flags.h"
@@ -144,9 +143,7 @@ struct Tracing {
 
 // Tells this coordinator from others, also after a restart.
 std::string InstanceName(const HostPort& listen) {
-  std::array<char, 256> host = {};
-  if (gethostname(host.data(), host.size() - 1) != 0) return listen.ToString();
-  return absl::StrCat(host.data(), ":", listen.port);
+  return HostPort{.host = HostName(), .port = listen.port}.ToString();
 }
 
 // Errors: those of MakeOtlpClient.

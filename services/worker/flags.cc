@@ -12,17 +12,13 @@
 #include "base/confined_files.h"
 #include "base/status.h"
 #include "job/device_times.h"
+#include "services/rpc/host_name.h"
 #include "services/rpc/worker_name.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kBadUsage = 2;
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "localhost";
-}
 
 // An option in seconds, `value` its default.
 void AddSeconds(CLI::App& app, const char* name, absl::Duration& value, const char* help) {
