@@ -1,0 +1,279 @@
+// SimulatedCluster: what its workers do when they train and profile, and how they report it.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/sha256.h"
+#include "tests/coordinator/simulated_cluster.h"
+
+namespace penstock {
+namespace {
+
+std::string Describe(const v1::RunEvent& event) {
+  switch (event.kind_case()) {
+    case v1::RunEvent::kStepDone:
+      return absl::StrCat("StepDone ", event.step_done().step());
+    case v1::RunEvent::kValidationDone:
+      return absl::StrCat("ValidationDone ", event.validation_done().step());
+    case v1::RunEvent::kCutReached:
+      return absl::StrCat("CutReached ", event.cut_reached().step());
+    case v1::RunEvent::kLayersSaved:
+      return absl::StrCat("LayersSaved ", event.layers_saved().step());
+    case v1::RunEvent::kRunDone:
+      return absl::StrCat("RunDone ", event.run_done().step());
+    case v1::RunEvent::kRunFailed:
+      return absl::StrCat("RunFailed ", event.run_failed().message());
+    case v1::RunEvent::kSaveFailed:
+      return absl::StrCat("SaveFailed ", event.save_failed().step());
+    case v1::RunEvent::kMeasurementBegun:
+      return absl::StrCat("MeasurementBegun ", event.measurement_begun().what());
+    case v1::RunEvent::kLinksMeasured:
+      return absl::StrCat("LinksMeasured ", event.links_measured().links_size());
+    case v1::RunEvent::kLayersTimed:
+      return absl::StrCat("LayersTimed ", event.layers_timed().model().layers_size());
+    case v1::RunEvent::KIND_NOT_SET:
+      break;
+  }
+  return "?";
+}
+
+}  // namespace
+
+// -------------------------------------------------------------------------------------- training
+
+int64_t SimulatedCluster::StepMs(const v1::PrepareRunRequest& run) const {
+  if (options_.pass_ms.empty()) {
+    return options_.step_ms;
+  }
+  int64_t slowest_ms = 0;
+  for (const v1::StageAssignment& stage : run.plan().stages()) {
+    const int64_t pass_ms = stage.layers() * options_.pass_ms[IndexOfName(stage.worker())];
+    slowest_ms = std::max(slowest_ms, 3 * pass_ms * run.spec().training().microbatches());
+  }
+  return slowest_ms;
+}
+
+void SimulatedCluster::TrainLoop(int worker, int64_t generation) {
+  const int64_t step_ms = StepMs(workers_[worker].run);
+  const int64_t jitter = static_cast<int64_t>(random_.Below(options_.step_ms / 4 + 1));
+  After(step_ms + (options_.delay_ms_max > 1 ? jitter : 0), [this, worker, generation] {
+    Worker& w = workers_[worker];
+    if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
+      return;
+    }
+    if (w.frozen) {
+      return TrainLoop(worker, generation);
+    }
+    const int64_t end = w.cut_step.value_or(w.run.spec().training().steps());
+    if (w.step < end && w.held_step.has_value() && !w.cut_step.has_value() &&
+        w.step >= *w.held_step) {
+      return;  // waits for CutRun
+    }
+    if (w.step < end) {
+      ++w.step;
+      if (w.run.worker_index() + 1 == w.run.plan().stages_size()) {
+        v1::RunEvent event;
+        event.mutable_step_done()->set_step(w.step);
+        event.mutable_step_done()->set_loss(1.0 / static_cast<double>(w.step));
+        event.mutable_step_done()->set_tokens(128);
+        event.mutable_step_done()->set_monotonic_ns(now_ms_ * kNsPerMs);
+        Emit(worker, event);
+      }
+    }
+    Cut cut{.step = w.step};
+    for (const Cut& regular : w.cuts) {
+      cut = regular.step == w.step ? regular : cut;
+    }
+    const bool last = w.step >= end;
+    cut.checkpoint = cut.checkpoint || (last && w.cut_step.has_value());
+    if (cut.checkpoint || cut.validate || last) {
+      AtCut(worker, cut);
+    }
+    if (!last) {
+      return TrainLoop(worker, generation);
+    }
+    After(2 * options_.save_ms, [this, worker, generation] {
+      Worker& w = workers_[worker];
+      if (w.generation != generation || !w.alive) {
+        return;
+      }
+      v1::RunEvent event;
+      event.mutable_run_done()->set_step(w.step);
+      const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+      for (int layer = stage.first_layer(); layer < stage.first_layer() + stage.layers(); ++layer) {
+        v1::LayerDigest& digest = *event.mutable_run_done()->add_layers();
+        digest.set_layer(layer);
+        digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", w.step)));
+      }
+      Emit(worker, event);
+      EndRun(worker);
+    });
+  });
+}
+
+// ------------------------------------------------------------------------------------- profiling
+
+void SimulatedCluster::MeasureLoop(int worker, int64_t generation, int64_t measured) {
+  After(options_.step_ms, [this, worker, generation, measured] {
+    Worker& w = workers_[worker];
+    if (w.generation != generation || !w.alive || w.state != Worker::State::kRunning) {
+      return;
+    }
+    if (w.frozen) {
+      return MeasureLoop(worker, generation, measured);
+    }
+    const v1::ProfileTask& task = w.run.profile();
+    const int64_t layers =
+        task.times_layers() ? ProfileOf(w.run.spec(), task.spec(), 1.0).shapes_size() : 0;
+    ++w.step;
+    if (measured <= layers) {
+      ReportMeasured(worker, measured, layers);
+      return MeasureLoop(worker, generation, measured + 1);
+    }
+    v1::RunEvent done;
+    done.mutable_run_done();
+    Emit(worker, done);
+    EndRun(worker);
+  });
+}
+
+// Links first, then one layer after the other.
+void SimulatedCluster::ReportMeasured(int worker, int64_t measured, int64_t layers) {
+  const Worker& w = workers_[worker];
+  const v1::PrepareRunRequest& run = w.run;
+  const int others = run.plan().stages_size() - 1;
+  if (measured == 0 && others > 0) {
+    v1::RunEvent event;
+    for (int other = 0; other <= others; ++other) {
+      if (other == run.worker_index()) {
+        continue;
+      }
+      v1::MeasuredLink& link = *event.mutable_links_measured()->add_links();
+      link.set_to_worker_index(other);
+      link.set_latency_us(10.0 * (run.worker_index() + 1));
+      link.set_bytes_per_second(1e9 + other);
+    }
+    Emit(worker, event);
+  }
+  if (measured < layers) {
+    v1::RunEvent event;
+    event.mutable_measurement_begun()->set_done(others + measured);
+    event.mutable_measurement_begun()->set_what(absl::StrCat("layer ", measured));
+    Emit(worker, event);
+  } else if (layers > 0) {
+    timings_.push_back(absl::StrCat(w.name, " times ", layers, " of ", run.job_id()));
+    v1::RunEvent event;
+    *event.mutable_layers_timed()->mutable_model() =
+        ProfileOf(run.spec(), run.profile().spec(), 1.0 + worker);
+    Emit(worker, event);
+  }
+}
+
+void SimulatedCluster::AtCut(int worker, const Cut& cut) {
+  Worker& w = workers_[worker];
+  v1::RunEvent reached;
+  reached.mutable_cut_reached()->set_step(cut.step);
+  v1::StageReport& report = *reached.mutable_cut_reached()->add_stages();
+  report.set_stage(w.run.worker_index());
+  report.set_worker(w.name);
+  report.set_window_seconds(1e-3 * static_cast<double>(cut.step * options_.step_ms));
+  report.set_bubble_ratio(0.25);
+  if (!options_.pass_ms.empty()) {
+    const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+    report.set_first_layer(stage.first_layer());
+    report.set_layers(stage.layers());
+    for (const char* action : {"F", "I", "W"}) {
+      v1::ActionTime& time = *report.add_actions();
+      time.set_action(action);
+      time.set_count(1);
+      time.set_median_seconds(1e-3 *
+                              static_cast<double>(stage.layers() * options_.pass_ms[worker]));
+    }
+  }
+  Emit(worker, reached);
+  if (cut.checkpoint && !w.run.spec().checkpoint().directory().empty()) {
+    After(options_.save_ms, [this, worker, generation = w.generation, step = cut.step] {
+      Worker& w = workers_[worker];
+      if (w.generation != generation || !w.alive) {
+        return;
+      }
+      v1::RunEvent saved;
+      saved.mutable_layers_saved()->set_step(step);
+      const v1::StageAssignment& stage = w.run.plan().stages(w.run.worker_index());
+      for (int layer = stage.first_layer(); layer < stage.first_layer() + stage.layers(); ++layer) {
+        saved.mutable_layers_saved()->add_files()->set_layer(layer);
+        v1::LayerDigest& digest = *saved.mutable_layers_saved()->add_layers();
+        digest.set_layer(layer);
+        digest.set_sha256(Sha256Hex(absl::StrCat("layer ", layer, " step ", step)));
+      }
+      Emit(worker, saved);
+    });
+  }
+}
+
+void SimulatedCluster::EndRun(int worker) {
+  Worker& w = workers_[worker];
+  w.state = Worker::State::kIdle;
+  ++w.generation;
+}
+
+void SimulatedCluster::Emit(int worker, v1::RunEvent event) {
+  Worker& w = workers_[worker];
+  w.outbox.push_back(std::move(event));
+  Flush(worker, w.generation);
+}
+
+// Sends everything that is not acknowledged yet; again if no acknowledgement comes.
+void SimulatedCluster::Flush(int worker, int64_t generation) {
+  Worker& w = workers_[worker];
+  const std::string job_id = w.run.job_id();
+  v1::ReportRunRequest request;
+  request.set_worker(w.name);
+  request.set_incarnation(w.incarnation);
+  request.set_job_id(job_id);
+  request.set_epoch(w.run.epoch());
+  request.set_first_sequence(w.outbox_first);
+  for (const v1::RunEvent& event : w.outbox) {
+    *request.add_events() = event;
+  }
+  const auto again = [this, worker, generation, job_id, epoch = w.run.epoch()] {
+    Worker& w = workers_[worker];
+    if (w.alive && w.run.job_id() == job_id && w.run.epoch() == epoch && !w.outbox.empty()) {
+      Flush(worker, generation);
+    }
+  };
+  const int copies = Percent(options_.duplicate_percent) ? 2 : 1;
+  if (Lost()) {
+    return After(100, again);
+  }
+  for (int copy = 0; copy < copies; ++copy) {
+    After(Delay(), [this, worker, request, again] {
+      absl::StatusOr<v1::ReportRunResponse> response = absl::InternalError("");
+      if (request.events_size() > 0) {
+        const v1::RunEvent& last = request.events(request.events_size() - 1);
+        if (!last.has_step_done()) {
+          Say(absl::StrCat(request.worker(), ": ", Describe(last)));
+        }
+      }
+      Tell([&] { response = coordinator_.ReportRun(request, now()); });
+      if (Lost()) {
+        return After(100, again);
+      }
+      Worker& w = workers_[worker];
+      if (w.run.job_id() != request.job_id() || w.run.epoch() != request.epoch()) {
+        return;
+      }
+      if (!response.ok()) {
+        w.outbox.clear();
+        return;
+      }
+      while (!w.outbox.empty() && w.outbox_first < response->next_sequence()) {
+        w.outbox.pop_front();
+        ++w.outbox_first;
+      }
+    });
+  }
+}
+
+}  // namespace penstock
