@@ -1,14 +1,12 @@
 #include "schedule/render_trace.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "schedule/message_flows.h"
 
 namespace penstock {
 namespace {
@@ -115,80 +113,22 @@ void WriteSpan(const Span& span, const Drawing& drawing, Writer& writer) {
   writer.Event(event);
 }
 
-// Arrows from each F to the F that takes its output, and from each I to the I that takes its gradient.
-//
-// A pass of a microbatch may be there several times: validations number their microbatches from 0 on. Then each
-// taker belongs to the last giver before it, unless an earlier taker does already.
-class Arrows {
- public:
-  explicit Arrows(const Drawing& drawing)
-      : drawing_(drawing),
-        topology_(drawing.drawn.topology != nullptr ? *drawing.drawn.topology
-                                                    : StraightPipeline(StagesOf(drawing))) {
-    for (const Span& span : drawing.timeline.spans) {
-      const bool passes = span.action.op == Op::kForward || span.action.op == Op::kBackwardInput;
-      if (span.lane == Lane::kCompute && passes) spans_[Key(span.action)].push_back(&span);
-    }
-    for (auto& [key, spans] : spans_) {
-      std::stable_sort(spans.begin(), spans.end(),
-                       [](const Span* a, const Span* b) { return a->start_ns < b->start_ns; });
-    }
-  }
+void WriteArrowEnd(absl::string_view phase, const Span& span, int64_t ns, absl::string_view name,
+                   int64_t id, const Drawing& drawing, Writer& writer) {
+  writer.Event(absl::StrFormat(
+      R"("ph":"%s","bp":"e","pid":%d,"tid":%d,"ts":%s,"cat":"flow","name":"%s","id":%d)", phase,
+      drawing.ProcessOf(span.worker), ThreadOf(span), Us(ns - drawing.origin_ns), name, id));
+}
 
-  // `id`: of the last arrow there is.
-  void Write(int64_t& id, Writer& writer) const {
-    for (const auto& [key, givers] : spans_) {
-      const StageId taker = TakerOf(givers.front()->action);
-      if (taker.value < 0) continue;
-      const auto takers = spans_.find({std::get<Op>(key), taker.value, std::get<int64_t>(key)});
-      if (takers == spans_.end()) continue;
-      auto next = givers.begin();
-      for (const Span* to : takers->second) {
-        const auto first_after = std::find_if(
-            next, givers.end(), [to](const Span* from) { return from->start_ns > to->start_ns; });
-        if (first_after == next) continue;  // what it took is not in the timeline
-        WriteArrow(**std::prev(first_after), *to, ++id, writer);
-        next = first_after;
-      }
-    }
-  }
-
- private:
-  using SpanKey = std::tuple<Op, int32_t, int64_t>;
-
-  static SpanKey Key(const Action& action) { return {action.op, action.index, action.microbatch}; }
-  static int32_t StagesOf(const Drawing& drawing) {
-    int32_t stages = 1;
-    for (const Span& span : drawing.timeline.spans) {
-      if (HasMicrobatch(span.action.op)) stages = std::max(stages, span.action.index + 1);
-    }
-    return stages;
-  }
-  // Who takes what the pass has made; -1: nobody.
-  StageId TakerOf(const Action& action) const {
-    if (action.index >= topology_.stages()) return StageId(-1);
-    return action.op == Op::kForward ? topology_.After(action.stage(), action.microbatch)
-                                     : topology_.GradientTo(action.stage(), action.microbatch);
-  }
-
-  void WriteArrow(const Span& from, const Span& to, int64_t id, Writer& writer) const {
-    const absl::string_view name = from.action.op == Op::kForward ? "activation" : "gradient";
-    // An arrow starts within its span, hence one nanosecond before the end, and never goes back in time.
-    const int64_t end_ns = std::clamp(from.end_ns - 1, from.start_ns, to.start_ns);
-    WriteEnd("s", from, end_ns, name, id, writer);
-    WriteEnd("f", to, to.start_ns, name, id, writer);
-  }
-  void WriteEnd(absl::string_view phase, const Span& span, int64_t ns, absl::string_view name,
-                int64_t id, Writer& writer) const {
-    writer.Event(absl::StrFormat(
-        R"("ph":"%s","bp":"e","pid":%d,"tid":%d,"ts":%s,"cat":"flow","name":"%s","id":%d)", phase,
-        drawing_.ProcessOf(span.worker), ThreadOf(span), Us(ns - drawing_.origin_ns), name, id));
-  }
-
-  const Drawing& drawing_;
-  const Topology topology_;
-  std::map<SpanKey, std::vector<const Span*>> spans_;  // in the order of their start
-};
+void WriteArrow(const MessageFlow& flow, int64_t id, const Drawing& drawing, Writer& writer) {
+  const Span& from = *flow.giver;
+  const Span& to = *flow.taker;
+  const absl::string_view name = from.action.op == Op::kForward ? "activation" : "gradient";
+  // An arrow starts within its span, hence one nanosecond before the end, and never goes back in time.
+  const int64_t end_ns = std::clamp(from.end_ns - 1, from.start_ns, to.start_ns);
+  WriteArrowEnd("s", from, end_ns, name, id, drawing, writer);
+  WriteArrowEnd("f", to, to.start_ns, name, id, drawing, writer);
+}
 
 }  // namespace
 
@@ -202,7 +142,9 @@ std::string RenderTrace(absl::Span<const DrawnTimeline> drawn, const std::string
     const Drawing drawing = {one, *one.timeline, processes, origin_ns};
     WriteNames(drawing, drawn.size() > 1, writer);
     for (const Span& span : one.timeline->spans) WriteSpan(span, drawing, writer);
-    Arrows(drawing).Write(arrows, writer);
+    for (const MessageFlow& flow : MessageFlowsOf(*one.timeline, one.topology)) {
+      WriteArrow(flow, ++arrows, drawing, writer);
+    }
     processes += one.timeline->workers;
   }
   return writer.Finish();

@@ -46,10 +46,10 @@ void AddTimelineExportOptions(CLI::App& app, OtlpFlags& flags) {
 }
 
 absl::Status ExportTimeline(const OtlpFlags& flags, const v1::GetJobResponse& job,
-                            const Timeline& timeline, Console& console) {
+                            const DrawnTimeline& drawn, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<OtlpClient> client, MakeOtlpClient(flags));
   if (client == nullptr) return absl::OkStatus();
-  const std::vector<TraceSpan> spans = TimelineSpans(job, timeline);
+  const std::vector<TraceSpan> spans = TimelineSpans(job, drawn);
   absl::Span<const TraceSpan> rest = spans;
   while (!rest.empty()) {
     const absl::Span<const TraceSpan> batch = rest.subspan(0, kBatchSpansMax);

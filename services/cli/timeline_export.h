@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "penstock/v1/cluster.pb.h"
-#include "schedule/timeline.h"
+#include "schedule/drawn_timeline.h"
 #include "services/cli/console.h"
 #include "services/tracing/otlp_flags.h"
 
@@ -15,6 +15,6 @@ void AddTimelineExportOptions(CLI::App& app, OtlpFlags& flags);
 // Without effect if no collector is named. Says on the error stream what was sent.
 // Errors: those of MakeOtlpClient; Unavailable (no answer, or it was asked to come later); FailedPrecondition (refused).
 absl::Status ExportTimeline(const OtlpFlags& flags, const v1::GetJobResponse& job,
-                            const Timeline& timeline, Console& console);
+                            const DrawnTimeline& drawn, Console& console);
 
 }  // namespace penstock

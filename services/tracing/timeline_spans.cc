@@ -4,10 +4,11 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "job/job_trace.h"
+#include "schedule/message_flows.h"
 
 namespace penstock {
 namespace {
@@ -25,56 +26,10 @@ int64_t UnixOffsetNs(const v1::GetJobResponse& job, const Timeline& timeline) {
   return job.result().last_step_unix_ms() * kNsPerMs - last_step_ns.value_or(timeline.end_ns());
 }
 
-// By worker index, as far as the plan names them.
-std::vector<std::string> WorkerNames(const v1::Plan& plan, int32_t workers) {
-  std::vector<std::string> names;
-  for (int32_t i = 0; i < workers; ++i) names.push_back(absl::StrCat(i));
-  for (const v1::StageAssignment& stage : plan.stages()) {
-    if (stage.worker_index() >= 0 && stage.worker_index() < workers) {
-      names[stage.worker_index()] = stage.worker();
-    }
-  }
-  return names;
-}
-
 std::string NameOf(const Span& span) {
   if (span.lane == Lane::kWait) return absl::StrCat("wait for ", WaitName(span.wait));
   return ToString(span.action);
 }
-
-// The passes of a timeline, by what they are.
-class Passes {
- public:
-  explicit Passes(const Timeline& timeline) {
-    for (const Span& span : timeline.spans) {
-      if (span.lane == Lane::kCompute && HasMicrobatch(span.action.op)) {
-        passes_[KeyOf(span.action, 0)] = &span;
-      }
-    }
-  }
-
-  // The pass whose message `span` takes; null if there is none, or it is not in the timeline.
-  const Span* SourceOf(const Span& span) const {
-    if (span.lane != Lane::kCompute) return nullptr;
-    if (span.action.op == Op::kForward) return Earlier(span, -1);
-    if (span.action.op != Op::kBackwardInput) return nullptr;
-    // There and back, a stage takes the gradient of the one before it.
-    const Span* const next = Earlier(span, 1);
-    return next != nullptr ? next : Earlier(span, -1);
-  }
-
- private:
-  using Key = std::tuple<Op, int32_t, int64_t>;
-  static Key KeyOf(const Action& action, int32_t stages_on) {
-    return {action.op, action.index + stages_on, action.microbatch};
-  }
-  const Span* Earlier(const Span& span, int32_t stages_on) const {
-    const auto found = passes_.find(KeyOf(span.action, stages_on));
-    return found == passes_.end() || found->second->end_ns > span.start_ns ? nullptr
-                                                                           : found->second;
-  }
-  std::map<Key, const Span*> passes_;
-};
 
 // Gives each span of a timeline its id.
 class SpanIds {
@@ -98,13 +53,21 @@ class SpanIds {
 
 }  // namespace
 
-std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const Timeline& timeline) {
+std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const DrawnTimeline& drawn) {
+  const Timeline& timeline = *drawn.timeline;
   const TraceContext trace = JobTraceOf(job);
   const std::string& job_id = job.summary().job_id();
   const SpanIds ids(trace, job_id);
-  const Passes passes(timeline);
+  std::map<const Span*, const Span*> givers;  // by taker
+  for (const MessageFlow& flow : MessageFlowsOf(timeline, drawn.topology)) {
+    // Workers' clocks are set to each other within a round trip: what seems to be taken before it is made gets no link.
+    if (flow.giver->end_ns <= flow.taker->start_ns) givers[flow.taker] = flow.giver;
+  }
   const int64_t offset_ns = UnixOffsetNs(job, timeline);
-  const std::vector<std::string> names = WorkerNames(job.plan(), timeline.workers);
+  std::vector<std::string> names;
+  for (int32_t worker = 0; worker < timeline.workers; ++worker) {
+    names.push_back(RowName(drawn, worker));
+  }
 
   std::vector<TraceSpan> spans;
   for (int32_t worker = 0; worker < timeline.workers; ++worker) {
@@ -134,7 +97,9 @@ std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const Timeli
     if (HasMicrobatch(span.action.op)) {
       made.attributes.push_back({"penstock.microbatch", int64_t{span.action.microbatch}});
     }
-    if (const Span* const source = passes.SourceOf(span)) made.links.push_back(ids.Of(*source));
+    if (const auto giver = givers.find(&span); giver != givers.end()) {
+      made.links.push_back(ids.Of(*giver->second));
+    }
     spans.push_back(std::move(made));
   }
   return spans;

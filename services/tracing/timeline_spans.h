@@ -12,13 +12,14 @@
 #include <vector>
 
 #include "penstock/v1/cluster.pb.h"
-#include "schedule/timeline.h"
+#include "schedule/drawn_timeline.h"
 #include "services/tracing/span.h"
 
 namespace penstock {
 
 // A timeline's clock begins anywhere: it is set by the last step that the coordinator heard of, as `job` has it, and so
 // right within the delay of a worker's report. Ids follow from what a span is and when it began on that clock.
-std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const Timeline& timeline);
+// `drawn`: the timeline, with its workers' names and who feeds whom.
+std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const DrawnTimeline& drawn);
 
 }  // namespace penstock

@@ -1,5 +1,6 @@
 // penstock timeline: the measured timeline of a job's last steps, and what was to be expected of them.
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -35,8 +36,9 @@ absl::Status Run(const Options& options, Console& console) {
   const std::string title =
       absl::StrCat(options.job_id, StepUseText(feedback), MissingText(*timeline));
   console.err << TimelineNotes(*timeline);
-  PENSTOCK_RETURN_IF_ERROR(Draw(RowsOf(*timeline), title, options.drawing, console));
-  PENSTOCK_RETURN_IF_ERROR(ExportTimeline(options.otlp, job, timeline->measured, console));
+  const std::vector<DrawnTimeline> rows = RowsOf(*timeline);
+  PENSTOCK_RETURN_IF_ERROR(Draw(rows, title, options.drawing, console));
+  PENSTOCK_RETURN_IF_ERROR(ExportTimeline(options.otlp, job, rows.front(), console));
   if (options.json) {
     nlohmann::ordered_json json = SharesJson(*timeline);
     json["feedback"] = FeedbackJson(feedback);

@@ -28,11 +28,6 @@ class TimelineSpansTest : public ::testing::Test {
   TimelineSpansTest() {
     job_.mutable_summary()->set_job_id("small-1");
     job_.mutable_result()->set_last_step_unix_ms(5000);
-    for (int i = 0; i < 2; ++i) {
-      v1::StageAssignment& stage = *job_.mutable_plan()->add_stages();
-      stage.set_worker_index(i);
-      stage.set_worker(i == 0 ? "alpha" : "beta");
-    }
     timeline_.workers = 2;
     timeline_.spans = {
         Make(0, {Op::kForward, 0, 3}, 0, 10),
@@ -45,11 +40,12 @@ class TimelineSpansTest : public ::testing::Test {
         Make(1, {Op::kStep, 1}, 30, 33),
         Make(0, {Op::kStep, 0}, 41, 45),
     };
-    for (const TraceSpan& span : TimelineSpans(job_, timeline_)) spans_[span.name] = span;
+    for (const TraceSpan& span : TimelineSpans(job_, drawn_)) spans_[span.name] = span;
   }
 
   v1::GetJobResponse job_;
   Timeline timeline_;
+  const DrawnTimeline drawn_ = {.timeline = &timeline_, .workers = {"alpha", "beta"}};
   std::map<std::string, TraceSpan> spans_;
 };
 
@@ -84,6 +80,22 @@ TEST_F(TimelineSpansTest, Passes_LinkToTheOnesWhoseMessageTheyTake) {
   EXPECT_THAT(spans_["0SEND_F3"].links, IsEmpty());
 }
 
+// Two replicas feed the stage with number 2: microbatch m goes through replica m mod 2.
+TEST_F(TimelineSpansTest, Replicas_LinkToTheOneThatHadTheMicrobatch) {
+  const Topology topology = ReplicatedStages({2, 1}, ReduceGroup::Operation::kSum);
+  const Timeline timeline = {
+      .workers = 3,
+      .spans = {Make(0, {Op::kForward, 0, 0}, 0, 10), Make(1, {Op::kForward, 1, 1}, 0, 10),
+                Make(2, {Op::kForward, 2, 0}, 11, 20), Make(2, {Op::kForward, 2, 1}, 20, 30)}};
+  std::map<std::string, TraceSpan> spans;
+  for (const TraceSpan& span :
+       TimelineSpans(job_, {.timeline = &timeline, .topology = &topology})) {
+    spans[span.name] = span;
+  }
+  EXPECT_THAT(spans["2F0"].links, ElementsAre(spans["0F0"].id));
+  EXPECT_THAT(spans["2F1"].links, ElementsAre(spans["1F1"].id));
+}
+
 TEST_F(TimelineSpansTest, Attributes_SayWhatItWas) {
   EXPECT_THAT(spans_["1F3"].attributes,
               UnorderedElementsAre(SpanAttribute{"penstock.worker", "beta"},
@@ -98,12 +110,13 @@ TEST_F(TimelineSpansTest, Attributes_SayWhatItWas) {
 }
 
 TEST_F(TimelineSpansTest, SentAgain_AreTheSame) {
-  const std::vector<TraceSpan> first = TimelineSpans(job_, timeline_);
-  EXPECT_EQ(first, TimelineSpans(job_, timeline_));
+  const std::vector<TraceSpan> first = TimelineSpans(job_, drawn_);
+  EXPECT_EQ(first, TimelineSpans(job_, drawn_));
 }
 
 TEST_F(TimelineSpansTest, NothingToShow_IsNothing) {
-  EXPECT_THAT(TimelineSpans(job_, Timeline()), IsEmpty());
+  const Timeline nothing;
+  EXPECT_THAT(TimelineSpans(job_, {.timeline = &nothing}), IsEmpty());
 }
 
 }  // namespace
