@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/job_state.h"
 #include "job/job_trace.h"
 
 namespace penstock {
@@ -11,23 +12,8 @@ namespace {
 constexpr int64_t kNsPerMs = 1'000'000;
 
 std::string StateSpanName(v1::JobState state, bool profile) {
-  switch (state) {
-    case v1::JOB_STATE_PREPARING:
-      return "preparing";
-    case v1::JOB_STATE_RUNNING:
-      return profile ? "measuring" : "training";
-    case v1::JOB_STATE_DRAINING:
-      return "draining";
-    default:
-      return "queued";
-  }
-}
-
-bool Ends(v1::JobState state) { return state >= v1::JOB_STATE_SUCCEEDED; }
-
-const char* EndName(v1::JobState state) {
-  if (state == v1::JOB_STATE_SUCCEEDED) return "succeeded";
-  return state == v1::JOB_STATE_FAILED ? "failed" : "cancelled";
+  if (state == v1::JOB_STATE_RUNNING) return profile ? "measuring" : "training";
+  return JobStateName(state);
 }
 
 }  // namespace
@@ -116,7 +102,7 @@ void JobSpans::OnState(const v1::JobEvent& event, int64_t now_ns, std::vector<Tr
   if (summary.state() == state_) return OnLog(summary.reason(), now_ns);
   EndSteps(event.sequence(), done);
   EndState(now_ns, done);
-  if (Ends(summary.state())) return EndJob(summary, now_ns, done);
+  if (IsTerminal(summary.state())) return EndJob(summary, now_ns, done);
   BeginState(summary.state(), event.sequence(), now_ns);
   OnLog(summary.reason(), now_ns);
 }
@@ -181,7 +167,7 @@ void JobSpans::EndJob(const v1::JobSummary& summary, int64_t now_ns, std::vector
   const auto add = [this](const char* key, SpanValue value) {
     root_.attributes.push_back({key, std::move(value)});
   };
-  add("penstock.state", std::string(EndName(summary.state())));
+  add("penstock.state", JobStateName(summary.state()));
   if (!summary.reason().empty()) add("penstock.reason", summary.reason());
   add("penstock.steps", summary.steps());
   if (stages_ > 0) add("penstock.stages", stages_);
