@@ -52,6 +52,8 @@ constexpr Rejection RejectionOf(absl::StatusCode code) {
   }
 }
 
+using RejectionCounts = std::array<int64_t, kRejections>;  // by Rejection
+
 class RejectedMessages {
  public:
   void Count(Rejection reason, int64_t messages = 1) {
@@ -61,6 +63,9 @@ class RejectedMessages {
   void Count(const absl::Status& refusal) { Count(RejectionOf(refusal.code())); }
   int64_t count(Rejection reason) const {
     return counts_[static_cast<int>(reason)].load(std::memory_order_relaxed);
+  }
+  void AddTo(RejectionCounts& sum) const {
+    for (int i = 0; i < kRejections; ++i) sum[i] += count(static_cast<Rejection>(i));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "services/metrics/process_metrics.h"
 
 namespace penstock {
 namespace {
@@ -103,10 +104,7 @@ void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metri
     AddProgress(job, result->second, metrics);
     AddFeedback(job.job_id(), result->second.feedback(), metrics);
   }
-  for (int reason = 0; reason < kRejections; ++reason) {
-    metrics.Add("penstock_rejected_messages_total", {NameOf(static_cast<Rejection>(reason))},
-                static_cast<double>(snapshot.rejected[reason]));
-  }
+  AddRejectedMessages(snapshot.rejected, metrics);
 }
 
 void AddTracingMetrics(const SpanExporter::Counts& counts, MetricSet& metrics) {

@@ -48,10 +48,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                  .reflection = options.reflection,
                  .security = options.security,
                  .health = options.health,
-                 .on_refused = [this](const absl::Status& refused) {
-                   const std::optional<std::string> line = refusals_.Add(refused, absl::Now());
-                   if (line.has_value() && log_ != nullptr) log_(*line);
-                 }}) {
+                 .on_refused = refusals_.Listener(log_)}) {
     if (!options.audit_file.empty()) audit_.emplace(options.audit_file);
     if (options.spans != nullptr) tracer_.emplace(TracerParts(options.spans));
   }
@@ -126,11 +123,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
               result.clear_order();
             }
           }
-          for (int reason = 0; reason < kRejections; ++reason) {
-            snapshot.rejected[reason] =
-                coordinator.rejected().count(static_cast<Rejection>(reason)) +
-                refusals_.rejected().count(static_cast<Rejection>(reason));
-          }
+          coordinator.rejected().AddTo(snapshot.rejected);
+          refusals_.rejected().AddTo(snapshot.rejected);
           return snapshot;
         });
   }

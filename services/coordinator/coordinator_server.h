@@ -9,7 +9,6 @@
 // Thread safety: all methods may be called from any thread.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -57,7 +56,7 @@ struct CoordinatorSnapshot {
   v1::ListWorkersResponse workers;
   // Of jobs that are under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
   std::map<std::string, v1::JobResult> results;
-  std::array<int64_t, kRejections> rejected = {};  // messages, by Rejection
+  RejectionCounts rejected = {};  // messages
 };
 
 // What there is in the cluster, of one moment.

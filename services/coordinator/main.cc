@@ -171,9 +171,7 @@ std::vector<MetricFamily> Collect(CoordinatorServer& server, const Tracing& trac
   if (security.encrypted()) AddCertificateMetrics(security.directory(), metrics);
   absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
   if (snapshot.ok()) {
-    for (int reason = 0; reason < kRejections; ++reason) {
-      snapshot->rejected[reason] += refused_requests.count(static_cast<Rejection>(reason));
-    }
+    refused_requests.AddTo(snapshot->rejected);
     AddCoordinatorMetrics(*snapshot, metrics);
   }
   return metrics.Take();
@@ -199,16 +197,14 @@ int Main(int argc, char** argv) {
     return Complain(security.status(), kBadUsage);
   }
   RefusalLog refused_requests;
-  const auto guard = HttpGuard::Make(
-      {.security = *security,
-       .token_file = flags->server.metrics_token_file,
-       .on_refused =
-           [&](const absl::Status& refused) {
-             const std::optional<std::string> line = refused_requests.Add(refused, absl::Now());
-             if (line.has_value()) log.warn("{}", *line);
-           },
-       .on_trouble =
-           [&log](const absl::Status& status) { log.error("{}", std::string(status.message())); }});
+  const auto guard =
+      HttpGuard::Make({.security = *security,
+                       .token_file = flags->server.metrics_token_file,
+                       .on_refused = refused_requests.Listener(
+                           [&log](const std::string& line) { log.warn("{}", line); }),
+                       .on_trouble = [&log](const absl::Status& status) {
+                         log.error("{}", std::string(status.message()));
+                       }});
   if (!guard.ok()) {
     return Complain(guard.status(), kBadUsage);
   }

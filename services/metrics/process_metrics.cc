@@ -91,14 +91,17 @@ void AddCertificateMetrics(const std::string& directory, MetricSet& metrics) {
               absl::ToDoubleSeconds(*expiry - absl::UnixEpoch()));
 }
 
-void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics) {
-  for (int i = 0; i < kRejections; ++i) {
-    const auto reason = static_cast<Rejection>(i);
-    int64_t messages = 0;
-    for (const RejectedMessages* each : counts) messages += each->count(reason);
-    metrics.Add("penstock_rejected_messages_total", {NameOf(reason)},
-                static_cast<double>(messages));
+void AddRejectedMessages(const RejectionCounts& counts, MetricSet& metrics) {
+  for (int reason = 0; reason < kRejections; ++reason) {
+    metrics.Add("penstock_rejected_messages_total", {NameOf(static_cast<Rejection>(reason))},
+                static_cast<double>(counts[reason]));
   }
+}
+
+void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics) {
+  RejectionCounts sum = {};
+  for (const RejectedMessages* each : counts) each->AddTo(sum);
+  AddRejectedMessages(sum, metrics);
 }
 
 }  // namespace penstock

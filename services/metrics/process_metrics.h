@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/rejected_messages.h"
 #include "services/metrics/metric_set.h"
@@ -16,6 +17,7 @@ void AddProcessMetrics(const std::string& program, const std::string& version, M
 // Until when the certificate in `directory` is good; nothing if there is none that can be read.
 void AddCertificateMetrics(const std::string& directory, MetricSet& metrics);
 
+void AddRejectedMessages(const RejectionCounts& counts, MetricSet& metrics);
 // `counts`: added up.
 void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics);
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace penstock {
 
@@ -19,6 +20,14 @@ std::optional<std::string> RefusalLog::Add(const absl::Status& refused, absl::Ti
   std::string line = absl::StrCat("refused a call: ", refused.message());
   if (left_out > 0) absl::StrAppend(&line, " (and ", left_out, " before it, not shown)");
   return line;
+}
+
+std::function<void(const absl::Status&)> RefusalLog::Listener(
+    std::function<void(const std::string&)> write) {
+  return [this, write = std::move(write)](const absl::Status& refused) {
+    const std::optional<std::string> line = Add(refused, absl::Now());
+    if (line.has_value() && write != nullptr) write(*line);
+  };
 }
 
 }  // namespace penstock

@@ -3,6 +3,7 @@
 // Thread safety: from any thread; does not block.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,10 @@ class RefusalLog {
   // written less than a second ago.
   std::optional<std::string> Add(const absl::Status& refused, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What a server calls with each refusal: adds it, and writes the lines with `write`, which may be null. Must not outlive
+  // this object.
+  std::function<void(const absl::Status&)> Listener(std::function<void(const std::string&)> write);
 
   const RejectedMessages& rejected() const { return rejected_; }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -113,14 +114,13 @@ class Worker {
     AddWorkerControl(server_, host_, RealClock());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
     if (flags_.server.metrics.has_value()) {
-      PENSTOCK_ASSIGN_OR_RETURN(
-          std::shared_ptr<HttpGuard> guard,
-          HttpGuard::Make(
-              {.security = security_,
-               .token_file = flags_.server.metrics_token_file,
-               .on_refused = [this](const absl::Status& refused) { LogRefusal(refused); },
-               .on_trouble =
-                   [this](const absl::Status& status) { log_.error("{}", Text(status)); }}));
+      PENSTOCK_ASSIGN_OR_RETURN(std::shared_ptr<HttpGuard> guard,
+                                HttpGuard::Make({.security = security_,
+                                                 .token_file = flags_.server.metrics_token_file,
+                                                 .on_refused = RefusalListener(),
+                                                 .on_trouble = [this](const absl::Status& status) {
+                                                   log_.error("{}", Text(status));
+                                                 }}));
       PENSTOCK_ASSIGN_OR_RETURN(metrics_,
                                 MetricsEndpoint::Listen(*flags_.server.metrics, std::move(guard),
                                                         [this] { return CollectMetrics(); }));
@@ -182,9 +182,8 @@ class Worker {
     absl::SleepFor(kAnswerTime);
   }
 
-  void LogRefusal(const absl::Status& refused) {
-    const std::optional<std::string> line = refusals_.Add(refused, absl::Now());
-    if (line.has_value()) log_.warn("{}", *line);
+  std::function<void(const absl::Status&)> RefusalListener() {
+    return refusals_.Listener([this](const std::string& line) { log_.warn("{}", line); });
   }
 
   std::optional<EmulatedDevice> Emulated() const {
@@ -362,7 +361,7 @@ class Worker {
                      .reflection = flags_.server.reflection,
                      .security = security_,
                      .health = flags_.server.health,
-                     .on_refused = [this](const absl::Status& refused) { LogRefusal(refused); }}};
+                     .on_refused = RefusalListener()}};
   std::unique_ptr<MetricsEndpoint> metrics_;
   std::unique_ptr<Registration> registration_;
 };
