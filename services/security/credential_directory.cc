@@ -83,9 +83,10 @@ absl::StatusOr<CertificateFacts> CheckCredentials(const std::string& directory, 
 }
 
 absl::StatusOr<absl::Time> CertificateExpiry(const std::string& directory) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(directory));
-  PENSTOCK_ASSIGN_OR_RETURN(const auto certificates,
-                            ParseCertificates(credentials.own.certificate));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::string pem,
+      RealFiles().Read(CredentialPathsIn(directory).certificate, kFileBytesMax));
+  PENSTOCK_ASSIGN_OR_RETURN(const auto certificates, ParseCertificates(pem));
   PENSTOCK_ASSIGN_OR_RETURN(const CertificateFacts facts, FactsOf(*certificates.front()));
   return facts.not_after;
 }

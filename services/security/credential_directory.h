@@ -39,7 +39,8 @@ absl::StatusOr<Credentials> ReadCredentials(const std::string& directory);
 // Reads and checks them: see CheckCertificate. Errors name the directory.
 absl::StatusOr<CertificateFacts> CheckCredentials(const std::string& directory, absl::Time now);
 
-// Until when the certificate there is good, be it of use or not. Errors: those of ReadCredentials, InvalidArgument.
+// Until when the certificate there is good, be it of use or not. Reads nothing else. Errors: those of the file system,
+// InvalidArgument.
 absl::StatusOr<absl::Time> CertificateExpiry(const std::string& directory);
 
 // What is wrong with how the key is kept, and what to do; nothing if nobody but its owner may read it.
