@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/utf8.h"
 #include "job/job_trace.h"
 #include "services/tracing/otlp_json.h"
 #include "services/tracing/span_exporter.h"
@@ -21,9 +20,7 @@ absl::Status Send(OtlpClient& client, const std::string& url, absl::Span<const T
   const OtlpReply reply = client.Post(
       OtlpJson({.name = "penstock", .version = PENSTOCK_VERSION, .instance = "timeline"}, batch));
   PENSTOCK_RETURN_IF_ERROR(reply.status);
-  constexpr size_t kShownMax = 200;
-  const std::string said = absl::StrCat(url, " answers HTTP ", reply.http_status, ": ",
-                                        CleanUtf8(reply.body, kShownMax));
+  const std::string said = absl::StrCat(url, " answers ", Describe(reply));
   switch (JudgeReply(reply)) {
     case ExportVerdict::kLater:
       return absl::UnavailableError(said);

@@ -9,17 +9,13 @@
 #include "services/rpc/completion_poller.h"
 
 namespace penstock {
-namespace {
 
-// In words, for the log.
 std::string Describe(const OtlpReply& reply) {
   if (!reply.status.ok()) return std::string(reply.status.message());
   constexpr size_t kShownMax = 200;
   const std::string said = CleanUtf8(reply.body, kShownMax);
   return absl::StrCat("HTTP ", reply.http_status, said.empty() ? "" : ": ", said);
 }
-
-}  // namespace
 
 ExportVerdict JudgeReply(const OtlpReply& reply) {
   if (!reply.status.ok()) return ExportVerdict::kLater;

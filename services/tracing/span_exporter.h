@@ -35,6 +35,9 @@ struct SpanExporterLimits {
   absl::Duration retry_after_max = absl::Minutes(5);
 };
 
+// In words: the answer, or why none came.
+std::string Describe(const OtlpReply& reply);
+
 // What a reply means for the spans that were sent.
 enum class ExportVerdict { kTaken, kLater, kRefused };
 ExportVerdict JudgeReply(const OtlpReply& reply);
