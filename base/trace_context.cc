@@ -42,9 +42,8 @@ absl::Status Malformed(absl::string_view text, absl::string_view why) {
   constexpr size_t kShown = 80;
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", absl::CHexEscape(text.substr(0, kShown)), "\" ", why,
-      "; expected VERSION-TRACE-PARENT-FLAGS of 2, 32, 16 and 2 lower-case hexadecimal digits, as "
-      "in "
-      "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
+      "; expected VERSION-TRACE-PARENT-FLAGS of 2, 32, 16 and 2 lower-case hexadecimal "
+      "digits, as in 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
 }
 
 }  // namespace

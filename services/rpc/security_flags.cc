@@ -57,9 +57,8 @@ absl::StatusOr<TransportSecurity> MakeTransportSecurity(const SecurityFlags& fla
 
 std::optional<std::string> WarningOf(const TransportSecurity& security) {
   if (security.encrypted()) return KeyWarning(security.directory());
-  return "everything is plain text and nobody shows a certificate: whoever reaches the ports may "
-         "do "
-         "anything";
+  return "everything is plain text and nobody shows a certificate: whoever reaches the ports "
+         "may do anything";
 }
 
 }  // namespace penstock
