@@ -14,6 +14,7 @@
 #include "job/yaml.h"
 #include "schedule/simulate.h"
 #include "services/cli/job_timeline.h"
+#include "services/worker/timeline_message.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -232,17 +233,7 @@ TEST(ComparedSteps, NothingToCompareWith_SaysWhy) {
 v1::GetTimelineResponse ResponseOf(const Timeline& timeline) {
   v1::GetTimelineResponse response;
   response.set_workers(timeline.workers);
-  for (const Span& span : timeline.spans) {
-    v1::TimelineSpan& message = *response.add_spans();
-    message.set_worker(span.worker.value);
-    message.set_lane(static_cast<int32_t>(span.lane));
-    message.set_wait(static_cast<int32_t>(span.wait));
-    message.set_op(static_cast<int32_t>(span.action.op));
-    message.set_index(span.action.index);
-    message.set_microbatch(span.action.microbatch);
-    message.set_start_ns(span.start_ns);
-    message.set_end_ns(span.end_ns);
-  }
+  *response.mutable_spans() = ToMessage(timeline, INT64_MAX).spans();
   return response;
 }
 
