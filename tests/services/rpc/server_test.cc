@@ -1,25 +1,14 @@
 // RpcServer and the client calls over loopback, with two of the real services.
 #include "services/rpc/server.h"
 
-#include <arpa/inet.h>
-#include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <poll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
-#include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>
 
-#include "base/file_tree.h"
 #include "base/mutex.h"
-#include "grpc/health/v1/health.grpc.pb.h"
-#include "penstock/v1/cluster.grpc.pb.h"
-#include "services/rpc/channel.h"
-#include "services/rpc/client.h"
-#include "tests/support/status_matchers.h"
+#include "tests/services/rpc/server_fixture.h"
 
 namespace penstock {
 namespace {
@@ -27,67 +16,6 @@ namespace {
 using ::testing::_;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
-
-constexpr absl::Duration kTimeout = absl::Seconds(20);
-
-// A server with a unary method (GetJob), one that answers later (GetTimeline) and a stream (WatchJob),
-// whose handlers a test chooses.
-class ServerTest : public ::testing::Test {
- protected:
-  using Service = v1::JobService::AsyncService;
-
-  void StartServer(RpcServerOptions options = {}) {
-    options.listen = {"127.0.0.1", 0};
-    server_ = std::make_unique<RpcServer>(options);
-    auto& service = server_->AddService<Service>();
-    server_->Unary(service, &Service::RequestGetJob,
-                   [this](const v1::GetJobRequest& r, const CallInfo& c) { return get_(r, c); });
-    server_->UnaryAsync(
-        service, &Service::RequestGetTimeline,
-        [this](const v1::GetTimelineRequest& request, const CallInfo&,
-               Reply<v1::GetTimelineResponse> reply) { later_(request, std::move(reply)); });
-    server_->Stream(service, &Service::RequestWatchJob,
-                    [this](const v1::WatchJobRequest& r, const CallInfo& c, StreamWaker w) {
-                      return watch_(r, c, w);
-                    });
-    ASSERT_THAT(server_->Start(), IsOk());
-    peer_ = server_->address().ToString();
-    stub_ = v1::JobService::NewStub(MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
-  }
-
-  absl::StatusOr<v1::GetJobResponse> GetJob(const std::string& id,
-                                            absl::Duration timeout = kTimeout) {
-    v1::GetJobRequest request;
-    request.set_job_id(id);
-    return Call(peer_, *stub_, &v1::JobService::Stub::GetJob, request, timeout);
-  }
-  absl::StatusOr<v1::GetTimelineResponse> GetTimeline() {
-    return Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, v1::GetTimelineRequest(),
-                kTimeout);
-  }
-  absl::Status Watch(std::function<bool(const v1::JobEvent&)> on_event,
-                     absl::Duration timeout = kTimeout) {
-    return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, v1::WatchJobRequest(),
-                      timeout, canceller_, on_event);
-  }
-
-  UnaryHandler<v1::GetJobRequest, v1::GetJobResponse> get_ = [](const v1::GetJobRequest& request,
-                                                                const CallInfo&) {
-    v1::GetJobResponse response;
-    response.mutable_summary()->set_job_id(request.job_id());
-    return response;
-  };
-  std::function<void(const v1::GetTimelineRequest&, Reply<v1::GetTimelineResponse>)> later_;
-  StreamHandler<v1::WatchJobRequest, v1::JobEvent> watch_ = [](const v1::WatchJobRequest&,
-                                                               const CallInfo&, StreamWaker) {
-    return absl::UnimplementedError("not in this test");
-  };
-  std::unique_ptr<RpcServer> server_;
-  std::string peer_;
-  std::unique_ptr<v1::JobService::Stub> stub_;
-  StreamCanceller canceller_;
-};
 
 v1::JobEvent Event(int64_t sequence) {
   v1::JobEvent event;
@@ -133,7 +61,7 @@ TEST_F(ServerTest, Trace_OfTheCall_ReachesTheHandler) {
   };
   watch_ = [&](const v1::WatchJobRequest&, const CallInfo& call, StreamWaker) {
     note(call);
-    return absl::UnimplementedError("not in this test");
+    return absl::CancelledError("only its trace is wanted");
   };
   StartServer();
   const TraceContext trace = {.trace_id = {1, 2}, .span_id = {3}, .sampled = false};
@@ -447,175 +375,6 @@ TEST_F(ServerTest, Start_OccupiedPort_SaysSoAndNothingIsLeft) {
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr(peer_), HasSubstr("Address already in use"))));
   EXPECT_THAT(GetJob("j"), IsOk());
-}
-
-// TCP connections that say nothing.
-std::vector<Descriptor> ConnectSilently(const HostPort& address, int count) {
-  sockaddr_in target = {};
-  target.sin_family = AF_INET;
-  target.sin_port = htons(static_cast<uint16_t>(address.port));
-  inet_pton(AF_INET, address.host.c_str(), &target.sin_addr);
-  std::vector<Descriptor> connections;
-  for (int i = 0; i < count; ++i) {
-    connections.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(
-        connect(connections.back().get(), reinterpret_cast<sockaddr*>(&target), sizeof target), 0);
-  }
-  return connections;
-}
-
-// How many of `connections` the server has hung up.
-int HungUp(const std::vector<Descriptor>& connections) {
-  std::vector<pollfd> polled;
-  for (const Descriptor& one : connections)
-    polled.push_back({.fd = one.get(), .events = POLLRDHUP});
-  poll(polled.data(), polled.size(), 0);
-  return static_cast<int>(std::count_if(polled.begin(), polled.end(),
-                                        [](const pollfd& one) { return one.revents != 0; }));
-}
-
-// Asks until the server can be reached.
-grpc::Status GetJobWhenReachable(v1::JobService::Stub& stub) {
-  grpc::ClientContext context;
-  context.set_wait_for_ready(true);
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
-  v1::GetJobResponse response;
-  return stub.GetJob(&context, v1::GetJobRequest(), &response);
-}
-
-TEST_F(ServerTest, Connections_BeyondTheLimitAndSilent_WaitAndTheServerAnswersWhenTheyEnd) {
-  constexpr int kLimit = 20;
-  StartServer({.connections_max = kLimit});
-  auto silent = ConnectSilently(server_->address(), kLimit + 50);
-  // All places are theirs, so this one waits in the kernel's queue.
-  EXPECT_THAT(GetJob("early", absl::Milliseconds(500)), Not(IsOk()));
-  silent.clear();
-  EXPECT_TRUE(GetJobWhenReachable(*stub_).ok());
-}
-
-TEST_F(ServerTest, Connections_ThatStaySilent_AreHungUpAfterTheHandshakesTime) {
-  constexpr int kLimit = 20;
-  StartServer({.connections_max = kLimit});
-  const auto silent = ConnectSilently(server_->address(), kLimit + 5);
-  EXPECT_TRUE(GetJobWhenReachable(*stub_).ok());
-  EXPECT_GE(HungUp(silent), 1);
-}
-
-TEST_F(ServerTest, Connections_WithoutADescriptorLeft_AreAcceptedWhenThereAreSomeAgain) {
-  StartServer();
-  rlimit before = {};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  // The client's own need descriptors too: the server has none left from here on.
-  auto silent = ConnectSilently(server_->address(), 30);
-  const rlimit none = {static_cast<rlim_t>(silent.back().get()), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  EXPECT_THAT(GetJob("early", absl::Milliseconds(500)), Not(IsOk()));
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_TRUE(GetJobWhenReachable(*stub_).ok());
-}
-
-TEST_F(ServerTest, OldConnection_TakesNoNewCallsAndEndsNone) {
-  Mutex mutex;
-  std::string peer;
-  get_ = [&](const v1::GetJobRequest&, const CallInfo& call) {
-    MutexLock lock(mutex);
-    peer = call.peer;
-    return v1::GetJobResponse();
-  };
-  std::promise<Reply<v1::GetTimelineResponse>> asked;
-  later_ = [&](const v1::GetTimelineRequest&, Reply<v1::GetTimelineResponse> reply) {
-    asked.set_value(std::move(reply));
-  };
-  StartServer({.connection_age = absl::Milliseconds(200)});
-  std::promise<absl::Status> ended;
-  std::thread long_call([&] { ended.set_value(GetTimeline().status()); });
-  const Reply<v1::GetTimelineResponse> reply = asked.get_future().get();
-  const auto peer_now = [&] {
-    EXPECT_THAT(GetJob("j"), IsOk());
-    MutexLock lock(mutex);
-    return peer;
-  };
-  const std::string first = peer_now();
-  const absl::Time until = absl::Now() + kTimeout;
-  while (peer_now() == first && absl::Now() < until) {
-  }
-  EXPECT_NE(peer_now(), first) << "another connection, with another handshake";
-  reply(v1::GetTimelineResponse());
-  EXPECT_THAT(ended.get_future().get(), IsOk());
-  long_call.join();
-}
-
-// The two standard services speak plain protobuf; a few bytes of it suffice here.
-absl::StatusOr<std::string> CallRaw(const std::string& address, const std::string& method,
-                                    const std::string& request) {
-  grpc::GenericStub stub(MakeControlChannel(address, grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
-  grpc::CompletionQueue queue;
-  const auto call = stub.PrepareCall(&context, method, &queue);
-  void* tag = nullptr;
-  bool ok = false;
-  const grpc::Slice slice(request);
-  grpc::ByteBuffer response;
-  grpc::Status status;
-  call->StartCall(nullptr);
-  queue.Next(&tag, &ok);
-  if (ok) {
-    call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-    queue.Next(&tag, &ok);
-    call->Read(&response, nullptr);
-    queue.Next(&tag, &ok);
-  }
-  call->Finish(&status, nullptr);
-  queue.Next(&tag, &ok);
-  if (!status.ok()) return FromGrpcStatus(status, address);
-  grpc::Slice bytes;
-  if (!response.DumpToSingleSlice(&bytes).ok()) return absl::DataLossError("no answer");
-  return std::string(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
-}
-
-TEST_F(ServerTest, Health_FollowsSetServing) {
-  StartServer();
-  const std::string method = "/grpc.health.v1.Health/Check";
-  EXPECT_THAT(CallRaw(peer_, method, ""), IsOkAndHolds(std::string("\x08\x02")));  // NOT_SERVING
-  server_->SetServing(true);
-  EXPECT_THAT(CallRaw(peer_, method, ""), IsOkAndHolds(std::string("\x08\x01")));  // SERVING
-}
-
-TEST_F(ServerTest, Health_Watched_TellsEveryChange) {
-  StartServer();
-  const auto health = grpc::health::v1::Health::NewStub(
-      MakeControlChannel(peer_, grpc::InsecureChannelCredentials()));
-  using Response = grpc::health::v1::HealthCheckResponse;
-  std::vector<Response::ServingStatus> seen;
-  EXPECT_THAT(
-      ReadStream(peer_, *health, &grpc::health::v1::Health::Stub::Watch, {}, kTimeout, canceller_,
-                 [&](const Response& response) {
-                   seen.push_back(response.status());
-                   server_->SetServing(seen.size() % 2 == 1);
-                   return seen.size() < 3;
-                 }),
-      StatusIs(absl::StatusCode::kCancelled, _));
-  EXPECT_THAT(seen, ::testing::ElementsAre(Response::NOT_SERVING, Response::SERVING,
-                                           Response::NOT_SERVING));
-}
-
-TEST_F(ServerTest, Health_OfAnUnknownService_IsNotFound) {
-  StartServer();
-  EXPECT_THAT(CallRaw(peer_, "/grpc.health.v1.Health/Check", "\x0a\x01x"),
-              StatusIs(absl::StatusCode::kNotFound, HasSubstr("x")));
-}
-
-TEST_F(ServerTest, Reflection_OnlyWithTheOption_ListsTheServices) {
-  const std::string method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-  const std::string list_services("\x3a\x00", 2);
-  StartServer();
-  EXPECT_THAT(CallRaw(peer_, method, list_services), StatusIs(absl::StatusCode::kUnimplemented, _));
-  server_->Shutdown();
-  StartServer({.reflection = true});
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string answer, CallRaw(peer_, method, list_services));
-  EXPECT_THAT(answer,
-              AllOf(HasSubstr("penstock.v1.JobService"), HasSubstr("grpc.health.v1.Health")));
 }
 
 }  // namespace
