@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "base/files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
@@ -18,9 +19,6 @@ const absl::Time kNow = absl::FromUnixSeconds(1'900'000'000);
 
 class AuditLogTest : public ::testing::Test {
  protected:
-  AuditLogTest() : path_(::testing::TempDir() + "audit-" + std::to_string(getpid()) + ".jsonl") {}
-  ~AuditLogTest() override { std::filesystem::remove(path_); }
-
   // Lines of the file; null for one that is no JSON.
   std::vector<nlohmann::json> Lines() const {
     std::vector<nlohmann::json> lines;
@@ -32,7 +30,8 @@ class AuditLogTest : public ::testing::Test {
     return lines;
   }
 
-  const std::string path_;
+  const TestDirectory own_;
+  const std::string path_ = own_.path() / "audit.jsonl";
 };
 
 TEST_F(AuditLogTest, LineThatWasTorn_CostsNoOther) {

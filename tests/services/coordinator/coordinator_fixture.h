@@ -19,6 +19,7 @@
 #include "services/rpc/client.h"
 #include "tests/services/coordinator/acting_worker.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 
@@ -43,16 +44,9 @@ inline v1::JobSpec TestJob(int64_t steps, int32_t stages) {
 
 class CoordinatorServerTest : public ::testing::Test {
  protected:
-  CoordinatorServerTest()
-      : directory_(std::filesystem::path(::testing::TempDir()) /
-                   absl::StrCat("coordinator-", getpid(), "-",
-                                ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::create_directories(directory_);
-  }
   ~CoordinatorServerTest() override {
     workers_.clear();
     server_.reset();
-    std::filesystem::remove_all(directory_);
   }
 
   absl::Status StartServer(HostPort listen = {"127.0.0.1", 0},
@@ -149,7 +143,8 @@ class CoordinatorServerTest : public ::testing::Test {
     }
   }
 
-  const std::filesystem::path directory_;
+  const TestDirectory own_;
+  const std::filesystem::path directory_ = own_.path();
   std::string audit_file_;
   std::function<void(const std::string&)> log_;
   std::function<void(std::vector<TraceSpan>)> spans_;

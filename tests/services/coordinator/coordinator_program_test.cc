@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
@@ -76,15 +76,8 @@ class Program {
 
 class CoordinatorProgramTest : public ::testing::Test {
  protected:
-  CoordinatorProgramTest()
-      : state_(absl::StrCat(::testing::TempDir(), "/program-", getpid(), "-",
-                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {}
-  ~CoordinatorProgramTest() override {
-    for (const char* suffix : {"", "-wal", "-shm"}) {
-      std::filesystem::remove(state_ + suffix);
-    }
-  }
-  const std::string state_;
+  const TestDirectory own_;
+  const std::string state_ = own_.path() / "state.sqlite";
 };
 
 TEST_F(CoordinatorProgramTest, Sigterm_EndsWithZero) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/coordinator/checkpoint_keeper.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
@@ -21,15 +22,8 @@ using ::testing::HasSubstr;
 
 class DirectoryLockTest : public ::testing::Test {
  protected:
-  DirectoryLockTest()
-      : directory_(std::filesystem::path(::testing::TempDir()) /
-                   absl::StrCat("lock-", getpid(), "-",
-                                ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::create_directories(directory_);
-  }
-  ~DirectoryLockTest() override { std::filesystem::remove_all(directory_); }
-
-  const std::string directory_;
+  const TestDirectory own_;
+  const std::string directory_ = own_.path();
 };
 
 TEST_F(DirectoryLockTest, Taken_IsRefusedNamingDirectoryAndHolder) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
@@ -16,17 +17,9 @@ using ::testing::HasSubstr;
 
 class JobStoreTest : public ::testing::Test {
  protected:
-  JobStoreTest()
-      : directory_(std::filesystem::path(::testing::TempDir()) /
-                   absl::StrCat("store-", getpid(), "-",
-                                ::testing::UnitTest::GetInstance()->current_test_info()->name())),
-        path_(directory_ / "state.sqlite") {
-    std::filesystem::create_directories(directory_);
-  }
-  ~JobStoreTest() override { std::filesystem::remove_all(directory_); }
-
-  const std::filesystem::path directory_;
-  const std::string path_;
+  const TestDirectory own_;
+  const std::filesystem::path directory_ = own_.path();
+  const std::string path_ = directory_ / "state.sqlite";
 };
 
 SaveJob Job(const std::string& job_id, v1::JobState state, const std::string& key = "") {

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "tests/services/security/credentials.h"
+#include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
@@ -62,14 +63,6 @@ class Collector {
 
 class OtlpClientTest : public ::testing::Test {
  protected:
-  OtlpClientTest()
-      : directory_(std::filesystem::path(::testing::TempDir()) /
-                   absl::StrCat("otlp-", getpid(), "-",
-                                ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::create_directories(directory_);
-  }
-  ~OtlpClientTest() override { std::filesystem::remove_all(directory_); }
-
   std::string Write(const std::string& name, const std::string& text) {
     std::ofstream(directory_ / name) << text;
     return directory_ / name;
@@ -83,7 +76,8 @@ class OtlpClientTest : public ::testing::Test {
     return *std::move(client);
   }
 
-  const std::filesystem::path directory_;
+  const TestDirectory own_;
+  const std::filesystem::path directory_ = own_.path();
 };
 
 TEST_F(OtlpClientTest, Post_IsWhatACollectorExpects) {
