@@ -6,14 +6,20 @@ TEXT ?=
 JSON ?=
 ONLY ?=
 
-.PHONY: setup build test test-compose demo bench parity gpu-bundle gpu-check format
+.PHONY: setup configure build programs test test-compose demo bench parity gpu-bundle gpu-check format
 
 setup:
 	@scripts/setup.sh
 
-build: setup
+configure: setup
 	@mkdir -p build; cmake --preset $(PRESET) > build/configure.log 2>&1 || (cat build/configure.log; exit 1)
+
+build: configure
 	@cmake --build --preset $(PRESET)
+
+# Without tests and benchmarks.
+programs: configure
+	@cmake --build --preset $(PRESET) --target penstock penstock-coordinator penstock-worker
 
 test: build
 	@ctest --preset $(PRESET)
@@ -22,7 +28,7 @@ test: build
 test-compose: build
 	@scripts/compose_test.sh build/$(PRESET) $(if $(COMPILE),--compile)
 
-demo: build
+demo: programs
 	@scripts/demo.sh build/$(PRESET) $(TEXT)
 
 bench: build

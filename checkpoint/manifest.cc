@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr char kOwnDigest[] = "manifest_sha256";
 constexpr char kFormatVersion[] = "format_version";
 
-absl::Status Bad(const std::string& message) { return absl::DataLossError(message); }
+absl::Status BadManifest(const std::string& message) { return absl::DataLossError(message); }
 
 // nlohmann::json keeps keys in alphabetical order, which makes this canonical.
 std::string DigestOf(const Json& json_without_digest) {
@@ -47,7 +47,8 @@ bool IsPlainName(const std::string& name) {
 
 absl::StatusOr<std::vector<CheckpointFile>> FilesFromJson(const Json& list) {
   if (static_cast<int64_t>(list.size()) > kManifestFilesMax) {
-    return Bad(absl::StrCat("lists ", list.size(), " files, more than ", kManifestFilesMax));
+    return BadManifest(
+        absl::StrCat("lists ", list.size(), " files, more than ", kManifestFilesMax));
   }
   std::vector<CheckpointFile> files;
   std::set<std::string> names;
@@ -57,11 +58,12 @@ absl::StatusOr<std::vector<CheckpointFile>> FilesFromJson(const Json& list) {
                            .sha256 = entry.at("sha256").get<std::string>(),
                            .layer = entry.at("layer").get<int32_t>()};
     if (!IsPlainName(file.name) || !names.insert(file.name).second) {
-      return Bad(absl::StrCat("file name \"", file.name, "\" is not allowed or there twice"));
+      return BadManifest(
+          absl::StrCat("file name \"", file.name, "\" is not allowed or there twice"));
     }
     if (file.size_bytes < 0 || file.size_bytes > kCheckpointFileBytesMax || file.layer < 0) {
-      return Bad(absl::StrCat("file ", file.name, " has size ", file.size_bytes, " and layer ",
-                              file.layer));
+      return BadManifest(absl::StrCat("file ", file.name, " has size ", file.size_bytes,
+                                      " and layer ", file.layer));
     }
     files.push_back(std::move(file));
   }
@@ -86,8 +88,8 @@ absl::Status CheckLayerUpdates(const Manifest& manifest) {
   const bool negative =
       std::any_of(updates.begin(), updates.end(), [](int64_t count) { return count < 0; });
   if (!negative && static_cast<int64_t>(updates.size()) >= layers) return absl::OkStatus();
-  return Bad(absl::StrCat("has layer_updates of ", updates.size(), " layers",
-                          negative ? ", some negative" : "", ", and files of ", layers));
+  return BadManifest(absl::StrCat("has layer_updates of ", updates.size(), " layers",
+                                  negative ? ", some negative" : "", ", and files of ", layers));
 }
 
 // Throws what the JSON library throws for a missing key or another type.
@@ -106,7 +108,7 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
     PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
   }
   if (manifest.step < 0 || manifest.updates < 0) {
-    return Bad(
+    return BadManifest(
         absl::StrCat("step ", manifest.step, " or updates ", manifest.updates, " is negative"));
   }
   return manifest;
@@ -114,9 +116,9 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
 
 // Before anything else is believed.
 absl::Status CheckVersionAndDigest(Json& json) {
-  if (!json.is_object()) return Bad("is not a JSON object");
+  if (!json.is_object()) return BadManifest("is not a JSON object");
   if (!json.contains(kFormatVersion) || !json[kFormatVersion].is_number_unsigned()) {
-    return Bad("has no format_version");
+    return BadManifest("has no format_version");
   }
   if (json[kFormatVersion] != kCheckpointFormatVersion) {
     return absl::UnimplementedError(absl::StrCat("has format version ", json[kFormatVersion].dump(),
@@ -124,13 +126,14 @@ absl::Status CheckVersionAndDigest(Json& json) {
                                                  ": use a newer Penstock"));
   }
   if (!json.contains(kOwnDigest) || !json[kOwnDigest].is_string()) {
-    return Bad("lacks its own digest");
+    return BadManifest("lacks its own digest");
   }
   const std::string expected = json[kOwnDigest].get<std::string>();
   json.erase(kOwnDigest);
   const std::string actual = DigestOf(json);
   if (expected != actual) {
-    return Bad(absl::StrCat("was changed: its SHA-256 is ", actual, ", expected ", expected));
+    return BadManifest(
+        absl::StrCat("was changed: its SHA-256 is ", actual, ", expected ", expected));
   }
   return absl::OkStatus();
 }
@@ -160,12 +163,12 @@ std::string SerializeManifest(const Manifest& manifest) {
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const JsonLimits limits = {.depth_max = 4, .values_max = kManifestFilesMax * 8};
   absl::StatusOr<Json> json = ParseStrictJson(text, limits);
-  if (!json.ok()) return Bad(std::string(json.status().message()));
+  if (!json.ok()) return BadManifest(std::string(json.status().message()));
   PENSTOCK_RETURN_IF_ERROR(CheckVersionAndDigest(*json));
   try {
     return FromJson(*json);
   } catch (const std::exception& error) {
-    return Bad(absl::StrCat("is not a manifest: ", error.what()));
+    return BadManifest(absl::StrCat("is not a manifest: ", error.what()));
   }
 }
 

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr int64_t kLengthBytes = 8;
 constexpr char kMetadataKey[] = "__metadata__";
 
-absl::Status Bad(const std::string& message) { return absl::DataLossError(message); }
+absl::Status BadTensors(const std::string& message) { return absl::DataLossError(message); }
 
 // 0 for a type that is not allowed.
 int64_t ElementBytes(absl::string_view dtype) {
@@ -38,8 +38,9 @@ absl::Status CheckName(absl::string_view name) {
   };
   if (name.empty() || static_cast<int64_t>(name.size()) > kSafetensorsNameBytesMax ||
       !std::all_of(name.begin(), name.end(), allowed)) {
-    return Bad(absl::StrCat("a tensor's name has ", name.size(), " bytes or other characters than ",
-                            "letters, digits and ._/-; expected 1 to ", kSafetensorsNameBytesMax));
+    return BadTensors(
+        absl::StrCat("a tensor's name has ", name.size(), " bytes or other characters than ",
+                     "letters, digits and ._/-; expected 1 to ", kSafetensorsNameBytesMax));
   }
   return absl::OkStatus();
 }
@@ -47,7 +48,8 @@ absl::Status CheckName(absl::string_view name) {
 // A number in [0, max], or an error that says whose it is.
 absl::StatusOr<int64_t> ReadNumber(const Json& value, int64_t max, absl::string_view what) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > static_cast<uint64_t>(max)) {
-    return Bad(absl::StrCat(what, " is ", value.dump(), ", expected a number from 0 to ", max));
+    return BadTensors(
+        absl::StrCat(what, " is ", value.dump(), ", expected a number from 0 to ", max));
   }
   return static_cast<int64_t>(value.get<uint64_t>());
 }
@@ -56,8 +58,8 @@ absl::StatusOr<std::vector<int64_t>> ReadNumbers(const Json& tensor, const char*
   const auto list = tensor.find(key);
   if (list == tensor.end() || !list->is_array() ||
       static_cast<int64_t>(list->size()) > kSafetensorsDimensionsMax) {
-    return Bad(absl::StrCat(key, " is missing or not a list of at most ", kSafetensorsDimensionsMax,
-                            " numbers"));
+    return BadTensors(absl::StrCat(key, " is missing or not a list of at most ",
+                                   kSafetensorsDimensionsMax, " numbers"));
   }
   std::vector<int64_t> numbers;
   for (const Json& element : *list) {
@@ -70,8 +72,9 @@ absl::StatusOr<std::vector<int64_t>> ReadNumbers(const Json& tensor, const char*
 absl::StatusOr<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t element_bytes) {
   int64_t bytes = element_bytes;
   for (int64_t dimension : shape) {
-    if (dimension == 0) return Bad("has no elements, which is not allowed");
-    if (__builtin_mul_overflow(bytes, dimension, &bytes)) return Bad("is too large to count");
+    if (dimension == 0) return BadTensors("has no elements, which is not allowed");
+    if (__builtin_mul_overflow(bytes, dimension, &bytes))
+      return BadTensors("is too large to count");
   }
   return bytes;
 }
@@ -79,24 +82,25 @@ absl::StatusOr<int64_t> CheckedBytes(const std::vector<int64_t>& shape, int64_t 
 absl::StatusOr<TensorView> ReadTensor(const std::string& name, const Json& json,
                                       absl::string_view data) {
   if (!json.is_object() || json.size() != 3) {
-    return Bad("expected exactly the keys dtype, shape and data_offsets");
+    return BadTensors("expected exactly the keys dtype, shape and data_offsets");
   }
   TensorView tensor;
   tensor.name = name;
   const auto dtype = json.find("dtype");
-  if (dtype == json.end() || !dtype->is_string()) return Bad("dtype is missing or not a string");
+  if (dtype == json.end() || !dtype->is_string())
+    return BadTensors("dtype is missing or not a string");
   tensor.dtype = dtype->get<std::string>();
   const int64_t element_bytes = ElementBytes(tensor.dtype);
-  if (element_bytes == 0) return Bad("has an unknown dtype");
+  if (element_bytes == 0) return BadTensors("has an unknown dtype");
   PENSTOCK_ASSIGN_OR_RETURN(tensor.shape, ReadNumbers(json, "shape", kSafetensorsDimensionMax));
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<int64_t> offsets,
                             ReadNumbers(json, "data_offsets", static_cast<int64_t>(data.size())));
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-    return Bad("data_offsets are not a begin and an end");
+    return BadTensors("data_offsets are not a begin and an end");
   }
   PENSTOCK_ASSIGN_OR_RETURN(int64_t bytes, CheckedBytes(tensor.shape, element_bytes));
   if (offsets[1] - offsets[0] != bytes) {
-    return Bad(
+    return BadTensors(
         absl::StrCat("has ", offsets[1] - offsets[0], " bytes, but its shape needs ", bytes));
   }
   tensor.bytes = data.substr(offsets[0], bytes);
@@ -104,17 +108,18 @@ absl::StatusOr<TensorView> ReadTensor(const std::string& name, const Json& json,
 }
 
 absl::StatusOr<SafetensorsMetadata> ReadMetadata(const Json& json) {
-  if (!json.is_object()) return Bad("__metadata__ is not an object");
+  if (!json.is_object()) return BadTensors("__metadata__ is not an object");
   SafetensorsMetadata metadata;
   int64_t bytes = 0;
   for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) return Bad(absl::StrCat("__metadata__.", key, " is not a string"));
+    if (!value.is_string())
+      return BadTensors(absl::StrCat("__metadata__.", key, " is not a string"));
     metadata[key] = value.get<std::string>();
     bytes += static_cast<int64_t>(key.size() + metadata[key].size());
   }
   if (bytes > kSafetensorsMetadataBytesMax) {
-    return Bad(absl::StrCat("__metadata__ has ", bytes, " bytes, more than ",
-                            kSafetensorsMetadataBytesMax));
+    return BadTensors(absl::StrCat("__metadata__ has ", bytes, " bytes, more than ",
+                                   kSafetensorsMetadataBytesMax));
   }
   return metadata;
 }
@@ -123,7 +128,7 @@ absl::StatusOr<SafetensorsMetadata> ReadMetadata(const Json& json) {
 absl::StatusOr<absl::string_view> SplitHeader(absl::string_view file) {
   const auto size = static_cast<int64_t>(file.size());
   if (size < kLengthBytes) {
-    return Bad(absl::StrCat("has ", size, " bytes, too few for the length of its header"));
+    return BadTensors(absl::StrCat("has ", size, " bytes, too few for the length of its header"));
   }
   uint64_t header_bytes = 0;
   for (int i = 0; i < kLengthBytes; ++i) {
@@ -131,8 +136,9 @@ absl::StatusOr<absl::string_view> SplitHeader(absl::string_view file) {
   }
   if (header_bytes > static_cast<uint64_t>(kSafetensorsHeaderBytesMax) ||
       header_bytes > static_cast<uint64_t>(size - kLengthBytes)) {
-    return Bad(absl::StrCat("its header claims ", header_bytes, " bytes, but the file has ",
-                            size - kLengthBytes, " and the limit is ", kSafetensorsHeaderBytesMax));
+    return BadTensors(absl::StrCat("its header claims ", header_bytes, " bytes, but the file has ",
+                                   size - kLengthBytes, " and the limit is ",
+                                   kSafetensorsHeaderBytesMax));
   }
   return file.substr(kLengthBytes, header_bytes);
 }
@@ -145,13 +151,13 @@ absl::Status CheckContiguous(std::vector<TensorView>& tensors, absl::string_view
   const char* next = data.data();
   for (const TensorView& tensor : tensors) {
     if (tensor.bytes.data() != next) {
-      return Bad(absl::StrCat("tensor ", tensor.name, " leaves a gap or overlaps another"));
+      return BadTensors(absl::StrCat("tensor ", tensor.name, " leaves a gap or overlaps another"));
     }
     next += tensor.bytes.size();
   }
   if (next != data.data() + data.size()) {
-    return Bad(absl::StrCat("has ", data.data() + data.size() - next,
-                            " bytes after the last tensor (or lacks a tensor)"));
+    return BadTensors(absl::StrCat("has ", data.data() + data.size() - next,
+                                   " bytes after the last tensor (or lacks a tensor)"));
   }
   return absl::OkStatus();
 }
@@ -163,10 +169,10 @@ absl::StatusOr<SafetensorsView> ParseSafetensors(absl::string_view file) {
   const absl::string_view data = file.substr(kLengthBytes + header.size());
   const JsonLimits limits = {.depth_max = 3, .values_max = kSafetensorsTensorsMax * 16};
   const absl::StatusOr<Json> json = ParseStrictJson(header, limits);
-  if (!json.ok()) return Bad(absl::StrCat("header: ", json.status().message()));
-  if (!json->is_object()) return Bad("header: is not an object");
+  if (!json.ok()) return BadTensors(absl::StrCat("header: ", json.status().message()));
+  if (!json->is_object()) return BadTensors("header: is not an object");
   if (static_cast<int64_t>(json->size()) > kSafetensorsTensorsMax) {
-    return Bad(
+    return BadTensors(
         absl::StrCat("header: has ", json->size(), " tensors, more than ", kSafetensorsTensorsMax));
   }
 
@@ -190,7 +196,8 @@ absl::StatusOr<std::vector<NamedArray>> ReadSafetensors(absl::string_view file) 
   std::vector<NamedArray> arrays;
   for (TensorView& tensor : view.tensors) {
     if (tensor.dtype != "F32") {
-      return Bad(absl::StrCat("tensor ", tensor.name, " is ", tensor.dtype, ", expected F32"));
+      return BadTensors(
+          absl::StrCat("tensor ", tensor.name, " is ", tensor.dtype, ", expected F32"));
     }
     NamedArray array{std::move(tensor.name), std::move(tensor.shape), {}};
     array.values.resize(tensor.bytes.size() / sizeof(float));

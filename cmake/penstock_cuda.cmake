@@ -1,9 +1,14 @@
 # Looks for what the CUDA back-end needs and enables the language. Sets PENSTOCK_CUDA_FOUND.
 #
-# PENSTOCK_CUDA: AUTO builds it where the toolkit, cuBLASLt and cuDNN are found, ON insists, OFF does not.
-# Sanitizers cannot see into GPU code, so AUTO leaves it out with them.
+# PENSTOCK_CUDA: AUTO builds it on a machine with a GPU where the toolkit, cuBLASLt and cuDNN are found: its kernels
+# take minutes to compile, for nothing where none runs. ON insists, OFF does not. Sanitizers cannot see into GPU code,
+# so AUTO leaves it out with them.
 set(PENSTOCK_CUDA_FOUND OFF)
 if(PENSTOCK_CUDA STREQUAL "OFF" OR (PENSTOCK_CUDA STREQUAL "AUTO" AND PENSTOCK_SANITIZE))
+  return()
+endif()
+if(PENSTOCK_CUDA STREQUAL "AUTO" AND NOT EXISTS /dev/nvidiactl AND NOT EXISTS /dev/dxg)
+  message(STATUS "CUDA back-end: not built (no GPU here; -DPENSTOCK_CUDA=ON builds it all the same)")
   return()
 endif()
 

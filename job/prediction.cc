@@ -24,7 +24,7 @@ namespace {
 // Of a prediction's times; a job's message is below 1 MiB, and a record holds it beside the result.
 constexpr size_t kTimesBytesMax = 128 << 10;
 
-constexpr double kBytesMax = 1e18;
+constexpr double kPredictedBytesMax = 1e18;
 constexpr double kStepSecondsMin = 1e-9;
 constexpr double kStepSecondsMax = 1e9;
 
@@ -44,8 +44,9 @@ absl::Status CheckCount(const std::string& key, int count, int64_t workers) {
 
 // Not negative, but of what is no number.
 absl::Status CheckAmount(const std::string& key, double value) {
-  if (std::isfinite(value) && value >= 0.0 && value <= kBytesMax) return absl::OkStatus();
-  return InvalidKey(key, absl::StrCat("is ", value, "; expected a number from 0 to ", kBytesMax));
+  if (std::isfinite(value) && value >= 0.0 && value <= kPredictedBytesMax) return absl::OkStatus();
+  return InvalidKey(
+      key, absl::StrCat("is ", value, "; expected a number from 0 to ", kPredictedBytesMax));
 }
 
 absl::Status CheckTimes(const v1::DeviceTimes& times, const ResolvedJob& job, int64_t workers) {

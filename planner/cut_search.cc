@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "base/check.h"
+#include "planner/limits.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kMargin = 1e-12;  // relative; periods closer than this are one
 
 // The numbers of replicas that keep a stage within a period: 1 if `one`, and from `low` to `high`.
 struct ReplicaRange {

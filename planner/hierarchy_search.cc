@@ -1,17 +1,14 @@
 #include "planner/hierarchy_search.h"
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <numeric>
 
 #include "base/check.h"
+#include "planner/limits.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kMargin = 1e-12;
 
 // What rounding is relative to: the largest of the times that are added up.
 double LongestTerm(const CutFamily& family, const std::vector<HierarchyLevel>& levels) {

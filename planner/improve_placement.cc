@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-constexpr double kMargin = 1e-9;  // relative; smaller gains are not worth a change
+constexpr double kGainMin = 1e-9;  // relative; smaller gains are not worth a change
 
 class Improver {
  public:
@@ -30,7 +30,7 @@ class Improver {
   bool Try(ClusterPlacement placement) {
     if (budget_.IsSpent(5'000)) return false;
     const double score = judge_.Score(costs_, placement);
-    if (score >= best_.score * (1 - kMargin)) return false;
+    if (score >= best_.score * (1 - kGainMin)) return false;
     best_ = {std::move(placement), score};
     return true;
   }

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "planner/limits.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 absl::Status CheckArguments(absl::Span<const double> layer_costs, int stages) {
   if (stages < 1) {

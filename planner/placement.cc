@@ -4,10 +4,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/limits.h"
+
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // How many replicas of a stage, of those that are alike modulo `classes`, each host has.
 std::vector<std::vector<int>> CountByClass(const Cluster& cluster, const std::vector<int>& workers,

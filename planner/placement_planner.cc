@@ -13,6 +13,7 @@
 #include "planner/ideals.h"
 #include "planner/improve_placement.h"
 #include "planner/in_order_search.h"
+#include "planner/limits.h"
 #include "planner/placement_search.h"
 #include "planner/prefix_bound.h"
 #include "planner/stage_planner.h"
@@ -20,7 +21,6 @@
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kOptimalGap = 1e-9;
 constexpr int64_t kCutsMax = 2'500;
 constexpr int kOrderedCutsMax = 400;       // of sweeps over orders of workers

@@ -1,17 +1,14 @@
 #include "planner/placement_search.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <vector>
 
+#include "planner/limits.h"
 #include "planner/prefix_bound.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kMargin = 1e-12;  // relative; scores closer than this are one
 
 class ByPeriod : public PlacementJudge {
  public:

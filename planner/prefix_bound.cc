@@ -1,12 +1,12 @@
 #include "planner/prefix_bound.h"
 
 #include <algorithm>
-#include <limits>
+
+#include "planner/limits.h"
 
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kStepsMax = 5e7;  // a fraction of a second
 constexpr double kRounding = 1e-9;
 

@@ -15,11 +15,11 @@
 #include "planner/cut_search.h"
 #include "planner/cuts_between.h"
 #include "planner/ideals.h"
+#include "planner/limits.h"
 
 namespace penstock {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kOptimalGap = 1e-9;
 
 // Rows of a level are filled for many first cuts, so that levels take far fewer cuts than one does.

@@ -16,7 +16,7 @@ namespace {
 constexpr absl::string_view kFirstLine = "penstock-order 1";
 constexpr size_t kLineMax = 96;
 // So that a short text cannot ask for much memory.
-constexpr int64_t kStagesMax = 1 << 12;
+constexpr int64_t kRecordedStagesMax = 1 << 12;
 constexpr int64_t kLayersMax = 1 << 20;
 constexpr int64_t kBlocksMax = int64_t{1} << 28;
 
@@ -37,9 +37,9 @@ void PrintBlocks(const OrderLog& log, std::string& text) {
   if (!line.empty()) absl::StrAppend(&text, line, "\n");
 }
 
-class Parser {
+class OrderParser {
  public:
-  explicit Parser(absl::string_view text) : text_(text) {}
+  explicit OrderParser(absl::string_view text) : text_(text) {}
 
   absl::StatusOr<RecordedOrder> Parse() {
     for (const absl::string_view line : absl::StrSplit(text_, '\n')) {
@@ -123,9 +123,9 @@ class Parser {
     int64_t worker = 0;
     int64_t first_layer = 0;
     int64_t layers = 0;
-    const bool valid = words.size() == 6 && Number(words[1], kStagesMax, stage) &&
+    const bool valid = words.size() == 6 && Number(words[1], kRecordedStagesMax, stage) &&
                        stage == static_cast<int64_t>(order_.stages.size()) &&
-                       words[2] == "worker" && Number(words[3], kStagesMax, worker) &&
+                       words[2] == "worker" && Number(words[3], kRecordedStagesMax, worker) &&
                        words[4] == "layers" && Pair(words[5], kLayersMax, first_layer, layers);
     if (!valid) {
       return Error(absl::StrCat("stage ", order_.stages.size(),
@@ -194,7 +194,7 @@ class Parser {
     int64_t worker = 0;
     if (order_.ranges.empty()) return Error("a line \"range ...\" before the first worker", line);
     const auto next = static_cast<int32_t>(Range().workers.size());
-    if (words.size() != 2 || !Number(words[1], kStagesMax, worker) || worker != next ||
+    if (words.size() != 2 || !Number(words[1], kRecordedStagesMax, worker) || worker != next ||
         next >= order_.workers()) {
       return Error(next < order_.workers() ? absl::StrCat("worker ", next) : "range or end", line);
     }
@@ -218,7 +218,7 @@ class Parser {
     int64_t run = 1;
     const bool repeats = word.find('*') != absl::string_view::npos;
     const bool valid = block.size() >= 2 && (block.back() == 'F' || block.back() == 'B') &&
-                       Number(block.substr(0, block.size() - 1), kStagesMax, stage) &&
+                       Number(block.substr(0, block.size() - 1), kRecordedStagesMax, stage) &&
                        (!repeats || (Number(parts.second, kBlocksMax, run) && run > 0));
     if (!valid) {
       return LogError(absl::StrCat("expected <stage>F or <stage>B, or several as 0F*3; got ",
@@ -268,7 +268,7 @@ std::string PrintRecordedOrder(const RecordedOrder& order) {
 }
 
 absl::StatusOr<RecordedOrder> ParseRecordedOrder(absl::string_view text) {
-  return Parser(text).Parse();
+  return OrderParser(text).Parse();
 }
 
 }  // namespace penstock

@@ -13,13 +13,13 @@ namespace penstock {
 namespace {
 
 // What the picture tells apart. `css` is the class of the shapes.
-struct Kind {
+struct SpanColour {
   absl::string_view css;
   absl::string_view label;
   absl::string_view light, dark;  // fill colours
 };
-constexpr int kKinds = 11;
-constexpr std::array<Kind, kKinds> kKindTable = {{
+constexpr int kColours = 11;
+constexpr std::array<SpanColour, kColours> kColourTable = {{
     {"f", "forward", "#4f83cc", "#5b93e0"},
     {"r", "recompute", "#96bbe8", "#86aede"},
     {"i", "backward, input", "#2f9e78", "#37b389"},
@@ -49,8 +49,8 @@ constexpr double kGroupHeight = 26;  // of the line above the rows of one of sev
 constexpr double kLegendHeight = 62;
 constexpr double kNumberWidth = 6.2;  // of a digit
 
-// An index into kKindTable, or -1 for what is not drawn.
-int KindOf(const Span& span) {
+// An index into kColourTable, or -1 for what is not drawn.
+int ColourOf(const Span& span) {
   switch (span.lane) {
     case Lane::kCompute:
       if (span.action.op == Op::kForward) return 0;
@@ -159,12 +159,12 @@ class Picture {
         "text{fill:#3d4651;font-size:12px}.title{fill:#1b222b;font-size:18px;font-weight:600}"
         ".dim{fill:#77818d}.n{fill:#ffffff;font-size:10.5px;text-anchor:middle;"
         "pointer-events:none}\n";
-    for (const Kind& kind : kKindTable) Add(".%s{fill:%s}", kind.css, kind.light);
+    for (const SpanColour& kind : kColourTable) Add(".%s{fill:%s}", kind.css, kind.light);
     svg_ +=
         "\n@media (prefers-color-scheme:dark){.bg{fill:#161b22}.row{fill:#1d232c}"
         ".grid{stroke:#39424e}text{fill:#c5ced8}.title{fill:#f0f4f8}.dim{fill:#8b96a3}"
         ".n{fill:#0d1117}\n";
-    for (const Kind& kind : kKindTable) Add(".%s{fill:%s}", kind.css, kind.dark);
+    for (const SpanColour& kind : kColourTable) Add(".%s{fill:%s}", kind.css, kind.dark);
     svg_ += "}\n</style>\n";
     Add("<rect class=\"bg\" width=\"%d\" height=\"%s\" rx=\"8\"/>\n", options_.width, Px(height));
     Add("<text class=\"title\" x=\"%s\" y=\"34\">%s</text>\n", Px(kMargin),
@@ -213,7 +213,7 @@ class Picture {
   static double Inset(int kind) { return kind >= kFirstWait ? 9 : 0; }
 
   void DrawOne(const Span& span, const Group& group) {
-    const int kind = KindOf(span);
+    const int kind = ColourOf(span);
     if (kind < 0) return;
     const double x = X(span.start_ns);
     // A hair of the row shows between neighbours, and what takes no time is still a line.
@@ -225,7 +225,7 @@ class Picture {
             : ToString(span.action);
     Add("<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" rx=\"%s\">"
         "<title>%s: %s</title></rect>",
-        kKindTable[kind].css, Px(x), Px(group.Y(span.worker.value) + inset), Px(width),
+        kColourTable[kind].css, Px(x), Px(group.Y(span.worker.value) + inset), Px(width),
         Px(kRowHeight - 2 * inset), Px(std::min(2.5, width / 3)), what,
         NiceTime(span.duration_ns()));
     const std::string number = absl::StrCat(span.action.microbatch);
@@ -237,9 +237,9 @@ class Picture {
   }
 
   void DrawMany(const Group& group) {
-    std::vector<std::array<std::string, kKinds>> paths(group.timeline.workers);
+    std::vector<std::array<std::string, kColours>> paths(group.timeline.workers);
     for (const Span& span : group.timeline.spans) {
-      const int kind = KindOf(span);
+      const int kind = ColourOf(span);
       if (kind < 0) continue;
       const double x = X(span.start_ns);
       const double width = std::max(0.15, X(span.end_ns) - x);
@@ -250,26 +250,26 @@ class Picture {
     }
     // Waiting first: work must never hide behind it.
     for (const auto& row : paths) {
-      for (int kind = kKinds - 1; kind >= 0; --kind) {
+      for (int kind = kColours - 1; kind >= 0; --kind) {
         if (!row[kind].empty())
-          Add("<path class=\"%s\" d=\"%s\"/>\n", kKindTable[kind].css, row[kind]);
+          Add("<path class=\"%s\" d=\"%s\"/>\n", kColourTable[kind].css, row[kind]);
       }
     }
   }
 
   // Only the kinds that occur.
   void Legend() {
-    std::array<bool, kKinds> used{};
+    std::array<bool, kColours> used{};
     for (const Group& group : groups_) {
       for (const Span& span : group.timeline.spans) {
-        if (const int kind = KindOf(span); kind >= 0) used[kind] = true;
+        if (const int kind = ColourOf(span); kind >= 0) used[kind] = true;
       }
     }
     double x = kMargin;  // all kinds together fit into the default width
     const double y = plot_bottom_ + 42;
-    for (int kind = 0; kind < kKinds; ++kind) {
+    for (int kind = 0; kind < kColours; ++kind) {
       if (!used[kind]) continue;
-      const Kind& entry = kKindTable[kind];
+      const SpanColour& entry = kColourTable[kind];
       Add("<rect class=\"%s\" x=\"%s\" y=\"%s\" width=\"14\" height=\"14\" rx=\"2.5\"/>"
           "<text x=\"%s\" y=\"%s\">%s</text>\n",
           entry.css, Px(x), Px(y - 11), Px(x + 20), Px(y), entry.label);

@@ -20,9 +20,9 @@ namespace {
 
 constexpr int32_t kStagesMax = 1 << 16;
 
-class Parser {
+class ScheduleParser {
  public:
-  explicit Parser(absl::string_view text) : text_(text) {}
+  explicit ScheduleParser(absl::string_view text) : text_(text) {}
 
   absl::StatusOr<Schedule> Parse() {
     for (const absl::string_view line : absl::StrSplit(text_, '\n')) {
@@ -330,6 +330,8 @@ class Parser {
 
 }  // namespace
 
-absl::StatusOr<Schedule> ParseSchedule(absl::string_view text) { return Parser(text).Parse(); }
+absl::StatusOr<Schedule> ParseSchedule(absl::string_view text) {
+  return ScheduleParser(text).Parse();
+}
 
 }  // namespace penstock

@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kBatch = 10;
+constexpr int64_t kBoundBatch = 10;
 
 // What the sides of the inequality are made of, after every update.
 struct Trace {
@@ -82,7 +82,7 @@ Instance MakeInstance(const BoundStudy& study, int64_t seed, int64_t updates) {
   instance.input = {.stages = study.stages,
                     .smoothness = problem.Smoothness(),
                     .start_gap = problem.Objective(zero) - problem.optimum,
-                    .block_gradient = StartBlockGradient(problem, {study.stages, kBatch})};
+                    .block_gradient = StartBlockGradient(problem, {study.stages, kBoundBatch})};
   instance.input.learning_rate = TheoremStep(instance.input, updates);
   return instance;
 }
@@ -129,8 +129,8 @@ Trace TraceRandom(const BoundStudy& study, const Instance& instance, const TickS
   Tracer tracer(instance.problem);
   RandomDescent(instance.problem,
                 {.learning_rate = instance.input.learning_rate,
-                 .partition = {study.stages, kBatch},
-                 .minibatches = study.size.rows / kBatch,
+                 .partition = {study.stages, kBoundBatch},
+                 .minibatches = study.size.rows / kBoundBatch,
                  .delta = delta,
                  .seed = seed,
                  .plan = plan,
@@ -143,9 +143,10 @@ Trace TracePipeDream(const Instance& instance, const TickSequence& sequence) {
   const CurvePlan plan{
       .ticks = sequence.ticks, .stride = sequence.ticks, .tail_stride = sequence.ticks};
   Tracer tracer(instance.problem);
-  PipelineDescent(instance.problem, sequence,
-                  {.learning_rate = instance.input.learning_rate, .batch = kBatch, .plan = plan},
-                  {}, tracer.observer());
+  PipelineDescent(
+      instance.problem, sequence,
+      {.learning_rate = instance.input.learning_rate, .batch = kBoundBatch, .plan = plan}, {},
+      tracer.observer());
   return std::move(tracer.trace());
 }
 
@@ -170,7 +171,7 @@ LineChart ChartOf(const BoundStudy& study, const std::vector<Sides>& all) {
       .title = "Theorem 4.1 along a run, random quadratic",
       .subtitle = absl::StrFormat(
           "S = %d, batch %d, step size of the theorem, mean of %d seeds; dashed: the bound",
-          study.stages, kBatch, study.seeds),
+          study.stages, kBoundBatch, study.seeds),
       .x_label = "block updates K",
       .y_label = "mean of |∇f(w)|² so far",
       .x_log = true,
@@ -198,7 +199,7 @@ Finding Holds(const Sides& sides, bool proven) {
 absl::StatusOr<StudyResult> RunBoundStudy(const BoundStudy& study, StudyContext& context) {
   PENSTOCK_ASSIGN_OR_RETURN(
       const TickSequence sequence,
-      PipeDreamSequence(study.stages, study.size.rows / kBatch * study.epochs));
+      PipeDreamSequence(study.stages, study.size.rows / kBoundBatch * study.epochs));
   const int64_t updates = sequence.updates();
   const int64_t calls = study.seeds * (2 + static_cast<int64_t>(study.deltas.size()));
   context.Announce("problems", calls);
@@ -226,7 +227,7 @@ absl::StatusOr<StudyResult> RunBoundStudy(const BoundStudy& study, StudyContext&
   StudyResult result{.title = "The bound of theorem 4.1 along a run",
                      .settings = {{"seeds", study.seeds},
                                   {"stages", int64_t{study.stages}},
-                                  {"batch", kBatch},
+                                  {"batch", kBoundBatch},
                                   {"block_updates", updates},
                                   {"learning_rate", instances[0].input.learning_rate},
                                   {"smoothness", instances[0].input.smoothness}}};

@@ -15,14 +15,14 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 
-struct StageDelays {
+struct CountedDelays {
   int32_t stages = 0;
   std::vector<Delays> counted;  // by convention
   BlockDelay product;           // what `penstock simulate` says
 };
 
-absl::StatusOr<StageDelays> CountAll(int32_t stages) {
-  StageDelays delays{.stages = stages};
+absl::StatusOr<CountedDelays> CountAll(int32_t stages) {
+  CountedDelays delays{.stages = stages};
   PENSTOCK_ASSIGN_OR_RETURN(const TickSequence sequence,
                             PipeDreamSequence(stages, SteadyMicrobatches(stages)));
   for (const DelayConvention convention : kDelayConventions) {
@@ -39,7 +39,7 @@ bool Equal(const Delays& a, const Delays& b) {
 }
 
 // One finding for each convention: whether its closed form holds for every number of stages.
-Finding ClosedForm(DelayConvention convention, const std::vector<StageDelays>& all) {
+Finding ClosedForm(DelayConvention convention, const std::vector<CountedDelays>& all) {
   constexpr absl::string_view kForms[] = {"max floor(S^2 - S/2), mean (S^2-1)/2",
                                           "max as A, 1 less for even S; mean as A",
                                           "max as A; mean S^2/2 + (S-2)/4 (even S)",
@@ -49,7 +49,7 @@ Finding ClosedForm(DelayConvention convention, const std::vector<StageDelays>& a
                                           "max S-1, mean (S-1)/2"};
   const auto index = static_cast<size_t>(convention);
   int exact = 0;
-  for (const StageDelays& delays : all) {
+  for (const CountedDelays& delays : all) {
     exact += Equal(delays.counted[index], PipeDreamDelays(delays.stages, convention));
   }
   return {absl::StrCat(ConventionLetter(convention), " (", ConventionMeaning(convention),
@@ -58,9 +58,9 @@ Finding ClosedForm(DelayConvention convention, const std::vector<StageDelays>& a
           absl::StrFormat("exact for %d of %d numbers of stages", exact, all.size())};
 }
 
-Finding SameAsProduct(const std::vector<StageDelays>& all) {
+Finding SameAsProduct(const std::vector<CountedDelays>& all) {
   bool same = true;
-  for (const StageDelays& delays : all) {
+  for (const CountedDelays& delays : all) {
     const Delays& replay = delays.counted[static_cast<size_t>(DelayConvention::kReplay)];
     same &= replay.max == delays.product.max &&
             std::fabs(replay.mean - delays.product.mean) < kRounding;
@@ -69,10 +69,10 @@ Finding SameAsProduct(const std::vector<StageDelays>& all) {
           absl::StrFormat("compared for %d numbers of stages", all.size())};
 }
 
-ChartLine MeasuredLine(const std::string& label, const std::vector<StageDelays>& all,
-                       const std::function<double(const StageDelays&)>& value) {
+ChartLine MeasuredLine(const std::string& label, const std::vector<CountedDelays>& all,
+                       const std::function<double(const CountedDelays&)>& value) {
   ChartLine line{.label = label, .marked = true};
-  for (const StageDelays& delays : all) {
+  for (const CountedDelays& delays : all) {
     const double y = value(delays);
     line.points.push_back({static_cast<double>(delays.stages), y, y, y});
   }
@@ -89,8 +89,8 @@ ChartLine FormulaLine(const std::string& label, int32_t stages_max,
   return line;
 }
 
-LineChart ChartOf(const std::vector<StageDelays>& all) {
-  const auto counted = [](DelayConvention convention, const StageDelays& delays) {
+LineChart ChartOf(const std::vector<CountedDelays>& all) {
+  const auto counted = [](DelayConvention convention, const CountedDelays& delays) {
     return delays.counted[static_cast<size_t>(convention)];
   };
   LineChart chart{.title = "PipeDream: delay against stages",
@@ -102,13 +102,14 @@ LineChart ChartOf(const std::vector<StageDelays>& all) {
   const int32_t stages_max = all.back().stages;
   chart.lines = {
       MeasuredLine("greatest", all,
-                   [&](const StageDelays& d) {
+                   [&](const CountedDelays& d) {
                      return static_cast<double>(counted(DelayConvention::kReplay, d).max);
                    }),
-      MeasuredLine("mean", all,
-                   [&](const StageDelays& d) { return counted(DelayConvention::kReplay, d).mean; }),
+      MeasuredLine(
+          "mean", all,
+          [&](const CountedDelays& d) { return counted(DelayConvention::kReplay, d).mean; }),
       MeasuredLine("greatest, own stage alone", all,
-                   [&](const StageDelays& d) {
+                   [&](const CountedDelays& d) {
                      return static_cast<double>(counted(DelayConvention::kLocal, d).max);
                    }),
       FormulaLine("S² - S/2", stages_max, [](double s) { return s * s - s / 2; }),
@@ -121,13 +122,13 @@ LineChart ChartOf(const std::vector<StageDelays>& all) {
 
 absl::StatusOr<StudyResult> RunDelayStudy(const DelayStudy& study, StudyContext& context) {
   context.Announce("delays", static_cast<int64_t>(study.stages.size()));
-  std::vector<absl::StatusOr<StageDelays>> counted(study.stages.size(),
-                                                   absl::UnknownError("not counted"));
+  std::vector<absl::StatusOr<CountedDelays>> counted(study.stages.size(),
+                                                     absl::UnknownError("not counted"));
   PENSTOCK_RETURN_IF_ERROR(context.ForEach(static_cast<int64_t>(counted.size()), [&](int64_t i) {
     counted[i] = CountAll(study.stages[i]);
   }));
-  std::vector<StageDelays> all;
-  for (absl::StatusOr<StageDelays>& delays : counted) {
+  std::vector<CountedDelays> all;
+  for (absl::StatusOr<CountedDelays>& delays : counted) {
     PENSTOCK_RETURN_IF_ERROR(delays.status());
     all.push_back(*std::move(delays));
   }
@@ -138,7 +139,7 @@ absl::StatusOr<StudyResult> RunDelayStudy(const DelayStudy& study, StudyContext&
     result.table.columns.push_back(absl::StrCat(ConventionLetter(convention), "_max"));
     result.table.columns.push_back(absl::StrCat(ConventionLetter(convention), "_mean"));
   }
-  for (const StageDelays& delays : all) {
+  for (const CountedDelays& delays : all) {
     const double s = delays.stages;
     std::vector<StudyCell> row = {int64_t{delays.stages}, s * s - s / 2};
     for (const Delays& counts : delays.counted) {

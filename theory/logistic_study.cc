@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kBatch = 10;
+constexpr int64_t kLogisticBatch = 10;
 constexpr int64_t kLocalSteps = 5;
 struct Inputs {
   LogisticProblems problems;
@@ -68,7 +68,7 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
   const auto play = [&](const TickSequence& sequence, const LocalSgdShape& models, int64_t round,
                         double learning_rate, int64_t seed) {
     const PipelineDescentOptions options{.learning_rate = learning_rate,
-                                         .batch = kBatch,
+                                         .batch = kLogisticBatch,
                                          .replicas = models.replicas,
                                          .round = round,
                                          .first_minibatch = seed * study.ticks,
@@ -90,13 +90,14 @@ absl::StatusOr<AtStages> RunStages(const LogisticStudy& study, const Inputs& inp
                   PipelineGrid(), study.seeds, inputs.plan,
                   [&](double learning_rate, int64_t seed) {
                     const Problem& problem = inputs.problems.Of(seed);
-                    const RandomDescentOptions options{.learning_rate = learning_rate,
-                                                       .partition = {stages, kBatch},
-                                                       .minibatches = problem.rows() / kBatch,
-                                                       .delta = at.delta,
-                                                       .seed = static_cast<uint64_t>(seed),
-                                                       .plan = inputs.plan,
-                                                       .updates_by_tick = updates_by_tick};
+                    const RandomDescentOptions options{
+                        .learning_rate = learning_rate,
+                        .partition = {stages, kLogisticBatch},
+                        .minibatches = problem.rows() / kLogisticBatch,
+                        .delta = at.delta,
+                        .seed = static_cast<uint64_t>(seed),
+                        .plan = inputs.plan,
+                        .updates_by_tick = updates_by_tick};
                     return RandomDescent(problem, options, inputs.problems.noise[seed]).curve;
                   },
                   context));
@@ -173,7 +174,7 @@ StudyResult Report(const LogisticStudy& study, const Inputs& inputs,
                                   {"problem", first.name},
                                   {"width", first.width()},
                                   {"rows", first.rows()},
-                                  {"batch", kBatch},
+                                  {"batch", kLogisticBatch},
                                   {"l2", first.l2},
                                   {"noise", study.data != nullptr ? 0.0 : study.noise},
                                   {"ticks", study.ticks},
@@ -194,7 +195,7 @@ StudyResult Report(const LogisticStudy& study, const Inputs& inputs,
   result.charts = {{"",
                     {.title = absl::StrCat("After ", study.ticks, " ticks, ", first.name),
                      .subtitle = absl::StrFormat("batch %d, %d seeds: mean, least and greatest",
-                                                 kBatch, study.seeds),
+                                                 kLogisticBatch, study.seeds),
                      .x_label = "stages S",
                      .y_label = "f(w) - f*",
                      .x_log = true,

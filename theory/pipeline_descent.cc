@@ -17,11 +17,11 @@ int64_t InFlightMax(const TickSequence& sequence) {
   return most;
 }
 
-class Descent {
+class PipelineDescentRun {
  public:
-  Descent(const Problem& problem, const TickSequence& sequence,
-          const PipelineDescentOptions& options, const GradientNoise& noise,
-          const UpdateObserver& observer)
+  PipelineDescentRun(const Problem& problem, const TickSequence& sequence,
+                     const PipelineDescentOptions& options, const GradientNoise& noise,
+                     const UpdateObserver& observer)
       : problem_(problem),
         sequence_(sequence),
         options_(options),
@@ -132,7 +132,7 @@ class Descent {
 DescentResult PipelineDescent(const Problem& problem, const TickSequence& sequence,
                               const PipelineDescentOptions& options, const GradientNoise& noise,
                               const UpdateObserver& observer) {
-  return Descent(problem, sequence, options, noise, observer).Run();
+  return PipelineDescentRun(problem, sequence, options, noise, observer).Run();
 }
 
 }  // namespace penstock

@@ -76,10 +76,10 @@ void DrawUpdate(const RandomDescentOptions& options, int64_t k, RandomDraw& draw
 
 namespace {
 
-class Descent {
+class RandomDescentRun {
  public:
-  Descent(const Problem& problem, const RandomDescentOptions& options, const GradientNoise& noise,
-          const UpdateObserver& observer)
+  RandomDescentRun(const Problem& problem, const RandomDescentOptions& options,
+                   const GradientNoise& noise, const UpdateObserver& observer)
       : problem_(problem),
         options_(options),
         noise_(noise),
@@ -146,7 +146,7 @@ class Descent {
 
 DescentResult RandomDescent(const Problem& problem, const RandomDescentOptions& options,
                             const GradientNoise& noise, const UpdateObserver& observer) {
-  return Descent(problem, options, noise, observer).Run();
+  return RandomDescentRun(problem, options, noise, observer).Run();
 }
 
 std::vector<int64_t> UpdatesByTick(const TickSequence& sequence) {

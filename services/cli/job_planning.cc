@@ -40,8 +40,8 @@ std::function<absl::Status()> Unless(Interrupt& interrupt) {
   };
 }
 
-absl::StatusOr<JobPlan> Plan(const PlanningInput& input, const PlanChoice& choice,
-                             Interrupt& interrupt, Console& console) {
+absl::StatusOr<JobPlan> JudgeCandidates(const PlanningInput& input, const PlanChoice& choice,
+                                        Interrupt& interrupt, Console& console) {
   WorkDisplay display("candidate", console, RealClock());
   TimeBudget budget(RealClock(), absl::Seconds(choice.budget_s));
   return PlanJob(input,
@@ -53,8 +53,8 @@ absl::StatusOr<JobPlan> Plan(const PlanningInput& input, const PlanChoice& choic
 }
 
 // The candidates train on this machine, one after the other.
-absl::StatusOr<JobRace> Race(const JobPlan& plan, const PlanChoice& choice, Interrupt& interrupt,
-                             Console& console) {
+absl::StatusOr<JobRace> RunRaceOf(const JobPlan& plan, const PlanChoice& choice,
+                                  Interrupt& interrupt, Console& console) {
   JobRace race = {.candidates = CandidatesToRace(plan, !choice.methods.empty())};
   if (race.candidates.empty()) {
     return FailedError(
@@ -135,9 +135,9 @@ const JudgedCandidate* PlannedJob::chosen() const {
 absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& choice,
                                       Interrupt& interrupt, Console& console) {
   PlannedJob planned;
-  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, Plan(input, choice, interrupt, console));
+  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, JudgeCandidates(input, choice, interrupt, console));
   if (choice.race.has_value() && planned.plan.fastest.has_value()) {
-    PENSTOCK_ASSIGN_OR_RETURN(planned.race, Race(planned.plan, choice, interrupt, console));
+    PENSTOCK_ASSIGN_OR_RETURN(planned.race, RunRaceOf(planned.plan, choice, interrupt, console));
   }
   if (const JudgedCandidate* const chosen = planned.chosen(); chosen != nullptr) {
     PENSTOCK_ASSIGN_OR_RETURN(planned.picture, PictureOf(input, *chosen));

@@ -16,8 +16,8 @@ std::string Unsaid(const char* variable, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-std::string Command(const char* verb, const std::string& job_id, const char* more,
-                    const std::string& flags) {
+std::string CommandLine(const char* verb, const std::string& job_id, const char* more,
+                        const std::string& flags) {
   std::vector<std::string> words = {"penstock", verb, ShellWord(job_id)};
   if (*more != '\0') words.emplace_back(more);
   if (!flags.empty()) words.push_back(flags);
@@ -45,19 +45,19 @@ std::string FlagsOf(const CoordinatorOptions& options) {
 
 std::string NextCommands(const std::string& job_id, const std::string& flags) {
   return absl::StrCat("  ", FollowCommand(job_id, flags), "\n  ",
-                      Command("status", job_id, "", flags), "\n  ",
-                      Command("timeline", job_id, "-o trace.json", flags), "\n  ",
-                      Command("cancel", job_id, "", flags), "\n");
+                      CommandLine("status", job_id, "", flags), "\n  ",
+                      CommandLine("timeline", job_id, "-o trace.json", flags), "\n  ",
+                      CommandLine("cancel", job_id, "", flags), "\n");
 }
 
 std::string FollowCommand(const std::string& job_id, const std::string& flags) {
-  return Command("logs", job_id, "-f", flags);
+  return CommandLine("logs", job_id, "-f", flags);
 }
 
 std::string DetachedText(const std::string& job_id, const std::string& flags) {
   return absl::StrCat("no longer watching; job ", job_id, " goes on: `",
                       FollowCommand(job_id, flags), "` watches it, `",
-                      Command("cancel", job_id, "", flags), "` ends it");
+                      CommandLine("cancel", job_id, "", flags), "` ends it");
 }
 
 }  // namespace penstock

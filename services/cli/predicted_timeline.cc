@@ -16,19 +16,19 @@
 namespace penstock {
 namespace {
 
-constexpr double kSecondsPerNs = 1e-9;
+constexpr double kSecondsOfNs = 1e-9;
 // What is simulated before and after the steps that are compared, so that a stream is in its steady state.
 constexpr int64_t kStepsAround = 8;
 constexpr int64_t kSimulatedSpansMax = 1'000'000;
 
 // A job as it runs: what both sides are made from.
-struct Plan {
+struct ReplayPlan {
   ResolvedJob job;
   ScheduleOptions options;
   std::vector<int64_t> cuts;  // steps after which it drains
 };
 
-absl::StatusOr<Plan> PlanOf(const v1::GetJobResponse& job) {
+absl::StatusOr<ReplayPlan> PlanOf(const v1::GetJobResponse& job) {
   if (job.result().stages() < 1 || job.plan().stages().empty()) {
     return absl::FailedPreconditionError("the job has no plan yet");
   }
@@ -41,7 +41,7 @@ absl::StatusOr<Plan> PlanOf(const v1::GetJobResponse& job) {
                      " stages, where this version of penstock expects ", topology.stages()));
   }
   ScheduleOptions options = ScheduleOptionsOf(resolved, std::move(topology));
-  Plan plan = {.job = std::move(resolved), .options = std::move(options), .cuts = {}};
+  ReplayPlan plan = {.job = std::move(resolved), .options = std::move(options), .cuts = {}};
   for (const Cut& cut : CutsOf(job.spec(), 0, job.result().extra_cuts())) {
     plan.cuts.push_back(cut.step);
   }
@@ -53,7 +53,7 @@ struct Stretch {
   int64_t first = 0;
   int64_t end = 0;
 };
-Stretch StretchOf(const Plan& plan, int64_t step) {
+Stretch StretchOf(const ReplayPlan& plan, int64_t step) {
   const auto end = std::upper_bound(plan.cuts.begin(), plan.cuts.end(), step);
   return {.first = end == plan.cuts.begin() ? 0 : *std::prev(end),
           .end = end == plan.cuts.end() ? plan.job.steps : *end};
@@ -109,12 +109,12 @@ struct StepTimes {
     const auto ns = ends_ns.size() > 1
                         ? static_cast<double>(end_ns() - ends_ns.front()) / (steps - 1)
                         : static_cast<double>(end_ns() - start_ns);
-    return ns * kSecondsPerNs;
+    return ns * kSecondsOfNs;
   }
 };
 
 // Of the `count` steps after `first`. Errors: FailedPrecondition if not all of them are there.
-absl::StatusOr<StepTimes> TimesOf(const Timeline& timeline, const Plan& plan,
+absl::StatusOr<StepTimes> TimesOf(const Timeline& timeline, const ReplayPlan& plan,
                                   const WholeSteps& whole, int64_t first, int64_t count) {
   const std::optional<int64_t> entry_ns =
       EntryOf(timeline, plan.options.topology, first * plan.job.microbatches);
@@ -126,7 +126,7 @@ absl::StatusOr<StepTimes> TimesOf(const Timeline& timeline, const Plan& plan,
   return StepTimes{.start_ns = *entry_ns, .ends_ns = {ends, ends + count}};
 }
 
-absl::StatusOr<SimulationCosts> CostsOfPlan(const v1::GetJobResponse& job, const Plan& plan) {
+absl::StatusOr<SimulationCosts> CostsOfPlan(const v1::GetJobResponse& job, const ReplayPlan& plan) {
   std::vector<LayerRange> layers;
   for (const v1::StageAssignment& stage : job.plan().stages()) {
     layers.push_back({stage.first_layer(), stage.layers()});
@@ -134,7 +134,7 @@ absl::StatusOr<SimulationCosts> CostsOfPlan(const v1::GetJobResponse& job, const
   return RunCostsOf(job.spec().prediction().times(), plan.job, plan.options.topology, layers);
 }
 
-absl::StatusOr<SimulationCosts> MeasuredCosts(const Timeline& measured, const Plan& plan,
+absl::StatusOr<SimulationCosts> MeasuredCosts(const Timeline& measured, const ReplayPlan& plan,
                                               const Stretch& stretch, const StepTimes& times) {
   const auto count = static_cast<int64_t>(times.ends_ns.size());
   const int64_t counted = count < 4 ? count : count / 2;
@@ -151,8 +151,8 @@ absl::StatusOr<SimulationCosts> MeasuredCosts(const Timeline& measured, const Pl
 
 // The schedule around `count` steps after `first`: from a place where replicas begin anew, to the cut after them
 // where it is near.
-absl::StatusOr<Schedule> ScheduleAround(const Plan& plan, const Stretch& stretch, int64_t first,
-                                        int64_t count) {
+absl::StatusOr<Schedule> ScheduleAround(const ReplayPlan& plan, const Stretch& stretch,
+                                        int64_t first, int64_t count) {
   const int64_t microbatches = plan.job.microbatches;
   const int64_t cycle = plan.options.topology.cycle();
   const int64_t unit = cycle / std::gcd(cycle, microbatches);  // in steps
@@ -166,13 +166,13 @@ absl::StatusOr<Schedule> ScheduleAround(const Plan& plan, const Stretch& stretch
 }  // namespace
 
 absl::StatusOr<Topology> TopologyOfPlan(const v1::GetJobResponse& job) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Plan plan, PlanOf(job));
+  PENSTOCK_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanOf(job));
   return plan.options.topology;
 }
 
 absl::StatusOr<ComparedSteps> CompareWithPrediction(const v1::GetJobResponse& job,
                                                     const Timeline& measured) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Plan plan, PlanOf(job));
+  PENSTOCK_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanOf(job));
   if (plan.job.order == Order::kRecorded) {
     return absl::FailedPreconditionError(
         "what is predicted is the static order, and the job's pipeline.order is recorded");

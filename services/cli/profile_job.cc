@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(100);
+constexpr absl::Duration kProfileTick = absl::Milliseconds(100);
 
 void Show(const v1::JobEvent& event, WorkDisplay& display) {
   if (event.has_profile_progress()) {
@@ -35,7 +35,7 @@ absl::Status Watch(CoordinatorClient& client, const std::string& job_id, Interru
   JobWatch watch(client, job_id);
   int interrupts = 0;
   while (!watch.Done()) {
-    for (std::optional<v1::JobEvent> event = watch.Next(kTick); event;
+    for (std::optional<v1::JobEvent> event = watch.Next(kProfileTick); event;
          event = watch.Next(absl::ZeroDuration())) {
       Show(*event, display);
     }

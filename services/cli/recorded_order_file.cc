@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kFileBytesMax = int64_t{64} << 20;
+constexpr int64_t kOrderBytesMax = int64_t{64} << 20;
 
 absl::Status Incomplete(const MicrobatchRange& range) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -55,7 +55,7 @@ absl::StatusOr<RecordedOrder> ReadRecordedOrders(Files& files,
                                                  const std::vector<std::string>& paths) {
   RecordedOrder all;
   for (const std::string& path : paths) {
-    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(path, kFileBytesMax));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files.Read(path, kOrderBytesMax));
     absl::StatusOr<RecordedOrder> order = ParseRecordedOrder(text);
     if (!order.ok()) return Annotate(order.status(), absl::string_view(path));
     if (&path == &paths.front()) {

@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::chrono::milliseconds kTick(50);
+constexpr std::chrono::milliseconds kPauseTick(50);
 
 }  // namespace
 
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<double>> ReferenceContestant::TrainTo(int64_t steps) 
       const MutexLock lock(state.mutex);
       if (state.is_done && !state.status.ok()) return state.status;
       if (state.is_done || static_cast<int64_t>(state.losses.size()) >= steps) return state.losses;
-      state.changed.WaitUntil(state.mutex, std::chrono::steady_clock::now() + kTick);
+      state.changed.WaitUntil(state.mutex, std::chrono::steady_clock::now() + kPauseTick);
     }
     PENSTOCK_RETURN_IF_ERROR(state.may_go_on());
   }

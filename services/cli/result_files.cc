@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kFileBytesMax = int64_t{64} << 20;
+constexpr int64_t kResultBytesMax = int64_t{64} << 20;
 
 // The number under a key, as `format` writes it; "-" where it is null or absent.
 std::string Number(const Json& json, const char* key, std::string (*format)(double)) {
@@ -45,7 +45,7 @@ std::string Staleness(const Json& stage) {
 std::string Versions(const Json& stage) { return Number(stage, "versions_peak", FormatCount); }
 
 absl::StatusOr<Json> ReadResult(const std::string& path) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kFileBytesMax));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kResultBytesMax));
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("method") || !json["method"].is_string()) {
     return absl::InvalidArgumentError(

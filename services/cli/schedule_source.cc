@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kFileBytesMax = int64_t{256} << 20;
+constexpr int64_t kScheduleBytesMax = int64_t{256} << 20;
 constexpr int32_t kSimulatedStagesMax = 1024;
 
 absl::Status NeitherMethodNorFile(const std::string& name) {
@@ -44,7 +44,7 @@ absl::StatusOr<Topology> WithRecompute(Topology topology, const std::string& tex
 }
 
 absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& options) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kFileBytesMax));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kScheduleBytesMax));
   absl::StatusOr<Schedule> schedule = ParseSchedule(text);
   if (schedule.ok() && !IsComplete(*schedule)) {
     schedule = CompleteSchedule(*std::move(schedule), options);

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr char kEraseLine[] = "\r\x1b[K";
+constexpr char kEraseBar[] = "\r\x1b[K";
 constexpr int64_t kPlainIntervalNs = 10'000'000'000;
 
 }  // namespace
@@ -22,7 +22,7 @@ WorkDisplay::WorkDisplay(std::string unit, Console& console, Clock& clock)
       drawn_ns_(start_ns_) {}
 
 WorkDisplay::~WorkDisplay() {
-  if (line_open_) console_.err << kEraseLine << std::flush;
+  if (line_open_) console_.err << kEraseBar << std::flush;
 }
 
 void WorkDisplay::Draw(int64_t done, int64_t total, const std::string& what) {
@@ -34,11 +34,11 @@ void WorkDisplay::Draw(int64_t done, int64_t total, const std::string& what) {
       absl::StrFormat("%3.0f %%  %s %d of %d  %s  %s", 100 * share, unit_, done, total,
                       FormatDuration(static_cast<double>(now_ns - start_ns_) * 1e-9), what);
   line_open_ = console_.err_is_terminal;
-  console_.err << (line_open_ ? kEraseLine : "") << line << (line_open_ ? "" : "\n") << std::flush;
+  console_.err << (line_open_ ? kEraseBar : "") << line << (line_open_ ? "" : "\n") << std::flush;
 }
 
 void WorkDisplay::Note(const std::string& line) {
-  console_.err << (line_open_ ? kEraseLine : "") << line << "\n" << std::flush;
+  console_.err << (line_open_ ? kEraseBar : "") << line << "\n" << std::flush;
   line_open_ = false;
 }
 

@@ -15,13 +15,13 @@
 namespace penstock {
 namespace {
 
-std::string Cut(absl::string_view text) { return CleanUtf8(text, AuditLog::kFieldBytesMax); }
+std::string CutText(absl::string_view text) { return CleanUtf8(text, AuditLog::kFieldBytesMax); }
 
 std::string OutcomeOf(const AuditEntry& entry) {
   if (!entry.outcome.has_value()) return "requested";
   if (entry.outcome->ok()) return "OK";
-  return Cut(absl::StrCat(absl::StatusCodeToString(entry.outcome->code()), ": ",
-                          entry.outcome->message()));
+  return CutText(absl::StrCat(absl::StatusCodeToString(entry.outcome->code()), ": ",
+                              entry.outcome->message()));
 }
 
 // Whether what was written last to the file ends in the middle of a line.
@@ -44,11 +44,11 @@ absl::Status AuditLog::Record(const AuditEntry& entry, const CallInfo& call, abs
       {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
       {"action", entry.action},
       {"caller", nullptr},
-      {"peer", Cut(call.peer)},
+      {"peer", CutText(call.peer)},
       {"job_id", nullptr},
       {"outcome", OutcomeOf(entry)}};
-  if (call.caller.has_value()) line["caller"] = Cut(call.caller->ToUri());
-  if (!entry.job_id.empty()) line["job_id"] = Cut(entry.job_id);
+  if (call.caller.has_value()) line["caller"] = CutText(call.caller->ToUri());
+  if (!entry.job_id.empty()) line["job_id"] = CutText(entry.job_id);
   // One line, whatever callers write into names.
   const std::string text =
       line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);

@@ -11,10 +11,10 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kFileBytesMax = 1 << 20;
+constexpr int64_t kAuthorityBytesMax = 1 << 20;
 constexpr char kAuthority[] = "authority";
 constexpr char kBundle[] = "ca.crt";
-constexpr char kKey[] = "ca.key";
+constexpr char kAuthorityKey[] = "ca.key";
 // Clocks of machines differ; a certificate that is not valid yet on one of them is refused there.
 constexpr absl::Duration kClockSkew = absl::Minutes(5);
 
@@ -31,7 +31,7 @@ std::string NameOfDirectory(Role role, const std::string& name) {
 absl::StatusOr<AuthorityDirectory> AuthorityDirectory::Make(const std::string& directory,
                                                             const std::string& trust_domain,
                                                             absl::Time now) {
-  const std::string key = JoinPath(JoinPath(directory, kAuthority), kKey);
+  const std::string key = JoinPath(JoinPath(directory, kAuthority), kAuthorityKey);
   if (RealFiles().Exists(key)) {
     return absl::AlreadyExistsError(
         absl::StrCat(key,
@@ -49,14 +49,15 @@ absl::StatusOr<AuthorityDirectory> AuthorityDirectory::Make(const std::string& d
 absl::StatusOr<AuthorityDirectory> AuthorityDirectory::Open(const std::string& directory) {
   const std::string authority_directory = JoinPath(directory, kAuthority);
   absl::StatusOr<std::string> key =
-      RealFiles().Read(JoinPath(authority_directory, kKey), kFileBytesMax);
+      RealFiles().Read(JoinPath(authority_directory, kAuthorityKey), kAuthorityBytesMax);
   if (absl::IsNotFound(key.status())) {
     return absl::NotFoundError(absl::StrCat("no certificate authority in ", directory,
                                             ": `penstock certs init` makes one"));
   }
   PENSTOCK_RETURN_IF_ERROR(key.status());
   PENSTOCK_ASSIGN_OR_RETURN(
-      std::string bundle, RealFiles().Read(JoinPath(authority_directory, kBundle), kFileBytesMax));
+      std::string bundle,
+      RealFiles().Read(JoinPath(authority_directory, kBundle), kAuthorityBytesMax));
   const auto certificates = ParseCertificates(bundle);
   if (!certificates.ok()) return Annotate(certificates.status(), authority_directory);
   absl::StatusOr<Authority> authority = Authority::Load({bundle, *std::move(key)});
@@ -70,7 +71,7 @@ absl::Status AuthorityDirectory::WriteAuthority() const {
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(authority_directory));
   // The key last: with the old key and the new bundle the old authority goes on, trusting one more that has no key.
   PENSTOCK_RETURN_IF_ERROR(ReplaceFile(JoinPath(authority_directory, kBundle), bundle_, 0644));
-  return ReplaceFile(JoinPath(authority_directory, kKey), authority_.pem().key, 0600);
+  return ReplaceFile(JoinPath(authority_directory, kAuthorityKey), authority_.pem().key, 0600);
 }
 
 absl::StatusOr<IssuedCertificate> AuthorityDirectory::Issue(Role role, const std::string& name,

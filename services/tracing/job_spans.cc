@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/effects.h"
 #include "coordinator/job_state.h"
 #include "job/job_trace.h"
 
 namespace penstock {
 namespace {
-
-constexpr int64_t kNsPerMs = 1'000'000;
 
 std::string StateSpanName(v1::JobState state, bool profile) {
   if (state == v1::JOB_STATE_RUNNING) return profile ? "measuring" : "training";

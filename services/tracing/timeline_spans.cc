@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/effects.h"
 #include "job/job_trace.h"
 #include "schedule/message_flows.h"
 
 namespace penstock {
 namespace {
-
-constexpr int64_t kNsPerMs = 1'000'000;
 
 // What to add to the timeline's times.
 int64_t UnixOffsetNs(const v1::GetJobResponse& job, const Timeline& timeline) {

@@ -15,7 +15,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kSizeMax = 1 << 20;
+constexpr int64_t kFileBytesMax = 1 << 20;
 
 class FilesTest : public ::testing::Test {
  protected:
@@ -47,9 +47,9 @@ TEST(RealFiles, PipeInTheFilesPlace_IsAnErrorAndNobodyWaits) {
 TEST_F(FilesTest, WriteDurably_PiecesComeBackAsOneFile) {
   const std::string large(100'000, 'x');
   ASSERT_THAT(files_.WriteDurably(Path("a"), {"one ", "", large, " two"}), IsOk());
-  EXPECT_THAT(files_.Read(Path("a"), kSizeMax), IsOkAndHolds("one " + large + " two"));
+  EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("one " + large + " two"));
   ASSERT_THAT(files_.WriteDurably(Path("a"), {"short"}), IsOk());
-  EXPECT_THAT(files_.Read(Path("a"), kSizeMax), IsOkAndHolds("short"));
+  EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("short"));
 }
 
 TEST_F(FilesTest, WriteDurably_NoDirectory_NamesThePath) {
@@ -66,15 +66,15 @@ TEST_F(FilesTest, Read_TooLarge_SaysHowMuch) {
 }
 
 TEST_F(FilesTest, Read_MissingFileOrDirectory_Fails) {
-  EXPECT_THAT(files_.Read(Path("none"), kSizeMax),
+  EXPECT_THAT(files_.Read(Path("none"), kFileBytesMax),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(Path("none"))));
-  EXPECT_THAT(files_.Read(directory_, kSizeMax),
+  EXPECT_THAT(files_.Read(directory_, kFileBytesMax),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("directory")));
 }
 
 TEST_F(FilesTest, Read_NamedPipe_IsRefusedAtOnce) {
   ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
-  EXPECT_THAT(files_.Read(Path("pipe"), kSizeMax),
+  EXPECT_THAT(files_.Read(Path("pipe"), kFileBytesMax),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr(Path("pipe")), HasSubstr("pipe or device"))));
 }
@@ -88,7 +88,7 @@ TEST_F(FilesTest, WriteDurably_NoDescriptorLeft_OldFileStays) {
   const absl::Status status = files_.WriteDurably(Path("a"), {"new"});
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr(Path("a"))));
-  EXPECT_THAT(files_.Read(Path("a"), kSizeMax), IsOkAndHolds("old"));
+  EXPECT_THAT(files_.Read(Path("a"), kFileBytesMax), IsOkAndHolds("old"));
 }
 
 TEST_F(FilesTest, CreateDirectories_ManyLevels_AndAFileInTheWay) {
@@ -105,7 +105,7 @@ TEST_F(FilesTest, RenameDurably_ReplacesAFileButNotADirectory) {
   ASSERT_THAT(files_.WriteDurably(Path("old"), {"old"}), IsOk());
   ASSERT_THAT(files_.RenameDurably(Path("new"), Path("old")), IsOk());
   EXPECT_FALSE(files_.Exists(Path("new")));
-  EXPECT_THAT(files_.Read(Path("old"), kSizeMax), IsOkAndHolds("new"));
+  EXPECT_THAT(files_.Read(Path("old"), kFileBytesMax), IsOkAndHolds("new"));
 
   ASSERT_THAT(files_.CreateDirectories(Path("directory")), IsOk());
   EXPECT_THAT(files_.RenameDurably(Path("old"), Path("directory")),
@@ -116,7 +116,7 @@ TEST_F(FilesTest, RenameDurably_DirectoryWithFiles_MovesThem) {
   ASSERT_THAT(files_.CreateDirectories(Path("a/b")), IsOk());
   ASSERT_THAT(files_.WriteDurably(Path("a/b/c"), {"x"}), IsOk());
   ASSERT_THAT(files_.RenameDurably(Path("a"), Path("z")), IsOk());
-  EXPECT_THAT(files_.Read(Path("z/b/c"), kSizeMax), IsOkAndHolds("x"));
+  EXPECT_THAT(files_.Read(Path("z/b/c"), kFileBytesMax), IsOkAndHolds("x"));
 }
 
 TEST_F(FilesTest, List_IsSortedAndRemoveAllForgives) {

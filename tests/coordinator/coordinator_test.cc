@@ -18,8 +18,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-constexpr int64_t kLimitMs = 600'000;
-
 v1::SubmitJobRequest Request(const v1::JobSpec& spec, const std::string& key = "") {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;

@@ -15,8 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int64_t kLimitMs = 600'000;
-
 void ExpectDialogue(SimulatedCluster& cluster, const std::string& name) {
   EXPECT_THAT(cluster.violations(), IsEmpty());
   EXPECT_THAT(cluster.StillTraining(), IsEmpty());

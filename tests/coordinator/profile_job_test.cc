@@ -17,8 +17,6 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-constexpr int64_t kLimitMs = 600'000;
-
 v1::ProfileSpec OnWorkers(int workers) {
   v1::ProfileSpec profile = SmallProfile();
   profile.set_workers(workers);

@@ -14,8 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int64_t kLimitMs = 600'000;
-
 // 0 stages: as many as there are workers.
 v1::JobSpec SavedJob(int64_t steps, int32_t stages) {
   v1::JobSpec spec = SmallJob(steps, stages);

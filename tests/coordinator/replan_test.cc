@@ -20,7 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int64_t kLimitMs = 600'000;
 constexpr auto kNoBetter = absl::StatusCode::kFailedPrecondition;
 
 // 7 layers on two workers, 3 and 4 of them; every pass of a layer takes 1 ms. 4 microbatches.

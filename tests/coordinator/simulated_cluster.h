@@ -41,6 +41,9 @@ struct SimulationOptions {
   CoordinatorLimits limits;
 };
 
+// By when whatever a test waits for has happened.
+inline constexpr int64_t kLimitMs = 600'000;
+
 class SimulatedCluster {
  public:
   explicit SimulatedCluster(SimulationOptions options);

@@ -16,9 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-
-constexpr char kProfile[] = R"(device: somewhere
+constexpr char kModelProfile[] = R"(device: somewhere
 precision: f32
 optimizer: adamw
 time_steps: 16
@@ -50,17 +48,17 @@ shapes:
         backward_weight: {ms: 10.125}
 )";
 
-v1::ModelProfile Good() { return *ParseModelProfile(kProfile, "profile.yaml"); }
+v1::ModelProfile GoodModel() { return *ParseModelProfile(kModelProfile, "profile.yaml"); }
 
 // The profile with a part of its text replaced.
-absl::StatusOr<v1::ModelProfile> With(const std::string& what, const std::string& by) {
-  std::string text = kProfile;
+absl::StatusOr<v1::ModelProfile> ModelWith(const std::string& what, const std::string& by) {
+  std::string text = kModelProfile;
   text.replace(text.find(what), what.size(), by);
   return ParseModelProfile(text, "profile.yaml");
 }
 
 TEST(ModelProfile, Printed_ReadsBackTheSame) {
-  v1::ModelProfile profile = Good();
+  v1::ModelProfile profile = GoodModel();
   profile.mutable_shapes(1)->mutable_update()->set_ms(1.0 / 3.0);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ModelProfile again,
                                 ParseModelProfile(PrintModelProfile(profile), "again.yaml"));
@@ -68,30 +66,30 @@ TEST(ModelProfile, Printed_ReadsBackTheSame) {
 }
 
 TEST(ModelProfile, WrongFiles_AreRefusedWithTheirPlace) {
-  EXPECT_THAT(With("{layer: h.1.mlp", "{layer: h.0.mlp"),
+  EXPECT_THAT(ModelWith("{layer: h.1.mlp", "{layer: h.0.mlp"),
               StatusIs(kInvalid, HasSubstr("h.0.mlp is there twice")));
-  EXPECT_THAT(With("h.1.mlp, shape: wide", "h.1.mlp, shape: narrow"),
+  EXPECT_THAT(ModelWith("h.1.mlp, shape: wide", "h.1.mlp, shape: narrow"),
               StatusIs(kInvalid, HasSubstr("narrow is none of `shapes`")));
-  EXPECT_THAT(With("shape: wide\n    weight", "shape: table\n    weight"),
+  EXPECT_THAT(ModelWith("shape: wide\n    weight", "shape: table\n    weight"),
               StatusIs(kInvalid, HasSubstr("table is there twice")));
   EXPECT_THAT(
-      With("- samples: 2\n        forward: {ms: 3", "- samples: 4\n        forward: {ms: 3"),
+      ModelWith("- samples: 2\n        forward: {ms: 3", "- samples: 4\n        forward: {ms: 3"),
       StatusIs(kInvalid, HasSubstr("expected 5 or more")));
   EXPECT_THAT(
-      With("- samples: 4\n        forward: {ms: 5}", "- samples: 8\n        forward: {ms: 5}"),
+      ModelWith("- samples: 4\n        forward: {ms: 5}", "- samples: 8\n        forward: {ms: 5}"),
       StatusIs(kInvalid, HasSubstr("are of 2, 8 samples; expected those of all other")));
   EXPECT_THAT(
-      With("{ms: 4}", "{ms: -4}"),
+      ModelWith("{ms: 4}", "{ms: -4}"),
       StatusIs(kInvalid, HasSubstr("profile.yaml:23:26: shapes[1].sizes[0].backward_input.ms")));
-  EXPECT_THAT(With("{ms: 4}", "{ms: .nan}"), Not(IsOk()));
-  EXPECT_THAT(With("stash_bytes: 64", "stash_bytes: -64"),
+  EXPECT_THAT(ModelWith("{ms: 4}", "{ms: .nan}"), Not(IsOk()));
+  EXPECT_THAT(ModelWith("stash_bytes: 64", "stash_bytes: -64"),
               StatusIs(kInvalid, HasSubstr("stash_bytes: is -64")));
   EXPECT_THAT(ParseModelProfile("device: none", "profile.yaml"),
               StatusIs(kInvalid, HasSubstr("shapes: has none")));
 }
 
 TEST(DeviceTimesOf, MeasuredSize_GivesTheMedians) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceTimes times, DeviceTimesOf(Good(), 4));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceTimes times, DeviceTimesOf(GoodModel(), 4));
   ASSERT_EQ(times.layers_size(), 3);
   EXPECT_EQ(times.device(), "somewhere");
   EXPECT_EQ(times.layers(0).layer(), "embedding");
@@ -105,7 +103,7 @@ TEST(DeviceTimesOf, MeasuredSize_GivesTheMedians) {
 }
 
 TEST(DeviceTimesOf, SizeBetween_LiesOnTheLine) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceTimes times, DeviceTimesOf(Good(), 3));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::DeviceTimes times, DeviceTimesOf(GoodModel(), 3));
   EXPECT_DOUBLE_EQ(times.layers(1).times().forward_ms(), 4.0);
   EXPECT_DOUBLE_EQ(times.layers(1).times().backward_input_ms(), 6.0);
 }
@@ -113,7 +111,7 @@ TEST(DeviceTimesOf, SizeBetween_LiesOnTheLine) {
 TEST(DeviceTimesOf, SizeBeyondAllMeasured_IsRefused) {
   for (const int64_t samples :
        {int64_t{0}, int64_t{1}, int64_t{5}, std::numeric_limits<int64_t>::max()}) {
-    EXPECT_THAT(DeviceTimesOf(Good(), samples),
+    EXPECT_THAT(DeviceTimesOf(GoodModel(), samples),
                 StatusIs(kInvalid, HasSubstr("microbatches of 2, 4 samples")));
   }
 }

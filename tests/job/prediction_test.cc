@@ -23,7 +23,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Of 4 stages on 4 workers.

@@ -1,17 +1,15 @@
 #include "planner/cut_search.h"
 
 #include <cmath>
-#include <limits>
 
 #include "planner/cut_bound.h"
 #include "planner/ideals.h"
+#include "planner/limits.h"
 #include "tests/planner/planner_test_support.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::vector<StageCostModel> Models(double bandwidth) {
   std::vector<StageCostModel> models = {

@@ -1,18 +1,16 @@
 #include "planner/hierarchy_search.h"
 
 #include <cmath>
-#include <limits>
 #include <map>
 #include <tuple>
 
 #include "planner/ideals.h"
+#include "planner/limits.h"
 #include "tests/planner/planner_test_support.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The recurrence of the paper and of the released code, written plainly over sets of layers.
 class Recurrence {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/status.h"
+#include "planner/limits.h"
 #include "planner/placement_planner.h"
 #include "planner/stage_planner.h"
 #include "tests/planner/planner_test_support.h"
@@ -14,8 +15,6 @@
 
 namespace penstock {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Cluster RandomCluster(RandomStream& random, int workers) {
   Cluster cluster;

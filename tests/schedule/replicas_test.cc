@@ -27,11 +27,11 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Replicas = std::vector<int32_t>;
+using StageReplicas = std::vector<int32_t>;
 
 // All lists of 1 to 3 places with up to 4 replicas, and larger ones.
-std::vector<Replicas> ManyReplicas() {
-  std::vector<Replicas> all;
+std::vector<StageReplicas> ManyReplicas() {
+  std::vector<StageReplicas> all;
   for (int32_t a = 1; a <= 4; ++a) {
     all.push_back({a});
     for (int32_t b = 1; b <= 4; ++b) {
@@ -39,34 +39,34 @@ std::vector<Replicas> ManyReplicas() {
       for (int32_t c = 1; c <= 4; ++c) all.push_back({a, b, c});
     }
   }
-  for (const Replicas& more : {Replicas{9, 4, 3},
-                               {7, 1},
-                               {1, 7},
-                               {6, 4},
-                               {5, 8, 2},
-                               {2, 1, 3, 1},
-                               {1, 2, 4, 8},
-                               {8, 4, 2, 1},
-                               {3, 1, 1, 1, 2},
-                               {2, 2, 2, 2},
-                               {12}}) {
+  for (const StageReplicas& more : {StageReplicas{9, 4, 3},
+                                    {7, 1},
+                                    {1, 7},
+                                    {6, 4},
+                                    {5, 8, 2},
+                                    {2, 1, 3, 1},
+                                    {1, 2, 4, 8},
+                                    {8, 4, 2, 1},
+                                    {3, 1, 1, 1, 2},
+                                    {2, 2, 2, 2},
+                                    {12}}) {
     all.push_back(more);
   }
   return all;
 }
 
-bool IsPlain(const Replicas& replicas) {
+bool IsPlain(const StageReplicas& replicas) {
   return *std::max_element(replicas.begin(), replicas.end()) == 1;
 }
 
-ScheduleOptions OptionsOf(const Method& method, const Replicas& replicas, int64_t cycles) {
+ScheduleOptions OptionsOf(const Method& method, const StageReplicas& replicas, int64_t cycles) {
   const int64_t cycle = CycleOf(replicas);
   return {.topology = PlaceReplicas(method, replicas).value(),
           .microbatches_per_step = cycles * cycle};
 }
 
 // Of `cycles` times the cycle of the replicas, in `steps` steps.
-Schedule Build(absl::string_view name, const Replicas& replicas, int64_t cycles, int64_t steps,
+Schedule Build(absl::string_view name, const StageReplicas& replicas, int64_t cycles, int64_t steps,
                int64_t first_step = 0) {
   const Method& method = **FindMethod(name);
   const ScheduleOptions options = OptionsOf(method, replicas, cycles);
@@ -87,7 +87,7 @@ SimulationCosts Balanced(const Topology& topology, double period_s) {
 
 TEST(Replicas, AnyNumbers_Verify_AsWithoutAShortcut) {
   for (const absl::string_view name : {"gpipe", "1f1b", "pipedream"}) {
-    for (const Replicas& replicas : ManyReplicas()) {
+    for (const StageReplicas& replicas : ManyReplicas()) {
       for (const int64_t first_step : {0, 5}) {
         SCOPED_TRACE(absl::StrCat(std::string(name), " ", absl::StrJoin(replicas, ","), " from ",
                                   first_step));
@@ -104,11 +104,11 @@ TEST(Replicas, AnyNumbers_Verify_AsWithoutAShortcut) {
 
 TEST(Replicas, LongRanges_AreVerifiedByTheirSteadyState) {
   for (const absl::string_view name : {"1f1b", "pipedream"}) {
-    std::vector<Replicas> all = ManyReplicas();
+    std::vector<StageReplicas> all = ManyReplicas();
     all.push_back(
         {4, 1,
          4});  // with channels of one message its places are never at the ends of their periods
-    for (const Replicas& replicas : all) {
+    for (const StageReplicas& replicas : all) {
       SCOPED_TRACE(absl::StrCat(std::string(name), " ", absl::StrJoin(replicas, ",")));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report,
                                     Verify(Build(name, replicas, 1, 1'000'000)));
@@ -132,7 +132,7 @@ TEST(Replicas, WarmUp_MatchesTheRule) {
 }
 
 TEST(Replicas, PipeDream_HasNoBubbleInItsSteadyState) {
-  for (const Replicas& replicas : ManyReplicas()) {
+  for (const StageReplicas& replicas : ManyReplicas()) {
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const Schedule schedule = Build("pipedream", replicas, 40, 1);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
@@ -156,7 +156,7 @@ TEST(Replicas, PipeDreamOnThreeAndOne_HasItsGoldenPicture) {
 
 // What a stage keeps, and how late its updates are, by the closed forms of pipedream.cc.
 TEST(Replicas, PipeDream_CountsMatchTheClosedForms) {
-  for (const Replicas& replicas : ManyReplicas()) {
+  for (const StageReplicas& replicas : ManyReplicas()) {
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const Schedule schedule = Build("pipedream", replicas, 12, 3);
     const Topology& topology = schedule.topology;
@@ -180,7 +180,7 @@ TEST(Replicas, PipeDream_CountsMatchTheClosedForms) {
 
 TEST(Replicas, Synchronous_OneVersion_OneUpdateAStep_AndTheStashOfTheWarmUp) {
   for (const absl::string_view name : {"gpipe", "1f1b"}) {
-    for (const Replicas& replicas : ManyReplicas()) {
+    for (const StageReplicas& replicas : ManyReplicas()) {
       SCOPED_TRACE(absl::StrCat(std::string(name), " ", absl::StrJoin(replicas, ",")));
       const Schedule schedule = Build(name, replicas, 6, 4);
       const Topology& topology = schedule.topology;
@@ -205,7 +205,7 @@ TEST(Replicas, Synchronous_OneVersion_OneUpdateAStep_AndTheStashOfTheWarmUp) {
 // Once the pipeline is full a step of 1f1b loses no time to waiting: twice as many microbatches take as much
 // longer as the places need for them.
 TEST(Replicas, OneFOneB_HasNoBubbleBetweenFillAndDrain) {
-  for (const Replicas& replicas : ManyReplicas()) {
+  for (const StageReplicas& replicas : ManyReplicas()) {
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const auto makespan = [&](int64_t cycles) {
       const Schedule schedule = Build("1f1b", replicas, cycles, 1);
@@ -220,8 +220,8 @@ TEST(Replicas, SameNumberEverywhere_ArePipelinesBesideEachOther) {
   for (const int32_t stages : {1, 2, 4}) {
     for (const int32_t count : {2, 3, 5}) {
       SCOPED_TRACE(absl::StrCat(stages, " stages of ", count));
-      const Schedule wide = Build("1f1b", Replicas(stages, count), 8, 1);
-      const Schedule plain = Build("1f1b", Replicas(stages, 1), 8, 1);
+      const Schedule wide = Build("1f1b", StageReplicas(stages, count), 8, 1);
+      const Schedule plain = Build("1f1b", StageReplicas(stages, 1), 8, 1);
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult one, Simulate(plain, {}));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult all, Simulate(wide, {}));
       EXPECT_EQ(all.makespan_s, one.makespan_s);
@@ -232,7 +232,7 @@ TEST(Replicas, SameNumberEverywhere_ArePipelinesBesideEachOther) {
 TEST(Replicas, OneEverywhere_IsThePlainPipelineToTheByte) {
   for (const absl::string_view name : {"gpipe", "1f1b", "pipedream"}) {
     for (const int32_t stages : {1, 3, 4}) {
-      const Schedule schedule = Build(name, Replicas(stages, 1), 8, 2);
+      const Schedule schedule = Build(name, StageReplicas(stages, 1), 8, 2);
       EXPECT_EQ(PrintSchedule(schedule), PrintSchedule(CatalogSchedule(name, stages, 8, {0, 16})));
     }
   }
@@ -240,7 +240,7 @@ TEST(Replicas, OneEverywhere_IsThePlainPipelineToTheByte) {
 
 // Who a stage exchanges messages with, in the order of its microbatches.
 TEST(Replicas, Neighbours_AreThoseWithACommonMicrobatch) {
-  for (const Replicas& replicas : ManyReplicas()) {
+  for (const StageReplicas& replicas : ManyReplicas()) {
     if (IsPlain(replicas)) continue;
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const Topology topology = ReplicatedStages(replicas, ReduceGroup::Operation::kSum);
@@ -269,7 +269,7 @@ TEST(Replicas, Neighbours_AreThoseWithACommonMicrobatch) {
 }
 
 TEST(Replicas, Evaluation_OfAnyCount_GoesThroughThemInTurn) {
-  for (const Replicas& replicas : ManyReplicas()) {
+  for (const StageReplicas& replicas : ManyReplicas()) {
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const Topology topology = ReplicatedStages(replicas, ReduceGroup::Operation::kSum);
     for (const int64_t count : {1, 2, 5, 36, 100}) {
@@ -298,7 +298,7 @@ TEST(Replicas, TiedEnds_AreAGroupOfAllReplicasOfBoth) {
   EXPECT_THAT(Verify(schedule).status(), IsOk());
 }
 
-std::string RefusalOf(absl::string_view name, const Replicas& replicas, int64_t microbatches) {
+std::string RefusalOf(absl::string_view name, const StageReplicas& replicas, int64_t microbatches) {
   const Method& method = **FindMethod(name);
   const absl::StatusOr<Topology> topology = PlaceReplicas(method, replicas);
   if (!topology.ok()) return std::string(topology.status().message());

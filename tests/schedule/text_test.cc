@@ -119,13 +119,13 @@ TEST(ScheduleText, PeriodInAHeaderlessFile_CountsTowardsTheRange) {
   EXPECT_EQ(schedule.completeness, Completeness::kEvaluate);
 }
 
-struct BadText {
+struct BadScheduleText {
   absl::string_view text, expected;
 };
 
 TEST(ScheduleText, BadText_NamesLineColumnAndToken) {
-  for (const BadText& bad :
-       {BadText{"", "no actions"},
+  for (const BadScheduleText& bad :
+       {BadScheduleText{"", "no actions"},
         {"# a comment alone\n", "no actions"},
         {"0F0\n1F0,1X1\n", "line 2, column 5: \"1X1\": expected <stage>"},
         {"0F0,0BB1", "line 1, column 5: \"0BB1\""},

@@ -17,8 +17,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-
 std::vector<int> Counts(const JudgedCandidate& judged) {
   std::vector<int> counts;
   for (const LayerRange& range : judged.layers) counts.push_back(range.count);

@@ -12,6 +12,8 @@
 
 namespace penstock {
 
+inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
 inline const absl::Status& GetStatus(const absl::Status& status) { return status; }
 template <typename T>
 const absl::Status& GetStatus(const absl::StatusOr<T>& result) {
@@ -39,8 +41,9 @@ MATCHER_P(IsOkAndHolds, value, "is OK and holds the given value") {
 }
 
 // For tests that cannot go on after an error: yields the value or fails the test and returns.
-#define PENSTOCK_ASSERT_OK_AND_ASSIGN(target, expression) \
-  PENSTOCK_ASSERT_OK_AND_ASSIGN_IMPL(PENSTOCK_TEST_CONCAT(penstock_result_, __LINE__), target, expression)
+#define PENSTOCK_ASSERT_OK_AND_ASSIGN(target, expression)                                      \
+  PENSTOCK_ASSERT_OK_AND_ASSIGN_IMPL(PENSTOCK_TEST_CONCAT(penstock_result_, __LINE__), target, \
+                                     expression)
 #define PENSTOCK_TEST_CONCAT_INNER(a, b) a##b
 #define PENSTOCK_TEST_CONCAT(a, b) PENSTOCK_TEST_CONCAT_INNER(a, b)
 #define PENSTOCK_ASSERT_OK_AND_ASSIGN_IMPL(result, target, expression) \

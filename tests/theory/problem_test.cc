@@ -11,7 +11,7 @@
 namespace penstock {
 namespace {
 
-constexpr ProblemSize kSmall = {.rows = 60, .width = 17};
+constexpr ProblemSize kSmallProblem = {.rows = 60, .width = 17};
 
 std::vector<double> SomeWeights(int64_t width) {
   RandomStream random(3, 1);
@@ -21,8 +21,8 @@ std::vector<double> SomeWeights(int64_t width) {
 }
 
 std::vector<Problem> AllProblems() {
-  return {RandomQuadratic(kSmall, 1), NesterovQuadratic(kSmall, 2),
-          SyntheticLogistic(kSmall, 3, 0.01)};
+  return {RandomQuadratic(kSmallProblem, 1), NesterovQuadratic(kSmallProblem, 2),
+          SyntheticLogistic(kSmallProblem, 3, 0.01)};
 }
 
 TEST(ProblemTest, Gradient_EqualsFiniteDifferences) {
@@ -92,7 +92,7 @@ TEST(PartitionTest, Blocks_CoverTheWidthAndDifferByOneColumnAtMost) {
 
 TEST(NesterovQuadraticTest, Hessian_IsTheTridiagonalMatrix) {
   constexpr double kMu = 0.01;
-  const Problem problem = NesterovQuadratic(kSmall, 5, kMu);
+  const Problem problem = NesterovQuadratic(kSmallProblem, 5, kMu);
   for (int64_t i = 0; i < problem.width(); ++i) {
     for (int64_t j = 0; j < problem.width(); ++j) {
       double product = 0.0;
@@ -110,7 +110,7 @@ TEST(NesterovQuadraticTest, Hessian_IsTheTridiagonalMatrix) {
 }
 
 TEST(SyntheticLogisticTest, Optimum_IsWhatGradientDescentApproaches) {
-  const Problem problem = SyntheticLogistic(kSmall, 7, 0.05);
+  const Problem problem = SyntheticLogistic(kSmallProblem, 7, 0.05);
   std::vector<double> weights(problem.width());
   std::vector<double> gradient(problem.width());
   const double step = 1.0 / problem.Smoothness();
@@ -131,8 +131,8 @@ TEST(SyntheticLogisticTest, NearlySeparable_StillHasAnOptimum) {
 }
 
 TEST(ProblemsTest, Seed_NamesTheProblem) {
-  EXPECT_EQ(RandomQuadratic(kSmall, 4).targets, RandomQuadratic(kSmall, 4).targets);
-  EXPECT_NE(RandomQuadratic(kSmall, 4).targets, RandomQuadratic(kSmall, 5).targets);
+  EXPECT_EQ(RandomQuadratic(kSmallProblem, 4).targets, RandomQuadratic(kSmallProblem, 4).targets);
+  EXPECT_NE(RandomQuadratic(kSmallProblem, 4).targets, RandomQuadratic(kSmallProblem, 5).targets);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-constexpr ProblemSize kSmall = {.rows = 60, .width = 32};
+constexpr ProblemSize kSmallStudy = {.rows = 60, .width = 32};
 
 // Announces honestly, and stops after so many calls.
 class CountingContext : public SerialContext {
@@ -81,42 +81,47 @@ TEST(QuadraticStudyTest, SameSeeds_SameResult) {
 TEST(LogisticStudyTest, Small_IsComplete) {
   CountingContext context;
   const auto result =
-      RunLogisticStudy({.seeds = 2, .stages = {2, 4}, .ticks = 200, .size = kSmall}, context);
+      RunLogisticStudy({.seeds = 2, .stages = {2, 4}, .ticks = 200, .size = kSmallStudy}, context);
   ExpectComplete(result, 6, 1);
   context.ExpectAllCallsWereAnnounced();
 }
 
 TEST(LogisticStudyTest, Data_TakesThePlaceOfTheSyntheticProblems) {
   SerialContext context;
-  Problem data = SyntheticLogistic(kSmall, 9);
+  Problem data = SyntheticLogistic(kSmallStudy, 9);
   data.name = "my data";
   const auto result = RunLogisticStudy(
-      {.seeds = 2, .stages = {2}, .ticks = 100, .size = kSmall, .data = &data}, context);
+      {.seeds = 2, .stages = {2}, .ticks = 100, .size = kSmallStudy, .data = &data}, context);
   ExpectComplete(result, 3, 1);
   EXPECT_EQ(std::get<std::string>(result->settings[1].second), "my data");
 }
 
 TEST(LogisticStudyTest, MoreStagesThanFeatures_IsRefused) {
   SerialContext context;
-  EXPECT_THAT(RunLogisticStudy({.seeds = 1, .stages = {64}, .ticks = 100, .size = kSmall}, context),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       ::testing::HasSubstr("32 features, too few for 64 stages")));
+  EXPECT_THAT(
+      RunLogisticStudy({.seeds = 1, .stages = {64}, .ticks = 100, .size = kSmallStudy}, context),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               ::testing::HasSubstr("32 features, too few for 64 stages")));
 }
 
 TEST(LocalSgdStudyTest, Small_IsComplete) {
   CountingContext context;
   const auto result = RunLocalSgdStudy(
-      {.seeds = 2, .stages = 4, .epochs = 3, .size = kSmall, .local_steps = {2, 5}}, context);
+      {.seeds = 2, .stages = 4, .epochs = 3, .size = kSmallStudy, .local_steps = {2, 5}}, context);
   ExpectComplete(result, 9, 3);
   context.ExpectAllCallsWereAnnounced();
 }
 
 TEST(LocalSgdStudyTest, Data_TakesThePlaceOfAllProblems) {
   SerialContext context;
-  const Problem data = SyntheticLogistic(kSmall, 9);
-  const auto result = RunLocalSgdStudy(
-      {.seeds = 2, .stages = 4, .epochs = 2, .size = kSmall, .local_steps = {3}, .data = &data},
-      context);
+  const Problem data = SyntheticLogistic(kSmallStudy, 9);
+  const auto result = RunLocalSgdStudy({.seeds = 2,
+                                        .stages = 4,
+                                        .epochs = 2,
+                                        .size = kSmallStudy,
+                                        .local_steps = {3},
+                                        .data = &data},
+                                       context);
   ExpectComplete(result, 2, 1);
   EXPECT_EQ(std::get<std::string>(result->table.rows[0][0]), "data");
 }
@@ -124,7 +129,8 @@ TEST(LocalSgdStudyTest, Data_TakesThePlaceOfAllProblems) {
 TEST(BoundStudyTest, Bound_HoldsAlongEveryRun) {
   CountingContext context;
   const auto result = RunBoundStudy(
-      {.seeds = 3, .stages = 4, .epochs = 10, .size = kSmall, .deltas = {0, 14, 100}}, context);
+      {.seeds = 3, .stages = 4, .epochs = 10, .size = kSmallStudy, .deltas = {0, 14, 100}},
+      context);
   ExpectComplete(result, 4, 1);
   context.ExpectAllCallsWereAnnounced();
   for (size_t row = 0; row < 3; ++row) {

@@ -12,7 +12,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kLayers = 7;
 constexpr int64_t kWarmUpSteps = 6;
 constexpr int64_t kCountedSteps = 8;
 

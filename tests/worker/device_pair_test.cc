@@ -21,8 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr int kLayers = 7;
-
 class GroupedDevice : public LateDevice {
  public:
   GroupedDevice(uint64_t seed, std::unique_ptr<FakeGroups> groups)

@@ -14,8 +14,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kLayers = 7;
-
 // The program of a shorter range is that of the longer one with the microbatches beyond left out, so the
 // two agree up to the first action that begins one of these.
 TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {

@@ -14,8 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kLayers = 7;
-
 // A device that tells its own time, as those do that work on when a call returns.
 class MarkedDevice : public TwoPools {
  public:

@@ -23,8 +23,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kLayers = 7;
-
 class Equivalence : public ::testing::Test {
  protected:
   Equivalence() { AddTestText(files_); }

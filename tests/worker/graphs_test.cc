@@ -28,7 +28,6 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr int kLayers = 7;
 constexpr int kSteps = 24;
 
 // What the workers of a run counted together.

@@ -14,8 +14,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kLayers = 7;
-
 class LateDeviceTest : public ::testing::Test {
  protected:
   LateDeviceTest() { AddTestText(files_); }

@@ -14,8 +14,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kLayers = 7;
-
 std::vector<Schedule> Steps() {
   std::vector<Schedule> steps;
   for (const Method& method : Methods()) {

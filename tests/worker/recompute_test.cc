@@ -12,8 +12,6 @@
 namespace penstock {
 namespace {
 
-constexpr int kLayers = 7;
-
 class RecomputeTest : public ::testing::Test {
  protected:
   RecomputeTest() { AddTestText(files_); }

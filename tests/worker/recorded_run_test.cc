@@ -17,8 +17,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kLayers = 7;
-
 v1::JobSpec RecordedJob(const std::string& method) {
   v1::JobSpec spec = SmallJob(method);
   spec.mutable_pipeline()->set_order("recorded");

@@ -24,7 +24,6 @@ namespace {
 
 using Replicas = std::vector<int32_t>;
 
-constexpr int kLayers = 7;
 constexpr const char* kMethods[] = {"1f1b", "gpipe", "pipedream", "nesterov-no-stash"};
 
 int Stages(const Replicas& replicas) { return static_cast<int>(replicas.size()); }

@@ -18,7 +18,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kLayers = 7;
 constexpr int64_t kSavedStep = 2;
 
 class Resume : public ::testing::Test {

@@ -18,8 +18,6 @@ using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr int kLayers = 7;
-
 class RunErrors : public ::testing::Test {
  protected:
   RunErrors() { AddTestText(files_); }

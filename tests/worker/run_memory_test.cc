@@ -22,8 +22,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kLayers = 7;
-
 v1::ModelProfile ProfileOf(const Chain& chain, std::vector<int64_t> samples, Precision precision) {
   const auto backend = MakeCpuBackend(1);
   TickingClock clock(1'000'000);

@@ -21,6 +21,7 @@ std::string TestText(int64_t size_bytes = 8192);
 // AdamW, 3 steps of 4 microbatches of 2 samples, 2 blocks of width 16: a chain of 7 layers. The head is
 // untied, dropout and clipping are off. Defaults are filled in.
 v1::JobSpec SmallJob(const std::string& method);
+inline constexpr int kLayers = 7;
 
 // The rules about late gradients, each by itself.
 struct StalenessCase {

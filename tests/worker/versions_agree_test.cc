@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kSteps = 6;
 constexpr int64_t kMicrobatches = 8;
 constexpr int kBlocks = 3;
-constexpr int kLayers = 9;
+constexpr int kNineLayers = 9;
 
 v1::JobSpec JobOf(const Method& method) {
   v1::JobSpec spec = SmallJob(std::string(method.name));
@@ -103,7 +103,7 @@ class VersionsAgree : public ::testing::Test {
 
   void ExpectAgreement(const Method& method, int stages) {
     const v1::JobSpec spec = JobOf(method);
-    const std::vector<LayerRange> layers = EvenSplit(kLayers, stages);
+    const std::vector<LayerRange> layers = EvenSplit(kNineLayers, stages);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
     ASSERT_THAT(CheckStages(job, stages), IsOk());
     // As many messages as any of the methods needs.

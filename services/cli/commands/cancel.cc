@@ -11,13 +11,13 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct CancelOptions {
   CoordinatorOptions coordinator;
   std::string job_id;
   bool json = false;
 };
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunCancel(const CancelOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::CancelJobResponse response, client.CancelJob(options.job_id));
@@ -34,11 +34,11 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareCancel(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CancelOptions>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunCancel(*options, console); };
 }
 
 }  // namespace penstock

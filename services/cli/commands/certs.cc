@@ -20,7 +20,7 @@ constexpr char kDefaultDirectory[] = "certificates";
 constexpr int kDefaultDays = 90;
 constexpr int kDaysMax = 3650;
 
-struct Options {
+struct CertsOptions {
   std::string directory = kDefaultDirectory;
   std::string trust_domain = "penstock";
   std::string role;
@@ -32,7 +32,7 @@ struct Options {
   bool json = false;
 };
 
-absl::Duration Lifetime(const Options& options) { return absl::Hours(24 * options.days); }
+absl::Duration Lifetime(const CertsOptions& options) { return absl::Hours(24 * options.days); }
 
 // Whoever listens is reached under its role's name (which tools that check host names can be told to expect), on
 // this machine, and where the user says.
@@ -70,7 +70,7 @@ void Print(const std::vector<IssuedCertificate>& issued, bool json, Console& con
   console.out << table.Render();
 }
 
-absl::Status Init(const Options& options, Console& console) {
+absl::Status Init(const CertsOptions& options, Console& console) {
   const absl::Time now = absl::Now();
   PENSTOCK_ASSIGN_OR_RETURN(const AuthorityDirectory authority,
                             AuthorityDirectory::Make(options.directory, options.trust_domain, now));
@@ -90,7 +90,7 @@ absl::Status Init(const Options& options, Console& console) {
   return absl::OkStatus();
 }
 
-absl::Status Issue(const Options& options, Console& console) {
+absl::Status Issue(const CertsOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Role role, ParseRole(options.role));
   PENSTOCK_ASSIGN_OR_RETURN(const AuthorityDirectory authority,
                             AuthorityDirectory::Open(options.directory));
@@ -101,7 +101,7 @@ absl::Status Issue(const Options& options, Console& console) {
   return absl::OkStatus();
 }
 
-absl::Status Rotate(const Options& options, Console& console) {
+absl::Status Rotate(const CertsOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(AuthorityDirectory authority,
                             AuthorityDirectory::Open(options.directory));
   if (options.new_authority) {
@@ -121,7 +121,7 @@ absl::Status Rotate(const Options& options, Console& console) {
   return absl::OkStatus();
 }
 
-absl::Status Show(const Options& options, Console& console) {
+absl::Status Show(const CertsOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const AuthorityDirectory authority,
                             AuthorityDirectory::Open(options.directory));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<IssuedCertificate> issued, authority.List());
@@ -133,14 +133,14 @@ absl::Status Show(const Options& options, Console& console) {
   return absl::OkStatus();
 }
 
-void AddCommonOptions(CLI::App& app, Options& options) {
+void AddCommonOptions(CLI::App& app, CertsOptions& options) {
   app.add_option("-o,--directory", options.directory, "The authority's directory")
       ->type_name("DIR")
       ->capture_default_str();
   app.add_flag("--json", options.json, "Print JSON");
 }
 
-void AddIssueOptions(CLI::App& app, Options& options) {
+void AddIssueOptions(CLI::App& app, CertsOptions& options) {
   app.add_option("--host", options.hosts,
                  "A host name or address under which the party is reached too, for browsers and "
                  "others that "
@@ -148,7 +148,7 @@ void AddIssueOptions(CLI::App& app, Options& options) {
       ->type_name("HOST");
 }
 
-void AddDays(CLI::App& app, Options& options) {
+void AddDays(CLI::App& app, CertsOptions& options) {
   app.add_option("--days", options.days, "How long the certificates are valid")
       ->type_name("N")
       ->check(CLI::Range(1, kDaysMax))
@@ -158,7 +158,7 @@ void AddDays(CLI::App& app, Options& options) {
 }  // namespace
 
 CommandRunner DeclareCerts(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CertsOptions>();
 
   CLI::App* init = app.add_subcommand("init", "Make an authority, and a certificate for each role");
   AddCommonOptions(*init, *options);

@@ -29,7 +29,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct CompareOptions {
   TrainJobOptions job;
   std::vector<std::string> methods;
   std::optional<double> until;
@@ -48,7 +48,7 @@ struct Contender {
 };
 
 // Everything that can be wrong with any method is found before the first one trains.
-absl::StatusOr<std::vector<Contender>> Prepare(const Options& options) {
+absl::StatusOr<std::vector<Contender>> Prepare(const CompareOptions& options) {
   std::vector<Contender> contenders;
   for (const std::string& method : options.methods) {
     TrainJobOptions job = options.job;
@@ -85,7 +85,7 @@ absl::StatusOr<std::vector<Contender>> Prepare(const Options& options) {
   return contenders;
 }
 
-absl::StatusOr<v1::GetJobResponse> Train(Contender& contender, const Options& options,
+absl::StatusOr<v1::GetJobResponse> Train(Contender& contender, const CompareOptions& options,
                                          Interrupt& interrupt, Console& console) {
   LocalCluster& cluster = *contender.cluster;
   PENSTOCK_RETURN_IF_ERROR(cluster.Start(RealClock()));
@@ -106,13 +106,14 @@ absl::StatusOr<v1::GetJobResponse> Train(Contender& contender, const Options& op
   return job;
 }
 
-absl::StatusOr<v1::DeviceTimes> TimesOf(const Options& options, const v1::GetJobResponse& first) {
+absl::StatusOr<v1::DeviceTimes> TimesOf(const CompareOptions& options,
+                                        const v1::GetJobResponse& first) {
   const std::string& path =
       options.times_path.empty() ? options.cluster.emulate_path : options.times_path;
   return path.empty() ? MeasuredTimes(first) : ReadDeviceTimes(path);
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunCompare(const CompareOptions& options, Console& console) {
   if (!options.result_paths.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::string table, CompareResultFiles(options.result_paths));
     console.out << table;
@@ -165,7 +166,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareCompare(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<CompareOptions>();
   CLI::Option* job = AddJobSourceOptions(app, options->job.job);
   CLI::Option* methods =
       app.add_option("--methods", options->methods, "The methods, compared with the first of them");
@@ -193,7 +194,7 @@ CommandRunner DeclareCompare(CLI::App& app) {
       return absl::InvalidArgumentError(
           "expected JOB.yaml and --methods NAME,NAME (or --results RESULT.json ...)");
     }
-    return Run(*options, console);
+    return RunCompare(*options, console);
   };
 }
 

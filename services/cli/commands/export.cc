@@ -11,14 +11,14 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct ExportOptions {
   std::string source;
   std::string output;
   CoordinatorOptions coordinator;
   bool json = false;
 };
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunExport(const ExportOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
                             OpenCheckpointModel(RealFiles(), options.source, options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const ExportedFiles exported,
@@ -42,7 +42,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareExport(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExportOptions>();
   app.add_option("CHECKPOINT|ID", options->source,
                  "A checkpoint, a directory of checkpoints (the newest counts), or a job's ID")
       ->required()
@@ -53,7 +53,7 @@ CommandRunner DeclareExport(CLI::App& app) {
       ->type_name("DIR|FILE.safetensors");
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunExport(*options, console); };
 }
 
 }  // namespace penstock

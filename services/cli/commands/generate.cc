@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct GenerateOptions {
   std::string source;
   std::string prompt = "\n";
   int64_t tokens = 400;
@@ -21,7 +21,7 @@ struct Options {
   bool json = false;
 };
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunGenerate(const GenerateOptions& options, Console& console) {
   if (options.prompt.empty()) {
     return absl::InvalidArgumentError("--prompt: is empty; give at least one character");
   }
@@ -55,7 +55,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareGenerate(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateOptions>();
   app.add_option("CHECKPOINT|ID", options->source,
                  "A checkpoint, a directory of checkpoints (the newest counts), or a job's ID")
       ->required()
@@ -80,7 +80,7 @@ CommandRunner DeclareGenerate(CLI::App& app) {
       ->capture_default_str();
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunGenerate(*options, console); };
 }
 
 }  // namespace penstock

@@ -11,12 +11,12 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct HealthOptions {
   std::string address;
   double timeout_seconds = 3;
 };
 
-absl::Status Run(const Options& options) {
+absl::Status RunHealth(const HealthOptions& options) {
   const absl::StatusOr<HostPort> address = ParseHostPort(options.address);
   if (!address.ok()) return Annotate(address.status(), "ADDRESS");
   return CheckHealth(*address, absl::Seconds(options.timeout_seconds));
@@ -25,7 +25,7 @@ absl::Status Run(const Options& options) {
 }  // namespace
 
 CommandRunner DeclareHealth(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<HealthOptions>();
   app.add_option("address", options->address, "HOST:PORT of a health port (--health)")
       ->required()
       ->type_name("ADDRESS");
@@ -33,7 +33,7 @@ CommandRunner DeclareHealth(CLI::App& app) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 3600.0));
-  return [options](Console&) { return Run(*options); };
+  return [options](Console&) { return RunHealth(*options); };
 }
 
 }  // namespace penstock

@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct ListOptions {
   CoordinatorOptions coordinator;
   bool json = false;
 };
@@ -38,7 +38,7 @@ std::string LeftText(const v1::JobSummary& job) {
   return FormatDuration(job.estimated_remaining_seconds());
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunList(const ListOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ListJobsResponse list, client.ListJobs());
@@ -75,10 +75,10 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareList(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ListOptions>();
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunList(*options, console); };
 }
 
 }  // namespace penstock

@@ -15,16 +15,16 @@
 namespace penstock {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(200);
+constexpr absl::Duration kLogTick = absl::Milliseconds(200);
 
-struct Options {
+struct LogsOptions {
   CoordinatorOptions coordinator;
   std::string job_id;
   bool follow = false;
   bool json = false;
 };
 
-void Print(const v1::JobEvent& event, const Options& options, Console& console) {
+void Print(const v1::JobEvent& event, const LogsOptions& options, Console& console) {
   if (options.json) {
     console.out << EventJson(event).dump() << "\n";
   } else {
@@ -33,7 +33,7 @@ void Print(const v1::JobEvent& event, const Options& options, Console& console) 
 }
 
 // Errors: those of the stream; Cancelled if interrupted. What was printed by then is not all.
-absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const Options& options,
+absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const LogsOptions& options,
                        Console& console) {
   int64_t last_sequence = 0;
   for (;;) {
@@ -49,11 +49,11 @@ absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const Op
   }
 }
 
-absl::Status PrintAll(CoordinatorClient& client, Interrupt& interrupt, const Options& options,
+absl::Status PrintAll(CoordinatorClient& client, Interrupt& interrupt, const LogsOptions& options,
                       Console& console) {
   JobWatch watch(client, options.job_id);
   while (!watch.Done()) {
-    if (const std::optional<v1::JobEvent> event = watch.Next(kTick)) {
+    if (const std::optional<v1::JobEvent> event = watch.Next(kLogTick)) {
       Print(*event, options, console);
       console.out.flush();
     }
@@ -65,7 +65,7 @@ absl::Status PrintAll(CoordinatorClient& client, Interrupt& interrupt, const Opt
   return watch.status();
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunLogs(const LogsOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
@@ -81,13 +81,13 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareLogs(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<LogsOptions>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   app.add_flag("-f,--follow", options->follow,
                "Go on until the job ends; the exit code is then the job's");
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print one JSON object a line");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunLogs(*options, console); };
 }
 
 }  // namespace penstock

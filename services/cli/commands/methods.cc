@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct MethodsOptions {
   int32_t workers = 4;
   int64_t microbatches = 8;
   bool json = false;
@@ -40,7 +40,7 @@ std::string ToString(absl::string_view view) { return std::string(view.data(), v
 constexpr int64_t kStepsFew = 8;
 constexpr int64_t kStepsMany = 16;
 
-absl::StatusOr<Costs> CostsOf(const Method& method, const Options& options) {
+absl::StatusOr<Costs> CostsOf(const Method& method, const MethodsOptions& options) {
   const int32_t per_worker = StagesPerWorkerMin(method.placement);
   const int32_t stages = options.workers * per_worker;
   PENSTOCK_ASSIGN_OR_RETURN(const Topology topology,
@@ -124,7 +124,7 @@ nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Cos
   return json;
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunMethods(const MethodsOptions& options, Console& console) {
   if (options.json) {
     nlohmann::ordered_json methods = nlohmann::ordered_json::array();
     for (const Method& method : Methods()) {
@@ -164,7 +164,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareMethods(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<MethodsOptions>();
   app.add_option("--workers", options->workers, "Workers of the pipeline that figures are for")
       ->type_name("W")
       ->check(CLI::Range(1, 64))
@@ -174,7 +174,7 @@ CommandRunner DeclareMethods(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1024}))
       ->capture_default_str();
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunMethods(*options, console); };
 }
 
 }  // namespace penstock

@@ -28,7 +28,7 @@ namespace {
 
 constexpr double kBytesOfGigabit = 1e9 / 8;
 
-struct Options {
+struct PlanOptions {
   JobPlanOptions job;
   std::string profile;
   std::optional<int64_t> samples;
@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<int>> ParseWorkers(const std::string& text) {
   return levels;
 }
 
-absl::StatusOr<StagePlanRequest> RequestOf(const Options& options) {
+absl::StatusOr<StagePlanRequest> RequestOf(const PlanOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> workers, ParseWorkers(options.workers));
   if (options.gigabits.size() != workers.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -103,8 +103,8 @@ constexpr std::pair<const char*, KeptVersions> kVersions[] = {
     {"stash", KeptVersions::kInFlight},
 };
 
-absl::StatusOr<StagePlan> Plan(const Options& options, const PlanInput& input,
-                               const Cluster& cluster, TimeBudget& budget) {
+absl::StatusOr<StagePlan> PlanGraph(const PlanOptions& options, const PlanInput& input,
+                                    const Cluster& cluster, TimeBudget& budget) {
   if (cluster.workers.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(const StagePlanRequest request, RequestOf(options));
     return PlanStages(input.graph, request, budget);
@@ -123,14 +123,14 @@ absl::StatusOr<StagePlan> Plan(const Options& options, const PlanInput& input,
 }
 
 // The workers of the topology file; without one, none.
-absl::StatusOr<Cluster> ReadCluster(const Options& options) {
+absl::StatusOr<Cluster> ReadCluster(const PlanOptions& options) {
   if (options.topology.empty()) return Cluster();
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Topology topology, ReadTopology(options.topology));
   return ClusterOf(topology);
 }
 
 // Workers that are alike, each with a host to itself.
-absl::StatusOr<Cluster> AlikeWorkers(const Options& options) {
+absl::StatusOr<Cluster> AlikeWorkers(const PlanOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> workers, ParseWorkers(options.workers));
   if (workers.size() != 1 || options.gigabits.size() != 1) {
     return absl::InvalidArgumentError(
@@ -140,7 +140,7 @@ absl::StatusOr<Cluster> AlikeWorkers(const Options& options) {
   return UniformCluster(workers.front(), 1, bytes_per_second, bytes_per_second);
 }
 
-absl::Status RunForJob(const Options& options, Console& console) {
+absl::Status RunForJob(const PlanOptions& options, Console& console) {
   Cluster cluster;
   if (!options.topology.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(cluster, ReadCluster(options));
@@ -156,7 +156,7 @@ absl::Status RunForJob(const Options& options, Console& console) {
                     console);
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunPlan(const PlanOptions& options, Console& console) {
   if (!options.job.job.path.empty()) return RunForJob(options, console);
   if (options.profile.empty()) {
     return absl::InvalidArgumentError("--profile: is missing; expected a FILE to plan");
@@ -165,7 +165,7 @@ absl::Status Run(const Options& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Cluster cluster, ReadCluster(options));
   if (!options.svg_path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(options.svg_path));
   TimeBudget budget(RealClock(), absl::Seconds(options.budget_s));
-  const absl::StatusOr<StagePlan> plan = Plan(options, input, cluster, budget);
+  const absl::StatusOr<StagePlan> plan = PlanGraph(options, input, cluster, budget);
   if (!plan.ok()) return Annotate(plan.status(), options.profile);
   if (options.json) {
     PrintJson(PlanJson(input, cluster, *plan), console);
@@ -182,7 +182,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclarePlan(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PlanOptions>();
   AddJobPlanOptions(app, options->job);
   app.add_option(
          "--profile", options->profile,
@@ -249,7 +249,7 @@ CommandRunner DeclarePlan(CLI::App& app) {
   app.add_flag("--json", options->json, "Print JSON");
   return [options, workers](Console& console) {
     options->names_workers = workers->count() > 0;
-    return Run(*options, console);
+    return RunPlan(*options, console);
   };
 }
 

@@ -30,7 +30,7 @@ namespace {
 constexpr char kAnyDevice[] = "auto";
 constexpr char kDeviceVariable[] = "PENSTOCK_DEVICE";
 
-struct Options {
+struct ProfileOptions {
   JobFileOptions job;
   std::vector<int64_t> samples;  // empty: SizesAround the job's
   double seconds = LayerProfilerOptions().seconds;
@@ -43,7 +43,7 @@ struct Options {
   bool json = false;
 };
 
-absl::StatusOr<v1::ModelProfile> Profile(const ResolvedJob& job, const Options& options,
+absl::StatusOr<v1::ModelProfile> Profile(const ResolvedJob& job, const ProfileOptions& options,
                                          const std::vector<int64_t>& samples, Console& console) {
   // Signals are taken in before the back-end starts threads.
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
@@ -75,7 +75,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text, Console
 }
 
 // What cannot be written is better known before the work.
-absl::Status CheckFiles(const Options& options, const std::vector<int64_t>& samples,
+absl::Status CheckFiles(const ProfileOptions& options, const std::vector<int64_t>& samples,
                         const ResolvedJob& job) {
   for (const std::string& path : {options.output, options.times_output}) {
     if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(path));
@@ -89,7 +89,7 @@ absl::Status CheckFiles(const Options& options, const std::vector<int64_t>& samp
                                                  of_job));
 }
 
-absl::Status WriteTimes(const Options& options, const v1::ModelProfile& profile,
+absl::Status WriteTimes(const ProfileOptions& options, const v1::ModelProfile& profile,
                         const ResolvedJob& job, Console& console) {
   if (options.times_output.empty()) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const v1::DeviceTimes times,
@@ -99,7 +99,7 @@ absl::Status WriteTimes(const Options& options, const v1::ModelProfile& profile,
 }
 
 template <typename Message>
-void Print(const Message& profile, const Options& options, Console& console) {
+void Print(const Message& profile, const ProfileOptions& options, Console& console) {
   if (options.json) {
     PrintJson(ProfileJson(profile), console);
   } else {
@@ -107,7 +107,7 @@ void Print(const Message& profile, const Options& options, Console& console) {
   }
 }
 
-absl::Status RunHere(const Options& options, const ResolvedJob& job,
+absl::Status RunHere(const ProfileOptions& options, const ResolvedJob& job,
                      const std::vector<int64_t>& samples, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelProfile profile,
                             Profile(job, options, samples, console));
@@ -118,8 +118,9 @@ absl::Status RunHere(const Options& options, const ResolvedJob& job,
   return WriteTimes(options, profile, job, console);
 }
 
-absl::Status RunOnCluster(const Options& options, const v1::JobSpec& spec, const ResolvedJob& job,
-                          const std::vector<int64_t>& samples, Console& console) {
+absl::Status RunOnCluster(const ProfileOptions& options, const v1::JobSpec& spec,
+                          const ResolvedJob& job, const std::vector<int64_t>& samples,
+                          Console& console) {
   // The environment's is for commands that compute here.
   const char* of_environment = std::getenv(kDeviceVariable);
   if (options.device != (of_environment == nullptr ? kAnyDevice : of_environment)) {
@@ -148,7 +149,7 @@ absl::Status RunOnCluster(const Options& options, const v1::JobSpec& spec, const
   return WriteTimes(options, profile.devices(0).model(), job, console);
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunProfile(const ProfileOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec spec, LoadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
   const std::vector<int64_t> samples = options.samples.empty() ? SizesAround(job) : options.samples;
@@ -160,7 +161,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareProfile(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ProfileOptions>();
   AddJobSourceOptions(app, options->job);
   app.add_option("--samples", options->samples,
                  "Samples in a microbatch, one size or several ascending; default: half as many as "
@@ -199,7 +200,7 @@ CommandRunner DeclareProfile(CLI::App& app) {
                  "Write the times of the job's own microbatches, for `compare --times`")
       ->type_name("FILE");
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunProfile(*options, console); };
 }
 
 }  // namespace penstock

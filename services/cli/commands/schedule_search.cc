@@ -24,7 +24,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct ScheduleSearchOptions {
   int32_t stages = 4;
   int32_t stages_per_worker = 1;
   int64_t microbatches = 8;
@@ -44,7 +44,7 @@ struct Found {
 
 // The placements that may hold so many stages on each worker.
 absl::StatusOr<std::vector<std::pair<absl::string_view, Topology>>> PlacementsOf(
-    const Options& options) {
+    const ScheduleSearchOptions& options) {
   if (options.stages % options.stages_per_worker != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--stages ", options.stages, " is not a multiple of the ",
@@ -61,7 +61,8 @@ absl::StatusOr<std::vector<std::pair<absl::string_view, Topology>>> PlacementsOf
   return placements;
 }
 
-absl::StatusOr<std::vector<int64_t>> MemoryOf(const Options& options, int32_t workers) {
+absl::StatusOr<std::vector<int64_t>> MemoryOf(const ScheduleSearchOptions& options,
+                                              int32_t workers) {
   if (options.memory.size() == 1) return std::vector<int64_t>(workers, options.memory[0]);
   if (options.memory.empty() || options.memory.size() == static_cast<size_t>(workers)) {
     return options.memory;
@@ -72,7 +73,7 @@ absl::StatusOr<std::vector<int64_t>> MemoryOf(const Options& options, int32_t wo
 }
 
 // The shorter one of what each placement can do.
-absl::StatusOr<Found> Search(const Options& options) {
+absl::StatusOr<Found> Search(const ScheduleSearchOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const auto placements, PlacementsOf(options));
   std::optional<Found> best;
   for (const auto& [name, topology] : placements) {
@@ -139,7 +140,7 @@ std::string FoundText(const Found& found, const SimulationResult& simulated) {
   return absl::StrCat(text, "\n", table.Render(), "\n");
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunScheduleSearch(const ScheduleSearchOptions& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(CheckCanDraw(options.drawing));
   if (!options.output.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(options.output));
   PENSTOCK_ASSIGN_OR_RETURN(const Found found, Search(options));
@@ -167,7 +168,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareScheduleSearch(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ScheduleSearchOptions>();
   app.add_option("--stages", options->stages, "Stages of the pipeline")
       ->type_name("S")
       ->check(CLI::Range(1, 1024))
@@ -202,7 +203,7 @@ CommandRunner DeclareScheduleSearch(CLI::App& app) {
                  "Write the timeline for ui.perfetto.dev or chrome://tracing")
       ->type_name("FILE.json");
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunScheduleSearch(*options, console); };
 }
 
 }  // namespace penstock

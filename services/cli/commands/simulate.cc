@@ -25,7 +25,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct SimulateOptions {
   ScheduleSource source;
   CostOptions costs;
   DrawingOptions drawing;
@@ -40,7 +40,7 @@ struct Report {
   std::optional<BlockDelay> block_delay;  // unknown where the schedule is too short
 };
 
-absl::StatusOr<BlockDelay> BlockDelayOf(const Options& options, const Schedule& schedule) {
+absl::StatusOr<BlockDelay> BlockDelayOf(const SimulateOptions& options, const Schedule& schedule) {
   const absl::StatusOr<const Method*> method = FindMethod(options.source.name);
   if (method.ok()) {
     PENSTOCK_ASSIGN_OR_RETURN(const ScheduleOptions catalog,
@@ -50,7 +50,7 @@ absl::StatusOr<BlockDelay> BlockDelayOf(const Options& options, const Schedule& 
   return PredictBlockDelay(schedule);
 }
 
-absl::StatusOr<Report> MakeReport(const Options& options, const Schedule& schedule) {
+absl::StatusOr<Report> MakeReport(const SimulateOptions& options, const Schedule& schedule) {
   Report report;
   PENSTOCK_ASSIGN_OR_RETURN(const SimulationCosts costs, CostsOf(options.costs, schedule.topology));
   VerifyLimits limits;
@@ -90,7 +90,7 @@ struct StageTimes {
   double bubble_ratio = 0.0;
 };
 
-StageTimes TimesOf(int32_t stage, const WorkerTimes& worker, const SimulationResult& result) {
+StageTimes StageTimesOf(int32_t stage, const WorkerTimes& worker, const SimulationResult& result) {
   StageTimes times = {.busy_s = result.stage_busy_s[stage]};
   times.idle_s = result.makespan_s - times.busy_s - worker.overhead_s;
   if (result.makespan_s > 0.0) times.bubble_ratio = times.idle_s / result.makespan_s;
@@ -102,7 +102,7 @@ nlohmann::ordered_json StageJson(int32_t stage, const Schedule& schedule,
   const int32_t worker = schedule.topology.worker_of[stage].value;
   const WorkerTimes& times = result.workers[worker];
   const StageCounts& counts = result.stages[stage];
-  const StageTimes own = TimesOf(stage, times, result);
+  const StageTimes own = StageTimesOf(stage, times, result);
   return {{"stage", stage},
           {"worker", worker},
           {"busy_seconds", own.busy_s},
@@ -121,7 +121,7 @@ nlohmann::ordered_json StageJson(int32_t stage, const Schedule& schedule,
             {"done_early", times.done_early_s}}}};
 }
 
-nlohmann::ordered_json ReportJson(const Options& options, const Schedule& schedule,
+nlohmann::ordered_json ReportJson(const SimulateOptions& options, const Schedule& schedule,
                                   const Report& report) {
   using Json = nlohmann::ordered_json;
   Json per_stage = Json::array();
@@ -145,7 +145,8 @@ nlohmann::ordered_json ReportJson(const Options& options, const Schedule& schedu
           {"per_stage", per_stage}};
 }
 
-std::string ReportText(const Options& options, const Schedule& schedule, const Report& report) {
+std::string ReportText(const SimulateOptions& options, const Schedule& schedule,
+                       const Report& report) {
   const SimulationResult& result = *report.result;
   std::string text = absl::StrFormat(
       "%s, %d stages, %d microbatches: length %g, %g for each further microbatch, bubble %s\n",
@@ -167,7 +168,7 @@ std::string ReportText(const Options& options, const Schedule& schedule, const R
                {"ACTIVATIONS", Align::kRight}});
   for (int32_t stage = 0; stage < schedule.topology.stages(); ++stage) {
     const StageTimes times =
-        TimesOf(stage, result.workers[schedule.topology.worker_of[stage].value], result);
+        StageTimesOf(stage, result.workers[schedule.topology.worker_of[stage].value], result);
     const StageCounts& counts = result.stages[stage];
     table.AddRow(
         {absl::StrCat(stage), absl::StrFormat("%g", times.busy_s),
@@ -179,7 +180,7 @@ std::string ReportText(const Options& options, const Schedule& schedule, const R
   return absl::StrCat(text, table.Render());
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunSimulate(const SimulateOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
   PENSTOCK_ASSIGN_OR_RETURN(const Report report, MakeReport(options, schedule));
   if (options.json) PrintJson(ReportJson(options, schedule, report), console);
@@ -191,7 +192,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareSimulate(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimulateOptions>();
   app.add_option("--method", options->source.name,
                  "A method of the catalog, or a schedule file (`penstock schedule show -o`)")
       ->required()
@@ -201,7 +202,7 @@ CommandRunner DeclareSimulate(CLI::App& app) {
   AddCostOptions(app, options->costs);
   CLI::Option* text = AddDrawingOptions(app, "--trace", options->drawing);
   app.add_flag("--json", options->json, "Print JSON")->excludes(text);
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunSimulate(*options, console); };
 }
 
 }  // namespace penstock

@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct StatusOptions {
   CoordinatorOptions coordinator;
   std::string job_id;
   bool json = false;
@@ -37,7 +37,7 @@ nlohmann::ordered_json StatusJson(const v1::GetJobResponse& job) {
 }
 
 // ", 42 %, 3m 20s left"; without what is not known.
-std::string ProgressText(const v1::JobSummary& job) {
+std::string StepsText(const v1::JobSummary& job) {
   std::string text;
   if (const auto percentage = ProgressPercentage(job))
     absl::StrAppend(&text, ", ", *percentage, " %");
@@ -47,7 +47,7 @@ std::string ProgressText(const v1::JobSummary& job) {
   return text;
 }
 
-std::string PlanText(const v1::Plan& plan) {
+std::string StagesText(const v1::Plan& plan) {
   Table table({{"STAGE", Table::Align::kRight}, {"WORKER"}, {"ADDRESS"}, {"LAYERS"}});
   for (const v1::StageAssignment& stage : plan.stages()) {
     table.AddRow({absl::StrCat(stage.stage()), stage.worker(), stage.address(),
@@ -56,7 +56,7 @@ std::string PlanText(const v1::Plan& plan) {
   return table.Render();
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunStatus(const StatusOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job, client.GetJob(options.job_id));
@@ -68,7 +68,7 @@ absl::Status Run(const Options& options, Console& console) {
   console.out << summary.job_id() << " (" << summary.name() << ") is "
               << JobStateName(summary.state())
               << (job.has_profile_spec() ? ", measurement " : ", step ") << summary.step() << " of "
-              << summary.steps() << ProgressText(summary) << "\n"
+              << summary.steps() << StepsText(summary) << "\n"
               << "submitted " << FormatUnixMs(summary.submitted_unix_ms()) << ", started "
               << FormatUnixMs(summary.started_unix_ms()) << ", ended "
               << FormatUnixMs(summary.ended_unix_ms()) << "\n";
@@ -77,7 +77,7 @@ absl::Status Run(const Options& options, Console& console) {
   }
   if (job.has_profile()) console.out << "\n" << ProfileText(job.profile());
   if (job.has_profile_spec()) return absl::OkStatus();
-  if (job.plan().stages_size() > 0) console.out << "\n" << PlanText(job.plan());
+  if (job.plan().stages_size() > 0) console.out << "\n" << StagesText(job.plan());
   if (job.result().steps() > 0) console.out << "\n" << ResultText(job);
   return absl::OkStatus();
 }
@@ -85,11 +85,11 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareStatus(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<StatusOptions>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON, the curve of the losses included");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunStatus(*options, console); };
 }
 
 }  // namespace penstock

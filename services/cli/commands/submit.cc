@@ -22,7 +22,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct SubmitOptions {
   JobFileOptions job;
   CoordinatorOptions coordinator;
   std::optional<double> until_loss;
@@ -64,7 +64,7 @@ absl::Status CheckCheckpoints(const v1::CheckpointSpec& checkpoint) {
   return CheckAbsolute("checkpoint.resume", checkpoint.resume());
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
@@ -85,7 +85,8 @@ absl::Status Run(const Options& options, Console& console) {
                                                      client, interrupt, console));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckNotInterrupted(interrupt));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec, options.idempotency_key));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id,
+                            client.SubmitJob(spec, options.idempotency_key));
   if (options.no_wait) {
     if (options.json) {
       PrintJson({{"job_id", job_id}}, console);
@@ -110,7 +111,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareSubmit(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SubmitOptions>();
   AddJobFileOptions(app, options->job);
   AddCoordinatorOptions(app, options->coordinator);
   AddOpenJobOptions(app, options->until_loss);
@@ -119,7 +120,7 @@ CommandRunner DeclareSubmit(CLI::App& app) {
       ->type_name("KEY");
   app.add_flag("--no-wait", options->no_wait, "Print the job's ID and return");
   app.add_flag("--json", options->json, "Print JSON: the result, or with --no-wait the ID");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunSubmit(*options, console); };
 }
 
 }  // namespace penstock

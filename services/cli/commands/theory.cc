@@ -29,7 +29,7 @@ constexpr int64_t kRowsMin = 10;
 constexpr int64_t kSeeds = 5;
 constexpr char kLanguageModelSummary[] = "PipeDream and LocalSGD train a network, over time";
 
-struct Options {
+struct TheoryOptions {
   std::string study;
   std::optional<int64_t> seeds_given;
   std::string data_path;
@@ -46,21 +46,21 @@ struct Study {
   const char* name;
   const char* summary;
   bool takes_data;
-  absl::StatusOr<StudyResult> (*run)(const Options& options, const Problem* data,
+  absl::StatusOr<StudyResult> (*run)(const TheoryOptions& options, const Problem* data,
                                      StudyContext& context);
 };
 
 constexpr Study kStudies[] = {
     {"delays", "PipeDream's delay against stages", false,
-     [](const Options&, const Problem*, StudyContext& context) {
+     [](const TheoryOptions&, const Problem*, StudyContext& context) {
        return RunDelayStudy({}, context);
      }},
     {"quadratic", "PipeDream and RPD on the random quadratic", false,
-     [](const Options& options, const Problem*, StudyContext& context) {
+     [](const TheoryOptions& options, const Problem*, StudyContext& context) {
        return RunQuadraticStudy({.seeds = options.seeds()}, context);
      }},
     {"logistic", "logistic regression against stages, in a fixed time", true,
-     [](const Options& options, const Problem* data, StudyContext& context) {
+     [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
        LogisticStudy study{.seeds = options.seeds(), .data = data};
        // A stage holds at least one feature.
        if (data != nullptr) {
@@ -69,15 +69,15 @@ constexpr Study kStudies[] = {
        return RunLogisticStudy(study, context);
      }},
     {"local-sgd", "PipeDream and LocalSGD over time", true,
-     [](const Options& options, const Problem* data, StudyContext& context) {
+     [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
        return RunLocalSgdStudy({.seeds = options.seeds(), .data = data}, context);
      }},
     {"race", "whether races choose the first method", true,
-     [](const Options& options, const Problem* data, StudyContext& context) {
+     [](const TheoryOptions& options, const Problem* data, StudyContext& context) {
        return RunRaceStudy({.seeds = options.seeds(), .data = data}, context);
      }},
     {"bound", "both sides of theorem 4.1 along a run", false,
-     [](const Options& options, const Problem*, StudyContext& context) {
+     [](const TheoryOptions& options, const Problem*, StudyContext& context) {
        return RunBoundStudy({.seeds = options.seeds()}, context);
      }},
 };
@@ -87,7 +87,7 @@ const Study& FindStudy(const std::string& name) {
                        [&](const Study& study) { return study.name == name; });
 }
 
-absl::StatusOr<std::optional<Problem>> LoadData(const Options& options, const Study& study) {
+absl::StatusOr<std::optional<Problem>> LoadData(const TheoryOptions& options, const Study& study) {
   if (options.data_path.empty()) return std::nullopt;
   if (!study.takes_data) {
     return absl::InvalidArgumentError(
@@ -109,7 +109,7 @@ absl::StatusOr<std::optional<Problem>> LoadData(const Options& options, const St
   return problem;
 }
 
-absl::Status CheckFlags(const Options& options) {
+absl::Status CheckFlags(const TheoryOptions& options) {
   const bool trains = options.study == kLanguageModel;
   if (trains && options.seeds_given.has_value()) {
     return absl::InvalidArgumentError(
@@ -124,7 +124,7 @@ absl::Status CheckFlags(const Options& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StudyResult> RunLinear(const Options& options, Console& console,
+absl::StatusOr<StudyResult> RunLinear(const TheoryOptions& options, Console& console,
                                       Interrupt& interrupt) {
   const Study& study = FindStudy(options.study);
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Problem> data, LoadData(options, study));
@@ -134,7 +134,7 @@ absl::StatusOr<StudyResult> RunLinear(const Options& options, Console& console,
   return study.run(options, data.has_value() ? &*data : nullptr, runner);
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunTheory(const TheoryOptions& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(CheckFlags(options));
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   const int64_t start_ns = RealClock().MonotonicNs();
@@ -163,7 +163,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareTheory(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TheoryOptions>();
   std::vector<std::string> names;
   std::string summaries;
   for (const Study& study : kStudies) {
@@ -196,7 +196,7 @@ CommandRunner DeclareTheory(CLI::App& app) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunTheory(*options, console); };
 }
 
 }  // namespace penstock

@@ -16,7 +16,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct TimelineOptions {
   CoordinatorOptions coordinator;
   std::string job_id;
   DrawingOptions drawing;
@@ -24,7 +24,7 @@ struct Options {
   bool json = false;
 };
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunTimeline(const TimelineOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response,
@@ -52,13 +52,13 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareTimeline(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TimelineOptions>();
   app.add_option("ID", options->job_id, "The job")->required()->type_name("");
   CLI::Option* text = AddDrawingOptions(app, "-o,--trace", options->drawing);
   AddTimelineExportOptions(app, options->otlp);
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print where the time went as JSON")->excludes(text);
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunTimeline(*options, console); };
 }
 
 }  // namespace penstock

@@ -29,7 +29,7 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct TrainOptions {
   TrainJobOptions job;
   std::optional<double> until_loss;
   std::vector<int64_t> extra_cuts;
@@ -50,7 +50,7 @@ struct Options {
 // What is drawn and told of the last steps; none if no timeline is asked for, or no step was done.
 using LastSteps = std::optional<JobTimeline>;
 
-void Print(const v1::GetJobResponse& job, const LastSteps& last_steps, const Options& options,
+void Print(const v1::GetJobResponse& job, const LastSteps& last_steps, const TrainOptions& options,
            Console& console) {
   const Timeline timeline = last_steps.has_value() ? last_steps->measured : Timeline();
   const absl::StatusOr<StepPrediction> found = PredictJob(job, timeline);
@@ -72,7 +72,7 @@ void Print(const v1::GetJobResponse& job, const LastSteps& last_steps, const Opt
 }
 
 absl::StatusOr<LastSteps> FetchTimeline(CoordinatorClient& client, const v1::GetJobResponse& job,
-                                        const Options& options) {
+                                        const TrainOptions& options) {
   const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
   if (!options.timeline() || failed || job.result().steps() == 0) return LastSteps();
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetTimelineResponse response,
@@ -82,7 +82,7 @@ absl::StatusOr<LastSteps> FetchTimeline(CoordinatorClient& client, const v1::Get
 }
 
 absl::Status DrawTimeline(const absl::StatusOr<LastSteps>& timeline, const v1::GetJobResponse& job,
-                          const Options& options, Console& console) {
+                          const TrainOptions& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(timeline.status());
   if (!timeline->has_value()) return absl::OkStatus();
   const JobTimeline& drawn = **timeline;
@@ -93,7 +93,8 @@ absl::Status DrawTimeline(const absl::StatusOr<LastSteps>& timeline, const v1::G
               options.timeline_files(), console);
 }
 
-absl::Status WriteOrder(const v1::GetJobResponse& job, const Options& options, Console& console) {
+absl::Status WriteOrder(const v1::GetJobResponse& job, const TrainOptions& options,
+                        Console& console) {
   if (options.record_path.empty()) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const RecordedOrder order, RecordedOrderOf(job));
   PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.record_path, PrintRecordedOrder(order)));
@@ -127,7 +128,7 @@ absl::StatusOr<v1::GetJobResponse> Follow(LocalCluster& cluster, CoordinatorClie
 
 // The result first: what goes wrong with the picture, or who waits for scrapes, must not cost it.
 void PrintAndStop(const v1::GetJobResponse& job, const LastSteps& last_steps,
-                  const Options& options, LocalCluster& cluster, Interrupt& interrupt,
+                  const TrainOptions& options, LocalCluster& cluster, Interrupt& interrupt,
                   Console& console) {
   const bool failed = job.summary().state() == v1::JOB_STATE_FAILED;
   const bool lingers = options.metrics != "off";
@@ -139,7 +140,7 @@ void PrintAndStop(const v1::GetJobResponse& job, const LastSteps& last_steps,
   cluster.StopOnceScraped([&] { return interrupt.Count() > signals; });
 }
 
-absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Console& console) {
+absl::Status TrainOnCluster(const TrainJob& train, const TrainOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<HostPort> metrics,
                             ParseHostPortOrOff(options.metrics));
   // Signals are taken in before there are threads, and the supervisor is forked before there are any.
@@ -185,7 +186,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const Options& options, Conso
   return ended;
 }
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunTrain(const TrainOptions& options, Console& console) {
   if (options.timeline()) {
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckCanDraw(options.timeline_files()), "--timeline"));
   }
@@ -215,7 +216,7 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareTrain(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrainOptions>();
   AddJobFileOptions(app, options->job.job);
   CLI::Option* emulate = AddClusterOptions(app, options->job, options->cluster);
   CLI::Option* reference = app.add_flag(
@@ -252,7 +253,7 @@ CommandRunner DeclareTrain(CLI::App& app) {
       ->excludes(reference);
   app.add_flag("--losses", options->losses, "Add the curve of the losses to the JSON");
   app.add_flag("--json", options->json, "Print the result as one JSON object");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunTrain(*options, console); };
 }
 
 }  // namespace penstock

@@ -13,12 +13,12 @@
 namespace penstock {
 namespace {
 
-struct Options {
+struct WorkersOptions {
   CoordinatorOptions coordinator;
   bool json = false;
 };
 
-absl::Status Run(const Options& options, Console& console) {
+absl::Status RunWorkers(const WorkersOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::ListWorkersResponse list, client.ListWorkers());
@@ -60,10 +60,10 @@ absl::Status Run(const Options& options, Console& console) {
 }  // namespace
 
 CommandRunner DeclareWorkers(CLI::App& app) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<WorkersOptions>();
   AddCoordinatorOptions(app, options->coordinator);
   app.add_flag("--json", options->json, "Print JSON");
-  return [options](Console& console) { return Run(*options, console); };
+  return [options](Console& console) { return RunWorkers(*options, console); };
 }
 
 }  // namespace penstock

@@ -48,7 +48,7 @@ class BadInputTest : public ::testing::Test {
 };
 
 TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
-  const std::string penstock = Program("penstock");
+  const std::string penstock = ProgramPath("penstock");
   ExpectRefused({penstock, "trian"}, "did you mean train?");
   ExpectRefused({penstock, "train"}, "JOB.yaml");
   ExpectRefused({penstock, "methods", "--jsn"}, "did you mean --json?");
@@ -73,7 +73,7 @@ TEST_F(BadInputTest, Usage_EachMistake_IsNamed) {
 }
 
 TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
-  ExpectRefused({Program("penstock"), "train", job_.path("none.yaml")}, "none.yaml");
+  ExpectRefused({ProgramPath("penstock"), "train", job_.path("none.yaml")}, "none.yaml");
   job_.EditJob("steps: 6", "stepz: 6");
   ExpectTrainRefused({}, "job.yaml:7:3: training.stepz: unknown key; did you mean steps?");
   job_.EditJob("stepz: 6", "steps: many");
@@ -88,10 +88,10 @@ TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
 
 TEST_F(BadInputTest, JobFile_ThatIsNone_IsRefusedAtOnce) {
   ASSERT_EQ(mkfifo(job_.path("pipe").c_str(), 0600), 0);
-  ExpectRefused({Program("penstock"), "train", job_.path("pipe")}, "pipe or device");
-  ExpectRefused({Program("penstock"), "train", job_.path()}, "is a directory");
+  ExpectRefused({ProgramPath("penstock"), "train", job_.path("pipe")}, "pipe or device");
+  ExpectRefused({ProgramPath("penstock"), "train", job_.path()}, "is a directory");
   std::ofstream(job_.path("large.yaml")) << std::string((1 << 20) + 1, '#');
-  ExpectRefused({Program("penstock"), "train", job_.path("large.yaml")}, "more than the limit");
+  ExpectRefused({ProgramPath("penstock"), "train", job_.path("large.yaml")}, "more than the limit");
 }
 
 TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
@@ -115,9 +115,9 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
   ExpectTrainRefused({"--workers", "3", "--set", "pipeline.replicas=2"},
                      "--workers 3 is not a multiple of pipeline.replicas, 2, the workers of each "
                      "stage; 2 or 4 would do");
-  ExpectRefused(
-      {Program("penstock"), "simulate", "--method", "1f1b", "--stages", "3", "--replicas", "2,1"},
-      "--replicas has 2 numbers, but --stages is 3");
+  ExpectRefused({ProgramPath("penstock"), "simulate", "--method", "1f1b", "--stages", "3",
+                 "--replicas", "2,1"},
+                "--replicas has 2 numbers, but --stages is 3");
   ExpectTrainRefused(
       {"--method", "roundpipe", "--workers", "3"},
       "training.microbatches: roundpipe: needs fewer microbatches in a step than the 3 "
@@ -133,7 +133,7 @@ TEST_F(BadInputTest, Flags_ThatDoNotFitTheJob_AreNamed) {
                      "pipeline.workers: is not for 1f1b");
   ExpectTrainRefused({"--method", "roundpipe", "--set", "pipeline.recompute=none"},
                      "pipeline.recompute: is no choice with roundpipe");
-  ExpectRefused({Program("penstock"), "simulate", "--method", "1f1b", "--workers", "4"},
+  ExpectRefused({ProgramPath("penstock"), "simulate", "--method", "1f1b", "--workers", "4"},
                 "--workers is not for 1f1b");
   ExpectTrainRefused({"--method", "roundpipe", "--set", "pipeline.weights=stash"},
                      "roundpipe cannot have the weights \"stash\"");
@@ -166,7 +166,7 @@ TEST_F(BadInputTest, RecordedOrder_WhereItCannotBe_IsRefused) {
   job_.Write("order.txt", "penstock-order 1\nmethod gpipe\nend\n");
   ExpectTrainRefused({"--reference", "--set", recorded, "--recorded", job_.path("order.txt")},
                      "is of another job: method gpipe");
-  ExpectRefused({Program("penstock"), "compare", job_.job(), "--methods", "1f1b,gpipe", "--set",
+  ExpectRefused({ProgramPath("penstock"), "compare", job_.job(), "--methods", "1f1b,gpipe", "--set",
                  recorded, "--set", "validation.every_steps=2", "-o", job_.path("results")},
                 "pipeline.order: is recorded");
 }
@@ -191,13 +191,13 @@ TEST_F(BadInputTest, Text_MissingEmptyOrTooShort_IsNamed) {
 TEST_F(BadInputTest, Text_OfAnotherDigest_IsNamed) {
   const std::vector<std::string> pinned = {"--set", "data.text.sha256=" + std::string(64, 'a')};
   ExpectTrainRefused(pinned, "data.text.sha256: " + job_.path("input.txt"));
-  std::vector<std::string> submit = {Program("penstock"), "submit", job_.job()};
+  std::vector<std::string> submit = {ProgramPath("penstock"), "submit", job_.job()};
   submit.insert(submit.end(), pinned.begin(), pinned.end());
   ExpectRefused(submit, "data.text.sha256: " + job_.path("input.txt"));
 }
 
 TEST_F(BadInputTest, Submit_RelativeCheckpointPath_IsNamed) {
-  const std::string penstock = Program("penstock");
+  const std::string penstock = ProgramPath("penstock");
   ExpectRefused({penstock, "submit", job_.job(), "--set", "checkpoint.directory=kept"},
                 "checkpoint.directory: kept is relative");
   ExpectRefused({penstock, "submit", job_.job(), "--set", "checkpoint.resume=kept/step-1"},
@@ -228,9 +228,9 @@ TEST_F(BadInputTest, Resume_TruncatedFile_IsNamed) {
   const std::string file = directory + "/layer-001-h.0.attention.safetensors";
   std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
   ExpectTrainRefused({"--resume", directory}, "layer-001-h.0.attention.safetensors");
-  ExpectRefused({Program("penstock"), "generate", directory},
+  ExpectRefused({ProgramPath("penstock"), "generate", directory},
                 "layer-001-h.0.attention.safetensors");
-  ExpectRefused({Program("penstock"), "export", directory, "-o", job_.path("out")},
+  ExpectRefused({ProgramPath("penstock"), "export", directory, "-o", job_.path("out")},
                 "layer-001-h.0.attention.safetensors");
   EXPECT_FALSE(std::filesystem::exists(job_.path("out")));
 }
@@ -271,7 +271,7 @@ TEST_F(BadInputTest, Schedule_ThatBreaksARule_IsRefused) {
       "bad.csv",
       "0F0,0SEND_F0,0RECV_B0,0I0,0W0,0STEP,FLUSH\n1RECV_F0,1I0,1F0,1W0,1SEND_B0,1STEP,FLUSH\n");
   const ProcessResult result =
-      RunProcess({Program("penstock"), "schedule", "verify", job_.path("bad.csv")});
+      RunProcess({ProgramPath("penstock"), "schedule", "verify", job_.path("bad.csv")});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("1I0"));
 }
@@ -287,7 +287,7 @@ TEST_F(BadInputTest, ScheduleFile_OfAJob_IsNamedWithItsPlace) {
 }
 
 TEST_F(BadInputTest, Health_OfNobody_FailsWithTheAddress) {
-  const ProcessResult result = RunProcess({Program("penstock"), "health", "127.0.0.1:1"});
+  const ProcessResult result = RunProcess({ProgramPath("penstock"), "health", "127.0.0.1:1"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
   EXPECT_EQ(result.out, "");
@@ -295,7 +295,7 @@ TEST_F(BadInputTest, Health_OfNobody_FailsWithTheAddress) {
 
 TEST_F(BadInputTest, Coordinator_NotThere_SaysAddressAndWhatToDo) {
   const ProcessResult result =
-      RunProcess({Program("penstock"), "list", "--coordinator", "127.0.0.1:1", "--insecure"});
+      RunProcess({ProgramPath("penstock"), "list", "--coordinator", "127.0.0.1:1", "--insecure"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
   EXPECT_THAT(result.err, HasSubstr("penstock-coordinator"));

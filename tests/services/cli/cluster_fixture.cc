@@ -6,7 +6,7 @@ namespace penstock {
 
 void ClusterFixture::SetUp() {
   const ProcessResult made =
-      RunProcess({Program("penstock"), "certs", "init", "-o", certificates()});
+      RunProcess({ProgramPath("penstock"), "certs", "init", "-o", certificates()});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   StartCoordinator("127.0.0.1:0");
   StartWorker();
@@ -16,7 +16,7 @@ void ClusterFixture::SetUp() {
 
 void ClusterFixture::StartCoordinator(const std::string& listen) {
   coordinator_ = std::make_unique<Process>(
-      std::vector<std::string>{Program("penstock-coordinator"), "--listen", listen, "--metrics",
+      std::vector<std::string>{ProgramPath("penstock-coordinator"), "--listen", listen, "--metrics",
                                "off", "--state", job_.path("state.sqlite"), "--checkpoint-root",
                                job_.path(), "--certificates", certificates("coordinator")});
   address_ = AwaitAddress(*coordinator_, "listens on ");  // the port may be the system's choice
@@ -28,13 +28,14 @@ void ClusterFixture::RestartWorker(size_t worker) { workers_[worker] = MakeWorke
 
 std::unique_ptr<Process> ClusterFixture::MakeWorker(size_t worker) const {
   return std::make_unique<Process>(std::vector<std::string>{
-      Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0", "--name",
-      "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads", "1", "--metrics",
-      "off", "--checkpoint-root", job_.path(), "--certificates", certificates("worker")});
+      ProgramPath("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
+      "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads", "1",
+      "--metrics", "off", "--checkpoint-root", job_.path(), "--certificates",
+      certificates("worker")});
 }
 
 std::vector<std::string> ClusterFixture::Reaching(std::vector<std::string> arguments) const {
-  arguments.insert(arguments.begin(), Program("penstock"));
+  arguments.insert(arguments.begin(), ProgramPath("penstock"));
   arguments.insert(arguments.end(),
                    {"--coordinator", address_, "--certificates", certificates("client")});
   return arguments;

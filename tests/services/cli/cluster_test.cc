@@ -240,8 +240,8 @@ TEST_F(ClusterTest, Plan_ProfilesTheWorkersAndIsForThem) {
   // A profile of a cluster says by itself which workers there are.
   const std::string path = job_.path("cluster.yaml");
   ASSERT_EQ(Run({"profile", job_.job(), "--seconds", "0", "-o", path}).exit_code, 0);
-  const ProcessResult offline = RunProcess(
-      {Program("penstock"), "plan", job_.job(), "--profile", path, "--methods", "1f1b", "--json"});
+  const ProcessResult offline = RunProcess({ProgramPath("penstock"), "plan", job_.job(),
+                                            "--profile", path, "--methods", "1f1b", "--json"});
   ASSERT_EQ(offline.exit_code, 0) << offline.err;
   EXPECT_EQ(Json::parse(offline.out)["candidates"][0]["method"], "1f1b");
 }
@@ -320,7 +320,7 @@ TEST_F(ClusterTest, Profile_WhatCannotBeMeasured_SaysWhy) {
   result = Run({"profile", job_.job(), "--device", "cuda:7"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("--device"));
-  EXPECT_EQ(RunProcess({Program("penstock"), "profile", job_.job(), "--fresh"}).exit_code, 2)
+  EXPECT_EQ(RunProcess({ProgramPath("penstock"), "profile", job_.job(), "--fresh"}).exit_code, 2)
       << "without a coordinator";
 }
 

@@ -21,7 +21,7 @@ class CompareTest : public ::testing::Test {
   CompareTest() { job_.Write("times.yaml", kTimes); }
 
   ProcessResult Compare(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {Program("penstock"), "compare"});
+    arguments.insert(arguments.begin(), {ProgramPath("penstock"), "compare"});
     arguments.insert(arguments.end(), {"--device", "cpu", "-o", job_.path("results")});
     return RunProcess(arguments);
   }

@@ -26,7 +26,7 @@ std::vector<std::string> Lines(const std::string& text) {
 class CompletionTest : public ::testing::Test {
  protected:
   std::string Script(const std::string& shell) {
-    const ProcessResult made = RunProcess({Program("penstock"), "completion", shell});
+    const ProcessResult made = RunProcess({ProgramPath("penstock"), "completion", shell});
     EXPECT_EQ(made.exit_code, 0) << made.err;
     directory_.Write("script." + shell, made.out);
     return directory_.path("script." + shell);
@@ -121,11 +121,11 @@ TEST_F(CompletionTest, Zsh_ReadsTheScript) {
 }
 
 TEST_F(CompletionTest, OtherShell_IsRefused) {
-  EXPECT_EQ(RunProcess({Program("penstock"), "completion", "csh"}).exit_code, 2);
+  EXPECT_EQ(RunProcess({ProgramPath("penstock"), "completion", "csh"}).exit_code, 2);
 }
 
 TEST_F(CompletionTest, ManualPage_HasNoWarnings) {
-  const ProcessResult made = RunProcess({Program("penstock"), "manual"});
+  const ProcessResult made = RunProcess({ProgramPath("penstock"), "manual"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   EXPECT_THAT(made.out, ::testing::HasSubstr("\n.SS penstock certs issue\n"));
   if (!std::filesystem::exists("/usr/bin/groff")) GTEST_SKIP() << "groff is not installed";

@@ -70,7 +70,7 @@ Flags Both(Flags flags, Flags others) {
 
 // `command`: a program, and perhaps a command of it.
 std::string Help(std::vector<std::string> command) {
-  command[0] = Program(command[0]);
+  command[0] = ProgramPath(command[0]);
   command.push_back("--help");
   const ProcessResult result = RunProcess(command);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -161,7 +161,7 @@ std::string Port(const std::string& address) { return address.substr(address.rfi
 // serves.
 void ExpectServes(std::vector<std::string> call, const JobDirectory& directory,
                   const std::string& says) {
-  call[0] = Program(call[0]);
+  call[0] = ProgramPath(call[0]);
   std::string& certificates = ValueOf(call, "--certificates");
   certificates = directory.path(certificates);
   ValueOf(call, "--listen") = "0.0.0.0:0";
@@ -178,7 +178,7 @@ void ExpectServes(std::vector<std::string> call, const JobDirectory& directory,
 TEST(ReadmeTest, CoordinatorAndWorker_Serve) {
   const JobDirectory directory;
   const ProcessResult made =
-      RunProcess({Program("penstock"), "certs", "init", "-o", directory.path("certificates")});
+      RunProcess({ProgramPath("penstock"), "certs", "init", "-o", directory.path("certificates")});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   for (std::vector<std::string> call : Calls("penstock-coordinator")) {
     ValueOf(call, "--state") = directory.path("state");

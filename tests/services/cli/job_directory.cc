@@ -66,7 +66,7 @@ void JobDirectory::EditJob(const std::string& from, const std::string& to) const
 }
 
 std::vector<std::string> JobDirectory::Train(const std::vector<std::string>& more) const {
-  std::vector<std::string> arguments = {Program("penstock"), "train", job()};
+  std::vector<std::string> arguments = {ProgramPath("penstock"), "train", job()};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr char kJob[] = R"(name: tiny
+constexpr char kComparedJob[] = R"(name: tiny
 model:
   gpt: {layers: 2, width: 32, heads: 2, context: 16, tied_head: false}
 data:
@@ -30,7 +30,7 @@ pipeline: {stages: 2, method: )";
 // A finished job on two stages whose validations after 10, 20 and 30 steps gave `losses`.
 v1::GetJobResponse Job(const std::string& method, const std::vector<double>& losses) {
   v1::GetJobResponse job;
-  *job.mutable_spec() = ParseJobYaml(kJob + method + "}", "job.yaml").value();
+  *job.mutable_spec() = ParseJobYaml(kComparedJob + method + "}", "job.yaml").value();
   job.mutable_summary()->set_name("tiny");
   job.mutable_summary()->set_method(method);
   v1::JobResult& result = *job.mutable_result();

@@ -22,7 +22,7 @@ using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 ProcessResult RunPenstock(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), Program("penstock"));
+  arguments.insert(arguments.begin(), ProgramPath("penstock"));
   ProcessResult result = RunProcess(arguments);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return result;
@@ -73,8 +73,8 @@ TEST(SimulateTest, StagesThatRecompute_TakeTheTimeOfTheirForwards) {
   EXPECT_EQ(json["makespan"], 3 * 8 + 2 * 3);
   EXPECT_THAT(RunPenstock({"schedule", "show", "gpipe", "--stages", "2", "--recompute", "1"}).out,
               HasSubstr(" recompute=1\n"));
-  const ProcessResult refused = RunProcess(
-      {Program("penstock"), "simulate", "--method", "1f1b", "--stages", "2", "--recompute", "2"});
+  const ProcessResult refused = RunProcess({ProgramPath("penstock"), "simulate", "--method", "1f1b",
+                                            "--stages", "2", "--recompute", "2"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--recompute: names stage 2, but the pipeline has 2 stages"));
 }
@@ -96,7 +96,7 @@ TEST(SimulateTest, Channels_HoldWhatTheScheduleNeedsUnlessTheUserSays) {
   RunPenstock(
       {"schedule", "show", "looped-bfs", "--stages", "4", "--microbatches", "16", "--text"});
 
-  arguments.insert(arguments.begin(), Program("penstock"));
+  arguments.insert(arguments.begin(), ProgramPath("penstock"));
   arguments.insert(arguments.end(), {"--capacity", "4", "--json"});
   const ProcessResult blocked = RunProcess(arguments);
   EXPECT_EQ(blocked.exit_code, 1);
@@ -108,7 +108,7 @@ TEST(SimulateTest, Deadlock_IsToldInJson) {
   JobDirectory directory;
   directory.Write("wait.csv", "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
   const ProcessResult blocked = RunProcess(
-      {Program("penstock"), "simulate", "--method", directory.path("wait.csv"), "--json"});
+      {ProgramPath("penstock"), "simulate", "--method", directory.path("wait.csv"), "--json"});
   EXPECT_EQ(blocked.exit_code, 1) << blocked.err;
   const Json json = Json::parse(blocked.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_THAT(json["deadlock"].get<std::string>(), HasSubstr("worker 1 at 1RECV_F1"));
@@ -118,8 +118,8 @@ TEST(SimulateTest, Deadlock_IsToldInJson) {
 TEST(SimulateTest, FlagsOfAMethod_AreRefusedBesideAFile) {
   JobDirectory directory;
   directory.Write("step.csv", "0F0,0B0\n1F0,1B0\n");
-  const ProcessResult refused = RunProcess(
-      {Program("penstock"), "simulate", "--method", directory.path("step.csv"), "--steps", "100"});
+  const ProcessResult refused = RunProcess({ProgramPath("penstock"), "simulate", "--method",
+                                            directory.path("step.csv"), "--steps", "100"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--steps is of a method"));
 }
@@ -144,8 +144,8 @@ TEST(SimulateTest, LinksBetweenStages_MayEachHaveTheirOwnTimes) {
   // Each is waited for twice, by the first activation and by the last gradient.
   EXPECT_NEAR(makespan("0.25,1", "6e12"), makespan("0.25,0.25", "6e12") + 2 * 0.75, 1e-6);
   EXPECT_NEAR(makespan("0,0", "6e12,12"), makespan("0", "6e12") + 2 * 0.5, 1e-6);
-  const ProcessResult refused = RunProcess({Program("penstock"), "simulate", "--method", "gpipe",
-                                            "--stages", "3", "--latency", "1,2,3"});
+  const ProcessResult refused = RunProcess({ProgramPath("penstock"), "simulate", "--method",
+                                            "gpipe", "--stages", "3", "--latency", "1,2,3"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--latency: has 3 numbers; expected one, or one for each of 2 "
                                      "links between stages"));
@@ -290,7 +290,7 @@ TEST(ProfileTest, TimesOfSizesThatWereNotMeasured_AreRefusedBeforeTheWork) {
   const JobDirectory directory;
   const std::string times = directory.path("times.yaml");
   const ProcessResult result = RunProcess(
-      {Program("penstock"), "profile", directory.job(), "--samples", "64", "--times", times});
+      {ProgramPath("penstock"), "profile", directory.job(), "--samples", "64", "--times", times});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("--times: the job's microbatches have"));
 }
@@ -435,8 +435,8 @@ TEST(PlanTest, JobThatFitsNowhere_SaysHowMuchMemoryWouldDo) {
   const std::string profile = ProfileOf(directory);
   directory.Write("small.yaml", "hosts: [{name: a, workers: [{count: 2, memory_gib: 0.00001}]}]\n");
   const ProcessResult plan =
-      RunProcess({Program("penstock"), "plan", directory.job(), "--profile", profile, "--topology",
-                  directory.path("small.yaml"), "--methods", "1f1b"});
+      RunProcess({ProgramPath("penstock"), "plan", directory.job(), "--profile", profile,
+                  "--topology", directory.path("small.yaml"), "--methods", "1f1b"});
   EXPECT_EQ(plan.exit_code, 1);
   EXPECT_THAT(plan.err, ContainsRegex("no candidate can run on these workers; 1f1b, .* would with "
                                       ".*iB on the worker that needs most"));
@@ -480,7 +480,7 @@ TEST(PlanTest, WrongInput_IsNamed) {
   directory.Write("bad.yaml", "shapes: 1\n");
   const std::string graph = directory.path("graph.txt");
   const auto refused = [&](std::vector<std::string> arguments, const std::string& expected) {
-    arguments.insert(arguments.begin(), {Program("penstock"), "plan", "--profile"});
+    arguments.insert(arguments.begin(), {ProgramPath("penstock"), "plan", "--profile"});
     const ProcessResult result = RunProcess(arguments);
     EXPECT_EQ(result.exit_code, 2) << expected;
     EXPECT_THAT(result.err, HasSubstr(expected));
@@ -579,7 +579,7 @@ TEST_F(CheckpointCommandsTest, Export_FileThatExists_IsNotReplaced) {
   Train();
   RunPenstock({"export", job_.checkpoints(), "-o", job_.path("model")});
   const ProcessResult again =
-      RunProcess({Program("penstock"), "export", job_.checkpoints(), "-o", job_.path("model")});
+      RunProcess({ProgramPath("penstock"), "export", job_.checkpoints(), "-o", job_.path("model")});
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_THAT(again.err, HasSubstr("exists"));
 }

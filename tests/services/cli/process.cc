@@ -116,6 +116,8 @@ std::vector<pid_t> FindProcesses(const std::string& text) {
   return found;
 }
 
-std::string Program(const std::string& name) { return std::string(PENSTOCK_BIN_DIR) + "/" + name; }
+std::string ProgramPath(const std::string& name) {
+  return std::string(PENSTOCK_BIN_DIR) + "/" + name;
+}
 
 }  // namespace penstock

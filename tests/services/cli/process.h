@@ -55,6 +55,6 @@ std::string AwaitAddress(const Process& process, const std::string& before);
 std::vector<pid_t> FindProcesses(const std::string& text);
 
 // The path of a program of this build.
-std::string Program(const std::string& name);
+std::string ProgramPath(const std::string& name);
 
 }  // namespace penstock

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kJob[] = R"(
+constexpr char kRacedJob[] = R"(
 name: raced
 model: {gpt: {layers: 1, width: 16, heads: 2, context: 8, tied_head: false}}
 data: {text: {path: raced.txt, tokenizer: bytes}}
@@ -30,7 +30,7 @@ class ReferenceContestantTest : public ::testing::Test {
     std::ofstream text(root_ + "/raced.txt");
     for (int line = 0; line < 400; ++line) text << "the quick brown fox " << line << "\n";
     text.close();
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(spec_, ParseJobYaml(kJob, "job.yaml"));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(spec_, ParseJobYaml(kRacedJob, "job.yaml"));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec_));
     ASSERT_THAT(CheckJobData(RealFiles(), root_, job, spec_), IsOk());
   }

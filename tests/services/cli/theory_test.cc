@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 class TheoryCommandTest : public ::testing::Test {
  protected:
   ProcessResult Run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {Program("penstock"), "theory"});
+    arguments.insert(arguments.begin(), {ProgramPath("penstock"), "theory"});
     arguments.insert(arguments.end(), {"--output", directory_.path("results")});
     return RunProcess(arguments);
   }

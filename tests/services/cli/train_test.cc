@@ -128,8 +128,9 @@ TEST_F(TrainTest, Rpd_CountsOfARun_AreThoseOfTheSimulator) {
   const Json run =
       RunJson(job_.Train({"--method", "rpd", "--workers", "4", "--set", "training.seed=5", "--set",
                           "validation.every_steps=0", "--timeline", job_.path("run")}));
-  const Json simulated = RunJson({Program("penstock"), "simulate", "--method", "rpd", "--stages",
-                                  "4", "--seed", "5", "--microbatches", "4", "--steps", "6"});
+  const Json simulated =
+      RunJson({ProgramPath("penstock"), "simulate", "--method", "rpd", "--stages", "4", "--seed",
+               "5", "--microbatches", "4", "--steps", "6"});
   ASSERT_THAT(run["per_stage"], SizeIs(4)) << run;
   for (int stage = 0; stage < 4; ++stage) {
     const Json& measured = run["per_stage"][stage];
@@ -220,7 +221,7 @@ TEST_F(TrainTest, RoundPipe_AnyNumberOfStagesAndWorkers_SameWeightsAsTheReferenc
 TEST_F(TrainTest, ScheduleFiles_ShownSearchedOrWrittenByHand_SameWeightsAsTheReference) {
   const std::string expected = Weights(job_.Train({"--reference"}));
   const auto make = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {Program("penstock"), "schedule"});
+    arguments.insert(arguments.begin(), {ProgramPath("penstock"), "schedule"});
     const ProcessResult result = RunProcess(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
   };
@@ -491,7 +492,7 @@ TEST_F(TrainTest, LossThatIsNotFinite_FailsWithStepAndStage_AndKeepsTheLastCheck
   EXPECT_THAT(result.err, HasSubstr("stage "));
   EXPECT_EQ(Json::parse(result.out)["state"], "failed");
   EXPECT_THAT(job_.Checkpoints(), Contains(newest));
-  EXPECT_EQ(RunJson({Program("penstock"), "export", job_.checkpoints() + "/" + newest, "-o",
+  EXPECT_EQ(RunJson({ProgramPath("penstock"), "export", job_.checkpoints() + "/" + newest, "-o",
                      job_.path("model")})["weights_sha256"],
             good);
 }

@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kRunSecondNs = 1'000'000'000;
 
 // Text that one thread writes and another one waits for.
 class SharedText : public std::streambuf {
@@ -62,7 +62,7 @@ class TrainingRunnerTest : public ::testing::Test {
   // A run of so many microbatches, two seconds each.
   absl::Status Train(TrainingRunner& runner, int microbatches) {
     for (int i = 0; i < microbatches; ++i) {
-      clock_.now_ns += 2 * kSecondNs;
+      clock_.now_ns += 2 * kRunSecondNs;
       const absl::Status status = runner.MicrobatchDone(3.25, 4096);
       if (!status.ok()) return status;
     }

@@ -15,7 +15,7 @@
 namespace penstock {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr absl::Duration kCallTimeout = absl::Seconds(5);
 constexpr uint64_t kIncarnation = 4711;
 
 template <typename Response>
@@ -50,7 +50,7 @@ absl::Status ActingWorker::Register() {
   request.set_incarnation(kIncarnation);
   request.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT);
   return Call("coordinator", *registry_, &v1::WorkerRegistry::Stub::RegisterWorker, request,
-              kTimeout)
+              kCallTimeout)
       .status();
 }
 
@@ -68,7 +68,7 @@ void ActingWorker::HeartbeatLoop() {
       }
     }
     const absl::Status status =
-        Call("coordinator", *registry_, &v1::WorkerRegistry::Stub::Heartbeat, request, kTimeout)
+        Call("coordinator", *registry_, &v1::WorkerRegistry::Stub::Heartbeat, request, kCallTimeout)
             .status();
     if (absl::IsNotFound(status)) {
       (void)Register();
@@ -261,7 +261,7 @@ void ActingWorker::Report(const v1::PrepareRunRequest& run, v1::RunEvent event) 
   *request.add_events() = std::move(event);
   while (!stop_training_) {
     const absl::Status status =
-        Call("coordinator", *registry_, &v1::WorkerRegistry::Stub::ReportRun, request, kTimeout)
+        Call("coordinator", *registry_, &v1::WorkerRegistry::Stub::ReportRun, request, kCallTimeout)
             .status();
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return;

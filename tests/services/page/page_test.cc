@@ -27,7 +27,7 @@ class PageTest : public ::testing::Test {
     ASSERT_NO_FATAL_FAILURE(StartCoordinator("127.0.0.1:0", "127.0.0.1:0"));
     for (int worker = 0; worker < 2; ++worker) {
       workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-          Program("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
+          ProgramPath("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
           "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(),
           "--checkpoint-root", job_.path(), "--threads", "1", "--metrics", "off", "--insecure"}));
     }
@@ -38,7 +38,7 @@ class PageTest : public ::testing::Test {
 
   void StartCoordinator(const std::string& listen, const std::string& http) {
     coordinator_ = std::make_unique<Process>(std::vector<std::string>{
-        Program("penstock-coordinator"), "--listen", listen, "--metrics", http, "--state",
+        ProgramPath("penstock-coordinator"), "--listen", listen, "--metrics", http, "--state",
         job_.path("state.sqlite"), "--checkpoint-root", job_.path(), "--insecure"});
     http_ = AwaitAddress(*coordinator_, "status page at http://");
     address_ = AwaitAddress(*coordinator_, "listens on ");
@@ -46,8 +46,8 @@ class PageTest : public ::testing::Test {
 
   std::string Submit(const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {
-        Program("penstock"), "submit", job_.job(),  "--no-wait", "--json",
-        "--coordinator",     address_, "--insecure"};
+        ProgramPath("penstock"), "submit", job_.job(),  "--no-wait", "--json",
+        "--coordinator",         address_, "--insecure"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProcessResult result = RunProcess(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -238,12 +238,12 @@ TEST_F(PageTest, Keyboard_ReachesEveryJob) {
 TEST(SecurePageTest, TokenOverTls_ShowsThePageAndItsDocuments) {
   const JobDirectory job;
   const ProcessResult made =
-      RunProcess({Program("penstock"), "certs", "init", "-o", job.path("certificates")});
+      RunProcess({ProgramPath("penstock"), "certs", "init", "-o", job.path("certificates")});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   const std::string token = "a-token-that-is-long-enough-for-anybody";
   job.Write("token", token);
   const Process coordinator(std::vector<std::string>{
-      Program("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+      ProgramPath("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
       "--metrics-token-file", job.path("token"), "--state", job.path("state.sqlite"),
       "--certificates", job.path("certificates/coordinator")});
   const std::string url = "https://" + AwaitAddress(coordinator, "status page at https://") + "/";

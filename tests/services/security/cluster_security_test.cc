@@ -66,14 +66,14 @@ class ClusterSecurityTest : public ::testing::Test {
       credentials_[role] = authority_.Issue(role);
     }
     coordinator_ = std::make_unique<Process>(std::vector<std::string>{
-        Program("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "off", "--state",
-        job_.path("state.sqlite"), "--checkpoint-root", job_.path(), "--reflection",
+        ProgramPath("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "off",
+        "--state", job_.path("state.sqlite"), "--checkpoint-root", job_.path(), "--reflection",
         "--certificates", credentials_[Role::kCoordinator]});
     coordinator_address_ = AwaitAddress(*coordinator_, "listens on ");
     for (int i = 0; i < workers; ++i) {
       const std::string name = absl::StrCat("worker-", i);
       workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-          Program("penstock-worker"), "--coordinator", coordinator_address_, "--name", name,
+          ProgramPath("penstock-worker"), "--coordinator", coordinator_address_, "--name", name,
           "--data-root", job_.path(), "--checkpoint-root", job_.path(), "--threads", "1",
           "--metrics", "off", "--certificates", credentials_[Role::kWorker]}));
       worker_address_ = AwaitAddress(*workers_.back(), "worker " + name + " on ");
@@ -81,7 +81,7 @@ class ClusterSecurityTest : public ::testing::Test {
   }
 
   ProcessResult Penstock(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), Program("penstock"));
+    arguments.insert(arguments.begin(), ProgramPath("penstock"));
     arguments.insert(arguments.end(), {"--coordinator", coordinator_address_, "--certificates",
                                        credentials_.at(Role::kClient)});
     return RunProcess(arguments);
@@ -186,18 +186,19 @@ TEST_F(ClusterSecurityTest, EveryCall_ByEveryIdentity_IsHeardOrRefusedAsItShould
   EXPECT_EQ(calls, static_cast<int>(AccessTable().size()) * 2 * 8);
   EXPECT_EQ(CodeOf(coordinator_address_, callers["client"], "/penstock.v1.JobService/Erase"),
             grpc::StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(coordinator_->err(), HasSubstr("refused a call: spiffe://penstock/coordinator may not"));
+  EXPECT_THAT(coordinator_->err(),
+              HasSubstr("refused a call: spiffe://penstock/coordinator may not"));
 }
 
 TEST_F(ClusterSecurityTest, WorkerWithANamedCertificate_RegistersUnderThatNameAlone) {
   StartCluster(1);
   const std::string named = authority_.Issue(Role::kWorker, "gpu-7");
-  Process impostor({Program("penstock-worker"), "--coordinator", coordinator_address_, "--name",
+  Process impostor({ProgramPath("penstock-worker"), "--coordinator", coordinator_address_, "--name",
                     "worker-9", "--threads", "1", "--metrics", "off", "--certificates", named});
   EXPECT_TRUE(Eventually([&] {
     return absl::StrContains(impostor.err(), "may not speak for the worker worker-9");
   })) << impostor.err();
-  Process honest({Program("penstock-worker"), "--coordinator", coordinator_address_, "--name",
+  Process honest({ProgramPath("penstock-worker"), "--coordinator", coordinator_address_, "--name",
                   "gpu-7", "--threads", "1", "--metrics", "off", "--certificates", named});
   EXPECT_TRUE(Eventually([&] { return absl::StrContains(honest.err(), "registered with"); }))
       << honest.err();
@@ -205,12 +206,12 @@ TEST_F(ClusterSecurityTest, WorkerWithANamedCertificate_RegistersUnderThatNameAl
 
 TEST_F(ClusterSecurityTest, CoordinatorWithoutItsRole_IsNotBelieved) {
   StartCluster(0);
-  Process impostor({Program("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics", "off",
-                    "--state", job_.path("other.sqlite"), "--certificates",
+  Process impostor({ProgramPath("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics",
+                    "off", "--state", job_.path("other.sqlite"), "--certificates",
                     credentials_[Role::kClient]});
   const std::string address = AwaitAddress(impostor, "listens on ");
-  const ProcessResult result = RunProcess({Program("penstock"), "list", "--coordinator", address,
-                                           "--certificates", credentials_[Role::kClient]});
+  const ProcessResult result = RunProcess({ProgramPath("penstock"), "list", "--coordinator",
+                                           address, "--certificates", credentials_[Role::kClient]});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("expected spiffe://penstock/coordinator"));
 }
@@ -328,7 +329,7 @@ TEST_F(ClusterSecurityTest, DataRootAndCheckpointRoot_AreKeptApart) {
   std::filesystem::create_directory(data.path("below"));
   std::filesystem::copy_file(data.path("input.txt"), data.path("below/text.txt"));
   workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-      Program("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
+      ProgramPath("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
       // Relative and with "..", as a user may write it.
       "--data-root", std::filesystem::relative(data.path()).string() + "/below/../below",
       "--checkpoint-root", job_.path(), "--threads", "1", "--metrics", "off", "--certificates",
@@ -352,7 +353,7 @@ TEST_F(ClusterSecurityTest, DataRootAndCheckpointRoot_AreKeptApart) {
 TEST_F(ClusterSecurityTest, WorkerWithoutRoots_ReadsNothingAndNamesTheFlag) {
   StartCluster(0);
   workers_.push_back(std::make_unique<Process>(std::vector<std::string>{
-      Program("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
+      ProgramPath("penstock-worker"), "--coordinator", coordinator_address_, "--name", "worker-0",
       "--threads", "1", "--metrics", "off", "--certificates", credentials_[Role::kWorker]}));
   ASSERT_TRUE(Eventually([&] { return absl::StrContains(Penstock({"workers"}).out, "worker-0"); }));
   const ProcessResult refused = Penstock({"submit", job_.job(), "--set", "pipeline.stages=1"});
@@ -391,9 +392,9 @@ TEST_F(ClusterSecurityTest, SubmissionsAndCancellations_AreWrittenDownWithTheirC
 
 TEST(ProgramSecurityTest, WithoutCertificates_NothingStartsAndTheErrorSaysWhatToDo) {
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{Program("penstock-coordinator"), "--listen", "127.0.0.1:0"},
-        std::vector<std::string>{Program("penstock-worker")},
-        std::vector<std::string>{Program("penstock"), "list"}}) {
+       {std::vector<std::string>{ProgramPath("penstock-coordinator"), "--listen", "127.0.0.1:0"},
+        std::vector<std::string>{ProgramPath("penstock-worker")},
+        std::vector<std::string>{ProgramPath("penstock"), "list"}}) {
     const ProcessResult result = RunProcess(arguments);
     EXPECT_EQ(result.exit_code, 2) << arguments[0];
     EXPECT_THAT(result.err, HasSubstr("penstock certs init")) << arguments[0];
@@ -402,11 +403,11 @@ TEST(ProgramSecurityTest, WithoutCertificates_NothingStartsAndTheErrorSaysWhatTo
 
 TEST(ProgramSecurityTest, PlainText_IsForThisMachineUnlessASecondFlagSaysSo) {
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{Program("penstock-coordinator"), "--listen", "0.0.0.0:0"},
-        std::vector<std::string>{Program("penstock-coordinator"), "--listen", "127.0.0.1:0",
+       {std::vector<std::string>{ProgramPath("penstock-coordinator"), "--listen", "0.0.0.0:0"},
+        std::vector<std::string>{ProgramPath("penstock-coordinator"), "--listen", "127.0.0.1:0",
                                  "--metrics", "0.0.0.0:0"},
-        std::vector<std::string>{Program("penstock-worker"), "--coordinator", "10.0.0.1:7070"},
-        std::vector<std::string>{Program("penstock"), "list", "--coordinator", "node1:7070"}}) {
+        std::vector<std::string>{ProgramPath("penstock-worker"), "--coordinator", "10.0.0.1:7070"},
+        std::vector<std::string>{ProgramPath("penstock"), "list", "--coordinator", "node1:7070"}}) {
     std::vector<std::string> insecure = arguments;
     insecure.push_back("--insecure");
     const ProcessResult result = RunProcess(insecure);
@@ -414,15 +415,15 @@ TEST(ProgramSecurityTest, PlainText_IsForThisMachineUnlessASecondFlagSaysSo) {
     EXPECT_THAT(result.err, HasSubstr("--insecure-network")) << arguments[0];
   }
   const JobDirectory directory;
-  Process coordinator({Program("penstock-coordinator"), "--listen", "0.0.0.0:0", "--metrics", "off",
-                       "--state", directory.path("state"), "--insecure-network"});
+  Process coordinator({ProgramPath("penstock-coordinator"), "--listen", "0.0.0.0:0", "--metrics",
+                       "off", "--state", directory.path("state"), "--insecure-network"});
   AwaitAddress(coordinator, "listens on ");
 }
 
 TEST(ProgramSecurityTest, HealthForProbes_IsPlainAndAlone) {
   const TestAuthority authority;
   const JobDirectory directory;
-  Process coordinator({Program("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics",
+  Process coordinator({ProgramPath("penstock-coordinator"), "--listen", "127.0.0.1:0", "--metrics",
                        "off", "--state", directory.path("state"), "--health", "127.0.0.1:0",
                        "--certificates", authority.Issue(Role::kCoordinator)});
   const std::string health = AwaitAddress(coordinator, "health at ");

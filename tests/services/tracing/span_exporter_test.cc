@@ -31,7 +31,7 @@ std::vector<TraceSpan> Spans(const std::vector<std::string>& names) {
 }
 
 // Answers each request with the next of its answers, then with 200; holds requests while it is told to.
-class Collector {
+class SpanCollector {
  public:
   OtlpReply Take(const std::string& json) {
     const nlohmann::json request = nlohmann::json::parse(json);
@@ -112,7 +112,7 @@ class SpanExporterTest : public ::testing::Test {
     EXPECT_EQ(counts.failed_requests, failed_requests);
   }
 
-  Collector collector_;
+  SpanCollector collector_;
   std::unique_ptr<SpanExporter> exporter_;
 };
 

@@ -15,11 +15,11 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kNsOfMs = 1'000'000;
 
 Span Make(int32_t worker, Action action, int64_t start_ms, int64_t end_ms,
           Lane lane = Lane::kCompute, Wait wait = Wait::kNone) {
-  return {WorkerId(worker), lane, wait, action, start_ms * kMs, end_ms * kMs};
+  return {WorkerId(worker), lane, wait, action, start_ms * kNsOfMs, end_ms * kNsOfMs};
 }
 
 // One microbatch through two workers, whose clock begins at 0, and whose last step was heard of at 5000 ms.
@@ -65,11 +65,11 @@ TEST_F(TimelineSpansTest, Actions_AreBelowTheirWorkerBelowTheJob) {
 }
 
 TEST_F(TimelineSpansTest, Times_AreSetByTheLastStep) {
-  EXPECT_EQ(spans_["0STEP"].end_unix_ns, 5000 * kMs);
-  EXPECT_EQ(spans_["0F3"].start_unix_ns, 4955 * kMs);
-  EXPECT_EQ(spans_["0F3"].end_unix_ns, 4965 * kMs);
-  EXPECT_EQ(spans_["timeline of beta"].start_unix_ns, 4955 * kMs);
-  EXPECT_EQ(spans_["timeline of beta"].end_unix_ns, 5000 * kMs);
+  EXPECT_EQ(spans_["0STEP"].end_unix_ns, 5000 * kNsOfMs);
+  EXPECT_EQ(spans_["0F3"].start_unix_ns, 4955 * kNsOfMs);
+  EXPECT_EQ(spans_["0F3"].end_unix_ns, 4965 * kNsOfMs);
+  EXPECT_EQ(spans_["timeline of beta"].start_unix_ns, 4955 * kNsOfMs);
+  EXPECT_EQ(spans_["timeline of beta"].end_unix_ns, 5000 * kNsOfMs);
 }
 
 TEST_F(TimelineSpansTest, Passes_LinkToTheOnesWhoseMessageTheyTake) {

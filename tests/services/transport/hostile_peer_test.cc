@@ -22,16 +22,17 @@ using ::testing::_;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr EdgeId kEdge = {EdgeKind::kActivation, 0, 1};
+constexpr EdgeId kHostileEdge = {EdgeKind::kActivation, 0, 1};
 constexpr int kWindow = 2;
-constexpr int64_t kLimit = 4096;
+constexpr int64_t kHostileLimit = 4096;
 
-absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+absl::Time InAWhile() { return absl::Now() + absl::Seconds(20); }
 
 class HostilePeerTest : public ::testing::Test {
  protected:
   HostilePeerTest() {
-    auto receiver = cluster_.right().OpenReceiver(kEdge, kWindow, kLimit, cluster_.workers[1].pool);
+    auto receiver = cluster_.right().OpenReceiver(kHostileEdge, kWindow, kHostileLimit,
+                                                  cluster_.workers[1].pool);
     EXPECT_THAT(receiver, IsOk());
     receiver_ = *std::move(receiver);
   }
@@ -39,9 +40,9 @@ class HostilePeerTest : public ::testing::Test {
   static FrameHeader HelloHeader() {
     FrameHeader header;
     header.kind = FrameKind::kHello;
-    header.key = {JobHash(kTestJob), 1, kEdge};
+    header.key = {JobHash(kTestJob), 1, kHostileEdge};
     header.value = kWindow;
-    header.tensor_bytes = kLimit;
+    header.tensor_bytes = kHostileLimit;
     return header;
   }
   static std::string HelloPayload() { return EncodeHello({11, 22, "left"}); }
@@ -71,16 +72,17 @@ class HostilePeerTest : public ::testing::Test {
   }
 
   // What the run at the receiving worker sees.
-  absl::Status Received() { return receiver_->Receive({0, DType::kF32, {4}}, Later()).status(); }
+  absl::Status Received() { return receiver_->Receive({0, DType::kF32, {4}}, InAWhile()).status(); }
 
   // The worker still takes a right stream, for another edge.
   void ExpectWorkerGoesOn() {
     const EdgeId edge = {EdgeKind::kCollective, 0, 1};
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        auto receiver, cluster_.right().OpenReceiver(edge, 1, kLimit, cluster_.workers[1].pool));
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster_.left().OpenSender(edge, 1, kLimit));
-    ASSERT_THAT(sender->Send(0, pool_.AcquireTensor(DType::kF32, {4}), Later()), IsOk());
-    EXPECT_THAT(receiver->Receive({0, DType::kF32, {4}}, Later()), IsOk());
+        auto receiver,
+        cluster_.right().OpenReceiver(edge, 1, kHostileLimit, cluster_.workers[1].pool));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(auto sender, cluster_.left().OpenSender(edge, 1, kHostileLimit));
+    ASSERT_THAT(sender->Send(0, pool_.AcquireTensor(DType::kF32, {4}), InAWhile()), IsOk());
+    EXPECT_THAT(receiver->Receive({0, DType::kF32, {4}}, InAWhile()), IsOk());
   }
 
   int64_t Rejected(Rejection reason) { return cluster_.workers[1].hub.rejected().count(reason); }
@@ -117,7 +119,7 @@ TEST_F(HostilePeerTest, ChunkBeforeHello_IsRefused) {
 TEST_F(HostilePeerTest, UnknownMethod_IsUnimplemented) {
   grpc::GenericStub stub(MakeControlChannel(address(), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(Later()));
+  context.set_deadline(absl::ToChronoTime(InAWhile()));
   grpc::CompletionQueue queue;
   grpc::ByteBuffer response;
   grpc::Status status;
@@ -162,7 +164,7 @@ TEST_F(HostilePeerTest, SecondStreamForAnEdge_IsRefusedAndTheFirstGoesOn) {
 
 TEST_F(HostilePeerTest, TensorOverTheEdgesLimit_FailsBothEndsAndTakesNoMemory) {
   const auto sender = Welcomed();
-  sender->Write(ChunkFrame(ChunkHeader(0, kLimit / 4 + 1)));
+  sender->Write(ChunkFrame(ChunkHeader(0, kHostileLimit / 4 + 1)));
   const auto refused =
       StatusIs(absl::StatusCode::kInvalidArgument,
                AllOf(HasSubstr("0->1"), HasSubstr("at most 4096 bytes, got 4100")));
@@ -227,9 +229,9 @@ TEST_F(HostilePeerTest, GrpcMessageOverTheLimit_FailsBothEnds) {
 TEST_F(HostilePeerTest, SecondHelloOrCredit_IsRefused) {
   for (const FrameKind kind : {FrameKind::kHello, FrameKind::kCredit, FrameKind::kWelcome}) {
     TestCluster cluster;
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        auto receiver,
-        cluster.right().OpenReceiver(kEdge, kWindow, kLimit, cluster.workers[1].pool));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(auto receiver,
+                                  cluster.right().OpenReceiver(kHostileEdge, kWindow, kHostileLimit,
+                                                               cluster.workers[1].pool));
     RawSender sender(cluster.workers[1].server.address().ToString());
     ASSERT_TRUE(sender.Write(MakeTextFrame(HelloHeader(), HelloPayload())));
     ASSERT_TRUE(sender.Read());
@@ -300,14 +302,14 @@ class WrongReceiverTest : public ::testing::Test {
     auto transport = cluster_.workers[0].hub.Join(peers);
     if (!transport.ok()) return transport.status();
     cluster_.workers[0].transport = *std::move(transport);
-    return cluster_.left().OpenSender(kEdge, window, limit);
+    return cluster_.left().OpenSender(kHostileEdge, window, limit);
   }
   absl::Status Send(Sender& sender, int64_t sequence, int64_t elements) {
     return sender.Send(sequence, cluster_.workers[0].pool.AcquireTensor(DType::kF32, {elements}),
-                       Later());
+                       InAWhile());
   }
   absl::Status SendTo(const std::string& address) {
-    auto sender = OpenTo(address, 1, kLimit);
+    auto sender = OpenTo(address, 1, kHostileLimit);
     return sender.ok() ? Send(**sender, 0, 4) : sender.status();
   }
   TestCluster cluster_;
@@ -410,7 +412,7 @@ class AnsweringReceiver {
 FrameHeader WelcomeOf(int32_t credits) {
   FrameHeader header;
   header.kind = FrameKind::kWelcome;
-  header.key = {JobHash(kTestJob), 2, kEdge};
+  header.key = {JobHash(kTestJob), 2, kHostileEdge};
   header.value = credits;
   return header;
 }

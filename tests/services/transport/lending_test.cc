@@ -18,11 +18,11 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-constexpr EdgeId kEdge = {EdgeKind::kActivation, 0, 1};
-constexpr int64_t kLimit = 1 << 24;
+constexpr EdgeId kLendingEdge = {EdgeKind::kActivation, 0, 1};
+constexpr int64_t kLendingLimit = 1 << 24;
 
-absl::Time Soon() { return absl::Now() + absl::Milliseconds(50); }
-absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+absl::Time Shortly() { return absl::Now() + absl::Milliseconds(50); }
+absl::Time BeforeTheEnd() { return absl::Now() + absl::Seconds(20); }
 
 bool Eventually(const std::function<bool()>& condition) {
   for (int attempt = 0; attempt < 4000; ++attempt) {
@@ -40,8 +40,9 @@ class LendingTest : public ::testing::Test {
   void Open(DeviceShare* left, DeviceShare* right, int capacity = 2) {
     cluster_.left().UseShare(left);
     cluster_.right().UseShare(right);
-    auto receiver = cluster_.right().OpenReceiver(kEdge, capacity, kLimit, right_pool());
-    auto sender = cluster_.left().OpenSender(kEdge, capacity, kLimit);
+    auto receiver =
+        cluster_.right().OpenReceiver(kLendingEdge, capacity, kLendingLimit, right_pool());
+    auto sender = cluster_.left().OpenSender(kLendingEdge, capacity, kLendingLimit);
     ASSERT_THAT(receiver, IsOk());
     ASSERT_THAT(sender, IsOk());
     receiver_ = *std::move(receiver);
@@ -58,7 +59,7 @@ class LendingTest : public ::testing::Test {
     for (int i = 0; i < 4; ++i) tensor.data<int32_t>()[i] = value;
     return tensor;
   }
-  absl::Status Lend(int32_t value, absl::Time deadline = Later()) {
+  absl::Status Lend(int32_t value, absl::Time deadline = BeforeTheEnd()) {
     const Tensor tensor = Holding(value);
     const absl::Status reserved = sender_->Reserve(value, tensor, deadline);
     if (!reserved.ok()) return reserved;
@@ -69,7 +70,8 @@ class LendingTest : public ::testing::Test {
     Tensor tensor;
     bool fetched = false;
   };
-  absl::StatusOr<Taken> Take(const TensorExpectation& expected, absl::Time deadline = Later()) {
+  absl::StatusOr<Taken> Take(const TensorExpectation& expected,
+                             absl::Time deadline = BeforeTheEnd()) {
     absl::StatusOr<Arrival> arrival = receiver_->Take(expected, deadline);
     if (!arrival.ok()) return arrival.status();
     if (!arrival->is_lent()) return Taken{arrival->tensor};
@@ -85,7 +87,7 @@ class LendingTest : public ::testing::Test {
   }
   // An edge that carries bytes, both ends of which say so and `why`.
   void ExpectHostMemory(const std::string& why) {
-    ASSERT_THAT(sender_->Send(7, Holding(7), Later()), IsOk());
+    ASSERT_THAT(sender_->Send(7, Holding(7), BeforeTheEnd()), IsOk());
     EXPECT_FALSE(sender_->lends());
     EXPECT_EQ(sender_->path(), "host");
     ExpectArrives(7, /*fetched=*/false);
@@ -150,7 +152,7 @@ TEST_F(LendingTest, SenderCannotLend_BytesTravelAndTheReasonIsTold) {
 
 TEST_F(LendingTest, HostTensorOnALendingEdge_TravelsAsBytes) {
   OpenLending();
-  ASSERT_THAT(sender_->Send(5, Holding(5), Later()), IsOk());
+  ASSERT_THAT(sender_->Send(5, Holding(5), BeforeTheEnd()), IsOk());
   ASSERT_THAT(Lend(6), IsOk());
   ExpectArrives(5, /*fetched=*/false);
   ExpectArrives(6, /*fetched=*/true);
@@ -159,7 +161,7 @@ TEST_F(LendingTest, HostTensorOnALendingEdge_TravelsAsBytes) {
 TEST_F(LendingTest, Receive_OfALentTensor_IsRefused) {
   OpenLending();
   ASSERT_THAT(Lend(0), IsOk());
-  EXPECT_THAT(receiver_->Receive({0, DType::kI32, {4}}, Later()),
+  EXPECT_THAT(receiver_->Receive({0, DType::kI32, {4}}, BeforeTheEnd()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("got it lent")));
 }
 
@@ -169,7 +171,7 @@ TEST_F(LendingTest, Release_GivesTheSenderItsMemoryAndCreditBack) {
   OpenLending(/*capacity=*/1);
   ASSERT_THAT(Lend(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
-  EXPECT_THAT(Lend(1, Soon()), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
+  EXPECT_THAT(Lend(1, Shortly()), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
   EXPECT_GT(LentBytes(), 0);
   receiver_->Release();
   EXPECT_TRUE(Eventually([&] { return sender_->Ready(); }));
@@ -181,8 +183,8 @@ TEST_F(LendingTest, Release_GivesTheSenderItsMemoryAndCreditBack) {
 TEST_F(LendingTest, CreditOfAMessageBehindALentOne_WaitsForTheRelease) {
   OpenLending(/*capacity=*/3);
   ASSERT_THAT(Lend(0), IsOk());
-  ASSERT_THAT(sender_->Send(1, Holding(1), Later()), IsOk());
-  ASSERT_THAT(sender_->Send(2, Holding(2), Later()), IsOk());
+  ASSERT_THAT(sender_->Send(1, Holding(1), BeforeTheEnd()), IsOk());
+  ASSERT_THAT(sender_->Send(2, Holding(2), BeforeTheEnd()), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   ExpectArrives(1, /*fetched=*/false);
   ExpectArrives(2, /*fetched=*/false);
@@ -307,7 +309,7 @@ class HostileLenderTest : public LendingTest {
  protected:
   HostileLenderTest() {
     cluster_.right().UseShare(&right_share_);
-    auto receiver = cluster_.right().OpenReceiver(kEdge, 2, 4096, right_pool());
+    auto receiver = cluster_.right().OpenReceiver(kLendingEdge, 2, 4096, right_pool());
     EXPECT_THAT(receiver, IsOk());
     receiver_ = *std::move(receiver);
   }
@@ -315,7 +317,7 @@ class HostileLenderTest : public LendingTest {
   static FrameHeader Header(FrameKind kind) {
     FrameHeader header;
     header.kind = kind;
-    header.key = {JobHash(kTestJob), 1, kEdge};
+    header.key = {JobHash(kTestJob), 1, kLendingEdge};
     if (kind == FrameKind::kHello) {
       header.value = 2;
       header.tensor_bytes = 4096;

@@ -21,7 +21,7 @@ using ::testing::_;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-absl::Time Later() { return absl::Now() + absl::Seconds(20); }
+absl::Time InAWhile() { return absl::Now() + absl::Seconds(20); }
 absl::Time Soon() { return absl::Now() + absl::Milliseconds(30); }
 
 // What the test and its runs share: who was made, in which order things ended.
@@ -144,7 +144,7 @@ class RunHostTest : public ::testing::Test {
                 }};
   }
   absl::StatusOr<v1::PrepareRunResponse> Prepare(const std::string& job, int64_t epoch,
-                                                 absl::Time deadline = Later()) {
+                                                 absl::Time deadline = InAWhile()) {
     v1::PrepareRunRequest request;
     request.set_job_id(job);
     request.set_epoch(epoch);
@@ -170,7 +170,7 @@ TEST_F(RunHostTest, WholeLife_PrepareStartHoldCutEnd) {
   EXPECT_THAT(host_.Cut("j", 1, 43), IsOk());
   EXPECT_TRUE(host_.GetActivity(false).active);
   script_.Finish();
-  EXPECT_TRUE(host_.AwaitIdle(Later()));
+  EXPECT_TRUE(host_.AwaitIdle(InAWhile()));
   EXPECT_THAT(script_.Lines(),
               ::testing::ElementsAre("attempt j 1", "executing 1", "dropped 1", "left"));
 }
@@ -178,7 +178,7 @@ TEST_F(RunHostTest, WholeLife_PrepareStartHoldCutEnd) {
 TEST_F(RunHostTest, AfterTheEnd_NumbersAndTimelineRemain) {
   StartRun("j", 3);
   script_.Finish();
-  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  ASSERT_TRUE(host_.AwaitIdle(InAWhile()));
   const RunHost::Activity activity = host_.GetActivity(true);
   EXPECT_FALSE(activity.active);
   EXPECT_EQ(activity.job_id, "j");
@@ -227,12 +227,12 @@ TEST_F(RunHostTest, RepeatedCalls_HaveTheEffectOfOne) {
   EXPECT_THAT(host_.Start("j", 1), IsOk());
   EXPECT_THAT(host_.Start("j", 1), IsOk());
   script_.Finish();
-  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  ASSERT_TRUE(host_.AwaitIdle(InAWhile()));
   EXPECT_THAT(host_.Start("j", 1), IsOk());  // its first answer was lost
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::PrepareRunResponse late, Prepare("j", 1));
   EXPECT_EQ(late.schedule_digest(), "digest 1");
-  EXPECT_THAT(host_.Stop("j", 1, "done", Later()), IsOk());
-  EXPECT_THAT(host_.Stop("j", 1, "done", Later()), IsOk());
+  EXPECT_THAT(host_.Stop("j", 1, "done", InAWhile()), IsOk());
+  EXPECT_THAT(host_.Stop("j", 1, "done", InAWhile()), IsOk());
   const auto lines = script_.Lines();
   EXPECT_EQ(std::count(lines.begin(), lines.end(), "attempt j 1"), 1);
 }
@@ -264,13 +264,13 @@ TEST_F(RunHostTest, Start_WithoutPrepare_IsRefused) {
 
 TEST_F(RunHostTest, Stop_OfARunningRun_EndsIt) {
   StartRun("j", 1);
-  EXPECT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  EXPECT_THAT(host_.Stop("j", 1, "enough", InAWhile()), IsOk());
   EXPECT_FALSE(host_.GetActivity(false).active);
 }
 
 TEST_F(RunHostTest, Stop_OfAPreparedRun_DropsItAndTellsThePeers) {
   ASSERT_THAT(Prepare("j", 1), IsOk());
-  EXPECT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  EXPECT_THAT(host_.Stop("j", 1, "enough", InAWhile()), IsOk());
   EXPECT_THAT(script_.Lines(),
               ::testing::ElementsAre("attempt j 1", "cancelled", "dropped 1", "left"));
 }
@@ -282,12 +282,12 @@ TEST_F(RunHostTest, Stop_WhilePreparing_EndsItThen) {
   EXPECT_THAT(host_.Stop("j", 1, "enough", Soon()),
               StatusIs(absl::StatusCode::kDeadlineExceeded, _));
   gate.set_value();
-  EXPECT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  EXPECT_THAT(host_.Stop("j", 1, "enough", InAWhile()), IsOk());
   EXPECT_TRUE(script_.AwaitLog("told to stop preparing"));
 }
 
 TEST_F(RunHostTest, Stop_BeforeItsPrepareArrives_KeepsItOut) {
-  EXPECT_THAT(host_.Stop("j", 4, "cancelled", Later()), IsOk());
+  EXPECT_THAT(host_.Stop("j", 4, "cancelled", InAWhile()), IsOk());
   EXPECT_THAT(Prepare("j", 4), StatusIs(absl::StatusCode::kAborted, HasSubstr("epoch 4")));
   EXPECT_THAT(Prepare("j", 5), IsOk());
   EXPECT_THAT(Prepare("k", 1), IsOk());  // epochs of jobs have nothing to do with each other
@@ -300,7 +300,7 @@ TEST_F(RunHostTest, OlderEpoch_IsRefusedEverywhere) {
   EXPECT_THAT(host_.Hold("j", 2), StatusIs(absl::StatusCode::kAborted, _));
   EXPECT_THAT(host_.Cut("j", 2, 50), StatusIs(absl::StatusCode::kAborted, _));
   EXPECT_EQ(host_.rejected().count(Rejection::kStaleEpoch), 4);
-  EXPECT_THAT(host_.Stop("j", 2, "old news", Later()), IsOk());  // nothing of it is left
+  EXPECT_THAT(host_.Stop("j", 2, "old news", InAWhile()), IsOk());  // nothing of it is left
   EXPECT_TRUE(host_.GetActivity(false).active);
 }
 
@@ -318,7 +318,7 @@ TEST_F(RunHostTest, NewerEpochOrOtherJob_TakesTheRunsPlace) {
 TEST_F(RunHostTest, Close_EndsTheRunAndRefusesOthers) {
   StartRun("j", 1);
   host_.Close("worker a is shutting down");
-  EXPECT_TRUE(host_.AwaitIdle(Later()));
+  EXPECT_TRUE(host_.AwaitIdle(InAWhile()));
   EXPECT_THAT(Prepare("j", 2),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("shutting down")));
 }
@@ -327,7 +327,7 @@ TEST_F(RunHostTest, Close_EndsTheRunAndRefusesOthers) {
 TEST_F(RunHostTest, Start_AfterCloseDroppedThePreparedRun_GivesTheReason) {
   ASSERT_THAT(Prepare("j", 1), IsOk());
   host_.Close("worker a is shutting down");
-  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  ASSERT_TRUE(host_.AwaitIdle(InAWhile()));
   EXPECT_THAT(host_.Start("j", 1),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("worker a is shutting down")));
   EXPECT_THAT(script_.Lines(),
@@ -338,7 +338,7 @@ TEST_F(RunHostTest, Start_AfterCloseDroppedThePreparedRun_GivesTheReason) {
 
 TEST_F(RunHostTest, Start_AfterStopOfThePreparedRun_IsRefused) {
   ASSERT_THAT(Prepare("j", 1), IsOk());
-  ASSERT_THAT(host_.Stop("j", 1, "enough", Later()), IsOk());
+  ASSERT_THAT(host_.Stop("j", 1, "enough", InAWhile()), IsOk());
   EXPECT_THAT(host_.Start("j", 1), StatusIs(absl::StatusCode::kAborted, _));
 }
 
@@ -355,13 +355,13 @@ TEST_F(RunHostTest, ManyCallsAtOnce_OneAttemptAtATime) {
         (void)host_.Start(job, epoch);
         (void)host_.Hold(job, epoch);
         (void)host_.GetActivity(true);
-        if (i % 2 == 0) (void)host_.Stop(job, epoch, "test", Later());
+        if (i % 2 == 0) (void)host_.Stop(job, epoch, "test", InAWhile());
       }
     });
   }
   for (std::thread& caller : callers) caller.join();
   host_.Close("test is over");
-  ASSERT_TRUE(host_.AwaitIdle(Later()));
+  ASSERT_TRUE(host_.AwaitIdle(InAWhile()));
   const auto lines = script_.Lines();
   bool alive = false;
   for (const std::string& line : lines) {
@@ -428,9 +428,9 @@ class RunHostJobs : public ::testing::Test {
   static int64_t PeakBytesOf(RunHost& host, const std::string& job, int64_t width) {
     v1::JobSpec spec = SmallJob("1f1b");
     spec.mutable_model()->mutable_gpt()->set_width(width);
-    EXPECT_THAT(host.Prepare(RequestOf(job, spec), Later()), IsOk());
+    EXPECT_THAT(host.Prepare(RequestOf(job, spec), InAWhile()), IsOk());
     EXPECT_THAT(host.Start(job, 1), IsOk());
-    EXPECT_TRUE(host.AwaitIdle(Later()));
+    EXPECT_TRUE(host.AwaitIdle(InAWhile()));
     const RunHost::Activity activity = host.GetActivity(/*with_stages=*/true);
     return activity.stages.empty() ? 0 : activity.stages[0].peak_memory_bytes();
   }
@@ -456,13 +456,13 @@ TEST_F(RunHostJobs, Threads_AreTheJobsAsFarAsTheWorkerHasThem) {
   RunHost host(Parts());
   v1::JobSpec spec = SmallJob("1f1b");
   spec.mutable_training()->set_threads(2);
-  EXPECT_THAT(host.Prepare(RequestOf("two", spec), Later()), IsOk());
+  EXPECT_THAT(host.Prepare(RequestOf("two", spec), InAWhile()), IsOk());
   EXPECT_THAT(device_, HasSubstr("2 threads"));
   spec.mutable_training()->set_threads(1);
-  EXPECT_THAT(host.Prepare(RequestOf("one", spec), Later()), IsOk());
+  EXPECT_THAT(host.Prepare(RequestOf("one", spec), InAWhile()), IsOk());
   EXPECT_THAT(device_, HasSubstr("1 thread)"));
   spec.mutable_training()->set_threads(3);
-  EXPECT_THAT(host.Prepare(RequestOf("three", spec), Later()),
+  EXPECT_THAT(host.Prepare(RequestOf("three", spec), InAWhile()),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("training.threads is 3"), HasSubstr("2 at most"))));
 }
