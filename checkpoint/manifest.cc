@@ -107,6 +107,9 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
     manifest.layer_updates = json.at("layer_updates").get<std::vector<int64_t>>();
     PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
   }
+  if (json.contains("stage_layers")) {
+    manifest.stage_layers = json.at("stage_layers").get<std::vector<int32_t>>();
+  }
   if (manifest.step < 0 || manifest.updates < 0) {
     return BadManifest(
         absl::StrCat("step ", manifest.step, " or updates ", manifest.updates, " is negative"));
@@ -156,6 +159,7 @@ std::string SerializeManifest(const Manifest& manifest) {
                {"weights_sha256", manifest.weights_sha256},
                {"files", FilesToJson(manifest.files)}};
   if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
+  if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;
   json[kOwnDigest] = DigestOf(json);
   return json.dump(2) + "\n";
 }

@@ -38,7 +38,8 @@ struct Manifest {
   // Where stages have updated after other numbers of microbatches, because they had other numbers of replicas:
   // by layer. Else empty.
   std::vector<int64_t> layer_updates;
-  std::vector<int64_t> extra_cuts;  // steps after which a drain added a cut, this one included
+  std::vector<int64_t> extra_cuts;    // steps after which a drain added a cut, this one included
+  std::vector<int32_t> stage_layers;  // of each stage of the model; empty: it is not known
   Fingerprint fingerprint;
   std::string weights_sha256;  // weights_digest.h
   std::vector<CheckpointFile> files;

@@ -35,7 +35,9 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
                       .step = found.manifest.step,
                       .updates = found.manifest.updates,
                       .layer_updates = found.manifest.layer_updates,
-                      .extra_cuts = found.manifest.extra_cuts};
+                      .extra_cuts = found.manifest.extra_cuts,
+                      .method = found.manifest.method,
+                      .stage_layers = found.manifest.stage_layers};
   for (const std::string& reason : found.passed_over) {
     start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));
   }

@@ -29,6 +29,9 @@ struct FoundStart {
   int64_t updates = 0;                      // of every stage, up to there
   std::vector<int64_t> layer_updates = {};  // by layer where they differ, as in the manifest
   std::vector<int64_t> extra_cuts;
+  std::string method =
+      {};  // that trained it, and with which layers of each stage of the model, if that is known
+  std::vector<int32_t> stage_layers = {};
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };
 

@@ -7,23 +7,12 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "job/cluster_profile.h"
-#include "job/defaults.h"
+#include "job/open_job.h"
 
 namespace penstock {
 namespace {
 
 constexpr size_t kIdempotencyKeyBytesMax = 256;
-
-// A profile has no method, no steps of training, no checkpoints, and nothing that was predicted of it.
-void MakeProfile(const v1::ProfileSpec& profile, v1::GetJobResponse& record) {
-  *record.mutable_profile_spec() = profile;
-  record.mutable_spec()->clear_checkpoint();
-  record.mutable_spec()->clear_prediction();
-  record.mutable_spec()->clear_feedback();
-  FillDefaults(*record.mutable_spec());
-  record.mutable_summary()->set_method("profile");
-  record.mutable_summary()->clear_steps();
-}
 
 absl::Status NoSuchJob(const std::string& job_id) {
   return absl::NotFoundError(absl::StrCat("there is no job \"", job_id.substr(0, 128), "\""));
@@ -46,8 +35,8 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
       continue;
     }
     // A job that an older build has stored lacks the keys that came since.
-    FillDefaults(*job.record.mutable_spec());
-    absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.record.spec());
+    FillKnownDefaults(*job.record.mutable_spec());
+    absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
     if (resolved.ok() && WaitsAgain(job.record)) {
       job.record.clear_plan();  // of an attempt of that process, if it had any
       AddRun(job.record, job.last_sequence, *std::move(resolved));
@@ -60,6 +49,11 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
 bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
   v1::JobSummary& summary = *record.mutable_summary();
   if (summary.state() == v1::JOB_STATE_QUEUED) return true;
+  if (summary.state() == v1::JOB_STATE_PREPARING && !record.has_plan()) {
+    summary.set_state(v1::JOB_STATE_QUEUED);
+    summary.set_reason("the coordinator was restarted before the job was planned");
+    return true;
+  }
   v1::CheckpointSpec& checkpoint = *record.mutable_spec()->mutable_checkpoint();
   const bool under_way = summary.state() == v1::JOB_STATE_PREPARING ||
                          summary.state() == v1::JOB_STATE_RUNNING;  // not cancelled
@@ -93,7 +87,7 @@ void Coordinator::FailAfterRestart(StoredJob job, Now now) {
 void Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job) {
   const std::string job_id = record.summary().job_id();
   runs_[job_id] = std::make_unique<JobRun>(std::move(record), last_sequence, std::move(job),
-                                           limits_.run, effects_);
+                                           limits_.run, links_, effects_);
   waiting_.push_back(job_id);
 }
 
@@ -233,7 +227,7 @@ absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, con
   SaveJob submitted{.idempotency_key = key};
   v1::GetJobResponse& record = submitted.record;
   *record.mutable_spec() = spec;
-  FillDefaults(*record.mutable_spec());
+  FillKnownDefaults(*record.mutable_spec());
   v1::JobSummary& summary = *record.mutable_summary();
   summary.set_job_id(absl::StrCat(record.spec().name(), "-", order_.size() + 1));
   summary.set_name(record.spec().name());
@@ -243,14 +237,15 @@ absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, con
   summary.set_submitted_unix_ms(now.unix_ms);
   if (profile != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(CheckProfileSpec(*profile));
-    MakeProfile(*profile, record);
+    *record.mutable_spec() = DraftOf(record.spec());
+    MakeProfileRecord(*profile, record);
   }
-  PENSTOCK_RETURN_IF_ERROR(ResolveJob(record.spec()).status());
+  PENSTOCK_RETURN_IF_ERROR(ResolveSubmitted(record.spec()).status());
   return Submission{summary.job_id(), std::move(submitted)};
 }
 
 void Coordinator::AddJob(SaveJob submitted, Now now) {
-  absl::StatusOr<ResolvedJob> resolved = ResolveJob(submitted.record.spec());
+  absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(submitted.record.spec());
   PENSTOCK_CHECK(resolved.ok());
   const std::string job_id = submitted.record.summary().job_id();
   order_.push_back(job_id);
@@ -291,8 +286,11 @@ v1::ListJobsResponse Coordinator::ListJobs() const {
 }
 
 JobRun* Coordinator::Find(const std::string& job_id) {
-  const auto run = runs_.find(job_id);
-  return run == runs_.end() ? nullptr : run->second.get();
+  if (const auto run = runs_.find(job_id); run != runs_.end()) return run->second.get();
+  // A run of a job's planning has the job's id with a suffix, and no job's name has a dot.
+  const auto planned = runs_.find(job_id.substr(0, job_id.rfind('.')));
+  JobRun* const run = planned == runs_.end() ? nullptr : planned->second->planning_run();
+  return run != nullptr && run->id() == job_id ? run : nullptr;
 }
 
 const JobRun* Coordinator::FindRun(const std::string& job_id) const {
@@ -331,6 +329,14 @@ void Coordinator::OnLayerTimesFound(const std::string& job_id,
                                     Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
     run->OnLayerTimesFound(known, now);
+    Settle(now);
+  }
+}
+
+void Coordinator::OnCandidates(const std::string& job_id, const absl::StatusOr<JobPlan>& plan,
+                               Now now) {
+  if (JobRun* run = Find(job_id); run != nullptr) {
+    run->OnCandidates(plan, now);
     Settle(now);
   }
 }

@@ -96,6 +96,7 @@ class Coordinator {
   // `known`: by key of the FindLayerTimes.
   void OnLayerTimesFound(const std::string& job_id,
                          const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
+  void OnCandidates(const std::string& job_id, const absl::StatusOr<JobPlan>& plan, Now now);
   void OnCommitted(const std::string& job_id, int64_t step,
                    const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
   void OnTimelineGathered(const std::string& job_id, Now now);
@@ -124,6 +125,7 @@ class Coordinator {
   // `profile`: null if the job trains.
   absl::StatusOr<Submission> CheckNewJob(const v1::JobSpec& spec, const std::string& key,
                                          const v1::ProfileSpec* profile, Now now) const;
+  // The job's run, or one of its planning.
   JobRun* Find(const std::string& job_id);
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
   void AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job);
@@ -157,6 +159,7 @@ class Coordinator {
   const CoordinatorLimits limits_;
   Membership membership_;
   CoordinatorEffects effects_;
+  KnownLinks links_;
   std::vector<std::string> order_;                       // all job ids by submission
   std::vector<std::string> waiting_;                     // those that are queued
   std::map<std::string, std::unique_ptr<JobRun>> runs_;  // not over

@@ -19,6 +19,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/start.h"
 #include "penstock/v1/cluster.pb.h"
+#include "strategy/plan_job.h"
 
 namespace penstock {
 
@@ -93,6 +94,14 @@ struct KeepLayerTimes {
   v1::DeviceProfile times;
 };
 
+// Find ways to run a job (PlanJob), away from whoever must answer soon. Answered with the plan.
+struct JudgeCandidates {
+  std::string job_id;
+  std::shared_ptr<const PlanningInput> input;
+  PlanJobOptions options;
+  double budget_s = 0;
+};
+
 // Append to the job's events and wake those who watch it. Events are numbered already.
 struct PublishEvent {
   std::string job_id;
@@ -105,8 +114,9 @@ struct SaveJob {
   std::string idempotency_key = {};  // of its submission; empty: as it was
 };
 
-using CoordinatorEffect = std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline,
-                                       FindLayerTimes, KeepLayerTimes, PublishEvent, SaveJob>;
+using CoordinatorEffect =
+    std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, FindLayerTimes,
+                 KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 }  // namespace penstock

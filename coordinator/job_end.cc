@@ -16,6 +16,7 @@ void JobRun::Cancel(const std::string& reason, Now now) {
   switch (phase_) {
     case Phase::kQueued:
     case Phase::kFinding:
+    case Phase::kPlanning:
     case Phase::kPreparing:
       record_.mutable_summary()->set_reason(reason);
       return EndStopped(v1::JOB_STATE_CANCELLED, now);
@@ -33,6 +34,13 @@ void JobRun::Cancel(const std::string& reason, Now now) {
     default:                // ends anyway
       return;
   }
+}
+
+void JobRun::Stop(const std::string& reason, Now now) {
+  if (IsTerminal(state())) return;
+  cancel_reason_ = reason;
+  record_.mutable_summary()->set_reason(reason);
+  EndStopped(v1::JOB_STATE_CANCELLED, now);
 }
 
 void JobRun::StartDrain(Now now) {
@@ -171,9 +179,10 @@ void JobRun::Fail(const std::string& error, Now now) {
 
 void JobRun::EndStopped(v1::JobState state, Now now) {
   const bool trained = !is_profile() && phase_ >= Phase::kRunning && phase_ <= Phase::kCommitting;
-  if (phase_ == Phase::kQueued || phase_ == Phase::kFinding || !record_.has_plan()) {
+  if (phase_ <= Phase::kPlanning || !record_.has_plan()) {
     parts_.clear();  // they have not heard of the job
   }
+  if (planning_ != nullptr) planning_->Stop(cancel_reason_, now);
   phase_ = Phase::kStopping;
   drain_deadline_ns_.reset();
   stop_deadline_ns_ = now.monotonic_ns + limits_.stop_timeout_ms * kNsPerMs;
@@ -182,6 +191,7 @@ void JobRun::EndStopped(v1::JobState state, Now now) {
   if (trained) effects_.push_back(GatherTimeline{id(), record_.plan(), JobTraceOf(record_)});
   StopRemaining(now);
   SetState(state, now);
+  GoOnPlanning(now);
   CheckAllGone();
 }
 
@@ -207,7 +217,7 @@ void JobRun::OnStopped(int32_t worker_index, const CallAnswer& answer) {
 }
 
 void JobRun::CheckAllGone() {
-  if (phase_ == Phase::kStopping &&
+  if (phase_ == Phase::kStopping && planning_ == nullptr &&
       std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.gone; })) {
     phase_ = Phase::kOver;
   }

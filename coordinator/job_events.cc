@@ -104,11 +104,14 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.step = complete->step;
   CountUpdates(complete->step, manifest);
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
+  manifest.stage_layers = LayersOfStages();
   manifest.fingerprint = FingerprintOf(spec(), job_);
   saving_[manifest.step] = {.step = manifest.step,
                             .updates = manifest.updates,
                             .layer_updates = manifest.layer_updates,
-                            .extra_cuts = manifest.extra_cuts};
+                            .extra_cuts = manifest.extra_cuts,
+                            .method = manifest.method,
+                            .stage_layers = manifest.stage_layers};
   RunProgress digests(/*first_step=*/0, /*stages=*/0);
   digests.OnLayers({complete->layers.begin(), complete->layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job_.chain.size());
@@ -119,6 +122,15 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
                               .layer = file.layer()});
   }
   effects_.push_back(std::move(commit));
+}
+
+std::vector<int32_t> JobRun::LayersOfStages() const {
+  const Topology topology = TopologyOf(job_, record_.result().stages());
+  std::vector<int32_t> layers(topology.parts());
+  for (const v1::StageAssignment& stage : record_.plan().stages()) {
+    layers[topology.PartOf(StageId(stage.stage()))] = stage.layers();
+  }
+  return layers;
 }
 
 // Counted from the start, for earlier runs may have had another method or other microbatches.
@@ -212,6 +224,7 @@ void JobRun::BlameCall(int32_t worker_index, const std::string& what, const absl
                        Now now) {
   const std::string message = absl::StrCat(what, ": ", status.message());
   if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+    unreachable_ = true;
     blame_.Pointing(worker_index, Blame::kNobody, message, now.monotonic_ns);
   } else {
     blame_.Own(worker_index, message);

@@ -4,8 +4,19 @@
 
 #include "base/utf8.h"
 #include "coordinator/job_run.h"
+#include "job/defaults.h"
 
 namespace penstock {
+
+void MakeProfileRecord(const v1::ProfileSpec& profile, v1::GetJobResponse& record) {
+  *record.mutable_profile_spec() = profile;
+  record.mutable_spec()->clear_checkpoint();
+  record.mutable_spec()->clear_prediction();
+  record.mutable_spec()->clear_feedback();
+  FillDefaults(*record.mutable_spec());
+  record.mutable_summary()->set_method("profile");
+  record.mutable_summary()->clear_steps();
+}
 
 void JobRun::BeginProfile(Now now) {
   std::vector<WorkerOffer> workers;
@@ -21,6 +32,10 @@ void JobRun::BeginProfile(Now now) {
 
 void JobRun::OnLayerTimesFound(const std::vector<std::optional<v1::DeviceProfile>>& known,
                                Now now) {
+  if (phase_ == Phase::kPlanning) {
+    planning_->OnLayerTimesFound(known, now);
+    return GoOnPlanning(now);
+  }
   if (phase_ != Phase::kFinding || !profile_.has_value()) {
     return;
   }

@@ -10,6 +10,9 @@ void JobRun::Return(const std::string& reason, Now now) {
   }
   return_reason_ = reason;
   switch (phase_) {
+    case Phase::kPlanning:
+      planning_->Stop(reason, now);
+      return GoOnPlanning(now);
     case Phase::kRunning:
       return blame_.any() ? void() : StartDrain(now);
     case Phase::kHolding:

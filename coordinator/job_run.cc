@@ -13,14 +13,15 @@
 namespace penstock {
 
 JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job,
-               JobRunLimits limits, CoordinatorEffects& effects)
+               JobRunLimits limits, KnownLinks& links, CoordinatorEffects& effects)
     : record_(std::move(record)),
       job_(std::move(job)),
       limits_(limits),
       effects_(effects),
       last_sequence_(last_sequence),
       blame_(limits.blame_grace_ms * kNsPerMs),
-      returned_(record_.summary().step() > 0) {}
+      returned_(record_.summary().step() > 0),
+      links_(links) {}
 
 v1::GetJobResponse JobRun::Record() const {
   v1::GetJobResponse record = record_;
@@ -60,7 +61,8 @@ int64_t JobRun::WorkersOf(int64_t free) const {
 
 bool JobRun::Uses(const std::string& worker) const {
   return std::any_of(parts_.begin(), parts_.end(),
-                     [&](const Part& part) { return part.worker.name == worker && !part.gone; });
+                     [&](const Part& part) { return part.worker.name == worker && !part.gone; }) ||
+         (planning_ != nullptr && planning_->Uses(worker));
 }
 
 std::optional<int32_t> JobRun::IndexOf(const std::string& worker, uint64_t incarnation,
@@ -82,6 +84,8 @@ std::optional<int64_t> JobRun::NextDeadlineNs() const {
     }
   };
   if (workers_before_.has_value()) consider(return_deadline_ns_);
+  if (planning_ != nullptr) consider(planning_->NextDeadlineNs());
+  if (queued() && rests_until_ns_ > 0) consider(rests_until_ns_);
   if (Active()) {
     consider(blame_.DecideAtNs());
     consider(drain_deadline_ns_);
@@ -138,6 +142,10 @@ void JobRun::OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now) {
 
 void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
                           const std::string& reason, Now now) {
+  if (planning_ != nullptr) {
+    planning_->OnWorkerLost({.name = worker, .incarnation = incarnation}, reason, now);
+    return GoOnPlanning(now);
+  }
   const std::optional<int32_t> index = IndexOf(worker, incarnation, epoch_);
   if (!index.has_value() || parts_[*index].gone) {
     return;
@@ -154,6 +162,11 @@ void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
 
 void JobRun::Tick(Now now) {
   if (now.monotonic_ns >= return_deadline_ns_) workers_before_.reset();
+  if (now.monotonic_ns >= rests_until_ns_) rests_until_ns_ = 0;
+  if (planning_ != nullptr) {
+    planning_->Tick(now);
+    GoOnPlanning(now);
+  }
   if (Active()) {
     DecideBlame(now);
   }

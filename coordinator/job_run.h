@@ -6,8 +6,8 @@
 //      |        +--------------+-----> FAILED, CANCELLED: all workers are stopped
 //      +-- DRAINING <----------+  a worker, or the coordinator, leaves
 //
-// PREPARING is three phases: find the checkpoint to start from, prepare all workers, start all
-// workers. A drain is two: all workers hold and name a step; all are told to cut at the largest.
+// PREPARING is up to four phases: find the checkpoint to start from, plan what the job leaves open
+// (job_planning.h), prepare all workers, start all workers. A drain is two: all workers hold and name a step; all are told to cut at the largest.
 // After the last worker's RunDone the run ends with its commits and its timeline. Failure of any
 // worker stops all others; the job fails with the name of the worker that failed first (blame.h).
 //
@@ -33,6 +33,7 @@
 //   4. steps only grow and never exceed the job's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -49,6 +50,7 @@
 #include "coordinator/blame.h"
 #include "coordinator/checkpoint_tracker.h"
 #include "coordinator/effects.h"
+#include "coordinator/job_planning.h"
 #include "coordinator/job_state.h"
 #include "coordinator/profile_gatherer.h"
 #include "coordinator/remaining_time.h"
@@ -63,6 +65,8 @@ namespace penstock {
 struct JobRunLimits {
   // How long a report that blames a neighbour waits for that neighbour's own.
   int64_t blame_grace_ms = 1000;
+  // Before a job that could not reach a worker while it was planned is begun again.
+  int64_t rest_ms = 10'000;
   // From the first HoldRun to the last RunDone; then the job is stopped hard.
   int64_t drain_timeout_ms = 120'000;
   // Without any sign of progress from any worker for so long, the job is stuck.
@@ -77,6 +81,10 @@ struct JobRunLimits {
   std::function<int64_t()> stopwatch_ns = nullptr;
 };
 
+// Makes `record`, of a job that trains, that of a profile of its model: it has no method, no steps of training, no
+// checkpoints, and nothing that was predicted of it.
+void MakeProfileRecord(const v1::ProfileSpec& profile, v1::GetJobResponse& record);
+
 class JobRun {
  public:
   // Of the texts in its records and events, which travel in lists. They are UTF-8, whatever they were
@@ -84,10 +92,10 @@ class JobRun {
   static constexpr size_t kTextBytesMax = 2000;
 
   // Takes over a QUEUED record. `last_sequence`: of the events published for it so far. REQUIRES:
-  // `job` is the record's spec, resolved; `effects` outlives the run and receives what is to be
-  // done.
+  // `job` is the record's spec or its draft (job/open_job.h), resolved; `links` and `effects` outlive the run;
+  // `effects` receives what is to be done.
   JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job, JobRunLimits limits,
-         CoordinatorEffects& effects);
+         KnownLinks& links, CoordinatorEffects& effects);
 
   // ---- Looking.
   const std::string& id() const { return record_.summary().job_id(); }
@@ -108,8 +116,14 @@ class JobRun {
   bool queued() const { return state() == v1::JOB_STATE_QUEUED; }
   // Whether its checkpoint directory is its own although it waits: it goes on from there.
   bool returned() const { return returned_; }
+  // Whether a call to a worker failed because nobody answered.
+  bool unreachable() const { return unreachable_; }
+  // Until when it had better not be begun again: a worker that did not answer may be about to be missed.
+  int64_t rests_until_ns() const { return rests_until_ns_; }
   // Whether it can go back to the queue without losing a step.
-  bool CanReturn() const { return IsSaved(record_); }
+  bool CanReturn() const { return IsSaved(record_) || phase_ == Phase::kPlanning; }
+  // The run that its planning has under way, or null.
+  JobRun* planning_run() { return planning_ == nullptr ? nullptr : planning_->run(); }
   // Ended, and no worker is taken any more: the run can be dropped.
   bool Over() const { return phase_ == Phase::kOver; }
   // Whether `worker` is taken by this run.
@@ -127,10 +141,15 @@ class JobRun {
   void Wait(const std::string& reason, Now now);
   // Gives it workers. REQUIRES: queued(), WorkersOf(...) == workers.size().
   void Begin(absl::Span<const WorkerOffer> workers, Now now);
+  // Its epochs will be above this one.
+  void BeginAfter(int64_t epoch) { epoch_ = std::max(epoch_, epoch); }
   // The run keeps `lease` for as long as it exists.
   void OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLease lease, Now now);
   // `known`: by key of the FindLayerTimes.
   void OnLayerTimesFound(const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
+  void OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now);
+  // Called after every event of the run that its planning has under way.
+  void GoOnPlanning(Now now);
   void OnAnswer(const CallAnswer& answer, Now now);
   // Takes the events from number `first_sequence` on that it does not have yet. Returns the number
   // of the first one it lacks. REQUIRES: `worker_index` comes from IndexOf.
@@ -144,6 +163,8 @@ class JobRun {
   // Ends the job as soon as it can be done without losing a step. Without effect once it is
   // terminal or draining.
   void Cancel(const std::string& reason, Now now);
+  // The same without any regard for its steps. Without effect once it is terminal.
+  void Stop(const std::string& reason, Now now);
   // Drains the job, as soon as it trains, and puts it back to the queue, from where it goes on. `reason` says who
   // leaves. Without effect if it waits, drains already, or has ended. REQUIRES: CanReturn().
   void Return(const std::string& reason, Now now);
@@ -157,7 +178,8 @@ class JobRun {
  private:
   enum class Phase {
     kQueued,
-    kFinding,  // where to start from, or which layer times are known
+    kFinding,   // where to start from, or which layer times are known
+    kPlanning,  // what the job leaves open
     kPreparing,
     kStarting,
     kRunning,
@@ -183,6 +205,17 @@ class JobRun {
   };
 
   // ---- Starting (job_start.cc).
+  bool NeedsPlanning() const;
+  // The method and the split that the checkpoint was trained with, where the job leaves them open and the workers can
+  // have them.
+  void KeepSavedSplit(Now now);
+  // The workers at the places of the pipeline that they had in the job's last plan.
+  void KeepPlaces();
+  void BeginPlanning(Now now);
+  void EndPlanning(Now now);
+  void GoOnPlanned(Now now);
+  // Back to the queue before anything was trained.
+  void WaitAgain(const std::string& reason, Now now);
   absl::Status MakePlanAndRecordIt(Now now);
   void PrepareAll();
   void OnPrepared(int32_t worker_index, const CallAnswer& answer, Now now);
@@ -195,6 +228,8 @@ class JobRun {
   void OnValidationDone(int32_t worker_index, const v1::ValidationDone& done, Now now);
   void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved);
   void CountUpdates(int64_t step, Manifest& manifest) const;
+  // Of each stage of the model.
+  std::vector<int32_t> LayersOfStages() const;
   void OnSaveFailed(int32_t worker_index, const v1::SaveFailed& failed, Now now);
   void OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
   void OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now);
@@ -296,6 +331,11 @@ class JobRun {
   std::optional<int64_t> workers_before_;   // that it had then, as long as it wants as many
   int64_t return_deadline_ns_ = 0;          // until when that is
   std::optional<ProfileGatherer> profile_;  // of a profile that has workers
+  KnownLinks& links_;
+  std::unique_ptr<JobPlanning> planning_;  // while it plans, or what is left of that still stops
+  int64_t plannings_ = 0;                  // that lost a worker
+  bool unreachable_ = false;
+  int64_t rests_until_ns_ = 0;
   std::string cancel_reason_;
   std::optional<int64_t> drain_step_;  // the cut of a drain, once it is known
   std::string save_error_;             // of the latest checkpoint, if it failed

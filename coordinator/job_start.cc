@@ -3,9 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "coordinator/job_run.h"
 #include "coordinator/start_query.h"
+#include "job/defaults.h"
+#include "job/open_job.h"
 #include "schedule/block_delay.h"
 
 namespace penstock {
@@ -46,6 +49,140 @@ void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLeas
   if (!start_.checkpoint.empty()) {
     Log(absl::StrCat("continues after step ", start_.step, " from ", start_.checkpoint), now);
   }
+  KeepSavedSplit(now);
+  if (NeedsPlanning()) return BeginPlanning(now);
+  KeepPlaces();
+  GoOnPlanned(now);
+}
+
+bool JobRun::NeedsPlanning() const {
+  if (!SplitIsOpen(spec(), job_)) return false;
+  if (MethodIsOpen(spec()) || !spec().pipeline().has_stages()) {
+    return MethodIsOpen(spec()) || parts_.size() > 1;
+  }
+  const int32_t stages = spec().pipeline().stages();
+  return stages > 1 && stages < job_.chain.size();  // else there is one split
+}
+
+void JobRun::KeepSavedSplit(Now now) {
+  if (start_.checkpoint.empty() || start_.stage_layers.empty() || !SplitIsOpen(spec(), job_))
+    return;
+  v1::JobSpec kept = spec();
+  v1::PipelineSpec& pipeline = *kept.mutable_pipeline();
+  if (MethodIsOpen(spec())) SetMethod(start_.method, /*keeps_optimizer=*/false, kept);
+  if (pipeline.method() != start_.method) return;
+  const auto stages = static_cast<int32_t>(start_.stage_layers.size());
+  if (pipeline.has_stages() && pipeline.stages() != stages) return;
+  pipeline.set_stages(stages);
+  pipeline.mutable_stage_layers()->Assign(start_.stage_layers.begin(), start_.stage_layers.end());
+  FillDefaults(kept);
+  absl::StatusOr<ResolvedJob> job = ResolveJob(kept);
+  if (!job.ok() || job->WorkersOf(stages) != static_cast<int64_t>(parts_.size())) return;
+  Log(absl::StrCat("keeps the layers that the checkpoint was trained with, ",
+                   absl::StrJoin(start_.stage_layers, "-")),
+      now);
+  *record_.mutable_spec() = std::move(kept);
+  record_.mutable_summary()->set_method(spec().pipeline().method());
+  job_ = *std::move(job);
+}
+
+void JobRun::KeepPlaces() {
+  if (record_.planning().candidates().empty() || NamesWorkers()) return;
+  const auto& places = record_.planning().candidates(0).workers();
+  std::vector<Part> kept(parts_.size());
+  std::vector<Part> others;
+  for (Part& part : parts_) {
+    const auto at = std::find(places.begin(), places.end(), part.worker.name) - places.begin();
+    if (at < std::min<int64_t>(places.size(), static_cast<int64_t>(kept.size()))) {
+      kept[at] = std::move(part);
+    } else {
+      others.push_back(std::move(part));
+    }
+  }
+  auto other = others.begin();
+  for (Part& part : kept) {
+    if (part.worker.name.empty()) part = std::move(*other++);
+  }
+  parts_ = std::move(kept);
+}
+
+void JobRun::BeginPlanning(Now now) {
+  phase_ = Phase::kPlanning;
+  std::vector<WorkerOffer> workers;
+  for (const Part& part : parts_) workers.push_back(part.worker);
+  record_.clear_plan();  // of an attempt before, whose workers may be others
+  planning_ = std::make_unique<JobPlanning>(id(), spec(), job_, std::move(workers), epoch_, limits_,
+                                            links_);
+  planning_->Begin(now);
+  GoOnPlanning(now);
+}
+
+void JobRun::OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now) {
+  if (phase_ != Phase::kPlanning) return;
+  planning_->OnCandidates(plan, now);
+  GoOnPlanning(now);
+}
+
+void JobRun::GoOnPlanning(Now now) {
+  if (planning_ == nullptr) return;
+  planning_->GoOn(now);
+  for (v1::JobEvent& event : planning_->TakeEvents()) Publish(std::move(event), now);
+  for (CoordinatorEffect& effect : planning_->TakeEffects()) effects_.push_back(std::move(effect));
+  if (planning_->Stopped()) {
+    planning_.reset();
+    if (phase_ == Phase::kPlanning) return WaitAgain(std::exchange(return_reason_, ""), now);
+    return CheckAllGone();
+  }
+  if (planning_->outcome().has_value() && phase_ == Phase::kPlanning) EndPlanning(now);
+}
+
+void JobRun::EndPlanning(Now now) {
+  constexpr int64_t kPlanningsMax = 3;
+  JobPlanning::Outcome outcome = *planning_->outcome();
+  BeginAfter(planning_->epoch());
+  planning_.reset();
+  if (!outcome.lost.empty()) {
+    if (++plannings_ >= kPlanningsMax) {
+      return Fail(
+          absl::StrCat("cannot be planned, after ", plannings_, " attempts: ", outcome.lost), now);
+    }
+    rests_until_ns_ = now.monotonic_ns + limits_.rest_ms * kNsPerMs;
+    return WaitAgain(outcome.lost, now);
+  }
+  if (!outcome.failed.ok()) {
+    return Fail(absl::StrCat("cannot be planned: ", outcome.failed.message()), now);
+  }
+  epoch_ = std::max(epoch_ + 1, now.unix_ms);  // later than those of the planning's runs
+  if (!outcome.chosen.has_value()) {
+    Log(absl::StrCat("its layers are split by estimated cost, for they could not be planned by "
+                     "measurement: ",
+                     outcome.estimate_why),
+        now);
+    return GoOnPlanned(now);
+  }
+  *record_.mutable_spec() = std::move(outcome.chosen->spec);
+  *record_.mutable_planning() = std::move(outcome.chosen->record);
+  record_.mutable_summary()->set_method(spec().pipeline().method());
+  absl::StatusOr<ResolvedJob> job = ResolveJob(spec());
+  if (!job.ok()) return Fail(absl::StrCat("cannot be planned: ", job.status().message()), now);
+  job_ = *std::move(job);
+  parts_.clear();
+  for (WorkerOffer& worker : outcome.chosen->workers)
+    parts_.push_back({.worker = std::move(worker)});
+  GoOnPlanned(now);
+}
+
+void JobRun::WaitAgain(const std::string& reason, Now now) {
+  parts_.clear();
+  leavers_.clear();
+  lease_.reset();
+  phase_ = Phase::kQueued;
+  record_.mutable_summary()->set_reason(reason);
+  SetState(v1::JOB_STATE_QUEUED, now);
+}
+
+void JobRun::GoOnPlanned(Now now) {
+  phase_ = Phase::kFinding;
   if (spec().feedback().replan() == "auto" && !spec().has_prediction()) {
     Log("feedback.replan is auto, but the job has no prediction to hold its steps against; "
         "`penstock plan -o` writes one",

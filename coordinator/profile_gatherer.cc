@@ -97,6 +97,11 @@ bool ProfileGatherer::TimesLayers(int32_t worker_index) const {
   return KindTimedBy(worker_index) != nullptr;
 }
 
+bool ProfileGatherer::KnowsLayers() const {
+  return std::all_of(kinds_.begin(), kinds_.end(),
+                     [](const Kind& kind) { return kind.times.cached(); });
+}
+
 int64_t ProfileGatherer::MeasurementsOf(int32_t worker_index) const {
   const int64_t links = workers() - 1;
   if (!TimesLayers(worker_index)) return links;

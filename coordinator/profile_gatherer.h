@@ -36,6 +36,8 @@ class ProfileGatherer {
   std::vector<std::string> Notes() const;
 
   bool TimesLayers(int32_t worker_index) const;
+  // Whether no worker needs to time any.
+  bool KnowsLayers() const;
   // Measurements: links, and layers of each shape and size.
   int64_t done() const;
   int64_t total() const;

@@ -20,6 +20,7 @@ std::string Normalised(const std::string& directory) {
 
 void Coordinator::Settle(Now now) {
   settled_ns_.reset();
+  for (auto& [job_id, run] : runs_) run->GoOnPlanning(now);
   ForgetOver();
   if (draining_) {
     return;
@@ -110,6 +111,7 @@ bool Coordinator::StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now 
 }
 
 bool Coordinator::StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now) {
+  if (now.monotonic_ns < run.rests_until_ns()) return false;
   if (run.NamesWorkers()) return StartOnNamed(run, free, now);
   const size_t available = membership_.Available().size();
   const auto needed = static_cast<size_t>(run.WorkersNeeded());

@@ -55,11 +55,12 @@ std::string RunFeedback::TextOf(Drift::Turn turn, double measured_s) const {
     return absl::StrFormat("steps take %.4g s, near the %.4g s that were predicted (%s) again",
                            measured_s, predicted_s, percent);
   }
-  return absl::StrFormat("steps take %.4g s, %.4g s were predicted (%s), in the median of the last %d steps: %s",
-                         measured_s, predicted_s, percent, rules_.drift_steps(),
-                         rules_.replan() == "auto"
-                             ? "a new split is looked for at the next cut"
-                             : "`penstock plan JOB.yaml --coordinator HOST:PORT` makes a new plan");
+  return absl::StrFormat(
+      "steps take %.4g s, %.4g s were predicted (%s), in the median of the last %d steps: %s",
+      measured_s, predicted_s, percent, rules_.drift_steps(),
+      rules_.replan() == "auto"
+          ? "a new split is looked for at the next cut"
+          : "`penstock plan JOB.yaml --coordinator HOST:PORT` makes a new plan");
 }
 
 std::vector<std::string> RunFeedback::OnReports(

@@ -1,5 +1,6 @@
 #include "job/check_fields.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -168,8 +169,12 @@ absl::Status CheckStaleness(const v1::StalenessSpec& staleness) {
 
 absl::Status CheckRateAndClip(const v1::TrainingSpec& training) {
   const v1::LearningRateSpec& rate = training.learning_rate();
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckRange("training.learning_rate.warmup_steps", rate.warmup_steps(), 0, training.steps()));
+  PENSTOCK_RETURN_IF_ERROR(CheckRange("training.learning_rate.warmup_steps", rate.warmup_steps(), 0,
+                                      std::max(training.steps(), rate.decay_steps())));
+  if (rate.has_decay_steps()) {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckRange("training.learning_rate.decay_steps", rate.decay_steps(), 1, kStepsMax));
+  }
   PENSTOCK_RETURN_IF_ERROR(
       CheckName("training.learning_rate.decay", rate.decay(), {"constant", "linear", "cosine"}));
   PENSTOCK_RETURN_IF_ERROR(

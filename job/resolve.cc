@@ -137,13 +137,15 @@ StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
 
 LearningRate LearningRateOf(const v1::TrainingSpec& training) {
   const v1::LearningRateSpec& rate = training.learning_rate();
-  return LearningRate{.peak = PeakRateOf(training.optimizer()),
-                      .warmup_samples = rate.warmup_steps() * training.batch(),
-                      .total_samples = training.steps() * training.batch(),
-                      .decay = rate.decay() == "linear"   ? LearningRate::Decay::kLinear
-                               : rate.decay() == "cosine" ? LearningRate::Decay::kCosine
-                                                          : LearningRate::Decay::kConstant,
-                      .final_fraction = rate.final_fraction()};
+  return LearningRate{
+      .peak = PeakRateOf(training.optimizer()),
+      .warmup_samples = rate.warmup_steps() * training.batch(),
+      .total_samples =
+          (rate.has_decay_steps() ? rate.decay_steps() : training.steps()) * training.batch(),
+      .decay = rate.decay() == "linear"   ? LearningRate::Decay::kLinear
+               : rate.decay() == "cosine" ? LearningRate::Decay::kCosine
+                                          : LearningRate::Decay::kConstant,
+      .final_fraction = rate.final_fraction()};
 }
 
 Clip ClipOf(const v1::ClipSpec& spec) {

@@ -31,6 +31,7 @@ struct PlanningInput {
   v1::ModelProfile profile;
   Cluster cluster;
   bool names_workers = false;  // in the jobs: the cluster's are those of a coordinator
+  bool keeps_order = false;    // the cluster's workers are those of the pipeline, in their order
 };
 
 struct Candidate {

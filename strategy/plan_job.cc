@@ -90,6 +90,38 @@ std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJo
   return numbers;
 }
 
+// For the job's own method: all that the job says, with each number of stages.
+std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJob& job,
+                                    const PlanJobOptions& options) {
+  const int64_t per_worker = job.stages_per_worker;
+  std::vector<int32_t> numbers = options.stages;
+  if (numbers.empty()) {
+    const int64_t workers_max =
+        std::min<int64_t>(input.cluster.size(), job.chain.size() / per_worker);
+    for (int64_t workers = 1; workers <= workers_max; ++workers) {
+      numbers.push_back(static_cast<int32_t>(workers * per_worker));
+    }
+  }
+  const auto& said = input.spec.pipeline().replicas();
+  std::vector<Candidate> candidates;
+  for (const int32_t stages : numbers) {
+    Candidate candidate = {.method = std::string(job.method->name),
+                           .stages = stages,
+                           .microbatches = job.microbatches,
+                           .recompute = job.recompute};
+    if (job.method->replicates_stages && !said.empty()) {
+      if (said.size() > 1 && said.size() != stages) continue;
+      candidate.replicas.assign(said.begin(), said.end());
+      if (said.size() == 1) candidate.replicas.assign(stages, said[0]);
+    }
+    candidates.push_back(candidate);
+    if (!candidate.recompute.none()) continue;
+    candidate.recompute.all = true;
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
 class JobPlanner {
  public:
   JobPlanner(const PlanningInput& input, const PlanJobOptions& options, TimeBudget& budget)
@@ -318,6 +350,7 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
   v1::JobSpec spec = input.spec;
   FillDefaults(spec);
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  if (options.only_placement) return PlacementsOf(input, job, options);
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<const Method*> methods, MethodsOf(options));
   const std::vector<std::vector<int32_t>> replicas_of_stages = ReplicasOf(input, job, budget);
   std::vector<Candidate> candidates;

@@ -28,6 +28,9 @@ namespace penstock {
 struct PlanJobOptions {
   std::vector<std::string> methods;  // empty: all of the catalog
   std::vector<int32_t> stages;       // of the model, that may be chosen; empty: any number
+  // Only the stages, their layers and their workers are chosen: microbatches and replicas are the job's, and so is
+  // recomputation, unless the job has none and lacks the memory.
+  bool only_placement = false;
   // Tells how many of how many candidates are judged.
   std::function<void(int done, int all)> progress = [](int, int) {};
   // Asked between candidates; its error ends the planning.

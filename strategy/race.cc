@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -44,116 +45,144 @@ std::optional<int64_t> StepsTo(double loss, const std::vector<double>& losses) {
   return std::nullopt;
 }
 
-class RaceRunner {
- public:
-  RaceRunner(const std::vector<Racer>& racers, const RaceOptions& options)
-      : racers_(racers), options_(options) {
-    result_.racers.resize(racers.size());
-    running_.resize(racers.size());
-    std::iota(running_.begin(), running_.end(), 0);
-  }
-
-  RaceResult Run() {
-    double seconds = options_.first_s;
-    for (int round = 0; !running_.empty(); ++round) {
-      if (!RunRound(round, seconds)) {
-        result_.in_time = false;
-        break;
-      }
-      SortByMerit();
-      if (IsDecided(seconds)) break;
-      const size_t left = (running_.size() + 1) / 2;
-      for (size_t at = left; at < running_.size(); ++at) {
-        racers_[running_[at]].contestant->Leave();
-      }
-      running_.resize(left);
-      if (seconds >= options_.longest_s) break;
-      seconds = std::min(2 * seconds, options_.longest_s);
-    }
-    if (!running_.empty()) result_.winner = result_.in_time ? running_.front() : Leader();
-    return std::move(result_);
-  }
-
- private:
-  // False if the time was over before all had trained; who is in the race is then as before.
-  bool RunRound(int round, double seconds) {
-    std::vector<int> still;
-    for (size_t at = 0; at < running_.size(); ++at) {
-      const int racer = running_[at];
-      options_.progress(round, static_cast<int>(at), static_cast<int>(running_.size()));
-      if (options_.is_over()) return false;
-      if (Train(racer, seconds)) {
-        still.push_back(racer);
-      } else if (options_.is_over()) {
-        result_.racers[racer].failed.clear();
-        return false;
-      }
-    }
-    running_ = std::move(still);
-    return true;
-  }
-
-  // After the last whole round; those that failed in this one are out.
-  int Leader() const {
-    const auto leads = std::find_if(running_.begin(), running_.end(), [&](int racer) {
-      return result_.racers[racer].failed.empty();
-    });
-    return leads == running_.end() ? running_.front() : *leads;
-  }
-
-  bool Train(int racer, double seconds) {
-    RacerResult& result = result_.racers[racer];
-    if (result.reached_s.has_value()) return true;
-    const int64_t steps =
-        std::max(kLossesMin, static_cast<int64_t>(seconds / racers_[racer].step_s));
-    const absl::StatusOr<std::vector<double>> losses = racers_[racer].contestant->TrainTo(steps);
-    if (!losses.ok() || losses->empty()) {
-      result.failed = losses.ok() ? "it trained no step" : std::string(losses.status().message());
-      return false;
-    }
-    ++result.rounds;
-    result.steps = static_cast<int64_t>(losses->size());
-    result.loss = SmoothLoss(*losses, result.steps);
-    result.loss_error = ErrorOfSmoothLoss(*losses, result.steps);
-    if (!options_.until_loss.has_value()) return true;
-    if (const auto reached = StepsTo(*options_.until_loss, *losses); reached.has_value()) {
-      result.reached_s = static_cast<double>(*reached) * racers_[racer].step_s;
-    }
-    return true;
-  }
-
-  // Those that have the loss by the time it took them, then the others by their losses.
-  void SortByMerit() {
-    std::stable_sort(running_.begin(), running_.end(), [&](int a, int b) {
-      const RacerResult& one = result_.racers[a];
-      const RacerResult& two = result_.racers[b];
-      if (one.reached_s.has_value() != two.reached_s.has_value()) return one.reached_s.has_value();
-      if (one.reached_s.has_value()) return *one.reached_s < *two.reached_s;
-      return one.loss < two.loss;
-    });
-  }
-
-  // Whether the first cannot be overtaken: it has the loss, and the others have had as much time; or it is
-  // alone and there is no loss to reach.
-  bool IsDecided(double seconds) const {
-    if (running_.empty()) return true;
-    const RacerResult& first = result_.racers[running_.front()];
-    if (options_.until_loss.has_value()) {
-      return first.reached_s.has_value() && *first.reached_s <= seconds;
-    }
-    return running_.size() == 1;
-  }
-
-  const std::vector<Racer>& racers_;
-  const RaceOptions& options_;
-  std::vector<int> running_;
-  RaceResult result_;
-};
+std::vector<double> StepTimesOf(const std::vector<Racer>& racers) {
+  std::vector<double> steps_s;
+  for (const Racer& racer : racers) steps_s.push_back(racer.step_s);
+  return steps_s;
+}
 
 }  // namespace
 
+Race::Race(std::vector<double> steps_s, RaceOptions options)
+    : steps_s_(std::move(steps_s)), options_(std::move(options)), seconds_(options_.first_s) {
+  result_.racers.resize(steps_s_.size());
+  running_.resize(steps_s_.size());
+  std::iota(running_.begin(), running_.end(), 0);
+}
+
+std::optional<Race::Heat> Race::Next() {
+  while (!ended_) {
+    if (at_ == running_.size()) {
+      EndRound();
+      continue;
+    }
+    const int racer = running_[at_];
+    if (result_.racers[racer].reached_s.has_value()) {  // it stands with the time it took
+      still_.push_back(racer);
+      ++at_;
+      continue;
+    }
+    return Heat{.round = round_,
+                .racer = racer,
+                .at = static_cast<int>(at_),
+                .racers = static_cast<int>(running_.size()),
+                .steps = std::max(kLossesMin, static_cast<int64_t>(seconds_ / steps_s_[racer]))};
+  }
+  return std::nullopt;
+}
+
+void Race::OnTrained(const absl::StatusOr<std::vector<double>>& losses) {
+  const int racer = running_[at_++];
+  RacerResult& result = result_.racers[racer];
+  if (!losses.ok() || losses->empty()) {
+    result.failed = losses.ok() ? "it trained no step" : std::string(losses.status().message());
+    return;
+  }
+  ++result.rounds;
+  result.steps = static_cast<int64_t>(losses->size());
+  result.loss = SmoothLoss(*losses, result.steps);
+  result.loss_error = ErrorOfSmoothLoss(*losses, result.steps);
+  if (options_.until_loss.has_value()) {
+    if (const auto reached = StepsTo(*options_.until_loss, *losses); reached.has_value()) {
+      result.reached_s = static_cast<double>(*reached) * steps_s_[racer];
+    }
+  }
+  still_.push_back(racer);
+}
+
+void Race::EndRound() {
+  running_ = std::exchange(still_, {});
+  at_ = 0;
+  ++round_;
+  if (running_.empty()) {
+    ended_ = true;
+    return;
+  }
+  SortByMerit();
+  ended_ = IsDecided();
+  if (!ended_) {
+    running_.resize((running_.size() + 1) / 2);
+    ended_ = seconds_ >= options_.longest_s;
+    seconds_ = std::min(2 * seconds_, options_.longest_s);
+  }
+  if (ended_) result_.winner = running_.front();
+}
+
+void Race::End() {
+  if (ended_) return;
+  ended_ = true;
+  result_.in_time = false;
+  result_.winner = Leader();
+}
+
+bool Race::IsIn(int racer) const {
+  return std::find(running_.begin(), running_.end(), racer) != running_.end();
+}
+
+RaceResult Race::Result() const { return result_; }
+
+// After the last whole round; those that failed in this one are out.
+int Race::Leader() const {
+  const auto leads = std::find_if(running_.begin(), running_.end(),
+                                  [&](int racer) { return result_.racers[racer].failed.empty(); });
+  return leads == running_.end() ? running_.front() : *leads;
+}
+
+// Those that have the loss by the time it took them, then the others by their losses.
+void Race::SortByMerit() {
+  std::stable_sort(running_.begin(), running_.end(), [&](int a, int b) {
+    const RacerResult& one = result_.racers[a];
+    const RacerResult& two = result_.racers[b];
+    if (one.reached_s.has_value() != two.reached_s.has_value()) return one.reached_s.has_value();
+    if (one.reached_s.has_value()) return *one.reached_s < *two.reached_s;
+    return one.loss < two.loss;
+  });
+}
+
+// Whether the first cannot be overtaken: it has the loss, and the others have had as much time; or it is
+// alone and there is no loss to reach.
+bool Race::IsDecided() const {
+  const RacerResult& first = result_.racers[running_.front()];
+  if (options_.until_loss.has_value()) {
+    return first.reached_s.has_value() && *first.reached_s <= seconds_;
+  }
+  return running_.size() == 1;
+}
+
 RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options) {
-  return RaceRunner(racers, options).Run();
+  Race race(StepTimesOf(racers), options);
+  std::vector<bool> left(racers.size(), false);
+  for (std::optional<Race::Heat> heat = race.Next(); heat.has_value(); heat = race.Next()) {
+    options.progress(heat->round, heat->at, heat->racers);
+    if (options.is_over()) {
+      race.End();
+      break;
+    }
+    const absl::StatusOr<std::vector<double>> losses =
+        racers[heat->racer].contestant->TrainTo(heat->steps);
+    if (!losses.ok() && options.is_over()) {
+      race.End();
+      break;
+    }
+    race.OnTrained(losses);
+    race.Next();  // ends the round if it was the last of it
+    for (size_t racer = 0; racer < racers.size(); ++racer) {
+      if (left[racer] || race.IsIn(static_cast<int>(racer))) continue;
+      left[racer] = true;
+      racers[racer].contestant->Leave();
+    }
+  }
+  return race.Result();
 }
 
 std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn) {

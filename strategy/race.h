@@ -45,8 +45,8 @@ struct RaceOptions {
   double first_s = 0;    // that the first round lasts, in the time of the workers
   double longest_s = 0;  // no round lasts longer
   std::optional<double> until_loss;
-  // Whether no more time is to be spent, asked before and after a racer trains; an error of TrainTo counts for nothing then. Who was
-  // ahead after the last whole round is then the winner; in the first round, the racer with the shortest step.
+  // Whether no more time is to be spent, asked before and after a racer trains; an error of TrainTo counts for nothing
+  // then.
   std::function<bool()> is_over = [] { return false; };
   // Before a racer trains: which round, who, and how many are in it.
   std::function<void(int round, int racer, int racers)> progress = [](int, int, int) {};
@@ -65,6 +65,51 @@ struct RaceResult {
   std::vector<RacerResult> racers;  // in the order given
   std::optional<int> winner;        // absent: all failed
   bool in_time = true;              // else it was over before it was decided
+};
+
+// A race between one training and the next: who trains next, how far, and what its losses lead to. For those who
+// cannot wait while a racer trains.
+class Race {
+ public:
+  struct Heat {
+    int round = 0;
+    int racer = 0;
+    int at = 0;      // its place in the round
+    int racers = 0;  // in the round
+    int64_t steps = 0;
+  };
+
+  // `steps_s`: a step of each racer on its workers. REQUIRES: as RunRace; `options.is_over` and `options.progress` are
+  // not called.
+  Race(std::vector<double> steps_s, RaceOptions options);
+
+  // Who trains next, from the beginning up to `steps`; absent: the race has ended.
+  std::optional<Heat> Next();
+  // The losses of all steps of the racer of Next, or what stopped it: it leaves the race.
+  void OnTrained(const absl::StatusOr<std::vector<double>>& losses);
+  // No more time is to be spent. The leader after the last whole round is then the winner; in the first round, the racer
+  // with the shortest step.
+  void End();
+  // Whether this racer is in the round that Next is about, or was in the last one.
+  bool IsIn(int racer) const;
+  // What is known so far; all of it once Next has nothing left.
+  RaceResult Result() const;
+
+ private:
+  void EndRound();
+  void SortByMerit();
+  bool IsDecided() const;
+  int Leader() const;
+
+  const std::vector<double> steps_s_;
+  const RaceOptions options_;
+  std::vector<int> running_;  // in this round, by merit in the last
+  std::vector<int> still_;    // of them, those that have trained in this round
+  size_t at_ = 0;             // in running_: who trains next
+  int round_ = 0;
+  double seconds_ = 0;  // that this round lasts
+  bool ended_ = false;
+  RaceResult result_;
 };
 
 // REQUIRES: at least one racer; step times and first_s are positive; longest_s >= first_s.

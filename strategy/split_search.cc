@@ -261,7 +261,13 @@ SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s
     splits.Run();
     return result.is_complete;
   };
-  WorkerOrders(judge.input().cluster).ForEach(judge.topology().workers, search);
+  if (judge.input().keeps_order) {
+    std::vector<int> workers(judge.topology().workers);
+    std::iota(workers.begin(), workers.end(), 0);
+    search(workers);
+  } else {
+    WorkerOrders(judge.input().cluster).ForEach(judge.topology().workers, search);
+  }
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
+#include "services/cli/planning_text.h"
 #include "services/cli/result_table.h"
 #include "services/cli/text.h"
 #include "services/documents/result_json.h"
@@ -64,6 +65,8 @@ std::string BodyText(const v1::JobEvent& event) {
       return event.log();
     case v1::JobEvent::kProfileProgress:
       return ProgressText(event.profile_progress());
+    case v1::JobEvent::kPlanChosen:
+      return PlanningText(event.plan_chosen());
     case v1::JobEvent::KIND_NOT_SET:
       break;
   }
@@ -112,6 +115,10 @@ nlohmann::ordered_json EventJson(const v1::JobEvent& event) {
       json["total"] = event.profile_progress().total();
       json["worker"] = event.profile_progress().worker();
       json["what"] = event.profile_progress().what();
+      break;
+    case v1::JobEvent::kPlanChosen:
+      json["event"] = "plan_chosen";
+      json["planning"] = PlanningJson(event.plan_chosen());
       break;
     case v1::JobEvent::kLog:
       json["event"] = "log";

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/defaults.h"
+#include "job/open_job.h"
 #include "job/yaml.h"
 #include "job/yaml_message.h"
 #include "services/cli/command_text.h"
@@ -73,6 +74,11 @@ void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
          "Continue from a checkpoint: `latest` of the job's checkpoint directory, or a path")
       ->type_name("latest|DIR")
       ->check(KnownValues({"latest"}));
+  app.add_option("--race-until", options.race_until_loss,
+                 "With pipeline.method auto: choose what reaches this training loss first; "
+                 "default: the lowest loss at the end of the race")
+      ->type_name("LOSS")
+      ->check(CLI::PositiveNumber);
 }
 
 absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec) {
@@ -128,12 +134,28 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
         latest ? options.resume : std::filesystem::absolute(options.resume, error).string());
     Forget("checkpoint.resume", document.positions);
   }
+  if (options.race_until_loss.has_value()) {
+    if (!MethodIsOpen(spec)) {
+      return absl::InvalidArgumentError(
+          "--race-until: the job names its method, so there is nothing to choose; set "
+          "pipeline.method=auto or leave the flag out");
+    }
+    spec.mutable_planning()->set_race_until_loss(*options.race_until_loss);
+  }
   return document;
+}
+
+absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document) {
+  JobDocument draft = document;
+  draft.spec = DraftOf(document.spec);
+  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec complete, CompleteJob(std::move(draft)));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(ResolveSubmitted(document.spec).status(), document.path));
+  return MethodIsOpen(document.spec) ? document.spec : complete;
 }
 
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* note) {
   PENSTOCK_ASSIGN_OR_RETURN(const JobDocument document, ReadJob(options));
-  if (document.spec.pipeline().method() == "auto") {
+  if (MethodIsOpen(document.spec)) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.path,
         ": pipeline.method: is auto; `penstock train` and `penstock submit` choose one for "

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,16 +17,17 @@ namespace penstock {
 
 struct JobFileOptions {
   std::string path;
-  std::vector<std::string> overrides;  // "training.steps=100"
-  std::string method;                  // empty: the file's
-  int64_t steps = 0;                   // 0: the file's
-  std::string data;                    // a text file instead of the job's; empty: the job's
-  std::string resume;                  // empty: the file's
+  std::vector<std::string> overrides;     // "training.steps=100"
+  std::string method;                     // empty: the file's
+  int64_t steps = 0;                      // 0: the file's
+  std::string data;                       // a text file instead of the job's; empty: the job's
+  std::string resume;                     // empty: the file's
+  std::optional<double> race_until_loss;  // of a job with an open method; absent: the file's
 };
 
 // Declares JOB.yaml, --set, --steps and --data. Returns JOB.yaml, which is required.
 CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
-// Declares these, --method and --resume.
+// Declares these, --method, --resume and --race-until.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
 
 // Reads the file and applies the options, and fills in nothing. A path given by --data is made absolute.
@@ -35,6 +37,9 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
 // The same with defaults, after validation. `note`: a line for the user, or empty; null: nobody asks.
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* note = nullptr);
+
+// The same for a coordinator, which fills in what it chooses: a job with an open method stays as it is written.
+absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
 
 // The absolute folder of a job's file, where its relative paths start.
 std::string FolderOfJob(const std::string& path);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "coordinator/job_planning.h"
 #include "job/check_fields.h"
 #include "job/cluster_profile.h"
 #include "job/model_profile.h"
@@ -40,8 +41,8 @@ std::function<absl::Status()> Unless(Interrupt& interrupt) {
   };
 }
 
-absl::StatusOr<JobPlan> JudgeCandidates(const PlanningInput& input, const PlanChoice& choice,
-                                        Interrupt& interrupt, Console& console) {
+absl::StatusOr<JobPlan> PlanOnThisMachine(const PlanningInput& input, const PlanChoice& choice,
+                                          Interrupt& interrupt, Console& console) {
   WorkDisplay display("candidate", console, RealClock());
   TimeBudget budget(RealClock(), absl::Seconds(choice.budget_s));
   return PlanJob(input,
@@ -135,7 +136,7 @@ const JudgedCandidate* PlannedJob::chosen() const {
 absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& choice,
                                       Interrupt& interrupt, Console& console) {
   PlannedJob planned;
-  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, JudgeCandidates(input, choice, interrupt, console));
+  PENSTOCK_ASSIGN_OR_RETURN(planned.plan, PlanOnThisMachine(input, choice, interrupt, console));
   if (choice.race.has_value() && planned.plan.fastest.has_value()) {
     PENSTOCK_ASSIGN_OR_RETURN(planned.race, RunRaceOf(planned.plan, choice, interrupt, console));
   }
@@ -147,75 +148,6 @@ absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& cho
   }
   planned.cluster = std::move(input.cluster);
   return planned;
-}
-
-void AddOpenJobOptions(CLI::App& app, std::optional<double>& until_loss) {
-  app.add_option("--race-until", until_loss,
-                 "With pipeline.method auto: choose what reaches this training loss first; "
-                 "default: the lowest loss at the end of the race")
-      ->type_name("LOSS")
-      ->check(CLI::PositiveNumber);
-}
-
-absl::Status CheckUntilLoss(const OpenPipeline& open, const std::optional<double>& until_loss) {
-  if (open.is_auto || !until_loss.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "--race-until: the job names its method, so there is nothing to choose; set "
-      "pipeline.method=auto or leave the flag out");
-}
-
-absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClient& client,
-                                             Interrupt& interrupt, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured,
-                            MeasureCluster(client, job.complete, interrupt, console));
-  PlanChoice choice = {.stages = job.pipeline.stages};
-  std::error_code error;
-  if (std::filesystem::exists(DataPath(job.data_root, job.complete), error)) {
-    choice.race = RaceChoice{.until_loss = job.until_loss, .data_root = job.data_root};
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const PlannedJob planned,
-                            PlanForJob({.spec = job.written,
-                                        .profile = std::move(measured.profile),
-                                        .cluster = std::move(measured.cluster),
-                                        .names_workers = true},
-                                       choice, interrupt, console));
-  if (planned.chosen() == nullptr) {
-    console.err << JobPlanText(planned, /*shows_all=*/false);
-    return FailedError(
-        absl::StrCat("pipeline.method: is auto, but ", NothingRunsText(planned.plan)));
-  }
-  console.err << "chosen: " << NameOf(planned.chosen()->candidate)
-              << (planned.race.has_value() ? ", by a race\n"
-                                           : ", the shortest step; no race, for the text is not "
-                                             "on this machine\n");
-  v1::JobSpec spec = planned.chosen()->spec;
-  *spec.mutable_data() = job.complete.data();
-  *spec.mutable_checkpoint() = job.complete.checkpoint();
-  return spec;
-}
-
-absl::StatusOr<OpenPipeline> TakeOpenPipeline(v1::JobSpec& spec) {
-  if (spec.pipeline().method() != "auto") return OpenPipeline();
-  OpenPipeline open = {.is_auto = true};
-  spec.clear_prediction();  // whichever method it was of; the plan has one
-  v1::PipelineSpec& pipeline = *spec.mutable_pipeline();
-  if (pipeline.has_stages()) {
-    if (pipeline.stages() < 1) {
-      return InvalidKey("pipeline.stages", absl::StrCat("is ", pipeline.stages(),
-                                                        "; expected a number from 1, or auto"));
-    }
-    open.stages = {pipeline.stages()};
-  }
-  pipeline.clear_method();
-  pipeline.clear_stages();
-  std::vector<const google::protobuf::FieldDescriptor*> said;
-  pipeline.GetReflection()->ListFields(pipeline, &said);
-  if (!said.empty()) {
-    return InvalidKey(absl::StrCat("pipeline.", said.front()->name()),
-                      "belongs to a method, and pipeline.method is auto; leave it out, or name "
-                      "the method (pipeline.stages alone may be said)");
-  }
-  return open;
 }
 
 }  // namespace penstock

@@ -6,13 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "penstock/v1/job.pb.h"
 #include "services/cli/console.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/interrupt.h"
-#include "services/cli/job_file.h"
 #include "strategy/measured_cluster.h"
 #include "strategy/plan_job.h"
 #include "strategy/race.h"
@@ -71,32 +69,5 @@ struct PlannedJob {
 // `input.spec` as it is written. Errors: those of PlanJob; of the job's text; an interrupt's.
 absl::StatusOr<PlannedJob> PlanForJob(PlanningInput input, const PlanChoice& choice,
                                       Interrupt& interrupt, Console& console);
-
-// What a job leaves to Penstock.
-struct OpenPipeline {
-  bool is_auto = false;         // the method is (pipeline.method: auto)
-  std::vector<int32_t> stages;  // then: those that it may have; empty: any number
-};
-// Takes the pipeline out of a job that leaves its method open.
-// Errors: InvalidArgument if such a job says more of its pipeline than the number of stages.
-absl::StatusOr<OpenPipeline> TakeOpenPipeline(v1::JobSpec& spec);
-
-// A job that leaves its method to Penstock.
-struct OpenJob {
-  v1::JobSpec written;               // without its pipeline
-  v1::JobSpec complete;              // with defaults, checkpoints and the digest of its text
-  OpenPipeline pipeline;             // what it leaves open
-  std::string data_root;             // absolute: where its text may lie
-  std::optional<double> until_loss;  // to be reached first
-};
-// Declares what train and submit are told of such a job.
-void AddOpenJobOptions(CLI::App& app, std::optional<double>& until_loss);
-// InvalidArgument if a loss to reach is given for a job whose method is not open.
-absl::Status CheckUntilLoss(const OpenPipeline& open, const std::optional<double>& until_loss);
-// The job as the coordinator's workers are best used: they are profiled, every method is judged on them, and if the
-// text is on this machine the candidates race. Tells what was chosen.
-// Errors: those of MeasureCluster and PlanForJob; FailedPrecondition if no method can run.
-absl::StatusOr<v1::JobSpec> ChooseForWorkers(const OpenJob& job, CoordinatorClient& client,
-                                             Interrupt& interrupt, Console& console);
 
 }  // namespace penstock

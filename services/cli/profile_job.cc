@@ -51,15 +51,6 @@ absl::Status Watch(CoordinatorClient& client, const std::string& job_id, Interru
 
 }  // namespace
 
-std::vector<int64_t> SizesAround(const ResolvedJob& job) {
-  const int64_t samples = job.microbatch.batch;
-  std::vector<int64_t> sizes;
-  if (samples >= 2) sizes.push_back(samples / 2);
-  sizes.push_back(samples);
-  if (samples < job.batch) sizes.push_back(std::min(2 * samples, job.batch));
-  return sizes;
-}
-
 absl::StatusOr<v1::ClusterProfile> ProfileCluster(CoordinatorClient& client,
                                                   const v1::JobSpec& spec,
                                                   const v1::ProfileSpec& profile,

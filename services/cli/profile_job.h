@@ -14,9 +14,6 @@
 
 namespace penstock {
 
-// Half as many samples in a microbatch as the job has, as many, and twice as many.
-std::vector<int64_t> SizesAround(const ResolvedJob& job);
-
 // Submits the profile and watches it to its end. An interrupt cancels it; a second one returns at once.
 //
 // Errors: those of SubmitProfile; Cancelled (by an interrupt, or by somebody else), Unknown with what the job

@@ -1,11 +1,15 @@
 #include "services/cli/train_job.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/start.h"
 #include "coordinator/start_query.h"
+#include "job/open_job.h"
 #include "job/resolve.h"
 #include "services/cli/data_file.h"
 
@@ -57,26 +61,50 @@ absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, 
                   absl::StrCat("--workers ", workers, by_default ? " (the default)" : ""));
 }
 
+// The split that the job's own checkpoints were trained with, where the job leaves it open: a reference of that job has the
+// same. Returns what the user should know of it.
+std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& spec) {
+  const int32_t stages = spec.pipeline().stages();
+  if (!SplitIsOpen(spec, job) || stages < 2 || stages == job.chain.size()) return "";
+  const std::string& directory = spec.checkpoint().directory();
+  const absl::StatusOr<FoundCheckpoint> found =
+      directory.empty() ? absl::NotFoundError("") : FindLatestCheckpoint(files, directory);
+  const bool is_of_job =
+      found.ok() && found->manifest.method == spec.pipeline().method() &&
+      found->manifest.stage_layers.size() == static_cast<size_t>(stages) &&
+      CompareFingerprints(found->manifest.fingerprint, FingerprintOf(spec, job)).ok();
+  if (!is_of_job) {
+    return job.method->synchronous
+               ? ""
+               : "layers are split by estimate; a cluster measures its workers, and its split "
+                 "may be another: put the lines that it prints into the job to repeat its run";
+  }
+  const std::vector<int32_t>& layers = found->manifest.stage_layers;
+  spec.mutable_pipeline()->mutable_stage_layers()->Assign(layers.begin(), layers.end());
+  return absl::StrCat("layers are split ", absl::StrJoin(layers, "-"), ", as in ",
+                      found->directory);
+}
+
 }  // namespace
 
 absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& options) {
   TrainJob train;
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  PENSTOCK_ASSIGN_OR_RETURN(train.open, TakeOpenPipeline(document.spec));
-  if (train.open.is_auto && options.reference) {
+  const bool is_open = MethodIsOpen(document.spec);
+  if (is_open && options.reference) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.job.path,
                      ": pipeline.method: is auto, which needs workers to choose for; name a "
                      "method, or train without --reference"));
   }
-  train.written = document.spec;
-  PENSTOCK_ASSIGN_OR_RETURN(train.spec, CompleteJob(document));
+  PENSTOCK_ASSIGN_OR_RETURN(train.spec, CompleteSubmission(document));
   train.note = NoteOfPrediction(document, train.spec);
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(train.spec));
-  const int asked = options.workers == 0 && !train.open.stages.empty() ? train.open.stages.front()
-                                                                       : options.workers;
-  PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, resolved, asked));
-  if (!train.open.is_auto) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveSubmitted(train.spec));
+  if (is_open) {
+    const int stages = train.spec.pipeline().stages();
+    train.workers = options.workers > 0 ? options.workers : std::max(stages, kDefaultWorkers);
+  } else {
+    PENSTOCK_ASSIGN_OR_RETURN(train.workers, WorkersFor(train.spec, resolved, options.workers));
     PENSTOCK_RETURN_IF_ERROR(FillStages(train.spec, resolved, train.workers, options.workers == 0));
   }
 
@@ -88,7 +116,10 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
   if (!checkpoint.directory().empty()) {
     checkpoint.set_directory(Absolute(checkpoint.directory()));
   }
-  if (!options.reference) {
+  if (options.reference) {
+    train.note = absl::StrCat(train.note, train.note.empty() ? "" : "\n",
+                              TakeSavedSplit(files, resolved, train.spec));
+  } else {
     PENSTOCK_RETURN_IF_ERROR(FindStart(files, StartQueryOf(train.spec, resolved)).status());
   }
   return train;

@@ -9,7 +9,6 @@
 #include "base/files.h"
 #include "penstock/v1/job.pb.h"
 #include "services/cli/job_file.h"
-#include "services/cli/job_planning.h"
 
 namespace penstock {
 
@@ -21,12 +20,11 @@ struct TrainJobOptions {
 };
 
 struct TrainJob {
-  v1::JobSpec spec;     // complete; paths of checkpoints are absolute, the data's digest is entered
-  OpenPipeline open;    // what is to be chosen for the workers once they are there
-  v1::JobSpec written;  // then: as `spec` was before defaults were filled in
+  // As it is submitted (CompleteSubmission); paths of checkpoints are absolute, the data's digest is entered.
+  v1::JobSpec spec;
   int workers = 1;
   std::string data_root;  // absolute
-  std::string note;       // for the user: what became of the prediction; or empty
+  std::string note;       // for the user: what became of the prediction, and of the split; or empty
 };
 
 inline constexpr int kDefaultWorkers = 2;

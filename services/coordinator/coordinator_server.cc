@@ -9,6 +9,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "services/coordinator/audit_log.h"
+#include "services/coordinator/candidate_judges.h"
 #include "services/coordinator/checkpoint_keeper.h"
 #include "services/coordinator/coordinator_service.h"
 #include "services/coordinator/event_loop.h"
@@ -36,6 +37,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
         loop_(clock, options.limits, std::move(store), *this, options.log),
         keeper_(loop_, files, options.open_lock),
+        judges_(loop_, clock),
         live_(clock,
               [this](const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                      std::function<void(LiveRun)> done) {
@@ -180,6 +182,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   void Perform(const CallWorker& call) override { caller_.Perform(call); }
   void Perform(const FindCheckpoint& find) override { keeper_.Perform(find); }
   void Perform(const CommitStaged& commit) override { keeper_.Perform(commit); }
+  void Perform(const JudgeCandidates& judge) override { judges_.Perform(judge); }
   void Perform(const GatherTimeline& gather) override {
     timelines_.Gather(
         gather.job_id, gather.plan,
@@ -257,6 +260,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   FinishedJobs finished_;  // the loop's thread only
   EventLoop loop_;
   CheckpointKeeper keeper_;
+  CandidateJudges judges_;
   LiveRuns live_;
   WorkerCalls calls_;
   TimelineGatherer timelines_;

@@ -159,6 +159,8 @@ void EventLoop::PerformEffects() {
       performer_.Perform(*commit);
     } else if (const auto* gather = std::get_if<GatherTimeline>(&effect)) {
       performer_.Perform(*gather);
+    } else if (const auto* judge = std::get_if<JudgeCandidates>(&effect)) {
+      performer_.Perform(*judge);
     } else if (const auto* layer_times = std::get_if<FindLayerTimes>(&effect)) {
       Perform(*layer_times);
     }

@@ -41,6 +41,7 @@ class EffectPerformer {
   virtual void Perform(const FindCheckpoint& find) = 0;
   virtual void Perform(const CommitStaged& commit) = 0;
   virtual void Perform(const GatherTimeline& gather) = 0;
+  virtual void Perform(const JudgeCandidates& judge) = 0;
   // An event of a job has been written.
   virtual void OnEventStored(const PublishEvent& event) = 0;
 };

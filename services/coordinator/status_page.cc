@@ -73,6 +73,7 @@ absl::StatusOr<HttpContent> JobDocument(CoordinatorServer& server, const std::st
     ThinOut(points_max, *job.mutable_result()->mutable_validations());
   }
   Json json = JobJson(job.summary());
+  json["planning"] = PlanningJson(job.planning());
   json["plan"] = PlanJson(job.plan());
   json["result"] = ResultJson(job, {.losses = true});
   return JsonContent(json);

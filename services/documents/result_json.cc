@@ -124,6 +124,46 @@ Json FeedbackJson(const v1::Feedback& feedback) {
           {"replans", feedback.replans()}};
 }
 
+Json PlanningJson(const v1::JobPlanning& planning) {
+  if (planning.candidates().empty()) return nullptr;
+  Json candidates = Json::array();
+  for (const v1::PlannedCandidate& candidate : planning.candidates()) {
+    Json race;
+    if (candidate.has_race()) {
+      const v1::RaceRecord& record = candidate.race();
+      race = {{"rounds", record.rounds()},
+              {"steps", record.steps()},
+              {"loss", record.loss()},
+              {"loss_error", record.loss_error()},
+              {"reached_seconds",
+               record.has_reached_seconds() ? Json(record.reached_seconds()) : Json()},
+              {"failed", TextOrNull(record.failed())}};
+    }
+    candidates.push_back(
+        {{"name", candidate.name()},
+         {"method", candidate.method()},
+         {"stage_layers",
+          std::vector<int32_t>(candidate.stage_layers().begin(), candidate.stage_layers().end())},
+         {"workers",
+          std::vector<std::string>(candidate.workers().begin(), candidate.workers().end())},
+         {"rejected", TextOrNull(candidate.rejected())},
+         {"step_seconds", candidate.step_seconds()},
+         {"bubble_ratio", candidate.bubble_ratio()},
+         {"memory_bytes", candidate.memory_bytes()},
+         {"staleness_max", candidate.staleness_max()},
+         {"steps_factor", candidate.has_steps_factor() ? Json(candidate.steps_factor()) : Json()},
+         {"steps_factor_error",
+          candidate.has_steps_factor_error() ? Json(candidate.steps_factor_error()) : Json()},
+         {"race", race}});
+  }
+  return {{"chosen_by", planning.reason()},
+          {"measuring_seconds", planning.measuring_seconds()},
+          {"choosing_seconds", planning.choosing_seconds()},
+          {"racing_seconds", planning.racing_seconds()},
+          {"in_time", planning.in_time()},
+          {"candidates", candidates}};
+}
+
 Json PlanJson(const v1::Plan& plan) {
   Json stages = Json::array();
   for (const v1::StageAssignment& stage : plan.stages()) {

@@ -26,6 +26,8 @@ nlohmann::ordered_json StageJson(const v1::StageReport& stage);
 nlohmann::ordered_json FeedbackJson(const v1::Feedback& feedback);
 // {"method", "channel_capacity", "schedule_digest", "stages"}.
 nlohmann::ordered_json PlanJson(const v1::Plan& plan);
+// {"chosen_by", "measuring_seconds", ..., "candidates"}, the chosen one first; null if nothing was planned.
+nlohmann::ordered_json PlanningJson(const v1::JobPlanning& planning);
 nlohmann::ordered_json JobJson(const v1::JobSummary& job);
 nlohmann::ordered_json WorkerJson(const v1::WorkerSummary& worker);
 

@@ -70,6 +70,7 @@ std::vector<TraceSpan> JobSpans::Add(const v1::JobEvent& event) {
     case v1::JobEvent::kLog:
       OnLog(event.log(), now_ns);
       break;
+    case v1::JobEvent::kPlanChosen:       // a line of the log says the same
     case v1::JobEvent::kProfileProgress:  // thousands, and none of them takes long
     case v1::JobEvent::KIND_NOT_SET:      // of a newer version
       break;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/sha256.h"
 #include "job/defaults.h"
 #include "job/model_profile.h"
@@ -50,6 +51,7 @@ v1::JobSpec SmallJob(int64_t steps, int32_t stages) {
   if (stages > 0) {
     spec.mutable_pipeline()->set_stages(stages);
   }
+  spec.mutable_planning()->set_split("estimated");
   FillDefaults(spec);
   return spec;
 }
@@ -79,6 +81,7 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profi
   PENSTOCK_CHECK(job.ok());
   v1::ModelProfile model;
   model.set_time_steps(job->chain.context);
+  model.set_precision("f32");
   SetLayers(job->chain, model);
   for (const int layer : FirstLayersOfShapes(job->chain)) {
     v1::ShapeProfile& shape = *model.add_shapes();
@@ -571,6 +574,15 @@ void SimulatedCluster::Perform(const FindLayerTimes& find) {
       known.push_back(times == layer_times_.end() ? std::nullopt : std::optional(times->second));
     }
     Tell([&] { coordinator_.OnLayerTimesFound(find.job_id, known, now()); });
+  });
+}
+
+void SimulatedCluster::Perform(const JudgeCandidates& judge) {
+  Say("        -> judge candidates");
+  After(Delay(), [this, judge] {
+    TimeBudget budget(RealClock(), absl::Seconds(60));
+    const absl::StatusOr<JobPlan> plan = PlanJob(*judge.input, judge.options, budget);
+    Tell([&] { coordinator_.OnCandidates(judge.job_id, plan, now()); });
   });
 }
 

@@ -138,6 +138,7 @@ class SimulatedCluster {
   void Perform(const CommitStaged& commit);
   void Perform(const GatherTimeline& gather);
   void Perform(const FindLayerTimes& find);
+  void Perform(const JudgeCandidates& judge);
   void Perform(const KeepLayerTimes& keep) { layer_times_[keep.key] = keep.times; }
   void Perform(const PublishEvent& publish);
   void Perform(const SaveJob& save);

@@ -45,6 +45,7 @@ Outcome RunHistory(uint64_t seed) {
     const int64_t stages =
         below(4) == 0 ? 0 : 1 + below(options.workers);  // 0: as many as are free
     v1::JobSpec spec = SmallJob(1 + below(30), static_cast<int32_t>(stages));
+    if (below(3) == 0) spec.mutable_planning()->set_split("measured");
     if (below(2) == 0) {
       constexpr const char* kDirectories[] = {"/a", "/a/", "/b", "/a/../b"};
       spec.mutable_checkpoint()->set_directory(kDirectories[below(4)]);

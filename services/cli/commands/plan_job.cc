@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "job/open_job.h"
 #include "job/yaml_writer.h"
 #include "planner/render_plan.h"
 #include "services/cli/command.h"
@@ -129,7 +130,14 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
     if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(path));
   }
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
+  PENSTOCK_RETURN_IF_ERROR(CompleteSubmission(document).status());
+  std::vector<int32_t> stages;  // that the job may have; none: any
+  if (MethodIsOpen(document.spec)) {
+    if (document.spec.pipeline().has_stages()) stages = {document.spec.pipeline().stages()};
+    document.spec.clear_pipeline();
+    document.spec.clear_planning();
+    document.spec.clear_prediction();
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec complete, CompleteJob(document));
   // A listed order is of one split; no candidate has it.
   document.spec.mutable_pipeline()->clear_schedule_file();
@@ -144,7 +152,7 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
         "--workers N");
   }
   PlanChoice choice = ChoiceOf(options, input);
-  if (choice.stages.empty()) choice.stages = open.stages;
+  if (choice.stages.empty()) choice.stages = stages;
   const absl::StatusOr<PlannedJob> planned = PlanForJob({.spec = std::move(document.spec),
                                                          .profile = std::move(measured.profile),
                                                          .cluster = std::move(measured.cluster),

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "compute/device.h"
+#include "coordinator/job_planning.h"
 #include "job/cluster_profile.h"
 #include "job/model_profile.h"
 #include "job/resolve.h"

@@ -9,6 +9,7 @@
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
+#include "services/cli/planning_text.h"
 #include "services/cli/profile_output.h"
 #include "services/cli/result_table.h"
 #include "services/cli/table.h"
@@ -31,6 +32,7 @@ nlohmann::ordered_json StatusJson(const v1::GetJobResponse& job) {
     json["profile"] = job.has_profile() ? ProfileJson(job.profile()) : nlohmann::ordered_json();
     return json;
   }
+  json["planning"] = PlanningJson(job.planning());
   json["plan"] = PlanJson(job.plan());
   json["result"] = ResultJson(job, {.losses = true});
   return json;
@@ -77,6 +79,7 @@ absl::Status RunStatus(const StatusOptions& options, Console& console) {
   }
   if (job.has_profile()) console.out << "\n" << ProfileText(job.profile());
   if (job.has_profile_spec()) return absl::OkStatus();
+  if (job.has_planning()) console.out << "\n" << PlanningText(job.planning());
   if (job.plan().stages_size() > 0) console.out << "\n" << StagesText(job.plan());
   if (job.result().steps() > 0) console.out << "\n" << ResultText(job);
   return absl::OkStatus();

@@ -13,9 +13,9 @@
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/job_file.h"
-#include "services/cli/job_planning.h"
 #include "services/cli/json_output.h"
 #include "services/cli/next_commands.h"
+#include "services/cli/planning_text.h"
 #include "services/cli/result_table.h"
 #include "services/documents/result_json.h"
 
@@ -25,7 +25,6 @@ namespace {
 struct SubmitOptions {
   JobFileOptions job;
   CoordinatorOptions coordinator;
-  std::optional<double> until_loss;
   std::string idempotency_key;
   bool no_wait = false;
   bool json = false;
@@ -67,23 +66,13 @@ absl::Status CheckCheckpoints(const v1::CheckpointSpec& checkpoint) {
 absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
-  PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
-  PENSTOCK_RETURN_IF_ERROR(CheckUntilLoss(open, options.until_loss));
-  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
+  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteSubmission(document));
   const std::string note = NoteOfPrediction(document, spec);
   if (!note.empty()) console.err << note << "\n";
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
   PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, interrupt, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
-  if (open.is_auto) {
-    PENSTOCK_ASSIGN_OR_RETURN(spec, ChooseForWorkers({.written = document.spec,
-                                                      .complete = spec,
-                                                      .pipeline = open,
-                                                      .data_root = FolderOfJob(options.job.path),
-                                                      .until_loss = options.until_loss},
-                                                     client, interrupt, console));
-  }
   PENSTOCK_RETURN_IF_ERROR(CheckNotInterrupted(interrupt));
   PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id,
                             client.SubmitJob(spec, options.idempotency_key));
@@ -105,6 +94,7 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   } else if (job.result().steps() > 0) {
     console.out << ResultText(job);
   }
+  console.err << RepeatText(job);
   return StatusOfEnd(job);
 }
 
@@ -114,7 +104,6 @@ CommandRunner DeclareSubmit(CLI::App& app) {
   const auto options = std::make_shared<SubmitOptions>();
   AddJobFileOptions(app, options->job);
   AddCoordinatorOptions(app, options->coordinator);
-  AddOpenJobOptions(app, options->until_loss);
   app.add_option("--idempotency-key", options->idempotency_key,
                  "Submitting again with the same key is the same job, which is watched on")
       ->type_name("KEY");

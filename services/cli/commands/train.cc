@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "job/open_job.h"
 #include "services/cli/cluster_options.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
@@ -19,6 +20,7 @@
 #include "services/cli/job_timeline.h"
 #include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
+#include "services/cli/planning_text.h"
 #include "services/cli/recorded_order_file.h"
 #include "services/cli/reference_run.h"
 #include "services/cli/result_table.h"
@@ -31,7 +33,6 @@ namespace {
 
 struct TrainOptions {
   TrainJobOptions job;
-  std::optional<double> until_loss;
   std::vector<int64_t> extra_cuts;
   ClusterOptions cluster;
   std::string metrics = "off";
@@ -152,7 +153,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const TrainOptions& options, 
                                     train.spec.pipeline().worker_names().end()},
                           .device = options.cluster.device,
                           .emulate = options.cluster.emulate_path,
-                          .threads = train.spec.training().threads(),
+                          .threads = DraftOf(train.spec).training().threads(),
                           .data_root = train.data_root,
                           .checkpoint_directory = train.spec.checkpoint().directory(),
                           .metrics = metrics}));
@@ -160,20 +161,12 @@ absl::Status TrainOnCluster(const TrainJob& train, const TrainOptions& options, 
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> scraped, cluster->MetricsAddresses());
   for (const std::string& address : scraped) console.err << "metrics: " << address << "\n";
   CoordinatorClient client = cluster->Connect();
-  v1::JobSpec spec = train.spec;
-  if (train.open.is_auto) {
-    PENSTOCK_ASSIGN_OR_RETURN(spec, ChooseForWorkers({.written = train.written,
-                                                      .complete = train.spec,
-                                                      .pipeline = train.open,
-                                                      .data_root = train.data_root,
-                                                      .until_loss = options.until_loss},
-                                                     client, interrupt, console));
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string job_id, client.SubmitJob(train.spec));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::GetJobResponse job,
                             Follow(*cluster, client, job_id, interrupt, console));
   const absl::StatusOr<LastSteps> timeline = FetchTimeline(client, job, options);
   PrintAndStop(job, timeline.value_or(LastSteps()), options, *cluster, interrupt, console);
+  console.err << RepeatText(job);
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
   const absl::Status written = WriteOrder(job, options, console);
   absl::Status ended = StatusOfEnd(job);
@@ -199,7 +192,6 @@ absl::Status RunTrain(const TrainOptions& options, Console& console) {
     PENSTOCK_ASSIGN_OR_RETURN(recorded, ReadRecordedOrders(RealFiles(), options.recorded_paths));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
-  PENSTOCK_RETURN_IF_ERROR(CheckUntilLoss(train.open, options.until_loss));
   if (!train.note.empty()) console.err << train.note << "\n";
   if (!options.record_path.empty() && train.spec.pipeline().order() != "recorded") {
     return absl::InvalidArgumentError(
@@ -224,7 +216,6 @@ CommandRunner DeclareTrain(CLI::App& app) {
       "Train in this process, one microbatch after the other: what the cluster must equal "
       "bit for bit");
   reference->excludes(emulate);
-  AddOpenJobOptions(app, options->until_loss);
   app.add_option("--extra-cuts", options->extra_cuts,
                  "With --reference: steps after which the run to compare with was drained")
       ->type_name("STEP[,STEP...]")

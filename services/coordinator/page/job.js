@@ -115,6 +115,20 @@ const updates = (statistic) => statistic.max === statistic.mean ? number(statist
 
 // Returns the sections of a job, and how to play what its workers do (null: nothing known, or it has ended).
 // `widths`: {full, half}, of pictures in sections of that size.
+// The candidates that the coordinator weighed, the chosen one first.
+function candidates(planning) {
+  const raced = planning.candidates.some((candidate) => candidate.race !== null);
+  const race = (record) => record === null ? "–"
+    : record.failed ?? `${loss(record.loss)} after ${number(record.steps)} steps`;
+  return [el("p", {}, `Chosen by ${planning.chosen_by}.`),
+    table([["candidate", false], ["layers", false], ["step", true], ["bubble", true],
+      ["memory", true], ["staleness", true], ...(raced ? [["loss in the race", false]] : [])],
+    planning.candidates.filter((candidate) => candidate.rejected === null).map((candidate) => [
+      candidate.name, candidate.stage_layers.join("-"), seconds(candidate.step_seconds),
+      percent(candidate.bubble_ratio), bytes(candidate.memory_bytes),
+      number(candidate.staleness_max), ...(raced ? [race(candidate.race)] : [])]))];
+}
+
 export function jobView(job, live, widths) {
   if (isProfile(job)) {
     const figures = el("p", { class: "dim" }, "The figures: ",
@@ -175,6 +189,9 @@ export function jobView(job, live, widths) {
         report === undefined ? "–" : bytes(report.memory_bytes),
         report === undefined ? "–" : bytes(report.bytes_sent)];
     }))));
+  if (job.planning !== null) {
+    parts.push(section("How it was chosen", "planning-title", "", ...candidates(job.planning)));
+  }
   const playback = ended || timeline === null || timeline.spans.length === 0 ? null
     : new Playback(tiles, chart, timeline, plan);
   return { parts, playback };

@@ -1,0 +1,163 @@
+// JobPlanning: how a job that leaves its split or its method open comes to its plan, on the workers that it has.
+//
+//   layer times that are known -> what is not known is measured -> candidates -> [a race] -> the outcome
+//
+// Measuring, and every heat of a race, is a run of its own that nobody sees in a list: a JobRun under the job's id with
+// a suffix ("small-1.profile", "small-1.heat-3"), on the job's workers. A heat is a job like any other, with fewer
+// steps and the learning rate of the whole job, so what raced is what will train.
+//
+// A job with a method is never lost to its planning: where its workers cannot be measured, its layers are split by
+// estimate. Where a worker is lost, the outcome says so, and the job waits for other workers.
+//
+// A state machine without clock or I/O (effects.h); thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/assign.h"
+#include "coordinator/effects.h"
+#include "coordinator/profile_gatherer.h"
+#include "job/resolve.h"
+#include "penstock/v1/cluster.pb.h"
+#include "strategy/plan_job.h"
+#include "strategy/race.h"
+
+namespace penstock {
+
+class JobRun;
+struct JobRunLimits;
+
+// Links that jobs have measured, by the incarnations of their workers. What several jobs use at the same time is not in
+// it: a link was alone when it was measured.
+class KnownLinks {
+ public:
+  // Between all of `workers`, both ways; absent if one is not known.
+  std::optional<std::vector<v1::ProfiledLink>> Find(const std::vector<WorkerOffer>& workers) const;
+  void Keep(const std::vector<WorkerOffer>& workers, const v1::ClusterProfile& profile);
+
+ private:
+  static constexpr size_t kLinksMax = 1 << 14;
+
+  std::map<std::pair<uint64_t, uint64_t>, v1::ProfiledLink>
+      links_;  // by the incarnations of both ends
+};
+
+class JobPlanning {
+ public:
+  // The job as it will run.
+  struct Chosen {
+    v1::JobSpec spec;
+    std::vector<WorkerOffer> workers;  // by worker of the pipeline
+    v1::JobPlanning record;
+  };
+  struct Outcome {
+    std::optional<Chosen> chosen;
+    std::string estimate_why;  // the job is split by estimate, because
+    std::string lost;          // the worker that was lost, and why
+    absl::Status failed;       // no plan can run
+  };
+
+  // `spec`: as it was submitted. `draft`: the same, resolved, or its draft (job/open_job.h). `epoch`: of the job, which
+  // those of the runs are above. REQUIRES: SplitIsOpen; `limits` and `links` outlive it.
+  JobPlanning(std::string job_id, v1::JobSpec spec, ResolvedJob draft,
+              std::vector<WorkerOffer> workers, int64_t epoch, const JobRunLimits& limits,
+              KnownLinks& links);
+  ~JobPlanning();
+
+  // ---- Events. Each may add effects, and events of the job.
+  void Begin(Now now);
+  void OnLayerTimesFound(const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
+  void OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now);
+  void OnWorkerLost(const WorkerOffer& worker, const std::string& reason, Now now);
+  // Ends what runs, for `reason`. There is no outcome after it.
+  void Stop(const std::string& reason, Now now);
+  void Tick(Now now);
+  // Looks what the run under way has come to. Called after every event, also of the run's own.
+  void GoOn(Now now);
+
+  // ---- Looking.
+  // The run under way, or null. Its own events are its owner's to hand on.
+  JobRun* run() { return run_.get(); }
+  const JobRun* run() const { return run_.get(); }
+  bool Uses(const std::string& worker) const;
+  std::optional<int64_t> NextDeadlineNs() const;
+  // Set once, when nothing runs any more.
+  const std::optional<Outcome>& outcome() const { return outcome_; }
+  // Stopped, and nothing runs any more.
+  bool Stopped() const { return stopped_ && run_ == nullptr; }
+  // The largest epoch of its runs.
+  int64_t epoch() const { return epoch_; }
+
+  // Since the last call.
+  CoordinatorEffects TakeEffects() { return std::exchange(effects_, {}); }
+  std::vector<v1::JobEvent> TakeEvents() { return std::exchange(events_, {}); }
+
+ private:
+  void Measure(Now now);
+  void OnMeasured(const v1::ClusterProfile& profile, Now now);
+  void AskForCandidates(Now now);
+  void BeginRace(Now now);
+  void NextHeat(Now now);
+  void EndHeat(Now now);
+  void ChooseByRace(Now now);
+  void Choose(int candidate, const std::string& reason, Now now);
+  // No candidate can run.
+  void EndWithoutCandidate();
+  // Splits by estimate if the method is known, else fails.
+  void GiveUp(const std::string& why);
+
+  // Starts `record` on `workers` as a run of its own.
+  void Run(const std::string& suffix, v1::GetJobResponse record, ResolvedJob job,
+           const std::vector<WorkerOffer>& workers, Now now);
+  // Takes the effects of the run: what the coordinator has to do, what the job's watchers see, what heats lose.
+  void TakeFromRun(Now now);
+  void Log(const std::string& text);
+  bool method_is_open() const;
+  // Of a plan's candidate, in the order of the pipeline.
+  std::vector<WorkerOffer> WorkersOf(const JudgedCandidate& judged) const;
+
+  const std::string job_id_;
+  const v1::JobSpec spec_;
+  const ResolvedJob draft_;
+  const std::vector<WorkerOffer> workers_;
+  const JobRunLimits& limits_;
+  KnownLinks& links_;
+  int64_t epoch_;
+
+  v1::ProfileSpec profile_spec_;
+  ProfileGatherer known_;  // what needs not be measured
+  std::shared_ptr<PlanningInput> input_;
+  std::optional<JobPlan> plan_;
+  std::optional<Race> race_;
+  std::vector<int> racers_;  // candidates of the plan
+  std::optional<Race::Heat> heat_;
+  std::vector<double> losses_;  // of the heat
+  int heats_ = 0;
+  bool race_is_over_ = false;  // its time is
+
+  std::unique_ptr<JobRun> run_;
+  CoordinatorEffects run_effects_;
+  std::string run_error_;
+  std::string lost_;
+  bool stopped_ = false;
+  int64_t asked_ns_ = 0;  // when the phase began that is timed
+  std::optional<int64_t> race_deadline_ns_;
+  v1::JobPlanning record_;
+  std::optional<Outcome> outcome_;
+  CoordinatorEffects effects_;
+  std::vector<v1::JobEvent> events_;
+};
+
+// The sizes of a microbatch, in samples, that are measured for a job whose number of microbatches may be chosen: half as
+// many as the job has, as many, and twice as many.
+std::vector<int64_t> SizesAround(const ResolvedJob& job);
+
+}  // namespace penstock

@@ -1,0 +1,92 @@
+#include "job/open_job.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "job/check_fields.h"
+#include "job/defaults.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kRaceSecondsMax = 1e6;
+
+absl::Status CheckOpenPipeline(v1::PipelineSpec pipeline) {
+  if (pipeline.has_stages() && pipeline.stages() < 1) {
+    return InvalidKey("pipeline.stages",
+                      absl::StrCat("is ", pipeline.stages(), "; expected a number from 1"));
+  }
+  pipeline.clear_method();
+  pipeline.clear_stages();
+  std::vector<const google::protobuf::FieldDescriptor*> said;
+  pipeline.GetReflection()->ListFields(pipeline, &said);
+  if (said.empty()) return absl::OkStatus();
+  return InvalidKey(absl::StrCat("pipeline.", said.front()->name()),
+                    "belongs to a method, and pipeline.method is auto; leave it out, or name "
+                    "the method (pipeline.stages alone may be said)");
+}
+
+absl::Status CheckPlanning(const v1::JobSpec& spec) {
+  const v1::PlanningSpec& planning = spec.planning();
+  if (!planning.split().empty() && planning.split() != "measured" &&
+      planning.split() != "estimated") {
+    return InvalidKey("planning.split", absl::StrCat("is \"", planning.split(),
+                                                     "\"; expected measured or estimated"));
+  }
+  if (!MethodIsOpen(spec)) {
+    if (!planning.has_race_seconds() && !planning.has_race_until_loss()) return absl::OkStatus();
+    return InvalidKey(
+        planning.has_race_seconds() ? "planning.race_seconds" : "planning.race_until_loss",
+        "is for jobs with pipeline.method auto; this one names its method, so nothing races");
+  }
+  if (planning.split() == "estimated") {
+    return InvalidKey("planning.split",
+                      "is estimated, but methods can only be compared by measured times; name a "
+                      "method, or leave the key out");
+  }
+  const double seconds = planning.race_seconds();
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > kRaceSecondsMax) {
+    return InvalidKey("planning.race_seconds", absl::StrCat("is ", seconds, "; expected 0 to ",
+                                                            kRaceSecondsMax, " seconds"));
+  }
+  const double loss = planning.race_until_loss();
+  if (planning.has_race_until_loss() && !(std::isfinite(loss) && loss > 0)) {
+    return InvalidKey("planning.race_until_loss",
+                      absl::StrCat("is ", loss, "; expected a loss above 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool MethodIsOpen(const v1::JobSpec& spec) { return spec.pipeline().method() == kOpenMethod; }
+
+bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job) {
+  return MethodIsOpen(spec) || (spec.planning().split() != "estimated" &&
+                                job.stage_layers.empty() && job.listed == nullptr);
+}
+
+v1::JobSpec DraftOf(const v1::JobSpec& spec) {
+  v1::JobSpec draft = spec;
+  if (MethodIsOpen(spec)) {
+    draft.clear_prediction();  // of a job with a method
+    draft.mutable_pipeline()->clear_method();
+  }
+  FillDefaults(draft);
+  return draft;
+}
+
+void FillKnownDefaults(v1::JobSpec& spec) {
+  if (!MethodIsOpen(spec)) FillDefaults(spec);
+}
+
+absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec) {
+  PENSTOCK_RETURN_IF_ERROR(CheckPlanning(spec));
+  if (MethodIsOpen(spec)) PENSTOCK_RETURN_IF_ERROR(CheckOpenPipeline(spec.pipeline()));
+  return ResolveJob(DraftOf(spec));
+}
+
+}  // namespace penstock

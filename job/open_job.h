@@ -1,0 +1,34 @@
+// What a job leaves to the coordinator: its method (pipeline.method: auto), or how its layers are split.
+//
+// A job whose method is open has no defaults filled in until the method is chosen, for they depend on it. What does not
+// depend on it (model, data, steps) is that of its draft, the same job with the default method.
+//
+// Pure functions.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "job/resolve.h"
+#include "penstock/v1/job.pb.h"
+
+namespace penstock {
+
+inline constexpr char kOpenMethod[] = "auto";
+inline constexpr double kRaceSecondsDefault = 120;
+
+bool MethodIsOpen(const v1::JobSpec& spec);
+
+// Whether the workers are to be measured for the split. REQUIRES: `job` is `spec` or its draft, resolved.
+bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job);
+
+// `spec`, or with an open method its draft, with all defaults.
+v1::JobSpec DraftOf(const v1::JobSpec& spec);
+
+// Fills in the defaults of a job whose method is known, and none of another.
+void FillKnownDefaults(v1::JobSpec& spec);
+
+// The job, or its draft. Errors: those of ResolveJob; InvalidArgument naming the key if a job with an open method says
+// more of its pipeline than the number of stages, or if `planning` says what a job with a method has no use for.
+absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec);
+
+}  // namespace penstock

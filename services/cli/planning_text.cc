@@ -1,0 +1,106 @@
+#include "services/cli/planning_text.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
+
+namespace penstock {
+namespace {
+
+std::string RaceText(const v1::RaceRecord& race) {
+  if (!race.failed().empty()) return absl::StrCat("failed: ", race.failed());
+  if (race.rounds() == 0) return "not begun";
+  std::string text =
+      absl::StrFormat("loss %.4g +- %.2g, step %d", race.loss(), race.loss_error(), race.steps());
+  if (race.has_reached_seconds()) {
+    absl::StrAppend(&text, ", there in ", FormatDuration(race.reached_seconds()));
+  }
+  return text;
+}
+
+std::string TookText(const v1::JobPlanning& planning) {
+  std::vector<std::string> parts;
+  parts.push_back(planning.measuring_seconds() > 0
+                      ? absl::StrCat("measured in ", FormatDuration(planning.measuring_seconds()))
+                      : "nothing had to be measured");
+  parts.push_back(absl::StrCat("planned in ", FormatDuration(planning.choosing_seconds())));
+  if (planning.racing_seconds() > 0) {
+    parts.push_back(absl::StrCat("raced for ", FormatDuration(planning.racing_seconds())));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+}  // namespace
+
+std::string PlanningText(const v1::JobPlanning& planning) {
+  if (planning.candidates().empty()) return "";
+  using Align = Table::Align;
+  bool raced = false;
+  bool weighs_steps = false;
+  for (const v1::PlannedCandidate& candidate : planning.candidates()) {
+    raced = raced || candidate.has_race();
+    weighs_steps = weighs_steps || candidate.has_steps_factor();
+  }
+  std::vector<Table::Column> columns = {{"CANDIDATE"},
+                                        {"LAYERS"},
+                                        {"STEP", Align::kRight},
+                                        {"BUBBLE", Align::kRight},
+                                        {"MEMORY", Align::kRight},
+                                        {"STALENESS", Align::kRight}};
+  if (weighs_steps) columns.push_back({"STEPS NEEDED", Align::kRight});
+  if (raced) columns.push_back({"RACE"});
+  Table table(columns);
+  std::vector<std::string> rejected;
+  for (const v1::PlannedCandidate& candidate : planning.candidates()) {
+    if (!candidate.rejected().empty()) {
+      rejected.push_back(absl::StrCat("  ", candidate.name(), ": ", candidate.rejected()));
+      continue;
+    }
+    std::vector<std::string> row = {candidate.name(),
+                                    absl::StrJoin(candidate.stage_layers(), "-"),
+                                    FormatDuration(candidate.step_seconds()),
+                                    FormatPercent(candidate.bubble_ratio()),
+                                    FormatBytes(candidate.memory_bytes()),
+                                    absl::StrCat(candidate.staleness_max())};
+    if (weighs_steps) {
+      row.push_back(candidate.has_steps_factor()
+                        ? absl::StrFormat("%.2f +- %.2f", candidate.steps_factor(),
+                                          candidate.steps_factor_error())
+                        : "-");
+    }
+    if (raced) row.push_back(candidate.has_race() ? RaceText(candidate.race()) : "-");
+    table.AddRow(row);
+  }
+  std::string text =
+      absl::StrCat("planned: ", planning.candidates(0).name(), ", chosen by ", planning.reason(),
+                   planning.in_time() ? "" : " (cut short by its limit of time)", "; ",
+                   TookText(planning), "\n", table.Render());
+  if (!rejected.empty()) {
+    absl::StrAppend(&text, "cannot run:\n", absl::StrJoin(rejected, "\n"), "\n");
+  }
+  return text;
+}
+
+std::string RepeatText(const v1::GetJobResponse& job) {
+  if (job.planning().candidates().empty()) return "";
+  const v1::PipelineSpec& pipeline = job.spec().pipeline();
+  std::string text = absl::StrCat(
+      "to repeat this run, put into the job:\n  pipeline: {method: ", pipeline.method(),
+      ", stages: ", pipeline.stages(), ", stage_layers: [",
+      absl::StrJoin(pipeline.stage_layers(), ", "), "]");
+  if (!pipeline.replicas().empty()) {
+    absl::StrAppend(&text, ", replicas: [", absl::StrJoin(pipeline.replicas(), ", "), "]");
+  }
+  if (!pipeline.recompute().empty() && pipeline.recompute() != "none") {
+    absl::StrAppend(&text, ", recompute: \"", pipeline.recompute(), "\"");
+  }
+  return absl::StrCat(
+      text, ", worker_names: [", absl::StrJoin(job.planning().candidates(0).workers(), ", "),
+      "]}\n  training: {microbatches: ", job.spec().training().microbatches(), "}\n");
+}
+
+}  // namespace penstock

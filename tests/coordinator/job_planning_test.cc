@@ -1,0 +1,291 @@
+// Jobs that leave their split or their method to the coordinator, with simulated workers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "job/open_job.h"
+#include "tests/coordinator/simulated_cluster.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+v1::JobSpec MeasuredJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = SmallJob(steps, stages);
+  spec.mutable_planning()->set_split("measured");
+  return spec;
+}
+
+// As it is written: without defaults, which depend on the method.
+v1::JobSpec JobWithOpenMethod(int64_t steps, double race_seconds) {
+  v1::JobSpec spec = SmallJob(steps, 0);
+  spec.clear_pipeline();
+  spec.clear_feedback();
+  spec.mutable_training()->clear_staleness();
+  spec.mutable_pipeline()->set_method("auto");
+  spec.mutable_planning()->Clear();
+  spec.mutable_planning()->set_race_seconds(race_seconds);
+  return spec;
+}
+
+// How many layers each worker has.
+std::map<std::string, int> LayersOf(const v1::GetJobResponse& job) {
+  std::map<std::string, int> layers;
+  for (const v1::StageAssignment& stage : job.plan().stages()) {
+    layers[stage.worker()] += stage.layers();
+  }
+  return layers;
+}
+
+bool WasMeasured(const SimulatedCluster& cluster, const std::string& job) {
+  for (const std::string& timing : cluster.timings()) {
+    if (absl::EndsWith(timing, absl::StrCat(" of ", job, ".profile"))) return true;
+  }
+  return false;
+}
+
+TEST(JobPlanning, UnequalWorkers_GetLayersBySpeed) {
+  // Worker i takes 1 + i ms for every pass of a layer.
+  SimulatedCluster cluster({.workers = 3, .devices = {"a", "b", "c"}});
+  const std::string job = cluster.Submit(MeasuredJob(4, 3));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(WasMeasured(cluster, job));
+  std::map<std::string, int> layers = LayersOf(saved);
+  EXPECT_EQ(layers["w0"] + layers["w1"] + layers["w2"], 7);
+  EXPECT_GT(layers["w0"], layers["w1"]);
+  EXPECT_GE(layers["w1"], layers["w2"]);
+  ASSERT_THAT(saved.planning().candidates(), Not(IsEmpty()));
+  EXPECT_GT(saved.planning().measuring_seconds(), 0);
+  EXPECT_EQ(saved.planning().candidates(0).workers_size(), 3);
+  EXPECT_GT(saved.spec().prediction().step_seconds(), 0);
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(JobPlanning, PermutedWorkers_PermuteTheSplit) {
+  SimulatedCluster other({.workers = 3, .devices = {"c", "b", "a"}});
+  const std::string job = other.Submit(MeasuredJob(4, 3));
+  ASSERT_TRUE(other.RunUntilOver(kLimitMs));
+  // Times go by the worker that measures, so w0 is the fastest whatever its device is called.
+  std::map<std::string, int> layers = LayersOf(other.Saved(job));
+  EXPECT_GT(layers["w0"], layers["w1"]);
+  EXPECT_GE(layers["w1"], layers["w2"]);
+}
+
+TEST(JobPlanning, SecondJobOfTheKind_MeasuresNothing) {
+  SimulatedCluster cluster({.workers = 3, .devices = {"a", "b", "c"}});
+  const std::string first = cluster.Submit(MeasuredJob(4, 3));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const std::string second = cluster.Submit(MeasuredJob(4, 3));
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  EXPECT_TRUE(WasMeasured(cluster, first));
+  EXPECT_FALSE(WasMeasured(cluster, second));
+  EXPECT_THAT(cluster.transcript(), Not(HasSubstr(second + ".profile")));
+  EXPECT_EQ(cluster.Saved(second).planning().measuring_seconds(), 0);
+  EXPECT_EQ(LayersOf(cluster.Saved(second)), LayersOf(cluster.Saved(first)));
+  EXPECT_THAT(cluster.Logs(second), Contains(HasSubstr("known from an earlier job")));
+}
+
+TEST(JobPlanning, WorkersThatJoined_HaveTheirLinksMeasured) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.Submit(MeasuredJob(4, 2));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  cluster.Kill(1);
+  cluster.Restart(1);  // another process, perhaps behind another network
+  const std::string second = cluster.Submit(MeasuredJob(4, 2));
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  EXPECT_FALSE(WasMeasured(cluster, second));  // its device is known
+  EXPECT_THAT(cluster.Logs(second), Contains(HasSubstr("measures the links of 2 workers")));
+}
+
+TEST(JobPlanning, WhatTheJobSays_IsKept) {
+  SimulatedCluster cluster({.workers = 3, .devices = {"a", "b", "c"}});
+  v1::JobSpec split = MeasuredJob(4, 2);
+  split.mutable_pipeline()->add_stage_layers(6);
+  split.mutable_pipeline()->add_stage_layers(1);
+  v1::JobSpec named = MeasuredJob(4, 3);
+  for (const char* name : {"w2", "w0", "w1"}) named.mutable_pipeline()->add_worker_names(name);
+  const std::string with_split = cluster.Submit(split);
+  const std::string with_names = cluster.Submit(named);
+  const std::string estimated = cluster.Submit(SmallJob(4, 3));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_FALSE(WasMeasured(cluster, with_split));
+  EXPECT_FALSE(WasMeasured(cluster, estimated));
+  EXPECT_EQ(cluster.Saved(with_split).plan().stages(0).layers(), 6);
+  const v1::Plan& plan = cluster.Saved(with_names).plan();
+  ASSERT_EQ(plan.stages_size(), 3);
+  EXPECT_EQ(plan.stages(0).worker(), "w2");
+  EXPECT_EQ(plan.stages(1).worker(), "w0");
+  EXPECT_GT(plan.stages(1).layers(), plan.stages(0).layers());
+}
+
+TEST(JobPlanning, StagesThatAreOpen_AreAsManyAsAreFastest) {
+  // The second worker takes twice as long.
+  SimulatedCluster cluster({.workers = 2, .devices = {"a", "b"}});
+  const std::string job = cluster.Submit(MeasuredJob(4, 0));
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(saved.spec().pipeline().stages(), saved.spec().pipeline().stage_layers_size());
+  EXPECT_EQ(saved.result().stages(), saved.spec().pipeline().stages());
+}
+
+TEST(JobPlanning, OpenMethod_IsChosenByARaceOnTheWorkers) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 10});
+  const std::string job = cluster.Submit(JobWithOpenMethod(200, 1e5));
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+  EXPECT_EQ(saved.result().steps(), 200);
+  const v1::JobPlanning& planning = saved.planning();
+  ASSERT_GT(planning.candidates_size(), 5);
+  EXPECT_EQ(planning.candidates(0).method(), saved.summary().method());
+  EXPECT_TRUE(planning.candidates(0).has_race());
+  EXPECT_THAT(planning.reason(), HasSubstr("a race: loss"));
+  EXPECT_GT(planning.racing_seconds(), 0);
+  // Simulated losses fall with steps alone, so the winner is one that trained most steps.
+  for (const v1::PlannedCandidate& candidate : planning.candidates()) {
+    EXPECT_LE(candidate.race().steps(), planning.candidates(0).race().steps());
+  }
+  EXPECT_THAT(cluster.Logs(job), Contains(HasSubstr("race: round 2, 1 of ")));
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(JobPlanning, RaceWithoutTime_EndsInTheFirstRound) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 10});
+  const std::string job = cluster.Submit(JobWithOpenMethod(200, 0.5));
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+  EXPECT_FALSE(saved.planning().in_time());
+  EXPECT_LT(saved.planning().racing_seconds(), 2);
+}
+
+TEST(JobPlanning, OpenMethod_TakesNothingElseOfThePipeline) {
+  Coordinator coordinator({});
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = JobWithOpenMethod(20, 10);
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}).status(), IsOk());
+  request.mutable_spec()->mutable_pipeline()->set_recompute("all");
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
+              StatusIs(kInvalid, HasSubstr("pipeline.recompute: belongs to a method")));
+  *request.mutable_spec() = JobWithOpenMethod(20, -1);
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
+              StatusIs(kInvalid, HasSubstr("planning.race_seconds: is -1")));
+  *request.mutable_spec() = MeasuredJob(20, 2);
+  request.mutable_spec()->mutable_planning()->set_race_seconds(5);
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
+              StatusIs(kInvalid, HasSubstr("this one names its method")));
+}
+
+TEST(JobPlanning, CancelledAtAnyMoment_EndsAndNobodyTrains) {
+  for (int64_t at = 1; at < 4000; at += 37) {
+    SimulatedCluster cluster({.workers = 2, .step_ms = 5});
+    const std::string job =
+        cluster.Submit(at % 2 == 0 ? MeasuredJob(50, 2) : JobWithOpenMethod(400, 20));
+    cluster.At(at, [&] {
+      ASSERT_THAT(cluster.coordinator().CancelJob(job, cluster.now()).status(), IsOk());
+      cluster.PerformEffects();
+    });
+    ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs)) << at;
+    cluster.RunFor(60'000);
+    EXPECT_THAT(cluster.StillTraining(), IsEmpty()) << at;
+    EXPECT_THAT(cluster.violations(), IsEmpty()) << at;
+  }
+}
+
+TEST(JobPlanning, WorkerLostAtAnyMoment_TheJobWaitsAndIsPlannedAgain) {
+  for (int64_t at = 5; at < 1500; at += 31) {
+    SimulatedCluster cluster({.workers = 2, .step_ms = 20});
+    const std::string job = cluster.Submit(MeasuredJob(4, 2));
+    bool measured = false;
+    cluster.At(at, [&] {
+      measured = absl::StrContains(cluster.transcript(), "w1: RunDone");
+      cluster.Kill(1);
+    });
+    cluster.At(at + 60'000, [&] { cluster.Restart(1); });
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs)) << at;
+    const v1::JobSummary summary = cluster.Summary(job);
+    if (!measured) {  // else it is prepared, or trains, and has failed
+      EXPECT_EQ(summary.state(), v1::JOB_STATE_SUCCEEDED) << at << ": " << summary.error();
+    }
+    EXPECT_THAT(cluster.violations(), IsEmpty()) << at;
+  }
+}
+
+TEST(JobPlanning, LeavingWorker_SendsTheJobBackToTheQueue) {
+  SimulatedCluster cluster({.workers = 3, .step_ms = 300});
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  cluster.At(200, [&] { cluster.Leave(0); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_FALSE(cluster.alive(0));
+  EXPECT_THAT(LayersOf(cluster.Saved(job)), Not(Contains(testing::Key("w0"))));
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+}
+
+TEST(JobPlanning, UnmeasurableWorker_HasTheJobSplitByEstimate) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 20});
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  cluster.At(60, [&] { cluster.FailRunIfTraining(0, "has a device that cannot be timed"); });
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(cluster.Logs(job),
+              Contains(AllOf(HasSubstr("split by estimated cost"), HasSubstr("cannot be timed"))));
+  EXPECT_FALSE(cluster.Saved(job).has_planning());
+}
+
+TEST(JobPlanning, Resumed_KeepsTheSplitOfTheCheckpoint) {
+  SimulatedCluster cluster({.workers = 2});
+  cluster.found_start =
+      FoundStart{.checkpoint = "/ck/step-2", .step = 2, .method = "1f1b", .stage_layers = {6, 1}};
+  v1::JobSpec spec = MeasuredJob(4, 2);
+  spec.mutable_checkpoint()->set_directory("/ck");
+  spec.mutable_checkpoint()->set_every_steps(2);
+  spec.mutable_checkpoint()->set_resume("latest");
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+  EXPECT_FALSE(WasMeasured(cluster, job));
+  EXPECT_EQ(cluster.Saved(job).plan().stages(0).layers(), 6);
+  ASSERT_THAT(cluster.commits(), Not(IsEmpty()));
+  EXPECT_THAT(cluster.commits().back().stage_layers, ElementsAre(6, 1));
+}
+
+TEST(JobPlanning, RestartOfTheCoordinatorWhileItPlans_LosesNothing) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 50});
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  cluster.RunFor(150);
+  ASSERT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_PREPARING);
+  Coordinator next({});
+  next.Restore(cluster.Store(), cluster.now());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSummary summary, next.FindSummary(job));
+  EXPECT_EQ(summary.state(), v1::JOB_STATE_QUEUED);
+}
+
+TEST(JobPlanning, StoppingCoordinator_PutsTheJobBack) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 50});
+  const std::string job = cluster.Submit(MeasuredJob(4, 2));
+  cluster.RunFor(150);
+  cluster.coordinator().Drain(cluster.now());
+  cluster.PerformEffects();
+  cluster.RunFor(5000);
+  EXPECT_TRUE(cluster.coordinator().Drained());
+  EXPECT_EQ(cluster.Summary(job).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(cluster.StillTraining(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace penstock
