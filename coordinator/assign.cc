@@ -109,7 +109,7 @@ absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& jo
                             DigestOfRun(job, options, first_step, cuts));
   if (options.topology.pipelines > 1) plan.set_pipelines(options.topology.pipelines);
   for (int32_t s = 0; s < options.topology.stages(); ++s) {
-    const LayerRange& range = layers[options.topology.PartOf(StageId(s))];
+    const LayerRange& range = layers[options.topology[StageId(s)].part];
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
     const int32_t index = options.topology.worker(StageId(s)).value;

@@ -141,9 +141,9 @@ void JobRun::CountUpdates(int64_t step, Manifest& manifest) const {
   std::copy_n(start_.layer_updates.begin(), std::min(start_.layer_updates.size(), updates.size()),
               updates.begin());
   for (const v1::StageAssignment& stage : record_.plan().stages()) {
-    if (!topology.IsOfModel(StageId(stage.stage()))) continue;
+    if (!topology[StageId(stage.stage())].of_model) continue;
     const int64_t more =
-        job_.UpdatesBetween(start_.step, step, stages, topology.PartOf(StageId(stage.stage())));
+        job_.UpdatesBetween(start_.step, step, stages, topology[StageId(stage.stage())].part);
     for (int i = 0; i < stage.layers(); ++i) updates[stage.first_layer() + i] += more;
   }
   manifest.updates = updates.front();

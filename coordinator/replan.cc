@@ -84,7 +84,7 @@ absl::Status CheckFits(const ResolvedJob& job, const Topology& topology, const v
   };
   for (const v1::StageAssignment& stage : plan.stages()) {
     add(RangeOf(stage), before[stage.worker_index()]);
-    add(layers[topology.PartOf(StageId(stage.stage()))], after[stage.worker_index()]);
+    add(layers[topology[StageId(stage.stage())].part], after[stage.worker_index()]);
   }
   for (const v1::StageReport& report : reports) {
     const v1::StageAssignment* stage = StageOf(plan, report);
@@ -153,7 +153,7 @@ absl::StatusOr<NewSplit> PlanAnew(
 
   std::vector<LayerRange> now(stages);
   for (const v1::StageAssignment& stage : plan.stages()) {
-    now[options.topology.PartOf(StageId(stage.stage()))] = RangeOf(stage);
+    now[options.topology[StageId(stage.stage())].part] = RangeOf(stage);
   }
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers,
                             SplitByTimes(job, options.topology, stages, times));

@@ -62,7 +62,7 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
   if (!PlacesOneCopy(method.placement)) {
     return refuse("its order and its placement belong together");
   }
-  if (options.topology.replicated()) {
+  if (options.topology.form == Topology::Form::kReplicas) {
     return refuse("which replica a microbatch goes through belongs to the static order");
   }
   if (job.synchronous_steps > 0) {

@@ -59,13 +59,13 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
     return InvalidKey("pipeline.schedule_file",
                       "must list a training step with a single version of the weights");
   }
-  if (schedule->topology.there_and_back()) {
+  if (schedule->topology.form == Topology::Form::kThereAndBack) {
     return InvalidKey(
         "pipeline.schedule_file",
         "has pipelines that go there and back, but a listed step is of stages that do "
         "both passes of their layers; use pipeline.method roundpipe");
   }
-  if (schedule->topology.replicated()) {
+  if (schedule->topology.form == Topology::Form::kReplicas) {
     return InvalidKey("pipeline.schedule_file",
                       "has replicas of stages, but each stage of a listed step is on one worker; "
                       "use pipeline.method 1f1b and pipeline.replicas");
@@ -377,7 +377,7 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
   constexpr absl::string_view kKey = "pipeline.recompute";
   RecomputeChoice listed;
   if (job.listed != nullptr) {
-    for (const StageId stage : job.listed->topology.recomputes) {
+    for (const StageId stage : job.listed->topology.Recomputing()) {
       listed.places.push_back(stage.value);
     }
   }
@@ -418,8 +418,8 @@ int64_t FewestStages(const ResolvedJob& job) {
 absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
   if (job.listed != nullptr) {
     Topology topology = job.listed->topology;
-    topology.groups.clear();      // the model says what is shared
-    topology.recomputes.clear();  // part of the job's choice
+    topology.groups.clear();  // the model says what is shared
+    topology.Recompute({});   // part of the job's choice
     return topology;
   }
   if (!job.stage_replicas.empty()) {
@@ -646,7 +646,7 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
   if (job.chain.tied()) TieEnds(topology);
-  topology.recomputes = ChosenStages(job.recompute, topology);
+  topology.Recompute(ChosenStages(job.recompute, topology));
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,
           .weights = job.weights,

@@ -72,9 +72,10 @@ Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job
 Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
                   absl::Span<const LayerRange> layers) {
   Traffic traffic = {.boundary = static_cast<double>(BoundaryBytes(job))};
-  for (int32_t s = 0; topology.there_and_back() && s < topology.stages(); ++s) {
+  const bool sums_travel = topology.form == Topology::Form::kThereAndBack;
+  for (int32_t s = 0; sums_travel && s < topology.stages(); ++s) {
     const int64_t gradients = GradientsOfLayers(job.chain, layers[s]);
-    const int64_t floats = SumFloats(gradients, topology.IsLast(StageId(s)));
+    const int64_t floats = SumFloats(gradients, topology[StageId(s)].last);
     traffic.sums.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
   }
   for (const ReduceGroup& group : topology.groups) {

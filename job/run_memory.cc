@@ -37,12 +37,10 @@ class MemoryOfWorker {
   absl::StatusOr<WorkerMemory> Predict() const {
     WorkerMemory memory;
     std::vector<StageBytes> stages(run_.layers.size());
-    std::set<int32_t> parts;  // there and back one Stage has all stages of a part
     for (const StageId id : topology_.StagesOf(worker_)) {
       const StageOptions options = StageOptionsOf(run_, id, StageLateness());
       stages[id.value] = BytesOf(id, options);
-      if (topology_.there_and_back() && !parts.insert(topology_.PartOf(id)).second) continue;
-      AddArrays(options, memory);
+      if (topology_[id].holder == id) AddArrays(options, memory);
     }
     PENSTOCK_ASSIGN_OR_RETURN(memory.activations, Activations(stages));
     return memory;
@@ -71,7 +69,7 @@ class MemoryOfWorker {
                                           .has_head = layers.end() == run_.job.chain.size(),
                                           .recomputes = options.recomputes}),
         .tied_gradient = ReduceBytes()};
-    if (topology_.there_and_back()) FitToRoundTrip(id, options, bytes);
+    if (topology_.form == Topology::Form::kThereAndBack) FitToRoundTrip(id, options, bytes);
     AddReplicaSums(id, bytes);
     return bytes;
   }
@@ -95,7 +93,7 @@ class MemoryOfWorker {
 
   // What its REDUCE takes where a stage has replicas.
   void AddReplicaSums(StageId id, StageBytes& bytes) const {
-    const int32_t replicas = topology_.ReplicasAt(topology_.DepthOf(id));
+    const int32_t replicas = topology_[id].replicas;
     if (replicas == 1) return;
     const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(Gradients(id), replicas));
     // One to each other replica; meanwhile what has come so far and the next one.
@@ -107,25 +105,24 @@ class MemoryOfWorker {
   void FitToRoundTrip(StageId id, const StageOptions& options, StageBytes& bytes) const {
     const int64_t tokens = BufferPool::BlockBytes(TokenBytes());
     // The tokens are given up after F, and read again for R.
-    if (options.layers.first == 0 && !topology_.DoesBackward(id)) {
+    if (options.layers.first == 0 && !topology_[id].backward) {
       bytes.activations.forward.left -= tokens;
     }
-    if (topology_.EndsTheWayBack(id)) Keep(tokens, bytes.activations.recompute);
-    bytes.part = topology_.PartOf(id);
+    if (topology_[id].ends_way_back) Keep(tokens, bytes.activations.recompute);
+    bytes.part = topology_[id].part;
     const int64_t float_bytes = SizeOf(DType::kF32);
-    bytes.sum =
-        BufferPool::BlockBytes(SumFloats(Gradients(id), topology_.IsLast(id)) * float_bytes);
+    bytes.sum = BufferPool::BlockBytes(SumFloats(Gradients(id), topology_[id].last) * float_bytes);
     const int64_t weights = BufferPool::BlockBytes(
         WeightsOfLayers(run_.job.chain, run_.layers[id.value]) * float_bytes);
     if (!options.updates) bytes.copied_weights = weights;
-    if (topology_.Updates(id) && IsCopied(id)) bytes.sent_weights = weights;
+    if (topology_[id].updates && IsCopied(id)) bytes.sent_weights = weights;
   }
 
   // Whether another worker gets the weights of the stage.
   bool IsCopied(StageId stage) const {
     for (int32_t id = 0; id < topology_.stages(); ++id) {
       const StageId other(id);
-      const bool same_part = topology_.PartOf(other) == topology_.PartOf(stage);
+      const bool same_part = topology_[other].part == topology_[stage].part;
       if (same_part && topology_.worker(other) != topology_.worker(stage)) return true;
     }
     return false;
@@ -213,7 +210,7 @@ std::vector<LayerRange> LayersOfStages(const Topology& topology,
                                        absl::Span<const LayerRange> parts) {
   std::vector<LayerRange> layers;
   for (int32_t s = 0; s < topology.stages(); ++s) {
-    layers.push_back(parts[topology.PartOf(StageId(s))]);
+    layers.push_back(parts[topology[StageId(s)].part]);
   }
   return layers;
 }

@@ -60,7 +60,7 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
   }
   // Until the first microbatch is back the pipeline fills; two updates later all is as it stays. With
   // replicas of stages at most four times as many microbatches as there are workers are on their way.
-  const int64_t deeper = options.topology.replicated() ? 4 : 1;
+  const int64_t deeper = options.topology.form == Topology::Form::kReplicas ? 4 : 1;
   const int64_t steps = deeper * options.topology.stages() / job.microbatches + 4;
   PENSTOCK_ASSIGN_OR_RETURN(
       const Schedule schedule,

@@ -49,21 +49,21 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
       .precision = job.precision,
       .rounding = job.rounding,
       .stash = job.stash,
-      .recomputes = topology.Recomputes(id),
-      .updates = topology.Updates(id),
+      .recomputes = topology[id].recomputes,
+      .updates = topology[id].updates,
       .device_graphs = job.device_graphs,
       .optimizer = OptimizerOfStage(job, lateness, topology.parts()),
       .history = HistoryOfStage(job, lateness),
       .seed = job.seed,
       .versions_max = counts.versions_peak,
       .microbatches_in_flight_max = std::max<int64_t>(1, counts.activations_peak)};
-  if (!topology.there_and_back()) return options;
+  if (topology.form != Topology::Form::kThereAndBack) return options;
   // For all stages of this worker with these layers, and one more: a forward's that is about to be sent.
-  options.recomputes = topology.TwinOf(id).value >= 0;
+  options.recomputes = topology[id].twin.value >= 0;
   options.microbatches_in_flight_max = 1;
   for (const StageId other : topology.StagesOf(topology.worker(id))) {
-    if (topology.PartOf(other) != topology.PartOf(id)) continue;
-    options.updates |= topology.Updates(other);
+    if (topology[other].holder != topology[id].holder) continue;
+    options.updates |= topology[other].updates;
     options.microbatches_in_flight_max += run.counts[other.value].activations_peak;
   }
   return options;

@@ -123,7 +123,7 @@ BlockDelay DrawnDelays(const WeightPolicy& policy, int32_t stages) {
 }
 
 absl::Status CheckDepth(const Topology& topology) {
-  if (topology.replicated()) {
+  if (topology.form == Topology::Form::kReplicas) {
     return absl::UnimplementedError(
         "the block delay is that of a model whose parts are updated one microbatch at a time, "
         "which "

@@ -61,12 +61,11 @@ void CollectiveClock::ReduceTied(const ReduceGroup& group, double bytes,
   for (const StageId stage : group.stages) {
     std::vector<StageId> other_use;
     for (const StageId other : group.stages) {
-      if (topology_.DepthOf(other) != topology_.DepthOf(stage)) other_use.push_back(other);
+      if (topology_[other].place != topology_[stage].place) other_use.push_back(other);
     }
     if (other_use.empty()) continue;
     const WorkerId to = topology_.worker(stage);
-    const WorkerId from =
-        topology_.worker(other_use[topology_.ReplicaOf(stage) % other_use.size()]);
+    const WorkerId from = topology_.worker(other_use[topology_[stage].replica % other_use.size()]);
     now_ns[to.value] = std::max(now_ns[to.value], Send(from, to, bytes, begin_ns[from.value]));
   }
 }
@@ -74,7 +73,7 @@ void CollectiveClock::ReduceTied(const ReduceGroup& group, double bytes,
 void CollectiveClock::CopyWeights(const ReduceGroup& group, double bytes,
                                   absl::Span<int64_t> now_ns) {
   const auto updater = std::find_if(group.stages.begin(), group.stages.end(),
-                                    [this](StageId stage) { return topology_.Updates(stage); });
+                                    [this](StageId stage) { return topology_[stage].updates; });
   const WorkerId from = topology_.worker(*updater);
   std::set<WorkerId> served = {from};  // a worker may have several of the stages
   for (const StageId stage : group.stages) {

@@ -12,8 +12,8 @@ OnceEach::OnceEach(Op op, StageId stage, const Schedule& schedule)
       op_(op),
       stage_(stage),
       range_(schedule.range),
-      is_done_here_(op == Op::kForward ? schedule.topology.DoesForward(stage)
-                                       : schedule.topology.DoesBackward(stage)),
+      is_done_here_(op == Op::kForward ? schedule.topology[stage].forward
+                                       : schedule.topology[stage].backward),
       next_(schedule.range.first) {
   Proceed();
 }

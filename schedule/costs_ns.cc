@@ -52,20 +52,6 @@ double LargestMessage(const Traffic& traffic) {
   return largest;
 }
 
-// Who receives the message.
-StageId ReceiverOf(const Action& send, const Topology& topology) {
-  switch (send.op) {
-    case Op::kSendActivation:
-      return topology.After(send.stage(), send.microbatch);
-    case Op::kSendGradient:
-      return topology.GradientTo(send.stage(), send.microbatch);
-    case Op::kSendCheckpoint:
-      return topology.CheckpointTo(send.stage());
-    default:
-      return topology.StageAt(topology.DepthOf(send.stage()), send.microbatch);
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(
@@ -101,8 +87,8 @@ absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(
 
 const LinkSpeed& CostsNs::SpeedOf(const Action& send) const {
   const Topology& topology = pairs_->topology;
-  return pairs_->links.Between(topology.worker(send.stage()),
-                               topology.worker(ReceiverOf(send, topology)));
+  const Edge& edge = topology.edges[topology.EdgeOf(send)];
+  return pairs_->links.Between(topology.worker(edge.from), topology.worker(edge.to));
 }
 
 int64_t CostsNs::TransferBetweenWorkers(const Action& send) const {
@@ -118,7 +104,7 @@ int64_t CostsNs::LatencyBetweenWorkers(const Action& send) const {
 
 absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topology& topology) {
   const int32_t stages = topology.stages();
-  const int32_t links = LinksOf(topology);
+  const int32_t links = topology.links();
   const auto check_size = [](size_t size, int32_t expected, absl::string_view what) {
     if (size == 0 || static_cast<int32_t>(size) == expected) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -145,9 +131,10 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
   result.overhead_ns_ = ToNs(costs.overhead_s);
   result.collective_ns_ = ToNs(costs.collective_s);
   result.sum_ns_ = ToNs(costs.sum_s);
-  result.there_and_back_ = topology.there_and_back();
-  for (int32_t s = 0; s < stages; ++s)
-    result.link_after_.push_back(LinkAfter(topology, StageId(s)));
+  result.link_of_.resize(stages);
+  for (const Edge& edge : topology.edges) {
+    result.link_of_[edge.from.value][static_cast<size_t>(edge.kind)] = edge.link;
+  }
   if (!costs.worker_links.has_value()) return result;
   PENSTOCK_ASSIGN_OR_RETURN(result.pairs_, PairsFrom(costs, topology));
   const double largest = LargestMessage(costs.traffic);

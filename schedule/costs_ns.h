@@ -1,6 +1,7 @@
 // The simulator's costs in whole nanoseconds.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,7 +16,6 @@ namespace penstock {
 // SimulationCosts in nanoseconds, the defaults filled in.
 class CostsNs {
  public:
-  // There and back gradients go on to the stage with the next number, not back to the one before.
   static absl::StatusOr<CostsNs> From(const SimulationCosts& costs, const Topology& topology);
 
   int64_t compute_ns(const Action& action) const {
@@ -66,19 +66,16 @@ class CostsNs {
   int64_t TransferBetweenWorkers(const Action& send) const;
   int64_t LatencyBetweenWorkers(const Action& send) const;
   int32_t LinkOf(const Action& send) const {
-    const bool goes_on =
-        send.op == Op::kSendActivation || (send.op == Op::kSendGradient && there_and_back_);
-    const int32_t before = link_after_[send.index];
-    return goes_on ? before : before - 1;
+    return link_of_[send.index][static_cast<size_t>(KindOf(send.op))];
   }
 
   std::vector<Stage> stages_;
   std::vector<Link> links_;
-  std::vector<int32_t> link_after_;  // by stage: the one to the next
+  // By sending stage and EdgeKind: all edges of one kind out of a stage take the same.
+  std::vector<std::array<int32_t, kEdgeKinds>> link_of_;
   int64_t overhead_ns_ = 0;
   int64_t collective_ns_ = 0;
   int64_t sum_ns_ = 0;
-  bool there_and_back_ = false;
   std::shared_ptr<const Pairs> pairs_;  // null: `links_` say what messages take
   int64_t longest_message_ns_ = 0;      // with `pairs_`
 };

@@ -31,7 +31,7 @@ class Lowering {
         options_(options),
         adds_recompute_(topology.stages()) {
     for (const StageId stage : topology.StagesOf(worker)) {
-      if (!topology.Recomputes(stage)) continue;
+      if (!topology[stage].recomputes) continue;
       adds_recompute_[stage.value] =
           FindAction(program, [stage](const Action& action) {
             return action == Action{Op::kRecompute, stage.value, action.microbatch};
@@ -53,10 +53,10 @@ class Lowering {
       }
       switch (action.op) {
         case Op::kForward:
-          if (IsRemote(topology_.Before(stage, m))) add(Op::kRecvActivation);
+          if (IsRemote(topology_.From(EdgeKind::kActivation, stage, m))) add(Op::kRecvActivation);
           add(Op::kForward);
-          if (IsRemote(topology_.After(stage, m))) add(Op::kSendActivation);
-          if (IsRemote(topology_.CheckpointTo(stage)) && !options_.forwards_only) {
+          if (IsRemote(topology_.To(EdgeKind::kActivation, stage, m))) add(Op::kSendActivation);
+          if (IsRemote(topology_.To(EdgeKind::kCheckpoint, stage, 0)) && !options_.forwards_only) {
             add(Op::kSendCheckpoint);
           }
           break;
@@ -65,7 +65,7 @@ class Lowering {
           break;
         case Op::kBackwardInput:
           if (adds_recompute_[stage.value]) AddRecompute(stage, m, result);
-          if (IsRemote(topology_.GradientFrom(stage, m))) add(Op::kRecvGradient);
+          if (IsRemote(topology_.From(EdgeKind::kGradient, stage, m))) add(Op::kRecvGradient);
           add(Op::kBackwardInput);
           if (SendsGradient(stage, m) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
           break;
@@ -100,11 +100,11 @@ class Lowering {
     return other.value >= 0 && topology_.worker(other) != worker_;
   }
   bool SendsGradient(StageId stage, int64_t microbatch) const {
-    return IsRemote(topology_.GradientTo(stage, microbatch));
+    return IsRemote(topology_.To(EdgeKind::kGradient, stage, microbatch));
   }
 
   void AddRecompute(StageId stage, int64_t microbatch, ActionList& result) const {
-    if (IsRemote(topology_.CheckpointFrom(stage))) {
+    if (IsRemote(topology_.From(EdgeKind::kCheckpoint, stage, 0))) {
       result.push_back({Op::kRecvCheckpoint, stage.value, microbatch});
     }
     result.push_back({Op::kRecompute, stage.value, microbatch});
@@ -114,7 +114,7 @@ class Lowering {
   bool StartsBackward(const Action& action) const {
     if (action.op == Op::kRecvGradient) return true;
     return action.op == Op::kBackwardInput &&
-           !IsRemote(topology_.GradientFrom(action.stage(), action.microbatch));
+           !IsRemote(topology_.From(EdgeKind::kGradient, action.stage(), action.microbatch));
   }
 
   // Whether compute[i] is an I whose gradient is sent only after the W that follows.
@@ -127,7 +127,7 @@ class Lowering {
   // Whether both are STEPs of one model.
   bool SameUpdate(const Action& a, const Action& b) const {
     return a.op == Op::kStep && b.op == Op::kStep &&
-           topology_.PipelineOf(a.stage()) == topology_.PipelineOf(b.stage());
+           topology_[a.stage()].pipeline == topology_[b.stage()].pipeline;
   }
 
   // Whether it belongs to what ends a step there and back, and so comes after its NORM.
@@ -137,7 +137,9 @@ class Lowering {
 
   // Before weights are copied without a STEP here; other REDUCEs of weights stand where no norm is asked.
   void AddNorm(ActionList& result) const {
-    if (options_.global_norm && topology_.there_and_back()) result.push_back({Op::kNorm});
+    if (options_.global_norm && topology_.form == Topology::Form::kThereAndBack) {
+      result.push_back({Op::kNorm});
+    }
   }
 
   // What comes before the STEPs at the front of `rest`.
@@ -228,7 +230,7 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
         FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;
     if (!steps && compute.completeness == Completeness::kTrain) {
       for (const StageId stage : topology.StagesOf(worker)) {
-        if (topology.Updates(stage)) program.epilogue.push_back({Op::kStep, stage.value});
+        if (topology[stage].updates) program.epilogue.push_back({Op::kStep, stage.value});
       }
     }
     program = Lower(program, topology, worker, lower);

@@ -60,7 +60,7 @@ Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
   for (const StageId stage : topology.StagesOf(worker)) {
     index_of_[stage.value] = static_cast<int32_t>(stages_.size());
     stages_.push_back(Stage{.id = stage,
-                            .recomputes = topology.Recomputes(stage),
+                            .recomputes = topology[stage].recomputes,
                             .versions = VersionLedger(policy, stage, topology.depth())});
   }
   SetPolicy(policy);
@@ -106,11 +106,11 @@ void Machine::BeginRange(Completeness completeness) {
 Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
   const bool train = completeness_ == Completeness::kTrain;
   // Of any microbatch: where it depends on the microbatch, all neighbours are on other workers.
-  const int64_t microbatch = topology_->replicated() ? topology_->ReplicaOf(stage) : 0;
-  const StageId after = topology_->After(stage, microbatch);
-  const StageId gradient_from = topology_->GradientFrom(stage, microbatch);
-  const StageId gradient_to = topology_->GradientTo(stage, microbatch);
-  const StageId checkpoint_from = topology_->CheckpointFrom(stage);
+  const int64_t microbatch = 0;
+  const StageId after = topology_->To(EdgeKind::kActivation, stage, microbatch);
+  const StageId gradient_from = topology_->From(EdgeKind::kGradient, stage, microbatch);
+  const StageId gradient_to = topology_->To(EdgeKind::kGradient, stage, microbatch);
+  const StageId checkpoint_from = topology_->From(EdgeKind::kCheckpoint, stage, 0);
   // A message to or from `neighbour`.
   const auto refuse_message = [this](StageId neighbour) -> absl::string_view {
     if (neighbour.value < 0) return "there is no stage on that side";
@@ -120,12 +120,12 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
   Rule rule;
   switch (op) {
     case Op::kRecvActivation:
-      rule.refusal = refuse_message(topology_->Before(stage, microbatch));
+      rule.refusal = refuse_message(topology_->From(EdgeKind::kActivation, stage, microbatch));
       rule.leaves = kInput;
       break;
     case Op::kForward:
-      if (!topology_->DoesForward(stage)) rule.refusal = "the stage does backwards only";
-      rule.takes = topology_->IsFirst(stage) ? 0 : kInput;
+      if (!(*topology_)[stage].forward) rule.refusal = "the stage does backwards only";
+      rule.takes = (*topology_)[stage].first ? 0 : kInput;
       if (train) LeaveForBackward(stage, rule);
       if (IndexOf(after) >= 0) rule.hands[0] = {IndexOf(after), kInput};
       if (IndexOf(after) < 0 && after.value >= 0) rule.leaves |= kOutput;
@@ -139,19 +139,19 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
       rule.leaves = kOutputGradient;
       break;
     case Op::kRecompute:
-      if (!topology_->Recomputes(stage)) rule.refusal = "the stage does not recompute";
-      rule.takes = topology_->EndsTheWayBack(stage) ? 0 : kCheckpoint;
+      if (!(*topology_)[stage].recomputes) rule.refusal = "the stage does not recompute";
+      rule.takes = (*topology_)[stage].ends_way_back ? 0 : kCheckpoint;
       rule.leaves = kStash;
       break;
     case Op::kBackwardInput:
-      if (!topology_->DoesBackward(stage)) rule.refusal = "the stage does forwards only";
-      rule.takes = topology_->IsLast(stage) ? kStash : kStash | kOutputGradient;
+      if (!(*topology_)[stage].backward) rule.refusal = "the stage does forwards only";
+      rule.takes = (*topology_)[stage].last ? kStash : kStash | kOutputGradient;
       rule.leaves = kWeightStash;
       if (IndexOf(gradient_to) >= 0) rule.hands[0] = {IndexOf(gradient_to), kOutputGradient};
       if (IndexOf(gradient_to) < 0 && gradient_to.value >= 0) rule.leaves |= kInputGradient;
       break;
     case Op::kBackwardWeight:
-      if (!topology_->DoesBackward(stage)) rule.refusal = "the stage does forwards only";
+      if (!(*topology_)[stage].backward) rule.refusal = "the stage does forwards only";
       rule.takes = kWeightStash;
       break;
     case Op::kSendGradient:
@@ -159,7 +159,7 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
       rule.takes = kInputGradient;
       break;
     case Op::kSendCheckpoint:
-      rule.refusal = refuse_message(topology_->CheckpointTo(stage));
+      rule.refusal = refuse_message(topology_->To(EdgeKind::kCheckpoint, stage, 0));
       rule.takes = kCheckpoint;
       break;
     case Op::kRecvCheckpoint:
@@ -176,11 +176,11 @@ Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
 }
 
 void Machine::LeaveForBackward(StageId stage, Rule& rule) const {
-  if (topology_->DoesBackward(stage)) {
-    rule.leaves = topology_->Recomputes(stage) ? kCheckpoint : kStash;
+  if ((*topology_)[stage].backward) {
+    rule.leaves = (*topology_)[stage].recomputes ? kCheckpoint : kStash;
     return;
   }
-  const StageId twin = topology_->CheckpointTo(stage);
+  const StageId twin = topology_->To(EdgeKind::kCheckpoint, stage, 0);
   if (IndexOf(twin) >= 0) {
     rule.hands[1] = {IndexOf(twin), kCheckpoint};
   } else if (twin.value >= 0) {
@@ -282,13 +282,13 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
 std::string Machine::GoesElsewhere(const Action& action) const {
   const int64_t microbatch = action.microbatch;
   const StageId stage = action.stage();
-  if (topology_->replicated()) {
-    const StageId there = topology_->StageAt(topology_->DepthOf(stage), microbatch);
-    return absl::StrCat("the microbatch goes through replica ", topology_->ReplicaOf(there),
+  if ((*topology_)[stage].replicas > 1) {
+    const StageId there = topology_->StageAt((*topology_)[stage].place, microbatch);
+    return absl::StrCat("the microbatch goes through replica ", (*topology_)[there].replica,
                         " of that place, which is stage ", there.value);
   }
   return absl::StrCat("the microbatch goes through pipeline ", topology_->PipelineOf(microbatch),
-                      ", the stage is of pipeline ", topology_->PipelineOf(stage));
+                      ", the stage is of pipeline ", (*topology_)[stage].pipeline);
 }
 
 bool Machine::Visits(int64_t microbatch, StageId stage) const {
@@ -321,13 +321,10 @@ absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t micr
   const Gradient& gradient = stage.gradient;
   if (gradient.reductions > 0) return "the gradient is already reduced, a STEP must come first";
   if (gradient.normed) return "the gradient is already normed, a STEP must come first";
-  const bool there_and_back = topology_->there_and_back();
-  if (there_and_back && gradient.count == 0 && microbatch % topology_->rounds.step != 0) {
+  if (gradient.count == 0 && microbatch % topology_->rounds.step != 0) {
     return "the sum of the microbatches before it is not there";
   }
-  const int64_t next = there_and_back
-                           ? gradient.microbatches.end()
-                           : gradient.microbatches.end() - 1 + topology_->StrideOf(stage.id);
+  const int64_t next = gradient.microbatches.end() - 1 + (*topology_)[stage.id].stride;
   if (gradient.count > 0 && microbatch != next) {
     return "gradients must be accumulated in the order of the microbatches";
   }
@@ -340,12 +337,12 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
   Effect effect;
   const bool train = completeness_ == Completeness::kTrain;
   const bool reads = op == Op::kForward || op == Op::kRecompute;
-  if (reads && train && topology_->there_and_back()) {
+  if (reads && train && topology_->form == Topology::Form::kThereAndBack) {
     stage.version_lead = VersionLead(stage, microbatch);
   }
   switch (op) {
     case Op::kForward:
-      if (!train || !topology_->DoesBackward(stage.id)) {
+      if (!train || !(*topology_)[stage.id].backward) {
         effect.version = versions.current();
         break;
       }
@@ -359,8 +356,8 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       CountStash(stage);
       break;
     case Op::kRecompute:
-      if (!topology_->DoesForward(stage.id)) {
-        if (topology_->EndsTheWayBack(stage.id)) CountStash(stage);
+      if (!(*topology_)[stage.id].forward) {
+        if ((*topology_)[stage.id].ends_way_back) CountStash(stage);
         flight.aim = flight.forward_version = versions.BeginForward(microbatch);
       }
       effect.version = flight.recompute_version = versions.BackwardVersion(flight.forward_version);
@@ -438,7 +435,7 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
 }
 
 bool Machine::IsWhole(const Gradient& gradient) const {
-  return !topology_->there_and_back() || gradient.microbatches.end() % topology_->rounds.step == 0;
+  return gradient.microbatches.end() % topology_->rounds.step == 0;
 }
 
 absl::string_view Machine::ObstacleToSum(StageId stage, int64_t microbatch) const {
@@ -446,7 +443,7 @@ absl::string_view Machine::ObstacleToSum(StageId stage, int64_t microbatch) cons
   if (!topology_->GoesOnWithSum(microbatch)) {
     return "no round of a step but its first begins with that microbatch";
   }
-  if (!topology_->DoesBackward(stage)) return "the stage does forwards only";
+  if (!(*topology_)[stage].backward) return "the stage does forwards only";
   return "";
 }
 
@@ -462,7 +459,7 @@ absl::Status Machine::SendSum(const Action& action) {
   if (gradient.reductions > 0 || gradient.normed) {
     return Refuse(action, "the gradient is already reduced or normed, a STEP must come first");
   }
-  const int32_t place = topology_->DepthOf(action.stage());
+  const int32_t place = (*topology_)[action.stage()].place;
   if (IndexOf(topology_->StageAt(place, action.microbatch)) >= 0) {
     return Refuse(action, "the stage that goes on is on the same worker, there is no message");
   }
@@ -531,9 +528,9 @@ absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
 
 MicrobatchRange Machine::OfAllReplicas(const Stage& stage) const {
   const MicrobatchRange& own = stage.gradient.microbatches;
-  const int64_t replica = topology_->ReplicaOf(stage.id);
+  const int64_t replica = (*topology_)[stage.id].replica;
   const int64_t first = own.first - replica;
-  return {first, own.end() - 1 - replica + topology_->StrideOf(stage.id) - first};
+  return {first, own.end() - 1 - replica + (*topology_)[stage.id].turns - first};
 }
 
 absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
@@ -548,7 +545,7 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
                     absl::StrCat("stage ", stage.id.value, " has microbatches between F and W"));
     }
     const bool copies = group.operation == ReduceGroup::Operation::kCopy;
-    if (copies && topology_->Updates(stage.id) && !group.differ) {
+    if (copies && (*topology_)[stage.id].updates && !group.differ) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value,
                                          ", which updates its weights, has made no STEP"));
     }
@@ -556,7 +553,7 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
   if (group.operation == ReduceGroup::Operation::kCopy) {
     for (const int32_t member : group.members) {
       Stage& stage = stages_[member];
-      if (!topology_->Updates(stage.id)) stage.versions.Update(/*moves=*/true);
+      if (!(*topology_)[stage.id].updates) stage.versions.Update(/*moves=*/true);
     }
   }
   group.differ = false;
@@ -565,7 +562,7 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
 
 absl::Status Machine::Norm(const Action& action) {
   for (const Stage& stage : stages_) {
-    if (!topology_->Updates(stage.id)) continue;
+    if (!(*topology_)[stage.id].updates) continue;
     const Gradient& gradient = stage.gradient;
     if (gradient.count == 0) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value, " has accumulated no gradient"));
@@ -581,7 +578,7 @@ absl::Status Machine::Norm(const Action& action) {
     }
   }
   for (Stage& stage : stages_) {
-    if (topology_->Updates(stage.id)) stage.gradient.normed = true;
+    if ((*topology_)[stage.id].updates) stage.gradient.normed = true;
   }
   return absl::OkStatus();
 }

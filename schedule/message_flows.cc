@@ -36,8 +36,8 @@ Topology StraightPipelineOf(const Timeline& timeline) {
 // Who takes what the pass has made; -1: nobody.
 StageId TakerOf(const Action& action, const Topology& topology) {
   if (action.index >= topology.stages()) return StageId(-1);
-  return action.op == Op::kForward ? topology.After(action.stage(), action.microbatch)
-                                   : topology.GradientTo(action.stage(), action.microbatch);
+  const EdgeKind kind = action.op == Op::kForward ? EdgeKind::kActivation : EdgeKind::kGradient;
+  return topology.To(kind, action.stage(), action.microbatch);
 }
 
 }  // namespace

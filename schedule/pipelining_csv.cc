@@ -16,11 +16,13 @@ absl::Status NoWordsFor(const std::string& what) {
 
 absl::Status CheckWords(const Schedule& schedule) {
   const Topology& topology = schedule.topology;
-  if (topology.there_and_back()) return NoWordsFor("pipelines that go there and back");
-  if (topology.replicated()) return NoWordsFor("replicas of stages");
+  if (topology.form == Topology::Form::kThereAndBack) {
+    return NoWordsFor("pipelines that go there and back");
+  }
+  if (topology.form == Topology::Form::kReplicas) return NoWordsFor("replicas of stages");
   if (topology.pipelines > 1) return NoWordsFor(absl::StrCat(topology.pipelines, " replicas"));
   if (!topology.groups.empty()) return NoWordsFor("stages that share parameters");
-  if (!topology.recomputes.empty()) return NoWordsFor("stages that do their forward again");
+  if (!topology.Recomputing().empty()) return NoWordsFor("stages that do their forward again");
   if (schedule.weight_policy == kSingleVersion) return absl::OkStatus();
   return NoWordsFor(absl::StrCat(
       "weights that are not the current ones (weights=", ToString(schedule.weight_policy), ")"));

@@ -87,29 +87,20 @@ class LinkLatency {
   std::vector<int64_t> forward_, backward_;
 };
 
-// The link of a message from or to a neighbour; -1 of others. There and back gradients go on with the numbers.
+// The link of an activation or a gradient; -1 of others.
 int32_t LinkOf(const Action& action, const Topology& topology) {
-  const int32_t after = LinkAfter(topology, action.stage());
-  const bool there_and_back = topology.there_and_back();
-  switch (action.op) {
-    case Op::kSendActivation:
-      return after;
-    case Op::kRecvActivation:
-      return after - 1;
-    case Op::kSendGradient:
-      return there_and_back ? after : after - 1;
-    case Op::kRecvGradient:
-      return there_and_back ? after - 1 : after;
-    default:
-      return -1;
-  }
+  const int32_t number = topology.EdgeOf(action);
+  if (number < 0) return -1;
+  const Edge& edge = topology.edges[number];
+  const bool between_parts = edge.kind == EdgeKind::kActivation || edge.kind == EdgeKind::kGradient;
+  return between_parts ? edge.link : -1;
 }
 
 // A message's latency shows where somebody waited for it: from the end of
 // its SEND to the end of that wait.
 std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& topology,
                                     int64_t start_ns, int64_t end_ns) {
-  const int32_t count = LinksOf(topology);
+  const int32_t count = topology.links();
   std::map<std::tuple<bool, int32_t, int64_t>, int64_t> sent;  // direction, link, microbatch: when
   const auto in_window = [&](const Span& span) {
     return span.start_ns >= start_ns && span.end_ns <= end_ns;
@@ -173,11 +164,11 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     StageDurations& d = durations[stage];
     const StageId id(stage);
-    const bool recomputes = topology.Recomputes(id);
+    const bool recomputes = topology[id].recomputes;
     const bool lacks_backward =
-        topology.DoesBackward(id) && (d.backward_input.empty() || d.backward_weight.empty());
-    if ((topology.DoesForward(id) && d.forward.empty()) || lacks_backward ||
-        (topology.Updates(id) && d.step.empty()) || (recomputes && d.recompute.empty())) {
+        topology[id].backward && (d.backward_input.empty() || d.backward_weight.empty());
+    if ((topology[id].forward && d.forward.empty()) || lacks_backward ||
+        (topology[id].updates && d.step.empty()) || (recomputes && d.recompute.empty())) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the timeline has no forward, backward or step of stage ", stage, " in the window"));
     }

@@ -46,10 +46,10 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
     steps.push_back(step);
     stages_.push_back(
         {.id = id,
-         .first = topology.IsFirst(id),
-         .last = topology.IsLast(id),
-         .previous = index_of(topology.Before(id, 0)),
-         .next = index_of(topology.After(id, 0)),
+         .first = topology[id].first,
+         .last = topology[id].last,
+         .previous = index_of(topology.From(EdgeKind::kActivation, id, 0)),
+         .next = index_of(topology.To(EdgeKind::kActivation, id, 0)),
          .in_flight_max = in_flight_max,
          .forward = lowered({{Op::kForward, id.value}}),
          .backward = lowered({{Op::kBackwardInput, id.value}, {Op::kBackwardWeight, id.value}}),

@@ -50,9 +50,9 @@ absl::Status CheckPlaces(const RecomputeChoice& choice, int32_t depth) {
 
 std::vector<StageId> ChosenStages(const RecomputeChoice& choice, const Topology& topology) {
   std::vector<StageId> stages;
-  if (choice.none() || topology.there_and_back()) return stages;
+  if (choice.none() || topology.form == Topology::Form::kThereAndBack) return stages;
   for (int32_t id = 0; id < topology.stages(); ++id) {
-    if (choice.Has(topology.DepthOf(StageId(id)))) stages.emplace_back(id);
+    if (choice.Has(topology[StageId(id)].place)) stages.emplace_back(id);
   }
   return stages;
 }

@@ -47,8 +47,7 @@ Interpreter::Interpreter(const Schedule& schedule, int32_t channel_capacity, Run
     : schedule_(schedule),
       channel_capacity_(channel_capacity),
       observer_(observer),
-      table_(schedule.topology),
-      channels_(table_.size()),
+      channels_(schedule.topology.edges.size()),
       periods_max_(std::numeric_limits<int64_t>::max()) {
   const Topology& topology = schedule.topology;
   for (size_t group = 0; group < topology.groups.size(); ++group) {
@@ -72,7 +71,7 @@ absl::StatusOr<bool> Interpreter::RunToEnd() {
   for (size_t channel = 0; channel < channels_.size(); ++channel) {
     const std::deque<int64_t>& left = channels_[channel].messages;
     if (left.empty()) continue;
-    const Action missing = table_.ReceiveOf(static_cast<int32_t>(channel), left.front());
+    const Action missing = schedule_.topology.edges[channel].Receive(left.front());
     return absl::FailedPreconditionError(
         absl::StrCat("worker ", schedule_.topology.worker(missing.stage()).value, " ends without ",
                      ToString(missing), ", which was sent"));
@@ -115,7 +114,7 @@ absl::StatusOr<bool> Interpreter::TryAdvance(Worker& worker) {
 }
 
 absl::StatusOr<bool> Interpreter::TryMessage(Worker& worker, const Action& action) {
-  MessageId message{.channel = table_.Of(action)};
+  MessageId message{.channel = schedule_.topology.EdgeOf(action)};
   Channel* channel = message.channel < 0 ? nullptr : &channels_[message.channel];
   if (channel != nullptr && IsSend(action.op) && IsFull(action)) return false;
   if (channel != nullptr && IsReceive(action.op)) {
@@ -171,7 +170,8 @@ absl::Span<const WorkerId> Interpreter::MembersOf(const Action& action) const {
 }
 
 bool Interpreter::IsFull(const Action& send) const {
-  return static_cast<int64_t>(channels_[table_.Of(send)].messages.size()) >= channel_capacity_;
+  return static_cast<int64_t>(channels_[schedule_.topology.EdgeOf(send)].messages.size()) >=
+         channel_capacity_;
 }
 
 bool Interpreter::BlockedOnFullChannel() const {

@@ -25,14 +25,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "schedule/channels.h"
 #include "schedule/machine.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
 
-// A message: which channel (channels.h) it takes and how many went through it before.
+// A message: which channel, the number of an edge of the topology, it takes and how many went through it before.
 struct MessageId {
   int32_t channel = -1;
   int64_t number = 0;
@@ -111,8 +110,7 @@ class Interpreter {
   const int32_t channel_capacity_;
   RunObserver& observer_;
   std::vector<Worker> workers_;
-  const ChannelTable table_;
-  std::vector<Channel> channels_;               // by number in the table
+  std::vector<Channel> channels_;               // by number of the edge
   std::vector<std::vector<WorkerId>> members_;  // by GroupId; the last entry is all workers
   // Whose action is in progress, and where it stands in the worker's program.
   WorkerId current_worker_;

@@ -35,7 +35,7 @@ class Timekeeper : public RunObserver {
         workers_(schedule.topology.workers),
         stage_busy_ns_(schedule.topology.stages()) {
     timeline_.workers = schedule.topology.workers;
-    const auto channels = static_cast<size_t>(ChannelTable(schedule.topology).size());
+    const size_t channels = schedule.topology.edges.size();
     link_free_ns_.resize(channels);
     place_ns_.resize(channels);
     const Program& program = schedule.programs.front();

@@ -43,14 +43,6 @@ struct LinkCosts {
   double latency_s = 0.0;
 };
 
-// How many links have costs of their own, and which of them joins a stage and what comes after it.
-inline int32_t LinksOf(const Topology& topology) {
-  return (topology.replicated() ? topology.depth() : topology.stages()) - 1;
-}
-inline int32_t LinkAfter(const Topology& topology, StageId stage) {
-  return topology.replicated() ? topology.DepthOf(stage) : stage.value;
-}
-
 // What joins two workers, the same both ways. Every channel between them has it for itself, and so has what they
 // send each other for collectives.
 struct LinkSpeed {
@@ -87,7 +79,7 @@ struct Traffic {
 
 struct SimulationCosts {
   std::vector<StageCosts> stages;  // by stage; empty: the defaults for all
-  std::vector<LinkCosts> links;    // LinksOf, by number; empty: the defaults for all
+  std::vector<LinkCosts> links;    // Topology::links(), by number; empty: the defaults for all
   // Instead of `links` and `sum_s`: what travels between which workers. Then REDUCE and NORM take the time of
   // their messages, too.
   std::optional<WorkerLinks> worker_links = std::nullopt;

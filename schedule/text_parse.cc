@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <set>
@@ -35,8 +36,8 @@ class ScheduleParser {
         PENSTOCK_RETURN_IF_ERROR(ParseProgram());
       }
     }
-    PENSTOCK_RETURN_IF_ERROR(InferTopology());
-    InferRecomputes();
+    PENSTOCK_RETURN_IF_ERROR(InferWorkers());
+    PENSTOCK_RETURN_IF_ERROR(WireStages());
     InferRange();
     PENSTOCK_RETURN_IF_ERROR(CheckRange(schedule_.range));
     return std::move(schedule_);
@@ -130,13 +131,13 @@ class ScheduleParser {
                  : "range=<first microbatch>+<count>, for example range=0+8";
     }
     if (key == "stages") {
-      schedule_.topology.worker_of.clear();
-      return ParseIds(value, schedule_.topology.worker_of)
+      shape_.worker_of.clear();
+      return ParseIds(value, shape_.worker_of)
                  ? ""
                  : "the worker of each stage, for example stages=0,1,2";
     }
     if (key == "pipelines") {
-      int32_t& pipelines = schedule_.topology.pipelines;
+      int32_t& pipelines = shape_.pipelines;
       return absl::SimpleAtoi(value, &pipelines) && pipelines >= 1 && pipelines <= kStagesMax
                  ? ""
                  : "how many pipelines the stages make, for example pipelines=2";
@@ -146,7 +147,7 @@ class ScheduleParser {
                                   : "how many replicas each place has, for example replicas=3,1";
     }
     if (key == "rounds") {
-      Topology::Rounds& rounds = schedule_.topology.rounds;
+      Topology::Rounds& rounds = shape_.rounds.emplace();
       has_recomputes_ = true;  // there and back it is known who does
       return ParsePair(value, rounds.microbatches, rounds.step, '/') && rounds.microbatches > 0 &&
                      rounds.step > 0
@@ -154,9 +155,9 @@ class ScheduleParser {
                  : "rounds=<microbatches of a round>/<of a step>, for example rounds=4/8";
     }
     if (key == "recompute") {
-      schedule_.topology.recomputes.clear();
+      recomputes_.clear();
       has_recomputes_ = true;
-      return ParseIds(value, schedule_.topology.recomputes)
+      return ParseIds(value, recomputes_)
                  ? ""
                  : "the stages that do their forward again, for example recompute=0,1";
     }
@@ -166,14 +167,15 @@ class ScheduleParser {
   }
 
   bool ParseReplicas(absl::string_view value) {
-    std::vector<int32_t>& first = schedule_.topology.first_of_place;
-    first = {0};
+    shape_.replicas.clear();
+    int32_t together = 0;
     for (const absl::string_view part : absl::StrSplit(value, ',')) {
       int32_t count = 0;
-      if (!absl::SimpleAtoi(part, &count) || count < 1 || count > kStagesMax - first.back()) {
+      if (!absl::SimpleAtoi(part, &count) || count < 1 || count > kStagesMax - together) {
         return false;
       }
-      first.push_back(first.back() + count);
+      shape_.replicas.push_back(count);
+      together += count;
     }
     return true;
   }
@@ -196,7 +198,7 @@ class ScheduleParser {
     }
     if (of_weights) group.quantity = ReduceGroup::Quantity::kWeight;
     group.operation = *operation;
-    schedule_.topology.groups.push_back(std::move(group));
+    groups_.push_back(std::move(group));
     return "";
   }
 
@@ -271,33 +273,53 @@ class ScheduleParser {
     }
   }
 
-  absl::Status InferTopology() {
-    Topology& topology = schedule_.topology;
-    topology.workers = static_cast<int32_t>(schedule_.programs.size());
-    if (topology.workers == 0) return absl::InvalidArgumentError("the schedule has no actions");
-    if (!topology.worker_of.empty()) return absl::OkStatus();
-    ForEachAction([&topology](int32_t worker, const Action& action, bool) {
+  absl::Status InferWorkers() {
+    std::vector<WorkerId>& worker_of = shape_.worker_of;
+    if (schedule_.programs.empty()) {
+      return absl::InvalidArgumentError("the schedule has no actions");
+    }
+    if (!worker_of.empty()) return absl::OkStatus();
+    ForEachAction([&worker_of](int32_t worker, const Action& action, bool) {
       if (!HasMicrobatch(action.op)) return;
-      if (action.index >= topology.stages())
-        topology.worker_of.resize(action.index + 1, WorkerId(-1));
-      WorkerId& holder = topology.worker_of[action.index];
+      if (action.index >= static_cast<int32_t>(worker_of.size())) {
+        worker_of.resize(action.index + 1, WorkerId(-1));
+      }
+      WorkerId& holder = worker_of[action.index];
       if (holder.value < 0) holder = WorkerId(worker);
     });
-    const auto absent =
-        std::find(topology.worker_of.begin(), topology.worker_of.end(), WorkerId(-1));
-    if (absent == topology.worker_of.end()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("no worker has an action of stage ",
-                                                   absent - topology.worker_of.begin(), " of ",
-                                                   topology.stages()));
+    const auto absent = std::find(worker_of.begin(), worker_of.end(), WorkerId(-1));
+    if (absent == worker_of.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no worker has an action of stage ", absent - worker_of.begin(), " of ", worker_of.size()));
+  }
+
+  absl::Status WireStages() {
+    Topology& topology = schedule_.topology;
+    PENSTOCK_ASSIGN_OR_RETURN(topology, Wire(shape_));
+    topology.workers = static_cast<int32_t>(schedule_.programs.size());
+    topology.groups = std::move(groups_);
+    if (!has_recomputes_) InferRecomputes();
+    if (shape_.rounds.has_value() && !recomputes_.empty()) {
+      return absl::InvalidArgumentError(
+          "which stages recompute is not to be said where pipelines go there and back");
+    }
+    const bool ascending = std::adjacent_find(recomputes_.begin(), recomputes_.end(),
+                                              std::greater_equal<>()) == recomputes_.end();
+    if (!recomputes_.empty() && (!ascending || recomputes_.back().value >= topology.stages())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the stages that recompute must be some of the ", topology.stages(),
+                       " stages, in ascending order"));
+    }
+    topology.Recompute(recomputes_);
+    return absl::OkStatus();
   }
 
   void InferRecomputes() {
-    if (has_recomputes_) return;
     std::set<StageId> recomputes;
     ForEachAction([&](int32_t, const Action& action, bool) {
       if (action.op == Op::kRecompute) recomputes.insert(action.stage());
     });
-    schedule_.topology.recomputes.assign(recomputes.begin(), recomputes.end());
+    recomputes_.assign(recomputes.begin(), recomputes.end());
   }
 
   void InferRange() {
@@ -319,6 +341,9 @@ class ScheduleParser {
 
   absl::string_view text_;
   Schedule schedule_;
+  TopologyShape shape_;
+  std::vector<ReduceGroup> groups_;
+  std::vector<StageId> recomputes_;
   bool has_header_ = false;
   bool has_completeness_ = false;
   bool has_recomputes_ = false;

@@ -22,19 +22,23 @@ std::string PrintHeader(const Schedule& schedule) {
   std::string header = absl::StrCat(
       kScheduleTextHeader, " name=", name, " weights=", ToString(schedule.weight_policy),
       " complete=", CompletenessName(schedule.completeness), " range=", schedule.range.first, "+",
-      schedule.range.count, " stages=", JoinIds(schedule.topology.worker_of));
+      schedule.range.count, " stages=",
+      absl::StrJoin(schedule.topology.table, ",", [](std::string* out, const StageWiring& row) {
+        absl::StrAppend(out, row.worker.value);
+      }));
   if (schedule.topology.pipelines > 1) {
     absl::StrAppend(&header, " pipelines=", schedule.topology.pipelines);
   }
-  if (schedule.topology.replicated()) {
+  if (schedule.topology.form == Topology::Form::kReplicas) {
     absl::StrAppend(&header, " replicas=", absl::StrJoin(ReplicasOf(schedule.topology), ","));
   }
-  if (schedule.topology.there_and_back()) {
+  if (schedule.topology.form == Topology::Form::kThereAndBack) {
     const Topology::Rounds& rounds = schedule.topology.rounds;
     absl::StrAppend(&header, " rounds=", rounds.microbatches, "/", rounds.step);
   }
-  if (!schedule.topology.recomputes.empty()) {
-    absl::StrAppend(&header, " recompute=", JoinIds(schedule.topology.recomputes));
+  if (const std::vector<StageId> recomputes = schedule.topology.Recomputing();
+      !recomputes.empty()) {
+    absl::StrAppend(&header, " recompute=", JoinIds(recomputes));
   }
   for (const ReduceGroup& group : schedule.topology.groups) {
     absl::StrAppend(&header, " group=", QuantityName(group.quantity), ":",

@@ -88,7 +88,7 @@ std::optional<SteadyState> FindSteadyState(const Schedule& schedule, int32_t cha
   const int64_t shift = programs.front().shift;
   int64_t repeats = programs.front().repeats;
   // Under any other shift the pipelines would change places.
-  if (shift % schedule.topology.cycle() != 0) return std::nullopt;
+  if (shift % schedule.topology.cycle != 0) return std::nullopt;
   for (const Program& program : programs) {
     if (program.shift != shift || program.period.empty()) return std::nullopt;
     repeats = std::min(repeats, program.repeats);

@@ -63,20 +63,18 @@ class PipelineLinks {
   }
 
   void CountStreams(const Topology& topology) {
-    for (int32_t id = 0; id < topology.stages(); ++id) {
-      const StageId stage(id);
-      const std::vector<StageId> after = topology.All(&Topology::After, stage);
-      for (const StageId next : after) {
-        const int here = topology.worker(stage).value;
-        const int there = topology.worker(next).value;
-        if (HostOf(here) == HostOf(there)) continue;
-        const double weight = 1.0 / (topology.ReplicasAt(topology.DepthOf(stage)) *
-                                     static_cast<double>(after.size()));
-        streams_[std::minmax(here, there)] += weight;
-        cards_[HostOf(here)].load += weight;
-        cards_[HostOf(there)].load += weight;
-        between_[std::minmax(HostOf(here), HostOf(there))].load += weight;
-      }
+    for (const int32_t number : topology.outgoing) {
+      const Edge& edge = topology.edges[number];
+      const int here = topology.worker(edge.from).value;
+      const int there = topology.worker(edge.to).value;
+      if (edge.kind != EdgeKind::kActivation || HostOf(here) == HostOf(there)) continue;
+      const StageWiring& sender = topology[edge.from];
+      const int32_t receivers = sender.out[static_cast<size_t>(edge.kind)].count;
+      const double weight = 1.0 / (sender.replicas * static_cast<double>(receivers));
+      streams_[std::minmax(here, there)] += weight;
+      cards_[HostOf(here)].load += weight;
+      cards_[HostOf(there)].load += weight;
+      between_[std::minmax(HostOf(here), HostOf(there))].load += weight;
     }
   }
 

@@ -200,12 +200,12 @@ class JobPlanner {
   // would, which is a candidate of its own.
   std::optional<RecomputeChoice> OneMoreRecomputes(const Topology& topology,
                                                    const JudgedCandidate& judged) const {
-    if (topology.there_and_back()) return std::nullopt;
+    if (topology.form == Topology::Form::kThereAndBack) return std::nullopt;
     RecomputeChoice choice = judged.candidate.recompute;
     std::vector<int32_t>& places = choice.places;
     for (int32_t id = 0; id < topology.stages(); ++id) {
       const int32_t worker = topology.worker(StageId(id)).value;
-      const int32_t place = topology.DepthOf(StageId(id));
+      const int32_t place = topology[StageId(id)].place;
       const double room = input_.cluster.workers[judged.workers[worker]].memory_bytes;
       const bool lacks = static_cast<double>(judged.memory[worker].total()) > room;
       if (!lacks || choice.Has(place)) continue;

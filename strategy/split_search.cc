@@ -23,8 +23,9 @@ constexpr int64_t kStepsOfACount = 500'000;
 
 // Whether the stages of a part do their forwards again, which goes by its place; there and back it is never said.
 bool Recomputes(const Topology& topology, int part) {
-  const auto is_of_part = [&](StageId stage) { return topology.PartOf(stage) == part; };
-  return std::any_of(topology.recomputes.begin(), topology.recomputes.end(), is_of_part);
+  const std::vector<StageId> chosen = topology.Recomputing();
+  const auto is_of_part = [&](StageId stage) { return topology[stage].part == part; };
+  return std::any_of(chosen.begin(), chosen.end(), is_of_part);
 }
 
 double WorkOf(const StageCosts& costs) {
@@ -71,12 +72,12 @@ class StepBound {
     for (const int worker : workers) speeds_.push_back(judge.input().cluster.workers[worker].speed);
     states_.push_back({.busy_s = std::vector<double>(speeds_.size())});
     // Which passes a stage does, and what workers of several parts overlap, is simple without ways back.
-    by_worker_ = !topology_.there_and_back();
-    drains_ = by_worker_ && judge.job().method->synchronous && !topology_.replicated() &&
-              topology_.pipelines == 1 && topology_.stages() == topology_.workers;
+    by_worker_ = topology_.form != Topology::Form::kThereAndBack;
+    drains_ = by_worker_ && judge.job().method->synchronous &&
+              topology_.depth() == topology_.stages() && topology_.stages() == topology_.workers;
     holders_.resize(topology_.parts());
     for (int32_t id = 0; id < topology_.stages(); ++id) {
-      holders_[topology_.PartOf(StageId(id))].push_back(StageId(id));
+      holders_[topology_[StageId(id)].part].push_back(StageId(id));
     }
     for (int part = 0; part < topology_.parts(); ++part) {
       recomputes_.push_back(Recomputes(topology_, part));
@@ -99,8 +100,7 @@ class StepBound {
     for (const StageId stage : holders_[part]) {
       if (!by_worker_) break;
       const int32_t worker = topology_.worker(stage).value;
-      const double share =
-          microbatches / (topology_.pipelines * topology_.ReplicasAt(topology_.DepthOf(stage)));
+      const double share = microbatches / topology_[stage].turns;
       state.busy_s[worker] += share * work_s / speeds_[worker];
       state.bound_s = std::max(state.bound_s, state.busy_s[worker]);
     }
@@ -170,9 +170,9 @@ class MemoryBound {
     std::vector<int64_t> held = held_.back();
     const int64_t bytes = WeightsOfLayers(chain_, range) * SizeOf(DType::kF32);
     // There and back a worker has one copy for several stages of a part.
-    for (int32_t id = 0; id < topology_.stages() && !topology_.there_and_back(); ++id) {
-      if (topology_.PartOf(StageId(id)) != part) continue;
-      held[topology_.worker(StageId(id)).value] += bytes;
+    const bool one_copy = topology_.form == Topology::Form::kThereAndBack;
+    for (const StageWiring& stage : topology_.table) {
+      if (stage.part == part && !one_copy) held[stage.worker.value] += bytes;
     }
     held_.push_back(std::move(held));
   }

@@ -19,7 +19,7 @@ class Painter {
   Painter(const CandidateJudge& judge, const JudgedCandidate& judged)
       : judge_(judge), topology_(judge.topology()), judged_(judged), holders_(topology_.parts()) {
     for (int32_t id = 0; id < topology_.stages(); ++id) {
-      std::vector<int>& holders = holders_[topology_.PartOf(StageId(id))];
+      std::vector<int>& holders = holders_[topology_[StageId(id)].part];
       const int worker = topology_.worker(StageId(id)).value;
       if (std::find(holders.begin(), holders.end(), worker) == holders.end()) {
         holders.push_back(worker);

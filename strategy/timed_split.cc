@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<LayerRange>> SplitByTimes(const ResolvedJob& job,
   const std::vector<int32_t> replicas = job.ReplicasOfStages(stages);
   std::vector<double> speeds(stages, std::numeric_limits<double>::infinity());
   for (int32_t id = 0; id < topology.stages(); ++id) {
-    double& speed = speeds[topology.PartOf(StageId(id))];
+    double& speed = speeds[topology[StageId(id)].part];
     speed = std::min(speed, SpeedOf(times, topology.worker(StageId(id))));
   }
   for (int32_t stage = 0; stage < stages; ++stage) speeds[stage] *= replicas[stage];

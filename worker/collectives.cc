@@ -23,52 +23,25 @@ static_assert(sizeof(PairMessage) % kWordBytes == 0);
 // For two workers that both said they would: NCCL takes some seconds.
 constexpr absl::Duration kJoinTimeout = absl::Minutes(1);
 
-// The embedding's stage and the head's; there and back of those that make the STEPs.
+// Uses of the tied weight in one copy of the model, by the stages that make its STEPs.
 bool IsTied(const ReduceGroup& group, const Topology& topology) {
-  if (group.quantity != ReduceGroup::Quantity::kGradient ||
-      group.operation != ReduceGroup::Operation::kSum) {
-    return false;
-  }
-  if (topology.replicated()) {
-    return std::all_of(group.stages.begin(), group.stages.end(), [&](StageId stage) {
-      return topology.IsFirst(stage) != topology.IsLast(stage);
-    });
-  }
-  if (group.stages.size() != 2) return false;
-  const StageId front = group.stages.front();
-  const StageId back = group.stages.back();
-  if (topology.there_and_back()) {
-    return topology.IsLast(front) && topology.Updates(front) && topology.EndsTheWayBack(back) &&
-           topology.Updates(back);
-  }
-  return topology.IsFirst(front) && back.value == front.value + topology.depth() - 1;
-}
-
-bool CopiesWeights(const ReduceGroup& group) {
-  return group.operation == ReduceGroup::Operation::kCopy;
+  const int32_t pipeline = topology[group.stages.front()].pipeline;
+  return group.quantity == ReduceGroup::Quantity::kGradient &&
+         group.operation == ReduceGroup::Operation::kSum &&
+         std::all_of(group.stages.begin(), group.stages.end(), [&](StageId stage) {
+           const StageWiring& row = topology[stage];
+           return row.pipeline == pipeline && row.updates && (row.part == 0) != row.last;
+         });
 }
 
 // The replicas of one stage, on one worker.
 bool IsLocalMean(const ReduceGroup& group, const Topology& topology) {
-  const StageId first = group.stages.front();
+  const StageWiring& first = topology[group.stages.front()];
   return group.quantity == ReduceGroup::Quantity::kWeight &&
          group.operation == ReduceGroup::Operation::kMean &&
          std::all_of(group.stages.begin(), group.stages.end(), [&](StageId stage) {
-           return topology.DepthOf(stage) == topology.DepthOf(first) &&
-                  topology.worker(stage) == topology.worker(first);
+           return topology[stage].place == first.place && topology[stage].worker == first.worker;
          });
-}
-
-absl::Status CheckGroup(const ReduceGroup& group, const Topology& topology) {
-  if (topology.IsOfReplicas(group) || IsTied(group, topology) || IsLocalMean(group, topology) ||
-      CopiesWeights(group)) {
-    return absl::OkStatus();
-  }
-  return absl::UnimplementedError(
-      absl::StrCat("this worker reduces the gradient of a tied weight, between the first and the "
-                   "last stage, and the gradients of replicas of a stage, copies weights, and "
-                   "averages replicas of a model that are on it; got another group, of ",
-                   group.stages.size(), " stages"));
 }
 
 // The workers that `options.worker` exchanges messages with.
@@ -87,33 +60,21 @@ std::set<WorkerId> PeersOf(const CollectiveOptions& options) {
   return peers;
 }
 
-// The largest part of its gradients that any replica sends, and their losses.
-int64_t ReplicaBytesMax(const CollectiveOptions& options) {
-  int64_t bytes = 0;
+// The largest message of any group of one kind, of `bytes(layers, members)` for the parameters of a stage.
+template <typename Bytes>
+int64_t LargestMessage(const CollectiveOptions& options,
+                       const std::vector<Collectives::GroupKind>& kinds,
+                       Collectives::GroupKind kind, const Bytes& bytes) {
+  int64_t largest = 0;
   const std::vector<LayerSpec>& layers = options.job.chain.layers;
-  for (const ReduceGroup& group : options.topology.groups) {
-    if (!options.topology.IsOfReplicas(group)) continue;
-    const LayerRange range = options.layers[group.stages.front().value];
+  for (size_t id = 0; id < kinds.size(); ++id) {
+    if (kinds[id] != kind) continue;
+    const std::vector<StageId>& stages = options.topology.groups[id].stages;
+    const LayerRange range = options.layers[stages.front().value];
     const ParameterArena arena(absl::MakeConstSpan(layers).subspan(range.first, range.count));
-    const auto replicas = static_cast<int64_t>(group.stages.size());
-    const int64_t losses = std::max(options.job.microbatches, options.job.validation_batches);
-    bytes = std::max(
-        {bytes, ReplicaChunkBytes(arena.gradient_count(), replicas), losses * kDoubleBytes});
+    largest = std::max(largest, bytes(arena, static_cast<int64_t>(stages.size())));
   }
-  return bytes;
-}
-
-// The largest message with weights that any worker sends.
-int64_t CopiedBytesMax(const CollectiveOptions& options) {
-  int64_t bytes = 0;
-  const std::vector<LayerSpec>& layers = options.job.chain.layers;
-  for (const ReduceGroup& group : options.topology.groups) {
-    if (!CopiesWeights(group)) continue;
-    const LayerRange range = options.layers[group.stages.front().value];
-    const ParameterArena arena(absl::MakeConstSpan(layers).subspan(range.first, range.count));
-    bytes = std::max(bytes, arena.weight_count() * SizeOf(DType::kF32));
-  }
-  return bytes;
+  return largest;
 }
 
 }  // namespace
@@ -121,10 +82,11 @@ int64_t CopiedBytesMax(const CollectiveOptions& options) {
 absl::StatusOr<std::unique_ptr<Collectives>> Collectives::Open(const CollectiveOptions& options,
                                                                Transport& transport,
                                                                Backend& backend, Clock& clock) {
-  for (const ReduceGroup& group : options.topology.groups) {
-    PENSTOCK_RETURN_IF_ERROR(CheckGroup(group, options.topology));
-  }
   auto collectives = std::unique_ptr<Collectives>(new Collectives(options, backend, clock));
+  for (const ReduceGroup& group : options.topology.groups) {
+    PENSTOCK_ASSIGN_OR_RETURN(collectives->kinds_.emplace_back(),
+                              KindOfGroup(group, options.topology));
+  }
   PENSTOCK_RETURN_IF_ERROR(collectives->OpenLinks(transport));
   return collectives;
 }
@@ -140,9 +102,20 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   const Chain& chain = options_.job.chain;
   const int64_t tied_bytes =
       chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
+  const int64_t copied_bytes = LargestMessage(options_, kinds_, GroupKind::kCopies,
+                                              [](const ParameterArena& arena, int64_t) -> int64_t {
+                                                return arena.weight_count() * SizeOf(DType::kF32);
+                                              });
+  // A part of a replica's gradients, and its losses.
+  const int64_t losses = std::max(options_.job.microbatches, options_.job.validation_batches);
+  const int64_t replica_bytes = LargestMessage(
+      options_, kinds_, GroupKind::kReplicas,
+      [losses](const ParameterArena& arena, int64_t replicas) -> int64_t {
+        return std::max(ReplicaChunkBytes(arena.gradient_count(), replicas), losses * kDoubleBytes);
+      });
   const int64_t bytes_max =
-      std::max<int64_t>({tied_bytes, CopiedBytesMax(options_), ReplicaBytesMax(options_),
-                         chain.size() * kDoubleBytes, static_cast<int64_t>(sizeof(PairMessage))});
+      std::max<int64_t>({tied_bytes, copied_bytes, replica_bytes, chain.size() * kDoubleBytes,
+                         static_cast<int64_t>(sizeof(PairMessage))});
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
     const EdgeId in = {EdgeKind::kCollective, peer.value, options_.worker.value};
@@ -158,17 +131,57 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
   return absl::OkStatus();
 }
 
-absl::Status Collectives::ReduceTied(const ReduceGroup& group, Stage* embedding, Stage* head,
+absl::StatusOr<Collectives::GroupKind> Collectives::KindOfGroup(const ReduceGroup& group,
+                                                                const Topology& topology) {
+  if (topology.IsOfReplicas(group)) return GroupKind::kReplicas;
+  if (group.operation == ReduceGroup::Operation::kCopy) return GroupKind::kCopies;
+  if (IsLocalMean(group, topology)) return GroupKind::kLocalMean;
+  if (IsTied(group, topology)) {
+    const bool replicas = topology.form == Topology::Form::kReplicas;
+    return replicas ? GroupKind::kTiedReplicas : GroupKind::kTied;
+  }
+  return absl::UnimplementedError(
+      absl::StrCat("this worker reduces the gradient of a tied weight, between the first and the "
+                   "last stage, and the gradients of replicas of a stage, copies weights, and "
+                   "averages replicas of a model that are on it; got another group, of ",
+                   group.stages.size(), " stages"));
+}
+
+absl::Status Collectives::Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
+                                 Courier& courier, ActionTimer& timer) {
+  const ReduceGroup& group = options_.topology.groups[id.value];
+  Stage& own = **std::find_if(members.begin(), members.end(),
+                              [](const Stage* member) { return member != nullptr; });
+  switch (kinds_[id.value]) {
+    case GroupKind::kTied:
+      return ReduceTied(group, members, courier, timer);
+    case GroupKind::kTiedReplicas:
+      return ReduceTiedReplicas(group, own, courier, timer);
+    case GroupKind::kReplicas:
+      return ReduceReplicas(group, own, courier, timer);
+    case GroupKind::kCopies:
+      // All stages here that have the group's layers have one Stage.
+      return CopyWeights(id, version, own, courier, timer);
+    case GroupKind::kLocalMean:
+      Stage::Average(members);
+      timer.Lap(Lane::kCollective);
+      return absl::OkStatus();
+  }
+  PENSTOCK_CHECK(false);
+}
+
+absl::Status Collectives::ReduceTied(const ReduceGroup& group, absl::Span<Stage* const> members,
                                      Courier& courier, ActionTimer& timer) {
-  PENSTOCK_CHECK(embedding != nullptr || head != nullptr);
+  const size_t last = options_.topology[group.stages.front()].last ? 0 : 1;
+  Stage* const head = members[last];
+  Stage* const embedding = members[1 - last];
   if (embedding != nullptr && head != nullptr) {
     PENSTOCK_RETURN_IF_ERROR(ReduceLocally(*embedding, *head));
     timer.Lap(Lane::kCollective);
     return absl::OkStatus();
   }
   Stage& own = embedding != nullptr ? *embedding : *head;
-  const bool front_is_here = options_.topology.worker(group.stages.front()) == options_.worker;
-  const StageId other = front_is_here ? group.stages.back() : group.stages.front();
+  const StageId other = group.stages[members.front() != nullptr ? 1 : 0];
   Link& link = LinkTo(options_.topology.worker(other));
   PENSTOCK_RETURN_IF_ERROR(ReduceWithPeer(own, link, courier, timer));
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
@@ -274,9 +287,14 @@ absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, Courier& co
   return SendBytes(link, norms.data(), kDoubleBytes, courier);
 }
 
-absl::Status Collectives::CopyWeights(GroupId group, WorkerId from, int64_t version, Stage& stage,
+absl::Status Collectives::CopyWeights(GroupId group, int64_t version, Stage& stage,
                                       Courier& courier, ActionTimer& timer) {
   const std::vector<WorkerId>& members = members_[group.value];
+  const std::vector<StageId>& stages = options_.topology.groups[group.value].stages;
+  const auto updated = std::find_if(stages.begin(), stages.end(), [this](StageId each) {
+    return options_.topology[each].updates;
+  });
+  const WorkerId from = options_.topology.worker(*updated);
   if (from == options_.worker) {
     if (members.size() > 1) PENSTOCK_RETURN_IF_ERROR(SendWeights(members, stage, courier));
   } else {
@@ -336,7 +354,7 @@ void Collectives::CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Spa
                             bool pack) {
   double* next = packed.data();
   for (StageId stage : options_.topology.StagesOf(worker)) {
-    if (!options_.topology.Updates(stage)) continue;
+    if (!options_.topology[stage].updates) continue;
     const LayerRange& layers = options_.layers[stage.value];
     for (int layer = layers.first; layer < layers.end(); ++layer, ++next) {
       if (pack) {
@@ -358,7 +376,7 @@ Collectives::Link& Collectives::LinkTo(WorkerId peer) {
 int64_t Collectives::LayersOf(WorkerId worker) const {
   int64_t layers = 0;
   for (StageId stage : options_.topology.StagesOf(worker)) {
-    if (options_.topology.Updates(stage)) layers += options_.layers[stage.value].count;
+    if (options_.topology[stage].updates) layers += options_.layers[stage.value].count;
   }
   return layers;
 }

@@ -64,38 +64,30 @@ class Collectives {
                                                            Transport& transport, Backend& backend,
                                                            Clock& clock);
 
-  // REDUCE of the tied weight. `embedding`, `head`: the stages of `group` that are on this worker, at least
-  // one.
-  // With per-layer clipping the head's worker also learns the embedding layer's squared norm.
-  // Errors: those of Courier.
-  absl::Status ReduceTied(const ReduceGroup& group, Stage* embedding, Stage* head, Courier& courier,
-                          ActionTimer& timer);
-  // The same where the first and the last place, or one of them, have replicas. `own`: the one stage of this
-  // worker. REQUIRES: each place's own group was reduced before.
-  absl::Status ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                                  ActionTimer& timer);
-  // Of the last of these two. REQUIRES: per-layer clipping, and that was for this update.
+  // REDUCE of a group. `members`: by stage of the group, null where another worker has it. `version`: of copied
+  // weights, the one that this worker's stages then have.
+  //
+  // Tied weights: with per-layer clipping the head's worker also learns the embedding layer's squared norm. Where
+  // places have replicas, each place's own group must have been reduced before. Replicas: the sum of their gradients,
+  // added up in the order of the replicas, or that divided by their number; the same bits on all of them.
+  // Errors: those of Courier, and of Stage::AdoptWeights.
+  absl::Status Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
+                      Courier& courier, ActionTimer& timer);
+  // REQUIRES: per-layer clipping, and that the tied weight was reduced for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
 
-  // REDUCE over the replicas of a place: the sum of their gradients, added up in the order of the replicas, or
-  // that divided by their number; the same bits on all of them. Errors: those of Courier.
-  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
-                              ActionTimer& timer);
   // Brings together the losses of `count` microbatches in a row, which go through the members of `group` in turn.
   // `own`: those of this worker's, in order. On the first member `all` becomes those of all in the order of the
   // microbatches, elsewhere empty. Errors: those of Courier.
   absl::Status GatherLosses(const ReduceGroup& group, int64_t count, absl::Span<const double> own,
                             std::vector<double>& all, Courier& courier, ActionTimer& timer);
 
-  // REDUCE that copies weights: version `version` of `stage`, which every worker of the group has,
-  // from worker `from`.
-  // Errors: those of Courier, and of Stage::AdoptWeights.
-  absl::Status CopyWeights(GroupId group, WorkerId from, int64_t version, Stage& stage,
-                           Courier& courier, ActionTimer& timer);
-
   // NORM. `norms`: by layer of the chain; those of this worker's stages are filled in, the others are
   // filled in here. Errors: those of Courier.
   absl::Status CombineNorms(absl::Span<double> norms, Courier& courier, ActionTimer& timer);
+
+  // What a group combines, and so how.
+  enum class GroupKind : uint8_t { kTied, kTiedReplicas, kReplicas, kCopies, kLocalMean };
 
   int64_t bytes_sent() const;
   int64_t messages_sent() const;
@@ -119,6 +111,7 @@ class Collectives {
   };
 
   Collectives(const CollectiveOptions& options, Backend& backend, Clock& clock);
+  static absl::StatusOr<GroupKind> KindOfGroup(const ReduceGroup& group, const Topology& topology);
   absl::Status OpenLinks(Transport& transport);
   Link& LinkTo(WorkerId peer);
   int64_t LayersOf(WorkerId worker) const;
@@ -143,6 +136,15 @@ class Collectives {
                          ActionTimer& timer);
   absl::Status ShareSum(const ReduceGroup& group, Stage& own, Courier& courier, ActionTimer& timer);
 
+  // Of a tied weight whose two uses are on one stage each.
+  absl::Status ReduceTied(const ReduceGroup& group, absl::Span<Stage* const> members,
+                          Courier& courier, ActionTimer& timer);
+  absl::Status ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
+                                  ActionTimer& timer);
+  absl::Status ReduceReplicas(const ReduceGroup& group, Stage& own, Courier& courier,
+                              ActionTimer& timer);
+  absl::Status CopyWeights(GroupId group, int64_t version, Stage& stage, Courier& courier,
+                           ActionTimer& timer);
   absl::Status SendWeights(const std::vector<WorkerId>& members, Stage& stage, Courier& courier);
   absl::Status ReduceLocally(Stage& embedding, Stage& head);
   absl::Status ReduceWithPeer(Stage& own, Link& link, Courier& courier, ActionTimer& timer);
@@ -161,6 +163,7 @@ class Collectives {
   const CollectiveOptions options_;
   Backend& backend_;
   Clock& clock_;
+  std::vector<GroupKind> kinds_;                // by group
   std::vector<std::vector<WorkerId>> members_;  // by group
   std::deque<Link> links_;                      // which do not move
   std::vector<double> packed_norms_;            // room for one worker's

@@ -50,7 +50,7 @@ bool Executor::BeginsMicrobatch(const Action& action) const {
       return true;
     case Op::kRecvCheckpoint:
     case Op::kRecompute:
-      return parts_.topology.there_and_back();
+      return !parts_.topology[action.stage()].forward;
     default:
       return false;
   }
@@ -93,31 +93,28 @@ absl::StatusOr<double> Executor::Evaluate(const Program& program, int64_t step) 
   machine_.BeginRange(Completeness::kEvaluate);
   training_ = false;
   evaluated_step_ = step;
-  evaluation_loss_sum_ = 0.0;
-  evaluation_losses_ = 0;
+  losses_.BeginEvaluation();
   for (ProgramCursor cursor(program); !cursor.Done(); cursor.Advance()) {
     PENSTOCK_RETURN_IF_ERROR(parts_.gate.cancelled());
     PENSTOCK_RETURN_IF_ERROR(Perform(cursor.Current()));
   }
   PENSTOCK_RETURN_IF_ERROR(DrainEdges());
   PENSTOCK_RETURN_IF_ERROR(GatherEvaluation());
-  return evaluation_losses_ == 0 ? 0.0
-                                 : evaluation_loss_sum_ / static_cast<double>(evaluation_losses_);
+  return losses_.evaluation_mean();
 }
 
 absl::Status Executor::GatherEvaluation() {
   const Topology& topology = parts_.topology;
   const auto replicas =
       std::find_if(topology.groups.begin(), topology.groups.end(), [&](const ReduceGroup& group) {
-        return topology.IsOfReplicas(group) && topology.IsLast(group.stages.front());
+        return topology.IsOfReplicas(group) && topology[group.stages.front()].last;
       });
   if (replicas == topology.groups.end() || !parts_.stages.front().stage->has_head()) {
     return absl::OkStatus();
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const double> losses,
-                            GatherLosses(*replicas, parts_.job.validation_batches));
-  for (const double loss : losses) evaluation_loss_sum_ += loss;
-  evaluation_losses_ = static_cast<int64_t>(losses.size());
+  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(
+      *replicas, parts_.job.validation_batches, losses_.own(), losses_.all(), courier_, timer_));
+  losses_.AddAllEvaluated();
   return absl::OkStatus();
 }
 
@@ -171,17 +168,13 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
   const int64_t microbatch = action.microbatch;
   switch (action.op) {
     case Op::kRecvActivation:
-      return Receive(action, InTurn(Local(stage).activations_in, action), Local(stage).inputs,
-                     parts_.topology.Before(stage, microbatch));
+      return Receive(action, Local(stage).inputs);
     case Op::kForward:
       return Forward(Local(stage), microbatch, effect);
     case Op::kSendActivation:
-      return Send(action, InTurn(Local(stage).activations_out, action), Local(stage).outputs,
-                  parts_.topology.After(stage, microbatch));
+      return Send(action, Local(stage).outputs.Take(microbatch));
     case Op::kRecvGradient:
-      return Receive(action, InTurn(Local(stage).gradients_in, action),
-                     Local(stage).output_gradients,
-                     parts_.topology.GradientFrom(stage, microbatch));
+      return Receive(action, Local(stage).output_gradients);
     case Op::kRecompute:
       return Recompute(Local(stage), microbatch, effect);
     case Op::kBackwardInput:
@@ -189,8 +182,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case Op::kBackwardWeight:
       return BackwardWeight(Local(stage), microbatch);
     case Op::kSendGradient:
-      return Send(action, InTurn(Local(stage).gradients_out, action), Local(stage).input_gradients,
-                  parts_.topology.GradientTo(stage, microbatch));
+      return Send(action, Local(stage).input_gradients.Take(microbatch));
     case Op::kSendCheckpoint:
       return SendCheckpoint(action, Local(stage));
     case Op::kRecvCheckpoint:
@@ -211,22 +203,23 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
   return absl::InternalError(absl::StrCat("unknown action ", ToString(action)));
 }
 
-absl::Status Executor::Receive(const Action& action, Receiver& receiver, TensorTable& table,
-                               StageId sender) {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      Tensor tensor,
-      ReceiveTensor(action, receiver, Local(action.stage()).stage->boundary_shape(), sender));
+absl::Status Executor::Receive(const Action& action, TensorTable& table) {
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
+                            ReceiveTensor(action, Local(action.stage()).stage->boundary_shape()));
   table.Put(action.microbatch, std::move(tensor));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, Receiver& receiver,
-                                               const Shape& shape, StageId sender) {
+absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, const Shape& shape) {
+  const int32_t edge = parts_.topology.EdgeOf(action);
+  Receiver& receiver = *parts_.edges.receivers[edge];
   const bool waits = !receiver.Ready();
   timer_.StartCopy(CopyDirection::kToDevice);
   absl::StatusOr<Courier::Received> received =
       courier_.Receive(receiver, {action.microbatch, DType::kF32, shape}, Deadline());
-  if (!received.ok()) return EdgeError(action, sender, received.status());
+  if (!received.ok()) {
+    return EdgeError(action, parts_.topology.edges[edge].from, received.status());
+  }
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kInput);
   } else {
@@ -236,17 +229,13 @@ absl::StatusOr<Tensor> Executor::ReceiveTensor(const Action& action, Receiver& r
   return std::move(received->tensor);
 }
 
-absl::Status Executor::Send(const Action& action, Sender& sender, TensorTable& table,
-                            StageId receiver) {
-  return SendTensor(action, sender, table.Take(action.microbatch), receiver);
-}
-
-absl::Status Executor::SendTensor(const Action& action, Sender& sender, const Tensor& tensor,
-                                  StageId receiver) {
+absl::Status Executor::Send(const Action& action, const Tensor& tensor) {
+  const int32_t edge = parts_.topology.EdgeOf(action);
+  Sender& sender = *parts_.edges.senders[edge];
   const bool waits = !sender.Ready();
   timer_.StartCopy(CopyDirection::kToHost);
   const absl::Status status = courier_.Send(sender, action.microbatch, tensor, Deadline());
-  if (!status.ok()) return EdgeError(action, receiver, status);
+  if (!status.ok()) return EdgeError(action, parts_.topology.edges[edge].to, status);
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kCredit);
   } else {
@@ -286,7 +275,7 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
   if (!output.ok()) return output.status();
   // There and back the tokens are read again where the forward is done again.
   const bool drops_tokens =
-      training_ && !parts_.topology.DoesBackward(local.id) && parts_.topology.IsFirst(local.id);
+      training_ && !parts_.topology[local.id].backward && parts_.topology[local.id].first;
   if (drops_tokens) {
     PENSTOCK_RETURN_IF_ERROR(stage.TakeCheckpoint(MicrobatchId(microbatch)).status());
   }
@@ -296,7 +285,8 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
 }
 
 absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor output) {
-  if (LocalStage* next = FindLocal(parts_.topology.After(local.id, microbatch))) {
+  if (LocalStage* next =
+          FindLocal(parts_.topology.To(EdgeKind::kActivation, local.id, microbatch))) {
     next->inputs.Put(microbatch, std::move(output));
     return absl::OkStatus();
   }
@@ -317,7 +307,7 @@ absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Ef
     PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(stage, TokenRole::kTarget, microbatch));
     timer_.Lap(Lane::kWait, Wait::kData);
   }
-  if (parts_.topology.EndsTheWayBack(local.id)) {
+  if (parts_.topology[local.id].ends_way_back) {
     PENSTOCK_ASSIGN_OR_RETURN(const Tensor tokens,
                               ReadTokens(stage, TokenRole::kInput, microbatch));
     timer_.Lap(Lane::kWait, Wait::kData);
@@ -337,7 +327,7 @@ absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, cons
       Tensor input_gradient,
       stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead}, output_gradient,
                           LossScale(parts_.job, microbatch)));
-  if (LocalStage* next = FindLocal(parts_.topology.GradientTo(local.id, microbatch))) {
+  if (LocalStage* next = FindLocal(parts_.topology.To(EdgeKind::kGradient, local.id, microbatch))) {
     next->output_gradients.Put(microbatch, std::move(input_gradient));
   } else if (!stage.has_embedding()) {
     local.input_gradients.Put(microbatch, std::move(input_gradient));
@@ -365,15 +355,12 @@ absl::Status Executor::EndPass(Op op, const LocalStage& local) {
 absl::Status Executor::SendCheckpoint(const Action& action, LocalStage& local) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor checkpoint,
                             local.stage->TakeCheckpoint(MicrobatchId(action.microbatch)));
-  return SendTensor(action, *local.checkpoints_out, checkpoint,
-                    parts_.topology.CheckpointTo(local.id));
+  return Send(action, checkpoint);
 }
 
 absl::Status Executor::ReceiveCheckpoint(const Action& action, LocalStage& local) {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const Tensor checkpoint,
-      ReceiveTensor(action, *local.checkpoints_in, local.stage->boundary_shape(),
-                    parts_.topology.CheckpointFrom(local.id)));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor checkpoint,
+                            ReceiveTensor(action, local.stage->boundary_shape()));
   return local.stage->PutCheckpoint(MicrobatchId(action.microbatch),
                                     FirstSample(parts_.job, action.microbatch), checkpoint);
 }
@@ -386,103 +373,56 @@ absl::Status Executor::SendSum(const Action& action, LocalStage& local) {
       AcquireTensor(parts_.backend.pool(), DType::kF32, {SumFloats(gradients, stage.has_head())}));
   stage.TakeGradients(sum.data<float>());
   if (stage.has_head()) {
-    const int64_t step = StepOf(action.microbatch);
-    const double losses = *loss_sums_.Find(step);
-    loss_sums_.Erase(step);
+    const double losses = losses_.Take(StepOf(action.microbatch));
     parts_.backend.CopyToDevice(sum.data<float>() + gradients, &losses, sizeof(losses));
   }
-  return SendTensor(action, *local.sums_out, sum, parts_.topology.SumTo(local.id));
+  return Send(action, sum);
 }
 
 absl::Status Executor::ReceiveSum(const Action& action, LocalStage& local) {
   Stage& stage = *local.stage;
   const int64_t gradients = stage.gradient_count();
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const Tensor sum,
-      ReceiveTensor(action, *local.sums_in, {SumFloats(gradients, stage.has_head())},
-                    parts_.topology.SumFrom(local.id)));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum,
+                            ReceiveTensor(action, {SumFloats(gradients, stage.has_head())}));
   stage.PutGradients(sum.data<float>());
   if (!stage.has_head()) return absl::OkStatus();
   double losses = 0.0;
   parts_.backend.CopyToHost(&losses, sum.data<float>() + gradients, sizeof(losses));
   PENSTOCK_RETURN_IF_ERROR(parts_.backend.Synchronize());
   // The loss of the microbatch that goes on is here already; it comes after those before it.
-  double& here = loss_sums_.Insert(StepOf(action.microbatch));
-  here = losses + here;
+  losses_.GoOn(StepOf(action.microbatch), losses);
   return absl::OkStatus();
 }
 
-absl::Status Executor::CopyWeights(GroupId id) {
+absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
   const ReduceGroup& group = parts_.topology.groups[id.value];
-  const auto updated =
-      std::find_if(group.stages.begin(), group.stages.end(),
-                   [this](StageId stage) { return parts_.topology.Updates(stage); });
-  const auto local = std::find_if(group.stages.begin(), group.stages.end(),
-                                  [this](StageId stage) { return FindLocal(stage) != nullptr; });
-  // All stages here that have the group's layers have one Stage.
-  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.CopyWeights(id, parts_.topology.worker(*updated),
-                                                          machine_.version(*local),
-                                                          *Local(*local).stage, courier_, timer_));
+  const LocalStage* first = nullptr;
+  members_.clear();
+  for (const StageId stage : group.stages) {
+    const LocalStage* member = FindLocal(stage);
+    members_.push_back(member == nullptr ? nullptr : member->stage.get());
+    if (first == nullptr) first = member;
+  }
+  PENSTOCK_RETURN_IF_ERROR(
+      parts_.collectives.Reduce(id, members_, machine_.version(first->id), courier_, timer_));
+  if (parts_.topology.IsOfReplicas(group) && first->stage->has_head()) {
+    PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(
+        group, effect.microbatches.count, losses_.own(), losses_.all(), courier_, timer_));
+    losses_.AddAll(StepOf(effect.microbatches.first));
+  }
+  if (group.operation != ReduceGroup::Operation::kCopy) return absl::OkStatus();
   for (const StageId stage : group.stages) {
     LocalStage* member = FindLocal(stage);
-    if (member == nullptr || parts_.topology.Updates(stage)) continue;
+    if (member == nullptr || parts_.topology[stage].updates) continue;
     member->meter->Publish(machine_.counts(stage), machine_.delays(stage), 0);
   }
   if (first_copy_ == id) CountStep();
   return absl::OkStatus();
 }
 
-absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
-  const ReduceGroup& group = parts_.topology.groups[id.value];
-  if (group.operation == ReduceGroup::Operation::kCopy) return CopyWeights(id);
-  if (group.quantity == ReduceGroup::Quantity::kWeight) {
-    Average(group);
-    return absl::OkStatus();
-  }
-  if (parts_.topology.IsOfReplicas(group)) return ReduceReplicas(group, effect);
-  if (parts_.topology.replicated()) {
-    return parts_.collectives.ReduceTiedReplicas(group, *parts_.stages.front().stage, courier_,
-                                                 timer_);
-  }
-  LocalStage* embedding = FindLocal(group.stages.front());
-  LocalStage* head = FindLocal(group.stages.back());
-  if (parts_.topology.there_and_back()) std::swap(embedding, head);  // the way back ends with it
-  return parts_.collectives.ReduceTied(
-      group, embedding == nullptr ? nullptr : embedding->stage.get(),
-      head == nullptr ? nullptr : head->stage.get(), courier_, timer_);
-}
-
-absl::Status Executor::ReduceReplicas(const ReduceGroup& group, const Effect& effect) {
-  LocalStage& local = parts_.stages.front();  // a replica is alone on its worker
-  PENSTOCK_RETURN_IF_ERROR(
-      parts_.collectives.ReduceReplicas(group, *local.stage, courier_, timer_));
-  if (!local.stage->has_head()) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const double> losses,
-                            GatherLosses(group, effect.microbatches.count));
-  if (losses.empty()) return absl::OkStatus();
-  double& sum = loss_sums_.Insert(StepOf(effect.microbatches.first));
-  for (const double loss : losses) sum += loss;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<absl::Span<const double>> Executor::GatherLosses(const ReduceGroup& group,
-                                                                int64_t count) {
-  PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(group, count, replica_losses_,
-                                                           all_losses_, courier_, timer_));
-  replica_losses_.clear();
-  return absl::Span<const double>(all_losses_);
-}
-
-void Executor::Average(const ReduceGroup& group) {
-  replicas_.clear();
-  for (const StageId stage : group.stages) replicas_.push_back(Local(stage).stage.get());
-  Stage::Average(replicas_);
-  timer_.Lap(Lane::kCollective);
-}
-
 absl::Status Executor::Norm() {
   for (LocalStage& local : parts_.stages) {
-    if (!parts_.topology.Updates(local.id)) continue;
+    if (!parts_.topology[local.id].updates) continue;
     local.stage->CombineLocalTiedGradients();
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(
         absl::MakeSpan(chain_norms_).subspan(local.layers.first, local.layers.count)));
@@ -491,7 +431,7 @@ absl::Status Executor::Norm() {
       parts_.collectives.CombineNorms(absl::MakeSpan(chain_norms_), courier_, timer_));
   // All workers see the same numbers, so all name the same culprit.
   for (size_t stage = 0; stage < parts_.layers.size(); ++stage) {
-    if (!parts_.topology.Updates(StageId(static_cast<int32_t>(stage)))) continue;
+    if (!parts_.topology[StageId(static_cast<int32_t>(stage))].updates) continue;
     const LayerRange layers = parts_.layers[stage];
     PENSTOCK_RETURN_IF_ERROR(NoteNotFinite(
         CheckNorms(parts_.job.chain, layers,
@@ -530,8 +470,7 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
   if (parts_.job.device_graphs) PublishGraphs(local);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
-  const bool tells = !parts_.topology.replicated() || local.id == parts_.topology.TellsSteps();
-  if (ends_step && tells && local.stage->has_head()) ReportStep(effect, learning_rate);
+  if (ends_step && local.id == parts_.topology.TellsSteps()) ReportStep(effect, learning_rate);
   if (ends_step && !first_copy_.has_value() && &local == &StepCounter()) CountStep();
   return absl::OkStatus();
 }
@@ -565,13 +504,12 @@ absl::Status Executor::AddLoss(LocalStage& local, int64_t microbatch, Outgoing o
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor host, parts_.backend.FinishToHost(std::move(outgoing)));
   const double loss = *host.data<float>();
   const int64_t step = training_ ? StepOf(microbatch) : evaluated_step_;
-  if (parts_.topology.StrideOf(local.id) > 1 && parts_.topology.replicated()) {
-    replica_losses_.push_back(loss);
+  if (parts_.topology[local.id].replicas > 1) {
+    losses_.Keep(loss);
   } else if (training_) {
-    loss_sums_.Insert(step) += loss;
+    losses_.Add(step, loss);
   } else {
-    evaluation_loss_sum_ += loss;
-    ++evaluation_losses_;
+    losses_.AddEvaluated(loss);
   }
   return NoteNotFinite(CheckLoss(loss, step, local.id.value));
 }
@@ -583,10 +521,8 @@ absl::Status Executor::NoteNotFinite(absl::Status checked) {
 
 void Executor::ReportStep(const Effect& effect, double learning_rate) {
   const int64_t step = StepOf(effect.microbatches.end() - 1);
-  const double sum = *loss_sums_.Find(step);
-  loss_sums_.Erase(step);
   parts_.on_step({.step = step,
-                  .loss = sum / static_cast<double>(parts_.job.microbatches),
+                  .loss = losses_.Take(step) / static_cast<double>(parts_.job.microbatches),
                   .learning_rate = learning_rate,
                   .gradient_norm = gradient_norm_});
 }
@@ -621,14 +557,12 @@ std::optional<WorkerId> Executor::failed_peer() const {
 }
 
 const LocalStage& Executor::StepCounter() const {
-  const Topology& topology = parts_.topology;
-  if (topology.replicated()) return parts_.stages.front();
   const auto found =
-      std::find_if(parts_.stages.begin(), parts_.stages.end(), [&](const LocalStage& local) {
-        return topology.Visits(parts_.job.microbatches - 1, local.id);
+      std::find_if(parts_.stages.begin(), parts_.stages.end(), [this](const LocalStage& local) {
+        return parts_.topology.Visits(parts_.job.microbatches - 1, local.id);
       });
-  PENSTOCK_CHECK(found != parts_.stages.end());  // a worker holds its stages of every pipeline
-  return *found;
+  // A worker holds its stages of every pipeline, or one replica, which takes part in every update.
+  return found == parts_.stages.end() ? parts_.stages.front() : *found;
 }
 
 void Executor::CountStep() {

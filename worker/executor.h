@@ -41,6 +41,8 @@
 #include "worker/hold_gate.h"
 #include "worker/limits.h"
 #include "worker/local_stage.h"
+#include "worker/loss_ledger.h"
+#include "worker/stage_edges.h"
 #include "worker/training_window.h"
 #include "worker/update_rule.h"
 
@@ -68,6 +70,7 @@ struct ExecutorParts {
   DeviceEmulation* emulation;  // null: passes take what they take
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
+  StageEdges& edges;
   // Of recorded order: what wakes it, and the bounds of schedule/ready_order.h by stage. Null and
   // empty otherwise.
   Doorbell* bell = nullptr;
@@ -122,17 +125,13 @@ class Executor {
   absl::Status Perform(const Action& action);
   absl::Status Dispatch(const Action& action, const Effect& effect);
 
-  absl::Status Receive(const Action& action, Receiver& receiver, TensorTable& table,
-                       StageId sender);
-  absl::Status Send(const Action& action, Sender& sender, TensorTable& table, StageId receiver);
-  // The same for a message of `shape`, whatever becomes of its tensor.
-  absl::StatusOr<Tensor> ReceiveTensor(const Action& action, Receiver& receiver, const Shape& shape,
-                                       StageId sender);
-  absl::Status SendTensor(const Action& action, Sender& sender, const Tensor& tensor,
-                          StageId receiver);
-  // The end of the edge that the message of `action` takes.
-  template <typename End>
-  End& InTurn(const std::vector<std::unique_ptr<End>>& ends, const Action& action) const;
+  absl::Status Receive(const Action& action, TensorTable& table);
+  // A message of `shape`, whatever becomes of its tensor.
+  absl::StatusOr<Tensor> ReceiveTensor(const Action& action, const Shape& shape);
+  absl::Status Send(const Action& action, const Tensor& tensor);
+  Receiver& ReceiverOf(const Action& receive) const {
+    return *parts_.edges.receivers[parts_.topology.EdgeOf(receive)];
+  }
   // Names the stage at the other end of an edge as what failed, if it was.
   absl::Status EdgeError(const Action& action, StageId other, const absl::Status& status);
   absl::Status Forward(LocalStage& local, int64_t microbatch, const Effect& effect);
@@ -145,13 +144,7 @@ class Executor {
   absl::Status SendSum(const Action& action, LocalStage& local);
   absl::Status ReceiveSum(const Action& action, LocalStage& local);
   absl::Status Reduce(GroupId id, const Effect& effect);
-  absl::Status ReduceReplicas(const ReduceGroup& group, const Effect& effect);
-  // Of `count` microbatches in a row, where the replicas of the last place have them: on the first of them all
-  // losses in the order of the microbatches, on others none.
-  absl::StatusOr<absl::Span<const double>> GatherLosses(const ReduceGroup& group, int64_t count);
   absl::Status GatherEvaluation();
-  void Average(const ReduceGroup& group);
-  absl::Status CopyWeights(GroupId id);
   absl::Status Norm();
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
@@ -194,7 +187,7 @@ class Executor {
   ActionTimer timer_;
   Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
-  std::vector<Stage*> replicas_;      // room for those of a group
+  std::vector<Stage*> members_;       // room for those of a group
   // There and back: whose REDUCE ends a step here; none: a STEP does.
   std::optional<GroupId> first_copy_;
 
@@ -208,12 +201,7 @@ class Executor {
 
   bool training_ = false;
   int64_t evaluated_step_ = 0;
-  double evaluation_loss_sum_ = 0.0;
-  int64_t evaluation_losses_ = 0;
-  MicrobatchTable<double> loss_sums_;  // by step, over the microbatches so far
-  // Where the last place has replicas: the losses here since they were gathered, and those of all then.
-  std::vector<double> replica_losses_;
-  std::vector<double> all_losses_;
+  LossLedger losses_;
   std::vector<double> chain_norms_;  // squared, by layer of the chain
   double gradient_norm_ = 0.0;
   int64_t last_microbatch_ = 0;  // whose W was the last
@@ -227,11 +215,5 @@ class Executor {
   int64_t allocations_at_start_ = 0;
   Counter allocations_steady_;
 };
-
-template <typename End>
-End& Executor::InTurn(const std::vector<std::unique_ptr<End>>& ends, const Action& action) const {
-  const int64_t turn = parts_.topology.TurnOf(action.stage(), action.microbatch);
-  return *ends[turn % static_cast<int64_t>(ends.size())];
-}
 
 }  // namespace penstock

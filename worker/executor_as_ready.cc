@@ -49,11 +49,7 @@ absl::Status Executor::PerformBlock(const OrderBlock& block, ReadyOrder& order) 
 
 absl::StatusOr<std::optional<OrderBlock>> Executor::AwaitBlock(ReadyOrder& order,
                                                                MicrobatchRange& range) {
-  const auto message_waits = [this](const Action& receive) {
-    LocalStage& local = Local(receive.stage());
-    return receive.op == Op::kRecvActivation ? InTurn(local.activations_in, receive).Ready()
-                                             : InTurn(local.gradients_in, receive).Ready();
-  };
+  const auto message_waits = [this](const Action& receive) { return ReceiverOf(receive).Ready(); };
   const auto version_is_made = [this](StageId stage) {
     return machine_.NextForwardVersionIsMade(stage);
   };

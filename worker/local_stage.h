@@ -1,9 +1,9 @@
-// LocalStage: one of a worker's stages with its edges and the tensors that wait between its actions.
+// LocalStage: one of a worker's stages with the tensors that wait between its actions.
 //
 // Where pipelines go there and back, checkpoints wait in the Stage itself, since F and R may be of
 // two local stages with one Stage, and then no message carries them.
 //
-// Thread safety: the executor's thread; the meter and the senders' counters may be read by any.
+// Thread safety: the executor's thread; the meter may be read by any.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,6 @@
 #include "job/run_schedule.h"
 #include "schedule/microbatch_table.h"
 #include "worker/stage_meter.h"
-#include "worker/transport.h"
 
 namespace penstock {
 
@@ -49,18 +48,6 @@ struct LocalStage {
   int64_t first_version = 0;  // updates before this run
   Stage::MemoryStats memory;  // when it was made; of a shared one at its first stage alone
 
-  // One edge for each neighbour, which microbatches take in turn (Topology::All); none where there is no
-  // neighbour, or it is on the same worker.
-  std::vector<std::unique_ptr<Receiver>> activations_in;
-  std::vector<std::unique_ptr<Sender>> activations_out;
-  std::vector<std::unique_ptr<Receiver>> gradients_in;
-  std::vector<std::unique_ptr<Sender>> gradients_out;
-  // Null as above.
-  std::unique_ptr<Receiver> checkpoints_in;
-  std::unique_ptr<Sender> checkpoints_out;
-  std::unique_ptr<Receiver> sums_in;
-  std::unique_ptr<Sender> sums_out;
-
   TensorTable inputs;            // until F
   TensorTable outputs;           // from F to SEND_F
   OutgoingTable losses;          // from F to I, of the head
@@ -72,13 +59,6 @@ struct LocalStage {
   std::vector<float> gradient_scales;
 
   bool told_of_graphs = false;  // why there are none
-
-  // Of activations, so far.
-  int64_t ActivationBytesSent() const {
-    int64_t bytes = 0;
-    for (const std::unique_ptr<Sender>& sender : activations_out) bytes += sender->bytes_sent();
-    return bytes;
-  }
 };
 
 }  // namespace penstock

@@ -101,7 +101,8 @@ absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
   }
   const Topology topology = TopologyOf(job, static_cast<int64_t>(layers.size()));
   for (size_t s = 0; s < layers.size(); ++s) {
-    const RecordedOrder::Stage expected = {topology.worker_of[s], layers[s].first, layers[s].count};
+    const RecordedOrder::Stage expected = {topology.table[s].worker, layers[s].first,
+                                           layers[s].count};
     if (order.stages[s] == expected) continue;
     return differs(absl::StrCat("stage ", s, " is on worker ", order.stages[s].worker.value,
                                 " with layers ", order.stages[s].first_layer, "+",

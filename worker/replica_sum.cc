@@ -139,13 +139,13 @@ absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& ow
                                              ActionTimer& timer) {
   const Topology& topology = options_.topology;
   const StageId here = group.stages[RankIn(group)];
-  const int32_t place = topology.DepthOf(here);
-  const int32_t other_place = topology.DepthOf(place == 0 ? group.stages.back() : group.stages[0]);
-  const int32_t replicas = topology.ReplicasAt(place);
-  const int32_t rank = topology.ReplicaOf(here);
-  const int32_t others = topology.ReplicasAt(other_place);
+  const StageWiring& end = topology[here];
+  const StageWiring& other_end = topology[end.first ? group.stages.back() : group.stages[0]];
+  const int32_t replicas = end.replicas;
+  const int32_t rank = end.replica;
+  const int32_t others = other_end.replicas;
   const auto link_to = [&](int32_t other) -> Link& {
-    return LinkTo(topology.worker(topology.StageAt(other_place, other)));
+    return LinkTo(topology.worker(topology.StageAt(other_end.place, other)));
   };
 
   const Tensor part = own.TiedGradient();

@@ -14,170 +14,83 @@ absl::Status BadPlan(const std::string& message) {
   return absl::InvalidArgumentError(absl::StrCat("plan: ", message));
 }
 
-absl::Status CheckAllLayers(const RunPlan& plan, int layers) {
-  if (layers == plan.job.chain.size()) return absl::OkStatus();
-  return BadPlan(
-      absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.chain.size()));
-}
-
-// Replicas of a stage average their weights, so they must be equal. (There and back stages of one
-// part were read as equal.)
-absl::Status CheckReplicas(const RunPlan& plan, const Topology& topology) {
-  const int32_t expected = plan.job.PipelinesOf(topology.depth());
-  if (topology.pipelines != expected) {
-    return BadPlan(absl::StrCat("has ", topology.pipelines, " pipelines of ", topology.depth(),
-                                " stages, the job has ", expected));
-  }
-  for (int32_t s = 0; s < topology.stages(); ++s) {
-    const int32_t first = topology.DepthOf(StageId(s));
-    if (plan.layers[s] == plan.layers[first]) continue;
-    return BadPlan(absl::StrCat("stage ", s, " has ", plan.layers[s].count, " layers from ",
-                                plan.layers[s].first, ", but it is a replica of stage ", first));
-  }
-  return absl::OkStatus();
-}
-
-// The stage of the same pipeline that the stage has the layers of; -1: it goes on where the one
-// before it ended.
-int TwinBefore(const RunPlan& plan, int stage, int depth) {
-  if (plan.topology().replicated()) {
-    const int replica = plan.topology().ReplicaOf(StageId(stage));
-    return replica == 0 ? -1 : stage - replica;
-  }
-  if (plan.job.method->placement != Placement::kRoundTrip) return -1;
-  const int place = stage % depth;
-  const int parts = (depth + 1) / 2;
-  return place < parts ? -1 : stage - place + depth - 1 - place;
-}
-
-absl::Status CheckLayers(const RunPlan& plan, const v1::StageAssignment& stage, int twin,
-                         int next_layer) {
-  const int s = stage.stage();
-  if (twin >= 0) {
-    const LayerRange& expected = plan.layers[twin];
-    if (LayerRange{stage.first_layer(), stage.layers()} == expected) return absl::OkStatus();
-    return BadPlan(absl::StrCat(
-        "stage ", s, " has ", stage.layers(), " layers from ", stage.first_layer(), ", but it is ",
-        plan.topology().replicated() ? "a replica" : "the backward", " of stage ", twin));
-  }
-  if (stage.first_layer() == next_layer && stage.layers() >= 1 &&
-      stage.layers() <= plan.job.chain.size() - next_layer) {
-    return absl::OkStatus();
-  }
-  return BadPlan(absl::StrCat("stage ", s, " has ", stage.layers(), " layers from ",
-                              stage.first_layer(), ", but the next of the model's ",
-                              plan.job.chain.size(), " layers is ", next_layer));
-}
-
-// Whether the stages have the layers that the job lists, if it does.
-absl::Status CheckStageLayers(const RunPlan& plan) {
-  const std::vector<int32_t>& listed = plan.job.stage_layers;
-  if (listed.empty()) return absl::OkStatus();
-  const Topology& topology = plan.topology();
-  if (topology.parts() != static_cast<int32_t>(listed.size())) {
-    return BadPlan(
-        absl::StrCat("has ", topology.parts(), " stages, the job's stage_layers ", listed.size()));
-  }
-  for (int32_t s = 0; s < topology.stages(); ++s) {
-    const int32_t expected = listed[topology.PartOf(StageId(s))];
-    if (plan.layers[s].count == expected) continue;
-    return BadPlan(absl::StrCat("stage ", s, " has ", plan.layers[s].count,
-                                " layers, the job's stage_layers ", expected));
-  }
-  return absl::OkStatus();
-}
-
-// Where the replicas of each stage of the job begin, of so many together; empty without replicas.
-absl::StatusOr<std::vector<int32_t>> FirstOfPlaces(const ResolvedJob& job, int stages) {
-  if (job.stage_replicas.empty()) return std::vector<int32_t>();
-  const int64_t places = job.StagesOn(stages);
-  if (places < 1 || job.WorkersOf(places) != stages) {
-    return BadPlan(absl::StrCat("has ", stages, " stages, the job's replicas make ",
-                                job.WorkersOf(std::max<int64_t>(places, 1))));
-  }
-  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, places));
-  return TopologyOf(job, places).first_of_place;
-}
-
-// Stages in order, in each pipeline their layers one after the other over the whole chain; there
-// and back once there, and the same on the way back.
-absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
-  const auto& stages = request.plan().stages();
-  const int pipelines = std::max(request.plan().pipelines(), 1);
-  if (stages.size() % pipelines != 0) {
-    return BadPlan(absl::StrCat("its ", stages.size(), " stages cannot make ", pipelines,
+// The topology that the job has on as many stages as the plan.
+absl::StatusOr<Topology> TopologyOfPlan(const v1::Plan& plan, const ResolvedJob& job) {
+  const int stages = plan.stages_size();
+  const int pipelines = std::max(plan.pipelines(), 1);
+  if (stages % pipelines != 0) {
+    return BadPlan(absl::StrCat("its ", stages, " stages cannot make ", pipelines,
                                 " pipelines of equal depth"));
   }
-  const int depth = stages.size() / pipelines;
-  plan.schedule.topology.pipelines = pipelines;
-  PENSTOCK_ASSIGN_OR_RETURN(plan.schedule.topology.first_of_place,
-                            FirstOfPlaces(plan.job, stages.size()));
-  plan.workers.resize(stages.size());
-  int next_layer = 0;
-  for (int s = 0; s < stages.size(); ++s) {
-    const v1::StageAssignment& stage = stages[s];
-    if (s % depth == 0 && s > 0) {
-      PENSTOCK_RETURN_IF_ERROR(CheckAllLayers(plan, next_layer));
-      next_layer = 0;
-    }
-    if (stage.stage() != s) return BadPlan(absl::StrCat("entry ", s, " is stage ", stage.stage()));
-    if (stage.worker_index() < 0 || stage.worker_index() >= stages.size()) {
-      return BadPlan(absl::StrCat("stage ", s, " is on worker ", stage.worker_index(),
-                                  ", expected 0 to ", stages.size() - 1));
-    }
-    const int twin = TwinBefore(plan, s, depth);
-    PENSTOCK_RETURN_IF_ERROR(CheckLayers(plan, stage, twin, next_layer));
-    plan.layers.push_back({stage.first_layer(), stage.layers()});
-    plan.schedule.topology.worker_of.push_back(WorkerId(stage.worker_index()));
-    plan.workers[stage.worker_index()] = stage.worker();
-    if (twin < 0) next_layer += stage.layers();
-  }
-  return CheckAllLayers(plan, next_layer);
+  const int depth = stages / pipelines;
+  const int64_t parts = job.method->placement == Placement::kRoundTrip ? (depth + 1) / 2
+                        : job.stage_replicas.empty()                   ? depth
+                                                                       : job.StagesOn(depth);
+  PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStages(job, std::max<int64_t>(parts, 1)), "plan"));
+  Topology topology = TopologyOf(job, std::max<int64_t>(parts, 1));
+  if (topology.stages() == stages && topology.pipelines == pipelines) return topology;
+  return BadPlan(absl::StrCat("has ", pipelines, " pipelines of ", depth, " stages, the job has ",
+                              topology.pipelines, " of ", topology.stages() / topology.pipelines));
 }
 
-// The topology there and back that the job has, if the plan's stages are where it has them.
-absl::StatusOr<Topology> RoundTripOf(const RunPlan& plan, const Topology& read) {
-  const int64_t parts = (read.depth() + 1) / 2;
-  if (plan.job.WorkersOf(parts) != read.workers) {
-    return BadPlan(absl::StrCat("has ", read.workers, " workers for ", parts,
-                                " stages there and back, the job has ", plan.job.WorkersOf(parts)));
-  }
-  PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, parts));
-  Topology expected = TopologyOf(plan.job, parts);
-  if (expected.worker_of == read.worker_of && expected.pipelines == read.pipelines) return expected;
-  return BadPlan(absl::StrCat("its ", read.stages(), " stages in ", read.pipelines,
-                              " pipelines do not go round the ", read.workers,
-                              " workers as those of the job, ", expected.stages(), " in ",
-                              expected.pipelines));
+// Whether `stage` is where the topology has it.
+absl::Status CheckPlace(const v1::StageAssignment& stage, int s, const Topology& topology) {
+  if (stage.stage() != s) return BadPlan(absl::StrCat("entry ", s, " is stage ", stage.stage()));
+  const int32_t expected = topology.table[s].worker.value;
+  if (stage.worker_index() == expected) return absl::OkStatus();
+  return BadPlan(absl::StrCat("stage ", s, " is on worker ", stage.worker_index(),
+                              ", the job has it on worker ", expected));
 }
 
-absl::Status ReadTopology(const v1::PrepareRunRequest& request, RunPlan& plan) {
-  PENSTOCK_RETURN_IF_ERROR(ReadStages(request, plan));
-  Topology topology = std::move(plan.schedule.topology);
-  const auto last = std::max_element(topology.worker_of.begin(), topology.worker_of.end());
-  topology.workers = last->value + 1;
-  plan.workers.resize(topology.workers);
-  plan.worker = WorkerId(request.worker_index());
-  if (topology.replicated()) topology.groups = TopologyOf(plan.job, topology.depth()).groups;
-  PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
-  if (plan.job.method->placement == Placement::kRoundTrip) {
-    PENSTOCK_ASSIGN_OR_RETURN(topology, RoundTripOf(plan, topology));
-    plan.schedule = ScheduleOptionsOf(plan.job, std::move(topology));
-    if (plan.worker.value >= 0 && plan.worker.value < plan.topology().workers) {
-      return absl::OkStatus();
-    }
-    return BadPlan(absl::StrCat("worker ", request.worker_index(), " has no stage"));
+// Adds the layers of stage `s`. The parts of the model have their layers one after the other, and all stages of a part
+// the same. `first_of_part`: the first stage of each part so far.
+absl::Status AddLayers(const v1::StageAssignment& stage, int s, RunPlan& plan,
+                       std::vector<int>& first_of_part) {
+  const StageWiring& row = plan.topology().table[s];
+  const LayerRange layers = {stage.first_layer(), stage.layers()};
+  const std::string what =
+      absl::StrCat("stage ", s, " has ", layers.count, " layers from ", layers.first, ", but ");
+  plan.layers.push_back(layers);
+  if (row.part < static_cast<int>(first_of_part.size())) {
+    const int twin = first_of_part[row.part];
+    if (layers == plan.layers[twin]) return absl::OkStatus();
+    return BadPlan(absl::StrCat(what, "it is ", row.forward ? "a replica" : "the backward",
+                                " of stage ", twin));
   }
-  if (!topology.replicated()) PENSTOCK_RETURN_IF_ERROR(CheckReplicas(plan, topology));
-  if (topology.pipelines > 1) {
-    PENSTOCK_RETURN_IF_ERROR(CheckStages(plan.job, topology.depth()));
-    topology.groups = TopologyOf(plan.job, topology.depth()).groups;
+  const int next = first_of_part.empty() ? 0 : plan.layers[first_of_part.back()].end();
+  const int chain = plan.job.chain.size();
+  if (layers.first != next || layers.count < 1 || layers.count > chain - next) {
+    return BadPlan(absl::StrCat(what, "the next of the model's ", chain, " layers is ", next));
   }
-  if (topology.StagesOf(plan.worker).empty()) {
-    return BadPlan(absl::StrCat("worker ", request.worker_index(), " has no stage"));
+  first_of_part.push_back(s);
+  if (plan.job.stage_layers.empty() || plan.job.stage_layers[row.part] == layers.count) {
+    return absl::OkStatus();
   }
+  return BadPlan(absl::StrCat("stage ", s, " has ", layers.count,
+                              " layers, the job's stage_layers ", plan.job.stage_layers[row.part]));
+}
+
+absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
+  PENSTOCK_ASSIGN_OR_RETURN(Topology topology, TopologyOfPlan(request.plan(), plan.job));
   plan.schedule = ScheduleOptionsOf(plan.job, std::move(topology));
-  return absl::OkStatus();
+  plan.workers.resize(plan.topology().workers);
+  std::vector<int> first_of_part;
+  for (int s = 0; s < plan.topology().stages(); ++s) {
+    const v1::StageAssignment& stage = request.plan().stages(s);
+    PENSTOCK_RETURN_IF_ERROR(CheckPlace(stage, s, plan.topology()));
+    PENSTOCK_RETURN_IF_ERROR(AddLayers(stage, s, plan, first_of_part));
+    plan.workers[stage.worker_index()] = stage.worker();
+  }
+  const int layers = plan.layers[first_of_part.back()].end();
+  if (layers != plan.job.chain.size()) {
+    return BadPlan(
+        absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.chain.size()));
+  }
+  plan.worker = WorkerId(request.worker_index());
+  if (plan.worker.value >= 0 && plan.worker.value < plan.topology().workers) {
+    return absl::OkStatus();
+  }
+  return BadPlan(absl::StrCat("worker ", request.worker_index(), " has no stage"));
 }
 
 absl::StatusOr<int> ReadEdgeCapacity(const v1::Plan& plan, const RunLimits& limits) {
@@ -216,8 +129,7 @@ absl::StatusOr<RunPlan> MakeRunPlan(const v1::PrepareRunRequest& request, const 
   }
   if (request.plan().stages().empty()) return BadPlan("has no stages");
   PENSTOCK_ASSIGN_OR_RETURN(plan.edge_capacity, ReadEdgeCapacity(request.plan(), limits));
-  PENSTOCK_RETURN_IF_ERROR(ReadTopology(request, plan));
-  PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(plan));
+  PENSTOCK_RETURN_IF_ERROR(ReadStages(request, plan));
   const std::vector<int64_t> extra_cuts(request.extra_cuts().begin(), request.extra_cuts().end());
   plan.cuts = CutsOf(request.spec(), plan.first_step, extra_cuts);
   PENSTOCK_RETURN_IF_ERROR(CheckDigest(request, plan));

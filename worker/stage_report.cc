@@ -75,26 +75,12 @@ void AddTraffic(const LocalStage& local, const WorkerMeasures& worker, bool firs
     entry.set_edge(edge.ToString());
     entry.set_path(path);
   };
-  const Topology& topology = worker.topology;
-  const auto edge_to = [&](EdgeKind kind, StageId other) {
-    return EdgeId{kind, local.id.value, other.value};
-  };
-  const auto add_sender = [&](const EdgeId& edge, const Sender* sender) {
-    if (sender == nullptr) return;
-    bytes += sender->bytes_sent();
-    messages += sender->messages_sent();
-    add_path(edge, sender->path());
-  };
-  const auto add_senders = [&](EdgeKind kind, Topology::Neighbour neighbour,
-                               const std::vector<std::unique_ptr<Sender>>& senders) {
-    const std::vector<StageId> to = topology.All(neighbour, local.id);
-    for (size_t i = 0; i < senders.size(); ++i) add_sender(edge_to(kind, to[i]), senders[i].get());
-  };
-  add_senders(EdgeKind::kActivation, &Topology::After, local.activations_out);
-  add_senders(EdgeKind::kGradient, &Topology::GradientTo, local.gradients_out);
-  add_sender(edge_to(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id)),
-             local.checkpoints_out.get());
-  add_sender(edge_to(EdgeKind::kSum, topology.SumTo(local.id)), local.sums_out.get());
+  worker.edges.ForEachSender(worker.topology, local.id,
+                             [&](const Edge& edge, const Sender& sender) {
+                               bytes += sender.bytes_sent();
+                               messages += sender.messages_sent();
+                               add_path({edge.kind, edge.from.value, edge.to.value}, sender.path());
+                             });
   if (first_of_worker) {
     for (const EdgePath& path : worker.collective_paths) add_path(path.edge, path.path);
   }

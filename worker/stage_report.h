@@ -9,6 +9,7 @@
 
 #include "penstock/v1/cluster.pb.h"
 #include "worker/local_stage.h"
+#include "worker/stage_edges.h"
 
 namespace penstock {
 
@@ -26,6 +27,7 @@ struct WorkerMeasures {
   std::vector<EdgePath> collective_paths;
   Order order = Order::kStatic;
   const Topology& topology;
+  const StageEdges& edges;
 };
 
 // Busy is the time in F, I, W and STEP. The rest of the window is idle: its causes, and what remains of

@@ -42,7 +42,7 @@ absl::Status TrainingRun::OpenData() {
   const std::vector<StageId> stages = plan_.topology().StagesOf(plan_.worker);
   const bool reads_tokens = std::any_of(stages.begin(), stages.end(), [this](StageId stage) {
     const Topology& topology = plan_.topology();
-    return topology.IsFirst(stage) || topology.IsLast(stage) || topology.EndsTheWayBack(stage);
+    return topology[stage].first || topology[stage].last || topology[stage].ends_way_back;
   });
   if (!reads_tokens) return absl::OkStatus();
   const std::string path = JoinPath(environment_.data_root, request_.spec().data().text().path());
@@ -57,8 +57,8 @@ absl::Status TrainingRun::MakeStages() {
   for (const StageId id : plan_.topology().StagesOf(plan_.worker)) {
     LocalStage local = {.id = id, .layers = plan_.layers[id.value]};
     local.lateness = plan_.lateness[id.value];
-    if (const LocalStage* same = FindSameModelPart(id)) {
-      local.stage = same->stage;
+    if (SharesEarlierStage(local)) {
+      local.stage = LocalOf(plan_.topology()[id].holder).stage;
     } else {
       PENSTOCK_ASSIGN_OR_RETURN(local.stage,
                                 Stage::Create(environment_.backend, plan_.job.chain,
@@ -75,20 +75,6 @@ absl::Status TrainingRun::MakeStages() {
   // memory for them.
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(local.stage->ReserveVersions());
   return absl::OkStatus();
-}
-
-const LocalStage* TrainingRun::FindSameModelPart(StageId stage) const {
-  const Topology& topology = plan_.topology();
-  if (!topology.there_and_back()) return nullptr;
-  const auto same = std::find_if(stages_.begin(), stages_.end(), [&](const LocalStage& local) {
-    return topology.PartOf(local.id) == topology.PartOf(stage);
-  });
-  return same == stages_.end() ? nullptr : &*same;
-}
-
-bool TrainingRun::SharesEarlierStage(const LocalStage& local) const {
-  const LocalStage* first = FindSameModelPart(local.id);
-  return first != nullptr && first != &local;
 }
 
 absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
@@ -163,7 +149,7 @@ absl::Status TrainingRun::OpenEdges() {
   for (const LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(CheckReplicaChunk(local));
   PENSTOCK_RETURN_IF_ERROR(EmulateLinks());
   transport().UseShare(environment_.backend.share());
-  for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(OpenEdgesOf(local));
+  PENSTOCK_RETURN_IF_ERROR(OpenStageEdges());
   PENSTOCK_ASSIGN_OR_RETURN(
       collectives_,
       Collectives::Open(
@@ -178,75 +164,52 @@ absl::Status TrainingRun::OpenEdges() {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::OpenEdgesOf(LocalStage& local) {
+absl::Status TrainingRun::OpenStageEdges() {
   const Topology& topology = plan_.topology();
-  const int64_t bytes_max = BoundaryBytes(plan_.job);
-  const int capacity = plan_.edge_capacity;
-  BufferPool& pool = environment_.backend.host_pool();
-  Transport& transport = this->transport();
-  const int32_t stage = local.id.value;
-  // Where there is such a stage, and on another worker.
-  const auto open_in_from = [&](EdgeKind kind, StageId from, int64_t bytes,
-                                std::unique_ptr<Receiver>& receiver) {
-    if (from.value < 0 || topology.worker(from) == plan_.worker) return absl::OkStatus();
+  edges_.receivers.resize(topology.edges.size());
+  edges_.senders.resize(topology.edges.size());
+  for (size_t number = 0; number < topology.edges.size(); ++number) {
+    const Edge& edge = topology.edges[number];
+    const EdgeId id = {edge.kind, edge.from.value, edge.to.value};
+    const bool receives = topology.worker(edge.to) == plan_.worker;
+    const bool sends = topology.worker(edge.from) == plan_.worker;
+    if (receives == sends) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t bytes,
+                              MessageBytes(edge.kind, LocalOf(sends ? edge.from : edge.to)));
+    if (sends) {
+      PENSTOCK_ASSIGN_OR_RETURN(edges_.senders[number],
+                                transport().OpenSender(id, plan_.edge_capacity, bytes));
+      continue;
+    }
     PENSTOCK_ASSIGN_OR_RETURN(
-        receiver, transport.OpenReceiver({kind, from.value, stage}, capacity, bytes, pool));
-    RingOnArrival(*receiver);
-    return absl::OkStatus();
-  };
-  const auto open_out_to = [&](EdgeKind kind, StageId to, int64_t bytes,
-                               std::unique_ptr<Sender>& sender) {
-    if (to.value < 0 || topology.worker(to) == plan_.worker) return absl::OkStatus();
-    PENSTOCK_ASSIGN_OR_RETURN(sender,
-                              transport.OpenSender({kind, stage, to.value}, capacity, bytes));
-    return absl::OkStatus();
-  };
-  const auto open_in = [&](EdgeKind kind, Topology::Neighbour neighbour,
-                           std::vector<std::unique_ptr<Receiver>>& receivers) {
-    for (const StageId from : topology.All(neighbour, local.id)) {
-      std::unique_ptr<Receiver> receiver;
-      PENSTOCK_RETURN_IF_ERROR(open_in_from(kind, from, bytes_max, receiver));
-      if (receiver != nullptr) receivers.push_back(std::move(receiver));
-    }
-    return absl::OkStatus();
-  };
-  const auto open_out = [&](EdgeKind kind, Topology::Neighbour neighbour,
-                            std::vector<std::unique_ptr<Sender>>& senders) {
-    for (const StageId to : topology.All(neighbour, local.id)) {
-      std::unique_ptr<Sender> sender;
-      PENSTOCK_RETURN_IF_ERROR(open_out_to(kind, to, bytes_max, sender));
-      if (sender != nullptr) senders.push_back(std::move(sender));
-    }
-    return absl::OkStatus();
-  };
-  PENSTOCK_RETURN_IF_ERROR(open_in(EdgeKind::kActivation, &Topology::Before, local.activations_in));
-  PENSTOCK_RETURN_IF_ERROR(
-      open_out(EdgeKind::kGradient, &Topology::GradientTo, local.gradients_out));
-  PENSTOCK_RETURN_IF_ERROR(
-      open_out(EdgeKind::kActivation, &Topology::After, local.activations_out));
-  PENSTOCK_RETURN_IF_ERROR(
-      open_in(EdgeKind::kGradient, &Topology::GradientFrom, local.gradients_in));
-  if (!topology.there_and_back()) return absl::OkStatus();
-
-  PENSTOCK_RETURN_IF_ERROR(open_in_from(EdgeKind::kCheckpoint, topology.CheckpointFrom(local.id),
-                                        bytes_max, local.checkpoints_in));
-  PENSTOCK_RETURN_IF_ERROR(open_out_to(EdgeKind::kCheckpoint, topology.CheckpointTo(local.id),
-                                       bytes_max, local.checkpoints_out));
-  const int64_t sum_bytes =
-      SumFloats(local.stage->gradient_count(), topology.IsLast(local.id)) * SizeOf(DType::kF32);
-  if (sum_bytes > environment_.limits.tensor_bytes_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("stage ", stage, " has gradients of ", sum_bytes,
-                     " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
-                     " for a message; use more pipeline.stages, so that each has fewer layers"));
+        edges_.receivers[number],
+        transport().OpenReceiver(id, plan_.edge_capacity, bytes, environment_.backend.host_pool()));
+    if (plan_.job.order == Order::kRecorded) edges_.receivers[number]->RingOnArrival(&bell_);
   }
-  PENSTOCK_RETURN_IF_ERROR(
-      open_in_from(EdgeKind::kSum, topology.SumFrom(local.id), sum_bytes, local.sums_in));
-  return open_out_to(EdgeKind::kSum, topology.SumTo(local.id), sum_bytes, local.sums_out);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> TrainingRun::MessageBytes(EdgeKind kind, const LocalStage& local) const {
+  if (kind != EdgeKind::kSum) return BoundaryBytes(plan_.job);
+  const int64_t sum_bytes =
+      SumFloats(local.stage->gradient_count(), local.stage->has_head()) * SizeOf(DType::kF32);
+  if (sum_bytes <= environment_.limits.tensor_bytes_max) return sum_bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("stage ", local.id.value, " has gradients of ", sum_bytes,
+                   " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
+                   " for a message; use more pipeline.stages, so that each has fewer layers"));
+}
+
+int64_t TrainingRun::ActivationBytesSent(StageId stage) const {
+  int64_t bytes = 0;
+  edges_.ForEachSender(plan_.topology(), stage, [&](const Edge& edge, const Sender& sender) {
+    if (edge.kind == EdgeKind::kActivation) bytes += sender.bytes_sent();
+  });
+  return bytes;
 }
 
 absl::Status TrainingRun::CheckReplicaChunk(const LocalStage& local) const {
-  const int32_t replicas = plan_.topology().ReplicasAt(plan_.topology().DepthOf(local.id));
+  const int32_t replicas = plan_.topology()[local.id].replicas;
   const int64_t bytes = ReplicaChunkBytes(local.stage->gradient_count(), replicas);
   if (replicas == 1 || bytes <= environment_.limits.tensor_bytes_max) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -254,10 +217,6 @@ absl::Status TrainingRun::CheckReplicaChunk(const LocalStage& local) const {
       " bytes of its gradients, more than the limit of ", environment_.limits.tensor_bytes_max,
       " for a message; use more pipeline.stages, so that each has fewer layers, or more "
       "pipeline.replicas"));
-}
-
-void TrainingRun::RingOnArrival(Receiver& receiver) {
-  if (plan_.job.order == Order::kRecorded) receiver.RingOnArrival(&bell_);
 }
 
 absl::Status TrainingRun::MakeEmulation() {
@@ -292,8 +251,10 @@ absl::Status TrainingRun::EmulateLinks() {
         "links cannot be emulated with pipeline.order recorded, where a worker goes on when a "
         "message really comes; use the static order, or leave links out of the device times");
   }
+  std::vector<WorkerId> worker_of;
+  for (const StageWiring& stage : plan_.topology().table) worker_of.push_back(stage.worker);
   links_ = std::make_unique<EmulatedLinks>(environment_.transport, *std::move(costs.worker_links),
-                                           plan_.topology().worker_of);
+                                           std::move(worker_of));
   return absl::OkStatus();
 }
 
@@ -328,6 +289,7 @@ absl::Status TrainingRun::MakeExecutor() {
                     .emulation = emulation_.get(),
                     .collectives = *collectives_,
                     .stages = stages_,
+                    .edges = edges_,
                     .bell = &bell_,
                     .in_flight_max = plan_.InFlightMax(),
                     .training_program = training_program,
@@ -380,11 +342,11 @@ absl::Status TrainingRun::Validate(int64_t step) {
   const Schedule schedule =
       BuildEvaluation(plan_.topology(), {.first = 0, .count = plan_.job.validation_batches});
   std::vector<int64_t> sent_before;
-  for (const LocalStage& local : stages_) sent_before.push_back(local.ActivationBytesSent());
+  for (const LocalStage& local : stages_) sent_before.push_back(ActivationBytesSent(local.id));
   PENSTOCK_ASSIGN_OR_RETURN(const double loss,
                             executor_->Evaluate(schedule.programs[plan_.worker.value], step));
   for (size_t i = 0; i < stages_.size(); ++i) {
-    stages_[i].meter->AddValidationBytes(stages_[i].ActivationBytesSent() - sent_before[i]);
+    stages_[i].meter->AddValidationBytes(ActivationBytesSent(stages_[i].id) - sent_before[i]);
   }
   if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;
@@ -398,7 +360,7 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   PENSTOCK_RETURN_IF_ERROR(WaitForCheckpoint());
   std::vector<LayerSnapshot> layers;
   for (LocalStage& local : stages_) {
-    if (!plan_.topology().IsOfModel(local.id)) continue;
+    if (!plan_.topology()[local.id].of_model) continue;
     std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
     std::move(copies.begin(), copies.end(), std::back_inserter(layers));
   }
@@ -517,7 +479,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
 std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
   std::vector<v1::LayerDigest> digests;
   for (LocalStage& local : stages_) {
-    if (!plan_.topology().IsOfModel(local.id)) continue;
+    if (!plan_.topology()[local.id].of_model) continue;
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
       digests.push_back(DigestMessage(layer, plan_.job.chain.layers[layer].name, sha256));
@@ -544,7 +506,8 @@ std::vector<v1::StageReport> TrainingRun::Reports() const {
                                    .collective_messages_sent = collectives_->messages_sent(),
                                    .collective_paths = collectives_->paths(),
                                    .order = plan_.job.order,
-                                   .topology = plan_.topology()};
+                                   .topology = plan_.topology(),
+                                   .edges = edges_};
   std::vector<v1::StageReport> reports;
   for (const LocalStage& local : stages_) {
     reports.push_back(MakeStageReport(local, measures, &local == &stages_.front()));

@@ -5,6 +5,7 @@
 // Thread safety: as worker/run.h.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "worker/local_stage.h"
 #include "worker/run.h"
 #include "worker/run_plan.h"
+#include "worker/stage_edges.h"
 #include "worker/timeline_recorder.h"
 
 namespace penstock {
@@ -60,17 +62,23 @@ class TrainingRun : public Run {
   absl::Status Validate(int64_t step);
   absl::Status SaveCheckpoint(int64_t step);
   absl::Status WaitForCheckpoint();
-  // There and back: the stage of this worker, if there is one already, that has the same layers.
-  const LocalStage* FindSameModelPart(StageId stage) const;
+  // REQUIRES: it was made, and is on this worker.
+  const LocalStage& LocalOf(StageId stage) const {
+    return *std::find_if(stages_.begin(), stages_.end(),
+                         [stage](const LocalStage& local) { return local.id == stage; });
+  }
   // Whether its Stage is that of a local stage before it.
-  bool SharesEarlierStage(const LocalStage& local) const;
+  bool SharesEarlierStage(const LocalStage& local) const {
+    return plan_.topology()[local.id].holder != local.id;
+  }
   // Tells if layers of a stage have seen other numbers of updates than its first.
   void NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const;
   // Whether what replicas send each other fits into a message.
   absl::Status CheckReplicaChunk(const LocalStage& local) const;
-  absl::Status OpenEdgesOf(LocalStage& local);
-  // In recorded order, where the executor waits for any message.
-  void RingOnArrival(Receiver& receiver);
+  absl::Status OpenStageEdges();
+  // The most that a message from or to the stage has. Errors: InvalidArgument (too many).
+  absl::StatusOr<int64_t> MessageBytes(EdgeKind kind, const LocalStage& local) const;
+  int64_t ActivationBytesSent(StageId stage) const;
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();
   // Whatever edges are opened over.
@@ -102,6 +110,7 @@ class TrainingRun : public Run {
   std::unique_ptr<EmulatedLinks> links_;        // null: none
   std::unique_ptr<DataSource> data_;
   std::vector<LocalStage> stages_;
+  StageEdges edges_;
   std::unique_ptr<Collectives> collectives_;
   std::unique_ptr<Executor> executor_;
   // Held while an event is handed out, so that none overtakes another.

@@ -29,17 +29,10 @@
 #include "compute/device_share.h"
 #include "compute/tensor.h"
 #include "compute/transfers.h"
+#include "schedule/topology.h"
 #include "worker/doorbell.h"
 
 namespace penstock {
-
-enum class EdgeKind : uint8_t {
-  kActivation = 1,  // stage -> next stage
-  kGradient = 2,    // stage -> previous stage
-  kCollective = 3,  // worker -> worker, for REDUCE and NORM
-  kCheckpoint = 4,  // stage -> the stage that does its forwards again
-  kSum = 5,         // stage -> the stage that goes on with its sum of gradients
-};
 
 const char* Name(EdgeKind kind);  // "activation"
 

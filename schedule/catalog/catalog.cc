@@ -195,8 +195,8 @@ absl::Status CheckRounds(const Method& method, const ScheduleOptions& options) {
 absl::Status CheckReplicas(const Method& method, const ScheduleOptions& options,
                            MicrobatchRange range) {
   const Topology& topology = options.topology;
-  if (!topology.replicated()) return absl::OkStatus();
-  const int64_t cycle = topology.cycle();
+  if (topology.form != Topology::Form::kReplicas) return absl::OkStatus();
+  const int64_t cycle = topology.cycle;
   const std::string replicas = absl::StrJoin(ReplicasOf(topology), ",");
   if (const int64_t most = ListedMicrobatchesMax(topology.depth()); cycle > most) {
     return absl::InvalidArgumentError(
@@ -227,7 +227,7 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
     return absl::InvalidArgumentError(
         absl::StrCat("a step needs at least 1 microbatch, got ", per_step));
   }
-  if (options.topology.there_and_back() && range.first % per_step != 0) {
+  if (range.first % options.topology.rounds.step != 0) {
     return absl::InvalidArgumentError(absl::StrCat("the range begins at microbatch ", range.first,
                                                    ", not with one of the steps of ", per_step,
                                                    " that go round the workers"));
@@ -280,7 +280,7 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
                       : "it draws what is read, together with the stage that is updated");
   }
   const bool plain = weights == Weights::kSingle || weights == Weights::kStash;
-  if (options.topology.replicated() && !plain) {
+  if (options.topology.form == Topology::Form::kReplicas && !plain) {
     return refuse("with replicas of stages they are single or stashed");
   }
   if (weights == Weights::kDoubleBuffer && method.updates_each_microbatch) {
@@ -295,12 +295,16 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
 absl::Status CheckListed(const ScheduleOptions& options) {
   if (options.listed == nullptr) return absl::InvalidArgumentError("no schedule is listed");
   const Topology& listed = options.listed->topology;
-  if (listed.there_and_back()) {
+  if (listed.form == Topology::Form::kThereAndBack) {
     return absl::InvalidArgumentError(
         "a listed step is of stages that do both passes of their layers, not of pipelines that go "
         "there and back");
   }
-  if (options.topology.worker_of != listed.worker_of) {
+  const bool same_workers =
+      std::equal(listed.table.begin(), listed.table.end(), options.topology.table.begin(),
+                 options.topology.table.end(),
+                 [](const StageWiring& a, const StageWiring& b) { return a.worker == b.worker; });
+  if (!same_workers) {
     return absl::InvalidArgumentError(
         absl::StrCat("the schedule is for ", listed.stages(), " stages on ", listed.workers,
                      " workers, the plan has ", options.topology.stages(), " on ",
@@ -314,6 +318,68 @@ absl::Status CheckListed(const ScheduleOptions& options) {
   return absl::OkStatus();
 }
 
+// How replicas of stages combine their gradients.
+ReduceGroup::Operation GradientsCombine(const Method& method) {
+  return method.updates_each_microbatch ? ReduceGroup::Operation::kMean
+                                        : ReduceGroup::Operation::kSum;
+}
+
+absl::Status CheckReplicates(const Method& method) {
+  if (method.replicates_stages) return absl::OkStatus();
+  std::vector<absl::string_view> names;
+  for (const Method& other : kMethods) {
+    if (other.replicates_stages) names.push_back(other.name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("has no replicas of stages; ", absl::StrJoin(names, ", "), " have"));
+}
+
+// Whether the stages of the plan are wired, grouped and placed as the method has them.
+absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
+  const Topology& topology = options.topology;
+  const int64_t step = options.microbatches_per_step;
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(topology.form == Topology::Form::kReplicas
+                   ? CheckReplicates(method)
+                   : CheckPlacement(method.placement, topology.parts(), topology.workers, step),
+               method.name));
+  const bool loops = method.placement == Placement::kRoundTrip;
+  const Topology::Rounds rounds = loops ? RoundsOf(topology.workers, step) : Topology::Rounds();
+  const int32_t pipelines = loops ? RoundTripsOf(topology.parts(), topology.workers, step)
+                            : method.placement == Placement::kReplicas ? topology.pipelines
+                                                                       : 1;
+  const bool as_many = !loops || pipelines == topology.pipelines;
+  if (loops != (topology.form == Topology::Form::kThereAndBack) || rounds != topology.rounds ||
+      !as_many) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, loops ? " goes" : " does not go", " there and back in rounds of the step's ",
+        step, " microbatches; the plan has ", topology.stages(), " stages in rounds of ",
+        topology.rounds.microbatches, " of ", topology.rounds.step));
+  }
+  const std::vector<ReduceGroup> groups = GroupsOfParts(topology, GradientsCombine(method));
+  if (pipelines != topology.pipelines || groups.size() > topology.groups.size() ||
+      !std::equal(groups.begin(), groups.end(), topology.groups.begin())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        method.name, " needs ", pipelines, " pipelines whose ",
+        topology.form == Topology::Form::kReplicas ? "replicas combine gradients as it does"
+        : loops                                    ? "weights are copied by part"
+                                                   : "weights are averaged by stage",
+        "; the plan has ", topology.pipelines, " with ", topology.groups.size(), " groups"));
+  }
+  for (int32_t stage = 0; stage < topology.stages(); ++stage) {
+    const WorkerId expected = WorkerAt(method.placement, stage, topology.workers);
+    if (expected == topology.table[stage].worker) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, ": stage ", stage, " belongs on worker ", expected.value,
+                     ", but the plan has it on worker ", topology.table[stage].worker.value));
+  }
+  if (method.synchronous || topology.groups.size() == groups.size()) return absl::OkStatus();
+  const std::vector<StageId>& tied = topology.groups[groups.size()].stages;
+  return absl::InvalidArgumentError(absl::StrCat(
+      method.name, " updates each stage by itself, so stages ", tied.front().value, " and ",
+      tied.back().value, " cannot share parameters; untie them or keep them on one stage"));
+}
+
 absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
@@ -321,36 +387,7 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(CheckDraws(WeightPolicyOf(method, options), topology), method.name));
   if (method.placement == Placement::kListed) return CheckListed(options);
-  const absl::StatusOr<Topology> placed =
-      topology.replicated() ? PlaceReplicas(method, ReplicasOf(topology))
-                            : Place(method.placement, topology.parts(), topology.workers,
-                                    options.microbatches_per_step, topology.pipelines);
-  if (!placed.ok()) return Annotate(placed.status(), method.name);
-  const bool other_places = placed->there_and_back() && placed->stages() != topology.stages();
-  if (!(placed->rounds == topology.rounds) || other_places) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(method.name, placed->there_and_back() ? " goes" : " does not go",
-                     " there and back in rounds of the step's ", options.microbatches_per_step,
-                     " microbatches; the plan has ", topology.stages(), " stages in rounds of ",
-                     topology.rounds.microbatches, " of ", topology.rounds.step));
-  }
-  if (placed->pipelines != topology.pipelines ||
-      !std::equal(
-          placed->groups.begin(), placed->groups.end(), topology.groups.begin(),
-          topology.groups.begin() + std::min(placed->groups.size(), topology.groups.size()))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        method.name, " needs ", placed->pipelines, " pipelines whose ",
-        placed->replicated()       ? "replicas combine gradients as it does"
-        : placed->there_and_back() ? "weights are copied by part"
-                                   : "weights are averaged by stage",
-        "; the plan has ", topology.pipelines, " with ", topology.groups.size(), " groups"));
-  }
-  for (int32_t stage = 0; stage < topology.stages(); ++stage) {
-    if (placed->worker_of[stage] == topology.worker_of[stage]) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        method.name, ": stage ", stage, " belongs on worker ", placed->worker_of[stage].value,
-        ", but the plan has it on worker ", topology.worker_of[stage].value));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckPlaced(method, options));
   if (options.global_norm && (!method.synchronous || method.updates_each_microbatch)) {
     return absl::InvalidArgumentError(
         absl::StrCat(method.name,
@@ -363,88 +400,19 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
         " draws no delays: how late its gradients are follows from its order; rpd has a "
         "greatest delay"));
   }
-  if (!method.synchronous && topology.groups.size() > placed->groups.size()) {
-    const std::vector<StageId>& tied = topology.groups[placed->groups.size()].stages;
-    return absl::InvalidArgumentError(absl::StrCat(
-        method.name, " updates each stage by itself, so stages ", tied.front().value, " and ",
-        tied.back().value, " cannot share parameters; untie them or keep them on one stage"));
-  }
   return absl::OkStatus();
 }
 
-absl::Status CheckRoundTrip(int32_t stages, int32_t workers, int64_t microbatches) {
-  const int32_t slots = 2 * stages - 1;
-  if (slots < workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(stages, " stages make ", slots,
-                     " slots, the way there and back, which are not enough to go round ", workers,
-                     " workers; ", workers / 2 + 1, " stages or ", slots, " workers would do"));
-  }
-  if (microbatches < workers ? microbatches >= 1 : microbatches % workers == 0) {
-    return absl::OkStatus();
-  }
-  const int64_t below = microbatches / workers * workers;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "needs fewer microbatches in a step than the ", workers,
-      " workers, or a multiple of them, so that each has as many in every round; got ",
-      microbatches, "; ", std::max<int64_t>(1, below), " or ", below + workers, " would do"));
-}
-
 }  // namespace
-
-absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
-                               int64_t microbatches_per_step, std::optional<int32_t> replicas) {
-  const auto refuse = [&](absl::string_view rule) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(rule, ", but the plan has ", stages, " stages on ", workers, " workers"));
-  };
-  if (stages < 1 || workers < 1) return refuse("expected at least one stage and one worker");
-  if (replicas.value_or(1) < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("expected at least one replica, but the plan has ", *replicas));
-  }
-  switch (placement) {
-    case Placement::kStraight:
-      if (stages != workers) return refuse("expected one stage on each worker");
-      return StraightPipeline(stages);
-    case Placement::kLooped:
-      if (stages % workers != 0 || stages / workers < 2) {
-        return refuse("expected the same number of stages, two or more, on each worker");
-      }
-      return LoopedPipeline(stages, workers);
-    case Placement::kListed:
-      break;
-    case Placement::kV:
-      if (stages != 2 * workers) return refuse("expected two stages on each worker");
-      return VPipeline(workers);
-    case Placement::kReplicas:
-      if (stages != workers) return refuse("expected one stage of each replica on each worker");
-      return ReplicatedPipelines(stages, replicas.value_or(workers));
-    case Placement::kRoundTrip:
-      PENSTOCK_RETURN_IF_ERROR(CheckRoundTrip(stages, workers, microbatches_per_step));
-      return RoundTripPipelines(stages, workers, microbatches_per_step);
-  }
-  PENSTOCK_CHECK(false);
-}
 
 absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas) {
   if (*std::min_element(replicas.begin(), replicas.end()) < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "expected at least one replica of each stage, got ", absl::StrJoin(replicas, ",")));
   }
-  if (!method.replicates_stages) {
-    std::vector<absl::string_view> names;
-    for (const Method& other : kMethods) {
-      if (other.replicates_stages) names.push_back(other.name);
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat("has no replicas of stages; ", absl::StrJoin(names, ", "), " have"));
-  }
-  const ReduceGroup::Operation operation =
-      method.updates_each_microbatch ? ReduceGroup::Operation::kMean : ReduceGroup::Operation::kSum;
-  Topology topology = ReplicatedStages(replicas, operation);
-  PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
-  return topology;
+  PENSTOCK_RETURN_IF_ERROR(CheckReplicates(method));
+  PENSTOCK_RETURN_IF_ERROR(CheckCycle(replicas));
+  return ReplicatedStages(replicas, GradientsCombine(method));
 }
 
 absl::string_view Name(Weights weights) {
@@ -501,11 +469,6 @@ const Method& SynchronousStart(const Method& method) {
   return **FindMethod("1f1b");
 }
 
-int32_t StagesPerWorkerMin(Placement placement) {
-  const bool several = placement == Placement::kLooped || placement == Placement::kV;
-  return several ? 2 : 1;
-}
-
 absl::Span<const Method> Methods() { return kMethods; }
 
 const Method& ListedMethod() { return kListed; }
@@ -558,7 +521,7 @@ Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range) {
                     .completeness = Completeness::kEvaluate,
                     .range = range};
   // Microbatches until the same pipeline's next turn, or that of all first replicas.
-  const int64_t round = topology.there_and_back() ? 1 : topology.cycle();
+  const int64_t round = topology.cycle_to_evaluate;
   for (int32_t worker = 0; worker < topology.workers; ++worker) {
     Program program{.repeats = range.count / round, .shift = round};
     const std::vector<StageId> stages = topology.StagesOf(WorkerId(worker));

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "schedule/placements.h"
 #include "schedule/schedule.h"
 
 namespace penstock {
@@ -53,29 +54,6 @@ struct ScheduleOptions {
   bool send_gradient_early = false;
 };
 
-// Which worker holds which stage.
-enum class Placement : uint8_t {
-  kStraight,   // one stage on each worker
-  kLooped,     // the same number, two or more, on each: stage s on worker s mod W
-  kV,          // two on each: down the workers and back up
-  kReplicas,   // several pipelines, replicas of the model; stage d of each on worker d
-  kRoundTrip,  // there and back, round the workers (RoundTripPipelines)
-  kListed,     // as a schedule file says
-};
-
-// The topology of `placement`, with `stages` stages in a pipeline; there and back these are the
-// parts of the model that are passed in each direction. Its only groups are those of kReplicas,
-// whose members average their weights (it has as many replicas as workers if `replicas` does not
-// say), and those of kRoundTrip, which copy them; only there do the microbatches of a step matter.
-// REQUIRES: it is not kListed.
-// Errors: InvalidArgument, with the numbers that would do.
-absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
-                               int64_t microbatches_per_step,
-                               std::optional<int32_t> replicas = std::nullopt);
-
-// The fewest stages that a worker holds: 1 or 2.
-int32_t StagesPerWorkerMin(Placement placement);
-
 // What a method says about updates, besides when they are made: defaults of a job that does not (job.proto has
 // the meaning of each).
 struct UpdatePreset {
@@ -103,7 +81,7 @@ struct Method {
   bool step_fills_pipeline = false;
   // Gradients leave for the previous stage before W whatever the options say: the method lives by it.
   bool sends_gradient_early = false;
-  // Stages may have replicas (Topology::first_of_place), if the weights are single or stashed.
+  // Stages may have replicas (Topology::Form::kReplicas), if the weights are single or stashed.
   bool replicates_stages = false;
   UpdatePreset update;
 };

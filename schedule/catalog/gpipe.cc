@@ -15,8 +15,8 @@ namespace penstock {
 Program Gpipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
   const StageId stage = StageOf(worker);
   const int64_t microbatches = options.microbatches_per_step;
-  const int64_t stride = options.topology.StrideOf(stage);
-  const int64_t first = options.topology.ReplicaOf(stage);
+  const int64_t stride = options.topology[stage].turns;
+  const int64_t first = options.topology[stage].replica;
   Program program{.repeats = range.count / microbatches, .shift = microbatches};
   for (int64_t m = first; m < microbatches; m += stride) {
     Forward(program.period, stage, range.first + m);

@@ -54,7 +54,7 @@ class Slots {
 // How many microbatches after its backward a stage makes its update.
 int64_t UpdateDelay(const Topology& topology, StageId stage) {
   const bool waits_for_first =
-      topology.IsLast(stage) &&
+      topology[stage].last &&
       std::any_of(topology.groups.begin(), topology.groups.end(), [](const ReduceGroup& group) {
         return group.quantity == ReduceGroup::Quantity::kGradient;
       });

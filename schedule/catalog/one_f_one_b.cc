@@ -19,12 +19,12 @@ namespace penstock {
 Program OneFOneB(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
   const StageId stage = StageOf(worker);
   const int64_t microbatches = options.microbatches_per_step;
-  const int64_t stride = options.topology.StrideOf(stage);
+  const int64_t stride = options.topology[stage].turns;
   const int64_t turns = microbatches / stride;  // microbatches of this stage in a step
   const int64_t warm_up =
       std::min(turns, WarmUpForwardsOf(options.topology, stage, ReplicasMeet::kAtSteps));
   const auto microbatch = [&](int64_t turn) {
-    return range.first + turn * stride + options.topology.ReplicaOf(stage);
+    return range.first + turn * stride + options.topology[stage].replica;
   };
   Program program{.repeats = range.count / microbatches, .shift = microbatches};
   for (int64_t turn = 0; turn < warm_up; ++turn) Forward(program.period, stage, microbatch(turn));

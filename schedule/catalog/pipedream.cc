@@ -28,7 +28,7 @@
 namespace penstock {
 
 Program PipeDream(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range) {
-  if (options.topology.replicated()) {
+  if (options.topology.form == Topology::Form::kReplicas) {
     return RoundRobinOneFOneB(options.topology, StageOf(worker), range);
   }
   return ContinuousOneFOneB(options, StageOf(worker), range, 1);

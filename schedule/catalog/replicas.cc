@@ -60,25 +60,23 @@ std::vector<int64_t> WarmUpForwards(absl::Span<const int32_t> replicas, Replicas
 }
 
 int64_t WarmUpForwardsOf(const Topology& topology, StageId stage, ReplicasMeet meet) {
-  const int32_t place = topology.DepthOf(stage);
-  if (!topology.replicated()) return topology.depth() - 1 - place;
-  return WarmUpForwards(ReplicasOf(topology), meet)[place];
+  return WarmUpForwards(ReplicasOf(topology), meet)[topology[stage].place];
 }
 
 Program RoundRobinOneFOneB(const Topology& topology, StageId stage, MicrobatchRange range) {
-  const int64_t replicas = topology.StrideOf(stage);
+  const int64_t replicas = topology[stage].turns;
   const int64_t rounds = range.count / replicas;
-  const int32_t place = topology.DepthOf(stage);
+  const int32_t place = topology[stage].place;
   const std::vector<int32_t> all = ReplicasOf(topology);
   const std::vector<int64_t> warm_ups = WarmUpForwards(all, ReplicasMeet::kAtUpdates);
   const int64_t warm_up = std::min(rounds, warm_ups[place]);
   const int64_t first_round = std::min(rounds - warm_up, FirstRounds(all, warm_ups)[place]);
   // All programs repeat themselves after as many microbatches.
-  const int64_t rounds_of_period = topology.cycle() / replicas;
+  const int64_t rounds_of_period = topology.cycle / replicas;
   Program program{.repeats = (rounds - warm_up - first_round) / rounds_of_period,
-                  .shift = topology.cycle()};
+                  .shift = topology.cycle};
   const auto microbatch = [&](int64_t round) {
-    return range.first + round * replicas + topology.ReplicaOf(stage);
+    return range.first + round * replicas + topology[stage].replica;
   };
   const auto backward = [&](ActionList& list, int64_t round) {
     if (round + warm_up < rounds) Forward(list, stage, microbatch(round + warm_up));

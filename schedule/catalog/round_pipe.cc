@@ -36,8 +36,8 @@ namespace {
 // The passes of a round's microbatches that are the stage's.
 void AddSlot(const Topology& topology, StageId stage, MicrobatchRange round, ActionList& list) {
   for (int64_t m = round.first; m < round.end(); ++m) {
-    if (topology.DoesForward(stage)) Forward(list, stage, m);
-    if (topology.DoesBackward(stage)) Backward(list, stage, m);
+    if (topology[stage].forward) Forward(list, stage, m);
+    if (topology[stage].backward) Backward(list, stage, m);
   }
 }
 
@@ -57,7 +57,7 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
   }
   const std::vector<StageId> stages = topology.StagesOf(worker);
   for (const StageId stage : stages) {
-    if (topology.Updates(stage)) Step(list, stage);
+    if (topology[stage].updates) Step(list, stage);
   }
   for (size_t id = 0; id < topology.groups.size(); ++id) {
     const ReduceGroup& group = topology.groups[id];

@@ -72,7 +72,7 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
                                             const SimulationCosts& costs,
                                             const std::vector<int64_t>& memory_max,
                                             int64_t channel_capacity) {
-  if (topology.replicated() || topology.pipelines > 1 || !topology.recomputes.empty()) {
+  if (topology.depth() < topology.stages() || !topology.Recomputing().empty()) {
     return absl::InvalidArgumentError(
         "an order is searched for one pipeline whose stages do not recompute");
   }
@@ -90,12 +90,15 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
     problem.workers[worker].end_ns = costs_ns.overhead_ns();  // of FLUSH
   }
   for (int32_t s = 0; s < stages; ++s) {
-    StepProblem::Stage stage{.worker = topology.worker_of[s].value};
+    StepProblem::Stage stage{.worker = topology.table[s].worker.value};
     for (int32_t pass = 0; pass < kPasses; ++pass) {
       stage.compute_ns[pass] = costs_ns.overhead_ns() + costs_ns.compute_ns({kOpOfPass[pass], s});
     }
-    stage.receives_activation = s > 0 && topology.worker_of[s - 1] != topology.worker_of[s];
-    stage.sends_activation = s + 1 < stages && topology.worker_of[s + 1] != topology.worker_of[s];
+    const auto is_elsewhere = [&](StageId other) {
+      return other.value >= 0 && topology.worker(other).value != stage.worker;
+    };
+    stage.receives_activation = is_elsewhere(topology.From(EdgeKind::kActivation, StageId(s), 0));
+    stage.sends_activation = is_elsewhere(topology.To(EdgeKind::kActivation, StageId(s), 0));
     problem.stages.push_back(stage);
     StepProblem::Worker& worker = problem.workers[stage.worker];
     worker.stages.push_back(s);

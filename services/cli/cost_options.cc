@@ -1,5 +1,7 @@
 #include "services/cli/cost_options.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 
@@ -9,7 +11,7 @@ namespace {
 absl::StatusOr<double> At(const PerStageCost& cost, StageId stage, const Topology& topology) {
   if (cost.values.size() == 1) return cost.values[0];
   if (cost.values.size() == static_cast<size_t>(topology.parts())) {
-    return cost.values[topology.PartOf(stage)];
+    return cost.values[topology[stage].part];
   }
   return absl::InvalidArgumentError(absl::StrCat(cost.flag, ": has ", cost.values.size(),
                                                  " numbers; expected one, or one for each of ",
@@ -28,10 +30,11 @@ absl::StatusOr<double> AtLink(const PerStageCost& cost, int32_t part, const Topo
 
 // Which parts of the model link `number` joins: `part` and the one after it; -1 between two copies of the model.
 int32_t PartBefore(int32_t number, const Topology& topology) {
-  if (topology.replicated()) return number;
-  const int32_t part = topology.PartOf(StageId(number));
-  const int32_t next = topology.PartOf(StageId(number + 1));
-  return next == part + 1 ? part : next == part - 1 ? next : -1;
+  const auto edge = std::find_if(
+      topology.edges.begin(), topology.edges.end(),
+      [&](const Edge& each) { return each.kind != EdgeKind::kCheckpoint && each.link == number; });
+  if (edge == topology.edges.end()) return -1;
+  return std::min(topology[edge->from].part, topology[edge->to].part);
 }
 
 void AddCost(CLI::App& app, PerStageCost& cost, const char* what) {
@@ -82,7 +85,7 @@ absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topolo
     PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, At(options.update, stage, topology));
     costs.stages.push_back(cost);
   }
-  for (int32_t number = 0; number < LinksOf(topology); ++number) {
+  for (int32_t number = 0; number < topology.links(); ++number) {
     LinkCosts& link = costs.links.emplace_back();
     const int32_t part = PartBefore(number, topology);
     if (part < 0) continue;  // nothing goes there

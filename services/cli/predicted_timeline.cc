@@ -75,7 +75,7 @@ std::optional<int64_t> EntryOf(const Timeline& timeline, const Topology& topolog
     const Action& action = span.action;
     const bool enters = span.lane == Lane::kCompute && action.op == Op::kForward &&
                         action.microbatch == microbatch && action.index < topology.stages() &&
-                        topology.IsFirst(action.stage());
+                        topology[action.stage()].first;
     if (enters && span.start_ns < backward_ns) {
       entry_ns = std::max(entry_ns.value_or(span.start_ns), span.start_ns);
     }
@@ -154,7 +154,7 @@ absl::StatusOr<SimulationCosts> MeasuredCosts(const Timeline& measured, const Re
 absl::StatusOr<Schedule> ScheduleAround(const ReplayPlan& plan, const Stretch& stretch,
                                         int64_t first, int64_t count) {
   const int64_t microbatches = plan.job.microbatches;
-  const int64_t cycle = plan.options.topology.cycle();
+  const int64_t cycle = plan.options.topology.cycle;
   const int64_t unit = cycle / std::gcd(cycle, microbatches);  // in steps
   const int64_t before = std::max<int64_t>(0, first - stretch.first - kStepsAround) / unit * unit;
   const int64_t from = stretch.first + before;

@@ -34,12 +34,12 @@ absl::Status NeitherMethodNorFile(const std::string& name) {
 absl::StatusOr<Topology> WithRecompute(Topology topology, const std::string& text) {
   absl::StatusOr<RecomputeChoice> choice = ParseRecompute(text);
   if (!choice.ok()) return Annotate(choice.status(), "--recompute");
-  if (topology.there_and_back() && !choice->places.empty()) {
+  if (topology.form == Topology::Form::kThereAndBack && !choice->places.empty()) {
     return absl::InvalidArgumentError(
         "--recompute: there and back all but the last stage recompute; use all, or leave it out");
   }
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckPlaces(*choice, topology.depth()), "--recompute"));
-  topology.recomputes = ChosenStages(*choice, topology);
+  topology.Recompute(ChosenStages(*choice, topology));
   return topology;
 }
 

@@ -267,9 +267,10 @@ TEST(ResolveJob, WorkerNames_AreOneForEachWorkerAndEachOnce) {
   };
   v1::JobSpec fewer = spec;
   fewer.mutable_pipeline()->mutable_worker_names()->RemoveLast();
-  EXPECT_EQ(refusal(fewer),
-            "pipeline.worker_names: has 1 names, but the pipeline has 2 workers; one name for each, "
-            "or none, would do");
+  EXPECT_EQ(
+      refusal(fewer),
+      "pipeline.worker_names: has 1 names, but the pipeline has 2 workers; one name for each, "
+      "or none, would do");
   spec.mutable_pipeline()->set_worker_names(1, "slow");
   EXPECT_EQ(refusal(spec),
             "pipeline.worker_names: names slow twice; a worker has one place in the pipeline");
@@ -501,7 +502,8 @@ TEST(ResolveJob, Recompute_ChoosesStagesByTheirPlace) {
     const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
     EXPECT_THAT(job, IsOk());
     std::vector<int32_t> chosen;
-    for (const StageId stage : ScheduleOptionsOf(*job, TopologyOf(*job, 4)).topology.recomputes) {
+    for (const StageId stage :
+         ScheduleOptionsOf(*job, TopologyOf(*job, 4)).topology.Recomputing()) {
       chosen.push_back(stage.value);
     }
     return chosen;

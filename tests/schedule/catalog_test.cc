@@ -755,8 +755,7 @@ TEST(BuildSchedule, StepTooLongToBeListed_IsRefusedBeforeAnythingIsAllocated) {
 }
 
 TEST(Evaluation, AnyTopology_ForwardsEverythingAndKeepsNothing) {
-  const Topology looped{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0), WorkerId(1)},
-                        .workers = 2};
+  const Topology looped = LoopedPipeline(4, 2);
   for (const Topology& topology : {StraightPipeline(1), StraightPipeline(5), looped,
                                    ReplicatedPipelines(3, 2), ReplicatedPipelines(2, 9)}) {
     const Schedule schedule = BuildEvaluation(topology, {10, 7});
@@ -780,7 +779,7 @@ struct BadOptions {
 };
 
 TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
-  const Topology looped{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)}, .workers = 2};
+  const Topology looped = PipelineOn({WorkerId(0), WorkerId(1), WorkerId(0)});
   ScheduleOptions norm{.topology = StraightPipeline(2)};
   norm.global_norm = true;
   ScheduleOptions replicated_norm{ReplicatedPipelines(2, 2), 4};

@@ -25,16 +25,7 @@ WorkerLinks EqualLinks(int64_t latency_ns) {
           .pairs = {}};
 }
 
-Topology Replicas(int32_t count) {
-  Topology topology = {.workers = count, .first_of_place = {0, count}};
-  ReduceGroup group;
-  for (int32_t i = 0; i < count; ++i) {
-    topology.worker_of.push_back(WorkerId(i));
-    group.stages.push_back(StageId(i));
-  }
-  topology.groups = {group};
-  return topology;
-}
+Topology Replicas(int32_t count) { return ReplicatedStages({count}, ReduceGroup::Operation::kSum); }
 
 constexpr Action kReduce = {Op::kReduce, 0, 0};
 
@@ -86,8 +77,7 @@ TEST(CollectiveClock, TiedWeights_EachUseGetsTheOthersGradient) {
   const Traffic traffic = {.groups = {{.whole = 100.0}}};
   EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 7, 40}), ElementsAre(145, 7, 105));
   // Two replicas of the first place, one of the last, which gets it from the first of them.
-  topology = {.workers = 3, .first_of_place = {0, 2, 3}};
-  for (int32_t i = 0; i < 3; ++i) topology.worker_of.push_back(WorkerId(i));
+  topology = ReplicatedStages({2, 1}, ReduceGroup::Operation::kSum);
   topology.groups = {{.stages = {StageId(0), StageId(1), StageId(2)}}};
   EXPECT_THAT(DoneAfter(topology, EqualLinks(5), traffic, {0, 500, 40}),
               ElementsAre(145, 500, 105));
@@ -105,7 +95,7 @@ TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
     std::set<WorkerId> members;
     for (const StageId stage : topology.groups[group].stages) {
       members.insert(topology.worker(stage));
-      if (topology.Updates(stage)) from = topology.worker(stage);
+      if (topology[stage].updates) from = topology.worker(stage);
     }
     std::vector<int64_t> now_ns = {0, 0, 0};
     now_ns[from.value] = 50;

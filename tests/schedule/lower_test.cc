@@ -44,13 +44,13 @@ TEST(Lower, EndsOfThePipeline_HaveNoMessagesOutwards) {
 }
 
 TEST(Lower, NeighboursOnOneWorker_ExchangeNoMessages) {
-  const Topology topology{.worker_of = {WorkerId(0), WorkerId(0), WorkerId(1)}, .workers = 2};
+  const Topology topology = PipelineOn({WorkerId(0), WorkerId(0), WorkerId(1)});
   EXPECT_EQ(LowerText(topology, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP"),
             "0F0 1F0 1SEND_F0 1RECV_B0 1I0 1W0 0I0 0W0 0STEP 1STEP FLUSH");
 }
 
 TEST(Lower, Groups_AreReducedOnceInAscendingOrderBeforeNormAndSteps) {
-  Topology topology{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)}, .workers = 2};
+  Topology topology = PipelineOn({WorkerId(0), WorkerId(1), WorkerId(0)});
   topology.groups = {
       {.stages = {StageId(1), StageId(2)}},
       {.stages = {StageId(0), StageId(2)}},
@@ -69,9 +69,9 @@ TEST(Lower, PrologueAndPeriod_AreLoweredByThemselves) {
             "0RECV_B2 0I2 0W2 0STEP FLUSH");
 }
 
-Topology Recomputing(int32_t stages, std::vector<StageId> recomputes) {
+Topology Recomputing(int32_t stages, const std::vector<StageId>& recomputes) {
   Topology topology = StraightPipeline(stages);
-  topology.recomputes = std::move(recomputes);
+  topology.Recompute(recomputes);
   return topology;
 }
 
@@ -93,8 +93,8 @@ TEST(Lower, ListWithItsMessages_GetsRBeforeThoseOfTheBackward) {
   EXPECT_EQ(LowerText(topology, 1, "1RECV_F0 1F0 1I0 1SEND_B0 1W0 1STEP", has_messages),
             "1RECV_F0 1F0 1R0 1I0 1SEND_B0 1W0 1STEP FLUSH");
   // The gradient of a neighbour on the same worker comes without a message.
-  Topology local{.worker_of = {WorkerId(0), WorkerId(0)}, .workers = 1};
-  local.recomputes = {StageId(0)};
+  Topology local = PipelineOn({WorkerId(0), WorkerId(0)});
+  local.Recompute({StageId(0)});
   EXPECT_EQ(LowerText(local, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP", has_messages),
             "0F0 1F0 1I0 1W0 0R0 0I0 0W0 0STEP 1STEP FLUSH");
 }

@@ -115,7 +115,7 @@ TEST_F(MachineTest, Gradients_AreAccumulatedInAscendingOrder) {
 }
 
 TEST_F(MachineTest, NeighboursOnOneWorker_HandOverWithoutMessages) {
-  Make({.worker_of = {WorkerId(0), WorkerId(0), WorkerId(1)}, .workers = 2}, 0);
+  Make(PipelineOn({WorkerId(0), WorkerId(0), WorkerId(1)}), 0);
   ExpectRefused("1F0", "no input");
   Do("0F0");
   ExpectRefused("0SEND_F0", "the neighbour is on the same worker, there is no message");
@@ -126,7 +126,7 @@ TEST_F(MachineTest, NeighboursOnOneWorker_HandOverWithoutMessages) {
 }
 
 TEST_F(MachineTest, HandingOverTwice_IsRefused) {
-  Make({.worker_of = {WorkerId(0), WorkerId(0)}, .workers = 1}, 0);
+  Make(PipelineOn({WorkerId(0), WorkerId(0)}), 0);
   Do("0F0 1F0 1I0 0I0 0W0 0STEP 0F0");
   ExpectRefused("0F0", "the stage already holds its stash");
   Do("1W0 1STEP");
@@ -147,7 +147,7 @@ TEST_F(MachineTest, Evaluation_AllowsForwardAndItsMessagesOnly) {
 
 TEST_F(MachineTest, StageThatRecomputes_NeedsRBetweenFAndI) {
   Topology topology = StraightPipeline(3);
-  topology.recomputes = {StageId(1)};
+  topology.Recompute({StageId(1)});
   Make(topology, 1);
   Do("1RECV_F0");
   ExpectRefused("1R0", "no checkpoint");
@@ -171,7 +171,7 @@ TEST_F(MachineTest, StageThatRecomputes_NeedsRBetweenFAndI) {
 
 TEST_F(MachineTest, Recompute_ReadsWhatTheBackwardWillRead) {
   Topology topology = StraightPipeline(2);
-  topology.recomputes = {StageId(0)};
+  topology.Recompute({StageId(0)});
   Make(topology, 0, kStashedVersions);
   Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0I0 0W0 0STEP");
   EXPECT_EQ(Do("0F2").version, 1);
@@ -182,7 +182,7 @@ TEST_F(MachineTest, Recompute_ReadsWhatTheBackwardWillRead) {
 
 TEST_F(MachineTest, RecomputeWithTheCurrentWeights_IsOfNoUseAfterAStep) {
   Topology topology = StraightPipeline(2);
-  topology.recomputes = {StageId(0)};
+  topology.Recompute({StageId(0)});
   Make(topology, 0);
   Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0R1 0RECV_B0 0I0 0W0");
   const std::vector<int64_t> before = State();
@@ -319,7 +319,7 @@ TEST_F(MachineTest, GroupOfStages_MustReduceBeforeItsSteps) {
 }
 
 TEST_F(MachineTest, GroupWithinAWorker_ReducesOnceForAllItsStages) {
-  Topology topology{.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)}, .workers = 2};
+  Topology topology = PipelineOn({WorkerId(0), WorkerId(1), WorkerId(0)});
   topology.groups = {{.stages = {StageId(0), StageId(2)}}};
   Make(topology, 0);
   Do("0F0 0SEND_F0 2RECV_F0 2F0 2I0 2W0 2SEND_B0");

@@ -26,7 +26,10 @@ namespace {
 class RandomExecution {
  public:
   RandomExecution(const Schedule& schedule, size_t channel_capacity, uint64_t seed)
-      : schedule_(schedule), capacity_(channel_capacity), random_(seed, 1) {
+      : schedule_(schedule),
+        firsts_(FirstsOf(schedule.topology)),
+        capacity_(channel_capacity),
+        random_(seed, 1) {
     for (const Program& program : schedule.programs) lists_.push_back(Expand(program));
     next_.resize(lists_.size());
   }
@@ -64,17 +67,27 @@ class RandomExecution {
   const Action& Current(size_t worker) const { return lists_[worker][next_[worker]]; }
   bool OnWorker(int32_t stage, size_t worker) const {
     return stage >= 0 && stage < schedule_.topology.stages() &&
-           schedule_.topology.worker_of[stage].value == static_cast<int32_t>(worker);
+           schedule_.topology.table[stage].worker.value == static_cast<int32_t>(worker);
   }
   int32_t stages() const { return schedule_.topology.stages(); }
-  const std::vector<int32_t>& firsts() const { return schedule_.topology.first_of_place; }
+  // Where there are replicas, the first stage of each place, and at last the number of stages.
+  static std::vector<int32_t> FirstsOf(const Topology& topology) {
+    std::vector<int32_t> firsts;
+    if (topology.form != Topology::Form::kReplicas) return firsts;
+    for (int32_t s = 0; s < topology.stages(); ++s) {
+      if (s == 0 || topology.table[s].place > topology.table[s - 1].place) firsts.push_back(s);
+    }
+    firsts.push_back(topology.stages());
+    return firsts;
+  }
+  const std::vector<int32_t>& firsts() const { return firsts_; }
   bool Replicated() const { return !firsts().empty(); }
   int32_t depth() const {
     return Replicated() ? static_cast<int32_t>(firsts().size()) - 1
                         : stages() / schedule_.topology.pipelines;
   }
   // There and back: 2 parts - 1 places, forwards up to the last part and backwards from it on.
-  bool Loops() const { return schedule_.topology.rounds.microbatches > 0; }
+  bool Loops() const { return schedule_.topology.form == Topology::Form::kThereAndBack; }
   int64_t StepLength() const { return schedule_.topology.rounds.step; }
   int32_t parts() const { return Loops() ? depth() / 2 + 1 : depth(); }
   int32_t Place(int32_t s) const {
@@ -129,8 +142,7 @@ class RandomExecution {
   }
   bool Recomputes(int32_t s) const {
     if (Loops()) return !Forwards(s);
-    const std::vector<StageId>& all = schedule_.topology.recomputes;
-    return std::find(all.begin(), all.end(), StageId(s)) != all.end();
+    return schedule_.topology.table[s].recomputes;
   }
   bool Takes(int32_t s, int64_t m) const {
     return Replicated() ? At(Place(s), m) == s : PipelineOf(m) == s / depth();
@@ -491,6 +503,7 @@ class RandomExecution {
   };
 
   const Schedule& schedule_;
+  const std::vector<int32_t> firsts_;
   const size_t capacity_;
   RandomStream random_;
   std::vector<ActionList> lists_;

@@ -100,9 +100,10 @@ TEST(Recompute, OfEveryMethod_IsVerifiedWithTheSameCounts) {
         EXPECT_EQ(report.stages, expected.stages);
         EXPECT_EQ(report.channel_capacity_min, expected.channel_capacity_min);
         // Each takes every microbatch; there and back all that can do it already do.
-        const auto places = static_cast<int64_t>(schedule.topology.there_and_back() ? 0
-                                                 : choice.all ? schedule.topology.depth()
-                                                              : 1);
+        const auto places =
+            static_cast<int64_t>(schedule.topology.form == Topology::Form::kThereAndBack ? 0
+                                 : choice.all ? schedule.topology.depth()
+                                              : 1);
         EXPECT_EQ(report.actions, expected.actions + places * schedule.range.count);
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport slow, VerifyWithoutShortcut(schedule));
         EXPECT_EQ(slow.stages, report.stages);
@@ -142,7 +143,7 @@ TEST(Recompute, BlockDelay_IsThatOfTheMethodWithout) {
       ScheduleOptions options = {.topology = PlacedOn(method, workers, step),
                                  .microbatches_per_step = step};
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay plain, PredictBlockDelay(method, options));
-      options.topology.recomputes = ChosenStages({.all = true}, options.topology);
+      options.topology.Recompute(ChosenStages({.all = true}, options.topology));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay again, PredictBlockDelay(method, options));
       EXPECT_EQ(again.max, plain.max) << method.name;
       EXPECT_EQ(again.mean, plain.mean) << method.name;
@@ -153,7 +154,7 @@ TEST(Recompute, BlockDelay_IsThatOfTheMethodWithout) {
 TEST(Recompute, Costs_AreFoundInATimelineAndPredictIt) {
   const Method& method = **FindMethod("1f1b");
   ScheduleOptions options = {.topology = StraightPipeline(3), .microbatches_per_step = 6};
-  options.topology.recomputes = {StageId(0), StageId(1)};
+  options.topology.Recompute({StageId(0), StageId(1)});
   SimulationCosts costs;
   costs.stages.assign(3, {.forward_s = 0.01,
                           .backward_input_s = 0.01,

@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "schedule/channels.h"
 #include "schedule/digest.h"
 #include "schedule/render_text.h"
 #include "schedule/simulate.h"
@@ -78,7 +77,7 @@ Schedule Build(absl::string_view name, const StageReplicas& replicas, int64_t cy
 SimulationCosts Balanced(const Topology& topology, double period_s) {
   SimulationCosts costs;
   for (int32_t id = 0; id < topology.stages(); ++id) {
-    const double own_s = period_s * topology.ReplicasAt(topology.DepthOf(StageId(id)));
+    const double own_s = period_s * topology[StageId(id)].replicas;
     costs.stages.push_back(
         {.forward_s = own_s / 3, .backward_input_s = own_s / 3, .backward_weight_s = own_s / 3});
   }
@@ -163,7 +162,7 @@ TEST(Replicas, PipeDream_CountsMatchTheClosedForms) {
     const std::vector<int64_t> warm_up = WarmUpForwards(replicas, ReplicasMeet::kAtUpdates);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
     for (int32_t id = 0; id < topology.stages(); ++id) {
-      const int32_t place = topology.DepthOf(StageId(id));
+      const int32_t place = topology[StageId(id)].place;
       const int64_t w = warm_up[place];
       const int64_t updates = schedule.range.count / replicas[place];
       const StageCounts& counts = report.stages[id];
@@ -188,7 +187,7 @@ TEST(Replicas, Synchronous_OneVersion_OneUpdateAStep_AndTheStashOfTheWarmUp) {
       const int64_t step = schedule.range.count / 4;
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
       for (int32_t id = 0; id < topology.stages(); ++id) {
-        const int32_t place = topology.DepthOf(StageId(id));
+        const int32_t place = topology[StageId(id)].place;
         const int64_t own = step / replicas[place];
         const StageCounts& counts = report.stages[id];
         EXPECT_EQ(counts.versions_peak, 1);
@@ -244,22 +243,20 @@ TEST(Replicas, Neighbours_AreThoseWithACommonMicrobatch) {
     if (IsPlain(replicas)) continue;
     SCOPED_TRACE(absl::StrJoin(replicas, ","));
     const Topology topology = ReplicatedStages(replicas, ReduceGroup::Operation::kSum);
-    const ChannelTable channels(topology);
     std::map<int32_t, std::pair<StageId, StageId>> ends;  // by channel: sender and receiver
-    for (int64_t m = 0; m < 2 * topology.cycle(); ++m) {
+    for (int64_t m = 0; m < 2 * topology.cycle; ++m) {
       for (int32_t place = 0; place + 1 < topology.depth(); ++place) {
         const StageId here = topology.StageAt(place, m);
-        const StageId next = topology.After(here, m);
+        const StageId next = topology.To(EdgeKind::kActivation, here, m);
         EXPECT_EQ(next, topology.StageAt(place + 1, m));
-        EXPECT_EQ(topology.Before(next, m), here);
-        const int32_t down = channels.Of({Op::kSendActivation, here.value, m});
-        EXPECT_EQ(down, channels.Of({Op::kRecvActivation, next.value, m}));
+        EXPECT_EQ(topology.From(EdgeKind::kActivation, next, m), here);
+        const int32_t down = topology.EdgeOf({Op::kSendActivation, here.value, m});
+        EXPECT_EQ(down, topology.EdgeOf({Op::kRecvActivation, next.value, m}));
         EXPECT_EQ(ends.try_emplace(down, here, next).first->second, std::pair(here, next));
-        const int32_t up = channels.Of({Op::kSendGradient, next.value, m});
-        EXPECT_EQ(up, channels.Of({Op::kRecvGradient, here.value, m}));
+        const int32_t up = topology.EdgeOf({Op::kSendGradient, next.value, m});
+        EXPECT_EQ(up, topology.EdgeOf({Op::kRecvGradient, here.value, m}));
         EXPECT_EQ(ends.try_emplace(up, next, here).first->second, std::pair(next, here));
-        const std::vector<StageId> all = topology.All(&Topology::After, here);
-        EXPECT_EQ(all[topology.TurnOf(here, m) % all.size()], next);
+        EXPECT_EQ(topology.edges[down], (Edge{EdgeKind::kActivation, here, next, place}));
       }
     }
     std::set<std::pair<int32_t, int32_t>> pairs;
@@ -354,7 +351,7 @@ TEST(Replicas, WrongSchedules_AreRefused) {
   EXPECT_THAT(verify(ungrouped), HasSubstr("must be a group that combines gradients"));
 
   Schedule shared = good;
-  shared.topology.worker_of = {WorkerId(0), WorkerId(1), WorkerId(0)};
+  shared.topology.table[2].worker = WorkerId(0);
   shared.topology.workers = 2;
   EXPECT_THAT(verify(shared), HasSubstr("alone on a worker"));
 }

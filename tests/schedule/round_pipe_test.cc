@@ -33,9 +33,9 @@ SimulationCosts EqualSlots(const Topology& topology, double recompute_s) {
   SimulationCosts costs;
   for (int32_t id = 0; id < topology.stages(); ++id) {
     const StageId stage(id);
-    if (!topology.DoesBackward(stage)) {
+    if (!topology[stage].backward) {
       costs.stages.push_back({.forward_s = 1.0});
-    } else if (topology.DoesForward(stage)) {
+    } else if (topology[stage].forward) {
       costs.stages.push_back(
           {.forward_s = 0.5, .backward_input_s = 0.25, .backward_weight_s = 0.25});
     } else {
@@ -151,7 +151,7 @@ TEST(RoundPipe, AnySize_IsSynchronousWithOneVersionAndOneUpdateOfEachPart) {
         if (counts.staleness.updates > 0) {
           EXPECT_EQ(counts.staleness.microbatches, 5 * m);
         }
-        updates[options.topology.PartOf(StageId(id))] += counts.staleness.updates;
+        updates[options.topology[StageId(id)].part] += counts.staleness.updates;
       }
       for (int32_t part = 0; part < parts; ++part) EXPECT_EQ(updates[part], 5) << "part " << part;
     }
@@ -166,12 +166,12 @@ TEST(RoundPipe, SixPartsOnFourWorkers_HaveElevenSlotsInFourPlaces) {
   EXPECT_EQ(topology.worker(StageId(0)), WorkerId(0));
   EXPECT_EQ(topology.worker(StageId(10)), WorkerId(2));
   EXPECT_EQ(topology.worker(StageId(11)), WorkerId(3));
-  EXPECT_EQ(topology.TwinOf(StageId(11)), StageId(21));
-  EXPECT_EQ(topology.TwinOf(StageId(5)), StageId(-1));
+  EXPECT_EQ(topology[StageId(11)].twin, StageId(21));
+  EXPECT_EQ(topology[StageId(5)].twin, StageId(-1));
   for (int32_t id = 0; id < topology.stages(); ++id) {
-    const StageId twin = topology.TwinOf(StageId(id));
+    const StageId twin = topology[StageId(id)].twin;
     if (twin.value >= 0) {
-      EXPECT_EQ(topology.TwinOf(twin), StageId(id));
+      EXPECT_EQ(topology[twin].twin, StageId(id));
     }
   }
 }

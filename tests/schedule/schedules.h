@@ -51,7 +51,7 @@ inline Schedule RecomputingSteps(const Method& method, const RecomputeChoice& ch
   const int64_t step = StepFor(method, workers, microbatches);
   ScheduleOptions options{.topology = PlacedOn(method, workers, step),
                           .microbatches_per_step = step};
-  options.topology.recomputes = ChosenStages(choice, options.topology);
+  options.topology.Recompute(ChosenStages(choice, options.topology));
   const bool in_step = method.placement == Placement::kRoundTrip;
   return BuildSchedule(method, options, {in_step ? first / step * step : first, steps * step})
       .value();

@@ -153,7 +153,7 @@ TEST(Verify, BadForm_IsRefused) {
   EXPECT_THAT(Verify(schedule),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("repeats too often")));
   schedule = CatalogSchedule("1f1b", 2, 2, {0, 2});
-  schedule.topology.worker_of[1] = WorkerId(2);
+  schedule.topology.table[1].worker = WorkerId(2);
   EXPECT_THAT(Verify(schedule),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("stage 1 is on worker 2")));
   schedule = CatalogSchedule("1f1b", 2, 2, {0, 2});

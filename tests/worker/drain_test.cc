@@ -26,8 +26,7 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
             .microbatches_per_step = microbatches,
             .global_norm = method.synchronous && !method.updates_each_microbatch};
         // An R belongs to its microbatch's backward, which stands before what the cut leaves out.
-        if (few % 2 == 0)
-          options.topology.recomputes = ChosenStages({.all = true}, options.topology);
+        if (few % 2 == 0) options.topology.Recompute(ChosenStages({.all = true}, options.topology));
         constexpr int64_t kFirstStep = 2;
         constexpr int64_t kSteps = 5;
         const MicrobatchRange whole = {kFirstStep * microbatches, kSteps * microbatches};

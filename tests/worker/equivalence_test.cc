@@ -647,7 +647,7 @@ TEST_F(Equivalence, Counts_MeasuredInARun_EqualTheVerifiersExactly) {
         EXPECT_EQ(report.moved_weight_copies(), expected.moved_copies);
         EXPECT_EQ(report.activations_peak(), expected.activations_peak);
         EXPECT_EQ(report.updates(), expected.staleness.updates);
-        const bool updates = plan.topology().Updates(StageId(static_cast<int32_t>(s)));
+        const bool updates = plan.topology()[StageId(static_cast<int32_t>(s))].updates;
         EXPECT_EQ(report.updates(), updates ? job.UpdatesBetween(0, 5, stages) : 0);
       }
     }

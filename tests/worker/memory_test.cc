@@ -23,10 +23,10 @@ StageBytes Bytes() {
 }
 
 int64_t PeakOf(const std::string& method, int32_t stages, int32_t stage, int64_t microbatches,
-               StageBytes bytes = Bytes(), std::vector<StageId> recomputes = {}) {
+               StageBytes bytes = Bytes(), const std::vector<StageId>& recomputes = {}) {
   ScheduleOptions options = {.topology = StraightPipeline(stages),
                              .microbatches_per_step = microbatches};
-  options.topology.recomputes = std::move(recomputes);
+  options.topology.Recompute(recomputes);
   const absl::StatusOr<const Method*> found = FindMethod(absl::string_view(method));
   EXPECT_THAT(found, IsOk());
   const absl::StatusOr<Schedule> schedule =

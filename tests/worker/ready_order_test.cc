@@ -80,7 +80,7 @@ class PlayedCluster {
     }
     for (int32_t s = 0; s < topology_.stages(); ++s) {
       const StageCounts& counts =
-          workers_[topology_.worker_of[s].value]->machine.counts(StageId(s));
+          workers_[topology_.table[s].worker.value]->machine.counts(StageId(s));
       EXPECT_LE(counts.activations_peak, in_flight_max_[s]);
       EXPECT_LE(counts.versions_peak,
                 VersionsMaxInAnyOrder(policy_, in_flight_max_[s], setting_.per_update));
@@ -90,7 +90,7 @@ class PlayedCluster {
   // What the log says must be what the machines saw.
   void ExpectReplayCounts() {
     RecordedOrder order = {.method = std::string(setting_.method->name), .microbatches = 1};
-    for (const WorkerId worker : topology_.worker_of) order.stages.push_back({worker, 0, 1});
+    for (const StageWiring& stage : topology_.table) order.stages.push_back({stage.worker, 0, 1});
     RecordedOrder::Range& range = order.ranges.emplace_back();
     range.microbatches = setting_.range;
     for (const auto& worker : workers_) range.workers.push_back(worker->log);

@@ -180,8 +180,7 @@ TEST_F(ReplicasRun, VerifierSimulatorReferenceAndCluster_CountTheSameVersions) {
           all.sum += own.sum;
           all.microbatches += own.microbatches;
         };
-        ReferenceResult::StageReads& all =
-            reads[topology.DepthOf(StageId(static_cast<int32_t>(s)))];
+        ReferenceResult::StageReads& all = reads[topology[StageId(static_cast<int32_t>(s))].place];
         add(counts.staleness, all.staleness);
         add(counts.version_drift, all.version_drift);
       }

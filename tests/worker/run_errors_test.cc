@@ -100,7 +100,8 @@ TEST_F(RunErrors, Prepare_PlanWithWrongReplicas_SaysWhat) {
   EXPECT_THAT(edited([](v1::Plan& plan) { plan.clear_pipelines(); }), invalid("plan: "));
   EXPECT_THAT(edited([](v1::Plan& plan) { plan.set_pipelines(3); }),
               invalid("cannot make 3 pipelines"));
-  EXPECT_THAT(edited([](v1::Plan& plan) { plan.set_pipelines(4); }), invalid("have 3 layers"));
+  EXPECT_THAT(edited([](v1::Plan& plan) { plan.set_pipelines(4); }),
+              invalid("has 4 pipelines of 1 stages, the job has 2"));
   EXPECT_THAT(edited([](v1::Plan& plan) {
                 plan.mutable_stages(2)->set_layers(2);
                 plan.mutable_stages(3)->set_first_layer(2);

@@ -126,8 +126,9 @@ std::vector<int> WorkersOfStages(const v1::JobSpec& spec, int stages) {
   std::vector<int> workers;
   const auto job = ResolveJob(spec);
   if (job.ok() && CheckStages(*job, stages).ok()) {
-    for (const WorkerId worker : TopologyOf(*job, stages).worker_of)
-      workers.push_back(worker.value);
+    for (const StageWiring& stage : TopologyOf(*job, stages).table) {
+      workers.push_back(stage.worker.value);
+    }
   } else {
     for (int s = 0; s < stages; ++s) workers.push_back(s);
   }
@@ -157,7 +158,7 @@ v1::PrepareRunRequest MakeRequest(const v1::JobSpec& spec, absl::Span<const Laye
   // There and back the inputs of a round wait for their backwards.
   plan.set_channel_capacity(std::max<int64_t>(2, topology.rounds.microbatches));
   for (int s = 0; s < all_stages; ++s) {
-    const int part = fits ? topology.PartOf(StageId(s)) : s % stages;
+    const int part = fits ? topology[StageId(s)].part : s % stages;
     v1::StageAssignment& stage = *plan.add_stages();
     stage.set_stage(s);
     stage.set_worker_index(worker_of_stage[s]);

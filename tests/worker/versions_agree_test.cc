@@ -132,7 +132,7 @@ class VersionsAgree : public ::testing::Test {
     // Of a method that drains the reference has the whole model as one stage.
     const bool one_stage = job.method->synchronous;
     const Topology& topology = verified.topology();
-    const int32_t models = topology.there_and_back() ? 1 : topology.pipelines;
+    const int32_t models = topology.form == Topology::Form::kThereAndBack ? 1 : topology.pipelines;
     ASSERT_EQ(serial.reads.size(), one_stage ? models : verified.counts.size());
     for (size_t s = 0; s < verified.counts.size(); ++s) {
       SCOPED_TRACE(absl::StrCat("stage ", s));
@@ -141,14 +141,14 @@ class VersionsAgree : public ::testing::Test {
       EXPECT_EQ(simulated.stages[s].version_drift, verified.counts[s].version_drift);
       EXPECT_EQ(simulated.stages[s].versions_peak, verified.counts[s].versions_peak);
       const StageId stage(static_cast<int32_t>(s));
-      if (!topology.Updates(stage)) continue;
-      const int32_t model = models == 1 ? 0 : topology.PipelineOf(stage);
+      if (!topology[stage].updates) continue;
+      const int32_t model = models == 1 ? 0 : topology[stage].pipeline;
       const ReferenceResult::StageReads& reads = serial.reads[one_stage ? model : s];
       EXPECT_EQ(reads.staleness, verified.counts[s].staleness);
       EXPECT_EQ(reads.version_drift, verified.counts[s].version_drift);
     }
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const BlockDelay predicted, PredictBlockDelay(schedule));
-    if (topology.there_and_back()) {
+    if (topology.form == Topology::Form::kThereAndBack) {
       EXPECT_EQ(predicted.max,
                 0);  // copies of weights within a worker take no time and leave no span
       return;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -66,16 +65,18 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const MethodsOptions& option
     makespan_s[steps == kStepsMany] = result.makespan_s;
   }
   const double step_s = (makespan_s[1] - makespan_s[0]) / (kStepsMany - kStepsFew);
-  // Of each worker for a microbatch; there and back all parts but the last are passed forward twice.
-  const int32_t again = topology.there_and_back() ? stages - 1 : 0;
-  const double work_s = static_cast<double>(options.microbatches) * (3.0 * stages + again) /
+  // Of each worker for a microbatch.
+  const auto again = std::count_if(
+      topology.table.begin(), topology.table.end(),
+      [](const StageWiring& stage) { return stage.recomputes && stage.pipeline == 0; });
+  const double work_s = static_cast<double>(options.microbatches) *
+                        (3.0 * stages + static_cast<double>(again)) /
                         static_cast<double>(options.workers);
   Costs costs = {.bubble_ratio = std::max(0.0, 1.0 - work_s / step_s)};
   for (int32_t worker = 0; worker < options.workers; ++worker) {
     double copies = 0;
-    std::set<int32_t> shared;  // parts whose weights several stages have
     for (const StageId stage : topology.StagesOf(WorkerId(worker))) {
-      if (topology.there_and_back() && !shared.insert(topology.PartOf(stage)).second) continue;
+      if (topology[stage].holder != stage) continue;
       const StageCounts& counts = report.stages[stage.value];
       copies += static_cast<double>(counts.versions_peak + counts.moved_copies);
     }

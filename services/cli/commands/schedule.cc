@@ -91,7 +91,7 @@ nlohmann::ordered_json VerifyJson(const Schedule& schedule, const VerifyReport& 
     const StageCounts& counts = report.stages[stage];
     per_stage.push_back(
         {{"stage", stage},
-         {"worker", schedule.topology.worker_of[stage].value},
+         {"worker", schedule.topology.table[stage].worker.value},
          {"staleness", {{"max", counts.staleness.max}, {"mean", counts.staleness.mean()}}},
          {"version_drift",
           {{"max", counts.version_drift.max}, {"mean", counts.version_drift.mean()}}},
@@ -119,7 +119,7 @@ std::string VerifyText(const std::string& source, const Schedule& schedule,
   for (size_t stage = 0; stage < report.stages.size(); ++stage) {
     const StageCounts& counts = report.stages[stage];
     table.AddRow(
-        {absl::StrCat(stage), absl::StrCat(schedule.topology.worker_of[stage].value),
+        {absl::StrCat(stage), absl::StrCat(schedule.topology.table[stage].worker.value),
          absl::StrFormat("%d / %.2f", counts.staleness.max, counts.staleness.mean()),
          absl::StrFormat("%d / %.2f", counts.version_drift.max, counts.version_drift.mean()),
          absl::StrCat(counts.versions_peak), absl::StrCat(counts.activations_peak)});

@@ -96,7 +96,7 @@ nlohmann::ordered_json FoundJson(const Found& found, const SimulationResult& sim
   Json per_stage = Json::array();
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
     per_stage.push_back({{"stage", stage},
-                         {"worker", topology.worker_of[stage].value},
+                         {"worker", topology.table[stage].worker.value},
                          {"activations_peak", simulated.stages[stage].activations_peak}});
   }
   const bool in_catalog = !search.catalog_method.empty();
@@ -134,7 +134,7 @@ std::string FoundText(const Found& found, const SimulationResult& simulated) {
                {"WORKER", Table::Align::kRight},
                {"ACTIVATIONS", Table::Align::kRight}});
   for (int32_t stage = 0; stage < topology.stages(); ++stage) {
-    table.AddRow({absl::StrCat(stage), absl::StrCat(topology.worker_of[stage].value),
+    table.AddRow({absl::StrCat(stage), absl::StrCat(topology.table[stage].worker.value),
                   absl::StrCat(simulated.stages[stage].activations_peak)});
   }
   return absl::StrCat(text, "\n", table.Render(), "\n");

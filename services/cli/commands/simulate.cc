@@ -99,7 +99,7 @@ StageTimes StageTimesOf(int32_t stage, const WorkerTimes& worker, const Simulati
 
 nlohmann::ordered_json StageJson(int32_t stage, const Schedule& schedule,
                                  const SimulationResult& result) {
-  const int32_t worker = schedule.topology.worker_of[stage].value;
+  const int32_t worker = schedule.topology.table[stage].worker.value;
   const WorkerTimes& times = result.workers[worker];
   const StageCounts& counts = result.stages[stage];
   const StageTimes own = StageTimesOf(stage, times, result);
@@ -168,7 +168,7 @@ std::string ReportText(const SimulateOptions& options, const Schedule& schedule,
                {"ACTIVATIONS", Align::kRight}});
   for (int32_t stage = 0; stage < schedule.topology.stages(); ++stage) {
     const StageTimes times =
-        StageTimesOf(stage, result.workers[schedule.topology.worker_of[stage].value], result);
+        TimesOf(stage, result.workers[schedule.topology.table[stage].worker.value], result);
     const StageCounts& counts = result.stages[stage];
     table.AddRow(
         {absl::StrCat(stage), absl::StrFormat("%g", times.busy_s),

@@ -51,7 +51,7 @@ v1::GetJobResponse JobOf(const std::string& method, int workers, int64_t steps,
     assignment.set_stage(stage);
     assignment.set_worker_index(topology.worker(StageId(stage)).value);
     assignment.set_worker(absl::StrCat("w", assignment.worker_index()));
-    const int place = topology.PartOf(StageId(stage));
+    const int place = topology[StageId(stage)].part;
     assignment.set_first_layer(place == 0 ? 0 : 3 + (place - 1));
     assignment.set_layers(place == 0 ? 3 : 1);
   }
