@@ -7,53 +7,6 @@
 #include "base/status.h"
 
 namespace penstock {
-namespace {
-
-// What a stage can hold of a microbatch.
-constexpr uint8_t kInput = 1 << 0;
-constexpr uint8_t kOutput = 1 << 1;
-constexpr uint8_t kStash = 1 << 2;
-constexpr uint8_t kOutputGradient = 1 << 3;
-constexpr uint8_t kWeightStash = 1 << 4;
-constexpr uint8_t kInputGradient = 1 << 5;
-constexpr uint8_t kCheckpoint = 1 << 6;
-
-// The name of the lowest bit of `holdings`.
-absl::string_view NameOf(uint8_t holdings) {
-  if (holdings & kInput) return "input";
-  if (holdings & kOutput) return "output";
-  if (holdings & kStash) return "stash";
-  if (holdings & kOutputGradient) return "output gradient";
-  if (holdings & kWeightStash) return "weight stash";
-  if (holdings & kInputGradient) return "input gradient";
-  return "checkpoint";
-}
-
-void Count(int64_t microbatches, int64_t max, int64_t sum, StalenessCount& count) {
-  ++count.updates;
-  count.max = std::max(count.max, max);
-  count.sum += sum;
-  count.microbatches += microbatches;
-}
-
-void Add(const StalenessCount& range, StalenessCount& total) {
-  total.updates += range.updates;
-  total.max = std::max(total.max, range.max);
-  total.sum += range.sum;
-  total.microbatches += range.microbatches;
-}
-
-}  // namespace
-
-void AddRange(const StageCounts& range, StageCounts& total) {
-  Add(range.staleness, total.staleness);
-  Add(range.version_drift, total.version_drift);
-  total.versions_live = range.versions_live;
-  total.versions_peak = std::max(total.versions_peak, range.versions_peak);
-  total.moved_copies = std::max(total.moved_copies, range.moved_copies);
-  total.activations_live = range.activations_live;
-  total.activations_peak = std::max(total.activations_peak, range.activations_peak);
-}
 
 Machine::Machine(const Topology& topology, WorkerId worker, WeightPolicy policy)
     : topology_(&topology), worker_(worker), index_of_(topology.stages(), -1) {
@@ -94,97 +47,14 @@ void Machine::SetPolicy(WeightPolicy policy) {
 void Machine::BeginRange(Completeness completeness) {
   PENSTOCK_CHECK(Remainder().empty());
   completeness_ = completeness;
+  const FlightRules rules(*topology_, index_of_);
+  const bool train = completeness == Completeness::kTrain;
   for (Stage& stage : stages_) {
     stage.versions.BeginRange();
     stage.version_lead.reset();
     for (size_t op = 0; op < stage.rules.size(); ++op) {
-      stage.rules[op] = RuleOf(static_cast<Op>(op), stage.id);
+      stage.rules[op] = rules.Of(static_cast<Op>(op), stage.id, train);
     }
-  }
-}
-
-Machine::Rule Machine::RuleOf(Op op, StageId stage) const {
-  const bool train = completeness_ == Completeness::kTrain;
-  // Of any microbatch: where it depends on the microbatch, all neighbours are on other workers.
-  const int64_t microbatch = 0;
-  const StageId after = topology_->To(EdgeKind::kActivation, stage, microbatch);
-  const StageId gradient_from = topology_->From(EdgeKind::kGradient, stage, microbatch);
-  const StageId gradient_to = topology_->To(EdgeKind::kGradient, stage, microbatch);
-  const StageId checkpoint_from = topology_->From(EdgeKind::kCheckpoint, stage, 0);
-  // A message to or from `neighbour`.
-  const auto refuse_message = [this](StageId neighbour) -> absl::string_view {
-    if (neighbour.value < 0) return "there is no stage on that side";
-    if (IndexOf(neighbour) >= 0) return "the neighbour is on the same worker, there is no message";
-    return "";
-  };
-  Rule rule;
-  switch (op) {
-    case Op::kRecvActivation:
-      rule.refusal = refuse_message(topology_->From(EdgeKind::kActivation, stage, microbatch));
-      rule.leaves = kInput;
-      break;
-    case Op::kForward:
-      if (!(*topology_)[stage].forward) rule.refusal = "the stage does backwards only";
-      rule.takes = (*topology_)[stage].first ? 0 : kInput;
-      if (train) LeaveForBackward(stage, rule);
-      if (IndexOf(after) >= 0) rule.hands[0] = {IndexOf(after), kInput};
-      if (IndexOf(after) < 0 && after.value >= 0) rule.leaves |= kOutput;
-      break;
-    case Op::kSendActivation:
-      rule.refusal = refuse_message(after);
-      rule.takes = kOutput;
-      break;
-    case Op::kRecvGradient:
-      rule.refusal = refuse_message(gradient_from);
-      rule.leaves = kOutputGradient;
-      break;
-    case Op::kRecompute:
-      if (!(*topology_)[stage].recomputes) rule.refusal = "the stage does not recompute";
-      rule.takes = (*topology_)[stage].ends_way_back ? 0 : kCheckpoint;
-      rule.leaves = kStash;
-      break;
-    case Op::kBackwardInput:
-      if (!(*topology_)[stage].backward) rule.refusal = "the stage does forwards only";
-      rule.takes = (*topology_)[stage].last ? kStash : kStash | kOutputGradient;
-      rule.leaves = kWeightStash;
-      if (IndexOf(gradient_to) >= 0) rule.hands[0] = {IndexOf(gradient_to), kOutputGradient};
-      if (IndexOf(gradient_to) < 0 && gradient_to.value >= 0) rule.leaves |= kInputGradient;
-      break;
-    case Op::kBackwardWeight:
-      if (!(*topology_)[stage].backward) rule.refusal = "the stage does forwards only";
-      rule.takes = kWeightStash;
-      break;
-    case Op::kSendGradient:
-      rule.refusal = refuse_message(gradient_to);
-      rule.takes = kInputGradient;
-      break;
-    case Op::kSendCheckpoint:
-      rule.refusal = refuse_message(topology_->To(EdgeKind::kCheckpoint, stage, 0));
-      rule.takes = kCheckpoint;
-      break;
-    case Op::kRecvCheckpoint:
-      rule.refusal = refuse_message(checkpoint_from);
-      rule.leaves = kCheckpoint;
-      break;
-    default:
-      break;  // not of one microbatch, or of a sum
-  }
-  const bool evaluates =
-      op == Op::kRecvActivation || op == Op::kForward || op == Op::kSendActivation;
-  if (!train && !evaluates) rule.refusal = "not in an evaluate range";
-  return rule;
-}
-
-void Machine::LeaveForBackward(StageId stage, Rule& rule) const {
-  if ((*topology_)[stage].backward) {
-    rule.leaves = (*topology_)[stage].recomputes ? kCheckpoint : kStash;
-    return;
-  }
-  const StageId twin = topology_->To(EdgeKind::kCheckpoint, stage, 0);
-  if (IndexOf(twin) >= 0) {
-    rule.hands[1] = {IndexOf(twin), kCheckpoint};
-  } else if (twin.value >= 0) {
-    rule.leaves = kCheckpoint;
   }
 }
 
@@ -224,7 +94,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
     return Refuse(action, GoesElsewhere(action));
   }
   Stage& stage = stages_[index];
-  const Rule& rule = stage.rules[static_cast<int>(action.op)];
+  const FlightRule& rule = stage.rules[static_cast<int>(action.op)];
   if (!rule.refusal.empty()) return Refuse(action, rule.refusal);
 
   Flight* flight = stage.flights.Find(action.microbatch);
@@ -235,7 +105,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   if (const Holdings twice = rule.leaves & holds; twice != 0) {
     return Refuse(action, absl::StrCat("the stage already holds its ", NameOf(twice)));
   }
-  for (const Handover& hand : rule.hands) {
+  for (const FlightRule::Handover& hand : rule.hands) {
     if (hand.receiver < 0) continue;
     const Flight* received = stages_[hand.receiver].flights.Find(action.microbatch);
     if (received != nullptr && (received->holds & hand.what) != 0) {
@@ -263,7 +133,8 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                                        flight->recompute_version, "; put R after the STEP"));
   }
   if (action.op == Op::kBackwardWeight) {
-    const absl::string_view obstacle = ObstacleToAccumulate(stage, action.microbatch);
+    const absl::string_view obstacle = stage.gradient.ObstacleTo(
+        action.microbatch, (*topology_)[stage.id].stride, topology_->rounds.step);
     if (!obstacle.empty()) return Refuse(action, obstacle);
   }
 
@@ -271,10 +142,10 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   flight->holds = static_cast<Holdings>((holds & ~rule.takes) | rule.leaves);
   const Effect effect = Perform(action.op, action.microbatch, stage, *flight);
   if (flight->holds == 0) stage.flights.Erase(action.microbatch);
-  for (const Handover& hand : rule.hands) {
+  for (const FlightRule::Handover& hand : rule.hands) {
     if (hand.receiver < 0) continue;
     stages_[hand.receiver].flights.Insert(action.microbatch).holds |= hand.what;
-    if (hand.what == kCheckpoint) CountStash(stages_[hand.receiver]);
+    if (hand.what == kCheckpoint) stages_[hand.receiver].counts.AddActivation();
   }
   return effect;
 }
@@ -306,29 +177,10 @@ bool Machine::ReadsOtherStep(const Action& action, const Stage& stage) const {
          VersionLead(stage, action.microbatch) != *stage.version_lead;
 }
 
-void Machine::CountStash(Stage& stage) {
-  StageCounts& counts = stage.counts;
-  counts.activations_peak = std::max(counts.activations_peak, ++counts.activations_live);
-}
-
 std::string Machine::Missing(Holdings missing, Holdings holds) {
   const bool has_checkpoint_only = (missing & kStash) != 0 && (holds & kCheckpoint) != 0;
   return absl::StrCat("no ", NameOf(missing),
                       has_checkpoint_only ? ", the stage recomputes: R must come before it" : "");
-}
-
-absl::string_view Machine::ObstacleToAccumulate(const Stage& stage, int64_t microbatch) const {
-  const Gradient& gradient = stage.gradient;
-  if (gradient.reductions > 0) return "the gradient is already reduced, a STEP must come first";
-  if (gradient.normed) return "the gradient is already normed, a STEP must come first";
-  if (gradient.count == 0 && microbatch % topology_->rounds.step != 0) {
-    return "the sum of the microbatches before it is not there";
-  }
-  const int64_t next = gradient.microbatches.end() - 1 + (*topology_)[stage.id].stride;
-  if (gradient.count > 0 && microbatch != next) {
-    return "gradients must be accumulated in the order of the microbatches";
-  }
-  return "";
 }
 
 Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const {
@@ -350,14 +202,14 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       flight.aim = versions.ForwardAim(effect.version);
       effect.ahead = flight.aim - effect.version;
       counts.versions_live = versions.live();
-      CountStash(stage);
+      counts.AddActivation();
       break;
     case Op::kRecvCheckpoint:
-      CountStash(stage);
+      counts.AddActivation();
       break;
     case Op::kRecompute:
       if (!(*topology_)[stage.id].forward) {
-        if ((*topology_)[stage.id].ends_way_back) CountStash(stage);
+        if ((*topology_)[stage.id].ends_way_back) counts.AddActivation();
         flight.aim = flight.forward_version = versions.BeginForward(microbatch);
       }
       effect.version = flight.recompute_version = versions.BackwardVersion(flight.forward_version);
@@ -368,26 +220,16 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       effect.ahead = versions.BackwardAim(flight.forward_version, flight.aim) - effect.version;
       flight.drift = effect.version - flight.forward_version;
       break;
-    case Op::kBackwardWeight: {
+    case Op::kBackwardWeight:
       effect.version = versions.BackwardVersion(flight.forward_version);
       versions.EndBackward(flight.forward_version);
       --counts.activations_live;
       counts.versions_live = versions.live();
-      Gradient& gradient = stage.gradient;
-      if (gradient.count++ == 0) {
-        gradient.microbatches.first = microbatch;
-        gradient.forward_version_min = flight.forward_version;
-      }
-      gradient.microbatches.count = microbatch + 1 - gradient.microbatches.first;
-      gradient.forward_version_min = std::min(gradient.forward_version_min, flight.forward_version);
-      gradient.forward_version_sum += flight.forward_version;
+      stage.gradient.Add(microbatch, flight.forward_version, flight.drift);
       // No STEP comes between W and its own, which will replace the current version.
       stage.delays.staleness.Add(versions.current() - flight.forward_version, 1);
       stage.delays.version_drift.Add(flight.drift, 1);
-      gradient.drift_max = std::max(gradient.drift_max, flight.drift);
-      gradient.drift_sum += flight.drift;
       break;
-    }
     default:
       break;
   }
@@ -399,12 +241,14 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   const int32_t index = IndexOf(action.stage());
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   Stage& stage = stages_[index];
-  const Gradient gradient = stage.gradient;
+  const GradientLedger gradient = stage.gradient;
   if (gradient.count == 0) return Refuse(action, "no accumulated gradient");
   if (gradient.count > 1 && stage.versions.draws()) {
     return Refuse(action, "where weights are drawn, every W has a STEP of its own");
   }
-  if (!IsWhole(gradient)) return Refuse(action, "the gradient is not that of a whole step");
+  if (!gradient.IsWhole(topology_->rounds.step)) {
+    return Refuse(action, "the gradient is not that of a whole step");
+  }
   if (gradient.reductions < stage.gradient_groups) {
     return Refuse(action, "the gradient is not reduced over its groups");
   }
@@ -416,11 +260,8 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
     if (member && group.quantity == ReduceGroup::Quantity::kWeight) group.differ = true;
   }
   const int64_t replaced = stage.versions.current();
-  const int64_t count = gradient.count;
-  Count(count, replaced - gradient.forward_version_min,
-        replaced * count - gradient.forward_version_sum, stage.counts.staleness);
-  Count(count, gradient.drift_max, gradient.drift_sum, stage.counts.version_drift);
-  stage.gradient = Gradient();
+  gradient.CountUpdate(replaced, stage.counts);
+  stage.gradient = GradientLedger();
 
   Effect effect;
   effect.moves = stage.versions.Moves(gradient.microbatches.first);
@@ -432,10 +273,6 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   stage.counts.versions_live = stage.versions.live();
   stage.counts.versions_peak = std::max(stage.counts.versions_peak, stage.counts.versions_live);
   return effect;
-}
-
-bool Machine::IsWhole(const Gradient& gradient) const {
-  return gradient.microbatches.end() % topology_->rounds.step == 0;
 }
 
 absl::string_view Machine::ObstacleToSum(StageId stage, int64_t microbatch) const {
@@ -452,7 +289,7 @@ absl::Status Machine::SendSum(const Action& action) {
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   const absl::string_view obstacle = ObstacleToSum(action.stage(), action.microbatch);
   if (!obstacle.empty()) return Refuse(action, obstacle);
-  Gradient& gradient = stages_[index].gradient;
+  GradientLedger& gradient = stages_[index].gradient;
   const bool has_all = gradient.count > 0 && gradient.microbatches.end() == action.microbatch &&
                        topology_->Visits(action.microbatch - 1, action.stage());
   if (!has_all) return Refuse(action, "the stage has not accumulated all microbatches before it");
@@ -468,7 +305,7 @@ absl::Status Machine::SendSum(const Action& action) {
        {&stages_[index].delays.staleness, &stages_[index].delays.version_drift}) {
     delays->Add(0, -gradient.count);
   }
-  gradient = Gradient();
+  gradient = GradientLedger();
   return absl::OkStatus();
 }
 
@@ -486,11 +323,7 @@ absl::Status Machine::ReceiveSum(const Action& action) {
   if (stage.gradient.count > 0)
     return Refuse(action, "the stage already has accumulated gradients");
   const int64_t count = microbatch % topology_->rounds.step;
-  const int64_t version = stage.versions.current();
-  stage.gradient = {.count = count,
-                    .microbatches = {microbatch - count, count},
-                    .forward_version_min = version,
-                    .forward_version_sum = version * count};
+  stage.gradient = GradientLedger::Of({microbatch - count, count}, stage.versions.current());
   stage.delays.staleness.Add(0, count);
   stage.delays.version_drift.Add(0, count);
   return absl::OkStatus();
@@ -563,11 +396,11 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
 absl::Status Machine::Norm(const Action& action) {
   for (const Stage& stage : stages_) {
     if (!(*topology_)[stage.id].updates) continue;
-    const Gradient& gradient = stage.gradient;
+    const GradientLedger& gradient = stage.gradient;
     if (gradient.count == 0) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value, " has accumulated no gradient"));
     }
-    if (!IsWhole(gradient)) {
+    if (!gradient.IsWhole(topology_->rounds.step)) {
       return Refuse(action, absl::StrCat("the gradient of stage ", stage.id.value,
                                          " is not that of a whole step"));
     }
@@ -650,15 +483,7 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     if (stage.version_lead.has_value()) {
       state.push_back(VersionLead(stage, origin) - *stage.version_lead);
     }
-    const Gradient& gradient = stage.gradient;
-    const int64_t count = gradient.count;
-    state.push_back(count);
-    if (count == 0) continue;
-    state.insert(state.end(), {gradient.microbatches.first - origin, gradient.drift_max,
-                               gradient.drift_sum, gradient.reductions, gradient.normed});
-    if (stage.versions.draws()) continue;
-    state.insert(state.end(), {version - gradient.forward_version_min,
-                               version * count - gradient.forward_version_sum});
+    stage.gradient.AppendRelativeState(origin, version, stage.versions.draws(), state);
   }
   for (const Group& group : groups_) {
     state.push_back(group.steps_due);

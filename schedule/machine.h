@@ -78,57 +78,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "schedule/action.h"
+#include "schedule/flight_rules.h"
+#include "schedule/gradient_ledger.h"
 #include "schedule/microbatch_table.h"
 #include "schedule/schedule.h"
+#include "schedule/stage_counts.h"
 #include "schedule/weight_policy.h"
 
 namespace penstock {
-
-// How many updates of one stage lie between a read and what it is compared with, over all
-// microbatches whose update is done (docs/glossary.md, "staleness" and "version drift").
-struct StalenessCount {
-  int64_t updates = 0;
-  int64_t max = 0;
-  int64_t sum = 0;  // over `microbatches`
-  int64_t microbatches = 0;
-  double mean() const {
-    return microbatches == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(microbatches);
-  }
-  friend bool operator==(const StalenessCount&, const StalenessCount&) = default;
-};
-
-// How many microbatches met which delay, in updates: exactly up to kExact - 1, the rest together.
-struct DelayCounts {
-  static constexpr int kExact = 16;
-  std::array<int64_t, kExact + 1> microbatches = {};
-  void Add(int64_t updates, int64_t count) {
-    microbatches[std::min<int64_t>(updates, kExact)] += count;
-  }
-  friend bool operator==(const DelayCounts&, const DelayCounts&) = default;
-};
-
-// The distributions behind StageCounts: a microbatch is here from its W on, there from its STEP on.
-struct StageDelays {
-  DelayCounts staleness;
-  DelayCounts version_drift;
-  friend bool operator==(const StageDelays&, const StageDelays&) = default;
-};
-
-// What one stage held and did since the machine was made. Verified before a run, measured in it:
-// the two must agree exactly.
-struct StageCounts {
-  StalenessCount staleness;      // version replaced by the update minus version the forward read
-  StalenessCount version_drift;  // version backward read minus version forward read
-  int64_t versions_live = 1;     // now: the current version and those still to be read
-  int64_t versions_peak = 1;
-  int64_t moved_copies = 0;      // of weights moved along their motion, beside the versions
-  int64_t activations_live = 0;  // microbatches between F and W
-  int64_t activations_peak = 0;
-  friend bool operator==(const StageCounts&, const StageCounts&) = default;
-};
-
-// Adds the counts of one range to those of the ranges before it.
-void AddRange(const StageCounts& range, StageCounts& total);
 
 // What performing an action means for the weights.
 struct Effect {
@@ -186,9 +143,6 @@ class Machine {
   void AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const;
 
  private:
-  // What a stage holds of one microbatch: a set of the bits in machine.cc.
-  using Holdings = uint8_t;
-
   struct Flight {
     Holdings holds = 0;
     int64_t forward_version = 0;    // from F on
@@ -197,40 +151,14 @@ class Machine {
     int64_t drift = 0;              // from I on
   };
 
-  // What a local stage is handed instead of a message.
-  struct Handover {
-    int32_t receiver = -1;  // index; -1: nobody
-    Holdings what = 0;
-  };
-
-  // A row of the table above for one stage, its ends and neighbours taken into account.
-  struct Rule {
-    absl::string_view refusal;  // why this stage never does it, or empty
-    Holdings takes = 0;
-    Holdings leaves = 0;
-    std::array<Handover, 2> hands;  // the second: its checkpoint to its twin
-  };
-
-  // The accumulated gradient of a stage since its last STEP.
-  struct Gradient {
-    int64_t count = 0;             // microbatches
-    MicrobatchRange microbatches;  // from the first to the last
-    int64_t forward_version_min = 0;
-    int64_t forward_version_sum = 0;
-    int64_t drift_max = 0;
-    int64_t drift_sum = 0;
-    int32_t reductions = 0;  // groups it has been reduced over
-    bool normed = false;
-  };
-
   struct Stage {
     StageId id;
     bool recomputes = false;
-    std::array<Rule, kOps> rules;  // by Op, of those of one microbatch
+    std::array<FlightRule, kOps> rules;  // by Op, of those of one microbatch
     int32_t gradient_groups = 0;
     MicrobatchTable<Flight> flights;
     VersionLedger versions;
-    Gradient gradient;
+    GradientLedger gradient;
     StageCounts counts;
     StageDelays delays;
     // There and back, once the range has read weights: their version less the number of the step.
@@ -246,9 +174,6 @@ class Machine {
     bool differ = false;    // of weights: a member made a STEP since they were averaged
   };
 
-  Rule RuleOf(Op op, StageId stage) const;
-  // What F leaves of its input and of what it computed.
-  void LeaveForBackward(StageId stage, Rule& rule) const;
   // The index of a stage that is on this worker, or -1.
   int32_t IndexOf(StageId stage) const;
 
@@ -274,11 +199,6 @@ class Machine {
   bool ReadsOtherStep(const Action& action, const Stage& stage) const;
   // Why the sum that goes on at `microbatch` is none that `stage` sends or receives, or empty.
   absl::string_view ObstacleToSum(StageId stage, int64_t microbatch) const;
-  // Whether `gradient` is that of a whole step, where that is asked.
-  bool IsWhole(const Gradient& gradient) const;
-  static void CountStash(Stage& stage);
-  // Why `stage` cannot take W of `microbatch`, or empty.
-  absl::string_view ObstacleToAccumulate(const Stage& stage, int64_t microbatch) const;
   // What is missing in the words of an error.
   static std::string Missing(Holdings missing, Holdings holds);
   // The first thing that is left of a microbatch, or empty.

@@ -1,0 +1,60 @@
+// StageCounts: what a stage held and did, counted by its machine.
+//
+// Plain values.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace penstock {
+
+// How many updates of one stage lie between a read and what it is compared with, over all
+// microbatches whose update is done (docs/glossary.md, "staleness" and "version drift").
+struct StalenessCount {
+  int64_t updates = 0;
+  int64_t max = 0;
+  int64_t sum = 0;  // over `microbatches`
+  int64_t microbatches = 0;
+  double mean() const {
+    return microbatches == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(microbatches);
+  }
+  void Add(const StalenessCount& more);
+  friend bool operator==(const StalenessCount&, const StalenessCount&) = default;
+};
+
+// How many microbatches met which delay, in updates: exactly up to kExact - 1, the rest together.
+struct DelayCounts {
+  static constexpr int kExact = 16;
+  std::array<int64_t, kExact + 1> microbatches = {};
+  void Add(int64_t updates, int64_t count) {
+    microbatches[std::min<int64_t>(updates, kExact)] += count;
+  }
+  friend bool operator==(const DelayCounts&, const DelayCounts&) = default;
+};
+
+// The distributions behind StageCounts: a microbatch is here from its W on, there from its STEP on.
+struct StageDelays {
+  DelayCounts staleness;
+  DelayCounts version_drift;
+  friend bool operator==(const StageDelays&, const StageDelays&) = default;
+};
+
+// What one stage held and did since the machine was made. Verified before a run, measured in it:
+// the two must agree exactly.
+struct StageCounts {
+  StalenessCount staleness;      // version replaced by the update minus version the forward read
+  StalenessCount version_drift;  // version backward read minus version forward read
+  int64_t versions_live = 1;     // now: the current version and those still to be read
+  int64_t versions_peak = 1;
+  int64_t moved_copies = 0;      // of weights moved along their motion, beside the versions
+  int64_t activations_live = 0;  // microbatches between F and W
+  int64_t activations_peak = 0;
+  void AddActivation() { activations_peak = std::max(activations_peak, ++activations_live); }
+  friend bool operator==(const StageCounts&, const StageCounts&) = default;
+};
+
+// Adds the counts of one range to those of the ranges before it.
+void AddRange(const StageCounts& range, StageCounts& total);
+
+}  // namespace penstock
