@@ -42,7 +42,7 @@
 // normed takes no further W before its STEP. Replicas whose weights a group averages leave FLUSH equal:
 // after the last STEP of each comes a REDUCE. Averaging changes weights, but not their version.
 //
-// Where stage s recomputes (Topology::recomputes), F keeps no more than its input, the checkpoint, and R does
+// Where stage s recomputes (StageWiring::recomputes), F keeps no more than its input, the checkpoint, and R does
 // the forward again. R reads the weights that I would read if it came at once, so that the backward is that
 // of one set of weights; if they have changed when I comes, I is refused.
 //

@@ -1,4 +1,4 @@
-// RecomputeChoice: which stages do their forward again before the backward (Topology::recomputes), in the
+// RecomputeChoice: which stages do their forward again before the backward (StageWiring::recomputes), in the
 // words of a user: "none", "all", or their places in a pipeline, such as "0,2".
 //
 // A stage that recomputes keeps only its input of a microbatch until the backward comes (Chen et al., 2016,
@@ -39,7 +39,7 @@ std::string TextOf(const RecomputeChoice& choice);
 // Errors: InvalidArgument naming a place that a pipeline of `depth` stages does not have, and those it has.
 absl::Status CheckPlaces(const RecomputeChoice& choice, int32_t depth);
 
-// The stages of `topology` that are meant, of all its pipelines: a value for Topology::recomputes.
+// The stages of `topology` that are meant, of all its pipelines: what Topology::Recompute takes.
 // None there and back, where there is no choice.
 std::vector<StageId> ChosenStages(const RecomputeChoice& choice, const Topology& topology);
 

@@ -177,19 +177,23 @@ bool RunsWholeSteps(const Method& method) {
   return method.synchronous || !method.updates_each_microbatch;
 }
 
+// Whether a step has a multiple of `round` microbatches; `why` says where that number comes from.
+absl::Status CheckMultiple(absl::string_view who, int64_t got, int64_t round,
+                           absl::string_view why) {
+  if (got % round == 0) return absl::OkStatus();
+  const int64_t below = got / round * round;
+  return absl::InvalidArgumentError(absl::StrCat(
+      who, " needs a multiple of ", round, " microbatches in a step, ", why, "; got ", got, "; ",
+      below > 0 ? absl::StrCat(below, " or ") : "", below + round, " would do"));
+}
+
 absl::Status CheckRounds(const Method& method, const ScheduleOptions& options) {
   if (!method.steps_in_rounds) return absl::OkStatus();
   if (method.placement == Placement::kRoundTrip) return absl::OkStatus();  // part of its topology
   const bool replicas = method.placement == Placement::kReplicas;
-  const int32_t round = replicas ? options.topology.pipelines : options.topology.workers;
-  const int64_t got = options.microbatches_per_step;
-  if (got % round == 0) return absl::OkStatus();
-  const int64_t below = got / round * round;
-  return absl::InvalidArgumentError(absl::StrCat(
-      method.name, " needs a multiple of ", round, " microbatches in a step, as many as there are ",
-      replicas ? "replicas" : "workers", "; got ", got,
-      below > 0 ? absl::StrCat("; ", below, " or ", below + round, " would do")
-                : absl::StrCat("; ", round, " would do")));
+  return CheckMultiple(method.name, options.microbatches_per_step,
+                       replicas ? options.topology.pipelines : options.topology.workers,
+                       replicas ? "as many as there are replicas" : "as many as there are workers");
 }
 
 absl::Status CheckReplicas(const Method& method, const ScheduleOptions& options,
@@ -204,15 +208,9 @@ absl::Status CheckReplicas(const Method& method, const ScheduleOptions& options,
                      " microbatches, which are too many to be listed; at most ", most,
                      " are possible: use numbers with common divisors"));
   }
-  const int64_t got = options.microbatches_per_step;
-  if (got % cycle != 0) {
-    const int64_t below = got / cycle * cycle;
-    return absl::InvalidArgumentError(absl::StrCat(
-        method.name, " with ", replicas, " replicas needs a multiple of ", cycle,
-        " microbatches in a step, the least common multiple of their numbers; got ", got,
-        below > 0 ? absl::StrCat("; ", below, " or ", below + cycle, " would do")
-                  : absl::StrCat("; ", cycle, " would do")));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckMultiple(absl::StrCat(method.name, " with ", replicas, " replicas"),
+                                         options.microbatches_per_step, cycle,
+                                         "the least common multiple of their numbers"));
   if (range.first % cycle == 0 && range.count % cycle == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the range of ", range.count, " microbatches from ", range.first,

@@ -168,7 +168,7 @@ std::string ReportText(const SimulateOptions& options, const Schedule& schedule,
                {"ACTIVATIONS", Align::kRight}});
   for (int32_t stage = 0; stage < schedule.topology.stages(); ++stage) {
     const StageTimes times =
-        TimesOf(stage, result.workers[schedule.topology.table[stage].worker.value], result);
+        StageTimesOf(stage, result.workers[schedule.topology.table[stage].worker.value], result);
     const StageCounts& counts = result.stages[stage];
     table.AddRow(
         {absl::StrCat(stage), absl::StrFormat("%g", times.busy_s),
