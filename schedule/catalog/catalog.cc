@@ -12,6 +12,12 @@
 #include "schedule/lower.h"
 
 namespace penstock {
+
+// One of each file of this folder (schedules.h).
+Method::List DualPipeV, Gpipe, InterleavedOneFOneB, ListedStep, LocalSgd, LoopedBreadthFirst,
+    OneFOneB, Paci, PipeDream, PipeDream2BW, RandomizedPipeDream, RoundPipe, ZeroBubbleH1,
+    ZeroBubbleH2, ZeroBubbleV;
+
 namespace {
 
 constexpr Method kMethods[] = {

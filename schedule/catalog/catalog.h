@@ -1,8 +1,7 @@
 // The catalog: every method a job can name, as one table.
 //
 // To add one: a file <name>.cc beside this one with a function that lists a worker's compute
-// actions (lowering adds messages, reductions and norms), its declaration in schedules.h, and a
-// line in catalog.cc. `UPDATE_GOLDEN=1 ctest -R schedule` then draws its golden picture.
+// actions (lowering adds messages, reductions and norms), and a row with its name in catalog.cc. `UPDATE_GOLDEN=1 ctest -R schedule` then draws its golden picture.
 #pragma once
 
 #include <cstdint>
@@ -63,14 +62,16 @@ struct UpdatePreset {
 };
 
 struct Method {
+  // The compute actions (F, I, W, STEP) of `worker` over `range`.
+  using List = Program(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+
   absl::string_view name;     // what the job says: "1f1b"
   absl::string_view summary;  // one line for `penstock methods` and --help
   absl::string_view paper;
   Weights weights;
   // The pipeline drains at the end of every step; otherwise it runs on until the next cut.
   bool synchronous;
-  // The compute actions (F, I, W, STEP) of `worker` over `range`.
-  Program (*program)(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
+  List* program;
   Placement placement = Placement::kStraight;
   // A stage updates after every microbatch, otherwise with the mean gradient of a whole step.
   bool updates_each_microbatch = false;
