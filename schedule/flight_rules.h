@@ -1,5 +1,5 @@
-// FlightRules: what an action of one microbatch needs, takes and leaves on its stage: the table of machine.h, the ends and
-// neighbours of the stage taken into account.
+// FlightRules: what an action of one microbatch needs, takes and leaves on its stage: the table of
+// machine.h, the ends and neighbours of the stage taken into account.
 //
 // Thread-compatible.
 #pragma once
@@ -52,7 +52,8 @@ class FlightRules {
  private:
   // Why there is no message to or from `neighbour`, or empty.
   absl::string_view RefuseMessage(StageId neighbour) const;
-  // Leaves `sent` for a message over the stage's edge, or hands `received` to a stage of the same worker.
+  // Leaves `sent` for a message over the stage's edge, or hands `received` to a stage of the same
+  // worker.
   void HandOn(EdgeKind kind, StageId stage, Holdings sent, Holdings received, FlightRule& rule,
               FlightRule::Handover& hand) const;
   int32_t IndexOf(StageId stage) const { return stage.value < 0 ? -1 : index_of_[stage.value]; }

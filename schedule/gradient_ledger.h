@@ -1,4 +1,5 @@
-// GradientLedger: the gradient that a stage has accumulated since its last STEP, told by its microbatches.
+// GradientLedger: the gradient that a stage has accumulated since its last STEP, told by its
+// microbatches.
 //
 // Plain values.
 #pragma once
@@ -22,11 +23,12 @@ struct GradientLedger {
   int32_t reductions = 0;  // groups it has been reduced over
   bool normed = false;
 
-  // The sum of `range`, all of which read weight version `version`, that another stage has accumulated.
+  // The sum of `range`, all of which read weight version `version`, that another stage has
+  // accumulated.
   static GradientLedger Of(MicrobatchRange range, int64_t version);
 
-  // Why W of `microbatch` cannot be added, or empty. Its own microbatches are `stride` apart, and sums begin with
-  // steps of `step` microbatches.
+  // Why W of `microbatch` cannot be added, or empty. Its own microbatches are `stride` apart, and
+  // sums begin with steps of `step` microbatches.
   absl::string_view ObstacleTo(int64_t microbatch, int64_t stride, int64_t step) const;
   void Add(int64_t microbatch, int64_t forward_version, int64_t drift);
   bool IsWhole(int64_t step) const { return microbatches.end() % step == 0; }

@@ -29,14 +29,15 @@ enum class Placement : uint8_t {
 int32_t StagesPerWorkerMin(Placement placement);
 // REQUIRES: it is not kListed.
 WorkerId WorkerAt(Placement placement, int32_t stage, int32_t workers);
-// Whether `stages` stages in a pipeline can be placed so; there and back these are the parts of the model that are
-// passed in each direction, and only there do the microbatches of a step matter.
+// Whether `stages` stages in a pipeline can be placed so; there and back these are the parts of the
+// model that are passed in each direction, and only there do the microbatches of a step matter.
 // REQUIRES: it is not kListed. Errors: InvalidArgument, with the numbers that would do.
 absl::Status CheckPlacement(Placement placement, int32_t stages, int32_t workers,
                             int64_t microbatches_per_step);
-// The topology of `placement`. Its only groups are those of kReplicas, whose members average their weights (it has as
-// many replicas as workers if `replicas` does not say), and those of kRoundTrip, which copy them.
-// REQUIRES: it is not kListed. Errors: those of CheckPlacement; InvalidArgument (no replica).
+// The topology of `placement`. Its only groups are those of kReplicas, whose members average their
+// weights (it has as many replicas as workers if `replicas` does not say), and those of kRoundTrip,
+// which copy them. REQUIRES: it is not kListed. Errors: those of CheckPlacement; InvalidArgument
+// (no replica).
 absl::StatusOr<Topology> Place(Placement placement, int32_t stages, int32_t workers,
                                int64_t microbatches_per_step,
                                std::optional<int32_t> replicas = std::nullopt);
@@ -49,13 +50,15 @@ Topology LoopedPipeline(int32_t stages, int32_t workers);
 Topology VPipeline(int32_t workers);
 // Stage s on worker worker_of[s], wherever that is. REQUIRES: `worker_of` is not empty.
 Topology PipelineOn(std::vector<WorkerId> worker_of);
-// `pipelines` plain pipelines through the same `depth` workers. Where there are two or more, the replicas of
-// each stage are a group whose weights are averaged, the groups in the order of the stages.
+// `pipelines` plain pipelines through the same `depth` workers. Where there are two or more, the
+// replicas of each stage are a group whose weights are averaged, the groups in the order of the
+// stages.
 Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
-// One pipeline with replicas[p] stages at place p, each on a worker of its own, the replicas of a place beside
-// each other; those of each place with two or more are a group whose gradients are combined by `operation`, in
-// the order of the places. With one replica everywhere the plain pipeline.
-// REQUIRES: `replicas` is not empty, all are 1 or more, and they begin anew together within kCycleMax microbatches.
+// One pipeline with replicas[p] stages at place p, each on a worker of its own, the replicas of a
+// place beside each other; those of each place with two or more are a group whose gradients are
+// combined by `operation`, in the order of the places. With one replica everywhere the plain
+// pipeline. REQUIRES: `replicas` is not empty, all are 1 or more, and they begin anew together
+// within kCycleMax microbatches.
 Topology ReplicatedStages(absl::Span<const int32_t> replicas, ReduceGroup::Operation operation);
 // Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S =
 // 2 parts - 1 slots for a microbatch, slot i of round r of a step is on worker (r S + i) mod

@@ -141,7 +141,8 @@ class Wiring {
     topology_.edges.push_back({kind, from, to, link});
   }
 
-  // Joins the stages of two places that have a microbatch in common, in the order of the microbatches.
+  // Joins the stages of two places that have a microbatch in common, in the order of the
+  // microbatches.
   void Join(EdgeKind kind, int32_t from, int32_t to) {
     const StageId sender = topology_.first_of_place[from];
     const StageId receiver = topology_.first_of_place[to];
@@ -153,7 +154,8 @@ class Wiring {
     }
   }
 
-  // The rounds of a step go through the pipelines in turn, and in the first one again where there are more.
+  // The rounds of a step go through the pipelines in turn, and in the first one again where there
+  // are more.
   void JoinRounds() {
     const int32_t pipelines = topology_.pipelines;
     if (!loops_ || pipelines == 1) return;

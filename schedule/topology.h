@@ -1,27 +1,30 @@
 // Topology: who holds which stage of a model, and who sends what to whom, as two tables.
 //
-// A row for each stage (StageWiring) says which worker has it, which part of the model it is and which microbatches
-// come to it; a list of edges joins the stages. The builders of placements.h make both, and nobody else computes
-// anything from a stage's number.
+// A row for each stage (StageWiring) says which worker has it, which part of the model it is and
+// which microbatches come to it; a list of edges joins the stages. The builders of placements.h
+// make both, and nobody else computes anything from a stage's number.
 //
-// There are three forms:
+// There are three forms (Topology::Form).
 //
-//   kPipelines     Within a pipeline stage d feeds stage d + 1; the first reads data, the last has the loss. There may
-//                  be several pipelines, replicas of one model of equal depth, through the same workers: stage d of
-//                  pipeline p is number p * depth + d. A microbatch goes through one of them alone; they take turns.
-//   kReplicas      One pipeline that is wider at some places than at others: a place whose layers take long is held by
-//                  several workers, its replicas, each a stage of its own with the same layers. Microbatch m goes
-//                  through replica m mod r of each place that has r of them, forward and backward (PipeDream's
-//                  1F1B-RR), so that who feeds whom depends on the microbatch. The replicas of a place are a group
-//                  that combines gradients before every STEP, and so hold the same weights at all times.
-//   kThereAndBack  A stage's backward is on another worker than its forward (RoundPipe). Of a pipeline's 2 D - 1
-//                  stages the first D - 1 do the forwards of as many parts of the model, the middle one forward and
-//                  backward of the last part, and the rest the backwards of the first D - 1, the other way round, from
-//                  the input that the stage of the forward sends them. A stage and the one that does the other pass of
-//                  its part are twins. Several such pipelines are one model in several places: a round of
-//                  microbatches goes through each in turn, and the sum of a part's gradients goes from each to the
-//                  next. All stages of a part are a group that copies the weights of the one that updates them, which
-//                  is in the last pipeline.
+// kPipelines. Within a pipeline stage d feeds stage d + 1; the first reads data, the last has the
+// loss. There may be several pipelines, replicas of one model of equal depth, through the same
+// workers: stage d of pipeline p is number p * depth + d. A microbatch goes through one of them
+// alone; they take turns.
+//
+// kReplicas. One pipeline is wider at some places than at others: a place whose layers take long is
+// held by several workers, its replicas, each a stage of its own with the same layers. Microbatch m
+// goes through replica m mod r of each place that has r of them, forward and backward (PipeDream's
+// 1F1B-RR), so that who feeds whom depends on the microbatch. The replicas of a place are a group
+// that combines gradients before every STEP, and so hold the same weights at all times.
+//
+// kThereAndBack. A stage's backward is on another worker than its forward (RoundPipe). Of a
+// pipeline's 2 D - 1 stages the first D - 1 do the forwards of as many parts of the model, the
+// middle one forward and backward of the last part, and the rest the backwards of the first D - 1,
+// the other way round, from the input that the stage of the forward sends them. A stage and the one
+// that does the other pass of its part are twins. Several such pipelines are one model in several
+// places: a round of microbatches goes through each in turn, and the sum of a part's gradients goes
+// from each to the next. All stages of a part are a group that copies the weights of the one that
+// updates them, which is in the last pipeline.
 //
 // Plain values without threads, clock or I/O.
 #pragma once
@@ -67,8 +70,8 @@ inline constexpr EdgeKind kStageEdgeKinds[] = {EdgeKind::kActivation, EdgeKind::
 // REQUIRES: IsSend(message) or IsReceive(message).
 EdgeKind KindOf(Op message);
 
-// One direction between two stages. Every edge has one sender and one receiver, also where a stage is wired to several
-// replicas (run.h lives by it). Between stages of one worker nothing is sent.
+// One direction between two stages. Every edge has one sender and one receiver, also where a stage
+// is wired to several replicas (run.h lives by it). Between stages of one worker nothing is sent.
 struct Edge {
   EdgeKind kind = EdgeKind::kActivation;
   StageId from;
@@ -96,23 +99,24 @@ struct StageWiring {
   int32_t pipeline = 0;  // 0 but for several pipelines
   int32_t replica = 0;   // of its place
   int32_t replicas = 1;  // that its place has
-  // Microbatches come in turns (Topology::TurnOf); the stage has those whose turn modulo `turns` is `turn`.
+  // Microbatches come in turns (Topology::TurnOf); the stage has those whose turn modulo `turns` is
+  // `turn`.
   int32_t turn = 0;
   int32_t turns = 1;
   int32_t stride = 1;    // from one microbatch of its gradients to the next
-  bool forward = true;   // which passes it does
-  bool backward = true;  //
+  bool forward = true;   // whether it does forwards
+  bool backward = true;  // whether it does backwards
   bool first = false;    // its passes begin with tokens
   bool last = false;     // its passes end with the loss
-  bool ends_way_back =
-      false;  // it is the backward of the first stage there and back, and reads the tokens again
-  bool updates =
-      true;  // it makes STEPs: all do, or those with the backwards of a step's last microbatch
+  // It is the backward of the first stage there and back, and reads the tokens again.
+  bool ends_way_back = false;
+  // It makes STEPs: all do, or those with the backwards of a step's last microbatch.
+  bool updates = true;
   bool of_model = true;     // its layers at a cut are those of the model: one stage of each part
   bool recomputes = false;  // its F keeps only the input, and R does it again before the backward
   StageId twin = StageId(-1);  // with the other pass of its part; -1: it does both itself
-  // The first stage of its worker that has the same weights, for they are kept once: itself, but for those of a part
-  // there and back.
+  // The first stage of its worker that has the same weights, for they are kept once: itself, but
+  // for those of a part there and back.
   StageId holder;
   int32_t link = 0;  // of the links that have costs of their own, the one to what comes after it
 
@@ -133,16 +137,17 @@ struct Topology {
 
   Form form = Form::kPipelines;
   std::vector<StageWiring> table;  // by StageId
-  // By receiver; those of one kind into a stage beside each other, in the order in which its microbatches take them.
-  // An edge's number is its place in this list.
+  // By receiver; those of one kind into a stage beside each other, in the order in which its
+  // microbatches take them. An edge's number is its place in this list.
   std::vector<Edge> edges;
   std::vector<int32_t> outgoing;  // the numbers of the edges, in the same order by sender
   int32_t workers = 0;
   std::vector<ReduceGroup> groups;  // by GroupId
   int32_t pipelines = 1;            // divides the stages
   Rounds rounds;
-  // After so many microbatches the first pipeline begins anew, or the first replica of every place; and in an evaluate
-  // range, which goes through the first pipeline alone where pipelines go there and back.
+  // After so many microbatches the first pipeline begins anew, or the first replica of every place;
+  // and in an evaluate range, which goes through the first pipeline alone where pipelines go there
+  // and back.
   int64_t cycle = 1;
   int64_t cycle_to_evaluate = 1;
   std::vector<StageId> first_of_place;  // the stage that has the first turn
@@ -169,7 +174,8 @@ struct Topology {
     const int64_t turn = TurnOf(microbatch) % (*this)[first].turns;
     return StageId(first.value + static_cast<int32_t>(turn) * turn_spacing);
   }
-  // Whether `microbatch` goes through the pipeline of `stage`, and through this replica; the same of an evaluate range.
+  // Whether `microbatch` goes through the pipeline of `stage`, and through this replica; the same
+  // of an evaluate range.
   bool Visits(int64_t microbatch, StageId stage) const {
     const StageWiring& row = (*this)[stage];
     return row.turns == 1 || TurnOf(microbatch) % row.turns == row.turn;
@@ -180,8 +186,8 @@ struct Topology {
     return row.forward && turn % row.turns == row.turn;
   }
 
-  // The number of the edge by which the message of `microbatch`, which goes through `stage`, comes to it and leaves
-  // it; -1: there is none.
+  // The number of the edge by which the message of `microbatch`, which goes through `stage`, comes
+  // to it and leaves it; -1: there is none.
   int32_t EdgeInto(EdgeKind kind, StageId stage, int64_t microbatch) const {
     const StageWiring& row = (*this)[stage];
     const StageWiring::Ends& ends = row.in[static_cast<size_t>(kind)];
@@ -209,8 +215,8 @@ struct Topology {
     return pipelines > 1 && microbatch % rounds.step != 0 && microbatch % rounds.microbatches == 0;
   }
 
-  // The stage that tells the losses of steps, and the one that tells those of validations: it has the
-  // last of them, or gets those of the other replicas.
+  // The stage that tells the losses of steps, and the one that tells those of validations: it has
+  // the last of them, or gets those of the other replicas.
   StageId TellsSteps() const {
     return StageAt(parts() - 1, form == Form::kReplicas ? 0 : cycle - 1);
   }
@@ -226,7 +232,8 @@ struct Topology {
   std::vector<WorkerId> WorkersOf(GroupId group) const;
   // The stages that recompute by choice; there and back, where all that do only backwards do, none.
   std::vector<StageId> Recomputing() const;
-  // Makes these stages recompute, and no others. REQUIRES: they are not there and back, or `stages` is empty.
+  // Makes these stages recompute, and no others. REQUIRES: they are not there and back, or `stages`
+  // is empty.
   void Recompute(absl::Span<const StageId> stages);
 
   friend bool operator==(const Topology&, const Topology&) = default;
@@ -245,9 +252,9 @@ struct TopologyShape {
   std::optional<Topology::Rounds> rounds;  // there and back
 };
 
-// The tables of `shape`, without groups. Errors: InvalidArgument if the pipelines are not equally deep, the rounds do
-// not make a step of pipelines there and back, or the replicas are not those of one pipeline, or only begin anew
-// after more than kCycleMax microbatches.
+// The tables of `shape`, without groups. Errors: InvalidArgument if the pipelines are not equally
+// deep, the rounds do not make a step of pipelines there and back, or the replicas are not those of
+// one pipeline, or only begin anew after more than kCycleMax microbatches.
 absl::StatusOr<Topology> Wire(const TopologyShape& shape);
 
 // The stages of each place of a pipeline; 1s without replicas.
@@ -258,18 +265,20 @@ int64_t CycleOf(absl::Span<const int32_t> replicas);
 // Errors: InvalidArgument if it is larger.
 absl::Status CheckCycle(absl::Span<const int32_t> replicas);
 
-// Of every part of the model that several stages have, all of them, in the order of the parts: replicas of the model
-// average their weights, replicas of stages combine their gradients, and there and back weights are copied.
+// Of every part of the model that several stages have, all of them, in the order of the parts:
+// replicas of the model average their weights, replicas of stages combine their gradients, and
+// there and back weights are copied.
 std::vector<ReduceGroup> GroupsOfParts(
     const Topology& topology, ReduceGroup::Operation of_gradients = ReduceGroup::Operation::kSum);
 
-// Adds, for every pipeline, the group of its first and last stage, and of all their replicas, which share the
-// tied embedding's gradient (there and back, of the stages that make STEPs); nothing where they are one stage.
+// Adds, for every pipeline, the group of its first and last stage, and of all their replicas, which
+// share the tied embedding's gradient (there and back, of the stages that make STEPs); nothing
+// where they are one stage.
 void TieEnds(Topology& topology);
 
-// Errors: InvalidArgument if a stage has no worker, a worker no stage, a group is not a set of at least two stages, the
-// parts of pipelines there and back are not groups that copy weights, or replicas are not on workers of their own
-// and groups that combine gradients.
+// Errors: InvalidArgument if a stage has no worker, a worker no stage, a group is not a set of at
+// least two stages, the parts of pipelines there and back are not groups that copy weights, or
+// replicas are not on workers of their own and groups that combine gradients.
 absl::Status CheckTopology(const Topology& topology);
 
 }  // namespace penstock

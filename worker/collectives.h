@@ -9,10 +9,10 @@
 //   NORM    the squared gradient norms of all layers, all to all, so that every worker combines the same
 //           numbers in the same order (double, by layer), whatever the partition.
 //
-// Two workers with a device each add their gradients up as a group (device_pair.h), if their devices can.
-// Else each sends its part to the other: from device to device where their processes can share memory
-// (transport.h), or in host memory, as all norms do. paths() says which it is. All send before they receive,
-// so no order of arrival can block them.
+// Two workers with a device each add their gradients up as a group (device_pair.h), if their
+// devices can. Else each sends its part to the other: from device to device where their processes
+// can share memory (transport.h), or in host memory, as all norms do. paths() says which it is. All
+// send before they receive, so no order of arrival can block them.
 //
 // Thread safety: the executor's thread; the counters may be read by any.
 #pragma once
@@ -56,34 +56,35 @@ struct CollectiveOptions {
 
 class Collectives {
  public:
-  // Opens the edges to the workers that this one reduces or combines norms with.
-  // REQUIRES: what the options and arguments refer to outlives the collectives.
-  // Errors: Unimplemented (a group that is neither the two uses of a tied weight, nor the replicas of a
-  // stage, nor copies of weights, nor replicas of the model on one worker); those of Transport.
+  // Opens the edges to the workers that this one reduces or combines norms with. REQUIRES: what the
+  // options and arguments refer to outlives the collectives. Errors: Unimplemented (a group that is
+  // neither the two uses of a tied weight, nor the replicas of a stage, nor copies of weights, nor
+  // replicas of the model on one worker); those of Transport.
   static absl::StatusOr<std::unique_ptr<Collectives>> Open(const CollectiveOptions& options,
                                                            Transport& transport, Backend& backend,
                                                            Clock& clock);
 
-  // REDUCE of a group. `members`: by stage of the group, null where another worker has it. `version`: of copied
-  // weights, the one that this worker's stages then have.
+  // REDUCE of a group. `members`: by stage of the group, null where another worker has it.
+  // `version`: of copied weights, the one that this worker's stages then have.
   //
-  // Tied weights: with per-layer clipping the head's worker also learns the embedding layer's squared norm. Where
-  // places have replicas, each place's own group must have been reduced before. Replicas: the sum of their gradients,
-  // added up in the order of the replicas, or that divided by their number; the same bits on all of them.
-  // Errors: those of Courier, and of Stage::AdoptWeights.
+  // Tied weights: with per-layer clipping the head's worker also learns the embedding layer's
+  // squared norm. Where places have replicas, each place's own group must have been reduced before.
+  // Replicas: the sum of their gradients, added up in the order of the replicas, or that divided by
+  // their number; the same bits on all of them. Errors: those of Courier, and of
+  // Stage::AdoptWeights.
   absl::Status Reduce(GroupId id, absl::Span<Stage* const> members, int64_t version,
                       Courier& courier, ActionTimer& timer);
   // REQUIRES: per-layer clipping, and that the tied weight was reduced for this update.
   double embedding_squared_norm() const { return embedding_squared_norm_; }
 
-  // Brings together the losses of `count` microbatches in a row, which go through the members of `group` in turn.
-  // `own`: those of this worker's, in order. On the first member `all` becomes those of all in the order of the
-  // microbatches, elsewhere empty. Errors: those of Courier.
+  // Brings together the losses of `count` microbatches in a row, which go through the members of
+  // `group` in turn. `own`: those of this worker's, in order. On the first member `all` becomes
+  // those of all in the order of the microbatches, elsewhere empty. Errors: those of Courier.
   absl::Status GatherLosses(const ReduceGroup& group, int64_t count, absl::Span<const double> own,
                             std::vector<double>& all, Courier& courier, ActionTimer& timer);
 
-  // NORM. `norms`: by layer of the chain; those of this worker's stages are filled in, the others are
-  // filled in here. Errors: those of Courier.
+  // NORM. `norms`: by layer of the chain; those of this worker's stages are filled in, the others
+  // are filled in here. Errors: those of Courier.
   absl::Status CombineNorms(absl::Span<double> norms, Courier& courier, ActionTimer& timer);
 
   // What a group combines, and so how.

@@ -1,7 +1,8 @@
 // LossLedger: the losses of microbatches, added up by step, or over a validation.
 //
-// Where the last place has replicas, each has the losses of its own microbatches alone. They are kept one by one until
-// the replicas bring them together (Collectives::GatherLosses), and added up in the order of the microbatches.
+// Where the last place has replicas, each has the losses of its own microbatches alone. They are
+// kept one by one until the replicas bring them together (Collectives::GatherLosses), and added up
+// in the order of the microbatches.
 //
 // Thread-compatible. Allocates nothing once it has seen a step.
 #pragma once
@@ -27,7 +28,8 @@ class LossLedger {
   }
   // Of a microbatch that goes through this replica.
   void Keep(double loss) { own_.push_back(loss); }
-  // Those kept so far, and room for those of all replicas, which AddAll takes: empty but on the first replica.
+  // Those kept so far, and room for those of all replicas, which AddAll takes: empty but on the
+  // first replica.
   const std::vector<double>& own() const { return own_; }
   std::vector<double>& all() { return all_; }
   void AddAll(int64_t step) {

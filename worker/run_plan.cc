@@ -42,8 +42,8 @@ absl::Status CheckPlace(const v1::StageAssignment& stage, int s, const Topology&
                               ", the job has it on worker ", expected));
 }
 
-// Adds the layers of stage `s`. The parts of the model have their layers one after the other, and all stages of a part
-// the same. `first_of_part`: the first stage of each part so far.
+// Adds the layers of stage `s`. The parts of the model have their layers one after the other, and
+// all stages of a part the same. `first_of_part`: the first stage of each part so far.
 absl::Status AddLayers(const v1::StageAssignment& stage, int s, RunPlan& plan,
                        std::vector<int>& first_of_part) {
   const StageWiring& row = plan.topology().table[s];

@@ -1,7 +1,8 @@
 // The catalog: every method a job can name, as one table.
 //
 // To add one: a file <name>.cc beside this one with a function that lists a worker's compute
-// actions (lowering adds messages, reductions and norms), and a row with its name in catalog.cc. `UPDATE_GOLDEN=1 ctest -R schedule` then draws its golden picture.
+// actions (lowering adds messages, reductions and norms), and a row with its name in catalog.cc.
+// `UPDATE_GOLDEN=1 ctest -R schedule` then draws its golden picture.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@
 
 namespace penstock {
 
-// Which weights forward and backward of a microbatch read: the policies of weight_policy.h by the names
-// that papers gave them.
+// Which weights forward and backward of a microbatch read: the policies of weight_policy.h by the
+// names that papers gave them.
 enum class Weights : uint8_t {
   kSingle,        // the current ones
   kStash,         // backward reads what its forward read
@@ -40,11 +41,12 @@ struct ScheduleOptions {
   int64_t microbatches_per_step = 1;
   // Other weights than the method's own, where it allows them.
   std::optional<Weights> weights;
-  // Of drawn weights: the greatest delay (absent: PipelineDelay of block_draws.h) and what the draws depend on.
+  // Of drawn weights: the greatest delay (absent: PipelineDelay of block_draws.h) and what the
+  // draws depend on.
   std::optional<int64_t> delta;
   uint64_t seed = 0;
-  // Of ListedMethod: one step, compute actions or with messages (STEP, REDUCE, NORM and FLUSH are left
-  // out and added as needed). `topology` is its own, but for groups.
+  // Of ListedMethod: one step, compute actions or with messages (STEP, REDUCE, NORM and FLUSH are
+  // left out and added as needed). `topology` is its own, but for groups.
   std::shared_ptr<const Schedule> listed;
   // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
   // step accept it.
@@ -53,8 +55,8 @@ struct ScheduleOptions {
   bool send_gradient_early = false;
 };
 
-// What a method says about updates, besides when they are made: defaults of a job that does not (job.proto has
-// the meaning of each).
+// What a method says about updates, besides when they are made: defaults of a job that does not
+// (job.proto has the meaning of each).
 struct UpdatePreset {
   absl::string_view optimizer = "";  // "nadamw"; empty: the job names one
   bool reschedules_rates = false;    // training.staleness.rescheduled_steps
@@ -80,22 +82,23 @@ struct Method {
   bool steps_in_rounds = false;
   // With its own weights they must be as many as there are stages or more.
   bool step_fills_pipeline = false;
-  // Gradients leave for the previous stage before W whatever the options say: the method lives by it.
+  // Gradients leave for the previous stage before W whatever the options say: the method lives by
+  // it.
   bool sends_gradient_early = false;
   // Stages may have replicas (Topology::Form::kReplicas), if the weights are single or stashed.
   bool replicates_stages = false;
   UpdatePreset update;
 };
 
-// The topology of `method` whose stage s is held by replicas[s] workers. Their gradients are added up where
-// all updates are those of a step, whose microbatches each have their share of the loss, and averaged where
-// each microbatch has an update otherwise. REQUIRES: `replicas` is not empty.
-// Errors: InvalidArgument (the method has no replicas of stages, naming those that have; a number below 1;
-// numbers that only begin anew together after too many microbatches).
+// The topology of `method` whose stage s is held by replicas[s] workers. Their gradients are added
+// up where all updates are those of a step, whose microbatches each have their share of the loss,
+// and averaged where each microbatch has an update otherwise. REQUIRES: `replicas` is not empty.
+// Errors: InvalidArgument (the method has no replicas of stages, naming those that have; a number
+// below 1; numbers that only begin anew together after too many microbatches).
 absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas);
 
-// A method of the same placement that drains at every step: what the first steps of an asynchronous one may
-// be (pipeline.synchronous_steps). REQUIRES: `method` is one that does not drain.
+// A method of the same placement that drains at every step: what the first steps of an asynchronous
+// one may be (pipeline.synchronous_steps). REQUIRES: `method` is one that does not drain.
 const Method& SynchronousStart(const Method& method);
 
 // REQUIRES: the method can do what the options ask (CheckBuildable).
@@ -109,11 +112,11 @@ const Method& ListedMethod();
 // Errors: NotFound, listing the names there are.
 absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 
-// A step is listed action by action, up to so many for all workers together. The coordinator lists and
-// verifies steps between two heartbeats, so this is a matter of a second or two.
+// A step is listed action by action, up to so many for all workers together. The coordinator lists
+// and verifies steps between two heartbeats, so this is a matter of a second or two.
 inline constexpr int64_t kStepActionsMax = 2'000'000;
-// So many microbatches may a step have in a pipeline of `stages` stages (one action more for each, R, where
-// stages recompute, is not counted).
+// So many microbatches may a step have in a pipeline of `stages` stages (one action more for each,
+// R, where stages recompute, is not counted).
 int64_t ListedMicrobatchesMax(int32_t stages);
 
 // Whether BuildSchedule can build this, without building it. Errors: those of BuildSchedule.
@@ -129,8 +132,8 @@ absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options
 absl::StatusOr<Schedule> BuildSchedule(const Method& method, const ScheduleOptions& options,
                                        MicrobatchRange range);
 
-// Forward only, over `range` (validation). Its microbatches are numbered by themselves and go through several
-// pipelines, or replicas of stages, in turn; there and back all through the first.
+// Forward only, over `range` (validation). Its microbatches are numbered by themselves and go
+// through several pipelines, or replicas of stages, in turn; there and back all through the first.
 // REQUIRES: `topology` is valid.
 Schedule BuildEvaluation(const Topology& topology, MicrobatchRange range);
 

@@ -1,8 +1,8 @@
 // What the files of this folder write their lists in.
 //
-// Each file defines a function that lists the compute actions of a worker, as a prologue, a period and an epilogue. It is
-// named in the table of catalog.cc. REQUIRES for all: range.count > 0 is a multiple of options.microbatches_per_step; the
-// topology is the method's placement.
+// Each file defines a function that lists the compute actions of a worker, as a prologue, a period
+// and an epilogue. It is named in the table of catalog.cc. REQUIRES for all: range.count > 0 is a
+// multiple of options.microbatches_per_step; the topology is the method's placement.
 #pragma once
 
 #include "schedule/catalog/catalog.h"

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "job/cluster_spec.h"
 #include "job/model_profile.h"
-#include "job/topology.h"
 #include "planner/pipedream_profile.h"
 #include "strategy/profiled_graph.h"
 
@@ -50,12 +50,12 @@ absl::StatusOr<PlanInput> ReadPlanInput(const std::string& path, std::optional<i
   return OfPipeDreamProfile(path);
 }
 
-Cluster ClusterOf(const v1::Topology& topology) {
+Cluster ClusterOf(const v1::ClusterSpec& spec) {
   constexpr double kBytesOfGigabit = 1e9 / 8;
   constexpr double kBytesOfGib = 1024.0 * 1024.0 * 1024.0;
-  Cluster cluster{.full_duplex = !topology.half_duplex()};
+  Cluster cluster{.full_duplex = !spec.half_duplex()};
   std::map<std::string, int> host_of;
-  for (const v1::TopologyHost& alike : topology.hosts()) {
+  for (const v1::ClusterHost& alike : spec.hosts()) {
     for (const std::string& name : HostNamesOf(alike)) {
       const int number = static_cast<int>(cluster.hosts.size());
       host_of[name] = number;
@@ -68,7 +68,7 @@ Cluster ClusterOf(const v1::Topology& topology) {
       }
       cluster.hosts.push_back(std::move(host));
       int on_host = 0;
-      for (const v1::TopologyWorkers& workers : alike.workers()) {
+      for (const v1::ClusterWorkers& workers : alike.workers()) {
         const int count = workers.has_count() ? workers.count() : 1;
         for (int i = 0; i < count; ++i) {
           PlanWorker worker{.name = absl::StrCat(name, "/", on_host++), .host = number};
@@ -79,7 +79,7 @@ Cluster ClusterOf(const v1::Topology& topology) {
       }
     }
   }
-  for (const v1::TopologyPath& path : topology.paths()) {
+  for (const v1::ClusterPath& path : spec.paths()) {
     cluster.paths.push_back({.from = host_of.at(path.hosts(0)),
                              .to = host_of.at(path.hosts(1)),
                              .bytes_per_second = path.gigabits() * kBytesOfGigabit,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "penstock/v1/topology.pb.h"
+#include "penstock/v1/cluster_spec.pb.h"
 #include "planner/cluster.h"
 #include "planner/layer_graph.h"
 #include "planner/placement.h"
@@ -29,7 +29,7 @@ struct PlanInput {
 // `samples` is given for a graph.txt or was not measured; those of reading the file.
 absl::StatusOr<PlanInput> ReadPlanInput(const std::string& path, std::optional<int64_t> samples);
 
-// REQUIRES: CheckTopology is OK.
-Cluster ClusterOf(const v1::Topology& topology);
+// REQUIRES: CheckClusterSpec is OK.
+Cluster ClusterOf(const v1::ClusterSpec& spec);
 
 }  // namespace penstock

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "job/topology.h"
+#include "job/cluster_spec.h"
 #include "planner/placement_planner.h"
 #include "planner/render_plan.h"
 #include "planner/stage_planner.h"
@@ -125,8 +125,8 @@ absl::StatusOr<StagePlan> PlanGraph(const PlanOptions& options, const PlanInput&
 // The workers of the topology file; without one, none.
 absl::StatusOr<Cluster> ReadCluster(const PlanOptions& options) {
   if (options.topology.empty()) return Cluster();
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::Topology topology, ReadTopology(options.topology));
-  return ClusterOf(topology);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterSpec spec, ReadClusterSpec(options.topology));
+  return ClusterOf(spec);
 }
 
 // Workers that are alike, each with a host to itself.

@@ -1,4 +1,4 @@
-#include "job/topology.h"
+#include "job/cluster_spec.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr char kTopology[] = R"(hosts:
+constexpr char kSpec[] = R"(hosts:
   - name: rack
     count: 2
     gigabits: 10
@@ -25,24 +25,24 @@ paths:
   - {hosts: [rack-1, attic], gigabits: 0.3}
 )";
 
-absl::StatusOr<v1::Topology> With(const std::string& what, const std::string& by) {
-  std::string text = kTopology;
+absl::StatusOr<v1::ClusterSpec> With(const std::string& what, const std::string& by) {
+  std::string text = kSpec;
   text.replace(text.find(what), what.size(), by);
-  return ParseTopology(text, "net.yaml");
+  return ParseClusterSpec(text, "net.yaml");
 }
 
-TEST(Topology, GoodFile_IsRead) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::Topology topology, ParseTopology(kTopology, "net.yaml"));
-  EXPECT_THAT(HostNamesOf(topology.hosts(0)), ElementsAre("rack-0", "rack-1"));
-  EXPECT_THAT(HostNamesOf(topology.hosts(1)), ElementsAre("attic"));
-  EXPECT_EQ(topology.hosts(1).workers_size(), 2);
+TEST(ClusterSpec, GoodFile_IsRead) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::ClusterSpec spec, ParseClusterSpec(kSpec, "net.yaml"));
+  EXPECT_THAT(HostNamesOf(spec.hosts(0)), ElementsAre("rack-0", "rack-1"));
+  EXPECT_THAT(HostNamesOf(spec.hosts(1)), ElementsAre("attic"));
+  EXPECT_EQ(spec.hosts(1).workers_size(), 2);
 }
 
-TEST(Topology, OneHost_NeedsNoNetworkCard) {
-  EXPECT_THAT(ParseTopology("hosts: [{name: box, workers: [{count: 2}]}]", "net.yaml"), IsOk());
+TEST(ClusterSpec, OneHost_NeedsNoNetworkCard) {
+  EXPECT_THAT(ParseClusterSpec("hosts: [{name: box, workers: [{count: 2}]}]", "net.yaml"), IsOk());
 }
 
-TEST(Topology, Mistakes_AreNamedWithTheirPlace) {
+TEST(ClusterSpec, Mistakes_AreNamedWithTheirPlace) {
   const auto expect = [](const std::string& what, const std::string& by, const std::string& error) {
     EXPECT_THAT(With(what, by), StatusIs(kInvalid, HasSubstr(error)));
   };
@@ -70,7 +70,7 @@ TEST(Topology, Mistakes_AreNamedWithTheirPlace) {
   expect("    inside_gigabits: 96\n", "    latency_us: 1e9\n",
          "hosts[0].latency_us: is 1e+09; expected 0 to 1e+07");
   expect("speed: 0.5", "sped: 0.5", "did you mean");
-  EXPECT_THAT(ParseTopology("half_duplex: true", "net.yaml"),
+  EXPECT_THAT(ParseClusterSpec("half_duplex: true", "net.yaml"),
               StatusIs(kInvalid, HasSubstr("hosts: has none")));
 }
 

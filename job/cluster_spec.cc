@@ -1,4 +1,4 @@
-#include "job/topology.h"
+#include "job/cluster_spec.h"
 
 #include <cmath>
 #include <set>
@@ -25,14 +25,14 @@ absl::Status CheckLatency(const std::string& key, double us) {
 }
 
 absl::Status CheckCount(const std::string& key, int64_t count) {
-  if (count >= 1 && count <= kTopologyWorkersMax) return absl::OkStatus();
-  return InvalidKey(key, absl::StrCat("is ", count, "; expected 1 to ", kTopologyWorkersMax));
+  if (count >= 1 && count <= kClusterWorkersMax) return absl::OkStatus();
+  return InvalidKey(key, absl::StrCat("is ", count, "; expected 1 to ", kClusterWorkersMax));
 }
 
-absl::StatusOr<int64_t> CheckedWorkersOf(const std::string& key, const v1::TopologyHost& host) {
+absl::StatusOr<int64_t> CheckedWorkersOf(const std::string& key, const v1::ClusterHost& host) {
   int64_t workers = 0;
   for (int i = 0; i < host.workers_size(); ++i) {
-    const v1::TopologyWorkers& alike = host.workers(i);
+    const v1::ClusterWorkers& alike = host.workers(i);
     const std::string of_workers = absl::StrCat(key, ".workers[", i, "]");
     const int64_t count = alike.has_count() ? alike.count() : 1;
     PENSTOCK_RETURN_IF_ERROR(CheckCount(of_workers + ".count", count));
@@ -48,7 +48,7 @@ absl::StatusOr<int64_t> CheckedWorkersOf(const std::string& key, const v1::Topol
   return InvalidKey(key + ".workers", "has none; expected one entry at least, such as {count: 4}");
 }
 
-absl::Status CheckPath(const std::string& key, const v1::TopologyPath& path,
+absl::Status CheckPath(const std::string& key, const v1::ClusterPath& path,
                        const std::set<std::string>& names,
                        std::set<std::pair<std::string, std::string>>& joined) {
   PENSTOCK_RETURN_IF_ERROR(CheckPositive(key + ".gigabits", path.gigabits()));
@@ -69,7 +69,7 @@ absl::Status CheckPath(const std::string& key, const v1::TopologyPath& path,
 
 }  // namespace
 
-std::vector<std::string> HostNamesOf(const v1::TopologyHost& host) {
+std::vector<std::string> HostNamesOf(const v1::ClusterHost& host) {
   const int count = host.has_count() ? host.count() : 1;
   if (count == 1) return {host.name()};
   std::vector<std::string> names;
@@ -77,21 +77,21 @@ std::vector<std::string> HostNamesOf(const v1::TopologyHost& host) {
   return names;
 }
 
-absl::Status CheckTopology(const v1::Topology& topology) {
-  if (topology.hosts().empty()) return InvalidKey("hosts", "has none; expected one at least");
+absl::Status CheckClusterSpec(const v1::ClusterSpec& spec) {
+  if (spec.hosts().empty()) return InvalidKey("hosts", "has none; expected one at least");
   std::set<std::string> names;
   int64_t workers = 0;
-  for (int i = 0; i < topology.hosts_size(); ++i) {
-    const v1::TopologyHost& host = topology.hosts(i);
+  for (int i = 0; i < spec.hosts_size(); ++i) {
+    const v1::ClusterHost& host = spec.hosts(i);
     const std::string key = absl::StrCat("hosts[", i, "]");
     if (host.name().empty()) return InvalidKey(key + ".name", "is missing; expected a name");
     const int64_t count = host.has_count() ? host.count() : 1;
     PENSTOCK_RETURN_IF_ERROR(CheckCount(key + ".count", count));
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t on_each, CheckedWorkersOf(key, host));
     workers += count * on_each;
-    if (workers > kTopologyWorkersMax) {
+    if (workers > kClusterWorkersMax) {
       return InvalidKey("hosts", absl::StrCat("have ", workers, " workers or more; expected ",
-                                              kTopologyWorkersMax, " at most"));
+                                              kClusterWorkersMax, " at most"));
     }
     for (const std::string& name : HostNamesOf(host)) {
       if (!names.insert(name).second) {
@@ -105,32 +105,33 @@ absl::Status CheckTopology(const v1::Topology& topology) {
     }
     if (host.has_gigabits()) {
       PENSTOCK_RETURN_IF_ERROR(CheckPositive(key + ".gigabits", host.gigabits()));
-    } else if (topology.hosts_size() > 1 || count > 1) {
+    } else if (spec.hosts_size() > 1 || count > 1) {
       return InvalidKey(key + ".gigabits",
                         "is missing; expected the bandwidth of the host's network card");
     }
   }
   std::set<std::pair<std::string, std::string>> joined;
-  for (int i = 0; i < topology.paths_size(); ++i) {
+  for (int i = 0; i < spec.paths_size(); ++i) {
     PENSTOCK_RETURN_IF_ERROR(
-        CheckPath(absl::StrCat("paths[", i, "]"), topology.paths(i), names, joined));
+        CheckPath(absl::StrCat("paths[", i, "]"), spec.paths(i), names, joined));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Topology> ParseTopology(absl::string_view text, const std::string& file_name) {
-  v1::Topology topology;
+absl::StatusOr<v1::ClusterSpec> ParseClusterSpec(absl::string_view text,
+                                                 const std::string& file_name) {
+  v1::ClusterSpec spec;
   YamlPositions positions;
-  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, file_name, topology, positions));
-  if (const absl::Status valid = CheckTopology(topology); !valid.ok()) {
+  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, file_name, spec, positions));
+  if (const absl::Status valid = CheckClusterSpec(spec); !valid.ok()) {
     return WithPlace(valid, file_name, positions);
   }
-  return topology;
+  return spec;
 }
 
-absl::StatusOr<v1::Topology> ReadTopology(const std::string& path) {
+absl::StatusOr<v1::ClusterSpec> ReadClusterSpec(const std::string& path) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(path));
-  return ParseTopology(text, path);
+  return ParseClusterSpec(text, path);
 }
 
 }  // namespace penstock
