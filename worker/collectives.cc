@@ -194,9 +194,8 @@ absl::Status Collectives::ReduceTied(const ReduceGroup& group, absl::Span<Stage*
 absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
   const Tensor embedding_part = embedding.TiedGradient();
   const Tensor head_part = head.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, AcquireTensor(backend_.pool(), embedding_part.dtype,
-                                                             embedding_part.shape));
-  backend_.CopyOnDevice(copy.data<void>(), embedding_part.data<void>(), copy.size_bytes());
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
+                            CopyOf(embedding_part.data<float>(), embedding_part.shape));
   embedding.SetTiedGradient(head_part, embedding_part);
   head.SetTiedGradient(head_part, copy);
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
@@ -258,20 +257,10 @@ absl::Status Collectives::ReduceInGroup(Stage& own, Link& link, Courier& courier
 absl::Status Collectives::ReduceOverEdges(Stage& own, Link& link, Courier& courier,
                                           ActionTimer& timer) {
   const Tensor part = own.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
-                            AcquireTensor(backend_.pool(), part.dtype, part.shape));
-  backend_.CopyOnDevice(copy.data<void>(), part.data<void>(), copy.size_bytes());
-  const absl::Status sent = courier.Send(*link.sender, link.sent++, copy, Deadline());
-  if (!sent.ok()) return courier.peer_failed() ? Blame(link, sent) : sent;
-  const absl::StatusOr<Courier::Received> other = Timed(link, timer, [&] {
-    return courier.Receive(*link.receiver, {link.received++, part.dtype, part.shape}, Deadline());
-  });
-  if (!other.ok()) return courier.peer_failed() ? Blame(link, other.status()) : other.status();
-  if (own.has_head()) {
-    own.SetTiedGradient(part, other->tensor);
-  } else {
-    own.SetTiedGradient(other->tensor, part);
-  }
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
+  PENSTOCK_RETURN_IF_ERROR(SendFloats(link, copy, courier));
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor other, ReceiveFloats(link, part.shape, courier, timer));
+  own.has_head() ? own.SetTiedGradient(part, other) : own.SetTiedGradient(other, part);
   return absl::OkStatus();
 }
 
@@ -298,15 +287,9 @@ absl::Status Collectives::CopyWeights(GroupId group, int64_t version, Stage& sta
   if (from == options_.worker) {
     if (members.size() > 1) PENSTOCK_RETURN_IF_ERROR(SendWeights(members, stage, courier));
   } else {
-    Link& link = LinkTo(from);
-    const absl::StatusOr<Courier::Received> weights = Timed(link, timer, [&] {
-      return courier.Receive(*link.receiver, {link.received++, DType::kF32, {stage.weight_count()}},
-                             Deadline());
-    });
-    if (!weights.ok()) {
-      return courier.peer_failed() ? Blame(link, weights.status()) : weights.status();
-    }
-    PENSTOCK_RETURN_IF_ERROR(stage.AdoptWeights(version, weights->tensor.data<float>()));
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor weights,
+                              ReceiveFloats(LinkTo(from), {stage.weight_count()}, courier, timer));
+    PENSTOCK_RETURN_IF_ERROR(stage.AdoptWeights(version, weights.data<float>()));
   }
   timer.Lap(Lane::kCollective);
   return absl::OkStatus();
@@ -320,9 +303,7 @@ absl::Status Collectives::SendWeights(const std::vector<WorkerId>& members, Stag
   stage.CopyWeights(copy.data<float>());
   for (const WorkerId member : members) {
     if (member == options_.worker) continue;
-    Link& link = LinkTo(member);
-    const absl::Status sent = courier.Send(*link.sender, link.sent++, copy, Deadline());
-    if (!sent.ok()) return courier.peer_failed() ? Blame(link, sent) : sent;
+    PENSTOCK_RETURN_IF_ERROR(SendFloats(LinkTo(member), copy, courier));
   }
   return absl::OkStatus();
 }

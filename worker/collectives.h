@@ -125,7 +125,7 @@ class Collectives {
   absl::Status SendFloats(Link& link, const Tensor& tensor, Courier& courier);
   absl::StatusOr<Tensor> ReceiveFloats(Link& link, const Shape& shape, Courier& courier,
                                        ActionTimer& timer);
-  absl::StatusOr<Tensor> CopyOf(const float* array, int64_t count);
+  absl::StatusOr<Tensor> CopyOf(const float* array, const Shape& shape);
   // The worker of a member of a group.
   WorkerId WorkerOf(const ReduceGroup& group, int64_t member) const {
     return options_.topology.worker(group.stages[member]);

@@ -36,8 +36,8 @@ int64_t Collectives::RankIn(const ReduceGroup& group) const {
   return own - group.stages.begin();
 }
 
-absl::StatusOr<Tensor> Collectives::CopyOf(const float* array, int64_t count) {
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor copy, AcquireTensor(backend_.pool(), DType::kF32, {count}));
+absl::StatusOr<Tensor> Collectives::CopyOf(const float* array, const Shape& shape) {
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor copy, AcquireTensor(backend_.pool(), DType::kF32, shape));
   backend_.CopyOnDevice(copy.data<void>(), array, copy.size_bytes());
   return copy;
 }
@@ -74,7 +74,7 @@ absl::Status Collectives::SendChunks(const ReduceGroup& group, Stage& own, Couri
     const int64_t to = (rank + i) % replicas;
     const ReplicaChunk chunk = ReplicaChunkOf(own.gradient_count(), replicas, to);
     if (chunk.count == 0) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(ChunkAt(own, chunk), chunk.count));
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(ChunkAt(own, chunk), {chunk.count}));
     PENSTOCK_RETURN_IF_ERROR(SendFloats(LinkTo(WorkerOf(group, to)), copy, courier));
   }
   return absl::OkStatus();
@@ -118,7 +118,7 @@ absl::Status Collectives::ShareSum(const ReduceGroup& group, Stage& own, Courier
     return ReplicaChunkOf(own.gradient_count(), replicas, of);
   };
   if (const ReplicaChunk chunk = chunk_of(rank); chunk.count > 0) {
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum, CopyOf(ChunkAt(own, chunk), chunk.count));
+    PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum, CopyOf(ChunkAt(own, chunk), {chunk.count}));
     for (int64_t i = 1; i < replicas; ++i) {
       Link& link = LinkTo(WorkerOf(group, (rank + i) % replicas));
       PENSTOCK_RETURN_IF_ERROR(SendFloats(link, sum, courier));
@@ -149,9 +149,7 @@ absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& ow
   };
 
   const Tensor part = own.TiedGradient();
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy,
-                            AcquireTensor(backend_.pool(), part.dtype, part.shape));
-  backend_.CopyOnDevice(copy.data<void>(), part.data<void>(), copy.size_bytes());
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
   for (int32_t other = rank; other < others; other += replicas) {
     PENSTOCK_RETURN_IF_ERROR(SendFloats(link_to(other), copy, courier));
   }
