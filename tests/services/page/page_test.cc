@@ -234,7 +234,7 @@ TEST_F(PageTest, Keyboard_ReachesEveryJob) {
   EXPECT_EQ(browser_.Evaluate("location.hash"), before);
 }
 
-// As it is by default: over TLS, to whoever has the token.
+// As it is by default: over TLS, to those who answer the browser's prompt with the token.
 TEST(SecurePageTest, TokenOverTls_ShowsThePageAndItsDocuments) {
   const JobDirectory job;
   const ProcessResult made =
@@ -248,14 +248,16 @@ TEST(SecurePageTest, TokenOverTls_ShowsThePageAndItsDocuments) {
       "--certificates", job.path("certificates/coordinator")});
   const std::string url = "https://" + AwaitAddress(coordinator, "status page at https://") + "/";
   Browser browser(job.path("browser"));
-  browser.TrustAndShow(token);
+  browser.TrustAndAnswer(token);
   browser.Open(url);
   EXPECT_TRUE(browser.Await("document.querySelector('#connection')?.innerText === 'live'"));
   EXPECT_TRUE(browser.Await("document.body.innerText.includes('No job has been submitted yet')"));
   EXPECT_THAT(browser.errors(), IsEmpty());
-  browser.TrustAndShow("another-token-that-nobody-has-handed-out");
-  browser.Open(url);
-  EXPECT_TRUE(browser.Await("document.querySelector('#connection') === null"))
+  Browser another(job.path("another"));  // one that has learnt no token yet
+  another.TrustAndAnswer("another-token-that-nobody-has-handed-out");
+  another.Open(url);
+  EXPECT_TRUE(another.Await("document.body.innerText.includes('certificate')")) << "the refusal";
+  EXPECT_EQ(another.Evaluate("document.querySelector('#connection')"), nlohmann::json())
       << "the page is not for those without";
 }
 
