@@ -36,6 +36,18 @@ Json RunJson(std::vector<std::string> arguments) {
 
 std::string ReadText(const std::string& path) { return *RealFiles().Read(path, int64_t{1} << 30); }
 
+TEST(OutputTest, ThatCannotBeWritten_FailsWithTheReason) {
+  // The first two fit into a buffer, the third does not.
+  for (const char* arguments :
+       {"methods", "--help", "schedule show gpipe --stages 8 --microbatches 900"}) {
+    const ProcessResult result =
+        RunProcess({"/bin/sh", "-c", "\"$0\" $1 > /dev/full", ProgramPath("penstock"), arguments});
+    EXPECT_EQ(result.exit_code, 1) << arguments;
+    EXPECT_THAT(result.err, HasSubstr("standard output could not be written: No space left"))
+        << arguments;
+  }
+}
+
 TEST(SimulateTest, Pipedream_UnitTimes_FollowsTheClosedForms) {
   for (const int stages : {1, 2, 3, 8}) {
     const int microbatches = 32;
