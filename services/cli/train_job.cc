@@ -71,7 +71,7 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
   }
   train.written = document.spec;
   PENSTOCK_ASSIGN_OR_RETURN(train.spec, CompleteJob(document));
-  train.note = NoteOfPrediction(document, train.spec);
+  train.notes = NotesOf(document, train.spec);
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveJob(train.spec));
   const int asked = options.workers == 0 && !train.open.stages.empty() ? train.open.stages.front()
                                                                        : options.workers;

@@ -26,7 +26,7 @@ struct TrainJob {
   v1::JobSpec written;  // then: as `spec` was before defaults were filled in
   int workers = 1;
   std::string data_root;  // absolute
-  std::string note;       // for the user: what became of the prediction; or empty
+  std::string notes;      // for the user, a line each (NotesOf)
 };
 
 inline constexpr int kDefaultWorkers = 2;

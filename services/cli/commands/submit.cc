@@ -70,8 +70,7 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const OpenPipeline open, TakeOpenPipeline(document.spec));
   PENSTOCK_RETURN_IF_ERROR(CheckUntilLoss(open, options.until_loss));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
-  const std::string note = NoteOfPrediction(document, spec);
-  if (!note.empty()) console.err << note << "\n";
+  console.err << NotesOf(document, spec);
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
   PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, interrupt, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,

@@ -200,7 +200,7 @@ absl::Status RunTrain(const TrainOptions& options, Console& console) {
   }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
   PENSTOCK_RETURN_IF_ERROR(CheckUntilLoss(train.open, options.until_loss));
-  if (!train.note.empty()) console.err << train.note << "\n";
+  console.err << train.notes;
   if (!options.record_path.empty() && train.spec.pipeline().order() != "recorded") {
     return absl::InvalidArgumentError(
         absl::StrCat("--record: pipeline.order is ", train.spec.pipeline().order(),
