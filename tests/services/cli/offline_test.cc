@@ -79,6 +79,12 @@ TEST(SimulateTest, SendEarly_ShortensTheBubble) {
   EXPECT_DOUBLE_EQ(RunJson(equal)["bubble_ratio"], 0.2);
 }
 
+TEST(SimulateTest, Picture_HasTimesWithoutUnit) {
+  const std::string picture =
+      RunPenstock({"simulate", "--method", "1f1b", "--stages", "4", "--text"}).out;
+  EXPECT_THAT(picture, ContainsRegex("a column is [0-9.]+, the whole 22\n"));
+}
+
 TEST(SimulateTest, StagesThatRecompute_TakeTheTimeOfTheirForwards) {
   const Json json = RunJson({"simulate", "--method", "1f1b", "--stages", "4", "--microbatches", "8",
                              "--recompute", "all"});
