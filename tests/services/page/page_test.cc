@@ -133,6 +133,18 @@ TEST_F(PageTest, FailedJob_ShowsWhyAndWhatItsWorkersDidLast) {
   EXPECT_EQ(browser_.Evaluate("document.querySelectorAll('#timeline-picture .row').length"), 2);
 }
 
+TEST_F(PageTest, JobThatEndedBeforeItsFirstStep_PromisesNothing) {
+  job_.EditJob("path: input.txt", "path: none.txt");
+  const std::string id = Submit();
+  browser_.Open(Url() + "#job=" + id);
+  EXPECT_TRUE(browser_.Await("document.body.innerText.includes('ended before a step was done')"))
+      << Shown();
+  EXPECT_EQ(browser_.Evaluate("/measured yet|done yet|workers yet/.test("
+                              "document.querySelector('#job').innerText)"),
+            false)
+      << Shown();
+}
+
 // Whatever each of a worker's stages says of it, it has its time once.
 TEST_F(PageTest, SeveralStagesOnAWorker_ShareItsTime) {
   job_.EditJob("method: 1f1b", "method: interleaved-1f1b\n  stages: 4\n  stages_per_worker: 2");
