@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "services/cli/drawings.h"
 #include "services/cli/table.h"
+#include "services/cli/text.h"
 
 namespace penstock {
 namespace {
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 std::string CellText(const StudyCell& cell) {
   if (const auto* number = std::get_if<int64_t>(&cell)) return absl::StrCat(*number);
-  if (const auto* number = std::get_if<double>(&cell)) return absl::StrFormat("%.4g", *number);
+  if (const auto* number = std::get_if<double>(&cell)) return FormatDigits(*number, 4);
   return std::get<std::string>(cell);
 }
 
