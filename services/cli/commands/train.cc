@@ -19,6 +19,7 @@
 #include "services/cli/job_timeline.h"
 #include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
+#include "services/cli/next_commands.h"
 #include "services/cli/recorded_order_file.h"
 #include "services/cli/reference_run.h"
 #include "services/cli/result_table.h"
@@ -177,6 +178,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const TrainOptions& options, 
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
   const absl::Status written = WriteOrder(job, options, console);
   absl::Status ended = StatusOfEnd(job);
+  if (ended.ok() || absl::IsCancelled(ended)) console.err << ModelCommands(job);
   if (!drawn.ok()) {
     ended = EndWith(ended, absl::StrCat("--timeline: not drawn: ", drawn.message()), console);
   }
