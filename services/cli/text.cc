@@ -67,8 +67,8 @@ std::string FormatPercent(double ratio) { return absl::StrCat(FormatFixed(ratio 
 
 std::string FormatUnixMs(int64_t unix_ms) {
   if (unix_ms == 0) return "-";
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms),
-                          absl::LocalTimeZone());
+  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", absl::FromUnixMillis(unix_ms),
+                          absl::UTCTimeZone());
 }
 
 }  // namespace penstock

@@ -16,7 +16,7 @@ std::string FormatFixed(double value, int decimals);
 std::string FormatDigits(double value, int digits);
 std::string FormatLoss(double loss);  // "2.3412"; one that has diverged "2.1e+23"
 
-// A moment in local time, "2026-07-01 14:03:05"; "-" for 0 (it has not come).
+// A moment as logs have it, in UTC: "2026-07-01T14:03:05Z"; "-" for 0 (it has not come).
 std::string FormatUnixMs(int64_t unix_ms);
 
 }  // namespace penstock

@@ -51,7 +51,10 @@ TEST(TextTest, Numbers_ThatAreNoneOrTooLong_AreReadable) {
   EXPECT_EQ(FormatPercent(1e20), "1e+22 %");
 }
 
-TEST(TextTest, FormatUnixMs_Zero_IsDash) { EXPECT_EQ(FormatUnixMs(0), "-"); }
+TEST(TextTest, FormatUnixMs_IsUtc) {
+  EXPECT_EQ(FormatUnixMs(1'782'914'585'127), "2026-07-01T14:03:05Z");
+  EXPECT_EQ(FormatUnixMs(0), "-");
+}
 
 TEST(TableTest, Render_ColumnsLineUp_WithoutTrailingBlanks) {
   Table table({{"STAGE", Table::Align::kRight}, {"WORKER"}, {"BUBBLE", Table::Align::kRight}});
