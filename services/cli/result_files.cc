@@ -57,12 +57,12 @@ absl::StatusOr<Json> ReadResult(const std::string& path) {
 absl::StatusOr<std::string> CompareResultFiles(const std::vector<std::string>& paths) {
   using Align = Table::Align;
   Table table({{"METHOD"},
-               {"LOSS", Align::kRight},
-               {"VALIDATION", Align::kRight},
+               {"TRAINING LOSS", Align::kRight},
+               {"VALIDATION LOSS", Align::kRight},
                {"TOKENS/S", Align::kRight},
                {"TIME", Align::kRight},
                {"BUBBLE BY STAGE", Align::kRight},
-               {"STALENESS BY STAGE", Align::kRight},
+               {"STALENESS BY STAGE (UPDATES)", Align::kRight},
                {"VERSIONS", Align::kRight}});
   for (const std::string& path : paths) {
     PENSTOCK_ASSIGN_OR_RETURN(const Json result, ReadResult(path));

@@ -44,15 +44,17 @@ Json CellJson(const StudyCell& cell) {
 
 }  // namespace
 
+std::string StudyHead(const StudyResult& result) {
+  const auto print = [](std::string* out, const std::pair<std::string, StudyCell>& setting) {
+    absl::StrAppend(out, absl::StrReplaceAll(setting.first, {{"_", " "}}), " ",
+                    CellText(setting.second));
+  };
+  return absl::StrCat(result.title, "\n", absl::StrJoin(result.settings, ", ", print),
+                      result.settings.empty() ? "" : "\n");
+}
+
 std::string StudyText(const StudyResult& result) {
-  std::string text = absl::StrCat(result.title, "\n");
-  if (!result.settings.empty()) {
-    const auto print = [](std::string* out, const std::pair<std::string, StudyCell>& setting) {
-      absl::StrAppend(out, absl::StrReplaceAll(setting.first, {{"_", " "}}), " ",
-                      CellText(setting.second));
-    };
-    absl::StrAppend(&text, absl::StrJoin(result.settings, ", ", print), "\n");
-  }
+  std::string text = StudyHead(result);
   std::vector<Table::Column> columns;
   for (size_t i = 0; i < result.table.columns.size(); ++i) {
     const bool is_text = !result.table.rows.empty() &&

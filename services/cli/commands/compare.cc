@@ -156,7 +156,7 @@ absl::Status RunCompare(const CompareOptions& options, Console& console) {
   if (options.json) {
     PrintJson(StudyJson("compare", result, seconds, files), console);
   } else {
-    console.out << StudyText(result);
+    console.out << ComparisonText(result);
   }
   console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
               << "\n";
