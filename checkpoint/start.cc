@@ -1,8 +1,11 @@
 #include "checkpoint/start.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/layout.h"
 
 namespace penstock {
 namespace {
@@ -45,31 +48,37 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
 }
 
 // There may be no directory yet, but nothing else either.
-absl::Status CheckDirectory(Files& files, const std::string& root) {
-  if (root.empty() || !files.Exists(root)) return absl::OkStatus();
-  return Annotate(files.List(root).status(), "checkpoint.directory");
+absl::StatusOr<std::vector<std::string>> NamesIn(Files& files, const std::string& root) {
+  absl::StatusOr<std::vector<std::string>> names = files.List(root);
+  if (absl::IsNotFound(names.status()) && !files.Exists(root)) return std::vector<std::string>();
+  if (!names.ok()) return Annotate(names.status(), "checkpoint.directory");
+  return names;
 }
 
-absl::Status CheckHoldsNoCheckpoint(Files& files, const std::string& root) {
-  const absl::Status found = FindLatestCheckpoint(files, root).status();
-  if (absl::IsNotFound(found)) return absl::OkStatus();
-  if (!found.ok() && !absl::IsDataLoss(found)) return Annotate(found, "checkpoint.directory");
+}  // namespace
+
+absl::Status CheckStartNames(Files& files, const std::string& root, const std::string& resume) {
+  std::vector<std::string> names;
+  if (!root.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(names, NamesIn(files, root));
+  }
+  if (!resume.empty()) {
+    if (resume == kLatest) return absl::OkStatus();
+    return Annotate(files.List(resume).status(), "checkpoint.resume");
+  }
+  const bool holds_some = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return ParseStepDirectoryName(name).has_value();
+  });
+  if (!holds_some) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint.directory: ", root,
                    " holds checkpoints of an earlier job; set checkpoint.resume: latest (or give "
                    "--resume latest) to go on from them, or name another directory"));
 }
 
-}  // namespace
-
 absl::StatusOr<FoundStart> FindStart(Files& files, const StartQuery& query) {
-  PENSTOCK_RETURN_IF_ERROR(CheckDirectory(files, query.root));
-  if (query.resume.empty()) {
-    if (!query.root.empty()) {
-      PENSTOCK_RETURN_IF_ERROR(CheckHoldsNoCheckpoint(files, query.root));
-    }
-    return FoundStart{};
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckStartNames(files, query.root, query.resume));
+  if (query.resume.empty()) return FoundStart{};
   absl::StatusOr<FoundStart> start = Resume(files, query);
   if (!start.ok()) return Annotate(start.status(), "checkpoint.resume");
   return start;

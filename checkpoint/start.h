@@ -35,9 +35,13 @@ struct FoundStart {
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };
 
-// Errors, all naming the key: NotFound (resume names no checkpoint), DataLoss (there are some, but none
-// is whole), InvalidArgument (it is of another model or data, or beyond the job's last step),
-// FailedPrecondition (a new job must not write among the checkpoints of an older one), those of Files.
+// Whether a job with these (StartQuery) can start, as far as names tell: no checkpoint is read, so it is quick.
+// Errors, all naming the key: NotFound (resume names nothing), FailedPrecondition (a new job must not write among the
+// checkpoints of an older one), those of Files.
+absl::Status CheckStartNames(Files& files, const std::string& root, const std::string& resume);
+
+// Errors, all naming the key: those of CheckStartNames, NotFound (resume names no checkpoint), DataLoss (there are some, but none
+// is whole), InvalidArgument (it is of another model or data, or beyond the job's last step).
 absl::StatusOr<FoundStart> FindStart(Files& files, const StartQuery& query);
 
 }  // namespace penstock

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -26,7 +27,7 @@ Coordinator::Coordinator(CoordinatorLimits limits)
 void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
   for (StoredJob& job : jobs) {
     const v1::JobSummary& summary = job.record.summary();
-    order_.push_back(summary.job_id());
+    TakeId(summary.job_id());
     if (!job.idempotency_key.empty()) {
       job_of_key_[job.idempotency_key] = summary.job_id();
     }
@@ -44,6 +45,20 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
       FailAfterRestart(std::move(job), now);
     }
   }
+}
+
+std::string Coordinator::NextId(const std::string& name) const {
+  const auto last = last_numbers_.find(name);
+  return absl::StrCat(name, "-", last == last_numbers_.end() ? 1 : last->second + 1);
+}
+
+void Coordinator::TakeId(const std::string& job_id) {
+  order_.push_back(job_id);
+  const size_t dash = job_id.rfind('-');
+  int64_t number = 0;
+  if (dash == std::string::npos || !absl::SimpleAtoi(job_id.substr(dash + 1), &number)) return;
+  int64_t& last = last_numbers_[job_id.substr(0, dash)];
+  last = std::max(last, number);
 }
 
 bool Coordinator::WaitsAgain(v1::GetJobResponse& record) {
@@ -229,7 +244,7 @@ absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, con
   *record.mutable_spec() = spec;
   FillKnownDefaults(*record.mutable_spec());
   v1::JobSummary& summary = *record.mutable_summary();
-  summary.set_job_id(absl::StrCat(record.spec().name(), "-", order_.size() + 1));
+  summary.set_job_id(NextId(record.spec().name()));
   summary.set_name(record.spec().name());
   summary.set_method(record.spec().pipeline().method());
   summary.set_state(v1::JOB_STATE_QUEUED);
@@ -248,7 +263,7 @@ void Coordinator::AddJob(SaveJob submitted, Now now) {
   absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(submitted.record.spec());
   PENSTOCK_CHECK(resolved.ok());
   const std::string job_id = submitted.record.summary().job_id();
-  order_.push_back(job_id);
+  TakeId(job_id);
   if (!submitted.idempotency_key.empty()) {
     job_of_key_[submitted.idempotency_key] = job_id;
   }

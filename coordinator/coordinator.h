@@ -125,6 +125,10 @@ class Coordinator {
   // `profile`: null if the job trains.
   absl::StatusOr<Submission> CheckNewJob(const v1::JobSpec& spec, const std::string& key,
                                          const v1::ProfileSpec* profile, Now now) const;
+  // NAME-NUMBER, counted for each name from 1 on: what no job has had, by this process or one that it took over from.
+  std::string NextId(const std::string& name) const;
+  // Adds a job, whose ID no other gets any more.
+  void TakeId(const std::string& job_id);
   // The job's run, or one of its planning.
   JobRun* Find(const std::string& job_id);
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
@@ -161,6 +165,7 @@ class Coordinator {
   CoordinatorEffects effects_;
   KnownLinks links_;
   std::vector<std::string> order_;                       // all job ids by submission
+  std::map<std::string, int64_t> last_numbers_;          // of IDs, by the jobs' name
   std::vector<std::string> waiting_;                     // those that are queued
   std::map<std::string, std::unique_ptr<JobRun>> runs_;  // not over
   std::map<std::string, v1::JobSummary> ended_;          // over

@@ -29,7 +29,8 @@ std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
       cuts[step];
     }
   }
-  cuts[steps];
+  // A job that names a directory keeps what it has trained there.
+  cuts[steps].checkpoint |= !spec.checkpoint().directory().empty();
 
   std::vector<Cut> result;
   for (auto& [step, cut] : cuts) {

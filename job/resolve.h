@@ -164,7 +164,7 @@ struct Cut {
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
-// The cuts of `spec` after `first_step`, the drains of earlier runs (`extra_cuts`, in any order)
+// The cuts of `spec` after `first_step` (the end of a job with a checkpoint directory saves), the drains of earlier runs (`extra_cuts`, in any order)
 // among them; none if the job is done by then. They are constants of the job: part of the schedule
 // digest and of the serial reference.
 std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,12 +22,14 @@ namespace penstock {
 // large or deep).
 absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name);
 
-// A job file as it is written, nothing filled in, and where each key stands.
+// A job file as it is written, nothing filled in, and where each key stands: in the file, or in an option that says it
+// instead.
 struct JobDocument {
   v1::JobSpec spec;
   std::string path;
   YamlPositions positions;
-  bool had_prediction = false;  // as it was read, whatever was changed since
+  bool had_prediction = false;     // as it was read, whatever was changed since
+  std::vector<std::string> notes;  // for the user: what options have changed beside their own keys
 };
 // Errors: those of reading it as YAML; InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
 // PermissionDenied.

@@ -6,8 +6,12 @@
 
 namespace penstock {
 
-std::string NiceTime(int64_t ns) {
+std::string NiceTime(int64_t ns, TimeUnit unit) {
   const auto value = static_cast<double>(ns);
+  if (unit == TimeUnit::kNone) {
+    const double units = value / 1e9;
+    return units < 1e4 ? absl::StrFormat("%.4g", units) : absl::StrFormat("%.0f", units);
+  }
   if (ns < 1'000) return absl::StrFormat("%d ns", ns);
   if (ns < 1'000'000) return absl::StrFormat("%.4g µs", value / 1e3);
   if (ns < 1'000'000'000) return absl::StrFormat("%.4g ms", value / 1e6);

@@ -6,8 +6,11 @@
 
 namespace penstock {
 
-// Up to four digits with the fitting unit: ns, µs, ms or s.
-std::string NiceTime(int64_t ns);
+// What a timeline's 10^9 ns are: a second, or 1 where times have no unit.
+enum class TimeUnit { kSeconds, kNone };
+
+// Up to four digits with the fitting unit: ns, µs, ms or s; or none.
+std::string NiceTime(int64_t ns, TimeUnit unit = TimeUnit::kSeconds);
 
 // The largest distance of 1, 2 or 5 times a power of ten nanoseconds with at least `ticks` ticks in
 // `length_ns`, but at least 1.

@@ -174,10 +174,11 @@ class Picture {
 
   std::string Subtitle() const {
     if (!options_.subtitle.empty()) return options_.subtitle;
-    if (groups_.size() != 1) return NiceTime(length_ns_);
+    if (groups_.size() != 1) return NiceTime(length_ns_, options_.unit);
     const Group& group = groups_.front();
-    return absl::StrFormat("%s, %d workers, busy %.1f %% of the time", NiceTime(length_ns_),
-                           group.timeline.workers, 100 * group.MeanBusyShare());
+    return absl::StrFormat("%s, %d workers, busy %.1f %% of the time",
+                           NiceTime(length_ns_, options_.unit), group.timeline.workers,
+                           100 * group.MeanBusyShare());
   }
 
   void Axis() {
@@ -188,7 +189,7 @@ class Picture {
       Add("<line class=\"grid\" x1=\"%s\" x2=\"%s\" y1=\"%s\" y2=\"%s\"/>"
           "<text class=\"dim\" text-anchor=\"middle\" x=\"%s\" y=\"%s\">%s</text>\n",
           x, x, Px(kTop - 6), Px(plot_bottom_), x, Px(plot_bottom_ + 14),
-          ns == 0 ? "0" : NiceTime(ns));
+          ns == 0 ? "0" : NiceTime(ns, options_.unit));
     }
   }
 
@@ -227,7 +228,7 @@ class Picture {
         "<title>%s: %s</title></rect>",
         kColourTable[kind].css, Px(x), Px(group.Y(span.worker.value) + inset), Px(width),
         Px(kRowHeight - 2 * inset), Px(std::min(2.5, width / 3)), what,
-        NiceTime(span.duration_ns()));
+        NiceTime(span.duration_ns(), options_.unit));
     const std::string number = absl::StrCat(span.action.microbatch);
     if (kind <= kLastNumbered && width >= kNumberWidth * static_cast<double>(number.size()) + 3) {
       Add("<text class=\"n\" x=\"%s\" y=\"%s\">%s</text>", Px(x + width / 2),

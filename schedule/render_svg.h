@@ -9,6 +9,7 @@
 
 #include "absl/types/span.h"
 #include "schedule/drawn_timeline.h"
+#include "schedule/nice_time.h"
 
 namespace penstock {
 
@@ -16,6 +17,7 @@ struct SvgOptions {
   std::string title = "Timeline";
   std::string subtitle;  // absent: length and busy share of the whole; of several: the length
   int width = 1200;      // in pixels, all of the picture
+  TimeUnit unit = TimeUnit::kSeconds;
 };
 
 std::string RenderSvg(absl::Span<const DrawnTimeline> drawn, const SvgOptions& options = {});

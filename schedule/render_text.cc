@@ -155,9 +155,10 @@ std::string RenderText(absl::Span<const DrawnTimeline> drawn, const TextPictureO
   if (options.legend) {
     const std::string indent(name_width + 2, ' ');
     const bool cut = columns * slot_ns < length_ns;
-    absl::StrAppend(&picture, indent, "a column is ", NiceTime(slot_ns), ", the whole ",
-                    NiceTime(length_ns), cut ? ", of which this is the beginning\n" : "\n", indent,
-                    "0-9 forward, ", recomputes ? "k-t recompute, " : "",
+    absl::StrAppend(&picture, indent, "a column is ", NiceTime(slot_ns, options.unit),
+                    ", the whole ", NiceTime(length_ns, options.unit),
+                    cut ? ", of which this is the beginning\n" : "\n", indent, "0-9 forward, ",
+                    recomputes ? "k-t recompute, " : "",
                     "a-j backward (input), A-J backward (weights), * step, "
                     "+ collective, . waiting\n");
   }

@@ -12,6 +12,7 @@
 
 #include "absl/types/span.h"
 #include "schedule/drawn_timeline.h"
+#include "schedule/nice_time.h"
 
 namespace penstock {
 
@@ -20,6 +21,7 @@ struct TextPictureOptions {
   int32_t columns = 100;  // without the names of the workers; longer timelines are cut
   bool color = false;     // with the terminal's escape sequences
   bool legend = true;
+  TimeUnit unit = TimeUnit::kSeconds;
 };
 
 std::string RenderText(absl::Span<const DrawnTimeline> drawn,

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
+#include "coordinator/job_state.h"
 #include "services/cli/coordinator_client.h"
 
 namespace penstock {
@@ -45,7 +46,12 @@ absl::StatusOr<std::string> FindDirectory(Files& files, const std::string& sourc
                     absl::StrCat("there is no directory ", source, ", and no such job either"));
   }
   if (job->result().checkpoint().empty()) {
-    return absl::NotFoundError(absl::StrCat("job ", source, " has no checkpoint yet"));
+    return absl::NotFoundError(
+        absl::StrCat("job ", source,
+                     IsTerminal(job->summary().state())
+                         ? " ended without a checkpoint; a job is kept with --set "
+                           "checkpoint.directory=DIR"
+                         : " has no checkpoint yet"));
   }
   return job->result().checkpoint();
 }

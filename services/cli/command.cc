@@ -110,10 +110,9 @@ absl::Status CheckArguments(int argc, const char* const* argv) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-int RunCommandLine(absl::Span<const Command> commands, int argc, const char* const* argv,
-                   Console& console) {
+// All but whether what was printed has arrived.
+int ParseAndRun(absl::Span<const Command> commands, int argc, const char* const* argv,
+                Console& console) {
   CLI::App app(kIntroduction, "penstock");
   std::map<const CLI::App*, CommandRunner> runners;
   DeclareAll(commands, app, runners);
@@ -142,6 +141,17 @@ int RunCommandLine(absl::Span<const Command> commands, int argc, const char* con
     console.err << "penstock " << chosen->get_name() << ": " << status.message() << "\n";
   }
   return ExitCodeOf(status);
+}
+
+}  // namespace
+
+int RunCommandLine(absl::Span<const Command> commands, int argc, const char* const* argv,
+                   Console& console) {
+  const int exit_code = ParseAndRun(commands, argc, argv, console);
+  const absl::Status written = FinishOutput(console);
+  if (written.ok()) return exit_code;
+  console.err << "penstock: " << written.message() << "\n";
+  return exit_code == kExitDone ? kExitFailed : exit_code;
 }
 
 }  // namespace penstock

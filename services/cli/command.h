@@ -42,7 +42,8 @@ absl::Status FailedError(absl::string_view message);
 // The user asked to stop.
 absl::Status InterruptedError(absl::string_view message);
 
-// Parses the arguments, runs the command they name, prints its error if any. Returns the exit code.
+// Parses the arguments, runs the command they name, prints its error if any. Returns the exit code. A command whose
+// output could not be written has failed, whatever it did.
 int RunCommandLine(absl::Span<const Command> commands, int argc, const char* const* argv,
                    Console& console);
 

@@ -6,6 +6,8 @@
 
 #include <ostream>
 
+#include "absl/status/status.h"
+
 namespace penstock {
 
 struct Console {
@@ -15,7 +17,10 @@ struct Console {
   int columns = 80;  // of the terminal
 };
 
-// The process's own standard streams.
+// The process's own standard streams. One for the process, as what it has buffered is.
 Console StandardConsole();
+
+// Writes what `out` still holds. Errors: Unknown with the reason, if not all that was ever given to it could be written.
+absl::Status FinishOutput(Console& console);
 
 }  // namespace penstock

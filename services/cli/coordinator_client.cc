@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "job/suggest.h"
 #include "services/cli/next_commands.h"
@@ -59,7 +61,7 @@ CoordinatorClient CoordinatorClient::Connect(const std::string& address,
                                              const TransportSecurity& security,
                                              const CallTrace& trace) {
   return {
-      address,
+      address, security.encrypted() ? security.directory() : "",
       v1::JobService::NewStub(MakeControlChannel(address, security.ForChannel(Role::kCoordinator))),
       trace};
 }
@@ -142,17 +144,45 @@ absl::Status CoordinatorClient::ReadPast(const std::string& job_id, int64_t afte
                     canceller, on_event, trace_);
 }
 
+std::string CoordinatorClient::WhyUnreached(const std::string& said) const {
+  const auto has = [&](absl::string_view part) { return absl::StrContains(said, part); };
+  const std::string reason = said.substr(said.rfind(": ") + 2);  // gRPC puts the system's last
+  const std::string there = absl::StrCat(" at ", address_);
+  if (has("certificate verify failed")) {
+    return absl::StrCat("the coordinator", there, " is not trusted: its certificate is not of the ",
+                        "authority in ", JoinPath(certificates_, "ca.crt"),
+                        "; name with --certificates (or PENSTOCK_CERTIFICATES) the directory "
+                        "`client` that the authority of its cluster has issued, as `penstock certs "
+                        "issue client` does there");
+  }
+  if (has("Custom verification check failed")) {
+    return absl::StrCat("what answers", there, " is not a coordinator (", reason,
+                        "); --coordinator names the coordinator's gRPC address");
+  }
+  if (has("handshake failed") || has("ALPN")) {
+    return absl::StrCat("what answers", there, " does not speak TLS as a coordinator does (",
+                        reason,
+                        "); --coordinator names the coordinator's gRPC address, and one that was ",
+                        "started with --insecure is reached with --insecure");
+  }
+  if (has("Socket closed") || has("Connection reset")) {
+    return absl::StrCat(
+        "what answers", there, " hung up (", reason, "): it has just ended, or ",
+        certificates_.empty()
+            ? "it wants certificates: give --certificates DIR instead of --insecure"
+            : absl::StrCat("it does not trust the certificate in ", certificates_,
+                           ", which then is of another authority than that of its cluster"));
+  }
+  return absl::StrCat("no coordinator answers", there, " (", reason,
+                      "); start one with `penstock-coordinator --certificates DIR --listen ",
+                      address_, "`, or name another with --coordinator or PENSTOCK_COORDINATOR");
+}
+
 absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
   const std::string said(status.message());
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      // gRPC puts the system's reason last.
-      return absl::UnavailableError(absl::StrCat(
-          "no coordinator answers at ", address_, " (", said.substr(said.rfind(": ") + 2),
-          "); start one with `penstock-coordinator --certificates DIR --listen ", address_,
-          "`, or name another with --coordinator or PENSTOCK_COORDINATOR; if it runs, its "
-          "certificates "
-          "and yours must be of one authority"));
+      return absl::UnavailableError(WhyUnreached(said));
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError(
           absl::StrCat(said, "; is it a Penstock coordinator, and not overloaded?"));

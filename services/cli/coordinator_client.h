@@ -34,7 +34,7 @@ struct CoordinatorOptions {
 // Declares --coordinator, which PENSTOCK_COORDINATOR replaces, and the flags of security_flags.h.
 void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options);
 
-// Errors of all calls: Unavailable (nobody answers, with the address and what to do), Unimplemented
+// Errors of all calls: Unavailable (nobody answers, or nobody who is trusted, with the address and what to do), Unimplemented
 // (what answers is not a coordinator). Of those with a job id: NotFound, with the nearest id there is.
 class CoordinatorClient {
  public:
@@ -71,13 +71,16 @@ class CoordinatorClient {
                         const std::function<bool(const v1::JobEvent&)>& on_event);
 
  private:
-  CoordinatorClient(std::string address, std::unique_ptr<v1::JobService::Stub> stub,
-                    CallTrace trace)
+  CoordinatorClient(std::string address, std::string certificates,
+                    std::unique_ptr<v1::JobService::Stub> stub, CallTrace trace)
       : address_(std::move(address)),
+        certificates_(std::move(certificates)),
         peer_("coordinator " + address_),
         stub_(std::move(stub)),
         trace_(trace) {}
 
+  // Why nothing could be asked, and what to do, by what gRPC `said` of it.
+  std::string WhyUnreached(const std::string& said) const;
   // Adds to an error what the user can do about it.
   absl::Status Explain(const absl::Status& status) const;
   absl::Status ExplainUnknownJob(const absl::Status& status, const std::string& job_id);
@@ -93,6 +96,7 @@ class CoordinatorClient {
   }
 
   std::string address_;
+  std::string certificates_;  // the directory; empty: plain text
   std::string flags_;
   std::string peer_;
   std::unique_ptr<v1::JobService::Stub> stub_;

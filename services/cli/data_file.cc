@@ -68,9 +68,9 @@ absl::Status EnterDigest(const DataFile& file, v1::JobSpec& spec) {
 }
 
 absl::Status CheckJobData(Files& files, const std::string& data_root, const ResolvedJob& job,
-                          v1::JobSpec& spec) {
+                          v1::JobSpec& spec, const std::function<bool()>& stop) {
   const std::string path = DataPath(data_root, spec);
-  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path));
+  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path, stop));
   PENSTOCK_RETURN_IF_ERROR(EnterDigest(file, spec));
   const absl::Status opened =
       DataSource::OpenText(files, TextOptionsOf(spec, job, path, RunLimits().data_bytes_max))

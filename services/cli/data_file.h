@@ -34,8 +34,9 @@ absl::StatusOr<DataFile> InspectDataFile(
 absl::Status EnterDigest(const DataFile& file, v1::JobSpec& spec);
 
 // Checks that the text of `spec` is there and long enough for its samples, as every worker will, and
-// enters its digest. `job` is `spec`, resolved. Errors: as above.
-absl::Status CheckJobData(Files& files, const std::string& data_root, const ResolvedJob& job,
-                          v1::JobSpec& spec);
+// enters its digest. `job` is `spec`, resolved; `stop` as of InspectDataFile. Errors: as above.
+absl::Status CheckJobData(
+    Files& files, const std::string& data_root, const ResolvedJob& job, v1::JobSpec& spec,
+    const std::function<bool()>& stop = [] { return false; });
 
 }  // namespace penstock

@@ -56,9 +56,10 @@ absl::Status CheckCanDraw(const DrawingOptions& options) {
 }
 
 absl::Status Draw(absl::Span<const DrawnTimeline> drawn, const std::string& title,
-                  const DrawingOptions& options, Console& console) {
+                  const DrawingOptions& options, Console& console, TimeUnit unit) {
   if (!options.svg_path.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.svg_path, RenderSvg(drawn, {.title = title})));
+    PENSTOCK_RETURN_IF_ERROR(
+        WriteTextFile(options.svg_path, RenderSvg(drawn, {.title = title, .unit = unit})));
     console.err << "wrote " << options.svg_path << "\n";
   }
   if (!options.trace_path.empty()) {
@@ -68,7 +69,8 @@ absl::Status Draw(absl::Span<const DrawnTimeline> drawn, const std::string& titl
   if (options.text) {
     constexpr int32_t kBesideNames = 4;
     const auto names = static_cast<int32_t>(RowNameLength(drawn)) + kBesideNames;
-    console.out << RenderText(drawn, {.columns = std::max(20, console.columns - names)});
+    console.out << RenderText(drawn,
+                              {.columns = std::max(20, console.columns - names), .unit = unit});
   }
   return absl::OkStatus();
 }
@@ -80,7 +82,7 @@ absl::Status Draw(const SimulationResult& result, const Schedule& schedule,
                                    result.makespan_s);
   }
   return Draw({{.timeline = &result.timeline, .topology = &schedule.topology}}, schedule.name,
-              options, console);
+              options, console, TimeUnit::kNone);
 }
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "schedule/drawn_timeline.h"
+#include "schedule/nice_time.h"
 #include "schedule/simulate.h"
 #include "services/cli/console.h"
 
@@ -33,11 +34,12 @@ absl::Status CheckCanDraw(const DrawingOptions& options);
 // Writes what is asked for; `title` stands above the SVG and in the trace. Notes the paths on `console.err`.
 // Errors: those of the file system, naming the path.
 absl::Status Draw(absl::Span<const DrawnTimeline> drawn, const std::string& title,
-                  const DrawingOptions& options, Console& console);
+                  const DrawingOptions& options, Console& console,
+                  TimeUnit unit = TimeUnit::kSeconds);
 
 // So many spans of a simulation are drawn.
 inline constexpr int64_t kDrawnSpansMax = 200'000;
-// The same of a simulation of `schedule`, saying so if only its beginning is drawn.
+// The same of a simulation of `schedule`, whose times have no unit, saying so if only its beginning is drawn.
 absl::Status Draw(const SimulationResult& result, const Schedule& schedule,
                   const DrawingOptions& options, Console& console);
 

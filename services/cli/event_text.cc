@@ -16,10 +16,10 @@ namespace penstock {
 namespace {
 
 std::string StepText(const v1::StepDone& done) {
-  std::string text = absl::StrFormat("step %d  loss %.4f  rate %.3g", done.step(), done.loss(),
-                                     done.learning_rate());
+  std::string text = absl::StrCat("step ", done.step(), "  loss ", FormatLoss(done.loss()),
+                                  "  rate ", FormatDigits(done.learning_rate(), 3));
   if (done.gradient_norm() > 0) {
-    absl::StrAppendFormat(&text, "  gradient norm %.3g", done.gradient_norm());
+    absl::StrAppend(&text, "  gradient norm ", FormatDigits(done.gradient_norm(), 3));
   }
   return text;
 }
@@ -56,8 +56,8 @@ std::string BodyText(const v1::JobEvent& event) {
     case v1::JobEvent::kStepDone:
       return StepText(event.step_done());
     case v1::JobEvent::kValidationDone:
-      return absl::StrFormat("step %d  validation loss %.4f", event.validation_done().step(),
-                             event.validation_done().loss());
+      return absl::StrCat("step ", event.validation_done().step(), "  validation loss ",
+                          FormatLoss(event.validation_done().loss()));
     case v1::JobEvent::kCheckpointDone:
       return absl::StrCat("step ", event.checkpoint_done().step(), "  checkpoint ",
                           event.checkpoint_done().directory());

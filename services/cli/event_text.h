@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// "2026-07-01 14:03:05  step 120  loss 2.3412  rate 0.000981  gradient norm 0.81".
+// "2026-07-01T14:03:05Z  step 120  loss 2.3412  rate 0.000981  gradient norm 0.81".
 std::string EventText(const v1::JobEvent& event);
 
 // Keys `sequence`, `unix_ms` and `event`, and those of the kind of event (docs/cli.md).

@@ -39,12 +39,39 @@ absl::Status WithoutPlace(const absl::Status& error, const std::string& name) {
   return absl::Status(error.code(), absl::StrCat(name, ":", message));
 }
 
-// What the options say instead has no place in the file.
-void Forget(absl::string_view key, YamlPositions& positions) {
+// What an option says instead has its place there, and not in the file.
+void Move(const std::string& key, const std::string& option, YamlPositions& positions) {
   std::erase_if(positions, [&](const auto& entry) {
     absl::string_view known = entry.first;
     return absl::ConsumePrefix(&known, key) && (known.empty() || known.front() == '.');
   });
+  positions[key] = option;
+}
+
+// Sets training.steps. What the file wants of the first steps ends where these do.
+void SetSteps(int64_t steps, JobDocument& document) {
+  const std::string option = absl::StrCat("--steps ", steps);
+  // Whether `key`, which asks for `asked` steps, is too long. A contradiction between two options is left for the
+  // user to solve.
+  const auto shortens = [&](const std::string& key, int64_t asked) {
+    const auto place = document.positions.find(key);
+    const bool in_file =
+        place != document.positions.end() && !absl::StartsWith(place->second, "--");
+    if (asked <= steps || !in_file) return false;
+    document.notes.push_back(
+        absl::StrCat(option, ": ", key, " is shortened from ", asked, " to ", steps));
+    return true;
+  };
+  v1::TrainingSpec& training = *document.spec.mutable_training();
+  training.set_steps(steps);
+  Move("training.steps", option, document.positions);
+  if (shortens("training.learning_rate.warmup_steps", training.learning_rate().warmup_steps())) {
+    training.mutable_learning_rate()->set_warmup_steps(steps);
+  }
+  v1::PipelineSpec& pipeline = *document.spec.mutable_pipeline();
+  if (shortens("pipeline.synchronous_steps", pipeline.synchronous_steps())) {
+    pipeline.set_synchronous_steps(steps);
+  }
 }
 
 }  // namespace
@@ -110,29 +137,28 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
   bool names_optimizer = false;
   for (const std::string& override_text : options.overrides) {
     PENSTOCK_RETURN_IF_ERROR(ApplyOverride(override_text, spec));
-    Forget(override_text.substr(0, override_text.find('=')), document.positions);
+    Move(override_text.substr(0, override_text.find('=')), absl::StrCat("--set ", override_text),
+         document.positions);
     names_optimizer = names_optimizer || absl::StartsWith(override_text, "training.optimizer");
   }
   if (!options.method.empty()) {
     SetMethod(options.method, names_optimizer, spec);
-    Forget("pipeline.method", document.positions);
+    Move("pipeline.method", absl::StrCat(options.method_flag, " ", options.method),
+         document.positions);
   }
-  if (options.steps > 0) {
-    spec.mutable_training()->set_steps(options.steps);
-    Forget("training.steps", document.positions);
-  }
+  if (options.steps > 0) SetSteps(options.steps, document);
   if (!options.data.empty()) {
     std::error_code error;
     spec.mutable_data()->mutable_text()->set_path(
         std::filesystem::absolute(options.data, error).lexically_normal().string());
-    Forget("data.text.path", document.positions);
+    Move("data.text.path", absl::StrCat("--data ", options.data), document.positions);
   }
   if (!options.resume.empty()) {
     const bool latest = options.resume == "latest";
     std::error_code error;
     spec.mutable_checkpoint()->set_resume(
         latest ? options.resume : std::filesystem::absolute(options.resume, error).string());
-    Forget("checkpoint.resume", document.positions);
+    Move("checkpoint.resume", absl::StrCat("--resume ", options.resume), document.positions);
   }
   if (options.race_until_loss.has_value()) {
     if (!MethodIsOpen(spec)) {
@@ -153,7 +179,7 @@ absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document) {
   return MethodIsOpen(document.spec) ? document.spec : complete;
 }
 
-absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* note) {
+absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const JobDocument document, ReadJob(options));
   if (MethodIsOpen(document.spec)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -161,9 +187,7 @@ absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* 
         ": pipeline.method: is auto; `penstock train` and `penstock submit` choose one for "
         "their workers, and `penstock plan -o FILE` writes a job with one"));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteJob(document));
-  if (note != nullptr) *note = NoteOfPrediction(document, spec);
-  return spec;
+  return CompleteJob(document);
 }
 
 std::string FolderOfJob(const std::string& path) {
@@ -174,10 +198,15 @@ std::string FolderOfJob(const std::string& path) {
   return error ? folder : absolute.lexically_normal().string();
 }
 
-std::string NoteOfPrediction(const JobDocument& read, const v1::JobSpec& complete) {
-  if (!read.had_prediction || complete.has_prediction()) return "";
-  return "the job's prediction is left out: it was planned for other keys of the job; "
-         "`penstock plan` makes a new one";
+std::string NotesOf(const JobDocument& read, const v1::JobSpec& complete) {
+  std::string text;
+  for (const std::string& note : read.notes) absl::StrAppend(&text, note, "\n");
+  if (read.had_prediction && !complete.has_prediction()) {
+    absl::StrAppend(&text,
+                    "the job's prediction is left out: it was planned for other keys of the job; "
+                    "`penstock plan` makes a new one\n");
+  }
+  return text;
 }
 
 }  // namespace penstock

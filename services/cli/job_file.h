@@ -19,6 +19,7 @@ struct JobFileOptions {
   std::string path;
   std::vector<std::string> overrides;     // "training.steps=100"
   std::string method;                     // empty: the file's
+  std::string method_flag = "--method";   // that names it
   int64_t steps = 0;                      // 0: the file's
   std::string data;                       // a text file instead of the job's; empty: the job's
   std::string resume;                     // empty: the file's
@@ -30,13 +31,14 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
 // Declares these, --method, --resume and --race-until.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
 
-// Reads the file and applies the options, and fills in nothing. A path given by --data is made absolute.
+// Reads the file and applies the options, and fills in nothing. A path given by --data is made absolute. What fits the
+// file's training.steps but not --steps is shortened, with a note (NotesOf).
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
 
-// The same with defaults, after validation. `note`: a line for the user, or empty; null: nobody asks.
+// The same with defaults, after validation.
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
-absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options, std::string* note = nullptr);
+absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options);
 
 // The same for a coordinator, which fills in what it chooses: a job with an open method stays as it is written.
 absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
@@ -44,8 +46,9 @@ absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
 // The absolute folder of a job's file, where its relative paths start.
 std::string FolderOfJob(const std::string& path);
 
-// What the user should hear if a job has lost its prediction on the way from `read` to `complete`; else empty.
-std::string NoteOfPrediction(const JobDocument& read, const v1::JobSpec& complete);
+// What the user should hear of how `read` became `complete`, a line each: what was shortened to fit an option, and
+// that the job has lost its prediction.
+std::string NotesOf(const JobDocument& read, const v1::JobSpec& complete);
 
 // Sets one key: "training.steps=100", the value written as in YAML. A key of another kind of a choice
 // (training.optimizer.sgd.momentum where the job has adamw) replaces the kind.

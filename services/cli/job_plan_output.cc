@@ -223,7 +223,7 @@ std::string RaceText(const JobPlan& plan, const JobRace& race) {
                   absl::StrCat(result.rounds), absl::StrCat(result.steps),
                   FormatFixed(static_cast<double>(result.steps) * judged.step_s, 3),
                   result.failed.empty()
-                      ? absl::StrFormat("%.4f ± %.4f", result.loss, result.loss_error)
+                      ? absl::StrCat(FormatLoss(result.loss), " ± ", FormatLoss(result.loss_error))
                       : "",
                   result.reached_s.has_value() ? FormatFixed(*result.reached_s, 3) : "",
                   race.winner() == race.candidates[i] ? "first" : result.failed});

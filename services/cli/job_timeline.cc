@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "coordinator/job_state.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 #include "services/documents/timeline_json.h"
@@ -75,7 +76,9 @@ absl::StatusOr<JobTimeline> JobTimelineOf(const v1::GetJobResponse& job,
   if (timeline.measured.spans.empty()) {
     return absl::FailedPreconditionError(
         timeline.missing.empty()
-            ? "no step is done yet, so the workers have measured nothing"
+            ? IsTerminal(job.summary().state())
+                  ? "it ended before a step was done, so its workers have measured nothing"
+                  : "no step is done yet, so the workers have measured nothing"
             : absl::StrCat("no worker answered: ", absl::StrJoin(timeline.missing, ", ")));
   }
   timeline.workers.resize(timeline.measured.workers);

@@ -100,7 +100,7 @@ constexpr Command kCommands[] = {
 
 int main(int argc, char** argv) {
   penstock::PollIdleChannelsOften();
-  penstock::SetGrpcLogSink([](const char*) {});  // we report failed calls in our own words
+  penstock::WriteGrpcLog("penstock", /*errors=*/false);  // we report failed calls in our own words
   penstock::Console console = penstock::StandardConsole();
   return penstock::RunCommandLine(penstock::kCommands, argc, argv, console);
 }

@@ -1,6 +1,7 @@
 #include "services/cli/method_comparison.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <string>
@@ -13,6 +14,9 @@
 #include "job/run_costs.h"
 #include "job/run_time.h"
 #include "schedule/action.h"
+#include "services/cli/study_output.h"
+#include "services/cli/table.h"
+#include "services/cli/text.h"
 
 namespace penstock {
 namespace {
@@ -55,12 +59,59 @@ double BestLoss(const v1::GetJobResponse& job) {
   return best;
 }
 
-// The steps after which the first validation was at `loss` or below.
-std::optional<int64_t> StepsTo(double loss, const v1::GetJobResponse& job) {
-  for (const v1::LossPoint& point : job.result().validations()) {
-    if (point.loss() <= loss) return point.step();
+// When a method reached a loss: after one validation, and not after another.
+struct Crossing {
+  int validation = 0;    // the first at the loss or below
+  int64_t steps = 0;     // until then
+  double at_s = 0.0;     // then
+  double after_s = 0.0;  // at the validation before; 0: there is none
+};
+
+std::optional<Crossing> CrossingOf(double loss, const Outcome& outcome) {
+  Crossing crossing;
+  for (const v1::LossPoint& point : outcome.job->result().validations()) {
+    crossing.at_s = outcome.seconds_at.at(point.step());
+    crossing.steps = point.step();
+    if (point.loss() <= loss) return crossing;
+    crossing.after_s = crossing.at_s;
+    ++crossing.validation;
   }
   return std::nullopt;
+}
+
+// The first method of a comparison, which the others are held against.
+struct Yardstick {
+  const Outcome& outcome;
+  std::optional<Crossing> crossing;
+
+  // Whether `other` had the same losses up to there, as methods that drain have: then it crossed in the same step.
+  bool CrossedWith(const Outcome& other, const Crossing& there) const {
+    const auto& losses = outcome.job->result().validations();
+    const auto& its = other.job->result().validations();
+    if (crossing->validation != there.validation) return false;
+    return std::equal(losses.begin(), losses.begin() + there.validation + 1, its.begin(),
+                      [](const v1::LossPoint& a, const v1::LossPoint& b) {
+                        return a.step() == b.step() && a.loss() == b.loss();
+                      });
+  }
+};
+
+struct Speedup {
+  double told = 0.0;
+  double least = 0.0;
+  double most = 0.0;  // infinite: no validation says
+};
+
+Speedup SpeedupOf(const Yardstick& first, const Outcome& outcome, const Crossing& crossing) {
+  const double told = first.crossing->at_s / crossing.at_s;
+  if (first.CrossedWith(outcome, crossing)) {
+    const double before =
+        crossing.after_s > 0.0 ? first.crossing->after_s / crossing.after_s : told;
+    return {told, std::min(told, before), std::max(told, before)};
+  }
+  return {told, first.crossing->after_s / crossing.at_s,
+          crossing.after_s > 0.0 ? first.crossing->at_s / crossing.after_s
+                                 : std::numeric_limits<double>::infinity()};
 }
 
 // Of all steps done: from the first action of any worker to the last.
@@ -72,18 +123,23 @@ double TrainingSeconds(const v1::JobResult& result) {
   return seconds;
 }
 
-std::vector<StudyCell> Row(const Outcome& outcome, double loss, std::optional<double> first_s) {
+std::vector<StudyCell> Row(const Outcome& outcome, double loss, const Yardstick& first) {
   const v1::JobResult& result = outcome.job->result();
-  const std::optional<int64_t> steps = StepsTo(loss, *outcome.job);
+  const std::optional<Crossing> crossing = CrossingOf(loss, outcome);
   std::vector<StudyCell> row = {outcome.method()};
-  if (steps.has_value()) {
-    const int64_t tokens = *steps * outcome.tokens_per_step;
-    const double seconds = outcome.seconds_at.at(*steps);
-    const double share = static_cast<double>(*steps) / static_cast<double>(result.steps());
-    row.insert(row.end(), {*steps, tokens, seconds, share * TrainingSeconds(result)});
-    row.push_back(first_s.has_value() ? StudyCell(*first_s / seconds) : "-");
+  if (crossing.has_value()) {
+    const int64_t tokens = crossing->steps * outcome.tokens_per_step;
+    const double share = static_cast<double>(crossing->steps) / static_cast<double>(result.steps());
+    row.insert(row.end(),
+               {crossing->steps, tokens, crossing->at_s, share * TrainingSeconds(result)});
   } else {
-    row.insert(row.end(), 5, "-");
+    row.insert(row.end(), 4, "-");
+  }
+  if (crossing.has_value() && first.crossing.has_value()) {
+    const Speedup speedup = SpeedupOf(first, outcome, *crossing);
+    row.insert(row.end(), {speedup.told, speedup.least, speedup.most});
+  } else {
+    row.insert(row.end(), 3, "-");
   }
   double staleness = 0.0;
   int64_t versions = 0;
@@ -118,6 +174,29 @@ LineChart ChartOf(absl::Span<const Outcome> outcomes, double loss, const X& x) {
                          .points = {{0.0, loss, loss, loss}, {x_max, loss, loss, loss}},
                          .dashed = true});
   return chart;
+}
+
+// A cell as `format` writes it; what is not known is "-" already.
+template <typename Format>
+std::string TextOf(const StudyCell& cell, const Format& format) {
+  if (const auto* text = std::get_if<std::string>(&cell)) return *text;
+  if (const auto* number = std::get_if<int64_t>(&cell)) return format(static_cast<double>(*number));
+  return format(std::get<double>(cell));
+}
+
+// "1.45x"; where validations leave it open, in no more digits than that is worth, "1.4x (1.2x to 1.8x)".
+std::string SpeedupText(const StudyCell& told, const StudyCell& least, const StudyCell& most) {
+  const auto times = [](double value, int digits = 2) {
+    return absl::StrCat(FormatDigits(value, digits), "x");
+  };
+  if (!std::holds_alternative<double>(told)) return "-";
+  const double ratio = std::get<double>(told);
+  const double low = std::get<double>(least), high = std::get<double>(most);
+  if (times(low, 3) == times(high, 3)) return times(ratio, 3);
+  const std::string range = std::isinf(high) ? low > 0.0 ? times(low) + " or more" : "or any"
+                            : low > 0.0      ? absl::StrCat(times(low), " to ", times(high))
+                                             : times(high) + " or less";
+  return absl::StrCat(times(ratio), " (", range, ")");
 }
 
 }  // namespace
@@ -169,23 +248,21 @@ absl::StatusOr<StudyResult> CompareMethods(absl::Span<const v1::GetJobResponse> 
     if (!until.has_value()) loss = std::max(loss, BestLoss(job));
   }
   const Outcome& first = outcomes.front();
-  const std::optional<int64_t> first_steps = StepsTo(loss, *first.job);
-  const auto first_s =
-      first_steps ? std::optional(first.seconds_at.at(*first_steps)) : std::nullopt;
+  const Yardstick yardstick = {.outcome = first, .crossing = CrossingOf(loss, first)};
 
   StudyResult result = {
-      .title = absl::StrFormat("%s: time to a validation loss of %.4g", first.job->summary().name(),
-                               loss),
+      .title = absl::StrFormat("%s: time to a validation loss of %.4g nats per token",
+                               first.job->summary().name(), loss),
       .settings = {{"loss", loss},
                    {"stages", int64_t{first.job->result().stages()}},
                    {"microbatches", first.job->result().microbatches()},
                    {"tokens_per_step", first.tokens_per_step},
                    {"times", times.device()}},
       .table = {.columns = {"method", "steps", "tokens", "simulated_seconds", "measured_seconds",
-                            "speedup", "bubble", "bubble_measured", "staleness_max", "versions",
-                            "memory_mib", "best_loss"}}};
+                            "speedup", "speedup_min", "speedup_max", "bubble", "bubble_measured",
+                            "staleness_max", "versions", "memory_mib", "best_loss"}}};
   for (const Outcome& outcome : outcomes) {
-    result.table.rows.push_back(Row(outcome, loss, first_s));
+    result.table.rows.push_back(Row(outcome, loss, yardstick));
   }
   LineChart by_time = ChartOf(outcomes, loss, [](const Outcome& outcome, int64_t step) {
     return outcome.seconds_at.at(step);
@@ -203,6 +280,42 @@ absl::StatusOr<StudyResult> CompareMethods(absl::Span<const v1::GetJobResponse> 
   by_tokens.x_label = "tokens";
   result.charts = {{"time", std::move(by_time)}, {"tokens", std::move(by_tokens)}};
   return result;
+}
+
+std::string ComparisonText(const StudyResult& result) {
+  using Align = Table::Align;
+  Table table({{"METHOD"},
+               {"STEPS", Align::kRight},
+               {"TOKENS", Align::kRight},
+               {"SIMULATED", Align::kRight},
+               {"MEASURED", Align::kRight},
+               {"SPEED-UP"},
+               {"BUBBLE", Align::kRight},
+               {"BUBBLE MEASURED", Align::kRight},
+               {"STALENESS (UPDATES)", Align::kRight},
+               {"VERSIONS", Align::kRight},
+               {"MEMORY", Align::kRight},
+               {"BEST LOSS (NATS)", Align::kRight}});
+  const auto seconds = [](double value) { return absl::StrCat(FormatDigits(value, 4), " s"); };
+  const auto whole = [](double value) { return FormatFixed(value, 0); };
+  const auto mebibytes = [](double value) {
+    return FormatBytes(static_cast<int64_t>(value * kMiB));
+  };
+  for (const std::vector<StudyCell>& row : result.table.rows) {
+    const auto cell = [&](absl::string_view column) -> const StudyCell& {
+      const auto& columns = result.table.columns;
+      return row.at(std::find(columns.begin(), columns.end(), column) - columns.begin());
+    };
+    table.AddRow({TextOf(cell("method"), whole), TextOf(cell("steps"), whole),
+                  TextOf(cell("tokens"), FormatCount), TextOf(cell("simulated_seconds"), seconds),
+                  TextOf(cell("measured_seconds"), seconds),
+                  SpeedupText(cell("speedup"), cell("speedup_min"), cell("speedup_max")),
+                  TextOf(cell("bubble"), FormatPercent),
+                  TextOf(cell("bubble_measured"), FormatPercent),
+                  TextOf(cell("staleness_max"), whole), TextOf(cell("versions"), whole),
+                  TextOf(cell("memory_mib"), mebibytes), TextOf(cell("best_loss"), FormatLoss)});
+  }
+  return absl::StrCat(StudyHead(result), "\n", table.Render());
 }
 
 }  // namespace penstock

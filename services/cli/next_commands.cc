@@ -16,9 +16,10 @@ std::string Unsaid(const char* variable, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-std::string CommandLine(const char* verb, const std::string& job_id, const char* more,
+// `of`: the job, or the checkpoint.
+std::string CommandLine(const char* verb, const std::string& of, const char* more,
                         const std::string& flags) {
-  std::vector<std::string> words = {"penstock", verb, ShellWord(job_id)};
+  std::vector<std::string> words = {"penstock", verb, ShellWord(of)};
   if (*more != '\0') words.emplace_back(more);
   if (!flags.empty()) words.push_back(flags);
   return absl::StrJoin(words, " ");
@@ -52,6 +53,17 @@ std::string NextCommands(const std::string& job_id, const std::string& flags) {
 
 std::string FollowCommand(const std::string& job_id, const std::string& flags) {
   return CommandLine("logs", job_id, "-f", flags);
+}
+
+std::string ModelCommands(const v1::GetJobResponse& job) {
+  // Without a directory of its own a job may still name the checkpoint it began with.
+  const std::string& checkpoint = job.result().checkpoint();
+  if (job.spec().checkpoint().directory().empty() || checkpoint.empty()) {
+    return "the model was not kept; --set checkpoint.directory=DIR keeps it, for `penstock "
+           "generate DIR` and `penstock export DIR -o model`\n";
+  }
+  return absl::StrCat("next:\n  ", CommandLine("generate", checkpoint, "--prompt 'The '", ""),
+                      "\n  ", CommandLine("export", checkpoint, "-o model", ""), "\n");
 }
 
 std::string DetachedText(const std::string& job_id, const std::string& flags) {

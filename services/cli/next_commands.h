@@ -1,6 +1,6 @@
 // What can be done with a job next, as commands to copy.
 //
-// They name the coordinator and how it is reached as the user did, but for what the environment says already.
+// Those for a job at a coordinator name the coordinator and how it is reached as the user did, but for what the environment says already.
 #pragma once
 
 #include <string>
@@ -17,6 +17,9 @@ std::string NextCommands(const std::string& job_id, const std::string& flags);
 
 // The one that watches it to its end.
 std::string FollowCommand(const std::string& job_id, const std::string& flags);
+
+// What can be done with the model of a job that has trained on this machine; if none was kept, what keeps the next one.
+std::string ModelCommands(const v1::GetJobResponse& job);
 
 // What is said to somebody who stops watching a job that goes on, in one line.
 std::string DetachedText(const std::string& job_id, const std::string& flags);

@@ -52,8 +52,8 @@ std::string Progress::Add(const v1::JobEvent& event) {
       return "";
     case v1::JobEvent::kValidationDone:
       validation_loss_ = event.validation_done().loss();
-      return absl::StrFormat("step %d: validation loss %.4f", event.validation_done().step(),
-                             event.validation_done().loss());
+      return absl::StrCat("step ", event.validation_done().step(), ": validation loss ",
+                          FormatLoss(event.validation_done().loss()));
     case v1::JobEvent::kCheckpointDone:
       return absl::StrFormat("step %d: checkpoint %s", event.checkpoint_done().step(),
                              event.checkpoint_done().directory());
@@ -93,8 +93,8 @@ std::vector<std::string> Progress::Facts() const {
     if (!reason_.empty()) facts.push_back(reason_);
     return facts;
   }
-  std::vector<std::string> facts = {absl::StrFormat("loss %.4f", loss_)};
-  if (validation_loss_) facts.push_back(absl::StrFormat("validation %.4f", *validation_loss_));
+  std::vector<std::string> facts = {absl::StrCat("loss ", FormatLoss(loss_))};
+  if (validation_loss_) facts.push_back(absl::StrCat("validation ", FormatLoss(*validation_loss_)));
   if (tokens_per_second() > 0) {
     facts.push_back(absl::StrCat(FormatCount(tokens_per_second()), " tokens/s"));
   }

@@ -22,8 +22,6 @@ std::string Number(const Json& json, const char* key, std::string (*format)(doub
   return it != json.end() && it->is_number() ? format(it->get<double>()) : "-";
 }
 
-std::string Loss(double value) { return FormatFixed(value, 4); }
-
 // One value for each stage: "12.1 % | 3.0 %".
 std::string PerStage(const Json& result, std::string (*format)(const Json& stage)) {
   const auto stages = result.find("per_stage");
@@ -59,17 +57,17 @@ absl::StatusOr<Json> ReadResult(const std::string& path) {
 absl::StatusOr<std::string> CompareResultFiles(const std::vector<std::string>& paths) {
   using Align = Table::Align;
   Table table({{"METHOD"},
-               {"LOSS", Align::kRight},
-               {"VALIDATION", Align::kRight},
+               {"TRAINING LOSS", Align::kRight},
+               {"VALIDATION LOSS", Align::kRight},
                {"TOKENS/S", Align::kRight},
                {"TIME", Align::kRight},
                {"BUBBLE BY STAGE", Align::kRight},
-               {"STALENESS BY STAGE", Align::kRight},
+               {"STALENESS BY STAGE (UPDATES)", Align::kRight},
                {"VERSIONS", Align::kRight}});
   for (const std::string& path : paths) {
     PENSTOCK_ASSIGN_OR_RETURN(const Json result, ReadResult(path));
-    table.AddRow({result["method"].get<std::string>(), Number(result, "train_loss", Loss),
-                  Number(result, "validation_loss", Loss),
+    table.AddRow({result["method"].get<std::string>(), Number(result, "train_loss", FormatLoss),
+                  Number(result, "validation_loss", FormatLoss),
                   Number(result, "tokens_per_second", FormatCount),
                   Number(result, "wall_seconds", FormatDuration), PerStage(result, Bubble),
                   PerStage(result, Staleness), PerStage(result, Versions)});

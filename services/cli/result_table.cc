@@ -1,10 +1,12 @@
 #include "services/cli/result_table.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/run_progress.h"
 #include "services/cli/feedback_output.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
@@ -24,6 +26,13 @@ std::string IdleText(const v1::StageReport& stage) {
 
 std::string StatisticText(const v1::Statistic& statistic) {
   return absl::StrFormat("%g / %.2f", statistic.max(), statistic.mean());
+}
+
+// That of a result is no step's own.
+std::string TrainLossText(const v1::JobResult& result) {
+  const size_t steps = std::min<size_t>(result.losses_size(), RunProgress::kTrainLossSteps);
+  return absl::StrCat("training loss ", FormatLoss(result.train_loss()),
+                      steps > 1 ? absl::StrCat(" (mean of the last ", steps, " steps)") : "");
 }
 
 std::string StageTable(const v1::JobResult& result) {
@@ -68,9 +77,9 @@ std::string ResultText(const v1::GetJobResponse& job) {
       job.summary().method(), result.stages(), result.stages() == 1 ? "" : "s", result.steps(),
       FormatCount(static_cast<double>(result.tokens())), FormatDuration(result.wall_seconds()),
       speed);
-  absl::StrAppendFormat(&text, "loss %.4f", result.train_loss());
+  absl::StrAppend(&text, TrainLossText(result));
   if (result.has_validation_loss()) {
-    absl::StrAppendFormat(&text, ", validation %.4f", result.validation_loss());
+    absl::StrAppend(&text, ", validation loss ", FormatLoss(result.validation_loss()));
   }
   absl::StrAppend(&text, ", bubble ", reported ? FormatPercent(result.bubble_ratio()) : "-");
   if (result.has_block_delay()) {

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "services/cli/drawings.h"
 #include "services/cli/table.h"
+#include "services/cli/text.h"
 
 namespace penstock {
 namespace {
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 std::string CellText(const StudyCell& cell) {
   if (const auto* number = std::get_if<int64_t>(&cell)) return absl::StrCat(*number);
-  if (const auto* number = std::get_if<double>(&cell)) return absl::StrFormat("%.4g", *number);
+  if (const auto* number = std::get_if<double>(&cell)) return FormatDigits(*number, 4);
   return std::get<std::string>(cell);
 }
 
@@ -43,15 +44,17 @@ Json CellJson(const StudyCell& cell) {
 
 }  // namespace
 
+std::string StudyHead(const StudyResult& result) {
+  const auto print = [](std::string* out, const std::pair<std::string, StudyCell>& setting) {
+    absl::StrAppend(out, absl::StrReplaceAll(setting.first, {{"_", " "}}), " ",
+                    CellText(setting.second));
+  };
+  return absl::StrCat(result.title, "\n", absl::StrJoin(result.settings, ", ", print),
+                      result.settings.empty() ? "" : "\n");
+}
+
 std::string StudyText(const StudyResult& result) {
-  std::string text = absl::StrCat(result.title, "\n");
-  if (!result.settings.empty()) {
-    const auto print = [](std::string* out, const std::pair<std::string, StudyCell>& setting) {
-      absl::StrAppend(out, absl::StrReplaceAll(setting.first, {{"_", " "}}), " ",
-                      CellText(setting.second));
-    };
-    absl::StrAppend(&text, absl::StrJoin(result.settings, ", ", print), "\n");
-  }
+  std::string text = StudyHead(result);
   std::vector<Table::Column> columns;
   for (size_t i = 0; i < result.table.columns.size(); ++i) {
     const bool is_text = !result.table.rows.empty() &&

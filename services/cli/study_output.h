@@ -12,7 +12,10 @@
 
 namespace penstock {
 
-// Title, settings, table and findings.
+// Title and settings.
+std::string StudyHead(const StudyResult& result);
+
+// Head, table and findings.
 std::string StudyText(const StudyResult& result);
 
 // {study, title, seconds, settings, rows: [{...}], findings: [{claim, agrees, evidence}], files}. What is

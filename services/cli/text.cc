@@ -9,6 +9,8 @@
 namespace penstock {
 namespace {
 
+constexpr double kFixedMax = 1e9;  // from here on digits tell nothing more
+
 // Three significant digits: 1.23, 12.3, 123.
 std::string ThreeDigits(double value) {
   const double magnitude = std::fabs(value);
@@ -18,7 +20,19 @@ std::string ThreeDigits(double value) {
 }  // namespace
 
 std::string FormatFixed(double value, int decimals) {
-  return absl::StrFormat("%.*f", decimals, value);
+  return std::fabs(value) < kFixedMax ? absl::StrFormat("%.*f", decimals, value)
+                                      : FormatDigits(value, 2);
+}
+
+std::string FormatDigits(double value, int digits) {
+  if (std::isnan(value)) return "not a number";
+  if (std::isinf(value)) return value > 0 ? "infinite" : "-infinite";
+  return absl::StrFormat("%.*g", digits, value);
+}
+
+std::string FormatLoss(double loss) {
+  constexpr double kDiverged = 1e4;  // far above that of a model that knows nothing
+  return std::fabs(loss) < kDiverged ? FormatFixed(loss, 4) : FormatDigits(loss, 2);
 }
 
 std::string FormatDuration(double seconds) {
@@ -31,7 +45,7 @@ std::string FormatDuration(double seconds) {
 }
 
 std::string FormatCount(double count) {
-  if (count < 999.5) return absl::StrFormat("%.0f", count);
+  if (!(count >= 999.5)) return FormatFixed(count, 0);
   for (const char* unit : {" k", " M", " G"}) {
     count /= 1e3;
     if (count < 999.5) return absl::StrCat(ThreeDigits(count), unit);
@@ -49,12 +63,12 @@ std::string FormatBytes(int64_t bytes) {
   return absl::StrCat(ThreeDigits(value / 1024), " TiB");
 }
 
-std::string FormatPercent(double ratio) { return absl::StrFormat("%.1f %%", ratio * 100); }
+std::string FormatPercent(double ratio) { return absl::StrCat(FormatFixed(ratio * 100, 1), " %"); }
 
 std::string FormatUnixMs(int64_t unix_ms) {
   if (unix_ms == 0) return "-";
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(unix_ms),
-                          absl::LocalTimeZone());
+  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%SZ", absl::FromUnixMillis(unix_ms),
+                          absl::UTCTimeZone());
 }
 
 }  // namespace penstock

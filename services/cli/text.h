@@ -10,9 +10,13 @@ std::string FormatDuration(double seconds);  // "85 ms", "12.3 s", "3m 20s", "2h
 std::string FormatCount(double count);       // "950", "12.3 k", "4.56 M"
 std::string FormatBytes(int64_t bytes);      // "950 B", "12.3 KiB", "4.56 GiB"
 std::string FormatPercent(double ratio);     // 0.123 is "12.3 %"
+// With so many decimals, or so many significant digits. What would be too long to read is "2.1e+23", and what is no
+// number "infinite" or "not a number".
 std::string FormatFixed(double value, int decimals);
+std::string FormatDigits(double value, int digits);
+std::string FormatLoss(double loss);  // "2.3412"; one that has diverged "2.1e+23"
 
-// A moment in local time, "2026-07-01 14:03:05"; "-" for 0 (it has not come).
+// A moment as logs have it, in UTC: "2026-07-01T14:03:05Z"; "-" for 0 (it has not come).
 std::string FormatUnixMs(int64_t unix_ms);
 
 }  // namespace penstock

@@ -62,7 +62,7 @@ absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, 
 }
 
 // The split that the job's own checkpoints were trained with, where the job leaves it open: a reference of that job has the
-// same. Returns what the user should know of it.
+// same. Returns what the user should know of it, as a line.
 std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& spec) {
   const int32_t stages = spec.pipeline().stages();
   if (!SplitIsOpen(spec, job) || stages < 2 || stages == job.chain.size()) return "";
@@ -77,12 +77,12 @@ std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& sp
     return job.method->synchronous
                ? ""
                : "layers are split by estimate; a cluster measures its workers, and its split "
-                 "may be another: put the lines that it prints into the job to repeat its run";
+                 "may be another: put the lines that it prints into the job to repeat its run\n";
   }
   const std::vector<int32_t>& layers = found->manifest.stage_layers;
   spec.mutable_pipeline()->mutable_stage_layers()->Assign(layers.begin(), layers.end());
-  return absl::StrCat("layers are split ", absl::StrJoin(layers, "-"), ", as in ",
-                      found->directory);
+  return absl::StrCat("layers are split ", absl::StrJoin(layers, "-"), ", as in ", found->directory,
+                      "\n");
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
                      "method, or train without --reference"));
   }
   PENSTOCK_ASSIGN_OR_RETURN(train.spec, CompleteSubmission(document));
-  train.note = NoteOfPrediction(document, train.spec);
+  train.notes = NotesOf(document, train.spec);
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob resolved, ResolveSubmitted(train.spec));
   if (is_open) {
     const int stages = train.spec.pipeline().stages();
@@ -117,8 +117,7 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
     checkpoint.set_directory(Absolute(checkpoint.directory()));
   }
   if (options.reference) {
-    train.note = absl::StrCat(train.note, train.note.empty() ? "" : "\n",
-                              TakeSavedSplit(files, resolved, train.spec));
+    absl::StrAppend(&train.notes, TakeSavedSplit(files, resolved, train.spec));
   } else {
     PENSTOCK_RETURN_IF_ERROR(FindStart(files, StartQueryOf(train.spec, resolved)).status());
   }

@@ -24,7 +24,7 @@ struct TrainJob {
   v1::JobSpec spec;
   int workers = 1;
   std::string data_root;  // absolute
-  std::string note;       // for the user: what became of the prediction, and of the split; or empty
+  std::string notes;      // for the user, a line each: NotesOf, and what became of the split
 };
 
 inline constexpr int kDefaultWorkers = 2;

@@ -1,7 +1,11 @@
 #include "services/coordinator/checkpoint_keeper.h"
 
+#include <chrono>
+#include <memory>
+#include <optional>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 
@@ -56,6 +60,28 @@ void CheckpointKeeper::Perform(const FindCheckpoint& find) {
   if (!tasks_.Submit(task)) {
     answer(absl::ResourceExhaustedError("too much work on checkpoints waits"), nullptr);
   }
+}
+
+absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {
+  constexpr std::chrono::seconds kPatience(1);
+  struct Answer {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<absl::Status> status ABSL_GUARDED_BY(mutex);
+  };
+  if (checkpoint.directory().empty() && checkpoint.resume().empty()) return absl::OkStatus();
+  const auto answer = std::make_shared<Answer>();  // shared: nobody may wait for it any more
+  const bool asked = tasks_.Submit([this, checkpoint, answer] {
+    absl::Status status = CheckStartNames(files_, checkpoint.directory(), checkpoint.resume());
+    MutexLock lock(answer->mutex);
+    answer->status = std::move(status);
+    answer->changed.NotifyAll();
+  });
+  const auto deadline = CondVar::Clock::now() + kPatience;
+  MutexLock lock(answer->mutex);
+  while (asked && !answer->status && answer->changed.WaitUntil(answer->mutex, deadline)) {
+  }
+  return answer->status.value_or(absl::OkStatus());
 }
 
 void CheckpointKeeper::Perform(const CommitStaged& commit) {

@@ -33,6 +33,10 @@ class CheckpointKeeper {
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
 
+  // Whether a job of this spec could start now, as far as names tell (CheckStartNames). OK too if the disk does not say
+  // so soon: then its start will tell. Waits, so not for the loop's thread. Errors: those of CheckStartNames.
+  absl::Status LookAhead(const v1::CheckpointSpec& checkpoint);
+
  private:
   static constexpr int kTasksMax = 1024;
 

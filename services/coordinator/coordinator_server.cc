@@ -59,7 +59,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     if (audit_.has_value()) {
       PENSTOCK_RETURN_IF_ERROR(Annotate(audit_->Check(), "audit log"));
     }
-    AddCoordinatorServices(server_, {loop_, watchers_, timelines_,
+    AddCoordinatorServices(server_, {loop_, watchers_, timelines_, keeper_,
                                      [this](const AuditEntry& entry, const CallInfo& call) {
                                        return Audit(entry, call);
                                      },

@@ -1,6 +1,8 @@
 #include "services/coordinator/coordinator_service.h"
 
+#include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -167,6 +169,28 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
   parts.timelines.Gather(job_id, record.plan(), reply, JobTraceOf(record));
 }
 
+// Whether a job that has not ended writes checkpoints to the directory that `checkpoint` is in.
+bool MayBeWritten(const std::string& checkpoint, const Coordinator& coordinator) {
+  const auto folder = std::filesystem::path(checkpoint).lexically_normal().parent_path();
+  const v1::ListJobsResponse jobs = coordinator.ListJobs();
+  return std::any_of(jobs.jobs().begin(), jobs.jobs().end(), [&](const v1::JobSummary& job) {
+    const JobRun* run = coordinator.FindRun(job.job_id());
+    if (run == nullptr || run->spec().checkpoint().directory().empty()) return false;
+    const std::filesystem::path directory(run->spec().checkpoint().directory() + "/");
+    return directory.lexically_normal() == folder / "";
+  });
+}
+
+// A new job that could not start (`start`) is not taken, unless another is about to write what it starts from.
+absl::StatusOr<Submission> Startable(absl::StatusOr<Submission> submission,
+                                     const absl::Status& start, const Coordinator& coordinator) {
+  const bool is_new = submission.ok() && submission->record.has_value();
+  if (start.ok() || !is_new) return submission;
+  const std::string& resume = submission->record->record.spec().checkpoint().resume();
+  if (absl::IsNotFound(start) && MayBeWritten(resume, coordinator)) return submission;
+  return start;
+}
+
 // A job that cannot be kept is not taken. `trace`: of its submission.
 absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission,
                                            const std::optional<TraceContext>& trace,
@@ -258,17 +282,20 @@ absl::Status CheckJobId(const std::string& job_id) {
 }
 
 void AddAuditedCalls(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
-  server.Unary(jobs, &Jobs::RequestSubmitJob,
-               [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
-                 return Audited<v1::SubmitJobResponse>(parts, "submit", "", call, [&] {
-                   return parts.loop.Ask<v1::SubmitJobResponse>(
-                       DeadlineOf(call), [request, trace = call.trace](Coordinator& coordinator,
-                                                                       JobStore& store, Now now) {
-                         return Take(coordinator.CheckSubmission(request, now), trace, coordinator,
-                                     store, now);
-                       });
-                 });
-               });
+  server.Unary(
+      jobs, &Jobs::RequestSubmitJob,
+      [parts](const v1::SubmitJobRequest& request, const CallInfo& call) {
+        return Audited<v1::SubmitJobResponse>(parts, "submit", "", call, [&] {
+          return parts.loop.Ask<v1::SubmitJobResponse>(
+              DeadlineOf(call), [request, trace = call.trace,
+                                 start = parts.keeper.LookAhead(request.spec().checkpoint())](
+                                    Coordinator& coordinator, JobStore& store, Now now) {
+                return Take(
+                    Startable(coordinator.CheckSubmission(request, now), start, coordinator), trace,
+                    coordinator, store, now);
+              });
+        });
+      });
   server.Unary(
       jobs, &Jobs::RequestSubmitProfile,
       [parts](const v1::SubmitProfileRequest& request, const CallInfo& call) {

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "services/coordinator/audit_log.h"
+#include "services/coordinator/checkpoint_keeper.h"
 #include "services/coordinator/event_loop.h"
 #include "services/coordinator/job_watchers.h"
 #include "services/coordinator/timeline_gatherer.h"
@@ -17,6 +18,7 @@ struct CoordinatorParts {
   EventLoop& loop;
   JobWatchers& watchers;
   TimelineGatherer& timelines;
+  CheckpointKeeper& keeper;
   // Is told of submissions and cancellations, before and after: what it cannot write down is not done. Null: nobody.
   std::function<absl::Status(const AuditEntry&, const CallInfo&)> audit;
   // Workers must be reached at addresses of this machine: in plain text, which others shall not read.

@@ -189,7 +189,8 @@ int Main(int argc, char** argv) {
   log.flush_on(spdlog::level::trace);
   RaiseDescriptorLimit();
   PollIdleChannelsOften();
-  SetGrpcLogSink([](const char*) {});  // failed calls are reported in our own words
+  // Failed calls are reported in our own words.
+  WriteGrpcLog("coordinator", /*errors=*/log.should_log(spdlog::level::debug));
 
   const absl::StatusOr<TransportSecurity> security =
       MakeTransportSecurity(flags->server, /*others=*/{});

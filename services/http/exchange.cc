@@ -158,8 +158,10 @@ void Respond(const HttpService& service, const httplib::Request& request,
   absl::StatusOr<HttpContent> content = Ask(service, asked);
   if (!content.ok()) {
     if (absl::IsUnauthenticated(content.status())) {
-      // A browser can send the token by the first; people's tools take either.
-      response.set_header("WWW-Authenticate", "Basic realm=\"penstock\", Bearer");
+      // Browsers ask for the token by the first, tools may send it by either. A line for each: Chromium
+      // takes both in one line for a malformed Basic, and shows the refusal without asking.
+      response.set_header("WWW-Authenticate", "Basic realm=\"penstock\"");
+      response.set_header("WWW-Authenticate", "Bearer");
     }
     return SetError(response, HttpStatusOf(content.status().code()), content.status().message());
   }

@@ -2,26 +2,39 @@
 
 #include <grpc/support/log.h>
 
-#include <atomic>
+#include <cstdio>
 #include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "services/rpc/one_line.h"
 
 namespace penstock {
 namespace {
 
-// gRPC takes a plain function for the whole process, hence this one variable.
-std::atomic<void (*)(const char*)> log_sink = nullptr;
+struct GrpcLog {
+  std::string name;
+  bool writes = false;
+};
 
-void Forward(gpr_log_func_args* arguments) {
-  if (arguments->severity != GPR_LOG_SEVERITY_ERROR) return;
-  if (auto* sink = log_sink.load()) sink(arguments->message);
+// gRPC takes a plain function for the whole process, hence this one variable; its threads may log to the very end.
+const GrpcLog* grpc_log = nullptr;
+
+void Write(gpr_log_func_args* arguments) {
+  if (!grpc_log->writes) return;
+  const char level = *gpr_log_severity_string(arguments->severity);  // "D", "I" or "E"
+  const std::string line =
+      LogLine(absl::Now(), level, grpc_log->name, absl::StrCat("gRPC: ", arguments->message));
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace
 
-void SetGrpcLogSink(void (*sink)(const char* message)) {
-  if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
-  log_sink = sink;
-  gpr_set_log_function(Forward);
+void WriteGrpcLog(const std::string& name, bool errors) {
+  if (grpc_log != nullptr) return;
+  // Without the variable gRPC hands out errors alone.
+  grpc_log = new GrpcLog{name, errors || std::getenv("GRPC_VERBOSITY") != nullptr};
+  gpr_set_log_function(Write);
 }
 
 }  // namespace penstock

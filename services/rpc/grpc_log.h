@@ -1,12 +1,14 @@
-// What gRPC itself wants to log. By default it writes to stderr whatever it meets, such as every
+// What gRPC itself wants to log. By default it writes to stderr, in a form of its own, whatever it meets, such as every
 // refused connection of a peer that is gone, which we report in our own words.
 #pragma once
 
+#include <string>
+
 namespace penstock {
 
-// Sends gRPC's messages of severity "error" to `sink` (from any thread) instead of to stderr, and
-// drops the rest. For main(): the setting is the process's. With GRPC_VERBOSITY set in the
-// environment nothing is changed.
-void SetGrpcLogSink(void (*sink)(const char* message));
+// From now on gRPC's messages are lines of our log (LogLine) on stderr, said by `name`: those that GRPC_VERBOSITY in the
+// environment asks for, else its errors if `errors`, else none. For main(): the setting is the process's, and the first
+// one counts.
+void WriteGrpcLog(const std::string& name, bool errors);
 
 }  // namespace penstock

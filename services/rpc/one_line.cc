@@ -22,4 +22,10 @@ std::string OneLine(absl::string_view text) {
   return line;
 }
 
+std::string LogLine(absl::Time time, char level, absl::string_view name, absl::string_view text) {
+  return absl::StrFormat("%s %c %s: %s\n",
+                         absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3SZ", time, absl::UTCTimeZone()),
+                         level, name, OneLine(text));
+}
+
 }  // namespace penstock

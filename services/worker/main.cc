@@ -378,10 +378,10 @@ int main(int argc, char** argv) {
   spdlog::set_default_logger(std::make_shared<spdlog::logger>(
       flags->name, std::make_shared<penstock::OneLineStderrSink>()));
   spdlog::set_level(spdlog::level::from_str(flags->server.log_level));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %L %n: %v");
   penstock::RaiseDescriptorLimit();
   penstock::PollIdleChannelsOften();
-  penstock::SetGrpcLogSink([](const char* message) { spdlog::debug("gRPC: {}", message); });
+  // Failed calls are reported in our own words.
+  penstock::WriteGrpcLog(flags->name, /*errors=*/spdlog::should_log(spdlog::level::debug));
   const auto security =
       penstock::MakeTransportSecurity(flags->server, /*others=*/{flags->coordinator});
   if (!security.ok()) {

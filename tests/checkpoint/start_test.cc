@@ -121,6 +121,19 @@ TEST_F(FindStartTest, DirectoryThatIsAFile_IsRefused) {
   }
 }
 
+TEST_F(FindStartTest, Names_TellWithoutReading) {
+  EXPECT_THAT(CheckStartNames(RealFiles(), root_, ""), IsOk());
+  EXPECT_THAT(CheckStartNames(RealFiles(), "", root_ + "/none"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("checkpoint.resume: ")));
+  const std::string checkpoint = Commit(5);
+  std::filesystem::remove(checkpoint + "/MANIFEST.json");
+  EXPECT_THAT(CheckStartNames(RealFiles(), root_, ""),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("earlier job")));
+  for (const std::string& resume : {std::string("latest"), checkpoint}) {
+    EXPECT_THAT(CheckStartNames(RealFiles(), root_, resume), IsOk()) << "only reading would tell";
+  }
+}
+
 TEST_F(FindStartTest, CheckpointAtTheEnd_IsAStart) {
   Commit(10);
   EXPECT_EQ(Find("latest", 10)->step, 10);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
@@ -14,6 +15,7 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -498,6 +500,25 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   }
   EXPECT_TRUE(stopped);
   EXPECT_TRUE(prepared);
+}
+
+TEST(JobIds, CountForEachName_AndComeOnceAlsoAfterARestart) {
+  Coordinator coordinator({});
+  // As an earlier process numbered them: through all names.
+  std::vector<StoredJob> store(3);
+  for (size_t i = 0; i < store.size(); ++i) {
+    v1::JobSummary& summary = *store[i].record.mutable_summary();
+    summary.set_job_id(std::array{"small-9", "other-10", "small-2"}[i]);
+    summary.set_state(v1::JOB_STATE_SUCCEEDED);
+  }
+  coordinator.Restore(store, {});
+  std::vector<std::string> ids;
+  for (const char* name : {"small", "other", "new", "small", "small-11", "new"}) {
+    v1::JobSpec spec = SmallJob(2, 1);
+    spec.set_name(name);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(ids.emplace_back(), SubmitJob(coordinator, Request(spec), {}));
+  }
+  EXPECT_THAT(ids, ElementsAre("small-10", "other-11", "new-1", "small-11", "small-11-1", "new-2"));
 }
 
 TEST(ReportRun, OtherEpochWorkerOrIncarnation_IsAborted) {

@@ -40,6 +40,13 @@ TEST(CutsOf, EndIsNoMultiple_StillValidatesAndSaves) {
               ElementsAre(Cut{10, true, false}, Cut{20, true, true}, Cut{25, true, true}));
 }
 
+TEST(CutsOf, DirectoryAlone_SavesAtTheEndWithoutAnotherCut) {
+  v1::JobSpec spec = Job(25, 10, 0);
+  spec.mutable_checkpoint()->set_directory("checkpoints/");
+  EXPECT_THAT(CutsOf(spec, 0, {}),
+              ElementsAre(Cut{10, true, false}, Cut{20, true, false}, Cut{25, true, true}));
+}
+
 TEST(CutsOf, Resumed_LeavesOutWhatIsDone) {
   EXPECT_THAT(CutsOf(Job(40, 10, 20), 20, {}),
               ElementsAre(Cut{30, true, false}, Cut{40, true, true}));

@@ -23,6 +23,7 @@ namespace penstock {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // With everything a timeline can show: links, credit, collectives, overhead.
 Timeline Sample(int64_t steps) {
@@ -367,6 +368,15 @@ TEST(NiceTime, AnyLength_HasTheFittingUnit) {
   EXPECT_EQ(NiceTime(1'250'000), "1.25 ms");
   EXPECT_EQ(NiceTime(22'000'000'000), "22 s");
   EXPECT_EQ(NiceTime(123'456'000'000'000), "123456 s");
+}
+
+TEST(NiceTime, TimesWithoutUnit_AreNumbers) {
+  EXPECT_EQ(NiceTime(250'000'000, TimeUnit::kNone), "0.25");
+  EXPECT_EQ(NiceTime(22'000'000'000, TimeUnit::kNone), "22");
+  EXPECT_EQ(NiceTime(123'456'000'000'000, TimeUnit::kNone), "123456");
+  const Timeline timeline = Sample(1);
+  EXPECT_THAT(RenderText(timeline, {.unit = TimeUnit::kNone}), Not(HasSubstr("s, the whole")));
+  EXPECT_THAT(RenderSvg(timeline, {.unit = TimeUnit::kNone}), Not(HasSubstr(" s</")));
 }
 
 TEST(NiceTick, AnyLength_GivesEnoughRoundTicks) {

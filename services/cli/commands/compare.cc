@@ -48,15 +48,17 @@ struct Contender {
 };
 
 // Everything that can be wrong with any method is found before the first one trains.
-absl::StatusOr<std::vector<Contender>> Prepare(const CompareOptions& options) {
+absl::StatusOr<std::vector<Contender>> Prepare(const CompareOptions& options, Console& console) {
   std::vector<Contender> contenders;
   for (const std::string& method : options.methods) {
     TrainJobOptions job = options.job;
     job.job.method = method;
+    job.job.method_flag = "--methods";
     // A comparison leaves no checkpoints and starts from none.
     job.job.overrides.push_back("checkpoint={}");
     absl::StatusOr<TrainJob> train = PrepareTrainJob(RealFiles(), job);
     if (!train.ok()) return Annotate(train.status(), method);
+    if (contenders.empty()) console.err << train->notes;  // the same for all
     if (train->spec.pipeline().order() == "recorded") {
       return absl::InvalidArgumentError(absl::StrCat(
           options.job.job.path,
@@ -125,7 +127,7 @@ absl::Status RunCompare(const CompareOptions& options, Console& console) {
   }
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Contender> contenders, Prepare(options));
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Contender> contenders, Prepare(options, console));
 
   const int64_t start_ns = RealClock().MonotonicNs();
   std::vector<v1::GetJobResponse> jobs;
@@ -154,7 +156,7 @@ absl::Status RunCompare(const CompareOptions& options, Console& console) {
   if (options.json) {
     PrintJson(StudyJson("compare", result, seconds, files), console);
   } else {
-    console.out << StudyText(result);
+    console.out << ComparisonText(result);
   }
   console.err << "wrote " << absl::StrJoin(files, ", ") << " in " << FormatDuration(seconds)
               << "\n";

@@ -6,7 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/status.h"
+#include "job/resolve.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/data_file.h"
@@ -36,15 +38,25 @@ absl::Status CheckNotInterrupted(Interrupt& interrupt) {
   return absl::CancelledError("interrupted; nothing was submitted");
 }
 
-// Enters the digest of the text if that is on this machine.
-absl::Status EnterDigestOfLocalData(const std::string& job_path, Interrupt& interrupt,
-                                    v1::JobSpec& spec) {
-  const std::string path = DataPath(std::filesystem::path(job_path).parent_path().string(), spec);
+// Checks the text and enters its digest, if it is on this machine.
+absl::Status CheckLocalData(const std::string& job_path, Interrupt& interrupt, v1::JobSpec& spec) {
+  const std::string folder = std::filesystem::path(job_path).parent_path().string();
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(const DataFile file,
-                            InspectDataFile(path, [&] { return interrupt.Count() > 0; }));
-  return EnterDigest(file, spec);
+  if (!std::filesystem::exists(DataPath(folder, spec), error)) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  return CheckJobData(RealFiles(), folder, job, spec, [&] { return interrupt.Count() > 0; });
+}
+
+// A path of a flag that starts from this directory must be there: the cluster would look for it where this directory is
+// here.
+absl::Status CheckIsHere(const std::string& flag, const std::string& path) {
+  std::error_code error;
+  const bool is_elsewhere = path.empty() || std::filesystem::path(path).is_absolute();
+  if (is_elsewhere || std::filesystem::exists(path, error)) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat(flag, " ", path,
+                   ": is not there; a relative path starts from this "
+                   "directory, an absolute one may be on the workers alone"));
 }
 
 // The coordinator and the workers must all find what `key` names, and each has a current directory of
@@ -65,12 +77,15 @@ absl::Status CheckCheckpoints(const v1::CheckpointSpec& checkpoint) {
 
 absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
+  PENSTOCK_RETURN_IF_ERROR(CheckIsHere("--data", options.job.data));
+  if (options.job.resume != "latest") {
+    PENSTOCK_RETURN_IF_ERROR(CheckIsHere("--resume", options.job.resume));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options.job));
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec spec, CompleteSubmission(document));
-  const std::string note = NoteOfPrediction(document, spec);
-  if (!note.empty()) console.err << note << "\n";
+  console.err << NotesOf(document, spec);
   PENSTOCK_RETURN_IF_ERROR(CheckCheckpoints(spec.checkpoint()));
-  PENSTOCK_RETURN_IF_ERROR(EnterDigestOfLocalData(options.job.path, interrupt, spec));
+  PENSTOCK_RETURN_IF_ERROR(CheckLocalData(options.job.path, interrupt, spec));
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
   PENSTOCK_RETURN_IF_ERROR(CheckNotInterrupted(interrupt));

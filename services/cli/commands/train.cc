@@ -20,6 +20,7 @@
 #include "services/cli/job_timeline.h"
 #include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
+#include "services/cli/next_commands.h"
 #include "services/cli/planning_text.h"
 #include "services/cli/recorded_order_file.h"
 #include "services/cli/reference_run.h"
@@ -170,6 +171,7 @@ absl::Status TrainOnCluster(const TrainJob& train, const TrainOptions& options, 
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
   const absl::Status written = WriteOrder(job, options, console);
   absl::Status ended = StatusOfEnd(job);
+  if (ended.ok() || absl::IsCancelled(ended)) console.err << ModelCommands(job);
   if (!drawn.ok()) {
     ended = EndWith(ended, absl::StrCat("--timeline: not drawn: ", drawn.message()), console);
   }
@@ -192,7 +194,7 @@ absl::Status RunTrain(const TrainOptions& options, Console& console) {
     PENSTOCK_ASSIGN_OR_RETURN(recorded, ReadRecordedOrders(RealFiles(), options.recorded_paths));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
-  if (!train.note.empty()) console.err << train.note << "\n";
+  console.err << train.notes;
   if (!options.record_path.empty() && train.spec.pipeline().order() != "recorded") {
     return absl::InvalidArgumentError(
         absl::StrCat("--record: pipeline.order is ", train.spec.pipeline().order(),

@@ -20,10 +20,10 @@ function ticks(low, high, count) {
 const kCirclesMax = 200;
 
 // points and validations: [{step, loss}]. `width`: of the picture, in pixels; so in all pictures, that text has
-// its size.
+// its size. Null if there is no point.
 export function lossChart(points, validations, width) {
   const all = [...points, ...validations].filter((point) => Number.isFinite(point.loss));
-  if (all.length === 0) return el("p", { class: "dim" }, "No step is done yet.");
+  if (all.length === 0) return null;
   const height = 240, left = 46, right = 12, top = 10, bottom = 24;
   const losses = all.map((point) => point.loss);
   let [low, high] = [Math.min(...losses), Math.max(...losses)];
@@ -81,12 +81,11 @@ export const spanText = (span) => {
 // Rectangles of one colour in one path: thousands of elements would be slow.
 const kTooltipsMax = 700;
 
-// `names`: of the workers. Returns the picture and a function that moves the line of the moment.
+// `names`: of the workers. Returns the picture and a function that moves the line of the moment; null if there is
+// nothing to draw.
 export function timelineChart(timeline, names, width) {
   const spans = spansOf(timeline).filter((span) => kindOf(span) !== null);
-  if (spans.length === 0) {
-    return { parts: [el("p", { class: "dim" }, "No spans yet.")], moveTo: () => {} };
-  }
+  if (spans.length === 0) return null;
   const left = 86, rowHeight = 26, gap = 5, top = 4;
   const start = Math.min(...spans.map((span) => span.start_us));
   const end = Math.max(...spans.map((span) => span.end_us));

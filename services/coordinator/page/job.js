@@ -80,6 +80,12 @@ class Playback {
   }
 }
 
+// What stands where there is nothing to show: there will be, or the job is over.
+const nothing = (job, yet, ever) =>
+  el("p", { class: "dim" }, job.ended_unix_ms === null ? yet : ever);
+const nothingMeasured = (job) => nothing(job, "Nothing is measured yet.",
+  "The job ended before anything was measured.");
+
 function predictions(job, perStage) {
   const rows = [];
   const add = (what, predicted, measured, text) => {
@@ -101,7 +107,7 @@ function predictions(job, perStage) {
     if (perStage.find((one) => one.worker === stage.worker) !== stage) continue;
     add(`memory of ${stage.worker}`, stage.predicted_memory_bytes, stage.peak_memory_bytes, bytes);
   }
-  return rows.length === 0 ? el("p", { class: "dim" }, "Nothing is measured yet.")
+  return rows.length === 0 ? nothingMeasured(job)
     : table([["", false], ["predicted", true], ["measured", true], ["difference", true]], rows);
 }
 
@@ -161,21 +167,22 @@ export function jobView(job, live, widths) {
       "what is missing there is not known."));
   }
   parts.push(section("Timeline", "timeline-title", "live",
-    ...(chart?.parts ?? [el("p", { class: "dim" }, "Nothing has come from the workers yet.")])));
+    ...(chart?.parts ?? [nothing(job, "Nothing has come from the workers yet.",
+      "The job ended without a timeline of its workers.")])));
 
   parts.push(section("Where the time goes", "bubble-title", "half",
     ...(perStage.some((stage) => stage.window_seconds > 0) ? bubbleBars(perStage)
-      : [el("p", { class: "dim" }, "Nothing is measured yet.")])));
+      : [nothingMeasured(job)])));
   parts.push(section("Staleness", "staleness-title", "half", perStage.length === 0
-    ? el("p", { class: "dim" }, "Nothing is measured yet.")
+    ? nothingMeasured(job)
     : table([["stage", true], ["staleness in updates", true], ["version drift", true],
       ["weight versions", true], ["updates", true], ["bubble", true]],
     perStage.map((stage) => [number(stage.stage), updates(stage.staleness),
       updates(stage.version_drift), number(stage.versions_peak), number(stage.updates),
       percent(stage.bubble_ratio)]))));
   parts.push(section("Loss", "loss-title", "half",
-    ...[lossChart(job.result.losses, job.result.validations,
-      widths.half)].flat()));
+    ...[lossChart(job.result.losses, job.result.validations, widths.half) ??
+      nothing(job, "No step is done yet.", "The job ended before a step was done.")].flat()));
   parts.push(section("Predicted and measured", "predicted-title", "half",
     predictions(job, perStage)));
   parts.push(section("Plan", "plan-title", "",
@@ -192,7 +199,7 @@ export function jobView(job, live, widths) {
   if (job.planning !== null) {
     parts.push(section("How it was chosen", "planning-title", "", ...candidates(job.planning)));
   }
-  const playback = ended || timeline === null || timeline.spans.length === 0 ? null
+  const playback = ended || chart === null ? null
     : new Playback(tiles, chart, timeline, plan);
   return { parts, playback };
 }

@@ -196,6 +196,16 @@ TEST_F(BadInputTest, Text_OfAnotherDigest_IsNamed) {
   ExpectRefused(submit, "data.text.sha256: " + job_.path("input.txt"));
 }
 
+TEST_F(BadInputTest, Submit_WhatThisMachineKnowsBetter_IsRefusedWithoutACoordinator) {
+  const std::string penstock = ProgramPath("penstock");
+  ExpectRefused({penstock, "submit", job_.job(), "--data", "none.txt"},
+                "--data none.txt: is not there; a relative path starts from this directory");
+  ExpectRefused({penstock, "submit", job_.job(), "--resume", "none/step-1"},
+                "--resume none/step-1: is not there");
+  job_.Write("input.txt", "too short");
+  ExpectRefused({penstock, "submit", job_.job()}, job_.path("input.txt") + " is too short");
+}
+
 TEST_F(BadInputTest, Submit_RelativeCheckpointPath_IsNamed) {
   const std::string penstock = ProgramPath("penstock");
   ExpectRefused({penstock, "submit", job_.job(), "--set", "checkpoint.directory=kept"},

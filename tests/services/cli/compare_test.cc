@@ -94,7 +94,7 @@ TEST_F(CompareTest, BadInput_IsRefusedBeforeAnythingTrains) {
   const std::string job = job_.job();
   ExpectRefused({}, "expected JOB.yaml and --methods");
   ExpectRefused({job}, "expected JOB.yaml and --methods");
-  ExpectRefused({job, "--methods", "1f1b,1f2b"}, "1f2b");
+  ExpectRefused({job, "--methods", "1f1b,1f2b"}, "--methods 1f2b: pipeline.method: ");
   ExpectRefused({job, "--methods", "1f1b,pipedream", "--set", "training.clip.global_norm=1"},
                 "pipedream");
   ExpectRefused({job, "--methods", "1f1b", "--set", "validation.every_steps=0"},

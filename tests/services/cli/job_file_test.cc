@@ -154,8 +154,8 @@ TEST(LoadJob, MethodOfTheCommandLine_BringsItsUpdateRules) {
   EXPECT_TRUE(asked.training().optimizer().has_muon());
 }
 
-// A mistake of the file has its place; one of the options has none.
-TEST(LoadJob, Mistake_HasItsPlaceInTheFile) {
+// A mistake of the file has its place; one of the options has the option.
+TEST(LoadJob, Mistake_HasItsPlace) {
   const std::string path = testing::TempDir() + "/mistake.yaml";
   std::string text = kJob;
   text.replace(text.find("microbatches: 4"), 15, "microbatches: 3");
@@ -164,9 +164,48 @@ TEST(LoadJob, Mistake_HasItsPlaceInTheFile) {
   EXPECT_THAT(LoadJob({.path = path}),
               StatusIs(kInvalid, HasSubstr("mistake.yaml:8:3: training.microbatches: is 3")));
   EXPECT_THAT(LoadJob({.path = path, .overrides = {"training.microbatches=2"}}), IsOk());
+  EXPECT_THAT(LoadJob({.path = path, .overrides = {"training.microbatches=5"}}),
+              StatusIs(kInvalid, StartsWith("--set training.microbatches=5: "
+                                            "training.microbatches: is 5")));
+  EXPECT_THAT(LoadJob({.path = path, .overrides = {"training={steps: 10, batch: 8}"}}),
+              StatusIs(kInvalid, StartsWith("--set training={steps: 10, batch: 8}: training.")));
+  EXPECT_THAT(LoadJob({.path = path, .overrides = {"pipeline.method=1f2b"}}),
+              StatusIs(kInvalid, HasSubstr("mistake.yaml:8:3")))
+      << "the first mistake";
   EXPECT_THAT(
-      LoadJob({.path = path, .overrides = {"training.microbatches=5"}}),
-      StatusIs(kInvalid, AllOf(HasSubstr("training.microbatches: is 5"), Not(HasSubstr(":8:3")))));
+      LoadJob({.path = path, .overrides = {"training.microbatches=4"}, .method = "pipedraem"}),
+      StatusIs(kInvalid, AllOf(StartsWith("--method pipedraem: pipeline.method: "),
+                               HasSubstr("did you mean pipedream?"))));
+}
+
+// Written like kJob, with a warm-up of 6 of its 10 steps.
+std::string WriteWarmedUpJob() {
+  const std::string path = testing::TempDir() + "/warm.yaml";
+  std::string text = kJob;
+  text.replace(text.find("  batch: 8"), 10, "  batch: 8\n  learning_rate: {warmup_steps: 6}");
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(ReadJob, FewerStepsThanTheWarmUp_ShortenItWithANote) {
+  const std::string path = WriteWarmedUpJob();
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobDocument document, ReadJob({.path = path, .steps = 4}));
+  EXPECT_EQ(document.spec.training().learning_rate().warmup_steps(), 4);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec spec, CompleteJob(document));
+  EXPECT_EQ(NotesOf(document, spec),
+            "--steps 4: training.learning_rate.warmup_steps is shortened from 6 to 4\n");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobDocument enough, ReadJob({.path = path, .steps = 6}));
+  EXPECT_EQ(NotesOf(enough, enough.spec), "");
+}
+
+TEST(ReadJob, FewerStepsThanTheWarmUpElsewhereThanInTheFlag_AreRefused) {
+  const std::string path = WriteWarmedUpJob();
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_THAT(LoadJob({.path = path, .overrides = {"training.steps=4"}}),
+              StatusIs(kInvalid, HasSubstr("warmup_steps: is 6")));
+  EXPECT_THAT(
+      LoadJob({.path = path, .overrides = {"training.learning_rate.warmup_steps=5"}, .steps = 4}),
+      StatusIs(kInvalid, StartsWith("--set training.learning_rate.warmup_steps=5: ")));
 }
 
 }  // namespace

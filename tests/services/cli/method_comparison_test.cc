@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "base/status.h"
 #include "job/device_times.h"
 #include "job/yaml.h"
@@ -84,13 +86,59 @@ TEST(MethodComparison, MethodsThatReachTheLoss_AreTimedOnEqualDevices) {
   EXPECT_NEAR(std::get<double>(result.table.rows[0][3]), flushed_s, 1e-6);
   EXPECT_NEAR(std::get<double>(result.table.rows[0][4]), 20 * 60 / 30.0, 1e-9);
   EXPECT_NEAR(std::get<double>(result.table.rows[0][5]), 1.0, 1e-12);
-  EXPECT_NEAR(std::get<double>(result.table.rows[0][6]), 0.2, 1e-9);
+  EXPECT_NEAR(std::get<double>(result.table.rows[0][8]), 0.2, 1e-9);
   EXPECT_NEAR(std::get<double>(result.table.rows[1][3]), streamed_s, 1e-6);
   EXPECT_NEAR(std::get<double>(result.table.rows[1][5]), flushed_s / streamed_s, 1e-9);
-  EXPECT_EQ(std::get<double>(result.table.rows[1][8]), 1.0);
-  EXPECT_EQ(std::get<int64_t>(result.table.rows[1][9]), 2);
-  EXPECT_EQ(std::get<double>(result.table.rows[1][10]), 4.0);
-  EXPECT_EQ(std::get<double>(result.table.rows[1][11]), 1.5);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][10]), 1.0);
+  EXPECT_EQ(std::get<int64_t>(result.table.rows[1][11]), 2);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][12]), 4.0);
+  EXPECT_EQ(std::get<double>(result.table.rows[1][13]), 1.5);
+}
+
+// A loss is known every 10 steps. 1f1b reaches it after 10 to 20 steps of 15 s, pipedream after 20 to 30 of little
+// more than 12 s.
+TEST(MethodComparison, Speedup_IsToldAsFinelyAsValidationsTell) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StudyResult result,
+      CompareMethods({Job("1f1b", {3.0, 2.0}), Job("pipedream", {3.5, 2.5, 1.5}),
+                      Job("zb-h1", {3.0, 2.0}), Job("gpipe", {1.9})},
+                     Seconds(), 2.0));
+  const auto speedup = [&](int row) {
+    const nlohmann::ordered_json json = StudyJson("compare", result, 0, {})["rows"][row];
+    return std::array{json["speedup"], json["speedup_min"], json["speedup_max"]};
+  };
+  const double streamed_s = 3 * (10 * 4 + 1);  // from a cut to the next
+  EXPECT_NEAR(speedup(1)[0].get<double>(), 300 / (3 * streamed_s), 1e-9);
+  EXPECT_NEAR(speedup(1)[1].get<double>(), 150 / (3 * streamed_s), 1e-9);
+  EXPECT_NEAR(speedup(1)[2].get<double>(), 300 / (2 * streamed_s), 1e-9);
+  // The same losses in the same steps: nothing is open.
+  EXPECT_EQ(speedup(0)[1], 1.0);
+  EXPECT_EQ(speedup(0)[2], 1.0);
+  EXPECT_GT(speedup(2)[0].get<double>(), 1.0);
+  EXPECT_NEAR(speedup(2)[1].get<double>(), speedup(2)[2].get<double>(), 1e-9);
+  // By the first validation: it may have been at any time before.
+  EXPECT_NEAR(speedup(3)[1].get<double>(), 1.0, 1e-9);
+  EXPECT_TRUE(speedup(3)[2].is_null());
+}
+
+TEST(MethodComparison, Text_HasUnits) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const StudyResult result,
+      CompareMethods(
+          {Job("1f1b", {3.0, 2.0}), Job("pipedream", {3.5, 2.5, 1.5}), Job("gpipe", {3.0, 2.9})},
+          Seconds(), 2.0));
+  EXPECT_EQ(ComparisonText(result),
+            "tiny: time to a validation loss of 2 nats per token\n"
+            "loss 2, stages 2, microbatches 4, tokens per step 256, times emulated\n"
+            "\n"
+            "METHOD     STEPS  TOKENS  SIMULATED  MEASURED  SPEED-UP               BUBBLE  "
+            "BUBBLE MEASURED  STALENESS (UPDATES)  VERSIONS    MEMORY  BEST LOSS (NATS)\n"
+            "1f1b          20  5.12 k      300 s      40 s  1x                     20.0 %  "
+            "         25.0 %                    1         2  4.00 MiB            2.0000\n"
+            "pipedream     30  7.68 k      369 s      60 s  0.81x (0.41x to 1.2x)   2.4 %  "
+            "         25.0 %                    1         2  4.00 MiB            1.5000\n"
+            "gpipe          -       -          -         -  -                      20.0 %  "
+            "         25.0 %                    1         2  4.00 MiB            2.9000\n");
 }
 
 TEST(MethodComparison, SpeedsAndLinksOfTheFile_AreCounted) {
@@ -145,7 +193,9 @@ TEST(MethodComparison, MethodThatDoesNotReachIt_HasDashes) {
       const StudyResult result,
       CompareMethods({Job("1f1b", {3.0, 2.0}), Job("gpipe", {3.0, 2.5, 2.1})}, Seconds(), 2.0));
   EXPECT_EQ(StudyJson("compare", result, 0, {})["rows"][1]["steps"], nullptr);
-  EXPECT_EQ(StudyJson("compare", result, 0, {})["rows"][1]["speedup"], nullptr);
+  for (const char* key : {"speedup", "speedup_min", "speedup_max"}) {
+    EXPECT_EQ(StudyJson("compare", result, 0, {})["rows"][1][key], nullptr) << key;
+  }
   EXPECT_EQ(StudyJson("compare", result, 0, {})["rows"][1]["best_loss"], 2.1);
 }
 

@@ -55,6 +55,23 @@ TEST_F(NextCommandsTest, PlainText_IsSaidAgain) {
   EXPECT_THAT(DetachedText("job-7", ""), Not(HasSubstr("\n")));
 }
 
+TEST(ModelCommandsTest, ModelThatWasKept_IsGeneratedFromAndExported) {
+  v1::GetJobResponse job;
+  job.mutable_spec()->mutable_checkpoint()->set_directory("/my models");
+  job.mutable_result()->set_checkpoint("/my models/step-6");
+  EXPECT_EQ(ModelCommands(job),
+            "next:\n"
+            "  penstock generate '/my models/step-6' --prompt 'The '\n"
+            "  penstock export '/my models/step-6' -o model\n");
+}
+
+TEST(ModelCommandsTest, ModelThatWasNotKept_SaysHowToKeepIt) {
+  v1::GetJobResponse job;
+  EXPECT_THAT(ModelCommands(job), HasSubstr("--set checkpoint.directory=DIR keeps it"));
+  job.mutable_result()->set_checkpoint("/where/it/began");
+  EXPECT_THAT(ModelCommands(job), HasSubstr("was not kept"));
+}
+
 TEST(ShellWordTest, WhatAShellWouldTakeApart_IsQuoted) {
   EXPECT_EQ(ShellWord("node1:7070"), "node1:7070");
   EXPECT_EQ(ShellWord(""), "''");

@@ -36,6 +36,18 @@ Json RunJson(std::vector<std::string> arguments) {
 
 std::string ReadText(const std::string& path) { return *RealFiles().Read(path, int64_t{1} << 30); }
 
+TEST(OutputTest, ThatCannotBeWritten_FailsWithTheReason) {
+  // The first two fit into a buffer, the third does not.
+  for (const char* arguments :
+       {"methods", "--help", "schedule show gpipe --stages 8 --microbatches 900"}) {
+    const ProcessResult result =
+        RunProcess({"/bin/sh", "-c", "\"$0\" $1 > /dev/full", ProgramPath("penstock"), arguments});
+    EXPECT_EQ(result.exit_code, 1) << arguments;
+    EXPECT_THAT(result.err, HasSubstr("standard output could not be written: No space left"))
+        << arguments;
+  }
+}
+
 TEST(SimulateTest, Pipedream_UnitTimes_FollowsTheClosedForms) {
   for (const int stages : {1, 2, 3, 8}) {
     const int microbatches = 32;
@@ -65,6 +77,12 @@ TEST(SimulateTest, SendEarly_ShortensTheBubble) {
       "simulate", "--method",         "1f1b", "--stages",          "4", "--microbatches",
       "8",        "--backward-input", "1",    "--backward-weight", "1", "--send-early"};
   EXPECT_DOUBLE_EQ(RunJson(equal)["bubble_ratio"], 0.2);
+}
+
+TEST(SimulateTest, Picture_HasTimesWithoutUnit) {
+  const std::string picture =
+      RunPenstock({"simulate", "--method", "1f1b", "--stages", "4", "--text"}).out;
+  EXPECT_THAT(picture, ContainsRegex("a column is [0-9.]+, the whole 22\n"));
 }
 
 TEST(SimulateTest, StagesThatRecompute_TakeTheTimeOfTheirForwards) {

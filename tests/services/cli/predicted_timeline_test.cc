@@ -276,11 +276,14 @@ TEST(JobTimeline, WorkerThatDidNotAnswer_IsNamedAndNotSaidToBeIdle) {
 }
 
 TEST(JobTimeline, WithoutSpans_SaysWhoDidNotAnswer) {
-  const v1::GetJobResponse job = JobOf("  method: 1f1b\n  stages: 2\n", 2, 12);
+  v1::GetJobResponse job = JobOf("  method: 1f1b\n  stages: 2\n", 2, 12);
   v1::GetTimelineResponse response;
   response.set_workers(2);
   EXPECT_THAT(JobTimelineOf(job, response),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no step is done yet")));
+  job.mutable_summary()->set_state(v1::JOB_STATE_FAILED);
+  EXPECT_THAT(JobTimelineOf(job, response), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                                     HasSubstr("it ended before a step was done")));
   response.add_missing_workers("w0");
   response.add_missing_workers("w1");
   EXPECT_THAT(JobTimelineOf(job, response),

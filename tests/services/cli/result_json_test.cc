@@ -125,6 +125,19 @@ TEST(ResultTextTest, BeforeTheFirstReport_SpeedAndBubbleAreNotKnown) {
                                                 ::testing::HasSubstr("bubble -, ")));
 }
 
+TEST(ResultTextTest, LossOfSeveralSteps_SaysOfHowMany) {
+  v1::GetJobResponse job = Job();
+  EXPECT_THAT(ResultText(job), ::testing::HasSubstr("\ntraining loss 2.3412, "));
+  for (const int losses : {3, 12}) {
+    while (job.result().losses_size() < losses) job.mutable_result()->add_losses();
+    EXPECT_THAT(ResultText(job), ::testing::HasSubstr("training loss 2.3412 (mean of the last " +
+                                                      std::to_string(std::min(losses, 10)) +
+                                                      " steps), validation loss 2.4021"));
+  }
+  job.mutable_result()->set_train_loss(2.1e23);
+  EXPECT_THAT(ResultText(job), ::testing::HasSubstr("training loss 2.1e+23 (mean"));
+}
+
 TEST(ResultJsonTest, Prediction_IsAlwaysThere) {
   const nlohmann::ordered_json without = ResultJson(Job(), {});
   ASSERT_TRUE(without.contains("prediction"));

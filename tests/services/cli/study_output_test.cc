@@ -26,7 +26,7 @@ TEST(StudyTextTest, Result_ShowsSettingsTableAndFindings) {
             "\n"
             "METHOD    DELTA  FINAL MEAN\n"
             "rpd, old      8         0.1\n"
-            "pd            -         inf\n"
+            "pd            -    infinite\n"
             "\n"
             "agrees   more is worse\n"
             "         1, 2\n"

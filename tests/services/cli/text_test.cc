@@ -34,7 +34,27 @@ TEST(TextTest, FormatBytes_EachSize_HasBinaryUnit) {
   EXPECT_EQ(FormatBytes(int64_t{5} << 30), "5.00 GiB");
 }
 
-TEST(TextTest, FormatUnixMs_Zero_IsDash) { EXPECT_EQ(FormatUnixMs(0), "-"); }
+TEST(TextTest, Numbers_ThatAreNoneOrTooLong_AreReadable) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(FormatLoss(2.34121), "2.3412");
+  EXPECT_EQ(FormatLoss(9999.4), "9999.4000");
+  EXPECT_EQ(FormatLoss(2.13e23), "2.1e+23");
+  EXPECT_EQ(FormatLoss(-2.13e23), "-2.1e+23");
+  EXPECT_EQ(FormatLoss(kInfinity), "infinite");
+  EXPECT_EQ(FormatLoss(-kInfinity), "-infinite");
+  EXPECT_EQ(FormatLoss(std::numeric_limits<double>::quiet_NaN()), "not a number");
+  EXPECT_EQ(FormatFixed(123456.25, 1), "123456.2");
+  EXPECT_EQ(FormatFixed(1e23, 1), "1e+23");
+  EXPECT_EQ(FormatDigits(0.00098127, 3), "0.000981");
+  EXPECT_EQ(FormatCount(1e30), "1e+18 T");
+  EXPECT_EQ(FormatCount(kInfinity), "infinite T");
+  EXPECT_EQ(FormatPercent(1e20), "1e+22 %");
+}
+
+TEST(TextTest, FormatUnixMs_IsUtc) {
+  EXPECT_EQ(FormatUnixMs(1'782'914'585'127), "2026-07-01T14:03:05Z");
+  EXPECT_EQ(FormatUnixMs(0), "-");
+}
 
 TEST(TableTest, Render_ColumnsLineUp_WithoutTrailingBlanks) {
   Table table({{"STAGE", Table::Align::kRight}, {"WORKER"}, {"BUBBLE", Table::Align::kRight}});

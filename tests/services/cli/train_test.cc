@@ -476,6 +476,15 @@ TEST_F(TrainTest, RecordedOrder_InterruptedThenResumed_IsReplayedFromBothFiles) 
   EXPECT_EQ(resumed, Weights(reference)) << "drained after step " << cuts;
 }
 
+TEST_F(TrainTest, CheckpointDirectoryAlone_KeepsTheModelOfTheEnd) {
+  const std::string kept =
+      Weights(job_.Train({"--set", "checkpoint.directory=" + job_.checkpoints()}));
+  ASSERT_THAT(job_.Checkpoints(), SizeIs(1));
+  EXPECT_EQ(RunJson({ProgramPath("penstock"), "export", job_.checkpoints(), "-o",
+                     job_.path("model")})["weights_sha256"],
+            kept);
+}
+
 TEST_F(TrainTest, LossThatIsNotFinite_FailsWithStepAndStage_AndKeepsTheLastCheckpoint) {
   const std::vector<std::string> checkpoints = {"--set", "checkpoint.every_steps=2", "--set",
                                                 "checkpoint.directory=" + job_.checkpoints()};

@@ -139,6 +139,53 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   EXPECT_EQ(jobs.jobs_size(), 2);
 }
 
+// What names tell of a job's start is told at its submission, and leaves no job.
+TEST_F(CoordinatorServerTest, JobThatCouldNotStart_IsNotTaken) {
+  ASSERT_THAT(StartServer(), IsOk());
+  AddWorker({.name = "w0"});
+  const auto refusal = [&](const v1::JobSpec& spec) {
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = spec;
+    return CallJobs(&v1::JobService::Stub::SubmitJob, request).status();
+  };
+  v1::JobSpec spec = TestJob(5, 1);
+  spec.mutable_checkpoint()->set_directory(directory_ / "ckpt");
+  v1::SubmitJobRequest first;
+  *first.mutable_spec() = spec;
+  first.set_idempotency_key("the first");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto taken,
+                                CallJobs(&v1::JobService::Stub::SubmitJob, first));
+  AwaitState(taken.job_id(), v1::JOB_STATE_SUCCEEDED);
+  std::filesystem::create_directories(directory_ / "ckpt" / "step-000000000005");
+  EXPECT_THAT(refusal(spec), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                      HasSubstr("holds checkpoints of an earlier job")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto again,
+                                CallJobs(&v1::JobService::Stub::SubmitJob, first));
+  EXPECT_EQ(again.job_id(), taken.job_id()) << "the key names a job that was taken";
+
+  spec.mutable_checkpoint()->set_directory(directory_ / "other");
+  spec.mutable_checkpoint()->set_resume(directory_ / "none");
+  EXPECT_THAT(refusal(spec),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("checkpoint.resume: ")));
+  spec.mutable_checkpoint()->set_directory(directory_ / "state.sqlite");
+  spec.mutable_checkpoint()->set_resume("latest");
+  EXPECT_THAT(refusal(spec),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("checkpoint.directory: ")));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto jobs,
+                                CallJobs(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest()));
+  EXPECT_EQ(jobs.jobs_size(), 1);
+}
+
+TEST_F(CoordinatorServerTest, CheckpointThatAnotherJobIsToWrite_CanBeWaitedFor) {
+  ASSERT_THAT(StartServer(), IsOk());
+  v1::JobSpec spec = TestJob(5, 1);
+  spec.mutable_checkpoint()->set_directory(directory_ / "ckpt");
+  Submit(spec);
+  spec.mutable_checkpoint()->set_directory(directory_ / "next");
+  spec.mutable_checkpoint()->set_resume(directory_ / "ckpt" / "step-000000000005");
+  EXPECT_EQ(Submit(spec), "test-2");
+}
+
 TEST_F(CoordinatorServerTest, CheckpointDirectoryOfAnotherCoordinator_IsRefusedUntilItIsFree) {
   ASSERT_THAT(StartServer(), IsOk());
   AddWorker({.name = "w0"});

@@ -13,13 +13,17 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/support/test_directory.h"
 
 namespace penstock {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 // A program that runs, and what it writes to stderr.
 class Program {
@@ -87,6 +91,28 @@ TEST_F(CoordinatorProgramTest, Sigterm_EndsWithZero) {
     program.ReadUntil("listens on");
     program.Signal(signal);
     EXPECT_EQ(program.AwaitExitCode(), 0) << program.output();
+  }
+}
+
+// gRPC's own lines too, where they are asked for.
+TEST_F(CoordinatorProgramTest, EveryLineOfTheLog_HasOneFormWithTheTimeInUtc) {
+  const auto hour = [] {
+    return absl::FormatTime("%Y-%m-%d%ET%H:", absl::Now(), absl::UTCTimeZone());
+  };
+  const std::string before = hour();
+  setenv("GRPC_VERBOSITY", "debug", 1);
+  setenv("TZ", "Asia/Tokyo", 1);
+  Program program({"--listen", "127.0.0.1:0", "--insecure", "--metrics", "off", "--state", state_});
+  unsetenv("GRPC_VERBOSITY");
+  unsetenv("TZ");
+  program.ReadUntil("listens on");
+  program.Signal(SIGTERM);
+  EXPECT_EQ(program.AwaitExitCode(), 0);
+  EXPECT_THAT(program.output(), HasSubstr(" coordinator: gRPC: "));
+  EXPECT_THAT(program.output(), AnyOf(StartsWith(before), StartsWith(hour())));
+  for (const absl::string_view line : absl::StrSplit(program.output(), '\n', absl::SkipEmpty())) {
+    EXPECT_THAT(std::string(line),
+                MatchesRegex("[0-9-]{10}T[0-9:]{8}[.][0-9]{3}Z [TDIWEC] coordinator: .*"));
   }
 }
 

@@ -89,8 +89,10 @@ TEST(AnswerRequest, Authorizer_IsAskedBeforeAnyRoute) {
               StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(Ask(service, "GET /a", "Authorization: Bearer wrong\r\n").bytes,
               AllOf(StartsWith("HTTP/1.1 403"), EndsWith("another token\n")));
-  EXPECT_THAT(Ask(service, "GET /none").bytes,
-              AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Basic")));
+  EXPECT_THAT(
+      Ask(service, "GET /none").bytes,
+      AllOf(StartsWith("HTTP/1.1 401"), HasSubstr("WWW-Authenticate: Basic realm=\"penstock\"\r\n"),
+            HasSubstr("WWW-Authenticate: Bearer\r\n")));
 }
 
 TEST(AnswerRequest, OtherMethodsAndBodies_AreRefusedAndEndTheConnection) {

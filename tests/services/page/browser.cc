@@ -69,12 +69,11 @@ void Browser::Resize(int width, int height, const std::string& scheme) {
        {{"features", {{{"name", "prefers-color-scheme"}, {"value", scheme}}}}});
 }
 
-void Browser::TrustAndShow(const std::string& token) {
+void Browser::TrustAndAnswer(const std::string& token) {
+  token_ = token;
   Call("Security.enable");
   Call("Security.setIgnoreCertificateErrors", {{"ignore", true}});
-  Call("Network.enable");
-  Call("Network.setExtraHTTPHeaders",
-       {{"headers", {{"Authorization", "Basic " + absl::Base64Escape("any:" + token)}}}});
+  Call("Fetch.enable", {{"handleAuthRequests", true}});
 }
 
 void Browser::Open(const std::string& url) { Call("Page.navigate", {{"url", url}}); }
@@ -112,23 +111,29 @@ std::string Browser::Screenshot() {
 }
 
 Json Browser::Call(const std::string& method, Json parameters) {
+  const int id = Send(method, std::move(parameters));
+  while (id != 0) {
+    const Json answer = ReadMessage();
+    if (answer.is_null()) break;
+    if (answer.value("id", 0) == id) {
+      EXPECT_FALSE(answer.contains("error")) << method << ": " << answer.dump();
+      return answer.value("result", Json::object());
+    }
+    Notice(answer);
+  }
+  return Json::object();
+}
+
+int Browser::Send(const std::string& method, Json parameters) {
   Json message = {{"id", ++last_id_}, {"method", method}};
   message["params"] = parameters.is_null() ? Json::object() : std::move(parameters);
   if (!session_.empty()) message["sessionId"] = session_;
   const std::string text = message.dump() + '\0';
   if (write(to_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     ADD_FAILURE() << "the browser has ended; is " << kProgram << " installed (packages.txt)?";
-    return Json::object();
+    return 0;
   }
-  for (;;) {
-    const Json answer = ReadMessage();
-    if (answer.is_null()) return Json::object();
-    if (answer.value("id", 0) == last_id_) {
-      EXPECT_FALSE(answer.contains("error")) << method << ": " << answer.dump();
-      return answer.value("result", Json::object());
-    }
-    Notice(answer);
-  }
+  return last_id_;
 }
 
 Json Browser::ReadMessage() {
@@ -161,6 +166,14 @@ void Browser::Notice(const Json& event) {
     const Json& entry = parameters["entry"];
     const bool is_error = entry.value("level", "") == "error";
     if (is_error && entry.value("source", "") != "network") errors_.push_back(entry.dump());
+  } else if (method == "Fetch.requestPaused") {
+    Send("Fetch.continueRequest", {{"requestId", parameters["requestId"]}});
+  } else if (method == "Fetch.authRequired") {
+    const Json id = parameters["requestId"];
+    const bool first = asked_.insert(id.get<std::string>()).second;
+    Json answer = {{"response", first ? "ProvideCredentials" : "CancelAuth"}};
+    if (first) answer.update({{"username", "any"}, {"password", token_}});
+    Send("Fetch.continueWithAuth", {{"requestId", id}, {"authChallengeResponse", answer}});
   }
 }
 

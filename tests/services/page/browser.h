@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,9 @@ class Browser {
 
   // The page's size in CSS pixels, and its preference: "light" or "dark".
   void Resize(int width, int height, const std::string& scheme = "light");
-  // From now on it takes any certificate for good, and shows `token` as a password, as a user who has been asked would.
-  void TrustAndShow(const std::string& token);
+  // From now on it takes any certificate for good, and answers its prompt for a password with `token` (and any name),
+  // as a user would; asked again for the same request, it gives up.
+  void TrustAndAnswer(const std::string& token);
   void Open(const std::string& url);
   // What an expression of JavaScript is worth on the page; null if it throws.
   nlohmann::json Evaluate(const std::string& expression);
@@ -39,6 +41,8 @@ class Browser {
 
  private:
   nlohmann::json Call(const std::string& method, nlohmann::json parameters = {});
+  // Without waiting for the answer. Returns its number, or 0 if the browser has ended, which fails the test.
+  int Send(const std::string& method, nlohmann::json parameters);
   nlohmann::json ReadMessage();
   void Notice(const nlohmann::json& event);
 
@@ -47,6 +51,8 @@ class Browser {
   int from_ = -1;
   int last_id_ = 0;
   std::string session_;
+  std::string token_;            // what prompts are answered with
+  std::set<std::string> asked_;  // requests that were prompted for
   std::string buffer_;
   std::vector<std::string> errors_;
 };

@@ -133,6 +133,18 @@ TEST_F(PageTest, FailedJob_ShowsWhyAndWhatItsWorkersDidLast) {
   EXPECT_EQ(browser_.Evaluate("document.querySelectorAll('#timeline-picture .row').length"), 2);
 }
 
+TEST_F(PageTest, JobThatEndedBeforeItsFirstStep_PromisesNothing) {
+  job_.EditJob("path: input.txt", "path: none.txt");
+  const std::string id = Submit();
+  browser_.Open(Url() + "#job=" + id);
+  EXPECT_TRUE(browser_.Await("document.body.innerText.includes('ended before a step was done')"))
+      << Shown();
+  EXPECT_EQ(browser_.Evaluate("/measured yet|done yet|workers yet/.test("
+                              "document.querySelector('#job').innerText)"),
+            false)
+      << Shown();
+}
+
 // Whatever each of a worker's stages says of it, it has its time once.
 TEST_F(PageTest, SeveralStagesOnAWorker_ShareItsTime) {
   job_.EditJob("method: 1f1b", "method: interleaved-1f1b\n  stages: 4\n  stages_per_worker: 2");
@@ -234,7 +246,7 @@ TEST_F(PageTest, Keyboard_ReachesEveryJob) {
   EXPECT_EQ(browser_.Evaluate("location.hash"), before);
 }
 
-// As it is by default: over TLS, to whoever has the token.
+// As it is by default: over TLS, to those who answer the browser's prompt with the token.
 TEST(SecurePageTest, TokenOverTls_ShowsThePageAndItsDocuments) {
   const JobDirectory job;
   const ProcessResult made =
@@ -248,14 +260,16 @@ TEST(SecurePageTest, TokenOverTls_ShowsThePageAndItsDocuments) {
       "--certificates", job.path("certificates/coordinator")});
   const std::string url = "https://" + AwaitAddress(coordinator, "status page at https://") + "/";
   Browser browser(job.path("browser"));
-  browser.TrustAndShow(token);
+  browser.TrustAndAnswer(token);
   browser.Open(url);
   EXPECT_TRUE(browser.Await("document.querySelector('#connection')?.innerText === 'live'"));
   EXPECT_TRUE(browser.Await("document.body.innerText.includes('No job has been submitted yet')"));
   EXPECT_THAT(browser.errors(), IsEmpty());
-  browser.TrustAndShow("another-token-that-nobody-has-handed-out");
-  browser.Open(url);
-  EXPECT_TRUE(browser.Await("document.querySelector('#connection') === null"))
+  Browser another(job.path("another"));  // one that has learnt no token yet
+  another.TrustAndAnswer("another-token-that-nobody-has-handed-out");
+  another.Open(url);
+  EXPECT_TRUE(another.Await("document.body.innerText.includes('certificate')")) << "the refusal";
+  EXPECT_EQ(another.Evaluate("document.querySelector('#connection')"), nlohmann::json())
       << "the page is not for those without";
 }
 

@@ -46,6 +46,11 @@ TEST(OneLine, WhatOthersWrote_StaysOneLineOfBoundedLength) {
   EXPECT_LT(OneLine(std::string(1 << 20, 'x')).size(), 5000u);
 }
 
+TEST(LogLine, AnyText_IsOneLineWithTheTimeInUtc) {
+  EXPECT_EQ(LogLine(absl::FromUnixMillis(1'782'914'585'127), 'I', "coordinator", "a\nb"),
+            "2026-07-01T14:03:05.127Z I coordinator: a\\nb\n");
+}
+
 TEST(RefusalLog, ManyInOneSecond_AreOneLineAndAllCounted) {
   RefusalLog log;
   const absl::Time now = absl::FromUnixSeconds(1'900'000'000);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/str_split.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/client.h"
@@ -137,6 +138,22 @@ TEST(WorkerProgram, Started_RegistersAndEndsOnSigterm) {
               HasSubstr("penstock_worker_running{worker=\"test-worker\"} 0"));
   worker.Signal(SIGTERM);
   EXPECT_EQ(worker.Wait(), 0) << worker.Log();
+}
+
+TEST(WorkerProgram, EveryLineOfTheLog_HasOneFormWithTheTimeInUtc) {
+  Registry registry;  // whose gRPC looks at the environment no more
+  setenv("GRPC_VERBOSITY", "debug", 1);
+  Process worker(Flags(registry));
+  unsetenv("GRPC_VERBOSITY");
+  registry.AwaitWorker();
+  worker.Signal(SIGTERM);
+  EXPECT_EQ(worker.Wait(), 0);
+  EXPECT_THAT(worker.Log(), HasSubstr(" test-worker: gRPC: "));
+  for (const absl::string_view line : absl::StrSplit(worker.Log(), '\n', absl::SkipEmpty())) {
+    EXPECT_THAT(
+        std::string(line),
+        ::testing::MatchesRegex("[0-9-]{10}T[0-9:]{8}[.][0-9]{3}Z [TDIWEC] test-worker: .*"));
+  }
 }
 
 TEST(WorkerProgram, ControlCalls_AreAnswered) {
