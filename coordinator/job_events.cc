@@ -128,7 +128,7 @@ std::vector<int32_t> JobRun::LayersOfStages() const {
   const Topology topology = TopologyOf(job_, record_.result().stages());
   std::vector<int32_t> layers(topology.parts());
   for (const v1::StageAssignment& stage : record_.plan().stages()) {
-    layers[topology.PartOf(StageId(stage.stage()))] = stage.layers();
+    layers[topology[StageId(stage.stage())].part] = stage.layers();
   }
   return layers;
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "job/job_trace.h"
+#include "schedule/placements.h"
 
 namespace penstock {
 namespace {
