@@ -8,6 +8,7 @@
 #include "coordinator/job_run.h"
 #include "coordinator/start_query.h"
 #include "job/defaults.h"
+#include "job/job_trace.h"
 #include "job/open_job.h"
 #include "schedule/block_delay.h"
 
@@ -127,7 +128,10 @@ void JobRun::GoOnPlanning(Now now) {
   if (planning_ == nullptr) return;
   planning_->GoOn(now);
   for (v1::JobEvent& event : planning_->TakeEvents()) Publish(std::move(event), now);
-  for (CoordinatorEffect& effect : planning_->TakeEffects()) effects_.push_back(std::move(effect));
+  for (CoordinatorEffect& effect : planning_->TakeEffects()) {
+    if (auto* const call = std::get_if<CallWorker>(&effect)) call->trace = JobTraceOf(record_);
+    effects_.push_back(std::move(effect));
+  }
   if (planning_->Stopped()) {
     planning_.reset();
     if (phase_ == Phase::kPlanning) return WaitAgain(std::exchange(return_reason_, ""), now);

@@ -110,10 +110,15 @@ void FillTraining(v1::TrainingSpec& training) {
 
 }  // namespace
 
-void FillDefaults(v1::JobSpec& spec) {
+void FillDefaultsOfAnyMethod(v1::JobSpec& spec) {
   FillModel(*spec.mutable_model());
   FillData(*spec.mutable_data());
   PENSTOCK_DEFAULT(*spec.mutable_validation(), batches, 8);
+  PENSTOCK_DEFAULT(*spec.mutable_checkpoint(), keep, 2);
+}
+
+void FillDefaults(v1::JobSpec& spec) {
+  FillDefaultsOfAnyMethod(spec);
   if (spec.pipeline().method().empty()) {
     const bool listed = !spec.pipeline().schedule_file().empty();
     spec.mutable_pipeline()->set_method(listed ? std::string(ListedMethod().name) : "1f1b");
@@ -127,7 +132,6 @@ void FillDefaults(v1::JobSpec& spec) {
   if (const int listed = spec.pipeline().stage_layers_size(); listed > 0) {
     PENSTOCK_DEFAULT(*spec.mutable_pipeline(), stages, listed);
   }
-  PENSTOCK_DEFAULT(*spec.mutable_checkpoint(), keep, 2);
   v1::FeedbackSpec& feedback = *spec.mutable_feedback();
   PENSTOCK_DEFAULT(feedback, drift_bound, 0.2);
   PENSTOCK_DEFAULT(feedback, drift_steps, 50);

@@ -8,6 +8,9 @@
 
 namespace penstock {
 
+// Sets those absent keys whose defaults are the same for every method.
+void FillDefaultsOfAnyMethod(v1::JobSpec& spec);
+
 // Fills every absent field that has a default (proto/penstock/v1/job.proto states them).
 // Idempotent.
 void FillDefaults(v1::JobSpec& spec);

@@ -80,7 +80,11 @@ v1::JobSpec DraftOf(const v1::JobSpec& spec) {
 }
 
 void FillKnownDefaults(v1::JobSpec& spec) {
-  if (!MethodIsOpen(spec)) FillDefaults(spec);
+  if (MethodIsOpen(spec)) {
+    FillDefaultsOfAnyMethod(spec);
+  } else {
+    FillDefaults(spec);
+  }
 }
 
 absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec) {

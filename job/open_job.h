@@ -1,7 +1,6 @@
 // What a job leaves to the coordinator: its method (pipeline.method: auto), or how its layers are split.
 //
-// A job whose method is open has no defaults filled in until the method is chosen, for they depend on it. What does not
-// depend on it (model, data, steps) is that of its draft, the same job with the default method.
+// A job whose method is open lacks the defaults that depend on the method until it is chosen. What does not depend on it (model, data, steps) is that of its draft, the same job with the default method.
 //
 // Pure functions.
 #pragma once
@@ -24,7 +23,7 @@ bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job);
 // `spec`, or with an open method its draft, with all defaults.
 v1::JobSpec DraftOf(const v1::JobSpec& spec);
 
-// Fills in the defaults of a job whose method is known, and none of another.
+// Fills in the defaults, with an open method those that do not depend on it.
 void FillKnownDefaults(v1::JobSpec& spec);
 
 // The job, or its draft. Errors: those of ResolveJob; InvalidArgument naming the key if a job with an open method says

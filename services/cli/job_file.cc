@@ -176,7 +176,10 @@ absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document) {
   draft.spec = DraftOf(document.spec);
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec complete, CompleteJob(std::move(draft)));
   PENSTOCK_RETURN_IF_ERROR(Annotate(ResolveSubmitted(document.spec).status(), document.path));
-  return MethodIsOpen(document.spec) ? document.spec : complete;
+  if (!MethodIsOpen(document.spec)) return complete;
+  v1::JobSpec spec = document.spec;
+  FillKnownDefaults(spec);
+  return spec;
 }
 
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {

@@ -123,13 +123,13 @@ std::string PlanText(const PlanInput& input, const Cluster& cluster, const Stage
                {"OUTPUT MS", Table::Align::kRight},
                {"PERIOD MS", Table::Align::kRight}});
   AddRows(input.graph, plan.stages, "", table);
-  return absl::StrCat(
-      input.what, "; model of costs: ", plan.model, "\n", ReplicasText(plan), " on ",
-      plan.workers_used, " workers: ", Milliseconds(plan.period_s), " ms for a minibatch, ",
-      FormatFixed(plan.one_worker_s / plan.period_s, 2), " times as fast as one worker",
-      DataParallelText(plan), "\n\n",
-      table.Render(), "\n", cluster.workers.empty() ? "" : PlacementText(cluster, plan),
-      RenderPlanText(input.graph, plan), "\n", Explain(input.graph, plan), "\n");
+  return absl::StrCat(input.what, "; model of costs: ", plan.model, "\n", ReplicasText(plan),
+                      " on ", plan.workers_used, " workers: ", Milliseconds(plan.period_s),
+                      " ms for a minibatch, ", FormatFixed(plan.one_worker_s / plan.period_s, 2),
+                      " times as fast as one worker", DataParallelText(plan), "\n\n",
+                      table.Render(), "\n",
+                      cluster.workers.empty() ? "" : PlacementText(cluster, plan),
+                      RenderPlanText(input.graph, plan), "\n", Explain(input.graph, plan), "\n");
 }
 
 nlohmann::ordered_json PlanJson(const PlanInput& input, const Cluster& cluster,

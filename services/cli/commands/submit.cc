@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "job/resolve.h"
+#include "job/open_job.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/data_file.h"
@@ -43,7 +44,7 @@ absl::Status CheckLocalData(const std::string& job_path, Interrupt& interrupt, v
   const std::string folder = std::filesystem::path(job_path).parent_path().string();
   std::error_code error;
   if (!std::filesystem::exists(DataPath(folder, spec), error)) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveSubmitted(spec));
   return CheckJobData(RealFiles(), folder, job, spec, [&] { return interrupt.Count() > 0; });
 }
 

@@ -4,10 +4,14 @@
 
 namespace penstock {
 
-void ClusterFixture::SetUp() {
+void ClusterFixture::MakeCertificates() {
   const ProcessResult made =
       RunProcess({ProgramPath("penstock"), "certs", "init", "-o", certificates()});
   ASSERT_EQ(made.exit_code, 0) << made.err;
+}
+
+void ClusterFixture::SetUp() {
+  MakeCertificates();
   StartCoordinator("127.0.0.1:0");
   StartWorker();
   StartWorker();
@@ -22,16 +26,33 @@ void ClusterFixture::StartCoordinator(const std::string& listen) {
   address_ = AwaitAddress(*coordinator_, "listens on ");  // the port may be the system's choice
 }
 
-void ClusterFixture::StartWorker() { workers_.push_back(MakeWorker(workers_.size())); }
+void ClusterFixture::StartWorker(std::vector<std::string> more) {
+  worker_flags_.push_back(std::move(more));
+  workers_.push_back(MakeWorker(workers_.size()));
+}
 
 void ClusterFixture::RestartWorker(size_t worker) { workers_[worker] = MakeWorker(worker); }
 
 std::unique_ptr<Process> ClusterFixture::MakeWorker(size_t worker) const {
-  return std::make_unique<Process>(std::vector<std::string>{
-      ProgramPath("penstock-worker"), "--coordinator", address_, "--listen", "127.0.0.1:0",
-      "--name", "worker-" + std::to_string(worker), "--data-root", job_.path(), "--threads", "1",
-      "--metrics", "off", "--checkpoint-root", job_.path(), "--certificates",
-      certificates("worker")});
+  std::vector<std::string> command = {ProgramPath("penstock-worker"),
+                                      "--coordinator",
+                                      address_,
+                                      "--listen",
+                                      "127.0.0.1:0",
+                                      "--name",
+                                      "worker-" + std::to_string(worker),
+                                      "--data-root",
+                                      job_.path(),
+                                      "--threads",
+                                      "1",
+                                      "--metrics",
+                                      "off",
+                                      "--checkpoint-root",
+                                      job_.path(),
+                                      "--certificates",
+                                      certificates("worker")};
+  command.insert(command.end(), worker_flags_[worker].begin(), worker_flags_[worker].end());
+  return std::make_unique<Process>(std::move(command));
 }
 
 std::vector<std::string> ClusterFixture::Reaching(std::vector<std::string> arguments) const {

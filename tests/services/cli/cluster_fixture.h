@@ -24,7 +24,8 @@ class ClusterFixture : public ::testing::Test {
 
   // On `listen`, until it says that it serves; with the state of an earlier one, if there was one.
   void StartCoordinator(const std::string& listen);
-  void StartWorker();
+  // `more`: flags of its own.
+  void StartWorker(std::vector<std::string> more = {});
   // Again, under its name. REQUIRES: it was started, and its process has ended.
   void RestartWorker(size_t worker);
 
@@ -41,12 +42,14 @@ class ClusterFixture : public ::testing::Test {
     return job_.path("certificates/" + role);
   }
 
+  void MakeCertificates();
   std::unique_ptr<Process> MakeWorker(size_t worker) const;
 
   JobDirectory job_;
   std::string address_;
   std::unique_ptr<Process> coordinator_;
   std::vector<std::unique_ptr<Process>> workers_;  // worker-0, worker-1, ...
+  std::vector<std::vector<std::string>> worker_flags_;
 };
 
 }  // namespace penstock

@@ -249,27 +249,35 @@ TEST_F(ClusterTest, Plan_ProfilesTheWorkersAndIsForThem) {
 TEST_F(ClusterTest, SubmitWithoutAMethod_ChoosesOneForTheWorkers) {
   // As in a job file: pipeline: {method: auto, stages: auto}.
   const ProcessResult result =
-      Run({"submit", job_.job(), "--set", "pipeline={method: auto, stages: auto}", "--json"});
+      Run({"submit", job_.job(), "--set", "pipeline={method: auto, stages: auto}", "--set",
+           "planning={race_seconds: 60}", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("chosen: "));
-  EXPECT_THAT(result.err, HasSubstr("by a race"));
+  EXPECT_THAT(result.err, HasSubstr("candidates race for at most 60 s"));
+  EXPECT_THAT(result.err, HasSubstr("chosen by a race: loss"));
   const Json json = Json::parse(result.out);
   EXPECT_EQ(json["state"], "succeeded");
-  EXPECT_THAT(result.err, HasSubstr("chosen: " + json["method"].get<std::string>() + ","));
+  EXPECT_THAT(result.err, HasSubstr("planned: " + json["method"].get<std::string>() + ","));
+  EXPECT_THAT(result.err,
+              HasSubstr("pipeline: {method: " + json["method"].get<std::string>() + ", stages: "));
   const std::string id = json["job_id"];
+  const Json planning = RunJson({"status", id})["planning"];
+  EXPECT_EQ(planning["candidates"][0]["method"], json["method"]);
+  EXPECT_GT(planning["candidates"][0]["race"]["steps"], 0);
+  EXPECT_GT(planning["candidates"].size(), 5);
+  EXPECT_THAT(Run({"status", id}).out, HasSubstr("chosen by a race"));
   EXPECT_EQ(RunJson({"status", id})["result"]["feedback"], json["feedback"]);
   EXPECT_GT(json["feedback"]["predicted"]["step_seconds"], 0.0);
   EXPECT_THAT(Run({"status", id}).out, HasSubstr("PREDICTED"));
   EXPECT_THAT(Run({"timeline", id}).out, HasSubstr(" ms predicted"));
   EXPECT_EQ(RunJson({"status", id})["plan"]["stages"].size(), json["stages"]);
   // Without workers there is nothing to choose for.
-  const ProcessResult reference =
-      RunProcess(job_.Train({"--set", "pipeline.method=auto", "--reference"}));
+  const ProcessResult reference = RunProcess(
+      job_.Train({"--set", "pipeline.method=auto", "--set", "planning={}", "--reference"}));
   EXPECT_EQ(reference.exit_code, 2);
   EXPECT_THAT(reference.err, HasSubstr("train without --reference"));
   // What belongs to one method cannot be said of whichever it will be.
-  const ProcessResult more =
-      Run({"submit", job_.job(), "--set", "pipeline={method: auto, replicas: [2]}"});
+  const ProcessResult more = Run({"submit", job_.job(), "--set", "planning={}", "--set",
+                                  "pipeline={method: auto, replicas: [2]}"});
   EXPECT_EQ(more.exit_code, 2);
   EXPECT_THAT(more.err, HasSubstr("pipeline.replicas: belongs to a method"));
 }

@@ -26,6 +26,7 @@ training:
 validation: {every_steps: 3, batches: 1}
 pipeline:
   method: 1f1b
+planning: {split: estimated}
 )";
 
 std::string Text() {
