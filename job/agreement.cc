@@ -15,7 +15,7 @@ std::string AgreementOf(const ResolvedJob& job) {
       key("repeatability", static_cast<int>(job.repeatability)),
       key("device_graphs", int{job.device_graphs}), key("order", static_cast<int>(job.order)),
       key("in_flight_factor", job.in_flight_factor),
-      key("rescheduled_steps", staleness.rescheduled_steps),
+      key("rescheduled_steps by fractional delay", staleness.rescheduled_steps),
       key("stage_momentum", staleness.stage_momentum.value_or(-1.0)),
       key("delay_compensation", staleness.delay_compensation),
       key("error_feedback", int{staleness.error_feedback}),

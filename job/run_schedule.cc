@@ -68,7 +68,15 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
   PENSTOCK_ASSIGN_OR_RETURN(const VerifyReport report, Verify(schedule));
   std::vector<StageLateness> lateness;
   for (const StageCounts& counts : report.stages) {
-    lateness.push_back({.staleness = counts.staleness.max, .drift = counts.version_drift.max});
+    lateness.push_back({.staleness = counts.staleness.max,
+                        .drift = counts.version_drift.max,
+                        .rate_delay = static_cast<double>(counts.staleness.max)});
+  }
+  const bool equally_late = job.method->updates_each_microbatch || schedule.weight_policy.lag > 0;
+  for (int32_t s = 0; s < options.topology.stages() && !equally_late; ++s) {
+    const int32_t after = options.topology.depth() - 1 - options.topology.DepthOf(StageId(s));
+    lateness[s].rate_delay =
+        static_cast<double>(2 * after + 1) / static_cast<double>(job.microbatches);
   }
   return lateness;
 }

@@ -38,11 +38,16 @@ struct RangeKey {
 };
 RangeKey KeyOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step);
 
-// How late the gradients of a stage are once the method's pipeline is full, in updates of the stage, and how
-// many lie between forward and backward where both read the current weights: the most of any microbatch.
+// How late the gradients of a stage are once the method's pipeline is full, in updates of the stage.
 struct StageLateness {
-  int64_t staleness = 0;
-  int64_t drift = 0;
+  int64_t staleness = 0;  // the most of any microbatch
+  int64_t drift =
+      0;  // the most between a forward and its backward where both read the current weights
+  // What a rescheduled rate is divided by a power of. Where all gradients of the stage are equally late (an
+  // update for each microbatch, or weights of a fixed age) it is their staleness, as Ajanthan et al. count
+  // (arXiv 2505.01099). Where an update of stage i of P, from 1, holds N microbatches, which are not, it is
+  // PipeMare's (2 (P - i) + 1) / N (Yang et al., MLSys 2021, arXiv 1910.05124).
+  double rate_delay = 0.0;
   friend bool operator==(const StageLateness&, const StageLateness&) = default;
 };
 

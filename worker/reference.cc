@@ -264,7 +264,9 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
           replicas * WarmUpForwards(job_.ReplicasOfStages(stages), ReplicasMeet::kAtUpdates)[s];
     }
     const VersionRule rule = RuleFor(stages, serial.interval);
-    if (!job_.method->synchronous) serial.lateness = rule.Lateness(serial.depth);
+    if (!job_.method->synchronous) {
+      serial.lateness = rule.Lateness(serial.depth, job_.method->updates_each_microbatch);
+    }
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
     history.motions_max = rule.VersionsMax(serial.depth);
     PENSTOCK_ASSIGN_OR_RETURN(

@@ -20,10 +20,10 @@ double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
   const double rate = RateOfUpdate(job, microbatches);
   const int64_t steps = job.staleness.rescheduled_steps;
   const int64_t begun = job.synchronous_steps * job.microbatches;
-  if (steps == 0 || lateness.staleness <= 1 || microbatches.end() <= begun) return rate;
+  if (steps == 0 || lateness.rate_delay <= 1.0 || microbatches.end() <= begun) return rate;
   const double done = static_cast<double>(microbatches.end() - begun) /
                       static_cast<double>(steps * job.microbatches);
-  return rate / std::pow(static_cast<double>(lateness.staleness), 1.0 - std::min(done, 1.0));
+  return rate / std::pow(lateness.rate_delay, 1.0 - std::min(done, 1.0));
 }
 
 float LossScale(const ResolvedJob& job, int64_t microbatch) {

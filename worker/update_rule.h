@@ -31,8 +31,8 @@ struct StepResult {
 int64_t FirstSample(const ResolvedJob& job, int64_t microbatch);
 
 double RateOfUpdate(const ResolvedJob& job, MicrobatchRange microbatches);
-// On a stage with this lateness: rescheduled (Yang et al., MLSys 2021, arXiv 1910.05124, T1), which divides
-// the rate of gradients that are t > 1 updates late by t^(1 - min(k / K, 1)), k steps after the method began.
+// On a stage with this lateness: rescheduled (Yang et al., MLSys 2021, arXiv 1910.05124, T1), which divides the
+// rate by max(1, t)^(1 - min(k / K, 1)), k steps after the method began, with t = lateness.rate_delay.
 double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
                     MicrobatchRange microbatches);
 

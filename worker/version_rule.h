@@ -73,21 +73,33 @@ class VersionRule {
     return Predicts() ? Aim(k, number) - Backward(k, depth) : 0;
   }
   // The most updates between a gradient's forward and the update it goes into, and between its forward and its
-  // backward where both read the current weights.
-  StageLateness Lateness(int64_t depth) const {
+  // backward where both read the current weights; and the delay that PipeMare gives rates by (job/run_schedule.h),
+  // for which it matters whether the method makes an update for each microbatch or for a step.
+  StageLateness Lateness(int64_t depth, bool updates_each_microbatch) const {
+    const auto whole = [](int64_t staleness, int64_t drift) {
+      return StageLateness{staleness, drift, static_cast<double>(staleness)};
+    };
     const int64_t in_flight = UpdatesInFlight(depth);
+    StageLateness lateness;
     switch (weights_) {
       case Weights::kDoubleBuffer:
-        return {.staleness = 1};
+        return whole(1, 0);
       case Weights::kVerticalSync:
-        return {.staleness = stages_ - 1};
-      case Weights::kStash:
-        return {.staleness = in_flight};
+        return whole(stages_ - 1, 0);
       case Weights::kDrawn:
         return {.staleness = draws_.delta()};
+      case Weights::kStash:
+        lateness = whole(in_flight, 0);
+        break;
       default:
-        return {.staleness = in_flight, .drift = in_flight};
+        lateness = whole(in_flight, in_flight);
+        break;
     }
+    if (!updates_each_microbatch) {
+      lateness.rate_delay =
+          (2.0 * static_cast<double>(depth) + 1.0) / static_cast<double>(interval_);
+    }
+    return lateness;
   }
   // Whether forward and backward each read the weights as they are then, moved or not.
   bool ReadsCurrent() const {

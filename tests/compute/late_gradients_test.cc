@@ -161,6 +161,19 @@ TEST(DiscrepancyCorrection, WidensTheStableRangeAsTheTableSays) {
   }
 }
 
+// delta = g delta + (1 - g) (w' - w) with g = 1/4, and u = w - 2 delta two updates back, by hand:
+//   w = 1; gradient 1 at the rate 1/2:    w = 1/2, delta = 3/4 (-1/2) = -3/8,               u = 5/4
+//   gradient 1/2 at the same rate:        w = 1/4, delta = -3/32 + 3/4 (-1/4) = -9/32,      u = 13/16
+TEST(DiscrepancyCorrection, TwoUpdates_AreThoseWorkedOutByHand) {
+  Scalar scalar(SgdConfig{}, {.motion = true, .motion_decay = 0.25});
+  scalar.Step(1.0, 0.5);
+  EXPECT_EQ(scalar.w(), 0.5);
+  EXPECT_EQ(scalar.Moved(-2), 1.25);
+  scalar.Step(0.5, 0.5);
+  EXPECT_EQ(scalar.w(), 0.25);
+  EXPECT_EQ(scalar.Moved(-2), 0.8125);
+}
+
 // With gradients one update late: how far training is from the one with fresh gradients, at most.
 double DistanceFromFresh(const SgdConfig& config, double rate, int delay, bool feeds_back) {
   Scalar fresh(config);

@@ -825,10 +825,12 @@ TEST(LatenessOf, EveryMethod_IsTheClosedFormWhateverTheJobsRanges) {
         const int64_t depth = stages - 1 - s;
         const std::string name = method;
         const int64_t by_step = (depth + 7) / 8;
-        const StageLateness expected = name == "pipedream"       ? StageLateness{depth, 0}
-                                       : name == "1f1b"          ? StageLateness{0, 0}
-                                       : name == "pipedream-2bw" ? StageLateness{1, 0}
-                                                                 : StageLateness{by_step, by_step};
+        const double tau = static_cast<double>(2 * depth + 1) / 8.0;
+        const StageLateness expected =
+            name == "pipedream"       ? StageLateness{depth, 0, static_cast<double>(depth)}
+            : name == "1f1b"          ? StageLateness{0, 0, 0.0}
+            : name == "pipedream-2bw" ? StageLateness{1, 0, 1.0}
+                                      : StageLateness{by_step, by_step, tau};
         EXPECT_EQ(lateness[s], expected) << name << ", stage " << s << " of " << stages;
       }
     }

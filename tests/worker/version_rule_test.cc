@@ -28,7 +28,9 @@ TEST(VersionRule, PipeDream_StashesWhatTheForwardRead) {
         ASSERT_EQ(rule.Backward(k, depth), rule.Forward(k, depth));
       }
       EXPECT_EQ(rule.VersionsMax(depth), depth + 1);
-      EXPECT_EQ(rule.Lateness(depth), (StageLateness{.staleness = depth, .drift = 0}));
+      const auto late = static_cast<double>(depth);
+      EXPECT_EQ(rule.Lateness(depth, /*updates_each_microbatch=*/true),
+                (StageLateness{.staleness = depth, .drift = 0, .rate_delay = late}));
     }
   }
 }
@@ -42,7 +44,9 @@ TEST(VersionRule, VerticalSync_IsOneVersionOnAllStages) {
         ASSERT_EQ(rule.Forward(k, depth), std::max<int64_t>(0, k - (stages - 1)));
         ASSERT_EQ(rule.Backward(k, depth), rule.Forward(k, depth));
       }
-      EXPECT_EQ(rule.Lateness(depth).staleness, stages - 1);
+      const StageLateness lateness = rule.Lateness(depth, /*updates_each_microbatch=*/true);
+      EXPECT_EQ(lateness.staleness, stages - 1);
+      EXPECT_EQ(lateness.rate_delay, static_cast<double>(stages - 1));
     }
   }
 }
@@ -74,7 +78,9 @@ TEST(VersionRule, SingleVersion_DriftsByTheMicrobatchesInFlight) {
         }
         const int64_t bound = (depth + a - 1) / a;
         EXPECT_EQ(drift_max, bound) << "stage " << stages - depth << " of " << stages;
-        EXPECT_EQ(rule.Lateness(depth), (StageLateness{.staleness = bound, .drift = bound}));
+        const double tau = (2.0 * static_cast<double>(depth) + 1.0) / static_cast<double>(a);
+        EXPECT_EQ(rule.Lateness(depth, /*updates_each_microbatch=*/false),
+                  (StageLateness{.staleness = bound, .drift = bound, .rate_delay = tau}));
       }
     }
   }
