@@ -15,17 +15,6 @@ namespace {
 // Of a log in a message, beside its blocks.
 constexpr int64_t kLogOverheadBytes = 32;
 
-bool CountsVersions(WeightPolicy::Kind kind) {
-  switch (kind) {
-    case WeightPolicy::Kind::kSingle:
-    case WeightPolicy::Kind::kStash:
-    case WeightPolicy::Kind::kDelayed:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool PlacesOneCopy(Placement placement) {
   switch (placement) {
     case Placement::kStraight:
@@ -77,7 +66,7 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
   if (job.draws()) {
     return refuse("every order gives the same weights, because which versions are read is drawn");
   }
-  if (!CountsVersions(WeightPolicyOf(method, options).kind)) {
+  if (job.weights_read().moves) {
     return refuse("the weights it reads follow from the static order");
   }
   return absl::OkStatus();

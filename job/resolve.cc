@@ -160,11 +160,11 @@ Clip ClipOf(const v1::ClipSpec& spec) {
   return {};
 }
 
-absl::StatusOr<Weights> WeightsOfJob(const std::string& name) {
+absl::StatusOr<const Weights*> WeightsOfJob(const std::string& name) {
   std::vector<std::string> names;
-  for (const Weights weights : kAllWeights) {
-    if (name == Name(weights)) return weights;
-    names.emplace_back(std::string(Name(weights)));
+  for (const Weights* weights : kAllWeights) {
+    if (name == weights->name) return weights;
+    names.emplace_back(std::string(weights->name));
   }
   const std::string nearest = NearestName(name, names);
   return InvalidKey(
@@ -175,10 +175,9 @@ absl::StatusOr<Weights> WeightsOfJob(const std::string& name) {
 
 // Whether all microbatches of an update read one version, which is still there when the update is made.
 bool KeepsWhatAnUpdateRead(const ResolvedJob& job) {
-  const Weights weights = job.weights_read();
-  return weights == Weights::kDoubleBuffer || weights == Weights::kVerticalSync ||
-         weights == Weights::kDrawn ||
-         (weights == Weights::kStash && job.method->updates_each_microbatch);
+  const Weights& weights = job.weights_read();
+  return weights.backward_reads_forwards() &&
+         (job.method->updates_each_microbatch || weights.old_reads == OldReads::kOneAnUpdate);
 }
 
 absl::Status CheckStalenessRules(const ResolvedJob& job) {
@@ -209,7 +208,7 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
     return InvalidKey(
         "training.staleness.delay_compensation",
         absl::StrCat("needs the weights that the forwards of an update read, but with ",
-                     job.method->name, " and the weights \"", Name(job.weights_read()),
+                     job.method->name, " and the weights \"", job.weights_read().name,
                      "\" they are gone or differ; pipedream (stash, vertical-sync) and "
                      "pipedream-2bw keep them"));
   }
@@ -228,13 +227,13 @@ absl::Status CheckMethod(const ResolvedJob& job) {
                       absl::StrCat("is ", job.stages_per_worker, ", but ", job.method->name,
                                    " needs two or more stages on each worker"));
   }
-  if (job.stash == StashPlace::kHost && (job.weights == Weights::kVerticalSync || job.draws())) {
+  const Weights& weights = job.weights_read();
+  if (job.stash == StashPlace::kHost && weights.old_reads == OldReads::kOneAMicrobatch) {
     return InvalidKey(
         "training.stash",
-        absl::StrCat("cannot be host with ",
-                     job.draws() ? job.method->name : "pipeline.weights vertical-sync",
-                     ": every microbatch in flight reads another old version, so that all would "
-                     "be on the device again"));
+        absl::StrCat("cannot be host with ", job.method->name, " and the weights \"", weights.name,
+                     "\": every microbatch in flight reads another old version, so "
+                     "that all would be on the device again"));
   }
   const bool updates_alone = !job.method->synchronous || job.method->updates_each_microbatch;
   if (updates_alone && job.clip.kind == Clip::Kind::kGlobalNorm) {

@@ -49,7 +49,7 @@ enum class Order : uint8_t {
 struct ResolvedJob {
   Chain chain;
   const Method* method = nullptr;
-  std::optional<Weights> weights;  // instead of the method's
+  const Weights* weights = nullptr;  // instead of the method's
   int32_t stages_per_worker = 1;
   std::optional<int32_t> replicas;  // of the model (local-sgd); absent: as many as workers
   // Of the stages of other methods: by stage, or one number for all; empty: one each.
@@ -113,10 +113,10 @@ struct ResolvedJob {
     return replicas.value_or(static_cast<int32_t>(WorkersOf(stages)));
   }
 
-  Weights weights_read() const { return weights.value_or(method->weights); }
+  const Weights& weights_read() const { return weights == nullptr ? *method->weights : *weights; }
 
   // Whether delays and the stage that a microbatch updates are drawn (schedule/block_draws.h).
-  bool draws() const { return weights_read() == Weights::kDrawn; }
+  bool draws() const { return weights_read().draws; }
 
   // What holds for the steps after `step`: of a range, that after which it begins.
   bool DrainsAfter(int64_t step) const { return method->synchronous || step < synchronous_steps; }

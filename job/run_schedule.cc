@@ -21,8 +21,8 @@ void BoundAnyOrder(const ResolvedJob& job, const ScheduleOptions& options, int32
   for (StageCounts& stage : counts) {
     stage.activations_peak =
         std::min<int64_t>(InFlightMax(job, stage.activations_peak), edge_capacity);
-    stage.versions_peak = VersionsMaxInAnyOrder(policy, stage.activations_peak,
-                                                job.microbatches_of_update(job.steps));
+    stage.versions_peak = policy.weights->versions_max(policy, stage.activations_peak,
+                                                       job.microbatches_of_update(job.steps));
   }
 }
 
@@ -45,7 +45,7 @@ absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleO
   const MicrobatchRange range = RangeOfSteps(job, from_step, to_step);
   if (&method == job.method) return BuildSchedule(method, options, range);
   ScheduleOptions synchronous = options;
-  synchronous.weights.reset();
+  synchronous.weights = nullptr;
   synchronous.delta.reset();
   return BuildSchedule(method, synchronous, range);
 }
@@ -72,9 +72,10 @@ absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
                         .drift = counts.version_drift.max,
                         .rate_delay = static_cast<double>(counts.staleness.max)});
   }
-  const bool equally_late = job.method->updates_each_microbatch || schedule.weight_policy.lag > 0;
+  const bool equally_late =
+      job.method->updates_each_microbatch || job.weights_read().old_reads != OldReads::kNone;
   for (int32_t s = 0; s < options.topology.stages() && !equally_late; ++s) {
-    const int32_t after = options.topology.depth() - 1 - options.topology.DepthOf(StageId(s));
+    const int32_t after = options.topology.depth() - 1 - options.topology[StageId(s)].place;
     lateness[s].rate_delay =
         static_cast<double>(2 * after + 1) / static_cast<double>(job.microbatches);
   }

@@ -17,24 +17,12 @@ OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& la
 }
 
 HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness) {
-  HistoryOptions history = {.last_update = job.staleness.error_feedback};
-  switch (job.weights_read()) {
-    case Weights::kSingle:
-    case Weights::kStash:
-    case Weights::kDoubleBuffer:
-    case Weights::kVerticalSync:
-    case Weights::kDrawn:
-      break;
-    case Weights::kPredicted:
-    case Weights::kSpecTrain:
-      history.motion = true;
-      break;
-    case Weights::kCorrected:
-      history.motion = true;
-      history.motion_decay =
-          std::pow(job.staleness.motion_decay,
-                   1.0 / static_cast<double>(std::max<int64_t>(lateness.drift, 1)));
-      break;
+  const Weights& weights = job.weights_read();
+  HistoryOptions history = {.motion = weights.moves, .last_update = job.staleness.error_feedback};
+  if (weights.averages_motion) {
+    history.motion_decay =
+        std::pow(job.staleness.motion_decay,
+                 1.0 / static_cast<double>(std::max<int64_t>(lateness.drift, 1)));
   }
   return history;
 }

@@ -59,7 +59,7 @@
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
 // worker/mailbox.h).
 //
-// Where weights are drawn (WeightPolicy::Kind::kDrawn), F takes the microbatches in order and every
+// Where weights are drawn (Weights::draws), F takes the microbatches in order and every
 // W has its STEP.
 //
 // In an evaluate range F leaves only the output, and nothing but F, messages and FLUSH is allowed.
@@ -83,7 +83,7 @@
 #include "schedule/microbatch_table.h"
 #include "schedule/schedule.h"
 #include "schedule/stage_counts.h"
-#include "schedule/weight_policy.h"
+#include "schedule/version_ledger.h"
 
 namespace penstock {
 

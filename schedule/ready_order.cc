@@ -165,23 +165,4 @@ size_t ReadyOrder::IndexOf(StageId stage) const {
   return found - stages_.begin();
 }
 
-int64_t VersionsMaxInAnyOrder(const WeightPolicy& policy, int64_t in_flight,
-                              int64_t microbatches_per_update) {
-  switch (policy.kind) {
-    case WeightPolicy::Kind::kSingle:
-    case WeightPolicy::Kind::kPredicted:
-    case WeightPolicy::Kind::kAligned:
-    case WeightPolicy::Kind::kCorrected:
-      return 1;
-    case WeightPolicy::Kind::kStash:
-      // When an update is made, the oldest of the in_flight - 1 microbatches that are left ran its forward
-      // after all but in_flight - 1 of the backwards before.
-      return (in_flight - 1 + microbatches_per_update - 1) / microbatches_per_update + 1;
-    case WeightPolicy::Kind::kDelayed:
-    case WeightPolicy::Kind::kDrawn:
-      return policy.lag + 1;
-  }
-  PENSTOCK_CHECK(false);
-}
-
 }  // namespace penstock

@@ -107,9 +107,4 @@ class ReadyOrder {
   ActionList update_;          // of all stages together, where the method drains
 };
 
-// The most weight versions that are live on a stage at a time, with at most `in_flight` microbatches between F
-// and W, in any order: as the forward of microbatch j waits for the backward of j - in_flight.
-int64_t VersionsMaxInAnyOrder(const WeightPolicy& policy, int64_t in_flight,
-                              int64_t microbatches_per_update);
-
 }  // namespace penstock

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "schedule/block_draws.h"
@@ -44,59 +42,6 @@ absl::Status CheckProgram(const Program& program, int32_t worker) {
 }
 
 }  // namespace
-
-std::string ToString(const WeightPolicy& policy) {
-  switch (policy.kind) {
-    case WeightPolicy::Kind::kSingle:
-      return "single";
-    case WeightPolicy::Kind::kStash:
-      return "stash";
-    case WeightPolicy::Kind::kDelayed:
-      return absl::StrCat("delayed:", policy.batch, ":", policy.lag);
-    case WeightPolicy::Kind::kPredicted:
-      return absl::StrCat("predicted:", policy.batch);
-    case WeightPolicy::Kind::kAligned:
-      return absl::StrCat("aligned:", policy.batch);
-    case WeightPolicy::Kind::kCorrected:
-      return "corrected";
-    case WeightPolicy::Kind::kDrawn:
-      return absl::StrCat("drawn:", policy.lag, ":", policy.seed);
-  }
-  PENSTOCK_CHECK(false);
-}
-
-absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text) {
-  for (const WeightPolicy& policy :
-       {kSingleVersion, kStashedVersions, WeightPolicy{WeightPolicy::Kind::kCorrected}}) {
-    if (text == ToString(policy)) return policy;
-  }
-  WeightPolicy delayed{.kind = WeightPolicy::Kind::kDelayed};
-  const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
-  const auto is_number = [](absl::string_view part, int64_t& number) {
-    return absl::SimpleAtoi(part, &number) && number >= 1 && number < kMicrobatchMax;
-  };
-  if (parts.size() == 3 && parts[0] == "delayed" && is_number(parts[1], delayed.batch) &&
-      is_number(parts[2], delayed.lag)) {
-    return delayed;
-  }
-  for (const WeightPolicy::Kind kind :
-       {WeightPolicy::Kind::kPredicted, WeightPolicy::Kind::kAligned}) {
-    WeightPolicy moved{.kind = kind};
-    if (parts.size() == 2 && is_number(parts[1], moved.batch) && text == ToString(moved)) {
-      return moved;
-    }
-  }
-  WeightPolicy drawn{.kind = WeightPolicy::Kind::kDrawn};
-  if (parts.size() == 3 && absl::SimpleAtoi(parts[1], &drawn.lag) && drawn.lag >= 0 &&
-      drawn.lag < kMicrobatchMax && absl::SimpleAtoi(parts[2], &drawn.seed) &&
-      text == ToString(drawn)) {
-    return drawn;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", text,
-      "\": expected single, stash, delayed:<microbatches>:<versions>, predicted:<microbatches>, "
-      "aligned:<microbatches>, corrected, or drawn:<versions>:<seed>"));
-}
 
 absl::string_view CompletenessName(Completeness completeness) {
   switch (completeness) {

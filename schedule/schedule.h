@@ -17,40 +17,9 @@
 #include "base/ids.h"
 #include "schedule/program.h"
 #include "schedule/topology.h"
+#include "schedule/weight_policy.h"
 
 namespace penstock {
-
-// Which version of a stage's weights forward and backward read, and which are kept
-// (weight_policy.h has the rules).
-struct WeightPolicy {
-  enum class Kind : uint8_t {
-    kSingle,   // the current weights for both; synchronous schedules change them only when drained
-    kStash,    // backward reads the version its forward read (PipeDream, SOSP'19)
-    kDelayed,  // both read the version `lag` older than that of their batch of `batch` microbatches
-    kPredicted,  // the current weights, moved to where the microbatch's own update will find them
-    kAligned,    // the same, moved on to where they are when the first stage makes that update
-    kCorrected,  // forward the current weights, backward those moved back to where its forward was
-    kDrawn,  // both read one of the last `lag` + 1 versions; which, and who is updated, is drawn
-  };
-  Kind kind = Kind::kSingle;
-  // Of kDelayed, kPredicted and kAligned: the microbatches of an update, 1 or more; 1 otherwise.
-  int64_t batch = 1;
-  // Of kDelayed: 1 or more. Of kDrawn: the greatest delay, as many as stages are after the first or more.
-  // 0 otherwise.
-  int64_t lag = 0;
-  uint64_t seed = 0;  // of kDrawn
-
-  // Whether a pass may read weights moved along their motion, for which a copy is needed.
-  bool moves_weights() const {
-    return kind == Kind::kPredicted || kind == Kind::kAligned || kind == Kind::kCorrected;
-  }
-  // Whether what is read depends on draws (block_draws.h).
-  bool draws() const { return kind == Kind::kDrawn; }
-
-  friend bool operator==(const WeightPolicy&, const WeightPolicy&) = default;
-};
-inline constexpr WeightPolicy kSingleVersion = {WeightPolicy::Kind::kSingle};
-inline constexpr WeightPolicy kStashedVersions = {WeightPolicy::Kind::kStash};
 
 // What a complete range holds for every stage and microbatch.
 enum class Completeness : uint8_t {
@@ -104,11 +73,6 @@ inline int32_t ChannelCapacityOf(const Topology& topology) {
 // Errors: InvalidArgument.
 absl::Status CheckSchedule(const Schedule& schedule);
 
-// "single", "stash", "delayed:8:1" (batch and lag), "predicted:1" and "aligned:1" (batch), "corrected",
-// "drawn:14:1" (greatest delay and seed).
-std::string ToString(const WeightPolicy& policy);
-// The inverse. Errors: InvalidArgument.
-absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text);
 // "train", "evaluate".
 absl::string_view CompletenessName(Completeness completeness);
 

@@ -143,11 +143,13 @@ void CountDraws(const Schedule& schedule, StageId stage, StageCounts& counts) {
   StalenessCount staleness;
   int64_t peak = versions.live();
   for (int64_t m = schedule.range.first; m < schedule.range.end(); ++m) {
-    const int64_t delay = versions.current() - versions.BeginForward(m);
+    const int64_t read = versions.BeginForward(m);
+    const int64_t delay = versions.current() - read;
     ++staleness.updates;
     ++staleness.microbatches;
     staleness.max = std::max(staleness.max, delay);
     staleness.sum += delay;
+    versions.EndBackward(read);
     versions.Update(versions.Moves(m));
     peak = std::max(peak, versions.live());
   }

@@ -1,141 +1,78 @@
 #include "schedule/weight_policy.h"
 
-#include <algorithm>
-
-#include "base/check.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "schedule/schedule.h"
 
 namespace penstock {
+namespace {
 
-VersionLedger::VersionLedger(WeightPolicy policy, StageId stage, int32_t stages)
-    : stage_(stage), stages_(stages) {
-  SetPolicy(policy);
-}
+// What stands for a number in a form.
+constexpr absl::string_view kBatch = "<microbatches>";
+constexpr absl::string_view kLag = "<versions>";
+constexpr absl::string_view kSeed = "<seed>";
 
-void VersionLedger::Reset(int64_t version) {
-  PENSTOCK_CHECK(
-      current_readers_ == 0 &&
-      std::all_of(kept_.begin(), kept_.end(), [](const Kept& kept) { return kept.readers == 0; }));
-  kept_.clear();
-  released_ = 0;
-  current_ = first_version_ = version;
-  forwards_ = 0;
-}
-
-void VersionLedger::SetPolicy(WeightPolicy policy) {
-  policy_ = policy;
-  draws_ = BlockDraws(policy.seed, policy.lag, stages_);
-  Reset(current_);
-}
-
-int64_t VersionLedger::oldest_live() const {
-  if (policy_.draws()) return OldestDrawn();
-  return released_ == kept_.size() ? current_ : kept_[released_].version;
-}
-
-int64_t VersionLedger::NextForwardVersion() const {
-  if (policy_.draws()) {
-    return first_version_ + forwards_ - draws_.DelayMin(stage_.value, forwards_);
+// Sets the number that `place` stands for; words of a form must be there as they are.
+bool ReadPart(absl::string_view place, absl::string_view text, WeightPolicy& policy) {
+  if (place == kBatch) {
+    return absl::SimpleAtoi(text, &policy.batch) && policy.batch >= 1 &&
+           policy.batch < kMicrobatchMax;
   }
-  if (policy_.kind != WeightPolicy::Kind::kDelayed) return current_;
-  return first_version_ + std::max<int64_t>(0, forwards_ / policy_.batch - policy_.lag);
-}
-
-int64_t VersionLedger::BeginForward(int64_t microbatch) {
-  if (policy_.draws()) {
-    if (forwards_ == 0) first_microbatch_ = microbatch;
-    const int64_t k = forwards_++;
-    return first_version_ + k - draws_.DelayOf(microbatch, stage_.value, k);
+  if (place == kLag) {
+    return absl::SimpleAtoi(text, &policy.lag) && policy.lag >= (policy.draws() ? 0 : 1) &&
+           policy.lag < kMicrobatchMax;
   }
-  const int64_t version = NextForwardVersion();
-  if (BackwardReadsForwardVersion()) ++ReadersOf(version);
-  ++forwards_;
-  ReleaseUnread();
-  return version;
+  if (place == kSeed) return absl::SimpleAtoi(text, &policy.seed);
+  return place == text;
 }
 
-int64_t VersionLedger::AimOfForward(int64_t forward) const {
-  const bool aligned = policy_.kind == WeightPolicy::Kind::kAligned;
-  const int64_t until_first_stage = aligned ? stage_.value / 2 : 0;
-  return first_version_ + (forward + until_first_stage) / policy_.batch;
-}
-
-int64_t VersionLedger::BackwardAim(int64_t forward_version, int64_t aim) const {
-  if (policy_.kind == WeightPolicy::Kind::kCorrected) return forward_version;
-  return IsPredicted() ? aim : BackwardVersion(forward_version);
-}
-
-int64_t VersionLedger::BackwardVersion(int64_t forward_version) const {
-  return BackwardReadsForwardVersion() || policy_.draws() ? forward_version : current_;
-}
-
-void VersionLedger::EndBackward(int64_t forward_version) {
-  if (!BackwardReadsForwardVersion()) return;
-  --ReadersOf(forward_version);
-  ReleaseUnread();
-}
-
-bool VersionLedger::Update(bool moves) {
-  if (policy_.draws()) {
-    const int64_t replaced = current_++;
-    const bool keeps = moves && MayBeRead(replaced);
-    if (keeps) kept_.push_back({replaced, 0});
-    ReleaseUnread();
-    return keeps;
+bool Read(absl::string_view text, WeightPolicy& policy) {
+  const std::vector<absl::string_view> places = absl::StrSplit(policy.weights->form, ':');
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, ':');
+  if (parts.size() != places.size()) return false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (!ReadPart(places[i], parts[i], policy)) return false;
   }
-  const bool keeps = current_readers_ > 0 || MayBeRead(current_);
-  if (keeps) kept_.push_back({current_, current_readers_});
-  current_readers_ = 0;
-  ++current_;
-  return keeps;
+  return text == ToString(policy);
 }
 
-bool VersionLedger::MayBeRead(int64_t version) const {
-  if (policy_.draws()) return version >= OldestDrawn();
-  return policy_.kind == WeightPolicy::Kind::kDelayed && version >= NextForwardVersion();
+}  // namespace
+
+absl::string_view Weights::Always(bool) { return ""; }
+void Weights::NoNumbers(const UpdateShape&, WeightPolicy&) {}
+int64_t Weights::Current(const StageVersions& stage) { return stage.current; }
+int64_t Weights::NextForward(const StageVersions& stage, int64_t) {
+  return stage.policy.weights->next_forward(stage);
+}
+int64_t Weights::CurrentToo(const StageVersions& stage, int64_t) { return stage.current; }
+int64_t Weights::ForwardsToo(const StageVersions&, int64_t forward_version) {
+  return forward_version;
+}
+int64_t Weights::WhatItReads(const StageVersions&, int64_t, int64_t version) { return version; }
+bool Weights::EveryMicrobatch(const StageVersions&, int64_t) { return true; }
+int64_t Weights::One(const WeightPolicy&, int64_t, int64_t) { return 1; }
+void Weights::NoState(const StageVersions&, std::vector<int64_t>&) {}
+
+std::string ToString(const WeightPolicy& policy) {
+  return absl::StrReplaceAll(policy.weights->form, {{kBatch, absl::StrCat(policy.batch)},
+                                                    {kLag, absl::StrCat(policy.lag)},
+                                                    {kSeed, absl::StrCat(policy.seed)}});
 }
 
-int64_t& VersionLedger::ReadersOf(int64_t version) {
-  if (version == current_) return current_readers_;
-  const auto kept =
-      std::lower_bound(kept_.begin() + static_cast<int64_t>(released_), kept_.end(), version,
-                       [](const Kept& each, int64_t sought) { return each.version < sought; });
-  PENSTOCK_CHECK(kept != kept_.end() && kept->version == version);
-  return kept->readers;
-}
-
-void VersionLedger::ReleaseUnread() {
-  while (released_ < kept_.size() && kept_[released_].readers == 0 &&
-         !MayBeRead(kept_[released_].version)) {
-    ++released_;
+absl::StatusOr<WeightPolicy> ParseWeightPolicy(absl::string_view text) {
+  std::vector<absl::string_view> forms;
+  for (const Weights* weights : kAllWeights) {
+    WeightPolicy policy = {weights};
+    if (Read(text, policy)) return policy;
+    if (forms.empty() || forms.back() != weights->form) forms.push_back(weights->form);
   }
-  if (2 * released_ < kept_.size()) return;
-  // Moves no more entries than were released.
-  kept_.erase(kept_.begin(), kept_.begin() + static_cast<int64_t>(released_));
-  released_ = 0;
-}
-
-void VersionLedger::AppendRelativeState(std::vector<int64_t>& state) const {
-  if (policy_.draws()) {
-    // What is allowed from here; not what was or will be drawn, nor which weights are the same.
-    state.push_back(std::min<int64_t>(forwards_, stages_ - 1 - stage_.value));
-    state.push_back(first_version_ + forwards_ - current_);
-    return;
-  }
-  state.push_back(current_readers_);
-  state.push_back(live());
-  for (size_t i = released_; i < kept_.size(); ++i) {
-    state.push_back(current_ - kept_[i].version);
-    state.push_back(kept_[i].readers);
-  }
-  if (policy_.kind == WeightPolicy::Kind::kDelayed) {
-    state.push_back(forwards_ % policy_.batch);
-    state.push_back(std::min(forwards_ / policy_.batch, policy_.lag));
-    state.push_back(current_ - NextForwardVersion());
-  }
-  if (IsPredicted()) {
-    state.push_back(forwards_ % policy_.batch);
-    state.push_back(current_ - AimOfForward(forwards_));
-  }
+  const std::string last(forms.back());
+  forms.pop_back();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\": expected ", absl::StrJoin(forms, ", "), ", or ", last));
 }
 
 }  // namespace penstock

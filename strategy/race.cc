@@ -193,7 +193,7 @@ std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn) {
     if (!judged.runs()) continue;
     const absl::StatusOr<const Method*> method =
         FindMethod(absl::string_view(judged.candidate.method));
-    if (!method.ok() || ((*method)->weights == Weights::kDrawn && !with_drawn)) continue;
+    if (!method.ok() || ((*method)->weights->draws && !with_drawn)) continue;
     const bool is_plain = (*method)->synchronous && (*method)->placement != Placement::kReplicas;
     const char* const form = judged.candidate.replicas.empty() ? "" : " with replicas";
     if (kinds.insert(is_plain ? "" : absl::StrCat(judged.candidate.method, form)).second) {

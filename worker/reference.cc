@@ -14,7 +14,6 @@
 #include "job/run_schedule.h"
 #include "job/stage_options.h"
 #include "schedule/block_draws.h"
-#include "schedule/catalog/replicas.h"
 #include "worker/acquire.h"
 #include "worker/data_source.h"
 #include "worker/order_replay.h"
@@ -73,21 +72,12 @@ void SerialStage::CountUpdate(int64_t version) {
 // The stages of one copy of the model.
 using SerialModel = std::vector<SerialStage>;
 
-OrderReplay::Rules RulesOf(const ResolvedJob& job, int64_t stages) {
-  OrderReplay::Rules rules = {.microbatches_per_update = job.microbatches_of_update(job.steps),
-                              .drains = job.method->synchronous};
-  const Weights weights = job.weights_read();
-  if (weights == Weights::kDoubleBuffer) rules.lag = 1;
-  if (weights == Weights::kVerticalSync) rules.lag = stages - 1;
-  return rules;
-}
-
 absl::Status CheckOrderFits(const RecordedOrder& order, const ResolvedJob& job,
                             const std::vector<LayerRange>& layers, absl::Span<const Cut> cuts) {
   const auto differs = [](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("is of another job: ", what));
   };
-  const std::string weights = job.weights ? std::string(Name(*job.weights)) : "";
+  const std::string weights(job.weights == nullptr ? "" : job.weights->name);
   if (order.method != job.method->name || order.weights != weights) {
     return differs(absl::StrCat("method ", order.method, " ", order.weights, ", expected ",
                                 job.method->name, " ", weights));
@@ -140,13 +130,14 @@ class Reference {
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
   // Of the range that begins at microbatch `first`.
   VersionRule RuleFor(int64_t stages, int64_t interval, int64_t first = 0) const {
-    return {job_.weights_read(),
-            stages,
-            interval,
-            BlockDraws(job_.seed, job_.delta.value_or(PipelineDelay(stages)),
-                       static_cast<int32_t>(stages)),
-            replay_.has_value() ? &*replay_ : nullptr,
-            first};
+    return VersionRule({.weights = job_.weights_read().name,
+                        .stages = stages,
+                        .interval = interval,
+                        .updates_each_microbatch = job_.method->updates_each_microbatch,
+                        .draws = BlockDraws(job_.seed, job_.delta.value_or(PipelineDelay(stages)),
+                                            static_cast<int32_t>(stages)),
+                        .replay = replay_.has_value() ? &*replay_ : nullptr,
+                        .first = first});
   }
   absl::Status ReplayOrder();
 
@@ -154,7 +145,7 @@ class Reference {
   // comes to the same, so that here nothing is done twice.
   bool RecomputeMatters(int32_t place) const {
     const bool reads_others =
-        !job_.method->synchronous && RuleFor(options_.stages.size(), 1).ReadsCurrent();
+        !job_.method->synchronous && RuleFor(options_.stages.size(), 1).RereadsWeights();
     return reads_others && job_.recompute.Has(place);
   }
 
@@ -235,9 +226,13 @@ absl::Status Reference::ReplayOrder() {
   if (!expected) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(CheckOrderFits(*options_.recorded, job_, options_.stages,
                                           CutsOf(options_.spec, 0, options_.extra_cuts)));
+  const int64_t interval = job_.microbatches_of_update(job_.steps);
+  const auto stages = static_cast<int64_t>(options_.stages.size());
   PENSTOCK_ASSIGN_OR_RETURN(
-      replay_, OrderReplay::Make(*options_.recorded,
-                                 RulesOf(job_, static_cast<int64_t>(options_.stages.size()))));
+      replay_,
+      OrderReplay::Make(*options_.recorded, {.microbatches_per_update = interval,
+                                             .drains = job_.method->synchronous,
+                                             .lag = RuleFor(stages, interval).FixedAge()}));
   return absl::OkStatus();
 }
 
@@ -260,13 +255,10 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
                           .recomputes = RecomputeMatters(static_cast<int32_t>(s))};
     if (!job_.stage_replicas.empty() && !job_.method->synchronous) {
       serial.interval = replicas;
-      serial.depth =
-          replicas * WarmUpForwards(job_.ReplicasOfStages(stages), ReplicasMeet::kAtUpdates)[s];
+      serial.depth = MicrobatchesInFlight(job_.ReplicasOfStages(stages))[s];
     }
     const VersionRule rule = RuleFor(stages, serial.interval);
-    if (!job_.method->synchronous) {
-      serial.lateness = rule.Lateness(serial.depth, job_.method->updates_each_microbatch);
-    }
+    if (!job_.method->synchronous) serial.lateness = rule.Lateness(serial.depth);
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
     history.motions_max = rule.VersionsMax(serial.depth);
     PENSTOCK_ASSIGN_OR_RETURN(

@@ -7,7 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "schedule/block_draws.h"
 #include "schedule/catalog/schedules.h"
 #include "schedule/lower.h"
 
@@ -24,21 +23,21 @@ constexpr Method kMethods[] = {
     {.name = "gpipe",
      .summary = "all forwards of a step, then all backwards; stashes every microbatch of the step",
      .paper = "Huang et al., NeurIPS 2019, arXiv 1811.06965",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = Gpipe,
      .replicates_stages = true},
     {.name = "1f1b",
      .summary = "forward and backward in turn, an update at the end of the step; small stash",
      .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = OneFOneB,
      .replicates_stages = true},
     {.name = "interleaved-1f1b",
      .summary = "1F1B with several smaller stages on each worker; smaller bubble, more messages",
      .paper = "Narayanan et al., SC 2021, arXiv 2104.04473",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = InterleavedOneFOneB,
      .placement = Placement::kLooped,
@@ -46,14 +45,14 @@ constexpr Method kMethods[] = {
     {.name = "looped-bfs",
      .summary = "gpipe with several smaller stages on each worker; smaller bubble, largest stash",
      .paper = "Lamy-Poirier, MLSys 2023, arXiv 2211.05953",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = LoopedBreadthFirst,
      .placement = Placement::kLooped},
     {.name = "zb-h1",
      .summary = "1f1b whose weight gradients fill the drain; a third of the bubble, same stash",
      .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH1,
      .sends_gradient_early = true},
@@ -61,14 +60,14 @@ constexpr Method kMethods[] = {
      .summary =
          "zb-h1 with more forwards in flight; no bubble if F, I and W are equal, twice the stash",
      .paper = "Qi et al., ICLR 2024, arXiv 2401.10241",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleH2,
      .sends_gradient_early = true},
     {.name = "zb-v",
      .summary = "zero bubble with two stages on each worker, down and back up; the stash of 1f1b",
      .paper = "Qi et al., NeurIPS 2024, arXiv 2405.15362",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = ZeroBubbleV,
      .placement = Placement::kV,
@@ -77,7 +76,7 @@ constexpr Method kMethods[] = {
      .summary =
          "two stages on each worker, down and back up; a forward and a backward side by side",
      .paper = "DeepSeek-AI, 2024, arXiv 2412.19437",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = DualPipeV,
      .placement = Placement::kV,
@@ -85,7 +84,7 @@ constexpr Method kMethods[] = {
     {.name = "local-sgd",
      .summary = "replicas take local steps through the same workers, then average their weights",
      .paper = "Stich, ICLR 2019, arXiv 1805.09767; Ilin and Richtarik, 2026, arXiv 2606.03498",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = LocalSgd,
      .placement = Placement::kReplicas,
@@ -95,7 +94,7 @@ constexpr Method kMethods[] = {
      .summary = "the stages of every round go on round the workers; any number of stages, full "
                 "recomputation",
      .paper = "Luo et al., 2026, arXiv 2604.27085",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = true,
      .program = RoundPipe,
      .placement = Placement::kRoundTrip,
@@ -103,7 +102,7 @@ constexpr Method kMethods[] = {
     {.name = "pipedream",
      .summary = "1F1B without end, an update after every microbatch; no bubble, stashed weights",
      .paper = "Narayanan et al., SOSP 2019",
-     .weights = Weights::kStash,
+     .weights = &Weights::kStash,
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
@@ -111,7 +110,7 @@ constexpr Method kMethods[] = {
     {.name = "rpd",
      .summary = "pipedream with drawn delays that updates one drawn stage a microbatch; for theory",
      .paper = "Ilin and Richtarik, 2026, arXiv 2606.03498",
-     .weights = Weights::kDrawn,
+     .weights = &Weights::kDrawn,
      .synchronous = false,
      .program = RandomizedPipeDream,
      .updates_each_microbatch = true},
@@ -119,28 +118,27 @@ constexpr Method kMethods[] = {
      .summary =
          "1F1B without end, an update per step, weights one version late; no bubble, 2 versions",
      .paper = "Narayanan et al., ICML 2021, arXiv 2006.09503",
-     .weights = Weights::kDoubleBuffer,
+     .weights = &Weights::kDoubleBuffer,
      .synchronous = false,
-     .program = PipeDream2BW,
-     .step_fills_pipeline = true},
+     .program = PipeDream2BW},
     {.name = "paci",
      .summary =
          "1F1B without end, an update per step, always the current weights; no bubble, 1 version",
      .paper = "Elam et al., 2026, arXiv 2606.07881",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = false,
      .program = Paci},
     {.name = "pipemare",
      .summary = "paci with rates that rise from 1/delay and backward weights moved back; no bubble",
      .paper = "Yang et al., MLSys 2021, arXiv 1910.05124",
-     .weights = Weights::kCorrected,
+     .weights = &Weights::kCorrected,
      .synchronous = false,
      .program = Paci,
      .update = {.reschedules_rates = true}},
     {.name = "nesterov",
      .summary = "pipedream with NAdamW, whose look-ahead makes up for late gradients; no bubble",
      .paper = "Ajanthan et al., ICML 2025, arXiv 2505.01099",
-     .weights = Weights::kStash,
+     .weights = &Weights::kStash,
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
@@ -149,7 +147,7 @@ constexpr Method kMethods[] = {
     {.name = "nesterov-no-stash",
      .summary = "nesterov with one version of the weights, and rate and momentum by stage",
      .paper = "Ajanthan et al., ICML 2025, arXiv 2505.01099",
-     .weights = Weights::kSingle,
+     .weights = &Weights::kSingle,
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true,
@@ -158,14 +156,14 @@ constexpr Method kMethods[] = {
     {.name = "spectrain",
      .summary = "pipedream with one version and predicted weights in place of stashed ones",
      .paper = "Chen et al., 2018, arXiv 1809.02839",
-     .weights = Weights::kSpecTrain,
+     .weights = &Weights::kSpecTrain,
      .synchronous = false,
      .program = PipeDream,
      .updates_each_microbatch = true},
     {.name = "xpipe",
      .summary = "paci with forward weights predicted for the time of the backward; no bubble",
      .paper = "Guan et al., 2019, arXiv 1911.04610",
-     .weights = Weights::kPredicted,
+     .weights = &Weights::kPredicted,
      .synchronous = false,
      .program = Paci},
 };
@@ -173,10 +171,14 @@ constexpr Method kMethods[] = {
 constexpr Method kListed = {.name = "schedule-file",
                             .summary = "the step that a schedule file lists, over and over",
                             .paper = "",
-                            .weights = Weights::kSingle,
+                            .weights = &Weights::kSingle,
                             .synchronous = true,
                             .program = ListedStep,
                             .placement = Placement::kListed};
+
+const Weights& WeightsOf(const Method& method, const ScheduleOptions& options) {
+  return options.weights == nullptr ? *method.weights : *options.weights;
+}
 
 // Whether a range is a number of steps; otherwise any number of microbatches will do.
 bool RunsWholeSteps(const Method& method) {
@@ -244,14 +246,12 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
   }
   PENSTOCK_RETURN_IF_ERROR(CheckRounds(method, options));
   PENSTOCK_RETURN_IF_ERROR(CheckReplicas(method, options, range));
-  const bool must_fill = options.weights.has_value() ? options.weights == Weights::kDoubleBuffer
-                                                     : method.step_fills_pipeline;
-  if (must_fill && per_step < options.topology.stages()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        method.name,
-        " with double-buffered weights needs at least as many microbatches in a step as there are "
-        "stages, ",
-        options.topology.stages(), "; got ", per_step));
+  const Weights& weights = WeightsOf(method, options);
+  if (weights.fills_pipeline && per_step < options.topology.stages()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name, " with the weights \"", weights.name,
+                     "\" needs at least as many microbatches in a step as there are stages, ",
+                     options.topology.stages(), "; got ", per_step));
   }
   const int64_t most = ListedMicrobatchesMax(options.topology.depth());
   if (RunsWholeSteps(method) && per_step > most) {
@@ -262,38 +262,30 @@ absl::Status CheckSteps(const Method& method, const ScheduleOptions& options,
   return absl::OkStatus();
 }
 
-Weights WeightsOf(const Method& method, const ScheduleOptions& options) {
-  return options.weights.value_or(method.weights);
-}
-
 absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) {
-  const Weights weights = WeightsOf(method, options);
+  const Weights& weights = WeightsOf(method, options);
   const auto refuse = [&](absl::string_view reason) {
     return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " cannot have the weights \"", Name(weights), "\": ", reason));
+        absl::StrCat(method.name, " cannot have the weights \"", weights.name, "\": ", reason));
   };
-  if (method.synchronous && weights != Weights::kSingle) {
+  if (method.synchronous && &weights != &Weights::kSingle) {
     return refuse(method.placement == Placement::kReplicas
                       ? "every microbatch reads the newest weights of its replica anyway"
                       : "all microbatches of a step read the same version anyway");
   }
-  if (weights != method.weights &&
-      (weights == Weights::kDrawn || method.weights == Weights::kDrawn)) {
-    return refuse(weights == Weights::kDrawn
-                      ? "only rpd draws what is read and which stage is updated"
-                      : "it draws what is read, together with the stage that is updated");
+  if (weights.draws != method.weights->draws) {
+    return refuse(weights.draws ? "only rpd draws what is read and which stage is updated"
+                                : "it draws what is read, together with the stage that is updated");
   }
-  const bool plain = weights == Weights::kSingle || weights == Weights::kStash;
-  if (options.topology.form == Topology::Form::kReplicas && !plain) {
-    return refuse("with replicas of stages they are single or stashed");
+  if (options.topology.form == Topology::Form::kReplicas && !weights.on_replicas) {
+    std::vector<absl::string_view> names;
+    for (const Weights* other : kAllWeights) {
+      if (other->on_replicas) names.push_back(other->name);
+    }
+    return refuse(absl::StrCat("replicas of stages have one of ", absl::StrJoin(names, ", ")));
   }
-  if (weights == Weights::kDoubleBuffer && method.updates_each_microbatch) {
-    return refuse("double buffers need an update per step, not one per microbatch");
-  }
-  if (weights == Weights::kVerticalSync && !method.updates_each_microbatch) {
-    return refuse("vertical sync needs an update per microbatch, not one per step");
-  }
-  return absl::OkStatus();
+  const absl::string_view reason = weights.refusal(method.updates_each_microbatch);
+  return reason.empty() ? absl::OkStatus() : refuse(reason);
 }
 
 absl::Status CheckListed(const ScheduleOptions& options) {
@@ -398,7 +390,7 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
                      " updates each stage by itself, so there is no moment with a gradient of the "
                      "whole model; clip per layer or not at all"));
   }
-  if (options.delta.has_value() && WeightsOf(method, options) != Weights::kDrawn) {
+  if (options.delta.has_value() && !WeightsOf(method, options).draws) {
     return absl::InvalidArgumentError(absl::StrCat(
         method.name,
         " draws no delays: how late its gradients are follows from its order; rpd has a "
@@ -419,53 +411,15 @@ absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const in
   return ReplicatedStages(replicas, GradientsCombine(method));
 }
 
-absl::string_view Name(Weights weights) {
-  switch (weights) {
-    case Weights::kSingle:
-      return "single";
-    case Weights::kStash:
-      return "stash";
-    case Weights::kDoubleBuffer:
-      return "double-buffer";
-    case Weights::kVerticalSync:
-      return "vertical-sync";
-    case Weights::kPredicted:
-      return "predicted";
-    case Weights::kSpecTrain:
-      return "spectrain";
-    case Weights::kCorrected:
-      return "corrected";
-    case Weights::kDrawn:
-      return "drawn";
-  }
-  PENSTOCK_CHECK(false);
-}
-
 WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options) {
-  const int64_t depth = options.topology.depth() - 1;
-  const int64_t update = method.updates_each_microbatch ? 1 : options.microbatches_per_step;
-  switch (WeightsOf(method, options)) {
-    case Weights::kSingle:
-      return kSingleVersion;
-    case Weights::kStash:
-      return kStashedVersions;
-    case Weights::kDoubleBuffer:
-      return {WeightPolicy::Kind::kDelayed, options.microbatches_per_step, 1};
-    case Weights::kVerticalSync:
-      if (depth == 0) return kStashedVersions;  // the same: nothing is late
-      return {WeightPolicy::Kind::kDelayed, 1, depth};
-    case Weights::kPredicted:
-      return {WeightPolicy::Kind::kPredicted, update};
-    case Weights::kSpecTrain:
-      return {WeightPolicy::Kind::kAligned, update};
-    case Weights::kCorrected:
-      return {WeightPolicy::Kind::kCorrected};
-    case Weights::kDrawn:
-      return {.kind = WeightPolicy::Kind::kDrawn,
-              .lag = options.delta.value_or(PipelineDelay(options.topology.depth())),
-              .seed = options.seed};
-  }
-  PENSTOCK_CHECK(false);
+  WeightPolicy policy = {&WeightsOf(method, options)};
+  const UpdateShape shape = {
+      .stages = options.topology.depth(),
+      .microbatches = method.updates_each_microbatch ? 1 : options.microbatches_per_step,
+      .delta = options.delta,
+      .seed = options.seed};
+  policy.weights->set_numbers(shape, policy);
+  return policy;
 }
 
 const Method& SynchronousStart(const Method& method) {

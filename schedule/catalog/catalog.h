@@ -18,29 +18,12 @@
 
 namespace penstock {
 
-// Which weights forward and backward of a microbatch read: the policies of weight_policy.h by the
-// names that papers gave them.
-enum class Weights : uint8_t {
-  kSingle,        // the current ones
-  kStash,         // backward reads what its forward read
-  kDoubleBuffer,  // both read those of one step before (PipeDream-2BW)
-  kVerticalSync,  // both read, on every stage, the version that the first stage had (PipeDream)
-  kPredicted,     // forward reads a prediction of what its backward will (XPipe)
-  kSpecTrain,     // both read a prediction of what the first stage's update will find (SpecTrain)
-  kCorrected,     // backward reads the current ones moved back towards its forward's (PipeMare T2)
-  kDrawn,         // both read a version that is drawn, and one stage is drawn to be updated (RPD)
-};
-inline constexpr Weights kAllWeights[] = {
-    Weights::kSingle,    Weights::kStash,     Weights::kDoubleBuffer, Weights::kVerticalSync,
-    Weights::kPredicted, Weights::kSpecTrain, Weights::kCorrected,    Weights::kDrawn};
-absl::string_view Name(Weights weights);  // "single", "stash", "double-buffer", ...
-
 // What a catalog schedule depends on besides the range.
 struct ScheduleOptions {
   Topology topology;
   int64_t microbatches_per_step = 1;
-  // Other weights than the method's own, where it allows them.
-  std::optional<Weights> weights;
+  // Other weights than the method's own, where it allows them; null: its own.
+  const Weights* weights = nullptr;
   // Of drawn weights: the greatest delay (absent: PipelineDelay of block_draws.h) and what the
   // draws depend on.
   std::optional<int64_t> delta;
@@ -70,7 +53,7 @@ struct Method {
   absl::string_view name;     // what the job says: "1f1b"
   absl::string_view summary;  // one line for `penstock methods` and --help
   absl::string_view paper;
-  Weights weights;
+  const Weights* weights;
   // The pipeline drains at the end of every step; otherwise it runs on until the next cut.
   bool synchronous;
   List* program;
@@ -80,12 +63,10 @@ struct Method {
   // The microbatches of a step must be a multiple of the workers; with replicas, of their number;
   // there and back they may also be fewer.
   bool steps_in_rounds = false;
-  // With its own weights they must be as many as there are stages or more.
-  bool step_fills_pipeline = false;
   // Gradients leave for the previous stage before W whatever the options say: the method lives by
   // it.
   bool sends_gradient_early = false;
-  // Stages may have replicas (Topology::Form::kReplicas), if the weights are single or stashed.
+  // Stages may have replicas (Topology::Form::kReplicas), if the weights may (Weights::on_replicas).
   bool replicates_stages = false;
   UpdatePreset update;
 };

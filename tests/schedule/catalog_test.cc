@@ -275,7 +275,7 @@ TEST(PipeDream2BW, AnySize_MatchesItsClosedForms) {
 
 // Whoever has double buffers needs what pipedream-2bw needs, and pipedream-2bw without them does not.
 TEST(DoubleBuffer, WithFewerMicrobatchesThanStages_IsRefusedForEveryMethod) {
-  const auto check = [](absl::string_view method, Weights weights, int64_t microbatches) {
+  const auto check = [](absl::string_view method, const Weights* weights, int64_t microbatches) {
     return CheckBuildable(**FindMethod(method),
                           {.topology = StraightPipeline(4),
                            .microbatches_per_step = microbatches,
@@ -283,17 +283,19 @@ TEST(DoubleBuffer, WithFewerMicrobatchesThanStages_IsRefusedForEveryMethod) {
                           {0, microbatches});
   };
   for (const char* method : {"paci", "pipedream-2bw"}) {
-    EXPECT_THAT(check(method, Weights::kDoubleBuffer, 3),
+    EXPECT_THAT(check(method, &Weights::kDoubleBuffer, 3),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("as there are stages, 4")));
-    EXPECT_THAT(check(method, Weights::kDoubleBuffer, 4), IsOk());
-    EXPECT_THAT(check(method, Weights::kSingle, 3), IsOk());
+    EXPECT_THAT(check(method, &Weights::kDoubleBuffer, 4), IsOk());
+    EXPECT_THAT(check(method, &Weights::kSingle, 3), IsOk());
   }
 }
 
 // The paper asks for as many microbatches in a step as there are stages; one fewer would do.
 TEST(PipeDream2BW, TwoVersions_SufficeIfAndOnlyIfAStepFillsThePipelineButOne) {
   Method method = **FindMethod("pipedream-2bw");
-  method.step_fills_pipeline = false;
+  Weights weights = *method.weights;
+  weights.fills_pipeline = false;
+  method.weights = &weights;
   for (int32_t stages = 2; stages <= kStagesMax; ++stages) {
     for (int64_t m = 1; m <= stages + 1; ++m) {
       SCOPED_TRACE(testing::Message() << stages << " stages, " << m << " microbatches");
@@ -433,7 +435,7 @@ TEST(VerticalSync, AnySize_ReadsTheSameVersionOnEveryStage) {
   const Method& method = **FindMethod("pipedream");
   for (int32_t stages = 1; stages <= kStagesMax; ++stages) {
     const ScheduleOptions options{.topology = StraightPipeline(stages),
-                                  .weights = Weights::kVerticalSync};
+                                  .weights = &Weights::kVerticalSync};
     const int64_t n = 3 * stages + 5;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule schedule, BuildSchedule(method, options, {2, n}));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
@@ -560,15 +562,15 @@ TEST(Rpd, WhatCannotBeDrawn_IsRefusedWithWhatWouldDo) {
               HasSubstr("the greatest delay is 2, but on 4 stages the forward of the first is 3 "
                         "updates before the microbatch's own; 3 or more would do, and PipeDream's "
                         "own is 14"));
-  EXPECT_THAT(refusal(rpd, {.topology = StraightPipeline(4), .weights = Weights::kStash}),
+  EXPECT_THAT(refusal(rpd, {.topology = StraightPipeline(4), .weights = &Weights::kStash}),
               HasSubstr("it draws what is read"));
   EXPECT_THAT(refusal(**FindMethod("pipedream"),
-                      {.topology = StraightPipeline(4), .weights = Weights::kDrawn}),
+                      {.topology = StraightPipeline(4), .weights = &Weights::kDrawn}),
               HasSubstr("only rpd draws what is read"));
   EXPECT_THAT(refusal(**FindMethod("pipedream"), {.topology = StraightPipeline(4), .delta = 20}),
               HasSubstr("pipedream draws no delays"));
   Schedule replicas = CatalogSchedule("local-sgd", 2, 2, {0, 4});
-  replicas.weight_policy = {.kind = WeightPolicy::Kind::kDrawn, .lag = 9};
+  replicas.weight_policy = {.weights = &Weights::kDrawn, .lag = 9};
   EXPECT_THAT(Verify(replicas),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("but there are 2 pipelines")));
 }
@@ -627,7 +629,8 @@ TEST(SendGradientEarly, ShortensTheBubbleOfOneFOneB) {
 // microbatch k reads what the current version is on 1F1B, moved to its own update, to the first
 // stage's, or back.
 TEST(MovedWeights, EveryPassOfAnySize_ReadsWhatTheClosedFormsSay) {
-  for (const Weights weights : {Weights::kPredicted, Weights::kSpecTrain, Weights::kCorrected}) {
+  for (const Weights* weights :
+       {&Weights::kPredicted, &Weights::kSpecTrain, &Weights::kCorrected}) {
     for (int32_t stages = 1; stages <= 9; ++stages) {
       for (const int64_t m : {1, 2, 3, 8, 11}) {
         const Method& method = **FindMethod(m == 1 ? "pipedream" : "paci");
@@ -638,10 +641,10 @@ TEST(MovedWeights, EveryPassOfAnySize_ReadsWhatTheClosedFormsSay) {
                                       BuildSchedule(method, options, {5 * m, n}));
         PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(schedule));
         for (int32_t s = 0; s < stages; ++s) {
-          SCOPED_TRACE(testing::Message() << Name(weights) << ", stage " << s << " of " << stages
+          SCOPED_TRACE(testing::Message() << weights->name << ", stage " << s << " of " << stages
                                           << ", " << m << " microbatches");
           const int64_t depth = stages - 1 - s;
-          const int64_t horizon = weights == Weights::kSpecTrain ? s / 2 : 0;
+          const int64_t horizon = weights == &Weights::kSpecTrain ? s / 2 : 0;
           Machine machine(schedule.topology, WorkerId(s), schedule.weight_policy);
           for (ProgramCursor cursor(schedule.programs[s]); !cursor.Done(); cursor.Advance()) {
             const Action action = cursor.Current();
@@ -652,10 +655,10 @@ TEST(MovedWeights, EveryPassOfAnySize_ReadsWhatTheClosedFormsSay) {
             if (action.op == Op::kForward) {
               EXPECT_EQ(effect.version, forward);
               EXPECT_EQ(effect.ahead,
-                        weights == Weights::kCorrected ? 0 : (k + horizon) / m - forward);
+                        weights == &Weights::kCorrected ? 0 : (k + horizon) / m - forward);
             } else if (action.op == Op::kBackwardInput) {
               EXPECT_EQ(effect.version, backward);
-              EXPECT_EQ(effect.ahead, weights == Weights::kCorrected
+              EXPECT_EQ(effect.ahead, weights == &Weights::kCorrected
                                           ? forward - backward
                                           : (k + horizon) / m - backward);
             }
@@ -810,22 +813,25 @@ TEST(BuildSchedule, WhatAMethodCannotDo_IsSaidWithTheReason) {
          "one stage of each replica on each worker"},
         {"local-sgd", replicated_norm, {0, 4}, "no moment with a gradient of the whole model"},
         {"local-sgd",
-         {ReplicatedPipelines(2, 2), 4, Weights::kStash},
+         {ReplicatedPipelines(2, 2), 4, &Weights::kStash},
          {0, 4},
          "the newest weights of its replica anyway"},
         {"1f1b", {ReplicatedPipelines(2, 2), 4}, {0, 4}, "1f1b needs 1 pipelines"},
         {"pipedream-2bw", {StraightPipeline(4), 3}, {0, 6}, "as there are stages, 4; got 3"},
         {"pipedream-2bw", {StraightPipeline(4), 4}, {0, 6}, "not a whole number of steps of 4"},
-        {"1f1b", {StraightPipeline(2), 4, Weights::kStash}, {0, 4}, "the same version anyway"},
+        {"1f1b", {StraightPipeline(2), 4, &Weights::kStash}, {0, 4}, "the same version anyway"},
         {"pipedream",
-         {StraightPipeline(2), 1, Weights::kDoubleBuffer},
+         {StraightPipeline(2), 1, &Weights::kDoubleBuffer},
          {0, 4},
          "an update per step"},
         {"paci",
-         {StraightPipeline(2), 2, Weights::kVerticalSync},
+         {StraightPipeline(2), 2, &Weights::kVerticalSync},
          {0, 4},
          "an update per microbatch"},
-        {"gpipe", {StraightPipeline(2), 2, Weights::kPredicted}, {0, 4}, "the same version anyway"},
+        {"gpipe",
+         {StraightPipeline(2), 2, &Weights::kPredicted},
+         {0, 4},
+         "the same version anyway"},
         {"pipedream", norm, {0, 4}, "no moment with a gradient of the whole model"},
         {"pipedream", TiedOptions(3, 1), {0, 4}, "stages 0 and 2 cannot share parameters"}}) {
     EXPECT_THAT(BuildSchedule(**FindMethod(bad.method), bad.options, bad.range),

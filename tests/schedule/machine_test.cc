@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "schedule/block_draws.h"
 #include "tests/schedule/allocation_count.h"
 #include "tests/schedule/schedules.h"
 #include "tests/support/status_matchers.h"
@@ -212,7 +213,7 @@ TEST_F(MachineTest, SinglePolicy_ReadsTheCurrentVersionAndCountsDrift) {
 }
 
 TEST_F(MachineTest, DrawnPolicy_ReadsAndMovesWhatIsDrawn) {
-  const WeightPolicy policy = {.kind = WeightPolicy::Kind::kDrawn, .lag = 3, .seed = 1};
+  const WeightPolicy policy = {.weights = &Weights::kDrawn, .lag = 3, .seed = 1};
   const BlockDraws draws(1, 3, 2);
   Make(StraightPipeline(2), 0, policy);
   machine_->SetVersion(StageId(0), 100);
@@ -243,7 +244,7 @@ TEST_F(MachineTest, DrawnPolicy_ReadsAndMovesWhatIsDrawn) {
 }
 
 TEST_F(MachineTest, DrawnPolicy_RefusesWhatDrawsCannotBeMadeFor) {
-  const WeightPolicy policy = {.kind = WeightPolicy::Kind::kDrawn, .lag = 3, .seed = 1};
+  const WeightPolicy policy = {.weights = &Weights::kDrawn, .lag = 3, .seed = 1};
   Make(StraightPipeline(2), 0, policy);
   Do("0F5 0SEND_F5");
   ExpectRefused("0F7", "where weights are drawn, forwards come in the order of microbatches");

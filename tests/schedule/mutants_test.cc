@@ -364,7 +364,7 @@ class RandomExecution {
   void Read(int32_t s, int64_t m) {
     const WeightPolicy& policy = schedule_.weight_policy;
     const int64_t forward = forwards_[s]++;
-    if (policy.kind == WeightPolicy::Kind::kDrawn) {
+    if (policy.draws()) {
       // Allowed is what is right whatever is drawn.
       const BlockDraws draws(policy.seed, policy.lag, stages());
       ok_ = ok_ && m == schedule_.range.first + forward &&
@@ -372,9 +372,8 @@ class RandomExecution {
       read_[{s, m}] = forward - draws.DelayOf(m, s, forward);
       return;
     }
-    read_[{s, m}] = policy.kind == WeightPolicy::Kind::kDelayed
-                        ? std::max<int64_t>(0, forward / policy.batch - policy.lag)
-                        : version_[s];
+    read_[{s, m}] =
+        policy.lag > 0 ? std::max<int64_t>(0, forward / policy.batch - policy.lag) : version_[s];
     ok_ = ok_ && read_[{s, m}] <= version_[s];
     // There and back the weights of the step, whoever made them.
     if (Loops()) ok_ = ok_ && version_[s] == (m - schedule_.range.first) / StepLength();
@@ -382,7 +381,7 @@ class RandomExecution {
 
   int64_t BackwardVersion(int32_t s, int64_t m) {
     const WeightPolicy& policy = schedule_.weight_policy;
-    const bool current = policy.kind == WeightPolicy::Kind::kSingle || policy.moves_weights();
+    const bool current = policy == kSingleVersion || policy.moves_weights();
     return current ? version_[s] : read_[{s, m}];
   }
 

@@ -319,9 +319,9 @@ TEST(Replicas, WhatDoesNotFit_IsRefusedWithWhatWouldDo) {
   ScheduleOptions options = OptionsOf(pipedream, {3, 1}, 2);
   EXPECT_THAT(BuildSchedule(pipedream, options, {1, 6}).status().message(),
               HasSubstr("must begin and end at a multiple of 3"));
-  options.weights = Weights::kSpecTrain;
+  options.weights = &Weights::kSpecTrain;
   EXPECT_THAT(BuildSchedule(pipedream, options, {0, 6}).status().message(),
-              HasSubstr("with replicas of stages they are single or stashed"));
+              HasSubstr("replicas of stages have one of single, stash"));
 }
 
 // The rules that replicas add: who does what, and that all updates are of the same microbatches.

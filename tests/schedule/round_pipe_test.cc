@@ -230,7 +230,7 @@ TEST(RoundPipe, WhatCannotBe_IsRefusedWithWhatWouldDo) {
   EXPECT_THAT(BuildSchedule(RoundPipeMethod(), other_step, {0, 12}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("in rounds of 4 of 8")));
   ScheduleOptions weights = options;
-  weights.weights = Weights::kStash;
+  weights.weights = &Weights::kStash;
   EXPECT_THAT(BuildSchedule(RoundPipeMethod(), weights, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("same version anyway")));
   ScheduleOptions listed = options;

@@ -29,7 +29,7 @@ inline Schedule CatalogSchedule(absl::string_view name, int32_t workers,
 
 // At least `microbatches` microbatches in a step, as many as the method can do on so many workers.
 inline int64_t StepFor(const Method& method, int32_t workers, int64_t microbatches) {
-  if (method.step_fills_pipeline) return std::max<int64_t>(microbatches, workers);
+  if (method.weights->fills_pipeline) return std::max<int64_t>(microbatches, workers);
   if (!method.steps_in_rounds) return microbatches;
   return (microbatches + workers - 1) / workers * workers;
 }

@@ -399,10 +399,10 @@ TEST_F(Equivalence, WrittenScheduleFiles_AreTheSerialReference) {
 
 TEST_F(Equivalence, OtherWeightsThanTheMethods_AreTheSerialReference) {
   for (const char* method : {"pipedream", "paci", "pipedream-2bw"}) {
-    for (const Weights weights : kAllWeights) {
+    for (const Weights* weights : kAllWeights) {
       v1::JobSpec spec = SmallJob(method);
       spec.mutable_training()->set_steps(6);
-      spec.mutable_pipeline()->set_weights(std::string(Name(weights)));
+      spec.mutable_pipeline()->set_weights(std::string(weights->name));
       const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
       if (!job.ok()) continue;  // the method cannot: catalog_test says which
       for (const int stages : {2, 4}) {
@@ -418,19 +418,19 @@ TEST_F(Equivalence, EveryStalenessRule_WithAllWeights_IsTheSerialReference) {
   int trained = 0;
   for (const StalenessCase& rule : StalenessCases()) {
     for (const char* method : {"pipedream", "paci", "pipedream-2bw"}) {
-      for (const Weights weights : kAllWeights) {
+      for (const Weights* weights : kAllWeights) {
         v1::JobSpec spec = SmallJob(method);
         spec.mutable_training()->set_steps(5);
         spec.mutable_validation()->set_every_steps(3);
         spec.mutable_validation()->set_batches(1);
-        spec.mutable_pipeline()->set_weights(std::string(Name(weights)));
+        spec.mutable_pipeline()->set_weights(std::string(weights->name));
         SetLayerClip(spec, 0.2);
         rule.apply(spec);
         const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
         if (!job.ok()) continue;  // resolve_test says which
         for (const int stages : {1, 2, 4}) {
           if (!CheckStages(*job, stages).ok()) continue;
-          SCOPED_TRACE(absl::StrCat(rule.name, ", weights ", std::string(Name(weights))));
+          SCOPED_TRACE(absl::StrCat(rule.name, ", weights ", std::string(weights->name)));
           ExpectEqual(spec, EvenSplit(kLayers, stages), /*delay_seed=*/stages);
           ++trained;
         }

@@ -83,7 +83,7 @@ class PlayedCluster {
           workers_[topology_.table[s].worker.value]->machine.counts(StageId(s));
       EXPECT_LE(counts.activations_peak, in_flight_max_[s]);
       EXPECT_LE(counts.versions_peak,
-                VersionsMaxInAnyOrder(policy_, in_flight_max_[s], setting_.per_update));
+                policy_.weights->versions_max(policy_, in_flight_max_[s], setting_.per_update));
     }
   }
 
@@ -98,7 +98,7 @@ class PlayedCluster {
                                 .drains = setting_.method->synchronous};
     rules.lag = policy_.lag;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const OrderReplay replay, OrderReplay::Make(order, rules));
-    if (policy_.kind == WeightPolicy::Kind::kDelayed) return;
+    if (policy_.lag > 0) return;
     for (const auto& [stage, microbatch, version] : forwards_) {
       ASSERT_EQ(replay.UpdatesBeforeForward(stage, microbatch), version)
           << "stage " << stage << ", microbatch " << microbatch;
@@ -201,9 +201,8 @@ std::vector<Setting> Settings() {
     const Method& method = **FindMethod(absl::string_view(name));
     for (int32_t workers = 1; workers <= 5; ++workers) {
       for (const int64_t few : {1, 3, 8}) {
-        for (const auto weights :
-             {std::optional<Weights>(), std::optional(Weights::kSingle),
-              std::optional(Weights::kStash), std::optional(Weights::kVerticalSync)}) {
+        for (const Weights* weights : {static_cast<const Weights*>(nullptr), &Weights::kSingle,
+                                       &Weights::kStash, &Weights::kVerticalSync}) {
           Setting setting = {.method = &method};
           const int64_t step = StepFor(method, workers, few);
           setting.options = {.topology = PlacedOn(method, workers, step),

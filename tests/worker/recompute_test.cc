@@ -42,20 +42,7 @@ class RecomputeTest : public ::testing::Test {
 };
 
 bool ReadsOtherWeightsInBackward(const Method& method) {
-  switch (method.weights) {
-    case Weights::kSingle:
-      return !method.synchronous;
-    case Weights::kPredicted:
-    case Weights::kSpecTrain:
-    case Weights::kCorrected:
-      return true;
-    case Weights::kStash:
-    case Weights::kDoubleBuffer:
-    case Weights::kVerticalSync:
-    case Weights::kDrawn:
-      return false;
-  }
-  return false;
+  return !method.synchronous && !method.weights->backward_reads_forwards();
 }
 
 TEST_F(RecomputeTest, EveryMethod_AllOrSome_IsTheSerialReference) {

@@ -103,7 +103,7 @@ nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Cos
                         : nlohmann::ordered_json(ToString(method.update.optimizer))},
       {"reschedules_rates", method.update.reschedules_rates},
       {"stage_momentum", method.update.stage_momentum},
-      {"weights", ToString(Name(method.weights))},
+      {"weights", ToString(method.weights->name)},
       {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
       {"bubble_ratio", nullptr},
       {"versions_peak", nullptr},
