@@ -1,7 +1,6 @@
 #include "compute/array_bytes.h"
 
 #include <algorithm>
-#include <variant>
 
 #include "absl/types/span.h"
 #include "compute/buffer_pool.h"
@@ -18,8 +17,7 @@ ArrayBytes ArrayBytesOf(const Chain& chain, const StageOptions& options) {
   const int64_t mirror = options.precision == Precision::kBf16
                              ? BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kBf16))
                              : 0;
-  const auto states = static_cast<int64_t>(std::visit(
-      [](const auto& config) { return StateNamesOf(config).size(); }, options.optimizer));
+  const auto states = static_cast<int64_t>(StateNamesOf(options.optimizer).size());
   const HistoryOptions& history = options.history;
   const int64_t motions = history.motion ? std::max<int64_t>(history.motions_max, 1) : 0;
   ArrayBytes bytes;

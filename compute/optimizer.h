@@ -12,44 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "compute/elementwise/all.h"
 #include "compute/rounding.h"
-#include "compute/update_constants.h"
 
 namespace penstock {
-
-// v = momentum * v + g + weight_decay * w;  w -= rate * v.
-struct SgdConfig {
-  double momentum = 0.0;
-  double weight_decay = 0.0;
-  friend bool operator==(const SgdConfig&, const SgdConfig&) = default;
-};
-
-// Adam with bias correction and decoupled weight decay: Loshchilov and Hutter, arXiv 1711.05101.
-//   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
-//   w = w (1 - rate weight_decay) - rate m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon)
-struct AdamWConfig {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-  friend bool operator==(const AdamWConfig&, const AdamWConfig&) = default;
-};
-
-// Adam with Nesterov's look-ahead (Dozat, ICLR workshop 2016) and decoupled weight decay: what the
-// asynchronous Nesterov pipeline steps with (Ajanthan et al., ICML 2025, arXiv 2505.01099). The look-ahead
-// gives a gradient, which may be late, the weight 1 - mu beside a mean that is taken one update further:
-//   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2),  P_t = mu_1 ... mu_t
-//   m, v as AdamW
-//   w = w (1 - rate weight_decay)
-//       - rate (mu_(t+1) m / (1 - P_(t+1)) + (1 - mu_t) g / (1 - P_t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-struct NAdamWConfig {
-  double beta1 = 0.99;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.01;
-  double momentum_decay = 0.004;
-  friend bool operator==(const NAdamWConfig&, const NAdamWConfig&) = default;
-};
 
 // Orthogonalised momentum for the weight matrices of attention and MLP (Jordan et al., "Muon: An optimizer for
 // hidden layers in neural networks", 2024), scaled so that rates and weight decay are those of
@@ -61,13 +27,21 @@ struct NAdamWConfig {
 struct MuonConfig {
   double momentum = 0.95;
   AdamWConfig adamw;  // of the others; its weight decay is also the matrices'
+
+  // The first is AdamW's mean for parameters that take its steps; the second stays zero for the others.
+  static constexpr const char* kStates[] = {"momentum", "exp_avg_sq"};
+  int states() const { return 2; }
+  const char* kind() const { return "muon"; }
+  double& main_momentum() { return momentum; }
   friend bool operator==(const MuonConfig&, const MuonConfig&) = default;
 };
 inline constexpr int kMuonIterations = 5;
 inline constexpr float kMuonA = 3.4445f, kMuonB = -4.7750f, kMuonC = 2.0315f;
 inline constexpr double kMuonNormMin = 1e-7;  // added to |G|
 
-using OptimizerConfig = std::variant<SgdConfig, AdamWConfig, NAdamWConfig, MuonConfig>;
+template <typename... Elementwise>
+using AnyOptimizer = std::variant<Elementwise..., MuonConfig>;
+using OptimizerConfig = OfElementwise<AnyOptimizer>;
 
 // "sgd", "sgd with momentum", "adamw", "nadamw", "muon": kinds whose states differ.
 absl::string_view KindOf(const OptimizerConfig& config);
@@ -108,29 +82,7 @@ struct StepArguments {
 };
 
 // Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
-absl::Span<const absl::string_view> StateNamesOf(const SgdConfig& config);
-absl::Span<const absl::string_view> StateNamesOf(const AdamWConfig& config);
-absl::Span<const absl::string_view> StateNamesOf(const NAdamWConfig& config);
-absl::Span<const absl::string_view> StateNamesOf(const MuonConfig& config);
-
-SgdConstants ConstantsOf(const SgdConfig& config, double learning_rate);
-AdamWConstants ConstantsOf(const AdamWConfig& config, double learning_rate, int64_t update);
-
-// The product P_t of NAdamW's coefficients, a function of the update's number alone. Asked for one update
-// after the other, as a run does, each answer costs one multiplication.
-class MomentumProduct {
- public:
-  explicit MomentumProduct(const NAdamWConfig& config) : config_(config) {}
-  double Coefficient(int64_t update) const;  // mu_t
-  double UpTo(int64_t update);               // P_t
-
- private:
-  const NAdamWConfig config_;
-  int64_t update_ = 0;
-  double product_ = 1.0;
-};
-NAdamWConstants ConstantsOf(const NAdamWConfig& config, MomentumProduct& product,
-                            double learning_rate, int64_t update);
+absl::Span<const absl::string_view> StateNamesOf(const OptimizerConfig& config);
 
 // How far an update of Muon moves a matrix along X.
 double MuonRate(const ParameterSlice& matrix, double learning_rate);

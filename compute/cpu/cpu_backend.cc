@@ -37,7 +37,7 @@ class CpuBackend : public Backend {
 
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
-    return std::visit(OptimizerMaker{cpu_, slices}, config);
+    return MakeCpuOptimizer(cpu_, config, slices);
   }
   absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(
       absl::Span<const ParameterSlice> slices) override {
@@ -126,17 +126,6 @@ class CpuBackend : public Backend {
     Result operator()(const MlpLayer& c) const { return MakeCpuMlp(cpu, c, shape, bf16); }
     Result operator()(const NormLayer& c) const { return MakeCpuNorm(cpu, c, shape); }
     Result operator()(const HeadLayer& c) const { return MakeCpuHead(cpu, c, shape, bf16); }
-  };
-
-  struct OptimizerMaker {
-    CpuContext& cpu;
-    absl::Span<const ParameterSlice> slices;
-
-    using Result = absl::StatusOr<std::unique_ptr<Optimizer>>;
-    Result operator()(const SgdConfig& c) const { return MakeCpuSgd(cpu, c, slices); }
-    Result operator()(const AdamWConfig& c) const { return MakeCpuAdamW(cpu, c, slices); }
-    Result operator()(const NAdamWConfig& c) const { return MakeCpuNAdamW(cpu, c, slices); }
-    Result operator()(const MuonConfig& c) const { return MakeCpuMuon(cpu, c, slices); }
   };
 
   static std::string Describe(const CpuContext& cpu) {

@@ -73,10 +73,7 @@ class Orthogonalizer {
 class CpuMuon : public Optimizer {
  public:
   CpuMuon(CpuContext& context, const MuonConfig& config, absl::Span<const ParameterSlice> slices)
-      : cpu_(context),
-        config_(config),
-        slices_(slices),
-        others_(MakeCpuAdamW(context, config.adamw, slices_.others())) {}
+      : cpu_(context), config_(config), slices_(slices) {}
 
   absl::Status Prepare(absl::Span<const ParameterSlice> slices) {
     for (const size_t s : slices_.matrices()) {
@@ -90,6 +87,7 @@ class CpuMuon : public Optimizer {
                                                           static_cast<int64_t>(sizeof(float))));
       matrices_.push_back({slices[s], s, &orthogonalizer});
     }
+    PENSTOCK_ASSIGN_OR_RETURN(others_, MakeCpuOptimizer(cpu_, config_.adamw, slices_.others()));
     return absl::OkStatus();
   }
 
@@ -148,7 +146,7 @@ class CpuMuon : public Optimizer {
   std::map<std::pair<int64_t, int64_t>, Orthogonalizer> orthogonalizers_;  // by rows and columns
   MuonSlices slices_;
   std::vector<Matrix> matrices_;
-  const std::unique_ptr<Optimizer> others_;
+  std::unique_ptr<Optimizer> others_;
 };
 
 }  // namespace

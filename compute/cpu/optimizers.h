@@ -1,4 +1,4 @@
-// The optimizers of the CPU back-end, one file each, and norms.
+// The optimizers of the CPU back-end, and norms.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,10 @@
 
 namespace penstock {
 
-std::unique_ptr<Optimizer> MakeCpuSgd(const CpuContext& context, const SgdConfig& config,
-                                      absl::Span<const ParameterSlice> slices);
-std::unique_ptr<Optimizer> MakeCpuAdamW(const CpuContext& context, const AdamWConfig& config,
-                                        absl::Span<const ParameterSlice> slices);
-std::unique_ptr<Optimizer> MakeCpuNAdamW(const CpuContext& context, const NAdamWConfig& config,
-                                         absl::Span<const ParameterSlice> slices);
-// Errors: those of MatrixProduct; ResourceExhausted (no memory for its scratch).
+// elementwise.cc, and muon.cc for Muon. Errors: those of MatrixProduct; ResourceExhausted (no memory for its
+// scratch), of Muon alone.
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeCpuOptimizer(
+    CpuContext& context, const OptimizerConfig& config, absl::Span<const ParameterSlice> slices);
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeCpuMuon(CpuContext& context,
                                                        const MuonConfig& config,
                                                        absl::Span<const ParameterSlice> slices);

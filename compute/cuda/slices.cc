@@ -1,6 +1,8 @@
 #include "compute/cuda/slices.h"
 
-#include <utility>
+#include <algorithm>
+#include <type_traits>
+#include <variant>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -60,11 +62,12 @@ class Norms : public SliceNorms {
   Buffer partial_sums_, norms_;
 };
 
-// What the optimizers that know no matrices have in common: the slices, and their gradients' scales
-// on the device.
-class SliceOptimizer : public Optimizer {
+// An optimizer of compute/elementwise/: the slices, and their gradients' scales on the device.
+template <typename Config>
+class Elementwise : public Optimizer {
  public:
-  explicit SliceOptimizer(CudaContext& context) : cuda_(context) {}
+  Elementwise(CudaContext& context, const Config& config)
+      : cuda_(context), config_(config), updates_(UpdatesOf(config)) {}
 
   absl::Status Prepare(absl::Span<const ParameterSlice> slices) {
     PENSTOCK_ASSIGN_OR_RETURN(table_, SliceTable::Create(cuda_, slices));
@@ -73,87 +76,32 @@ class SliceOptimizer : public Optimizer {
     return absl::OkStatus();
   }
 
- protected:
-  // Brings the scales over. The host's copy is free when this returns: it is not page-locked, so the
-  // driver copies it first.
-  absl::StatusOr<StepArrays> ArraysOf(const StepArguments& a) {
+  absl::Span<const absl::string_view> state_names() const override { return StateNamesOf(config_); }
+
+  absl::Status Step(const StepArguments& a) override {
+    using Step = typename Config::Step;
     PENSTOCK_CHECK(static_cast<int64_t>(a.gradient_scales.size()) == table_.count());
+    // The host's copy is free when this returns: it is not page-locked, so the driver copies it first.
     PENSTOCK_RETURN_IF_ERROR(ToStatus(
         cudaMemcpyAsync(scales_.data(), a.gradient_scales.data(), table_.count() * sizeof(float),
                         cudaMemcpyHostToDevice, cuda_.stream()),
         "uploading the gradients' scales"));
-    return StepArraysOf(a, static_cast<const float*>(scales_.data()));
+    float* state[Step::kStates] = {};
+    std::copy(a.state.begin(), a.state.end(), state);
+    const ElementwiseLaunch<Step>& launch = kElementwise;
+    launch.run(cuda_.stream(), table_.blocks(), table_.slices(), table_.block_table(),
+               updates_.At(a.learning_rate, a.update),
+               StepArraysOf(a, static_cast<const float*>(scales_.data())), state);
+    return cuda_.Check(config_.kind());
   }
 
-  CudaContext& cuda_;
-  SliceTable table_;
-
  private:
+  CudaContext& cuda_;
+  const Config config_;
+  decltype(UpdatesOf(Config())) updates_;
+  SliceTable table_;
   Buffer scales_;
 };
-
-class AdamW : public SliceOptimizer {
- public:
-  AdamW(CudaContext& context, const AdamWConfig& config)
-      : SliceOptimizer(context), config_(config) {}
-
-  absl::Span<const absl::string_view> state_names() const override { return StateNamesOf(config_); }
-
-  absl::Status Step(const StepArguments& a) override {
-    PENSTOCK_ASSIGN_OR_RETURN(const StepArrays arrays, ArraysOf(a));
-    AdamWStep(cuda_.stream(), table_.blocks(), table_.slices(), table_.block_table(),
-              ConstantsOf(config_, a.learning_rate, a.update), arrays, a.state[0], a.state[1]);
-    return cuda_.Check("a step of AdamW");
-  }
-
- private:
-  const AdamWConfig config_;
-};
-
-class NAdamW : public SliceOptimizer {
- public:
-  NAdamW(CudaContext& context, const NAdamWConfig& config)
-      : SliceOptimizer(context), config_(config), product_(config) {}
-
-  absl::Span<const absl::string_view> state_names() const override { return StateNamesOf(config_); }
-
-  absl::Status Step(const StepArguments& a) override {
-    PENSTOCK_ASSIGN_OR_RETURN(const StepArrays arrays, ArraysOf(a));
-    NAdamWStep(cuda_.stream(), table_.blocks(), table_.slices(), table_.block_table(),
-               ConstantsOf(config_, product_, a.learning_rate, a.update), arrays, a.state[0],
-               a.state[1]);
-    return cuda_.Check("a step of NAdamW");
-  }
-
- private:
-  const NAdamWConfig config_;
-  MomentumProduct product_;
-};
-
-class Sgd : public SliceOptimizer {
- public:
-  Sgd(CudaContext& context, const SgdConfig& config) : SliceOptimizer(context), config_(config) {}
-
-  absl::Span<const absl::string_view> state_names() const override { return StateNamesOf(config_); }
-
-  absl::Status Step(const StepArguments& a) override {
-    PENSTOCK_ASSIGN_OR_RETURN(const StepArrays arrays, ArraysOf(a));
-    SgdStep(cuda_.stream(), table_.blocks(), table_.slices(), table_.block_table(),
-            ConstantsOf(config_, a.learning_rate), arrays, a.state.empty() ? nullptr : a.state[0]);
-    return cuda_.Check("a step of SGD");
-  }
-
- private:
-  const SgdConfig config_;
-};
-
-template <typename Made, typename Config>
-absl::StatusOr<std::unique_ptr<Optimizer>> Make(CudaContext& context, const Config& config,
-                                                absl::Span<const ParameterSlice> slices) {
-  auto optimizer = std::make_unique<Made>(context, config);
-  PENSTOCK_RETURN_IF_ERROR(optimizer->Prepare(slices));
-  return optimizer;
-}
 
 }  // namespace
 
@@ -190,17 +138,18 @@ StepArrays StepArraysOf(const StepArguments& a, const float* scales) {
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(CudaContext& context,
                                                          const OptimizerConfig& config,
                                                          absl::Span<const ParameterSlice> slices) {
-  struct Maker {
-    CudaContext& context;
-    absl::Span<const ParameterSlice> slices;
-
-    using Result = absl::StatusOr<std::unique_ptr<Optimizer>>;
-    Result operator()(const SgdConfig& c) const { return Make<Sgd>(context, c, slices); }
-    Result operator()(const AdamWConfig& c) const { return Make<AdamW>(context, c, slices); }
-    Result operator()(const NAdamWConfig& c) const { return Make<NAdamW>(context, c, slices); }
-    Result operator()(const MuonConfig& c) const { return MakeMuon(context, c, slices); }
-  };
-  return std::visit(Maker{context, slices}, config);
+  return std::visit(
+      [&](const auto& each) -> absl::StatusOr<std::unique_ptr<Optimizer>> {
+        using Config = std::decay_t<decltype(each)>;
+        if constexpr (std::is_same_v<Config, MuonConfig>) {
+          return MakeMuon(context, each, slices);
+        } else {
+          auto optimizer = std::make_unique<Elementwise<Config>>(context, each);
+          PENSTOCK_RETURN_IF_ERROR(optimizer->Prepare(slices));
+          return optimizer;
+        }
+      },
+      config);
 }
 
 absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(

@@ -362,11 +362,12 @@ TEST_P(CpuKernels, AdamW_AndSgd_OfAnyCount_TouchNothingBehindTheEnd) {
     std::vector<float> mean(count + 4, 0.5f), square(count + 4, 0.5f);
     std::vector<Bf16> mirror(count + 4, 0xABCD);
     const std::vector<float> before = weights;
-    kernels().adamw({0.9f, 0.99f, 0.1f, 0.01f, 1.0f, 0.1f, 1.0f, 1e-8f}, 1.0f, count,
-                    weights.data(), gradients.data(), mean.data(), square.data(), weights.data(),
-                    mirror.data());
-    kernels().sgd({0.9f, 0.0f, 0.1f}, 1.0f, count, weights.data(), gradients.data(), mean.data(),
-                  weights.data(), mirror.data());
+    float* const state[] = {mean.data(), square.data()};
+    kernels().Elementwise<AdamWStep>()({0.9f, 0.99f, 0.1f, 0.01f, 1.0f, 0.1f, 1.0f, 1e-8f}, 1.0f,
+                                       count, weights.data(), gradients.data(), state,
+                                       weights.data(), mirror.data());
+    kernels().Elementwise<SgdStep>()({0.9f, 0.0f, 0.1f}, 1.0f, count, weights.data(),
+                                     gradients.data(), state, weights.data(), mirror.data());
     for (int64_t i = 0; i < count + 4; ++i) {
       EXPECT_EQ(weights[i] != before[i], i < count) << count << ": " << i;
       EXPECT_EQ(mirror[i] != 0xABCD, i < count) << count << ": " << i;

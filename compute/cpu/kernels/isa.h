@@ -25,9 +25,6 @@ kernel::AttentionGradient AttentionGradient;
 kernel::CrossEntropy CrossEntropy;
 kernel::CrossEntropyGradient<float> CrossEntropyGradient;
 kernel::CrossEntropyGradient<Bf16> CrossEntropyGradient;
-kernel::AdamW AdamW;
-kernel::NAdamW NAdamW;
-kernel::Sgd Sgd;
 kernel::NesterovDirection NesterovDirection;
 kernel::Fill Fill;
 kernel::AddInto AddInto;
@@ -37,6 +34,7 @@ kernel::SquaredNorm SquaredNorm;
 kernel::ToBf16 ToBf16;
 kernel::RoundToBf16 RoundToBf16;
 
+extern const OfElementwise<ElementwiseKernels> kElementwise;
 extern const Kernels kKernels;
 
 }  // namespace penstock::PENSTOCK_ISA

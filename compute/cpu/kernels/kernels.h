@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "compute/dropout_mask.h"
+#include "compute/elementwise/all.h"
 #include "compute/rounding.h"
-#include "compute/update_constants.h"
 
 namespace penstock {
 
@@ -130,16 +130,6 @@ using CrossEntropyGradient = void(int64_t rows, int64_t vocabulary, const float*
                                   const int32_t* targets, const float* log_sums, float scale,
                                   Number* gradient);
 
-// One pass over a parameter. `next` may be `weights`; `mirror` may be null.
-using AdamW = void(const AdamWConstants&, float gradient_scale, int64_t count, const float* weights,
-                   const float* gradients, float* mean, float* square, float* next, Bf16* mirror);
-using NAdamW = void(const NAdamWConstants&, float gradient_scale, int64_t count,
-                    const float* weights, const float* gradients, float* mean, float* square,
-                    float* next, Bf16* mirror);
-// `velocity` is null when there is no momentum.
-using Sgd = void(const SgdConstants&, float gradient_scale, int64_t count, const float* weights,
-                 const float* gradients, float* velocity, float* next, Bf16* mirror);
-
 // velocity = momentum velocity + g, direction = g + momentum velocity, where g is the scaled gradient.
 using NesterovDirection = void(float momentum, float gradient_scale, int64_t count,
                                const float* gradients, float* velocity, float* direction);
@@ -169,6 +159,16 @@ struct NumberKernels {
   kernel::CrossEntropyGradient<Number>* cross_entropy_gradient;
 };
 
+// One pass over a parameter. `state`: by array of the step; null where it may be lacking. `next` may be `weights`;
+// `mirror` may be null.
+template <typename Step>
+struct ElementwiseKernel {
+  void (*run)(const Step& step, float gradient_scale, int64_t count, const float* weights,
+              const float* gradients, float* const* state, float* next, Bf16* mirror);
+};
+template <typename... Configs>
+struct ElementwiseKernels : ElementwiseKernel<typename Configs::Step>... {};
+
 struct Kernels {
   const char* instruction_set;
 
@@ -185,9 +185,7 @@ struct Kernels {
   kernel::Attention* attention;
   kernel::AttentionGradient* attention_gradient;
   kernel::CrossEntropy* cross_entropy;
-  kernel::AdamW* adamw;
-  kernel::NAdamW* nadamw;
-  kernel::Sgd* sgd;
+  const OfElementwise<ElementwiseKernels>* elementwise;
   kernel::NesterovDirection* nesterov_direction;
   kernel::Fill* fill;
   kernel::AddInto* add_into;
@@ -199,6 +197,10 @@ struct Kernels {
 
   template <typename Number>
   const NumberKernels<Number>& of() const;
+  template <typename Step>
+  auto Elementwise() const {
+    return static_cast<const ElementwiseKernel<Step>&>(*elementwise).run;
+  }
 };
 template <>
 inline const NumberKernels<float>& Kernels::of() const {

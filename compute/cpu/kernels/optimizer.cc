@@ -7,60 +7,51 @@ namespace penstock::PENSTOCK_ISA {
 
 namespace {
 
-// How far each of them goes along the root of the squared mean.
-Floats Numerator(const AdamWConstants& k, const Floats& /*g*/, const Floats& m) {
-  return m * k.rate;
-}
-Floats Numerator(const NAdamWConstants& k, const Floats& g, const Floats& m) {
-  return m * k.mean_rate + g * k.gradient_rate;
-}
+struct VectorMath {
+  static PENSTOCK_INLINE Floats Sqrt(Floats values) { return penstock::Sqrt(values); }
+};
 
-template <typename Constants>
-void StepByMoments(const Constants& k, float gradient_scale, int64_t count, const float* weights,
-                   const float* gradients, float* mean, float* square, float* next, Bf16* mirror) {
+template <bool kHasState, typename Step>
+PENSTOCK_INLINE void StepElements(const Step& step, float gradient_scale, int64_t count,
+                                  const float* weights, const float* gradients, float* const* state,
+                                  float* next, Bf16* mirror) {
+  float* arrays[Step::kStates];
+  for (int a = 0; a < Step::kStates; ++a) arrays[a] = state[a];
   ForVectors(count, [&](int64_t i, auto lanes) {
+    Floats now[Step::kStates];
+    for (int a = 0; kHasState && a < Step::kStates; ++a) now[a] = Load(arrays[a] + i, lanes);
     const Floats g = Load(gradients + i, lanes) * gradient_scale;
-    const Floats m = Load(mean + i, lanes) * k.beta1 + g * k.rest1;
-    const Floats v = Load(square + i, lanes) * k.beta2 + g * g * k.rest2;
-    const Floats w = Load(weights + i, lanes) * k.keep -
-                     Numerator(k, g, m) / (Sqrt(v) * k.root_scale + k.epsilon);
-    Store(m, mean + i, lanes);
-    Store(v, square + i, lanes);
+    const Floats w =
+        step.template Next<VectorMath>(Load(weights + i, lanes), g, kHasState ? now : nullptr);
+    for (int a = 0; kHasState && a < Step::kStates; ++a) Store(now[a], arrays[a] + i, lanes);
     Store(w, next + i, lanes);
     if (mirror != nullptr) {
       Store(w, mirror + i, lanes);
     }
   });
+}
+
+template <typename Step>
+void Elementwise(const Step& step, float gradient_scale, int64_t count, const float* weights,
+                 const float* gradients, float* const* state, float* next, Bf16* mirror) {
+  if constexpr (Step::kMayLackState) {
+    if (state[0] == nullptr) {
+      return StepElements<false>(step, gradient_scale, count, weights, gradients, state, next,
+                                 mirror);
+    }
+  }
+  StepElements<true>(step, gradient_scale, count, weights, gradients, state, next, mirror);
+}
+
+template <typename... Configs>
+constexpr ElementwiseKernels<Configs...> AllOf(ElementwiseKernels<Configs...>) {
+  return {{Elementwise<typename Configs::Step>}...};
 }
 
 }  // namespace
 
-void AdamW(const AdamWConstants& k, float gradient_scale, int64_t count, const float* weights,
-           const float* gradients, float* mean, float* square, float* next, Bf16* mirror) {
-  StepByMoments(k, gradient_scale, count, weights, gradients, mean, square, next, mirror);
-}
-
-void NAdamW(const NAdamWConstants& k, float gradient_scale, int64_t count, const float* weights,
-            const float* gradients, float* mean, float* square, float* next, Bf16* mirror) {
-  StepByMoments(k, gradient_scale, count, weights, gradients, mean, square, next, mirror);
-}
-
-void Sgd(const SgdConstants& k, float gradient_scale, int64_t count, const float* weights,
-         const float* gradients, float* velocity, float* next, Bf16* mirror) {
-  ForVectors(count, [&](int64_t i, auto lanes) {
-    Floats w = Load(weights + i, lanes);
-    Floats g = Load(gradients + i, lanes) * gradient_scale + w * k.weight_decay;
-    if (velocity != nullptr) {
-      g += Load(velocity + i, lanes) * k.momentum;
-      Store(g, velocity + i, lanes);
-    }
-    w -= g * k.rate;
-    Store(w, next + i, lanes);
-    if (mirror != nullptr) {
-      Store(w, mirror + i, lanes);
-    }
-  });
-}
+constinit const OfElementwise<ElementwiseKernels> kElementwise =
+    AllOf(OfElementwise<ElementwiseKernels>());
 
 void NesterovDirection(float momentum, float gradient_scale, int64_t count, const float* gradients,
                        float* velocity, float* direction) {

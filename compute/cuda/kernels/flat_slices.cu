@@ -51,50 +51,52 @@ __device__ void StoreWeight(const StepArrays& a, const Slice& slice, int64_t i, 
   }
 }
 
-// How far each of them goes along the root of the squared mean.
-__device__ float Numerator(const AdamWConstants& k, float /*g*/, float m) { return m * k.rate; }
-__device__ float Numerator(const NAdamWConstants& k, float g, float m) {
-  return m * k.mean_rate + g * k.gradient_rate;
-}
+struct FloatMath {
+  __device__ static float Sqrt(float value) { return sqrtf(value); }
+};
 
-template <typename Constants>
-__global__ void StepByMoments(const Slice* slices, const SliceBlock* blocks, Constants k,
-                              StepArrays a, float* mean, float* square) {
+template <int kStates>
+struct StateArrays {
+  float* array[kStates];
+};
+
+template <typename Step>
+__global__ void StepSlices(const Slice* slices, const SliceBlock* blocks, Step step, StepArrays a,
+                           StateArrays<Step::kStates> state) {
   const SliceBlock block = blocks[blockIdx.x];
   const Slice slice = slices[block.slice];
   const Part part = PartOf(slice, block);
   const float scale = a.scales[block.slice];
-  const float keep = slice.decays != 0 ? k.keep : 1.0f;
+  if (slice.decays == 0) step.LeaveOutDecay();
+  const bool has_state = !Step::kMayLackState || state.array[0] != nullptr;
   for (int64_t i = part.first + threadIdx.x; i < part.end; i += kBlock) {
+    float now[Step::kStates];
+    for (int s = 0; has_state && s < Step::kStates; ++s) now[s] = state.array[s][i];
     const float g = a.gradients[i] * scale;
-    const float m = mean[i] * k.beta1 + g * k.rest1;
-    const float v = square[i] * k.beta2 + g * g * k.rest2;
-    mean[i] = m;
-    square[i] = v;
-    StoreWeight(a, slice, i,
-                a.weights[i] * keep - Numerator(k, g, m) / (sqrtf(v) * k.root_scale + k.epsilon));
+    const float w = step.template Next<FloatMath>(a.weights[i], g, has_state ? now : nullptr);
+    for (int s = 0; has_state && s < Step::kStates; ++s) state.array[s][i] = now[s];
+    StoreWeight(a, slice, i, w);
   }
 }
 
-__global__ void SgdKernel(const Slice* slices, const SliceBlock* blocks, SgdConstants k,
-                          StepArrays a, float* velocity) {
-  const SliceBlock block = blocks[blockIdx.x];
-  const Slice slice = slices[block.slice];
-  const Part part = PartOf(slice, block);
-  const float scale = a.scales[block.slice];
-  const float decay = slice.decays != 0 ? k.weight_decay : 0.0f;
-  for (int64_t i = part.first + threadIdx.x; i < part.end; i += kBlock) {
-    const float w = a.weights[i];
-    float g = a.gradients[i] * scale + w * decay;
-    if (velocity != nullptr) {
-      g += velocity[i] * k.momentum;
-      velocity[i] = g;
-    }
-    StoreWeight(a, slice, i, w - g * k.rate);
-  }
+template <typename Step>
+void Launch(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
+            const SliceBlock* block_table, const Step& step, const StepArrays& arrays,
+            float* const* state) {
+  StateArrays<Step::kStates> kept;
+  for (int s = 0; s < Step::kStates; ++s) kept.array[s] = state[s];
+  StepSlices<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, step, arrays, kept);
+}
+
+template <typename... Configs>
+constexpr ElementwiseLaunches<Configs...> AllOf(ElementwiseLaunches<Configs...>) {
+  return {{Launch<typename Configs::Step>}...};
 }
 
 }  // namespace
+
+constexpr OfElementwise<ElementwiseLaunches> kElementwise =
+    AllOf(OfElementwise<ElementwiseLaunches>());
 
 void LinearCombination(cudaStream_t stream, int64_t count, float a, const float* x, float b,
                        const float* y, float* to) {
@@ -142,26 +144,6 @@ void SquaredNorms(cudaStream_t stream, int64_t slices, int64_t blocks, const Sli
   PartialSquares<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, values, partial_sums);
   AddPartialSums<<<CeilDiv(slices, kBlock), kBlock, 0, stream>>>(slices, slice_table, partial_sums,
                                                                  norms);
-}
-
-void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
-               const SliceBlock* block_table, const AdamWConstants& constants,
-               const StepArrays& arrays, float* mean, float* square) {
-  StepByMoments<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
-                                               square);
-}
-
-void NAdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
-                const SliceBlock* block_table, const NAdamWConstants& constants,
-                const StepArrays& arrays, float* mean, float* square) {
-  StepByMoments<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, mean,
-                                               square);
-}
-
-void SgdStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
-             const SliceBlock* block_table, const SgdConstants& constants, const StepArrays& arrays,
-             float* velocity) {
-  SgdKernel<<<blocks, kBlock, 0, stream>>>(slice_table, block_table, constants, arrays, velocity);
 }
 
 }  // namespace penstock::cuda

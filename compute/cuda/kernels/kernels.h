@@ -12,8 +12,8 @@
 #include <cstdint>
 
 #include "compute/dropout_mask.h"
+#include "compute/elementwise/all.h"
 #include "compute/rounding.h"
-#include "compute/update_constants.h"
 
 namespace penstock::cuda {
 
@@ -161,12 +161,16 @@ struct StepArrays {
   bool rounds_at_random;
   StochasticRounding rounding;  // then; its `parameter` is each slice's identity
 };
-void AdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
-               const SliceBlock* block_table, const AdamWConstants& constants,
-               const StepArrays& arrays, float* mean, float* square);
-void NAdamWStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
-                const SliceBlock* block_table, const NAdamWConstants& constants,
-                const StepArrays& arrays, float* mean, float* square);
+// The step of one of compute/elementwise/. `state`: by array of the step; null where it may be lacking.
+template <typename Step>
+struct ElementwiseLaunch {
+  void (*run)(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
+              const SliceBlock* block_table, const Step& step, const StepArrays& arrays,
+              float* const* state);
+};
+template <typename... Configs>
+struct ElementwiseLaunches : ElementwiseLaunch<typename Configs::Step>... {};
+extern const OfElementwise<ElementwiseLaunches> kElementwise;
 // Muon's parts of a step for one matrix: velocity = momentum velocity + g and direction = g +
 // momentum velocity, where g is the scaled gradient; x = x / (sqrt(squared_norm) + norm_min); the
 // next weights, keep w - rate x, where `arrays` are whole and the matrix is `slice`.
@@ -176,9 +180,5 @@ void Normalize(cudaStream_t stream, int64_t count, const double* squared_norm, d
                float* x);
 void MuonStep(cudaStream_t stream, const Slice& slice, float keep, float rate,
               const StepArrays& arrays, const float* x);
-// `velocity` is null when there is no momentum.
-void SgdStep(cudaStream_t stream, int64_t blocks, const Slice* slice_table,
-             const SliceBlock* block_table, const SgdConstants& constants, const StepArrays& arrays,
-             float* velocity);
 
 }  // namespace penstock::cuda
