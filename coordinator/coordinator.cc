@@ -364,11 +364,17 @@ void Coordinator::OnCommitted(const std::string& job_id, int64_t step,
   }
 }
 
-void Coordinator::OnTimelineGathered(const std::string& job_id, Now now) {
+void Coordinator::OnTimelineGathered(const std::string& job_id, const Timeline& timeline,
+                                     Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnTimelineGathered(now);
+    run->OnTimelineGathered(timeline, now);
     Settle(now);
   }
+}
+
+void Coordinator::OnPassesGathered(const std::string& job_id, int64_t epoch,
+                                   const Timeline& passes, Now now) {
+  if (JobRun* run = Find(job_id); run != nullptr) run->OnPassesGathered(epoch, passes, now);
 }
 
 void Coordinator::Tick(Now now) {

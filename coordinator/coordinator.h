@@ -99,7 +99,9 @@ class Coordinator {
   void OnCandidates(const std::string& job_id, const absl::StatusOr<JobPlan>& plan, Now now);
   void OnCommitted(const std::string& job_id, int64_t step,
                    const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
-  void OnTimelineGathered(const std::string& job_id, Now now);
+  // `timeline`: of all workers that answered.
+  void OnTimelineGathered(const std::string& job_id, const Timeline& timeline, Now now);
+  void OnPassesGathered(const std::string& job_id, int64_t epoch, const Timeline& passes, Now now);
 
   // ---- Time.
   void Tick(Now now);

@@ -82,6 +82,14 @@ struct GatherTimeline {
   std::optional<TraceContext> trace = std::nullopt;  // of the job
 };
 
+// Fetch what the run's workers computed in the last `last_ns`. Answered once, with as much as they told.
+struct GatherPasses {
+  std::string job_id;
+  int64_t epoch = 0;
+  v1::Plan plan;
+  int64_t last_ns = 0;
+};
+
 // Look up times of layers that were kept earlier. Answered with what is kept under each key, in their order.
 struct FindLayerTimes {
   std::string job_id;
@@ -115,8 +123,8 @@ struct SaveJob {
 };
 
 using CoordinatorEffect =
-    std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, FindLayerTimes,
-                 KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
+    std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, GatherPasses,
+                 FindLayerTimes, KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
 }  // namespace penstock

@@ -140,8 +140,9 @@ void JobRun::EndIfAllDone(Now now) {
   effects_.push_back(GatherTimeline{id(), record_.plan(), JobTraceOf(record_)});
 }
 
-void JobRun::OnTimelineGathered(Now now) {
+void JobRun::OnTimelineGathered(const Timeline& timeline, Now now) {
   if (phase_ == Phase::kGathering) {
+    block_delay_.OnGathered(timeline, now);
     Finish(now);
   }
 }

@@ -73,6 +73,7 @@ void JobRun::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now)
   v1::JobEvent event;
   *event.mutable_step_done() = done;
   Publish(std::move(event), now);
+  block_delay_.OnStep(done.step());
   OnStepMeasured(done, now);
 }
 

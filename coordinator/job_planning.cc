@@ -388,8 +388,9 @@ void JobPlanning::TakeFromRun(Now now) {
           losses_.push_back(published->event.step_done().loss());
         }
       } else if (std::holds_alternative<GatherTimeline>(effect)) {
-        run_->OnTimelineGathered(now);
-      } else if (!std::holds_alternative<SaveJob>(effect)) {
+        run_->OnTimelineGathered(Timeline(), now);
+      } else if (!std::holds_alternative<SaveJob>(effect) &&
+                 !std::holds_alternative<GatherPasses>(effect)) {  // nobody reads its block delay
         effects_.push_back(std::move(effect));
       }
     }

@@ -32,6 +32,7 @@ v1::GetJobResponse JobRun::Record() const {
   progress_.WriteTo(result);
   feedback_.WriteTo(*result.mutable_feedback());
   result.mutable_feedback()->set_replans(replans_);
+  block_delay_.WriteTo(result);
   result.set_weights_sha256(progress_.WeightsSha256(job_.chain.size()));
   const int64_t until_ns = ended_ns_ > 0 ? ended_ns_ : progressed_ns_;
   if (started_ns_ > 0 && until_ns > started_ns_) {
@@ -89,8 +90,9 @@ std::optional<int64_t> JobRun::NextDeadlineNs() const {
   if (Active()) {
     consider(blame_.DecideAtNs());
     consider(drain_deadline_ns_);
-    if (phase_ == Phase::kRunning || phase_ == Phase::kHolding || phase_ == Phase::kCutting) {
+    if (Training()) {
       consider(progressed_ns_ + limits_.stall_timeout_ms * kNsPerMs);
+      consider(block_delay_.AskAtNs());
     }
   }
   if (phase_ == Phase::kStopping) {
@@ -184,10 +186,15 @@ void JobRun::Tick(Now now) {
       EndStopped(v1::JOB_STATE_CANCELLED, now);
     }
   }
-  if (Active() && phase_ >= Phase::kRunning && phase_ <= Phase::kCutting &&
+  if (Active() && Training() &&
       now.monotonic_ns >= progressed_ns_ + limits_.stall_timeout_ms * kNsPerMs) {
     Fail(absl::StrCat("no worker made any progress for ", limits_.stall_timeout_ms / 1000, " s"),
          now);
+  }
+  if (Active() && Training()) {
+    if (const std::optional<int64_t> last_ns = block_delay_.Ask(now)) {
+      effects_.push_back(GatherPasses{id(), epoch_, record_.plan(), *last_ns});
+    }
   }
   if (phase_ == Phase::kStopping && stop_deadline_ns_.has_value() &&
       now.monotonic_ns >= *stop_deadline_ns_) {
@@ -200,6 +207,10 @@ void JobRun::Tick(Now now) {
       now.monotonic_ns >= *stop_retry_ns_) {
     StopRemaining(now);
   }
+}
+
+void JobRun::OnPassesGathered(int64_t epoch, const Timeline& passes, Now now) {
+  if (epoch == epoch_ && Active()) block_delay_.OnGathered(passes, now);
 }
 
 absl::Status JobRun::CheckInvariants() const {

@@ -48,6 +48,7 @@
 #include "absl/types/span.h"
 #include "coordinator/assign.h"
 #include "coordinator/blame.h"
+#include "coordinator/block_delay_watch.h"
 #include "coordinator/checkpoint_tracker.h"
 #include "coordinator/effects.h"
 #include "coordinator/job_planning.h"
@@ -159,7 +160,8 @@ class JobRun {
   void OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
                     Now now);
   void OnCommitted(int64_t step, const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
-  void OnTimelineGathered(Now now);
+  void OnTimelineGathered(const Timeline& timeline, Now now);
+  void OnPassesGathered(int64_t epoch, const Timeline& passes, Now now);
   // Ends the job as soon as it can be done without losing a step. Without effect once it is
   // terminal or draining.
   void Cancel(const std::string& reason, Now now);
@@ -280,6 +282,7 @@ class JobRun {
 
   // ---- Helpers (job_run.cc).
   bool Active() const;  // workers are taken and the state is not terminal
+  bool Training() const { return phase_ >= Phase::kRunning && phase_ <= Phase::kCutting; }
   bool Draining() const { return state() == v1::JOB_STATE_DRAINING; }
   int32_t last_worker() const { return static_cast<int32_t>(parts_.size()) - 1; }
   // The workers that report steps and validations. REQUIRES: there is a plan.
@@ -314,6 +317,7 @@ class JobRun {
   CheckpointTracker checkpoints_{0};
   RunProgress progress_{0, 0};
   RunFeedback feedback_;
+  BlockDelayWatch block_delay_;
   RemainingTime remaining_{0, {}};
   // Where the job would go on from the checkpoints that are not committed yet, by step; and from the last that is.
   std::map<int64_t, FoundStart> saving_;

@@ -199,28 +199,6 @@ void JobRun::GoOnPlanned(Now now) {
   PrepareAll();
 }
 
-namespace {
-
-// All stages have the delays up to the longest of any.
-void SetBlockDelays(const BlockDelay& delay, v1::JobResult& result) {
-  result.mutable_block_delay()->set_max(static_cast<double>(delay.max));
-  result.mutable_block_delay()->set_mean(delay.mean);
-  result.clear_block_delays();
-  for (const std::vector<int64_t>& pairs : delay.pairs) {
-    v1::DelayCounts& counts = *result.add_block_delays();
-    int64_t sum = 0;
-    for (int64_t late = 0; late <= delay.max; ++late) {
-      const int64_t count = late < static_cast<int64_t>(pairs.size()) ? pairs[late] : 0;
-      counts.add_microbatches(count);
-      sum += late * count;
-    }
-    counts.add_microbatches(0);  // none is longer
-    counts.set_sum(sum);
-  }
-}
-
-}  // namespace
-
 absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   const auto stopwatch_ns = [this] { return limits_.stopwatch_ns ? limits_.stopwatch_ns() : 0; };
   const int64_t began_ns = stopwatch_ns();
@@ -242,6 +220,7 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
   feedback_.Begin(spec(), record_.plan(), start_.step, start_.extra_cuts);
   std::vector<int64_t> cuts;
   for (const Cut& cut : CutsOf(spec(), start_.step, start_.extra_cuts)) cuts.push_back(cut.step);
+  block_delay_ = BlockDelayWatch(job_, topology, start_.step, cuts);
   remaining_ = RemainingTime(job_.steps, cuts);
   validation_stage_ = topology.TellsEvaluations();
   record_.mutable_summary()->set_step(start_.step);
@@ -258,7 +237,10 @@ absl::Status JobRun::MakePlanAndRecordIt(Now now) {
     const ScheduleOptions options = ScheduleOptionsOf(job_, topology);
     // A statistic: where it cannot be told, the job runs without.
     const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options);
-    if (delay.ok()) SetBlockDelays(*delay, result);
+    if (delay.ok()) {
+      WriteBlockDelay(*delay, delay->max, *result.mutable_block_delay(),
+                      *result.mutable_block_delays());
+    }
   }
   result.set_planning_seconds(static_cast<double>(stopwatch_ns() - began_ns) * 1e-9);
 
@@ -333,6 +315,7 @@ void JobRun::OnStarted(int32_t worker_index, const CallAnswer& answer, Now now) 
 void JobRun::EnterRunning(Now now) {
   phase_ = Phase::kRunning;
   progressed_ns_ = now.monotonic_ns;
+  block_delay_.Start(now);
   if (started_ns_ == 0) {  // else with another split before
     started_ns_ = now.monotonic_ns;
     record_.mutable_summary()->set_started_unix_ms(now.unix_ms);

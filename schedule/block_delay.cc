@@ -1,13 +1,12 @@
 #include "schedule/block_delay.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "schedule/block_draws.h"
+#include "schedule/block_delay_counter.h"
 #include "schedule/simulate.h"
 #include "schedule/verify.h"
 
@@ -17,102 +16,32 @@ namespace {
 // The theory knows no full channel.
 constexpr int32_t kMessagesMax = 1'000'000;
 
-// A forward, or the update that takes in a microbatch, at its place in the history.
-struct Event {
-  int64_t time;
-  int32_t stage;
-  bool is_update;
-  int64_t microbatch;  // for an update, that of the W that led to it
-
-  // A stage does one thing after the other: what starts when an update ends comes after it.
-  std::tuple<int64_t, int32_t, bool> Order() const { return {time, stage, !is_update}; }
-};
-
 MicrobatchRange SteadyState(MicrobatchRange range, int64_t stages) {
   const int64_t first = range.first + range.count / 2;
   return {first, range.end() - 2 * stages - first};
 }
 
-// What the forward of a microbatch on one stage had before it.
-struct Seen {
-  int64_t history = -1;  // block updates; -1 before the forward
-  int64_t own = 0;       // of them, updates of this stage
-};
-
-// Replays the histories, one for each pipeline of `depth` stages. An update that holds several microbatches
-// is one entry with an event for each.
-BlockDelay Replay(std::vector<Event> events, int32_t stages, int32_t depth,
-                  MicrobatchRange counted) {
-  std::stable_sort(events.begin(), events.end(),
-                   [](const Event& a, const Event& b) { return a.Order() < b.Order(); });
-  std::map<int64_t, std::vector<Seen>> by_microbatch;  // by stage of its pipeline
-  std::vector<int64_t> own(stages);
-  std::vector<int64_t> histories(stages / depth);
-  int64_t sum = 0;
-  bool stale = false;
-  BlockDelay delay;
-  delay.pairs.resize(depth);
-  for (size_t i = 0; i < events.size(); ++i) {
-    const Event& event = events[i];
-    std::vector<Seen>& seen =
-        by_microbatch.try_emplace(event.microbatch, std::vector<Seen>(depth)).first->second;
-    int64_t& history = histories[event.stage / depth];
-    Seen& here = seen[event.stage % depth];
-    if (!event.is_update) {
-      here = {history, own[event.stage]};
-      continue;
-    }
-    const bool complete =
-        std::all_of(seen.begin(), seen.end(), [](const Seen& s) { return s.history >= 0; });
-    stale |= complete && here.own != own[event.stage];
-    if (complete && event.microbatch >= counted.first && event.microbatch < counted.end()) {
-      for (int32_t stage = 0; stage < depth; ++stage) {
-        const int64_t late = history - seen[stage].history;
-        delay.max = std::max(delay.max, late);
-        sum += late;
-        std::vector<int64_t>& pairs = delay.pairs[stage];
-        if (static_cast<int64_t>(pairs.size()) <= late) pairs.resize(late + 1);
-        ++pairs[late];
-      }
-      delay.count += depth;
-    }
-    const bool same_update_goes_on =
-        i + 1 < events.size() && events[i + 1].Order() == event.Order();
-    if (same_update_goes_on) continue;
-    ++history;
-    ++own[event.stage];
-  }
-  if (!stale) return {.count = delay.count};
-  if (delay.count > 0) delay.mean = static_cast<double>(sum) / static_cast<double>(delay.count);
-  return delay;
-}
-
-// The forwards and updates of a timeline, each at the time that `time_of` gives its span. (For an
-// update in slots that is the time of the last W before it.)
-template <typename TimeOf>
-std::vector<Event> EventsOf(const Timeline& timeline, int32_t stages, TimeOf time_of) {
+// The history of a timeline in slots: a forward is in the slot in which it starts, an update in that of the last W before
+// it.
+std::vector<BlockEvent> EventsInSlots(const Timeline& timeline, int32_t stages) {
+  constexpr int64_t kSlotNs = 1'000'000'000;
   std::vector<Span> spans;
   for (const Span& span : timeline.spans) {
-    if (span.lane == Lane::kCompute && span.action.index < stages) spans.push_back(span);
+    if (MakesBlockEvents(span, stages)) spans.push_back(span);
   }
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span& a, const Span& b) { return a.start_ns < b.start_ns; });
-  std::vector<Event> events;
-  std::vector<std::vector<Span>> accumulated(stages);  // W since the last STEP
-  for (const Span& span : spans) {
-    const int32_t stage = span.action.index;
-    if (span.action.op == Op::kForward) {
-      events.push_back({time_of(span, nullptr), stage, false, span.action.microbatch});
-    } else if (span.action.op == Op::kBackwardWeight) {
-      accumulated[stage].push_back(span);
-    } else if (span.action.op == Op::kStep && !accumulated[stage].empty()) {
-      for (const Span& weight : accumulated[stage]) {
-        const int64_t time = time_of(span, &accumulated[stage].back());
-        events.push_back({time, stage, true, weight.action.microbatch});
-      }
-      accumulated[stage].clear();
-    }
+  BlockEventReader reader(stages);
+  std::vector<BlockEvent> events;
+  std::vector<int64_t> last_weight_ns(stages);
+  for (Span& span : spans) {
+    int64_t& weight_ns = last_weight_ns[span.action.index];
+    if (span.action.op == Op::kBackwardWeight) weight_ns = span.start_ns;
+    if (span.action.op == Op::kStep) span.end_ns = weight_ns;
+    reader.Add(span, events);
   }
+  for (BlockEvent& event : events) event.time /= kSlotNs;
+  SortEvents(events);
   return events;
 }
 
@@ -147,22 +76,6 @@ absl::Status CheckSize(const Schedule& schedule) {
 
 }  // namespace
 
-BlockDelay DrawnBlockDelay(const WeightPolicy& policy, int32_t stages, MicrobatchRange range) {
-  const BlockDraws draws(policy.seed, policy.lag, stages);
-  BlockDelay delay;
-  int64_t sum = 0;
-  for (int64_t k = range.count / 2; k < range.count; ++k) {
-    for (int32_t stage = 0; stage < stages; ++stage) {
-      const int64_t drawn = draws.DelayOf(range.first + k, stage, k);
-      delay.max = std::max(delay.max, drawn);
-      sum += drawn;
-      ++delay.count;
-    }
-  }
-  if (delay.count > 0) delay.mean = static_cast<double>(sum) / static_cast<double>(delay.count);
-  return delay;
-}
-
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
   PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));
   if (schedule.weight_policy.draws()) {
@@ -187,11 +100,11 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule) {
                                                    " stages needs a range of more than ", 4 * depth,
                                                    " microbatches, got ", schedule.range.count));
   }
-  constexpr int64_t kSlotNs = 1'000'000'000;
-  const auto slot_of = [](const Span& span, const Span* last_weight) {
-    return (last_weight == nullptr ? span : *last_weight).start_ns / kSlotNs;
-  };
-  return Replay(EventsOf(result.timeline, stages, slot_of), stages, depth, counted);
+  BlockDelayCounter counter(stages, depth);
+  for (const BlockEvent& event : EventsInSlots(result.timeline, stages)) {
+    counter.Add(event, counted.first <= event.microbatch && event.microbatch < counted.end());
+  }
+  return counter.delay();
 }
 
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options) {
@@ -204,23 +117,6 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const Schedul
   const MicrobatchRange range = {0, updates * update};
   PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, BuildSchedule(method, in_slots, range));
   return PredictBlockDelay(schedule);
-}
-
-BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages, int32_t pipelines) {
-  int64_t first = std::numeric_limits<int64_t>::max();
-  int64_t last = -1;
-  for (const Span& span : timeline.spans) {
-    if (span.lane != Lane::kCompute || span.action.op != Op::kForward) continue;
-    first = std::min(first, span.action.microbatch);
-    last = std::max(last, span.action.microbatch);
-  }
-  if (last < 0) return BlockDelay();
-  const auto time_of = [](const Span& span, const Span* last_weight) {
-    return last_weight == nullptr ? span.start_ns : span.end_ns;
-  };
-  const int32_t depth = stages / pipelines;
-  return Replay(EventsOf(timeline, stages, time_of), stages, depth,
-                SteadyState({first, last + 1 - first}, depth));
 }
 
 }  // namespace penstock

@@ -9,7 +9,8 @@
 // update happens with its backward, and the stages of a slot come in ascending order; doing a forward again
 // takes no slot. Then
 // PipeDream has maximum floor(S^2 - S/2) and mean (S^2-1)/2 exactly (0 for one stage). Only a
-// steady state counts: of N microbatches those from N/2 on, without the last 2S.
+// steady state counts: of N microbatches those from N/2 on, without the last 2S. What a run really does is measured
+// by block_delay_meter.h.
 //
 // Where weights are drawn (block_draws.h), the delays are what was drawn, whatever the timing: a
 // microbatch is one block update, and a version counts them. Then the prediction is that of the
@@ -27,7 +28,6 @@
 #include "absl/status/statusor.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/schedule.h"
-#include "schedule/timeline.h"
 
 namespace penstock {
 
@@ -40,8 +40,8 @@ struct BlockDelay {
   int64_t max = 0;
   double mean = 0.0;
   int64_t count = 0;  // (update, stage) pairs
-  // Of a replay, by the stage of the forward and by delay: so many pairs. Empty where nothing was replayed, or
-  // no update is stale.
+  // The number of pairs by the stage of the forward and by delay. Empty where the delays were not counted one by one, or no
+  // update is stale.
   std::vector<std::vector<int64_t>> pairs;
 };
 
@@ -55,14 +55,5 @@ absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 // The same for a method, over a range that is long enough and no longer.
 // Errors: those of BuildSchedule and Simulate.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options);
-
-// What a policy drew for the microbatches of a range of its own between two cuts, in its steady
-// state: those from N/2 on, as everywhere here. REQUIRES: policy.draws().
-BlockDelay DrawnBlockDelay(const WeightPolicy& policy, int32_t stages, MicrobatchRange range);
-
-// Of a measured timeline of one training range: forwards count at their start, updates at their
-// end. Microbatches that are not on the timeline with all forwards do not count; the count is 0 where
-// none is left. `stages`: of all pipelines.
-BlockDelay MeasureBlockDelay(const Timeline& timeline, int32_t stages, int32_t pipelines = 1);
 
 }  // namespace penstock

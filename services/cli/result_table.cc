@@ -86,6 +86,11 @@ std::string ResultText(const v1::GetJobResponse& job) {
     absl::StrAppendFormat(&text, ", block delay max %g, mean %.2f", result.block_delay().max(),
                           result.block_delay().mean());
   }
+  if (result.block_delay().max() > 0 && result.has_block_delay_measured()) {
+    absl::StrAppendFormat(&text, ", measured max %g, mean %.2f",
+                          result.block_delay_measured().max(),
+                          result.block_delay_measured().mean());
+  }
   absl::StrAppend(&text, "\n");
   if (!result.weights_sha256().empty()) {
     absl::StrAppend(&text, "weights ", result.weights_sha256(), "\n");

@@ -20,8 +20,6 @@ int64_t LastCutBeforeEnd(const v1::GetJobResponse& job) {
   return last;
 }
 
-int32_t PipelinesOf(const v1::Plan& plan) { return std::max(plan.pipelines(), 1); }
-
 // The spans from the forward of `first_microbatch` on.
 Timeline After(const Timeline& timeline, int64_t first_microbatch) {
   int64_t start_ns = INT64_MAX;
@@ -47,25 +45,6 @@ absl::StatusOr<StepPrediction> PredictJob(const v1::GetJobResponse& job, const T
       ScheduleOptionsOf(resolved, TopologyOf(resolved, job.result().stages()));
   return PredictSteps(After(timeline, LastCutBeforeEnd(job) * resolved.microbatches),
                       *resolved.method, options);
-}
-
-std::optional<BlockDelay> MeasureJobBlockDelay(const v1::GetJobResponse& job,
-                                               const Timeline& timeline) {
-  const absl::StatusOr<ResolvedJob> resolved = ResolveJob(job.spec());
-  if (!resolved.ok()) return std::nullopt;
-  const int64_t cut = LastCutBeforeEnd(job);
-  if (resolved->draws()) {
-    const int32_t stages = job.plan().stages_size();
-    const int64_t steps = job.result().steps();
-    if (resolved->DrainsAfter(cut) || steps <= cut) return std::nullopt;
-    const ScheduleOptions options = ScheduleOptionsOf(*resolved, TopologyOf(*resolved, stages));
-    return DrawnBlockDelay(WeightPolicyOf(*resolved->method, options), stages,
-                           RangeOfSteps(*resolved, cut, steps));
-  }
-  const BlockDelay delay = MeasureBlockDelay(After(timeline, cut * resolved->microbatches),
-                                             job.plan().stages_size(), PipelinesOf(job.plan()));
-  if (delay.count == 0) return std::nullopt;
-  return delay;
 }
 
 std::string PredictionText(const StepPrediction& prediction) {

@@ -58,11 +58,28 @@ void AddProgress(const v1::JobSummary& job, const v1::JobResult& result, MetricS
   }
   if (result.tokens() > 0) add("penstock_job_train_loss", result.train_loss());
   if (result.has_validation_loss()) add("penstock_job_validation_loss", result.validation_loss());
-  for (int stage = 0; stage < result.block_delays_size(); ++stage) {
-    const v1::DelayCounts& delays = result.block_delays(stage);
-    metrics.AddHistogram("penstock_job_block_delay_updates", {id, absl::StrCat(stage)},
+}
+
+// Predicted or measured.
+void AddBlockDelay(const std::string& job_id, const char* source, const v1::Statistic& delay,
+                   const google::protobuf::RepeatedPtrField<v1::DelayCounts>& stages,
+                   MetricSet& metrics) {
+  metrics.Add("penstock_job_block_delay_max_updates", {job_id, source}, delay.max());
+  for (int stage = 0; stage < stages.size(); ++stage) {
+    const v1::DelayCounts& delays = stages[stage];
+    metrics.AddHistogram("penstock_job_block_delay_updates", {job_id, absl::StrCat(stage), source},
                          {.counts = {delays.microbatches().begin(), delays.microbatches().end()},
                           .sum = static_cast<double>(delays.sum())});
+  }
+}
+
+void AddBlockDelays(const std::string& job_id, const v1::JobResult& result, MetricSet& metrics) {
+  if (result.has_block_delay()) {
+    AddBlockDelay(job_id, "predicted", result.block_delay(), result.block_delays(), metrics);
+  }
+  if (result.has_block_delay_measured()) {
+    AddBlockDelay(job_id, "measured", result.block_delay_measured(), result.block_delays_measured(),
+                  metrics);
   }
 }
 
@@ -102,6 +119,7 @@ void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metri
     const auto result = snapshot.results.find(job.job_id());
     if (result == snapshot.results.end()) continue;
     AddProgress(job, result->second, metrics);
+    AddBlockDelays(job.job_id(), result->second, metrics);
     AddFeedback(job.job_id(), result->second.feedback(), metrics);
   }
   AddRejectedMessages(snapshot.rejected, metrics);

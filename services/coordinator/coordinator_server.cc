@@ -21,6 +21,7 @@
 #include "services/coordinator/timeline_gatherer.h"
 #include "services/coordinator/worker_caller.h"
 #include "services/coordinator/worker_calls.h"
+#include "services/documents/timeline_json.h"
 #include "services/rpc/refusal_log.h"
 #include "services/rpc/server.h"
 #include "services/tracing/job_tracer.h"
@@ -187,13 +188,24 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     timelines_.Gather(
         gather.job_id, gather.plan,
         [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
-          loop_.Post(
-              [this, job_id, timeline = std::move(timeline)](Coordinator& coordinator, Now now) {
-                if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
-                coordinator.OnTimelineGathered(job_id, now);
-              });
+          loop_.Post([this, job_id, timeline = std::move(timeline)](Coordinator& coordinator,
+                                                                    Now now) {
+            if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
+            coordinator.OnTimelineGathered(job_id, TimelineOf(timeline).value_or(Timeline()), now);
+          });
         },
         gather.trace);
+  }
+  // A worker's answer may be anything; one that is no timeline counts for nothing.
+  void Perform(const GatherPasses& gather) override {
+    timelines_.GatherPasses(
+        gather.job_id, gather.plan, absl::Nanoseconds(gather.last_ns),
+        [this, job_id = gather.job_id, epoch = gather.epoch](v1::GetTimelineResponse response) {
+          loop_.Post([job_id, epoch, passes = TimelineOf(response).value_or(Timeline())](
+                         Coordinator& coordinator, Now now) {
+            coordinator.OnPassesGathered(job_id, epoch, passes, now);
+          });
+        });
   }
   void OnEventStored(const PublishEvent& published) override {
     watchers_.Wake(published.job_id);

@@ -161,6 +161,8 @@ void EventLoop::PerformEffects() {
       performer_.Perform(*gather);
     } else if (const auto* judge = std::get_if<JudgeCandidates>(&effect)) {
       performer_.Perform(*judge);
+    } else if (const auto* passes = std::get_if<GatherPasses>(&effect)) {
+      performer_.Perform(*passes);
     } else if (const auto* layer_times = std::get_if<FindLayerTimes>(&effect)) {
       Perform(*layer_times);
     }

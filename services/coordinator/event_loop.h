@@ -42,6 +42,7 @@ class EffectPerformer {
   virtual void Perform(const CommitStaged& commit) = 0;
   virtual void Perform(const GatherTimeline& gather) = 0;
   virtual void Perform(const JudgeCandidates& judge) = 0;
+  virtual void Perform(const GatherPasses& gather) = 0;
   // An event of a job has been written.
   virtual void OnEventStored(const PublishEvent& event) = 0;
 };

@@ -1,6 +1,7 @@
 #include "services/coordinator/timeline_gatherer.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "base/mutex.h"
@@ -17,6 +18,23 @@ struct Gathering {
 };
 
 }  // namespace
+
+int64_t ClockOffsets::Add(const std::string& worker, uint64_t incarnation, int64_t asked_ns,
+                          int64_t back_ns, int64_t answered_ns) {
+  // Quartz clocks part by less than this.
+  constexpr int64_t kNsPerDrift = 10'000;  // 100 ppm
+  Best now = {.incarnation = incarnation,
+              .offset_ns = asked_ns + (back_ns - asked_ns) / 2 - answered_ns,
+              .error_ns = (back_ns - asked_ns) / 2,
+              .at_ns = back_ns};
+  // Clocks that agree as far as one can tell are one clock: those of two machines began at other times.
+  if (std::abs(now.offset_ns) <= now.error_ns) now.offset_ns = 0;
+  MutexLock lock(mutex_);
+  Best& best = best_.try_emplace(worker, now).first->second;
+  const int64_t error_ns = best.error_ns + (back_ns - best.at_ns) / kNsPerDrift;
+  if (best.incarnation != incarnation || now.error_ns <= error_ns) best = now;
+  return best.offset_ns;
+}
 
 v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& workers,
                                        int64_t spans_max) {
@@ -52,6 +70,20 @@ void TimelineGatherer::Gather(const std::string& job_id, const v1::Plan& plan,
         done(MergeTimelines(workers, kSpansMax));
       },
       trace);
+}
+
+void TimelineGatherer::GatherPasses(const std::string& job_id, const v1::Plan& plan,
+                                    absl::Duration window,
+                                    std::function<void(v1::GetTimelineResponse)> done) {
+  v1::GetRunTimelineRequest request;
+  request.set_job_id(job_id);
+  request.set_last_ns(absl::ToInt64Nanoseconds(window));
+  request.set_passes_only(true);
+  Ask(plan, request,
+      [done = std::move(done)](const std::vector<WorkerTimeline>& workers) {
+        done(MergeTimelines(workers, kSpansMax));
+      },
+      /*trace=*/{});
 }
 
 void TimelineGatherer::GatherLive(const std::string& job_id, const v1::Plan& plan,
@@ -105,15 +137,17 @@ void TimelineGatherer::Ask(const v1::Plan& plan, const v1::GetRunTimelineRequest
     calls_.Start(
         workers[i]->worker(), workers[i]->address(), &v1::WorkerControl::Stub::AsyncGetRunTimeline,
         request, kTimeout,
-        [&clock = clock_, i, asked_ns,
+        [this, i, asked_ns, incarnation = workers[i]->incarnation(),
          gathering](absl::StatusOr<v1::GetRunTimelineResponse> response) {
-          const int64_t middle_ns = asked_ns + (clock.MonotonicNs() - asked_ns) / 2;
+          const int64_t back_ns = clock_.MonotonicNs();
           std::vector<WorkerTimeline> complete;
           {
             MutexLock lock(gathering->mutex);
             if (response.ok()) {
               gathering->workers[i].answered = true;
-              gathering->workers[i].offset_ns = middle_ns - response->monotonic_ns();
+              gathering->workers[i].offset_ns =
+                  offsets_.Add(gathering->workers[i].worker, incarnation, asked_ns, back_ns,
+                               response->monotonic_ns());
               gathering->workers[i].response = std::move(*response);
             }
             if (--gathering->missing > 0) {

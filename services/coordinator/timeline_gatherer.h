@@ -1,19 +1,21 @@
 // TimelineGatherer: the timelines of all workers of a run as one, on the coordinator's clock: of all
 // there is, or of the last moments together with the stages' reports.
 //
-// A worker answers with its own clock's time; its offset is taken from the middle of the round
-// trip, so it is right within half of one. Processes of one machine share a clock, where the offset
-// is near zero.
+// A worker answers with its own clock's time; its offset is taken from the middle of the round trip, so it is right within
+// half of one. Of all round trips so far the shortest counts, for a while, because a large answer takes longer than a
+// question. Processes of one machine share a clock, whose offset is taken for zero.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "penstock/v1/cluster.pb.h"
 #include "services/coordinator/worker_calls.h"
 
@@ -25,6 +27,27 @@ struct WorkerTimeline {
   v1::GetRunTimelineResponse response;
   int64_t offset_ns = 0;
   bool answered = true;
+};
+
+// The clocks of workers against one's own, from round trips.
+//
+// Thread safety: from any thread.
+class ClockOffsets {
+ public:
+  // Of a worker's process that was asked at `asked_ns` of one's own clock, answered at `answered_ns` of its own, and the
+  // answer was there at `back_ns`. Returns what to add to its times.
+  int64_t Add(const std::string& worker, uint64_t incarnation, int64_t asked_ns, int64_t back_ns,
+              int64_t answered_ns) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Best {
+    uint64_t incarnation = 0;
+    int64_t offset_ns = 0;
+    int64_t error_ns = 0;  // at most, at `at_ns`
+    int64_t at_ns = 0;
+  };
+  Mutex mutex_;
+  std::map<std::string, Best> best_ ABSL_GUARDED_BY(mutex_);  // by worker
 };
 
 // Puts them on one clock, in order of their start, and names those that did not answer. Beyond `spans_max` the oldest
@@ -53,7 +76,10 @@ class TimelineGatherer {
   // exactly once, on a polling thread. `trace`: of the job.
   void Gather(const std::string& job_id, const v1::Plan& plan,
               std::function<void(v1::GetTimelineResponse)> done, const CallTrace& trace = {});
-  // The same of the last `window` alone, with the reports of the stages whose workers answer.
+  // The passes of the last `window` alone (GetRunTimelineRequest.passes_only).
+  void GatherPasses(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
+                    std::function<void(v1::GetTimelineResponse)> done);
+  // All of the last `window`, with the reports of the stages whose workers answer.
   void GatherLive(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                   std::function<void(LiveRun)> done);
 
@@ -63,6 +89,7 @@ class TimelineGatherer {
 
   Clock& clock_;
   WorkerCalls& calls_;
+  ClockOffsets offsets_;
 };
 
 }  // namespace penstock

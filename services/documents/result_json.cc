@@ -223,9 +223,9 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
     json["losses"] = losses;
   }
   json["prediction"] = options.prediction ? PredictionJson(*options.prediction) : Json();
-  const std::optional<BlockDelay>& measured = options.block_delay_measured;
-  json["block_delay_measured"] =
-      measured ? Json{{"max", measured->max}, {"mean", measured->mean}} : Json();
+  json["block_delay_measured"] = result.has_block_delay_measured()
+                                     ? StatisticJson(result.block_delay_measured())
+                                     : Json();
   json["feedback"] = FeedbackJson(result.feedback());
   return json;
 }

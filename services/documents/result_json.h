@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "penstock/v1/cluster.pb.h"
-#include "schedule/block_delay.h"
 #include "schedule/prediction.h"
 
 namespace penstock {
@@ -15,7 +14,6 @@ namespace penstock {
 struct ResultJsonOptions {
   bool losses = false;  // adds the loss of every step
   std::optional<StepPrediction> prediction;
-  std::optional<BlockDelay> block_delay_measured;
 };
 // A result as `train --json` prints it.
 nlohmann::ordered_json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options);

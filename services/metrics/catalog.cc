@@ -254,20 +254,25 @@ MetricGroup Jobs() {
            "penstock_job_planning_seconds",
            {"job"},
            "Time it took to plan the job: to split its layers and to verify the schedule."},
-          {kHistogram,
-           "penstock_job_block_delay_updates",
-           {"job", "stage"},
-           "Block updates between a forward on the stage and the updates of its microbatch, of "
-           "asynchronous methods: the distribution of the replay in slots, counted once when "
-           "the job is planned."},
       }};
 }
 
 MetricGroup Predictions() {
   return {"Predicted and measured",
-          "Of jobs that were planned with a prediction; with the label source both, side by side.",
+          "With the label source both, side by side. Steps, memory and traffic are predicted of jobs that were planned "
+          "with a prediction. Block delays are of asynchronous methods, in updates of all stages together; the predicted "
+          "ones are those of the replay in slots, counted once when the job is planned.",
           MetricProgram::kCoordinator,
           {
+              {kHistogram,
+               "penstock_job_block_delay_updates",
+               {"job", "stage", "source"},
+               "Block updates between a forward on the stage and each update of its microbatch. "
+               "Buckets are whole numbers up to 255 at most."},
+              {kGauge,
+               "penstock_job_block_delay_max_updates",
+               {"job", "source"},
+               "The most of them on any stage; 0 of methods without staleness."},
               {kGauge,
                "penstock_job_step_seconds",
                {"job", "source"},

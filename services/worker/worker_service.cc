@@ -1,12 +1,14 @@
 #include "services/worker/worker_service.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "penstock/v1/cluster.grpc.pb.h"
+#include "schedule/block_delay_counter.h"
 #include "services/worker/timeline_message.h"
 
 namespace penstock {
@@ -25,6 +27,12 @@ absl::Time HandlerDeadline(const CallInfo& call) {
 
 void KeepSince(int64_t start_ns, Timeline& timeline) {
   std::erase_if(timeline.spans, [start_ns](const Span& span) { return span.end_ns < start_ns; });
+}
+
+void KeepPasses(Timeline& timeline) {
+  std::erase_if(timeline.spans, [](const Span& span) {
+    return !MakesBlockEvents(span, std::numeric_limits<int32_t>::max());
+  });
 }
 
 void AddStages(const RunHost& host, const std::string& job_id,
@@ -80,6 +88,7 @@ void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
         PENSTOCK_ASSIGN_OR_RETURN(Timeline timeline, host.RecentTimeline(request.job_id()));
         const int64_t now_ns = clock.MonotonicNs();
         if (request.last_ns() > 0) KeepSince(now_ns - request.last_ns(), timeline);
+        if (request.passes_only()) KeepPasses(timeline);
         v1::GetRunTimelineResponse reports;
         if (request.with_stages()) AddStages(host, request.job_id(), reports);
         v1::GetRunTimelineResponse response =

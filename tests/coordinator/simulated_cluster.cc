@@ -561,7 +561,14 @@ void SimulatedCluster::Perform(const CommitStaged& commit) {
 void SimulatedCluster::Perform(const GatherTimeline& gather) {
   gathered_.push_back(gather.job_id);
   After(Delay(), [this, job_id = gather.job_id] {
-    Tell([&] { coordinator_.OnTimelineGathered(job_id, now()); });
+    Tell([&] { coordinator_.OnTimelineGathered(job_id, Timeline(), now()); });
+  });
+}
+
+void SimulatedCluster::Perform(const GatherPasses& gather) {
+  const Timeline passes = timeline_of ? timeline_of(gather) : Timeline();
+  After(Delay(), [this, passes, job_id = gather.job_id, epoch = gather.epoch] {
+    Tell([&] { coordinator_.OnPassesGathered(job_id, epoch, passes, now()); });
   });
 }
 

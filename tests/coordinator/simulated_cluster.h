@@ -72,6 +72,8 @@ class SimulatedCluster {
   absl::StatusOr<FoundStart> found_start = FoundStart{};
   // The note of every commit that succeeds.
   std::string commit_note;
+  // What the workers answer to GatherPasses; empty: nothing.
+  std::function<Timeline(const GatherPasses&)> timeline_of;
   // Whose checkpoint directory it is right now.
   std::vector<std::string> LeasedDirectories() const;
 
@@ -137,6 +139,7 @@ class SimulatedCluster {
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
   void Perform(const GatherTimeline& gather);
+  void Perform(const GatherPasses& gather);
   void Perform(const FindLayerTimes& find);
   void Perform(const JudgeCandidates& judge);
   void Perform(const KeepLayerTimes& keep) { layer_times_[keep.key] = keep.times; }

@@ -135,10 +135,16 @@ class Figures(unittest.TestCase):
                     self.assertAlmostEqual(bubble[stage] / ratio, 1, delta=0.01, msg=f"{method}, stage {stage}")
 
     def test_block_delay_is_that_of_the_job(self):
-        job = World.results["pipedream"]["job_id"]
-        mean = World.prometheus.query(f'sum(penstock_job_block_delay_updates_sum{{job="{job}"}})'
-                                      f' / sum(penstock_job_block_delay_updates_count{{job="{job}"}})')
-        self.assertEqual(list(mean.values()), [World.results["pipedream"]["block_delay"]["mean"]])
+        result = World.results["pipedream"]
+        job = result["job_id"]
+        for source, expected in (("predicted", result["block_delay"]), ("measured", result["block_delay_measured"])):
+            figures = f'{{job="{job}",source="{source}"}}'
+            mean = World.prometheus.query(f"sum(penstock_job_block_delay_updates_sum{figures})"
+                                          f" / sum(penstock_job_block_delay_updates_count{figures})")
+            self.assertEqual(len(mean), 1, source)
+            self.assertAlmostEqual(list(mean.values())[0], expected["mean"], msg=source)
+            most = World.prometheus.query(f"penstock_job_block_delay_max_updates{figures}")
+            self.assertEqual(list(most.values()), [expected["max"]], source)
 
     def test_parts_of_the_window_add_up(self):
         """Busy, idle and overhead are all of a worker's time, on a worker with one stage."""

@@ -205,39 +205,5 @@ TEST(BlockDelay, RangeWithoutSteadyState_IsRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("more than 16 microbatches")));
 }
 
-TEST(BlockDelay, MeasuredOfASynchronousMethod_IsNone) {
-  for (const char* method : {"gpipe", "1f1b"}) {
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        const SimulationResult result,
-        Simulate(CatalogSchedule(method, 4, 8, {0, 160}), {}, {.timeline_spans_max = 1'000'000}));
-    const BlockDelay delay = MeasureBlockDelay(result.timeline, 4);
-    EXPECT_GT(delay.count, 0);
-    EXPECT_EQ(delay.max, 0);
-    EXPECT_EQ(delay.mean, 0);
-  }
-}
-
-TEST(BlockDelay, MeasuredWithJitter_StaysNearTheBound) {
-  // Stages and microbatches of different lengths, so that no slots exist.
-  for (const int32_t stages : {2, 4, 8, 16}) {
-    RandomStream random(9, static_cast<uint64_t>(stages));
-    SimulationCosts costs;
-    for (int32_t s = 0; s < stages; ++s) {
-      costs.stages.push_back({.forward_s = 0.9 + 0.2 * random.Uniform(),
-                              .backward_input_s = 0.9 + 0.2 * random.Uniform(),
-                              .backward_weight_s = 0.9 + 0.2 * random.Uniform()});
-    }
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(
-        const SimulationResult result,
-        Simulate(CatalogSchedule("pipedream", stages, 1, {0, 20 * stages}), costs,
-                 {.timeline_spans_max = 1'000'000}));
-    const BlockDelay delay = MeasureBlockDelay(result.timeline, stages);
-    EXPECT_GT(delay.count, 0);
-    const double bound = stages * stages - stages / 2.0;
-    EXPECT_LE(static_cast<double>(delay.max), bound + 2 * stages);
-    EXPECT_GE(static_cast<double>(delay.max), bound - 2 * stages);
-  }
-}
-
 }  // namespace
 }  // namespace penstock

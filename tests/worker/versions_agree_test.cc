@@ -11,6 +11,8 @@
 #include "job/resolve.h"
 #include "job/run_schedule.h"
 #include "schedule/block_delay.h"
+#include "schedule/block_delay_meter.h"
+#include "schedule/block_draws.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/lower.h"
 #include "schedule/simulate.h"
@@ -101,6 +103,24 @@ class VersionsAgree : public ::testing::Test {
  protected:
   VersionsAgree() { AddTestText(files_); }
 
+  // Whatever the timing was. (Where it is known, the delay is exact: block_delay_meter_test.)
+  void ExpectMeasuredDelay(const ResolvedJob& job, const RunPlan& plan, const Timeline& timeline) {
+    const Topology& topology = plan.topology();
+    const bool replicas = topology.form == Topology::Form::kReplicas;
+    if (job.method->synchronous || job.draws() || replicas) return;
+    const int32_t stages = topology.stages();
+    const int64_t microbatches = kSteps * kMicrobatches;
+    BlockDelayMeter meter(stages, topology.pipelines, {{0, microbatches}});
+    meter.Add(timeline);
+    const BlockDelay delay = meter.delay();
+    // All of the steady state, but for an update that the first stage makes when the others have ended.
+    EXPECT_LE(delay.count, (microbatches - 4 * stages) * stages * stages);
+    EXPECT_GE(delay.count, (microbatches - 4 * stages - kMicrobatches) * stages * stages);
+    EXPECT_LE(delay.max, PipelineDelay(stages) + 2 * stages);
+    // A stage's own updates are among those that are counted.
+    for (const StageCounts& counts : plan.counts) EXPECT_GE(delay.max, counts.staleness.max);
+  }
+
   void ExpectAgreement(const Method& method, int stages) {
     const v1::JobSpec spec = JobOf(method);
     const std::vector<LayerRange> layers = EvenSplit(kNineLayers, stages);
@@ -158,6 +178,7 @@ class VersionsAgree : public ::testing::Test {
     EXPECT_EQ(replayed.max, predicted.max);
     EXPECT_EQ(replayed.mean, predicted.mean);
     EXPECT_EQ(replayed.count, predicted.count);
+    ExpectMeasuredDelay(job, verified, cluster.timeline);
   }
 
   MemoryFiles files_;

@@ -57,19 +57,11 @@ void Print(const v1::GetJobResponse& job, const LastSteps& last_steps, const Tra
   const Timeline timeline = last_steps.has_value() ? last_steps->measured : Timeline();
   const absl::StatusOr<StepPrediction> found = PredictJob(job, timeline);
   const auto prediction = found.ok() ? std::optional(*found) : std::nullopt;
-  const std::optional<BlockDelay> measured = MeasureJobBlockDelay(job, timeline);
   if (options.json) {
-    PrintJson(ResultJson(job, {.losses = options.losses,
-                               .prediction = prediction,
-                               .block_delay_measured = measured}),
-              console);
+    PrintJson(ResultJson(job, {.losses = options.losses, .prediction = prediction}), console);
   } else if (job.result().steps() > 0) {
     console.out << "\n" << ResultText(job);
     if (prediction.has_value()) console.out << PredictionText(*prediction);
-    if (measured.has_value()) {
-      console.out << absl::StrFormat("block delay measured: max %d, mean %.2f\n", measured->max,
-                                     measured->mean);
-    }
   }
 }
 

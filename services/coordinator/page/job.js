@@ -98,6 +98,12 @@ function predictions(job, perStage) {
   };
   const { predicted, measured } = job.result.feedback;
   add("step", predicted?.step_seconds ?? null, measured.step_seconds, seconds);
+  const delay = job.result.block_delay;
+  const seen = job.result.block_delay_measured;
+  if ((delay?.max ?? 0) > 0 || (seen?.max ?? 0) > 0) {
+    add("block delay, mean", delay?.mean ?? null, seen?.mean ?? null, (one) => number(one, 2));
+    add("block delay, most", delay?.max ?? null, seen?.max ?? null, number);
+  }
   for (const worker of measured.workers) {
     const other = predicted?.workers.find((one) => one.worker === worker.worker);
     add(`sent in a step by ${worker.worker}`, other?.sent_bytes_per_step ?? null,

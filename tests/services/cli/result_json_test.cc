@@ -152,8 +152,8 @@ TEST(ResultJsonTest, BlockDelay_IsNullWhereItIsNotKnown) {
   job.mutable_result()->clear_block_delay();
   EXPECT_TRUE(ResultJson(job, {})["block_delay"].is_null());
   EXPECT_TRUE(ResultJson(job, {})["block_delay_measured"].is_null());
-  const BlockDelay delay = {.max = 5, .mean = 2.5, .count = 8};
-  EXPECT_EQ(ResultJson(job, {.block_delay_measured = delay})["block_delay_measured"],
+  SetStatistic(*job.mutable_result()->mutable_block_delay_measured(), 5, 2.5);
+  EXPECT_EQ(ResultJson(job, {})["block_delay_measured"],
             (nlohmann::ordered_json{{"max", 5}, {"mean", 2.5}}));
 }
 

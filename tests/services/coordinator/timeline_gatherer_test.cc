@@ -28,6 +28,21 @@ TEST(MergeTimelines, Clocks_AreBroughtTogether) {
   EXPECT_EQ(merged.spans(2).start_ns(), 1020);
 }
 
+TEST(ClockOffsets, ShortestRoundTrip_CountsUntilClocksMayHaveDrifted) {
+  ClockOffsets offsets;
+  // Their clock is 1000 ahead: a slow question, a slow answer, and then a fast pair.
+  EXPECT_EQ(offsets.Add("w0", 1, 0, 100, 1090), -1040);
+  EXPECT_EQ(offsets.Add("w0", 1, 200, 204, 1202), -1000);
+  EXPECT_EQ(offsets.Add("w0", 1, 300, 400, 1310), -1000);
+  // An hour later a crystal may be a third of a second off.
+  const int64_t later = 3'600'000'000'000;
+  EXPECT_EQ(offsets.Add("w0", 1, later, later + 1000, later + 1700), -1200);
+  // Another process may be on another machine.
+  EXPECT_EQ(offsets.Add("w0", 2, later, later + 100'000, 0), later + 50'000);
+  // On one's own machine.
+  EXPECT_EQ(offsets.Add("w1", 1, 0, 100, 80), 0);
+}
+
 TEST(MergeTimelines, TooMany_LosesTheOldest) {
   const v1::GetTimelineResponse merged =
       MergeTimelines({Worker(0, {{0, 1}, {2, 3}, {4, 5}}), Worker(0, {{1, 2}, {5, 6}})}, 2);

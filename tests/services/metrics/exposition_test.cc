@@ -32,18 +32,18 @@ TEST(Exposition, Families_AreTextAsPrometheusReadsIt) {
 TEST(Exposition, Histogram_HasACumulativeBucketForEveryNumber) {
   MetricSet metrics;
   // Four times 0, once 2, twice more than 2.
-  metrics.AddHistogram("penstock_job_block_delay_updates", {"j", "0"},
+  metrics.AddHistogram("penstock_job_block_delay_updates", {"j", "0", "measured"},
                        {.counts = {4, 0, 1, 2}, .sum = 12});
   EXPECT_THAT(
       ExpositionText(metrics.Take()),
       ::testing::EndsWith(
           "# TYPE penstock_job_block_delay_updates histogram\n"
-          "penstock_job_block_delay_updates_count{job=\"j\",stage=\"0\"} 7\n"
-          "penstock_job_block_delay_updates_sum{job=\"j\",stage=\"0\"} 12\n"
-          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",le=\"0\"} 4\n"
-          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",le=\"1\"} 4\n"
-          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",le=\"2\"} 5\n"
-          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",le=\"+Inf\"} 7\n"));
+          "penstock_job_block_delay_updates_count{job=\"j\",stage=\"0\",source=\"measured\"} 7\n"
+          "penstock_job_block_delay_updates_sum{job=\"j\",stage=\"0\",source=\"measured\"} 12\n"
+          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",source=\"measured\",le=\"0\"} 4\n"
+          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",source=\"measured\",le=\"1\"} 4\n"
+          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",source=\"measured\",le=\"2\"} 5\n"
+          "penstock_job_block_delay_updates_bucket{job=\"j\",stage=\"0\",source=\"measured\",le=\"+Inf\"} 7\n"));
 }
 
 TEST(MetricSetDeathTest, WhatIsNotDescribed_IsAMistakeOfOurs) {
