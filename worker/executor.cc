@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "compute/clip.h"
 #include "job/message_bytes.h"
+#include "penstock/v1/cluster.pb.h"
 #include "worker/acquire.h"
 #include "worker/update_rule.h"
 
@@ -414,7 +415,7 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
   for (const StageId stage : group.stages) {
     LocalStage* member = FindLocal(stage);
     if (member == nullptr || parts_.topology[stage].updates) continue;
-    member->meter->Publish(machine_.counts(stage), machine_.delays(stage), 0);
+    member->meter->Publish(machine_.counts(stage), machine_.delays(stage));
   }
   if (first_copy_ == id) CountStep();
   return absl::OkStatus();
@@ -464,8 +465,9 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
       effect.moves ? Update(local, effect, learning_rate)
                    : local.stage->KeepWeights(effect.version, effect.oldest_live_version));
   PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kStep, local));
-  local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id),
-                       effect.version - local.first_version);
+  local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
+  local.meter->figure(v1::StageReport::kUpdatesFieldNumber)
+      .Set(effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
   if (parts_.job.device_graphs) PublishGraphs(local);

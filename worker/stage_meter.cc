@@ -53,7 +53,7 @@ int64_t DurationMeter::MedianNs() const {
 StageMeter::StageMeter(int64_t duration_samples_max) {
   PENSTOCK_CHECK(duration_samples_max > 0);
   for (int op = 0; op < kOps; ++op) durations_.emplace_back(duration_samples_max);
-  Publish(StageCounts(), StageDelays(), 0);
+  Publish(StageCounts(), StageDelays());
   PublishLive(StageCounts());
 }
 
@@ -65,10 +65,9 @@ void StageMeter::AddSpan(const Span& span) {
   }
 }
 
-void StageMeter::Publish(const StageCounts& counts, const StageDelays& delays, int64_t updates) {
+void StageMeter::Publish(const StageCounts& counts, const StageDelays& delays) {
   ForEachField(counts, [this](int index, int64_t value) { counts_[index].Set(value); });
   ForEachDelay(delays, [this](int index, int64_t value) { delays_[index].Set(value); });
-  updates_.Set(updates);
 }
 
 void StageMeter::EndStep(int64_t window_ns) {

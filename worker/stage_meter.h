@@ -55,6 +55,8 @@ class StageMeter {
  public:
   // Of the recent bubble.
   static constexpr int kBubbleSteps = 16;
+  // Numbers of the fields of v1::StageReport are below this.
+  static constexpr int kFiguresMax = 64;
 
   explicit StageMeter(int64_t duration_samples_max);
 
@@ -71,12 +73,16 @@ class StageMeter {
   // The executor's own work between two actions, before one of this stage.
   void AddBetween(int64_t between_ns) { between_ns_.Add(between_ns); }
   // What the machine has counted so far.
-  void Publish(const StageCounts& counts, const StageDelays& delays, int64_t updates);
+  void Publish(const StageCounts& counts, const StageDelays& delays);
   // What of that changes with every pass.
   void PublishLive(const StageCounts& counts) {
     versions_live_.Set(counts.versions_live);
     activations_live_.Set(counts.activations_live);
   }
+  // A number that is the stage's own: it is in the next report as the int64 field `field` of v1::StageReport, such as
+  // v1::StageReport::kUpdatesFieldNumber. REQUIRES: below kFiguresMax.
+  Counter& figure(int field) { return figures_[field]; }
+  const Counter& figure(int field) const { return figures_[field]; }
   // Weight versions beside the current one now, on the device and on the host; the most is kept.
   void PublishStash(int64_t device_bytes, int64_t host_bytes) {
     stash_bytes_.Set(device_bytes);
@@ -86,8 +92,6 @@ class StageMeter {
   }
   // A step of training ends, `window_ns` after it began (worker/training_window.h).
   void EndStep(int64_t window_ns);
-
-  void AddValidationBytes(int64_t bytes) { validation_bytes_sent_.Add(bytes); }
 
   void PublishGraphs(const PassGraphs::Stats& graphs) {
     graphs_.passes.Set(graphs.passes);
@@ -112,8 +116,6 @@ class StageMeter {
   int64_t between_ns() const { return between_ns_.value(); }
   // 1 - busy time / window over the last kBubbleSteps steps, or those there are; none before the first.
   std::optional<double> RecentBubble() const;
-  int64_t updates() const { return updates_.value(); }
-  int64_t validation_bytes_sent() const { return validation_bytes_sent_.value(); }
   int64_t stash_bytes() const { return stash_bytes_.value(); }
   int64_t host_stash_bytes() const { return host_stash_bytes_.value(); }
   int64_t stash_bytes_peak() const { return stash_bytes_peak_.value(); }
@@ -131,6 +133,7 @@ class StageMeter {
   std::array<CopyMeter, 2> copies_;      // by CopyDirection
   std::deque<DurationMeter> durations_;  // by Op
   std::array<Counter, 13> counts_;       // the fields of StageCounts
+  std::array<Counter, kFiguresMax> figures_;
   std::array<Counter, kDelayFields> delays_;
   Counter versions_live_, activations_live_;
   Counter between_ns_;
@@ -138,8 +141,6 @@ class StageMeter {
   std::array<StepMark, 2 * kBubbleSteps> marks_;
   Counter steps_;
   GraphMeter graphs_;
-  Counter updates_;
-  Counter validation_bytes_sent_;
   Counter stash_bytes_, host_stash_bytes_, stash_bytes_peak_, host_stash_bytes_peak_;
 };
 

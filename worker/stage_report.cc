@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
+
 namespace penstock {
 namespace {
 
@@ -85,7 +87,6 @@ void AddTraffic(const LocalStage& local, const WorkerMeasures& worker, bool firs
     for (const EdgePath& path : worker.collective_paths) add_path(path.edge, path.path);
   }
   report.set_bytes_sent(bytes);
-  report.set_validation_bytes_sent(local.meter->validation_bytes_sent());
   report.set_messages_sent(messages);
 }
 
@@ -104,6 +105,18 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   memory.set_moved_weights(local.memory.moved_bytes);
   memory.set_activations(local.stage->activation_bytes().forward.left);
   memory.set_activations_now(local.meter->activations_live() * memory.activations());
+}
+
+// What the meter keeps by number of the field.
+void AddFigures(const StageMeter& meter, v1::StageReport& report) {
+  const google::protobuf::Descriptor& fields = *v1::StageReport::descriptor();
+  for (int number = 0; number < StageMeter::kFiguresMax; ++number) {
+    const int64_t figure = meter.figure(number).value();
+    if (figure == 0) continue;
+    const google::protobuf::FieldDescriptor* field = fields.FindFieldByNumber(number);
+    PENSTOCK_CHECK(field != nullptr);
+    report.GetReflection()->SetInt64(&report, field, figure);
+  }
 }
 
 void AddCopies(const StageMeter& meter, v1::StageReport& report) {
@@ -154,7 +167,7 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   report.set_versions_peak(counts.versions_peak);
   report.set_moved_weight_copies(counts.moved_copies);
   report.set_activations_peak(counts.activations_peak);
-  report.set_updates(local.meter->updates());
+  AddFigures(*local.meter, report);
   AddMemory(local, worker, report);
   AddCopies(*local.meter, report);
   AddGraphs(local.meter->graphs(), report);

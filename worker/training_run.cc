@@ -346,7 +346,9 @@ absl::Status TrainingRun::Validate(int64_t step) {
   PENSTOCK_ASSIGN_OR_RETURN(const double loss,
                             executor_->Evaluate(schedule.programs[plan_.worker.value], step));
   for (size_t i = 0; i < stages_.size(); ++i) {
-    stages_[i].meter->AddValidationBytes(ActivationBytesSent(stages_[i].id) - sent_before[i]);
+    stages_[i]
+        .meter->figure(v1::StageReport::kValidationBytesSentFieldNumber)
+        .Add(ActivationBytesSent(stages_[i].id) - sent_before[i]);
   }
   if (!HasLossOfEvaluation()) return absl::OkStatus();
   v1::RunEvent event;

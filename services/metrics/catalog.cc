@@ -3,220 +3,13 @@
 #include <algorithm>
 #include <map>
 
+#include "services/metrics/run_metrics.h"
+#include "services/metrics/stage_metrics.h"
+
 namespace penstock {
 namespace {
 
-constexpr MetricKind kCounter = MetricKind::kCounter;
-constexpr MetricKind kGauge = MetricKind::kGauge;
-constexpr MetricKind kHistogram = MetricKind::kHistogram;
-
-MetricGroup StageTime() {
-  return {"Where the time of a stage goes",
-          "Cuts and validation are left out. On a GPU busy time is the GPU's.",
-          MetricProgram::kWorker,
-          {
-              {kCounter,
-               "penstock_stage_busy_seconds_total",
-               {"job", "worker", "stage"},
-               "Time the stage's worker computed for it."},
-              {kCounter,
-               "penstock_stage_window_seconds_total",
-               {"job", "worker", "stage"},
-               "Time of training; busy and idle time are shares of it."},
-              {kGauge,
-               "penstock_stage_bubble_ratio",
-               {"job", "worker", "stage"},
-               "1 - busy time / window, of the whole run: the share of time lost to waiting and "
-               "overhead."},
-              {kGauge,
-               "penstock_stage_recent_bubble_ratio",
-               {"job", "worker", "stage"},
-               "The same over the last 16 steps, or those there are."},
-              {kCounter,
-               "penstock_stage_idle_seconds_total",
-               {"job", "worker", "stage", "cause"},
-               "Time the stage's worker waited, by cause."},
-              {kCounter,
-               "penstock_stage_overhead_seconds_total",
-               {"job", "worker", "stage", "part"},
-               "Time of the worker's thread that is neither waiting nor work on an action of "
-               "computing. Divided by penstock_stage_actions_total: the overhead of an action."},
-              {kCounter,
-               "penstock_stage_actions_total",
-               {"job", "worker", "stage", "action"},
-               "Actions of the stage, by kind."},
-              {kCounter,
-               "penstock_stage_action_seconds_total",
-               {"job", "worker", "stage", "action"},
-               "Time at work on the stage's actions, by kind: on a GPU the GPU's time of F, R, I, "
-               "W and STEP."},
-              {kCounter,
-               "penstock_stage_copies_total",
-               {"job", "worker", "stage", "direction"},
-               "Copies of the stage's tensors between host and device that did not wait first."},
-              {kCounter,
-               "penstock_stage_copy_seconds_total",
-               {"job", "worker", "stage", "direction"},
-               "Time of these copies, which run beside the computation."},
-              {kCounter,
-               "penstock_stage_graph_passes_total",
-               {"job", "worker", "stage", "how"},
-               "Passes of the stage's layers where the device may record them "
-               "(training.device_graphs)."},
-          }};
-}
-
-MetricGroup StageStaleness() {
-  return {"Staleness and weight versions of a stage",
-          "Delays are counted in updates, exactly, for every microbatch whose update is done. "
-          "Buckets are whole numbers up to 15.",
-          MetricProgram::kWorker,
-          {
-              {kHistogram,
-               "penstock_stage_staleness_updates",
-               {"job", "worker", "stage"},
-               "Updates of the stage between the forward that read the weights and the update its "
-               "gradient made."},
-              {kGauge,
-               "penstock_stage_staleness_max_updates",
-               {"job", "worker", "stage"},
-               "The most of them so far."},
-              {kGauge,
-               "penstock_stage_staleness_bound_updates",
-               {"job", "worker", "stage"},
-               "The most that the verified schedule of the method allows; none with "
-               "`pipeline.order: recorded`."},
-              {kHistogram,
-               "penstock_stage_version_drift_updates",
-               {"job", "worker", "stage"},
-               "Updates of the stage between forward and backward of one microbatch."},
-              {kGauge,
-               "penstock_stage_version_drift_max_updates",
-               {"job", "worker", "stage"},
-               "The most of them so far."},
-              {kGauge,
-               "penstock_stage_version_drift_bound_updates",
-               {"job", "worker", "stage"},
-               "The most that the verified schedule of the method allows; none with "
-               "`pipeline.order: recorded`."},
-              {kGauge,
-               "penstock_stage_weight_versions",
-               {"job", "worker", "stage"},
-               "Weight versions the stage keeps now."},
-              {kGauge,
-               "penstock_stage_peak_weight_versions",
-               {"job", "worker", "stage"},
-               "Most weight versions the stage kept at one time."},
-              {kCounter,
-               "penstock_stage_updates_total",
-               {"job", "worker", "stage"},
-               "Updates of the stage's weights."},
-          }};
-}
-
-MetricGroup StageMemory() {
-  return {"Memory of a stage",
-          "",
-          MetricProgram::kWorker,
-          {
-              {kGauge,
-               "penstock_stage_activations",
-               {"job", "worker", "stage"},
-               "Microbatches whose activations the stage keeps now."},
-              {kGauge,
-               "penstock_stage_peak_activations",
-               {"job", "worker", "stage"},
-               "Most microbatches whose activations the stage kept at one time."},
-              {kGauge,
-               "penstock_stage_activation_bytes",
-               {"job", "worker", "stage"},
-               "What these microbatches left between their F and I, now."},
-              {kGauge,
-               "penstock_stage_weight_stash_bytes",
-               {"job", "worker", "stage", "place"},
-               "Memory of weight versions beside the current one, as of the last update."},
-              {kGauge,
-               "penstock_stage_weight_stash_peak_bytes",
-               {"job", "worker", "stage", "place"},
-               "The most of it so far."},
-              {kGauge,
-               "penstock_stage_memory_bytes",
-               {"job", "worker", "stage"},
-               "Device memory that the stage's worker uses now, for all its stages."},
-              {kGauge,
-               "penstock_stage_memory_peak_bytes",
-               {"job", "worker", "stage"},
-               "Most device memory that the stage's worker used at one time."},
-              {kGauge,
-               "penstock_stage_memory_predicted_bytes",
-               {"job", "worker", "stage"},
-               "What the peak must be, by the verified schedule."},
-          }};
-}
-
-MetricGroup Links() {
-  const std::vector<const char*> labels = {"job",    "worker",      "peer",      "edge",
-                                           "source", "destination", "direction", "path"};
-  return {"Links between workers",
-          "Of one end of an edge; the other end is shown by the peer.",
-          MetricProgram::kWorker,
-          {
-              {kCounter, "penstock_link_bytes_total", labels,
-               "Tensor bytes that travelled over an edge."},
-              {kCounter, "penstock_link_messages_total", labels,
-               "Tensors that travelled over an edge."},
-              {kGauge, "penstock_link_queue_messages", labels,
-               "Messages in the edge's window now: at the sender without credit from the receiver, "
-               "at the receiver not taken yet."},
-              {kCounter, "penstock_link_wait_seconds_total", labels,
-               "Time the worker stood still: the sender for credit, the receiver for a message."},
-              {kCounter, "penstock_link_transfer_seconds_total", labels,
-               "Time tensors were on their way: at the sender from the hand-over until the last "
-               "chunk was written, at the receiver from the first chunk until the tensor was "
-               "whole. Tensors of one edge overlap in the window."},
-              {kGauge, "penstock_link_round_trip_seconds", labels,
-               "Shortest time from the last chunk of a message to its credit, of the last 64 to "
-               "128 messages sent: the network's round trip if the receiver waited for any of "
-               "them, longer if it never did."},
-          }};
-}
-
-MetricGroup Runs() {
-  return {"A worker and its run",
-          "What is of a step is shown by the worker with the last stage.",
-          MetricProgram::kWorker,
-          {
-              {kGauge, "penstock_worker_running", {"worker"}, "1 while the worker executes a run."},
-              {kCounter,
-               "penstock_run_actions_total",
-               {"job", "worker"},
-               "Actions of its program that the worker has done."},
-              {kCounter,
-               "penstock_run_steps_total",
-               {"job", "worker"},
-               "Steps done, from the start of the job."},
-              {kCounter,
-               "penstock_run_tokens_total",
-               {"job", "worker"},
-               "Tokens trained on in this run."},
-              {kGauge,
-               "penstock_run_loss",
-               {"job", "worker"},
-               "Mean training loss over the samples of the last step."},
-              {kGauge,
-               "penstock_run_learning_rate",
-               {"job", "worker"},
-               "Learning rate of the last step."},
-              {kGauge,
-               "penstock_run_gradient_norm",
-               {"job", "worker"},
-               "Norm of the last step's gradient before clipping; 0 where the method has none."},
-              {kGauge,
-               "penstock_run_last_step_timestamp_seconds",
-               {"job", "worker"},
-               "When the last step was done, in seconds since 1970."},
-          }};
-}
+using enum MetricKind;
 
 MetricGroup Jobs() {
   return {
@@ -259,8 +52,10 @@ MetricGroup Jobs() {
 
 MetricGroup Predictions() {
   return {"Predicted and measured",
-          "With the label source both, side by side. Steps, memory and traffic are predicted of jobs that were planned "
-          "with a prediction. Block delays are of asynchronous methods, in updates of all stages together; the predicted "
+          "With the label source both, side by side. Steps, memory and traffic are predicted of "
+          "jobs that were planned "
+          "with a prediction. Block delays are of asynchronous methods, in updates of all stages "
+          "together; the predicted "
           "ones are those of the replay in slots, counted once when the job is planned.",
           MetricProgram::kCoordinator,
           {
@@ -373,9 +168,15 @@ MetricGroup EveryProgram() {
 }  // namespace
 
 const std::vector<MetricGroup>& MetricCatalog() {
-  static const auto& catalog = *new std::vector<MetricGroup>{
-      StageTime(), StageStaleness(), StageMemory(), Links(),       Runs(),
-      Jobs(),      Predictions(),    Cluster(),     EveryProgram()};
+  static const auto& catalog = *[] {
+    auto* groups = new std::vector<MetricGroup>(StageMetricGroups());
+    const auto add = [groups](const std::vector<MetricGroup>& more) {
+      groups->insert(groups->end(), more.begin(), more.end());
+    };
+    add(RunMetricGroups());
+    add({Jobs(), Predictions(), Cluster(), EveryProgram()});
+    return groups;
+  }();
   return catalog;
 }
 

@@ -1,8 +1,9 @@
 // The catalogue: every metric that a Penstock program exports. The endpoints' families and docs/metrics.md
 // come from it, and tests hold names and labels to Prometheus' rules.
 //
-// To add a metric: its description here, its value where its program collects them (run_metrics.cc,
-// coordinator_metrics.cc, process_metrics.cc), and UPDATE_GOLDEN=1 ctest -R services_metrics_test.
+// A metric of a stage, a link or a run is one row of stage_metrics.cc or run_metrics.cc. To add another one: its
+// description in catalog.cc, its value where its program collects them (coordinator_metrics.cc, process_metrics.cc). Then
+// UPDATE_GOLDEN=1 ctest -R services_metrics_test.
 //
 // Constants; any thread.
 #pragma once

@@ -8,7 +8,7 @@ namespace {
 
 constexpr char kIntroduction[] = R"(# Metrics
 
-Generated from [services/metrics/catalog.cc](../services/metrics/catalog.cc) by
+Generated from the tables of [services/metrics](../services/metrics/README.md) by
 `UPDATE_GOLDEN=1 ctest --preset release -R services_metrics_test`; a test fails when the two differ.
 [monitoring.md](monitoring.md) says how to scrape them, and has dashboards and alerts. The words are those of
 the [glossary](glossary.md).

@@ -1,4 +1,5 @@
-// What a worker shows Prometheus about its run: the same numbers as `train --json`, while they grow.
+// What a worker shows Prometheus about its run: the same numbers as `train --json`, while they grow. Every metric is one row
+// of the tables in run_metrics.cc, those of stages in stage_metrics.cc.
 // docs/glossary.md defines the words.
 //
 // Pure functions.
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "penstock/v1/cluster.pb.h"
+#include "services/metrics/catalog.h"
 #include "services/metrics/metric_set.h"
 
 namespace penstock {
@@ -43,6 +45,8 @@ struct RunSnapshot {
   double last_step_unix_seconds = 0;  // 0: of none
 };
 
+// Their part of the catalogue, without the stages'.
+std::vector<MetricGroup> RunMetricGroups();
 // A run's own series; nothing without a job.
 void AddRunMetrics(const RunSnapshot& snapshot, MetricSet& metrics);
 // Whether the worker executes one.
