@@ -1,8 +1,8 @@
 # How Penstock's folders become libraries.
 #
-# penstock_library(NAME SRCS ... DEPS ... [PRIVATE_DEPS ...]) makes the static library penstock_NAME
-# from the folder it is called in. Its headers are reached as "NAME/header.h", and only by targets
-# that link to it: each library publishes an include root that holds its own folder alone. So the
+# penstock_library(FOLDER SRCS ... DEPS ... [PRIVATE_DEPS ...]) makes the static library penstock_FOLDER
+# (penstock_studies_theory of studies/theory) from the folder it is called in. Its headers are reached as
+# "FOLDER/header.h", and only by targets that link to it: each library publishes an include root that holds its own folder alone. So the
 # link list is the dependency rule, and an include that breaks it does not compile.
 
 option(PENSTOCK_CLUSTER "Build the cluster; OFF: the compute library and its tests only, without gRPC" ON)
@@ -57,18 +57,21 @@ function(penstock_compile_quickly target)
 endfunction()
 
 function(penstock_publish_headers target folder)
-  set(root ${PROJECT_BINARY_DIR}/include-roots/${folder})
-  file(MAKE_DIRECTORY ${root})
+  string(REPLACE "/" "_" name ${folder})
+  set(root ${PROJECT_BINARY_DIR}/include-roots/${name})
+  cmake_path(GET folder PARENT_PATH parent)
+  file(MAKE_DIRECTORY ${root}/${parent})
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/${folder} SYMBOLIC)
   target_include_directories(${target} PUBLIC ${root})
 endfunction()
 
-function(penstock_library name)
+function(penstock_library folder)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
-  add_library(penstock_${name} STATIC ${ARG_SRCS})
-  penstock_unity(penstock_${name})
-  target_link_libraries(penstock_${name} PUBLIC penstock_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
-  penstock_publish_headers(penstock_${name} ${name})
+  string(REPLACE "/" "_" target penstock_${folder})
+  add_library(${target} STATIC ${ARG_SRCS})
+  penstock_unity(${target})
+  target_link_libraries(${target} PUBLIC penstock_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+  penstock_publish_headers(${target} ${folder})
 endfunction()
 
 # penstock_test(NAME SRCS ... DEPS ... [LABELS ...]): one GoogleTest program, one ctest entry.

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "services/cli/json_output.h"
-#include "theory/study.h"
+#include "studies/theory/study.h"
 
 namespace penstock {
 

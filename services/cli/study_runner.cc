@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "services/cli/command.h"
-#include "services/cli/study_threads.h"
+#include "studies/experiments/study_threads.h"
 
 namespace penstock {
 

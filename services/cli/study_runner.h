@@ -1,4 +1,4 @@
-// StudyRunner: where a study of theory/ runs: on the threads of this process, with progress on standard
+// StudyRunner: where a study of studies/theory/ runs: on the threads of this process, with progress on standard
 // error, until it is done or Ctrl-C.
 //
 // Thread-compatible; ForEach calls its body from several threads.
@@ -11,7 +11,7 @@
 #include "services/cli/console.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/work_display.h"
-#include "theory/study.h"
+#include "studies/theory/study.h"
 
 namespace penstock {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "services/cli/command.h"
-#include "services/cli/study_threads.h"
+#include "studies/experiments/study_threads.h"
 #include "services/cli/text.h"
 
 namespace penstock {

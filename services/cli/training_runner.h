@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "experiments/training_context.h"
+#include "studies/experiments/training_context.h"
 #include "services/cli/console.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/progress.h"

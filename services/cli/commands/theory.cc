@@ -9,15 +9,15 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "experiments/race_study.h"
+#include "studies/experiments/race_study.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/theory_language_model.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/study_output.h"
 #include "services/cli/study_runner.h"
 #include "services/cli/text.h"
-#include "theory/libsvm.h"
-#include "theory/studies.h"
+#include "studies/theory/libsvm.h"
+#include "studies/theory/studies.h"
 
 namespace penstock {
 namespace {

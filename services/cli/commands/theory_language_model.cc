@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "experiments/language_model_study.h"
+#include "studies/experiments/language_model_study.h"
 #include "services/cli/training_runner.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-// penstock theory language-model: the study that trains a network (experiments/).
+// penstock theory language-model: the study that trains a network (studies/experiments/).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "services/cli/console.h"
 #include "services/cli/interrupt.h"
-#include "theory/study.h"
+#include "studies/theory/study.h"
 
 namespace penstock {
 

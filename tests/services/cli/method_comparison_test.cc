@@ -1,4 +1,4 @@
-#include "services/cli/method_comparison.h"
+#include "studies/experiments/method_comparison.h"
 
 #include <gmock/gmock.h>
 
