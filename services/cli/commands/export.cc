@@ -2,10 +2,11 @@
 #include <memory>
 
 #include "base/status.h"
-#include "services/cli/checkpoint_model.h"
+#include "inference/checkpoint_model.h"
+#include "inference/hugging_face.h"
+#include "services/cli/checkpoint_source.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
-#include "services/cli/hugging_face.h"
 #include "services/cli/json_output.h"
 
 namespace penstock {
@@ -19,8 +20,9 @@ struct ExportOptions {
 };
 
 absl::Status RunExport(const ExportOptions& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
-                            OpenCheckpointModel(RealFiles(), options.source, options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string path,
+                            FindCheckpointPath(RealFiles(), options.source, options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model, OpenCheckpointModel(RealFiles(), path));
   PENSTOCK_ASSIGN_OR_RETURN(const ExportedFiles exported,
                             ExportHuggingFace(RealFiles(), model, options.output));
   if (options.json) {

@@ -3,11 +3,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "services/cli/checkpoint_model.h"
+#include "inference/checkpoint_model.h"
+#include "inference/text_generator.h"
+#include "services/cli/checkpoint_source.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/json_output.h"
-#include "services/cli/text_generator.h"
 
 namespace penstock {
 namespace {
@@ -25,8 +26,9 @@ absl::Status RunGenerate(const GenerateOptions& options, Console& console) {
   if (options.prompt.empty()) {
     return absl::InvalidArgumentError("--prompt: is empty; give at least one character");
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model,
-                            OpenCheckpointModel(RealFiles(), options.source, options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string path,
+                            FindCheckpointPath(RealFiles(), options.source, options.coordinator));
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointModel model, OpenCheckpointModel(RealFiles(), path));
   PENSTOCK_ASSIGN_OR_RETURN(TextGenerator generator, TextGenerator::Create(RealFiles(), model));
   Sampler sampler(options.sampler);
   std::string text = options.prompt;

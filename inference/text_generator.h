@@ -14,8 +14,8 @@
 #include "base/files.h"
 #include "compute/backend.h"
 #include "compute/stage.h"
-#include "services/cli/checkpoint_model.h"
-#include "services/cli/sampler.h"
+#include "inference/checkpoint_model.h"
+#include "inference/sampler.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "services/cli/sampler.h"
+#include "inference/sampler.h"
 
 #include <gtest/gtest.h>
 

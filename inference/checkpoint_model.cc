@@ -1,4 +1,4 @@
-#include "services/cli/checkpoint_model.h"
+#include "inference/checkpoint_model.h"
 
 #include <cstdio>
 #include <map>
@@ -9,8 +9,6 @@
 #include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/layout.h"
-#include "coordinator/job_state.h"
-#include "services/cli/coordinator_client.h"
 
 namespace penstock {
 namespace {
@@ -30,30 +28,6 @@ int64_t IntegerOrZero(const Fields& fields, const std::string& name) {
   const auto it = fields.find(name);
   int64_t value = 0;
   return it != fields.end() && absl::SimpleAtoi(it->second, &value) ? value : 0;
-}
-
-// What the path or the coordinator says about where the checkpoint is.
-absl::StatusOr<std::string> FindDirectory(Files& files, const std::string& source,
-                                          const CoordinatorOptions& coordinator) {
-  if (files.Exists(source)) return source;
-  if (absl::StrContains(source, '/')) {
-    return absl::NotFoundError(absl::StrCat("there is no checkpoint directory ", source));
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client, CoordinatorClient::Connect(coordinator));
-  const absl::StatusOr<v1::GetJobResponse> job = client.GetJob(source);
-  if (!job.ok()) {
-    return Annotate(job.status(),
-                    absl::StrCat("there is no directory ", source, ", and no such job either"));
-  }
-  if (job->result().checkpoint().empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("job ", source,
-                     IsTerminal(job->summary().state())
-                         ? " ended without a checkpoint; a job is kept with --set "
-                           "checkpoint.directory=DIR"
-                         : " has no checkpoint yet"));
-  }
-  return job->result().checkpoint();
 }
 
 }  // namespace
@@ -84,9 +58,7 @@ absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest) {
   return config;
 }
 
-absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& source,
-                                                    const CoordinatorOptions& coordinator) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string path, FindDirectory(files, source, coordinator));
+absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& path) {
   CheckpointModel model;
   if (files.Exists(JoinPath(path, kManifestName))) {
     model.directory = path;

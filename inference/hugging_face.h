@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "compute/stage.h"
-#include "services/cli/checkpoint_model.h"
+#include "inference/checkpoint_model.h"
 
 namespace penstock {
 

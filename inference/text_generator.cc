@@ -1,4 +1,4 @@
-#include "services/cli/text_generator.h"
+#include "inference/text_generator.h"
 
 #include <algorithm>
 #include <variant>

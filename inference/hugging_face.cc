@@ -1,4 +1,4 @@
-#include "services/cli/hugging_face.h"
+#include "inference/hugging_face.h"
 
 #include <filesystem>
 #include <utility>

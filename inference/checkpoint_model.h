@@ -1,0 +1,32 @@
+// CheckpointModel: the model that a checkpoint holds.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/files.h"
+#include "checkpoint/manifest.h"
+#include "model/chain.h"
+#include "model/gpt.h"
+
+namespace penstock {
+
+struct CheckpointModel {
+  std::string directory;
+  Manifest manifest;
+  GptConfig config;
+  Chain chain;
+};
+
+// `path`: a checkpoint's directory, or one of checkpoints, of which the newest good one counts. Every file's digest is
+// checked.
+//
+// Errors: NotFound (it has no checkpoint), DataLoss naming the damaged file, Unimplemented (a model or format of another
+// version).
+absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& path);
+
+// The model a manifest describes, reconstructed from its fingerprint.
+// Errors: Unimplemented, if no model of this version has that fingerprint.
+absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest);
+
+}  // namespace penstock

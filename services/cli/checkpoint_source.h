@@ -1,0 +1,17 @@
+// Where the checkpoint of a command is that takes a path or a job.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/files.h"
+#include "services/cli/coordinator_client.h"
+
+namespace penstock {
+
+// `source` if there is such a path, or else where the last checkpoint is of the job with this id at `coordinator`.
+// Errors: NotFound (no such path or job, or it has no checkpoint); those of the call.
+absl::StatusOr<std::string> FindCheckpointPath(Files& files, const std::string& source,
+                                               const CoordinatorOptions& coordinator);
+
+}  // namespace penstock
