@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "coordinator/job_state.h"
+#include "results/timeline_message.h"
 #include "services/coordinator/page_files.h"
 #include "services/documents/result_json.h"
 #include "services/documents/timeline_json.h"

@@ -223,9 +223,8 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
     json["losses"] = losses;
   }
   json["prediction"] = options.prediction ? PredictionJson(*options.prediction) : Json();
-  json["block_delay_measured"] = result.has_block_delay_measured()
-                                     ? StatisticJson(result.block_delay_measured())
-                                     : Json();
+  json["block_delay_measured"] =
+      result.has_block_delay_measured() ? StatisticJson(result.block_delay_measured()) : Json();
   json["feedback"] = FeedbackJson(result.feedback());
   return json;
 }

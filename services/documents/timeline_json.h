@@ -1,4 +1,4 @@
-// A timeline's message as a value, and as JSON for the coordinator's page.
+// A timeline as JSON for the coordinator's page.
 //
 // Pure functions.
 #pragma once
@@ -6,15 +6,9 @@
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
-#include "absl/status/statusor.h"
-#include "penstock/v1/cluster.pb.h"
 #include "schedule/timeline.h"
 
 namespace penstock {
-
-// Errors: Unimplemented if a span is of a kind that this version does not know; InvalidArgument if it
-// cannot be (CheckTimeline).
-absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response);
 
 // {"workers", "columns", "spans"} (docs/status-page.md): each span an array in the order of the columns,
 // times in microseconds of the timeline's clock. Of more than `spans_max` the latest are kept; those of the

@@ -4,13 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "results/job_timeline.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
 #include "services/cli/feedback_output.h"
-#include "services/cli/job_timeline.h"
 #include "services/cli/json_output.h"
 #include "services/cli/timeline_export.h"
+#include "services/cli/timeline_shares.h"
 #include "services/documents/result_json.h"
 
 namespace penstock {

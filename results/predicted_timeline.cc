@@ -1,4 +1,4 @@
-#include "services/cli/predicted_timeline.h"
+#include "results/predicted_timeline.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "services/cli/step_prediction.h"
+#include "results/step_prediction.h"
 
 #include <algorithm>
 #include <cstdint>

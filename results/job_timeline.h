@@ -1,9 +1,8 @@
-// JobTimeline: what a user sees of a job's timeline: measured, predicted beside it, and where the time went.
+// JobTimeline: what a user sees of a job's timeline: measured, and predicted beside it.
 //
 // Pure functions.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "penstock/v1/cluster.pb.h"
+#include "results/predicted_timeline.h"
 #include "schedule/drawn_timeline.h"
-#include "services/cli/predicted_timeline.h"
 
 namespace penstock {
 
@@ -29,6 +28,10 @@ struct JobTimeline {
 absl::StatusOr<JobTimeline> JobTimelineOf(const v1::GetJobResponse& job,
                                           const v1::GetTimelineResponse& response);
 
+// What there is to say of each side of a comparison, in a line without its end.
+std::string MeasuredNote(const ComparedSteps& compared);
+std::string PredictedNote(const ComparedSteps& compared);
+
 // Rows for pictures: the measured ones, and below them the predicted ones if there are. `timeline` outlives them.
 std::vector<DrawnTimeline> RowsOf(const JobTimeline& timeline);
 
@@ -37,10 +40,5 @@ std::string MissingText(const JobTimeline& timeline);
 
 // What there is to say on standard error: who did not answer; why nothing is predicted.
 std::string TimelineNotes(const JobTimeline& timeline);
-
-// Where the time of every worker went.
-std::string SharesText(const JobTimeline& timeline);
-// The same with the keys that docs/cli.md has for `timeline --json`, but for `feedback`.
-nlohmann::ordered_json SharesJson(const JobTimeline& timeline);
 
 }  // namespace penstock

@@ -1,4 +1,4 @@
-#include "services/cli/recorded_order_file.h"
+#include "results/recorded_order_file.h"
 
 #include <utility>
 

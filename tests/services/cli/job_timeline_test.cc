@@ -1,5 +1,5 @@
 // Timelines that the simulator "measured", held against what is predicted of them.
-#include "services/cli/predicted_timeline.h"
+#include "results/job_timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,9 @@
 #include "job/resolve.h"
 #include "job/run_schedule.h"
 #include "job/yaml.h"
+#include "results/predicted_timeline.h"
 #include "schedule/simulate.h"
-#include "services/cli/job_timeline.h"
+#include "services/cli/timeline_shares.h"
 #include "services/worker/timeline_message.h"
 #include "tests/support/status_matchers.h"
 
