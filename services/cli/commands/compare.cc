@@ -20,7 +20,7 @@
 #include "services/cli/interrupt.h"
 #include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
-#include "studies/experiments/method_comparison.h"
+#include "services/cli/method_comparison.h"
 #include "services/cli/result_files.h"
 #include "services/cli/study_output.h"
 #include "services/cli/text.h"

@@ -1,4 +1,4 @@
-#include "studies/experiments/method_comparison.h"
+#include "services/cli/method_comparison.h"
 
 #include <algorithm>
 #include <cmath>
