@@ -1,4 +1,5 @@
-// The checks of a job that need nothing but its fields: ranges, required keys, names, divisibility.
+// The checks of a job that need nothing but its fields: those that its keys say of themselves
+// (job/check_keys.h), and those of several keys together, such as divisibility.
 #pragma once
 
 #include <string>

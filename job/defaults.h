@@ -11,13 +11,13 @@ namespace penstock {
 // Sets those absent keys whose defaults are the same for every method.
 void FillDefaultsOfAnyMethod(v1::JobSpec& spec);
 
-// Fills every absent field that has a default (proto/penstock/v1/job.proto states them).
-// Idempotent.
+// Fills every absent field that has a default: the one that its key says (job/key_options.h), or that of the
+// job's method. Idempotent.
 void FillDefaults(v1::JobSpec& spec);
 
 // Gives another method, the whole of it, to a job that has no defaults filled in yet: a schedule that the job lists
-// goes, and so does a prediction, and where the method's paper has an optimizer the job takes it at its own rate, unless it is to keep what it
-// has.
+// goes, and so does a prediction, and where the method's paper has an optimizer the job takes it at its own rate,
+// unless it is to keep what it has.
 void SetMethod(const std::string& method, bool keeps_optimizer, v1::JobSpec& spec);
 
 // Checks everything that can be known without data or cluster: ranges, required keys, names,

@@ -1,6 +1,5 @@
 #include "job/open_job.h"
 
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -11,8 +10,6 @@
 
 namespace penstock {
 namespace {
-
-constexpr double kRaceSecondsMax = 1e6;
 
 absl::Status CheckOpenPipeline(v1::PipelineSpec pipeline) {
   if (pipeline.has_stages() && pipeline.stages() < 1) {
@@ -31,11 +28,6 @@ absl::Status CheckOpenPipeline(v1::PipelineSpec pipeline) {
 
 absl::Status CheckPlanning(const v1::JobSpec& spec) {
   const v1::PlanningSpec& planning = spec.planning();
-  if (!planning.split().empty() && planning.split() != "measured" &&
-      planning.split() != "estimated") {
-    return InvalidKey("planning.split", absl::StrCat("is \"", planning.split(),
-                                                     "\"; expected measured or estimated"));
-  }
   if (!MethodIsOpen(spec)) {
     if (!planning.has_race_seconds() && !planning.has_race_until_loss()) return absl::OkStatus();
     return InvalidKey(
@@ -46,16 +38,6 @@ absl::Status CheckPlanning(const v1::JobSpec& spec) {
     return InvalidKey("planning.split",
                       "is estimated, but methods can only be compared by measured times; name a "
                       "method, or leave the key out");
-  }
-  const double seconds = planning.race_seconds();
-  if (!std::isfinite(seconds) || seconds < 0 || seconds > kRaceSecondsMax) {
-    return InvalidKey("planning.race_seconds", absl::StrCat("is ", seconds, "; expected 0 to ",
-                                                            kRaceSecondsMax, " seconds"));
-  }
-  const double loss = planning.race_until_loss();
-  if (planning.has_race_until_loss() && !(std::isfinite(loss) && loss > 0)) {
-    return InvalidKey("planning.race_until_loss",
-                      absl::StrCat("is ", loss, "; expected a loss above 0"));
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,6 @@
 #include "job/prediction.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <utility>
@@ -14,8 +13,6 @@
 #include "base/status.h"
 #include "job/check_fields.h"
 #include "job/device_times.h"
-#include "job/limits.h"
-#include "job/suggest.h"
 #include "job/yaml_writer.h"
 
 namespace penstock {
@@ -23,10 +20,6 @@ namespace {
 
 // Of a prediction's times; a job's message is below 1 MiB, and a record holds it beside the result.
 constexpr size_t kTimesBytesMax = 128 << 10;
-
-constexpr double kPredictedBytesMax = 1e18;
-constexpr double kStepSecondsMin = 1e-9;
-constexpr double kStepSecondsMax = 1e9;
 
 // The kind alone counts: rates cost no time.
 void ClearRate(v1::OptimizerSpec& optimizer) {
@@ -40,13 +33,6 @@ absl::Status CheckCount(const std::string& key, int count, int64_t workers) {
   if (count == 0 || count == workers) return absl::OkStatus();
   return InvalidKey(key, absl::StrCat("has ", count, " numbers, but the pipeline has ", workers,
                                       " workers; one for each, or none, would do"));
-}
-
-// Not negative, but of what is no number.
-absl::Status CheckAmount(const std::string& key, double value) {
-  if (std::isfinite(value) && value >= 0.0 && value <= kPredictedBytesMax) return absl::OkStatus();
-  return InvalidKey(
-      key, absl::StrCat("is ", value, "; expected a number from 0 to ", kPredictedBytesMax));
 }
 
 absl::Status CheckTimes(const v1::DeviceTimes& times, const ResolvedJob& job, int64_t workers) {
@@ -142,48 +128,16 @@ absl::Status CheckPrediction(const v1::JobSpec& spec, const ResolvedJob& job) {
                       "prediction out");
   }
   const int64_t workers = job.WorkersOf(spec.pipeline().stages());
-  const double step_s = prediction.step_seconds();
-  if (!(step_s >= kStepSecondsMin && step_s <= kStepSecondsMax)) {
-    return InvalidKey(
-        "prediction.step_seconds",
-        absl::StrCat("is ", step_s, step_s == 0.0 ? " or missing" : "", "; expected a number from ",
-                     kStepSecondsMin, " to ", kStepSecondsMax));
-  }
   PENSTOCK_RETURN_IF_ERROR(
       CheckCount("prediction.memory_bytes", prediction.memory_bytes_size(), workers));
-  for (const int64_t bytes : prediction.memory_bytes()) {
-    PENSTOCK_RETURN_IF_ERROR(CheckAmount("prediction.memory_bytes", static_cast<double>(bytes)));
-  }
   PENSTOCK_RETURN_IF_ERROR(
       CheckCount("prediction.sent_bytes", prediction.sent_bytes_size(), workers));
-  for (const double bytes : prediction.sent_bytes()) {
-    PENSTOCK_RETURN_IF_ERROR(CheckAmount("prediction.sent_bytes", bytes));
-  }
   return prediction.has_times() ? CheckTimes(prediction.times(), job, workers) : absl::OkStatus();
 }
 
 absl::Status CheckFeedback(const v1::JobSpec& spec, const ResolvedJob& job) {
-  const v1::FeedbackSpec& feedback = spec.feedback();
-  if (!(feedback.drift_bound() > 0.0 && feedback.drift_bound() <= kDriftBoundMax)) {
-    return InvalidKey("feedback.drift_bound", absl::StrCat("is ", feedback.drift_bound(),
-                                                           "; expected a number above 0 and "
-                                                           "at most ",
-                                                           kDriftBoundMax, ", as in 0.2 for 20 %"));
-  }
-  if (feedback.drift_steps() < 1 || feedback.drift_steps() > kDriftStepsMax) {
-    return InvalidKey("feedback.drift_steps",
-                      absl::StrCat("is ", feedback.drift_steps(),
-                                   "; expected a whole number from 1 to ", kDriftStepsMax));
-  }
   constexpr absl::string_view kReplan = "feedback.replan";
-  if (feedback.replan() == "never") return absl::OkStatus();
-  if (feedback.replan() != "auto") {
-    const std::string nearest = NearestName(feedback.replan(), {"never", "auto"});
-    return InvalidKey(kReplan,
-                      absl::StrCat("is \"", feedback.replan(), "\"; expected never or auto",
-                                   nearest.empty() ? "" : "; did you mean ", nearest,
-                                   nearest.empty() ? "" : "?"));
-  }
+  if (spec.feedback().replan() != "auto") return absl::OkStatus();
   if (!job.method->synchronous) {
     return InvalidKey(kReplan, absl::StrCat("is auto, but with ", job.method->name,
                                             ", whose gradients are late by stage, another split "

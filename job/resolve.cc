@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "job/check_fields.h"
+#include "job/key_options.h"
 #include "job/limits.h"
 #include "job/prediction.h"
 #include "job/recorded.h"
@@ -283,11 +284,12 @@ absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeli
   if (!has_replicas) {
     PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, pipeline.local_steps(), job.microbatches));
     const int64_t replicas = job.microbatches / pipeline.local_steps();
-    if (replicas > kReplicasMax) {
+    const int64_t replicas_max = MaxOfJobKey("pipeline.replicas");
+    if (replicas > replicas_max) {
       return InvalidKey(
           key, absl::StrCat("is ", pipeline.local_steps(), ", which makes ", replicas,
                             " replicas of ", job.microbatches, " training.microbatches; at most ",
-                            kReplicasMax, " are possible"));
+                            replicas_max, " are possible"));
     }
     return static_cast<int32_t>(replicas);
   }

@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "google/protobuf/descriptor.h"
+#include "job/key_options.h"
 #include "job/suggest.h"
 #include "job/yaml_limits.h"
 
@@ -35,6 +36,9 @@ class MessageReader {
       : file_name_(file_name), positions_(positions) {}
 
   absl::Status ReadMessage(const YAML::Node& node, const std::string& path, Message& message);
+  // Sets the field or, of a list, appends to it.
+  absl::Status ReadScalar(const YAML::Node& node, const std::string& path,
+                          const FieldDescriptor& field, Message& message);
 
  private:
   absl::Status Error(const YAML::Node& node, const std::string& path,
@@ -52,13 +56,15 @@ class MessageReader {
                          const FieldDescriptor& field, Message& message);
   absl::Status ReadList(const YAML::Node& node, const std::string& path,
                         const FieldDescriptor& field, Message& message);
-  absl::Status ReadScalar(const YAML::Node& node, const std::string& path,
-                          const FieldDescriptor& field, Message& message);
   template <typename Integer>
-  absl::StatusOr<Integer> ReadInteger(const YAML::Node& node, const std::string& path) const;
-  absl::StatusOr<double> ReadDouble(const YAML::Node& node, const std::string& path) const;
-  absl::StatusOr<bool> ReadBool(const YAML::Node& node, const std::string& path) const;
-  absl::StatusOr<std::string> ReadString(const YAML::Node& node, const std::string& path) const;
+  absl::StatusOr<Integer> ReadInteger(const YAML::Node& node, const std::string& path,
+                                      const FieldDescriptor& field) const;
+  absl::StatusOr<double> ReadDouble(const YAML::Node& node, const std::string& path,
+                                    const FieldDescriptor& field) const;
+  absl::StatusOr<bool> ReadBool(const YAML::Node& node, const std::string& path,
+                                const FieldDescriptor& field) const;
+  absl::StatusOr<std::string> ReadString(const YAML::Node& node, const std::string& path,
+                                         const FieldDescriptor& field) const;
   absl::StatusOr<const EnumValueDescriptor*> ReadEnum(const YAML::Node& node,
                                                       const std::string& path,
                                                       const FieldDescriptor& field) const;
@@ -191,8 +197,8 @@ absl::Status MessageReader::ReadList(const YAML::Node& node, const std::string& 
 }
 
 template <typename Integer>
-absl::StatusOr<Integer> MessageReader::ReadInteger(const YAML::Node& node,
-                                                   const std::string& path) const {
+absl::StatusOr<Integer> MessageReader::ReadInteger(const YAML::Node& node, const std::string& path,
+                                                   const FieldDescriptor& field) const {
   const std::string text = node.IsScalar() && !Quoted(node) ? node.Scalar() : "";
   Integer value = 0;
   if (absl::SimpleAtoi(text, &value)) {
@@ -201,21 +207,25 @@ absl::StatusOr<Integer> MessageReader::ReadInteger(const YAML::Node& node,
   const size_t digits = text.find_first_not_of("+-");
   if (digits != std::string::npos && digits <= 1 &&
       text.find_first_not_of("0123456789", digits) == std::string::npos) {
-    return Error(node, path,
-                 absl::StrCat("is ", text, ", outside of ", std::numeric_limits<Integer>::min(),
-                              " to ", std::numeric_limits<Integer>::max()));
+    // Without a range of the key's own, that of its type.
+    const std::string expected =
+        OptionsOf(field).has_min()
+            ? ExpectedOf(field)
+            : absl::StrCat("a whole number from ", std::numeric_limits<Integer>::min(), " to ",
+                           std::numeric_limits<Integer>::max());
+    return Error(node, path, absl::StrCat("is ", text, "; expected ", expected));
   }
-  return WrongType(node, path, "a whole number");
+  return WrongType(node, path, ExpectedOf(field));
 }
 
-absl::StatusOr<double> MessageReader::ReadDouble(const YAML::Node& node,
-                                                 const std::string& path) const {
+absl::StatusOr<double> MessageReader::ReadDouble(const YAML::Node& node, const std::string& path,
+                                                 const FieldDescriptor& field) const {
   double value = 0;
   const std::string text = node.IsScalar() && !Quoted(node) ? node.Scalar() : "";
   const bool plain =
       !text.empty() && text.find_first_not_of("+-.0123456789eE") == std::string::npos;
   if (!plain || !absl::SimpleAtod(text, &value)) {
-    return WrongType(node, path, "a number");
+    return WrongType(node, path, ExpectedOf(field));
   }
   if (!std::isfinite(value)) {
     return Error(node, path, absl::StrCat("is ", text, ", too large for a double"));
@@ -223,21 +233,22 @@ absl::StatusOr<double> MessageReader::ReadDouble(const YAML::Node& node,
   return value;
 }
 
-absl::StatusOr<bool> MessageReader::ReadBool(const YAML::Node& node,
-                                             const std::string& path) const {
+absl::StatusOr<bool> MessageReader::ReadBool(const YAML::Node& node, const std::string& path,
+                                             const FieldDescriptor& field) const {
   if (node.IsScalar() && !Quoted(node)) {
     const std::string text = absl::AsciiStrToLower(node.Scalar());
     if (text == "true" || text == "false") {
       return text == "true";
     }
   }
-  return WrongType(node, path, "true or false");
+  return WrongType(node, path, ExpectedOf(field));
 }
 
 absl::StatusOr<std::string> MessageReader::ReadString(const YAML::Node& node,
-                                                      const std::string& path) const {
+                                                      const std::string& path,
+                                                      const FieldDescriptor& field) const {
   if (!node.IsScalar()) {
-    return WrongType(node, path, "text");
+    return WrongType(node, path, ExpectedOf(field));
   }
   return node.Scalar();
 }
@@ -249,11 +260,7 @@ absl::StatusOr<const EnumValueDescriptor*> MessageReader::ReadEnum(
   if (value != nullptr) {
     return value;
   }
-  std::vector<std::string> names;
-  for (int i = 0; i < field.enum_type()->value_count(); ++i) {
-    names.push_back(field.enum_type()->value(i)->name());
-  }
-  return WrongType(node, path, absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+  return WrongType(node, path, ExpectedOf(field));
 }
 
 absl::Status MessageReader::ReadScalar(const YAML::Node& node, const std::string& path,
@@ -269,21 +276,21 @@ absl::Status MessageReader::ReadScalar(const YAML::Node& node, const std::string
   }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      PENSTOCK_READ_AS(Int32, ReadInteger<int32_t>(node, path));
+      PENSTOCK_READ_AS(Int32, ReadInteger<int32_t>(node, path, field));
     case FieldDescriptor::CPPTYPE_INT64:
-      PENSTOCK_READ_AS(Int64, ReadInteger<int64_t>(node, path));
+      PENSTOCK_READ_AS(Int64, ReadInteger<int64_t>(node, path, field));
     case FieldDescriptor::CPPTYPE_UINT32:
-      PENSTOCK_READ_AS(UInt32, ReadInteger<uint32_t>(node, path));
+      PENSTOCK_READ_AS(UInt32, ReadInteger<uint32_t>(node, path, field));
     case FieldDescriptor::CPPTYPE_UINT64:
-      PENSTOCK_READ_AS(UInt64, ReadInteger<uint64_t>(node, path));
+      PENSTOCK_READ_AS(UInt64, ReadInteger<uint64_t>(node, path, field));
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      PENSTOCK_READ_AS(Double, ReadDouble(node, path));
+      PENSTOCK_READ_AS(Double, ReadDouble(node, path, field));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      PENSTOCK_READ_AS(Float, ReadDouble(node, path));
+      PENSTOCK_READ_AS(Float, ReadDouble(node, path, field));
     case FieldDescriptor::CPPTYPE_BOOL:
-      PENSTOCK_READ_AS(Bool, ReadBool(node, path));
+      PENSTOCK_READ_AS(Bool, ReadBool(node, path, field));
     case FieldDescriptor::CPPTYPE_STRING:
-      PENSTOCK_READ_AS(String, ReadString(node, path));
+      PENSTOCK_READ_AS(String, ReadString(node, path, field));
     case FieldDescriptor::CPPTYPE_ENUM:
       PENSTOCK_READ_AS(Enum, ReadEnum(node, path, field));
     case FieldDescriptor::CPPTYPE_MESSAGE:
@@ -304,6 +311,13 @@ absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_nam
     return absl::InvalidArgumentError(
         absl::StrCat(PlaceOf(file_name, error.mark), ": not YAML: ", error.msg));
   }
+}
+
+absl::Status SetFromYaml(absl::string_view value, const FieldDescriptor& field, Message& message) {
+  const std::string no_file;
+  YamlPositions positions;
+  return MessageReader(no_file, positions)
+      .ReadScalar(YAML::Node(std::string(value)), field.name(), field, message);
 }
 
 absl::Status WithPlace(const absl::Status& error, const std::string& file_name,

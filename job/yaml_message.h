@@ -1,8 +1,9 @@
 // Reads YAML into any protobuf message by walking the message's own description.
 //
 // Keys are field names, sub-messages are mappings, repeated fields are lists, enum values are named
-// as in the .proto file; `auto` for an optional number or truth value is as if the key were not there. A document has at most kYamlBytesMax bytes and kYamlDepthMax levels;
-// anchors and aliases are refused, so that a small text cannot stand for a large tree.
+// as in the .proto file; `auto` for an optional number or truth value is as if the key were not there. A document
+// has at most kYamlBytesMax bytes and kYamlDepthMax levels; anchors and aliases are refused, so that a small text
+// cannot stand for a large tree.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,11 @@ using YamlPositions = std::map<std::string, std::string>;
 // kinds of one choice.
 absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_name,
                              google::protobuf::Message& message, YamlPositions& positions);
+
+// Sets one field to what it would be if `value` stood in a file, such as "0.9"; adds it to a list. Errors:
+// InvalidArgument as above.
+absl::Status SetFromYaml(absl::string_view value, const google::protobuf::FieldDescriptor& field,
+                         google::protobuf::Message& message);
 
 // Puts the place of the key that `error` is about in front of it: messages of checks start with "KEY: ".
 // For a key that is not there it is the place of the mapping that lacks it.

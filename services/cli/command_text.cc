@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "job/key_options.h"
 #include "schedule/catalog/catalog.h"
 
 namespace penstock {
@@ -69,6 +70,20 @@ CLI::Validator KnownValues(const std::vector<std::string>& values) {
 CLI::Validator KnownMethods(std::vector<std::string> more) {
   for (const Method& method : Methods()) more.emplace_back(method.name);
   return KnownValues(more);
+}
+
+CLI::Validator KnownSettings() {
+  std::vector<std::string> settings;
+  for (const JobKey& key : JobKeys()) {
+    if (key.field->message_type() != nullptr) continue;
+    std::vector<std::string> words = WordsOf(*key.field);
+    if (key.field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
+      words = {"true", "false"};
+    }
+    if (words.empty()) words = {""};
+    for (const std::string& word : words) settings.push_back(absl::StrCat(key.path, "=", word));
+  }
+  return KnownValues(settings);
 }
 
 std::string ValueOf(const CLI::Option& option) {

@@ -41,6 +41,10 @@ CLI::Validator KnownValues(const std::vector<std::string>& values);
 // The same for an option that names methods: those of the catalog, and `more`.
 CLI::Validator KnownMethods(std::vector<std::string> more = {});
 
+// The same for an option that sets keys of a job: "training.steps=", and "training.precision=bf16" of a key whose
+// words are known.
+CLI::Validator KnownSettings();
+
 // What follows the option, such as "FILE"; empty for flags.
 std::string ValueOf(const CLI::Option& option);
 // With environment variable, default and "(required)".

@@ -49,9 +49,12 @@ std::vector<std::string> WordsOf(const CommandText& command) {
 }
 
 // The functions that look, common to all scripts. `choices` and `flags` are those of the command so far; an empty
-// COMPREPLY lets the shell complete files.
+// COMPREPLY lets the shell complete files. Bash splits words at "=" and completes what follows the sign: `before` is
+// the key of "--set KEY=VALUE" with its sign.
 constexpr char kBashHead[] = R"(_penstock_words() {
   COMPREPLY=($(compgen -W "$1" -- "$current"))
+  COMPREPLY=("${COMPREPLY[@]#"$before"}")
+  [[ ${COMPREPLY[*]} == *= ]] && compopt -o nospace 2>/dev/null
 }
 _penstock_list() {
   local before=
@@ -59,12 +62,21 @@ _penstock_list() {
   COMPREPLY=($(compgen -P "$before" -W "$1" -- "${current##*,}"))
 }
 _penstock() {
-  local command= choices= flags= i
+  local command= choices= flags= before= sign=0 i
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]}
   if [[ $current == = ]]; then
-    current=
+    current= sign=1
   elif [[ $previous == = ]]; then
-    previous=${COMP_WORDS[COMP_CWORD-2]}
+    sign=2
+  fi
+  if ((sign)); then
+    previous=${COMP_WORDS[COMP_CWORD-sign]}
+    if [[ $previous != -* ]]; then
+      before=$previous=
+      current=$before$current
+      previous=${COMP_WORDS[COMP_CWORD-sign-1]}
+      [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD-sign-2]}
+    fi
   fi
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do

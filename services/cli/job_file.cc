@@ -79,9 +79,12 @@ void SetSteps(int64_t steps, JobDocument& document) {
 CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
   CLI::Option* job = app.add_option("JOB.yaml", options.path, "The job file (YAML)");
   job->required()->type_name("");
-  app.add_option("--set", options.overrides,
-                 "Change a key of the job, as in --set training.seed=2; may be repeated")
+  app.add_option(
+         "--set", options.overrides,
+         "Change a key of the job (`penstock manual job`), as in --set training.seed=2; may be "
+         "repeated")
       ->type_name("KEY=VALUE")
+      ->check(KnownSettings())
       ->expected(1)
       ->take_all();
   app.add_option("--steps", options.steps, "Train so many steps")

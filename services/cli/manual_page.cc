@@ -35,7 +35,9 @@ std::string OptionEntry(const OptionText& option) {
   std::string entry = absl::StrCat(".TP\n", absl::StrJoin(names, ", "));
   if (!option.value.empty()) absl::StrAppend(&entry, " \\fI", Plain(option.value), "\\fR");
   absl::StrAppend(&entry, "\n", Plain(option.description), "\n");
-  if (!option.choices.empty()) {
+  // Those of a job's keys would fill pages; `penstock manual job` has them.
+  const bool sets_keys = absl::StrContains(option.value, "=");
+  if (!option.choices.empty() && !sets_keys) {
     absl::StrAppend(&entry, ".br\nKnown: ", Plain(absl::StrJoin(option.choices, ", ")), "\n");
   }
   return entry;

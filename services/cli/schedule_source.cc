@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "job/limits.h"
+#include "job/key_options.h"
 #include "job/suggest.h"
 #include "schedule/lower.h"
 #include "schedule/recompute.h"
@@ -142,7 +142,7 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
   app.add_option("--delta", source.delta,
                  "The most updates that weights may be old (of rpd); default: PipeDream's delay")
       ->type_name("D")
-      ->check(CLI::Range(int64_t{0}, kDrawnDelayMax));
+      ->check(CLI::Range(int64_t{0}, MaxOfJobKey("pipeline.rpd.delta")));
   app.add_option("--seed", source.seed, "Of the draws (of rpd)")
       ->type_name("N")
       ->capture_default_str();

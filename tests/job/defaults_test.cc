@@ -76,7 +76,9 @@ TEST(FillDefaults, Twice_ChangesNothing) {
 TEST(FillDefaults, EmptyJob_IsRefusedNotCrashed) {
   v1::JobSpec spec;
   FillDefaults(spec);
-  EXPECT_THAT(ValidateJob(spec), StatusIs(absl::StatusCode::kInvalidArgument, "name: is missing"));
+  EXPECT_THAT(ValidateJob(spec),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "name: is missing; expected 1 to 64 characters of a-z, 0-9 and -"));
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ TEST(ResolveJob, AsynchronousMethod_UpdatesAfterEachMicrobatch) {
 
 TEST(ResolveJob, SpecFromTheNetworkWithoutDefaults_IsRefusedNotCrashed) {
   EXPECT_THAT(ResolveJob(v1::JobSpec()),
-              StatusIs(absl::StatusCode::kInvalidArgument, "name: is missing"));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "name: is missing; expected 1 to 64 characters of a-z, 0-9 and -"));
 }
 
 TEST(CheckStages, UpToOneLayerEach_IsAccepted) {
@@ -288,7 +289,7 @@ TEST(ResolveJob, StageLayersThatAreNotThoseOfTheModel_AreRefusedWithWhatWouldDo)
   EXPECT_THAT(refusal(JobWithStageLayers({15, 1})),
               HasSubstr("numbers that add up to 15 would do"));
   EXPECT_EQ(refusal(JobWithStageLayers({15, 0})),
-            "pipeline.stage_layers: is 0 or missing; expected a whole number from 1 to 1000000");
+            "pipeline.stage_layers: is 0; expected a whole number from 1 to 1000000");
   v1::JobSpec replicas = JobWithStageLayers({4, 9, 2});
   replicas.mutable_pipeline()->add_replicas(2);
   replicas.mutable_pipeline()->add_replicas(1);
@@ -340,7 +341,7 @@ TEST(ResolveJob, LocalSgdThatCannotBe_IsRefusedWithTheNumbersThatWouldDo) {
   using Spec = v1::JobSpec;
   using Pipeline = v1::PipelineSpec;
   EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.add_replicas(0); }),
-              HasSubstr("pipeline.replicas: is 0 or missing; expected a whole number from 1"));
+              HasSubstr("pipeline.replicas: is 0; expected a whole number from 1"));
   EXPECT_THAT(refusal([](Spec&, Pipeline& p) { p.set_local_steps(-1); }),
               HasSubstr("pipeline.local_steps: is -1; expected a whole number from 1"));
   EXPECT_EQ(refusal([](Spec&, Pipeline& p) { p.add_replicas(3); }),

@@ -77,7 +77,8 @@ TEST_F(BadInputTest, JobFile_EachMistake_IsNamedWithLineAndColumn) {
   job_.EditJob("steps: 6", "stepz: 6");
   ExpectTrainRefused({}, "job.yaml:7:3: training.stepz: unknown key; did you mean steps?");
   job_.EditJob("stepz: 6", "steps: many");
-  ExpectTrainRefused({}, "job.yaml:7:10: training.steps: expected a whole number, got many");
+  ExpectTrainRefused(
+      {}, "job.yaml:7:10: training.steps: expected a whole number from 1 to 100000000, got many");
   job_.EditJob("steps: many", "steps: 6");
   job_.EditJob("microbatches: 4", "microbatches: 5");
   ExpectTrainRefused({}, "training.microbatches");

@@ -84,6 +84,20 @@ TEST_F(CompletionTest, Bash_KnownValues) {
   EXPECT_THAT(Bash({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
 }
 
+// Bash splits words at "=", and completes what follows the sign.
+TEST_F(CompletionTest, Bash_KeysOfAJobAndTheirWords) {
+  EXPECT_THAT(
+      Bash({"train", "job.yaml", "--set", "training.optimizer.sgd."}),
+      ElementsAre("training.optimizer.sgd.learning_rate=", "training.optimizer.sgd.momentum=",
+                  "training.optimizer.sgd.weight_decay="));
+  EXPECT_THAT(Bash({"submit", "--set", "training.precision", "="}), ElementsAre("f32", "bf16"));
+  EXPECT_THAT(Bash({"submit", "--set", "training.precision", "=", "b"}), ElementsAre("bf16"));
+  EXPECT_THAT(Bash({"plan", "--set", "=", "pipeline.method", "=", "zb-"}),
+              ElementsAre("zb-h1", "zb-h2", "zb-v"));
+  EXPECT_THAT(Bash({"train", "--set", "model.gpt.tied_head", "="}), ElementsAre("true", "false"));
+  EXPECT_THAT(Bash({"train", "--set", "training.steps", "=", "4"}), IsEmpty());
+}
+
 TEST_F(CompletionTest, Bash_OtherValues_AreLeftToTheShell) {
   EXPECT_THAT(Bash({"train", ""}), IsEmpty());
   EXPECT_THAT(Bash({"train", "job.yaml", "--data", ""}), IsEmpty());
@@ -122,6 +136,13 @@ TEST_F(CompletionTest, Zsh_ReadsTheScript) {
 
 TEST_F(CompletionTest, OtherShell_IsRefused) {
   EXPECT_EQ(RunProcess({ProgramPath("penstock"), "completion", "csh"}).exit_code, 2);
+}
+
+TEST_F(CompletionTest, ManualOfJobs_IsTheReferenceOfTheKeys) {
+  const ProcessResult made = RunProcess({ProgramPath("penstock"), "manual", "job"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, ::testing::HasSubstr("| `training.seed` | a whole number | `0` |"));
+  EXPECT_EQ(RunProcess({ProgramPath("penstock"), "manual", "jobs"}).exit_code, 2);
 }
 
 TEST_F(CompletionTest, ManualPage_HasNoWarnings) {

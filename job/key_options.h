@@ -1,0 +1,46 @@
+// What the keys of a job file say about themselves (proto/penstock/v1/field_options.proto), read from the messages'
+// own descriptions. Defaults, checks, errors, the reference page and completion are made of it, so that a new key
+// is described in one place.
+//
+// Pure functions, for any message; fields without options have none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+#include "penstock/v1/field_options.pb.h"
+
+namespace penstock {
+
+const v1::KeyOptions& OptionsOf(const google::protobuf::FieldDescriptor& field);
+
+// The texts that a key may have, in the order of the options or of the code's catalog; empty: any.
+std::vector<std::string> WordsOf(const google::protobuf::FieldDescriptor& field);
+
+// "f32 or bf16", "constant, linear or cosine".
+std::string OneOf(const std::vector<std::string>& words);
+
+// What a key may hold, for people: "a whole number from 1 to 256", "a number above 0", "f32 or bf16", "true or
+// false", "text". `largest`: of a number whose range ends at another key's, that one's value and name; else its name alone.
+std::string ExpectedOf(const google::protobuf::FieldDescriptor& field,
+                       absl::string_view largest = "");
+
+// Whether an absent message of this kind is filled with defaults, and so always there.
+bool HasDefaults(const google::protobuf::Descriptor& message);
+
+// A key of a job file.
+struct JobKey {
+  std::string path;  // "training.optimizer.adamw.beta1"
+  const google::protobuf::FieldDescriptor* field = nullptr;
+};
+
+// All keys of a job in the order of job.proto, a mapping before the keys in it. The kinds of a choice are all there.
+std::vector<JobKey> JobKeys();
+
+// The largest number that a key of a job allows. REQUIRES: there is such a key, and it says so.
+int64_t MaxOfJobKey(absl::string_view path);
+
+}  // namespace penstock
