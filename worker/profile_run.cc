@@ -230,7 +230,7 @@ void ProfileRun::ReportEnd(const absl::Status& status) {
     event.mutable_run_done();
   } else {
     v1::RunFailed& failed = *event.mutable_run_failed();
-    failed.set_code(status.raw_code());
+    failed.set_code(static_cast<v1::StatusCode>(status.code()));
     failed.set_message(CleanUtf8(status.message(), kErrorBytesMax));
     // Memory of its own is all that this worker can lack while it deals with another.
     if (current_peer_.has_value() && !absl::IsResourceExhausted(status) && MayGoOn().ok()) {

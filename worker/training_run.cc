@@ -440,7 +440,7 @@ void TrainingRun::ReportSave(int64_t step, const absl::StatusOr<std::vector<Save
   if (!layers.ok()) {
     v1::SaveFailed& failed = *event.mutable_save_failed();
     failed.set_step(step);
-    failed.set_code(layers.status().raw_code());
+    failed.set_code(static_cast<v1::StatusCode>(layers.status().code()));
     failed.set_message(CleanUtf8(layers.status().message(), kErrorBytesMax));
     Emit(std::move(event));
     return;
@@ -469,7 +469,7 @@ void TrainingRun::ReportEnd(const absl::StatusOr<int64_t>& step) {
     for (v1::LayerDigest& digest : final_digests_) *done.add_layers() = std::move(digest);
   } else {
     v1::RunFailed& failed = *event.mutable_run_failed();
-    failed.set_code(step.status().raw_code());
+    failed.set_code(static_cast<v1::StatusCode>(step.status().code()));
     failed.set_message(CleanUtf8(step.status().message(), kErrorBytesMax));
     const std::optional<WorkerId> peer = executor_->failed_peer();
     if (peer.has_value() && !stopped_) failed.set_peer(plan_.workers[peer->value]);

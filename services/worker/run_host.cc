@@ -127,7 +127,7 @@ void RunHost::DoDiscard(Attempt& attempt) {
   if (closed && run_ != nullptr) {
     const absl::Status reason = StopOf(attempt);
     v1::RunEvent event;
-    event.mutable_run_failed()->set_code(reason.raw_code());
+    event.mutable_run_failed()->set_code(static_cast<v1::StatusCode>(reason.code()));
     event.mutable_run_failed()->set_message(
         absl::StrCat("stopped before it started: ", reason.message()));
     parts_.on_event(std::move(event));

@@ -9,9 +9,9 @@ namespace {
 v1::TimelineSpan ToMessage(const Span& span) {
   v1::TimelineSpan message;
   message.set_worker(span.worker.value);
-  message.set_lane(static_cast<int32_t>(span.lane));
-  message.set_wait(static_cast<int32_t>(span.wait));
-  message.set_op(static_cast<int32_t>(span.action.op));
+  message.set_lane(static_cast<v1::TimelineLane>(span.lane));
+  message.set_wait(static_cast<v1::WaitCause>(span.wait));
+  message.set_op(static_cast<v1::ActionKind>(span.action.op));
   message.set_index(span.action.index);
   message.set_microbatch(span.action.microbatch);
   message.set_start_ns(span.start_ns);

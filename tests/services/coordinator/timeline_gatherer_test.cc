@@ -67,10 +67,10 @@ TEST(MergeTimelines, LongestAllowed_FitsIntoAMessage) {
   v1::GetTimelineResponse merged = MergeTimelines({Worker(1, spans)}, TimelineGatherer::kSpansMax);
   for (v1::TimelineSpan& span : *merged.mutable_spans()) {
     span.set_microbatch(int64_t{1} << 40);
-    span.set_op(7);
+    span.set_op(v1::ACTION_KIND_SEND_B);
     span.set_index(100);
-    span.set_lane(3);
-    span.set_wait(3);
+    span.set_lane(v1::TIMELINE_LANE_RECEIVE);
+    span.set_wait(v1::WAIT_CAUSE_COLLECTIVE);
   }
   EXPECT_EQ(merged.spans_size(), TimelineGatherer::kSpansMax);
   EXPECT_LT(merged.ByteSizeLong(), 1u << 20);

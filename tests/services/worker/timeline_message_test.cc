@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
 namespace penstock {
 namespace {
 
@@ -23,13 +26,32 @@ TEST(TimelineMessage, Span_KeepsEveryField) {
   ASSERT_EQ(message.spans_size(), 3);
   const v1::TimelineSpan& span = message.spans(2);
   EXPECT_EQ(span.worker(), 1);
-  EXPECT_EQ(span.lane(), static_cast<int>(Lane::kWait));
-  EXPECT_EQ(span.wait(), static_cast<int>(Wait::kCredit));
-  EXPECT_EQ(span.op(), static_cast<int>(Op::kSendActivation));
+  EXPECT_EQ(span.lane(), v1::TIMELINE_LANE_WAIT);
+  EXPECT_EQ(span.wait(), v1::WAIT_CAUSE_CREDIT);
+  EXPECT_EQ(span.op(), v1::ACTION_KIND_SEND_F);
   EXPECT_EQ(span.index(), 3);
   EXPECT_EQ(span.microbatch(), 2);
   EXPECT_EQ(span.start_ns(), 1'000'000'000'020);
   EXPECT_EQ(span.end_ns(), 1'000'000'000'025);
+}
+
+TEST(TimelineMessage, EnumsOfMessages_AreThoseOfSchedules) {
+  ASSERT_EQ(v1::TimelineLane_ARRAYSIZE, kLanes);
+  for (int i = 0; i < kLanes; ++i) {
+    EXPECT_EQ(v1::TimelineLane_Name(i),
+              "TIMELINE_LANE_" + absl::AsciiStrToUpper(LaneName(static_cast<Lane>(i))));
+  }
+  ASSERT_EQ(v1::WaitCause_ARRAYSIZE, kWaits);
+  for (int i = 0; i < kWaits; ++i) {
+    EXPECT_EQ(v1::WaitCause_Name(i),
+              "WAIT_CAUSE_" + absl::AsciiStrToUpper(WaitName(static_cast<Wait>(i))));
+  }
+  ASSERT_EQ(v1::ActionKind_ARRAYSIZE, kOps);
+  for (int i = 0; i < kOps; ++i) {
+    const Op op = static_cast<Op>(i);
+    EXPECT_EQ(v1::ActionKind_Name(i),
+              op == Op::kStep ? "ACTION_KIND_UPDATE" : absl::StrCat("ACTION_KIND_", OpName(op)));
+  }
 }
 
 TEST(TimelineMessage, MoreThanFits_KeepsTheLatestWithinTheLimit) {
