@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "penstock/v1/job.pb.h"
 #include "schedule/catalog/catalog.h"
@@ -98,6 +99,28 @@ std::string ExpectedOf(const FieldDescriptor& field, absl::string_view largest) 
     default:
       return ExpectedNumber(field, largest);
   }
+}
+
+const FieldDescriptor* FieldNamed(const Descriptor& message, absl::string_view name) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    if (absl::string_view(field.name()) == name) return &field;
+    for (const std::string& old_name : OptionsOf(field).old_names()) {
+      if (old_name == name) return &field;
+    }
+  }
+  return nullptr;
+}
+
+std::string PresentJobKey(absl::string_view path) {
+  std::vector<std::string> names;
+  const Descriptor* message = v1::JobSpec::descriptor();
+  for (const absl::string_view name : absl::StrSplit(path, '.')) {
+    const FieldDescriptor* field = message == nullptr ? nullptr : FieldNamed(*message, name);
+    names.emplace_back(field == nullptr ? std::string(name) : field->name());
+    message = field == nullptr ? nullptr : field->message_type();
+  }
+  return absl::StrJoin(names, ".");
 }
 
 bool HasDefaults(const Descriptor& message) {

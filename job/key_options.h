@@ -28,6 +28,13 @@ std::string OneOf(const std::vector<std::string>& words);
 std::string ExpectedOf(const google::protobuf::FieldDescriptor& field,
                        absl::string_view largest = "");
 
+// The field that is called `name`, or was in the version before; null if there is none.
+const google::protobuf::FieldDescriptor* FieldNamed(const google::protobuf::Descriptor& message,
+                                                    absl::string_view name);
+
+// A job's key by its present name: of "training.device_graphs", "training.cuda_graphs". What there is no key for stays.
+std::string PresentJobKey(absl::string_view path);
+
 // Whether an absent message of this kind is filled with defaults, and so always there.
 bool HasDefaults(const google::protobuf::Descriptor& message);
 

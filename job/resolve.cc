@@ -525,7 +525,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.precision = training.precision() == "bf16" ? Precision::kBf16 : Precision::kF32;
   job.rounding = training.rounding() == "stochastic" ? Rounding::kStochastic : Rounding::kNearest;
   job.stash = training.stash() == "host" ? StashPlace::kHost : StashPlace::kDevice;
-  job.device_graphs = training.device_graphs() == "on";
+  job.device_graphs = training.cuda_graphs() == "on";
   job.repeatability = training.deterministic() ? Repeatability::kBitwise : Repeatability::kFast;
   job.seed = training.seed();
   job.threads = training.threads();

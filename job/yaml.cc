@@ -15,7 +15,8 @@ namespace {
 
 absl::StatusOr<JobDocument> ParseDocument(absl::string_view text, const std::string& path) {
   JobDocument document = {.path = path};
-  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, path, document.spec, document.positions));
+  PENSTOCK_RETURN_IF_ERROR(
+      ReadYamlMessage(text, path, document.spec, document.positions, &document.notes));
   return document;
 }
 

@@ -29,7 +29,7 @@ struct JobDocument {
   std::string path;
   YamlPositions positions;
   bool had_prediction = false;     // as it was read, whatever was changed since
-  std::vector<std::string> notes;  // for the user: what options have changed beside their own keys
+  std::vector<std::string> notes;  // for the user: old names of keys; what options changed beside their own keys
 };
 // Errors: those of reading it as YAML; InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
 // PermissionDenied.

@@ -32,8 +32,9 @@ using google::protobuf::Reflection;
 // Walks a tree and a message's description side by side.
 class MessageReader {
  public:
-  MessageReader(const std::string& file_name, YamlPositions& positions)
-      : file_name_(file_name), positions_(positions) {}
+  MessageReader(const std::string& file_name, YamlPositions& positions,
+                std::vector<std::string>* notes)
+      : file_name_(file_name), positions_(positions), notes_(notes) {}
 
   absl::Status ReadMessage(const YAML::Node& node, const std::string& path, Message& message);
   // Sets the field or, of a list, appends to it.
@@ -71,6 +72,7 @@ class MessageReader {
 
   const std::string& file_name_;
   YamlPositions& positions_;
+  std::vector<std::string>* notes_;  // null: nobody asks
 };
 
 // Whether the scalar stood in quotes, so that it is text whatever it looks like.
@@ -144,11 +146,16 @@ absl::Status MessageReader::ReadMessage(const YAML::Node& node, const std::strin
     if (!key.IsScalar()) {
       return WrongType(key, path, "a key");
     }
-    const std::string key_path =
-        path.empty() ? key.Scalar() : absl::StrCat(path, ".", key.Scalar());
-    const FieldDescriptor* field = descriptor.FindFieldByName(key.Scalar());
+    const std::string prefix = path.empty() ? "" : path + ".";
+    const FieldDescriptor* field = FieldNamed(descriptor, key.Scalar());
     if (field == nullptr) {
-      return UnknownKey(key, key_path, descriptor);
+      return UnknownKey(key, prefix + key.Scalar(), descriptor);
+    }
+    const std::string key_path = prefix + field->name();
+    if (notes_ != nullptr && field->name() != key.Scalar()) {
+      notes_->push_back(absl::StrCat(PlaceOf(file_name_, key.Mark()), ": ", prefix, key.Scalar(),
+                                     " is called ", key_path,
+                                     " now; the next version will not know the old name"));
     }
     const auto [position, inserted] = positions_.emplace(key_path, PlaceOf(file_name_, key.Mark()));
     if (!inserted) {
@@ -303,10 +310,10 @@ absl::Status MessageReader::ReadScalar(const YAML::Node& node, const std::string
 }  // namespace
 
 absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_name, Message& message,
-                             YamlPositions& positions) {
+                             YamlPositions& positions, std::vector<std::string>* notes) {
   try {
     PENSTOCK_ASSIGN_OR_RETURN(const YAML::Node node, LoadYamlDocument(text, file_name));
-    return MessageReader(file_name, positions).ReadMessage(node, "", message);
+    return MessageReader(file_name, positions, notes).ReadMessage(node, "", message);
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(PlaceOf(file_name, error.mark), ": not YAML: ", error.msg));
@@ -316,7 +323,7 @@ absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_nam
 absl::Status SetFromYaml(absl::string_view value, const FieldDescriptor& field, Message& message) {
   const std::string no_file;
   YamlPositions positions;
-  return MessageReader(no_file, positions)
+  return MessageReader(no_file, positions, nullptr)
       .ReadScalar(YAML::Node(std::string(value)), field.name(), field, message);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,13 +25,15 @@ inline constexpr int kYamlDepthMax = 16;
 using YamlPositions = std::map<std::string, std::string>;
 
 // Sets the fields of `message` that `text` names; notes their places in `positions`. `file_name` is
-// for messages.
+// for messages. A key may have a name of the version before (job/key_options.h): `notes`, if somebody asks, then has
+// a line for the user.
 //
 // Errors: InvalidArgument as "FILE:LINE:COLUMN: KEY: what is wrong": not YAML, not UTF-8, too large
 // or deep, unknown key (with the nearest known one), wrong type, out of range, duplicate key, two
 // kinds of one choice.
 absl::Status ReadYamlMessage(absl::string_view text, const std::string& file_name,
-                             google::protobuf::Message& message, YamlPositions& positions);
+                             google::protobuf::Message& message, YamlPositions& positions,
+                             std::vector<std::string>* notes = nullptr);
 
 // Sets one field to what it would be if `value` stood in a file, such as "0.9"; adds it to a list. Errors:
 // InvalidArgument as above.

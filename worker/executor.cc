@@ -483,7 +483,7 @@ void Executor::PublishGraphs(LocalStage& local) {
   if (graphs.given_up.empty() || local.told_of_graphs) return;
   local.told_of_graphs = true;
   parts_.notice(absl::StrCat("stage ", local.id.value,
-                             " goes on without training.device_graphs: ", graphs.given_up));
+                             " goes on without training.cuda_graphs: ", graphs.given_up));
 }
 
 absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/defaults.h"
+#include "job/key_options.h"
 #include "job/open_job.h"
 #include "job/yaml.h"
 #include "job/yaml_message.h"
@@ -111,7 +112,8 @@ void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
       ->check(CLI::PositiveNumber);
 }
 
-absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec) {
+absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec,
+                           std::vector<std::string>* notes) {
   const std::string name = absl::StrCat("--set ", override_text);
   const std::pair<std::string, std::string> pair =
       absl::StrSplit(override_text, absl::MaxSplits('=', 1));
@@ -121,15 +123,19 @@ absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec) 
   }
   v1::JobSpec changed;
   YamlPositions positions;
-  const absl::Status read =
-      ReadYamlMessage(NestedYaml(pair.first, pair.second), name, changed, positions);
+  const std::string key = PresentJobKey(pair.first);
+  const absl::Status read = ReadYamlMessage(NestedYaml(key, pair.second), name, changed, positions);
   if (!read.ok()) return WithoutPlace(read, name);
   google::protobuf::FieldMask mask;
-  mask.add_paths(pair.first);
+  mask.add_paths(key);
   google::protobuf::util::FieldMaskUtil::MergeOptions merge;
   merge.set_replace_message_fields(true);
   merge.set_replace_repeated_fields(true);
   google::protobuf::util::FieldMaskUtil::MergeMessageTo(changed, mask, merge, &spec);
+  if (notes != nullptr && key != pair.first) {
+    notes->push_back(absl::StrCat(name, ": the key is called ", key,
+                                  " now; the next version will not know the old name"));
+  }
   return absl::OkStatus();
 }
 
@@ -139,9 +145,9 @@ absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options) {
   document.had_prediction = spec.has_prediction();
   bool names_optimizer = false;
   for (const std::string& override_text : options.overrides) {
-    PENSTOCK_RETURN_IF_ERROR(ApplyOverride(override_text, spec));
-    Move(override_text.substr(0, override_text.find('=')), absl::StrCat("--set ", override_text),
-         document.positions);
+    PENSTOCK_RETURN_IF_ERROR(ApplyOverride(override_text, spec, &document.notes));
+    Move(PresentJobKey(override_text.substr(0, override_text.find('='))),
+         absl::StrCat("--set ", override_text), document.positions);
     names_optimizer = names_optimizer || absl::StartsWith(override_text, "training.optimizer");
   }
   if (!options.method.empty()) {

@@ -46,13 +46,15 @@ absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
 // The absolute folder of a job's file, where its relative paths start.
 std::string FolderOfJob(const std::string& path);
 
-// What the user should hear of how `read` became `complete`, a line each: what was shortened to fit an option, and
-// that the job has lost its prediction.
+// What the user should hear of how `read` became `complete`, a line each: that keys have other names now, what was
+// shortened to fit an option, and that the job has lost its prediction.
 std::string NotesOf(const JobDocument& read, const v1::JobSpec& complete);
 
 // Sets one key: "training.steps=100", the value written as in YAML. A key of another kind of a choice
-// (training.optimizer.sgd.momentum where the job has adamw) replaces the kind.
+// (training.optimizer.sgd.momentum where the job has adamw) replaces the kind. `notes`, if somebody asks, gets a line
+// for a key that has another name now.
 // Errors: InvalidArgument with the override in front.
-absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec);
+absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec,
+                           std::vector<std::string>* notes = nullptr);
 
 }  // namespace penstock

@@ -73,7 +73,7 @@ const StageRows& TimeRows() {
        "Time of these copies, which run beside the computation.",
        ByDirection<&v1::CopyTime::seconds>},
       {kCounter, "penstock_stage_graph_passes_total", "how",
-       "Passes of the stage's layers where the device may record them (training.device_graphs).",
+       "Passes of the stage's layers where the device may record them (training.cuda_graphs).",
        AddGraphPasses},
   };
   return rows;

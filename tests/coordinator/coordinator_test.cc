@@ -456,7 +456,7 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   training.clear_rounding();
   training.clear_stash();
   training.clear_deterministic();
-  training.clear_device_graphs();
+  training.clear_cuda_graphs();
   after.Restore(store, before.now());
   EXPECT_EQ(after.FindSummary(done)->state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(after.FindSummary(running)->state(), v1::JOB_STATE_FAILED);
@@ -466,7 +466,7 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   EXPECT_EQ(filled.rounding(), "nearest");
   EXPECT_EQ(filled.stash(), "device");
   EXPECT_TRUE(filled.deterministic());
-  EXPECT_EQ(filled.device_graphs(), "off");
+  EXPECT_EQ(filled.cuda_graphs(), "off");
   EXPECT_EQ(after.ListJobs().jobs_size(), 3);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const auto again,

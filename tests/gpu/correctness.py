@@ -119,7 +119,7 @@ def losses(context):
             {"loss": loss, "cpu_loss": reference, "tokens_per_second": result["tokens_per_second"]}))
     if (names[0], "f32") in trained:
         try:
-            recorded = training(names[0], context.device, "f32", **{"training.device_graphs": "on"})
+            recorded = training(names[0], context.device, "f32", **{"training.cuda_graphs": "on"})
             rows.append(graphs_row(context, workers, trained[names[0], "f32"], recorded.run(context, 60)))
         except StepFailed as failure:
             rows.append(report.failed(f"loss, {names[0]}, f32, device graphs", str(failure)))

@@ -104,7 +104,7 @@ def speed(context):
 def graphs(context):
     """Whether recorded passes pay: there is no target, the figure decides what is the default."""
     one = one_stage(context)["speed"]
-    recorded = run_penstock(context, 1, **{"training.device_graphs": "on"})
+    recorded = run_penstock(context, 1, **{"training.cuda_graphs": "on"})
     counts = recorded["per_stage"][0]["device_graphs"]
     ratio = recorded["speed"]["tokens_per_second"] / one["tokens_per_second"]
     share = 100 * counts["replayed"] / counts["passes"] if counts["passes"] else 0.0

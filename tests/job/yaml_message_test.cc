@@ -22,6 +22,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 using google::protobuf::util::MessageDifferencer;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Sets every field of a message to a random value and writes the same as YAML. Of a choice it takes
@@ -184,6 +185,26 @@ TEST(ReadYamlMessage, AutoForAnOptionalNumber_LeavesItOut) {
     EXPECT_THAT(ReadYamlMessage(text, "job.yaml", other, places),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("whole number")));
   }
+}
+
+TEST(ReadYamlMessage, NameOfTheVersionBefore_IsReadWithANote) {
+  v1::JobSpec spec;
+  YamlPositions positions;
+  std::vector<std::string> notes;
+  ASSERT_THAT(ReadYamlMessage("training:\n  device_graphs: \"on\"\n  seed: 3\n", "f.yaml", spec,
+                              positions, &notes),
+              IsOk());
+  EXPECT_EQ(spec.training().cuda_graphs(), "on");
+  EXPECT_EQ(positions["training.cuda_graphs"], "f.yaml:2:3") << "so that a check finds its place";
+  EXPECT_THAT(notes, ElementsAre("f.yaml:2:3: training.device_graphs is called "
+                                 "training.cuda_graphs now; the next version will not know the old "
+                                 "name"));
+  v1::JobSpec twice;
+  YamlPositions places;
+  EXPECT_THAT(ReadYamlMessage("training: {device_graphs: \"on\", cuda_graphs: \"on\"}", "f.yaml",
+                              twice, places),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("training.cuda_graphs: given twice, first at f.yaml:1:12")));
 }
 
 TEST(ReadYamlMessage, Positions_CountFromOne) {

@@ -78,7 +78,7 @@ TEST(ParseJobYaml, Mistakes_GetTheMessagesOfTheGoldenFile) {
       {"precision: f32", "rounding: stochastic"},
       {"precision: f32", "precision: bf16\n  rounding: random"},
       {"precision: f32", "stash: disk"},
-      {"precision: f32", "device_graphs: always"},
+      {"precision: f32", "cuda_graphs: always"},
       {"precision: f32", "deterministic: maybe"},
       {"seed: 1", "seed: -1"},
       {"seed: 1", "threads: 0"},

@@ -106,7 +106,7 @@ class GraphsTest : public ::testing::Test {
     training.set_steps(kSteps);
     training.set_batch(2 * microbatches);
     training.set_microbatches(microbatches);
-    training.set_device_graphs("on");
+    training.set_cuda_graphs("on");
     return spec;
   }
 
@@ -196,13 +196,13 @@ TEST_F(GraphsTest, DeviceGivesUp_RunGoesOnAndSaysWhyOnce) {
   Train(Job("1f1b", 4), /*stages=*/2, tally);
   MutexLock lock(mutex_);
   EXPECT_THAT(notices_, SizeIs(2));
-  EXPECT_THAT(notices_, Each(HasSubstr("without training.device_graphs: no capture today")));
+  EXPECT_THAT(notices_, Each(HasSubstr("without training.cuda_graphs: no capture today")));
 }
 
 TEST_F(GraphsTest, Off_NothingIsAskedOfTheDevice) {
   Tally tally;
   v1::JobSpec spec = Job("1f1b", 4);
-  spec.mutable_training()->set_device_graphs("off");
+  spec.mutable_training()->set_cuda_graphs("off");
   for (const v1::StageReport& report : Train(spec, /*stages=*/2, tally)) {
     EXPECT_EQ(report.graphs().passes(), 0);
   }

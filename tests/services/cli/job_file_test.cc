@@ -66,6 +66,22 @@ TEST_F(OverrideTest, TextWithSlashesAndEquals_IsTakenAsItIs) {
   EXPECT_EQ(spec_.data().text().path(), "/a b/c=d.txt");
 }
 
+TEST_F(OverrideTest, NameOfTheVersionBefore_IsReadWithANote) {
+  std::vector<std::string> notes;
+  ASSERT_THAT(ApplyOverride("training.device_graphs=\"on\"", spec_, &notes), IsOk());
+  EXPECT_EQ(spec_.training().cuda_graphs(), "on");
+  EXPECT_THAT(notes, ::testing::ElementsAre(HasSubstr("is called training.cuda_graphs now")));
+  // In a file the note comes with the others.
+  const std::string path = testing::TempDir() + "/old_name.yaml";
+  std::string text = kJob;
+  text.replace(text.find("  steps: 10"), 2, "  device_graphs: \"on\"\n  ");
+  std::ofstream(path) << text;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobDocument document, ReadJob({.path = path}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const v1::JobSpec complete, CompleteSubmission(document));
+  EXPECT_THAT(NotesOf(document, complete),
+              HasSubstr("old_name.yaml:6:3: training.device_graphs is called"));
+}
+
 TEST_F(OverrideTest, UnknownKey_NamesTheNearest) {
   EXPECT_THAT(ApplyOverride("training.stepz=3", spec_),
               StatusIs(absl::StatusCode::kInvalidArgument,
