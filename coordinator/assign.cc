@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "job/recorded.h"
-#include "job/run_schedule.h"
+#include "job/run/recorded.h"
+#include "job/run/run_schedule.h"
 #include "planner/partition.h"
 #include "schedule/verify.h"
 

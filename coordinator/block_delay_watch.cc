@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "schedule/block_draws.h"
 
 namespace penstock {

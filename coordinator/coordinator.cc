@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "job/cluster_profile.h"
 #include "job/open_job.h"
+#include "job/profile/cluster_profile.h"
 
 namespace penstock {
 namespace {

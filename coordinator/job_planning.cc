@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
 #include "coordinator/job_run.h"
-#include "job/cluster_profile.h"
 #include "job/defaults.h"
 #include "job/open_job.h"
+#include "job/profile/cluster_profile.h"
 #include "strategy/measured_cluster.h"
 
 namespace penstock {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
-#include "job/cluster_profile.h"
 #include "job/job_trace.h"
+#include "job/profile/cluster_profile.h"
 
 namespace penstock {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "job/cluster_profile.h"
-#include "job/model_profile.h"
+#include "job/profile/cluster_profile.h"
+#include "job/profile/model_profile.h"
 #include "model/describe.h"
 
 namespace penstock {

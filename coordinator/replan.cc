@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "job/device_times.h"
-#include "job/message_bytes.h"
-#include "job/prediction.h"
+#include "job/prediction/message_bytes.h"
+#include "job/prediction/prediction.h"
+#include "job/profile/device_times.h"
 #include "schedule/action.h"
 #include "strategy/timed_split.h"
 

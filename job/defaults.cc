@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "job/key_options.h"
+#include "job/keys/key_options.h"
 #include "job/resolve.h"
-#include "job/yaml_message.h"
+#include "job/yaml/yaml_message.h"
 
 namespace penstock {
 namespace {

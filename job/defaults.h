@@ -11,7 +11,7 @@ namespace penstock {
 // Sets those absent keys whose defaults are the same for every method.
 void FillDefaultsOfAnyMethod(v1::JobSpec& spec);
 
-// Fills every absent field that has a default: the one that its key says (job/key_options.h), or that of the
+// Fills every absent field that has a default: the one that its key says (job/keys/key_options.h), or that of the
 // job's method. Idempotent.
 void FillDefaults(v1::JobSpec& spec);
 

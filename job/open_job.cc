@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "job/check_fields.h"
 #include "job/defaults.h"
+#include "job/keys/check_fields.h"
 
 namespace penstock {
 namespace {

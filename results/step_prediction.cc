@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/resolve.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 
 namespace penstock {
 namespace {

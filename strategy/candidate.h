@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "job/run_memory.h"
-#include "job/run_schedule.h"
+#include "job/prediction/run_memory.h"
+#include "job/run/run_schedule.h"
 #include "model/chain.h"
 #include "penstock/v1/device_times.pb.h"
 #include "penstock/v1/job.pb.h"

@@ -8,9 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/defaults.h"
-#include "job/device_times.h"
-#include "job/model_profile.h"
-#include "job/prediction.h"
+#include "job/prediction/prediction.h"
+#include "job/profile/device_times.h"
+#include "job/profile/model_profile.h"
 #include "strategy/pipeline_links.h"
 #include "strategy/split_search.h"
 

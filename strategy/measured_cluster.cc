@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "job/model_profile.h"
+#include "job/profile/model_profile.h"
 
 namespace penstock {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "job/model_profile.h"
+#include "job/profile/model_profile.h"
 
 namespace penstock {
 

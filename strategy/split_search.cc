@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compute/tensor.h"
-#include "job/message_bytes.h"
+#include "job/prediction/message_bytes.h"
 #include "strategy/worker_orders.h"
 
 namespace penstock {

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "compute/tensor.h"
-#include "job/message_bytes.h"
+#include "job/prediction/message_bytes.h"
 #include "strategy/candidate_judge.h"
 #include "strategy/profiled_graph.h"
 

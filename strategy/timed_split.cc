@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "base/status.h"
-#include "job/device_times.h"
-#include "job/run_costs.h"
-#include "job/run_memory.h"
+#include "job/prediction/run_costs.h"
+#include "job/prediction/run_memory.h"
+#include "job/profile/device_times.h"
 #include "planner/partition.h"
 #include "schedule/sent_bytes.h"
 #include "schedule/simulate.h"

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "job/resolve.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "penstock/v1/device_times.pb.h"
 
 namespace penstock {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
 #include "base/status.h"
-#include "job/recorded.h"
+#include "job/run/recorded.h"
 #include "worker/executor.h"
 
 namespace penstock {

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "compute/stage.h"
-#include "job/model_profile.h"
+#include "job/profile/model_profile.h"
 #include "model/describe.h"
 #include "worker/acquire.h"
 

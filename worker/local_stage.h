@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "compute/stage.h"
 #include "compute/transfers.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "schedule/microbatch_table.h"
 #include "worker/stage_meter.h"
 

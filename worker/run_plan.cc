@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 
 namespace penstock {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "job/resolve.h"
-#include "job/run_schedule.h"
-#include "job/stage_options.h"
+#include "job/run/run_schedule.h"
+#include "job/run/stage_options.h"
 #include "penstock/v1/cluster.pb.h"
 #include "schedule/machine.h"
 #include "schedule/schedule.h"

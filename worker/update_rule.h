@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "compute/stage.h"
 #include "job/resolve.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "schedule/schedule.h"
 
 namespace penstock {

@@ -15,7 +15,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "schedule/block_draws.h"
 #include "worker/order_replay.h"
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compute/device.h"
-#include "job/device_times.h"
+#include "job/profile/device_times.h"
 #include "services/cli/command_text.h"
 
 namespace penstock {

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
-#include "job/suggest.h"
+#include "job/keys/suggest.h"
 #include "services/cli/help.h"
 
 namespace penstock {

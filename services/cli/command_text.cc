@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "job/key_options.h"
+#include "job/keys/key_options.h"
 #include "schedule/catalog/catalog.h"
 
 namespace penstock {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "job/suggest.h"
+#include "job/keys/suggest.h"
 #include "services/cli/next_commands.h"
 #include "services/rpc/address.h"
 #include "services/rpc/channel.h"

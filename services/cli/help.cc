@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "job/suggest.h"
+#include "job/keys/suggest.h"
 #include "services/cli/command_text.h"
 
 namespace penstock {

@@ -10,10 +10,10 @@
 #include "base/status.h"
 #include "google/protobuf/util/field_mask_util.h"
 #include "job/defaults.h"
-#include "job/key_options.h"
+#include "job/keys/key_options.h"
 #include "job/open_job.h"
-#include "job/yaml.h"
-#include "job/yaml_message.h"
+#include "job/yaml/yaml.h"
+#include "job/yaml/yaml_message.h"
 #include "services/cli/command_text.h"
 
 namespace penstock {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "job/yaml.h"
+#include "job/yaml/yaml.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "job/cluster_spec.h"
-#include "job/model_profile.h"
+#include "job/profile/cluster_spec.h"
+#include "job/profile/model_profile.h"
 #include "planner/pipedream_profile.h"
 #include "strategy/profiled_graph.h"
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/confined_files.h"
 #include "base/status.h"
-#include "job/device_times.h"
+#include "job/profile/device_times.h"
 #include "services/rpc/host_name.h"
 #include "services/rpc/worker_name.h"
 

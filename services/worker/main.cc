@@ -24,7 +24,7 @@
 #include "base/confined_files.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "job/device_times.h"
+#include "job/profile/device_times.h"
 #include "penstock/v1/cluster.grpc.pb.h"
 #include "services/http/guard.h"
 #include "services/metrics/endpoint.h"

@@ -9,7 +9,7 @@
 #include "compute/device.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
-#include "job/yaml_message.h"
+#include "job/yaml/yaml_message.h"
 #include "strategy/plan_job.h"
 #include "worker/layer_profiler.h"
 

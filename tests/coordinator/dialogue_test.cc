@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "job/cluster_profile.h"
+#include "job/profile/cluster_profile.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"

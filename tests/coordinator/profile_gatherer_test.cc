@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "job/cluster_profile.h"
+#include "job/profile/cluster_profile.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/assign.h"
-#include "job/prediction.h"
+#include "job/prediction/prediction.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
 

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "job/defaults.h"
-#include "job/model_profile.h"
+#include "job/profile/model_profile.h"
 #include "model/describe.h"
 
 namespace penstock {

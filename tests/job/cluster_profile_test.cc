@@ -1,4 +1,4 @@
-#include "job/cluster_profile.h"
+#include "job/profile/cluster_profile.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "job/cluster_spec.h"
+#include "job/profile/cluster_spec.h"
 
 #include <gmock/gmock.h>
 

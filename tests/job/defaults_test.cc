@@ -3,7 +3,7 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
-#include "job/yaml_message.h"
+#include "job/yaml/yaml_message.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,4 +1,4 @@
-#include "job/device_times.h"
+#include "job/profile/device_times.h"
 
 #include <gmock/gmock.h>
 

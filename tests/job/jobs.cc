@@ -1,7 +1,7 @@
 #include "tests/job/jobs.h"
 
 #include "base/check.h"
-#include "job/yaml.h"
+#include "job/yaml/yaml.h"
 
 namespace penstock {
 

@@ -1,4 +1,4 @@
-#include "job/key_options.h"
+#include "job/keys/key_options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "compute/optimizer.h"
-#include "job/check_keys.h"
 #include "job/defaults.h"
-#include "job/key_reference.h"
-#include "job/yaml_message.h"
+#include "job/keys/check_keys.h"
+#include "job/keys/key_reference.h"
+#include "job/yaml/yaml_message.h"
 #include "model/gpt.h"
 #include "tests/job/jobs.h"
 #include "tests/support/golden.h"

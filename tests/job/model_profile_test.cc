@@ -1,4 +1,4 @@
-#include "job/model_profile.h"
+#include "job/profile/model_profile.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // What a job says of its own prediction, and when that is of another job.
-#include "job/prediction.h"
+#include "job/prediction/prediction.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <functional>
 #include <limits>
 
-#include "job/agreement.h"
 #include "job/defaults.h"
 #include "job/fingerprint.h"
-#include "job/yaml.h"
-#include "job/yaml_writer.h"
+#include "job/run/agreement.h"
+#include "job/yaml/yaml.h"
+#include "job/yaml/yaml_writer.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/defaults.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "schedule/block_draws.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"

@@ -1,13 +1,13 @@
-#include "job/run_costs.h"
+#include "job/prediction/run_costs.h"
 
 #include <gmock/gmock.h>
 
 #include <string>
 
 #include "job/defaults.h"
-#include "job/device_times.h"
-#include "job/message_bytes.h"
-#include "job/run_memory.h"
+#include "job/prediction/message_bytes.h"
+#include "job/prediction/run_memory.h"
+#include "job/profile/device_times.h"
 #include "tests/job/jobs.h"
 #include "tests/support/status_matchers.h"
 

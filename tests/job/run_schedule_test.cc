@@ -1,4 +1,4 @@
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 
 #include <gtest/gtest.h>
 

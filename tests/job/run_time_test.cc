@@ -1,4 +1,4 @@
-#include "job/run_time.h"
+#include "job/prediction/run_time.h"
 
 #include <gtest/gtest.h>
 

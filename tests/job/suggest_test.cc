@@ -1,4 +1,4 @@
-#include "job/suggest.h"
+#include "job/keys/suggest.h"
 
 #include <gtest/gtest.h>
 

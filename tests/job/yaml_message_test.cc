@@ -1,4 +1,4 @@
-#include "job/yaml_message.h"
+#include "job/yaml/yaml_message.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>

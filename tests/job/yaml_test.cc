@@ -1,4 +1,4 @@
-#include "job/yaml.h"
+#include "job/yaml/yaml.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "job/yaml_message.h"
+#include "job/yaml/yaml_message.h"
 #include "tests/job/jobs.h"
 #include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"

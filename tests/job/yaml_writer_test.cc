@@ -1,9 +1,9 @@
-#include "job/yaml_writer.h"
+#include "job/yaml/yaml_writer.h"
 
 #include <gmock/gmock.h>
 
 #include "google/protobuf/util/message_differencer.h"
-#include "job/yaml_message.h"
+#include "job/yaml/yaml_message.h"
 #include "penstock/v1/device_times.pb.h"
 #include "penstock/v1/job.pb.h"
 #include "tests/job/jobs.h"

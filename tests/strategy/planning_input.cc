@@ -7,7 +7,7 @@
 
 #include "job/defaults.h"
 #include "job/resolve.h"
-#include "job/yaml_message.h"
+#include "job/yaml/yaml_message.h"
 #include "model/describe.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "tests/schedule/schedules.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "compute/stage.h"
-#include "job/model_profile.h"
+#include "job/profile/model_profile.h"
 #include "model/describe.h"
 #include "model/gpt.h"
 #include "tests/support/status_matchers.h"

@@ -8,9 +8,9 @@
 #include <memory>
 #include <thread>
 
-#include "job/cluster_profile.h"
-#include "job/device_times.h"
-#include "job/model_profile.h"
+#include "job/profile/cluster_profile.h"
+#include "job/profile/device_times.h"
+#include "job/profile/model_profile.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_job.h"

@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "job/defaults.h"
 #include "job/resolve.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 
 namespace penstock {
 

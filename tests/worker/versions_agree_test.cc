@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/resolve.h"
-#include "job/run_schedule.h"
+#include "job/run/run_schedule.h"
 #include "schedule/block_delay.h"
 #include "schedule/block_delay_meter.h"
 #include "schedule/block_draws.h"

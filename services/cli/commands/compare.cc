@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "job/device_times.h"
+#include "job/profile/device_times.h"
 #include "services/cli/cluster_options.h"
 #include "services/cli/command_text.h"
 #include "services/cli/commands/commands.h"

@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "job/key_reference.h"
+#include "job/keys/key_reference.h"
 #include "services/cli/command_text.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/manual_page.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "job/cluster_spec.h"
+#include "job/profile/cluster_spec.h"
 #include "planner/placement_planner.h"
 #include "planner/render_plan.h"
 #include "planner/stage_planner.h"

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "job/open_job.h"
-#include "job/yaml_writer.h"
+#include "job/yaml/yaml_writer.h"
 #include "planner/render_plan.h"
 #include "services/cli/command.h"
 #include "services/cli/command_text.h"

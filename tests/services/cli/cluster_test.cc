@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/files.h"
-#include "job/cluster_profile.h"
-#include "job/device_times.h"
+#include "job/profile/cluster_profile.h"
+#include "job/profile/device_times.h"
 #include "tests/services/cli/cluster_fixture.h"
 #include "tests/support/status_matchers.h"
 

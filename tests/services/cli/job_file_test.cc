@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "job/resolve.h"
-#include "job/yaml.h"
+#include "job/yaml/yaml.h"
 #include "schedule/catalog/catalog.h"
 #include "tests/support/status_matchers.h"
 

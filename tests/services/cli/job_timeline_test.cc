@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/resolve.h"
-#include "job/run_schedule.h"
-#include "job/yaml.h"
+#include "job/run/run_schedule.h"
+#include "job/yaml/yaml.h"
 #include "results/predicted_timeline.h"
 #include "schedule/simulate.h"
 #include "services/cli/timeline_shares.h"

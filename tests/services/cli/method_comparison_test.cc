@@ -5,8 +5,8 @@
 #include <array>
 
 #include "base/status.h"
-#include "job/device_times.h"
-#include "job/yaml.h"
+#include "job/profile/device_times.h"
+#include "job/yaml/yaml.h"
 #include "services/cli/study_output.h"
 #include "tests/support/status_matchers.h"
 

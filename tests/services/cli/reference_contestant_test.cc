@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "job/yaml.h"
+#include "job/yaml/yaml.h"
 #include "services/cli/data_file.h"
 #include "tests/support/status_matchers.h"
 

@@ -6,7 +6,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "job/model_profile.h"
+#include "job/profile/model_profile.h"
 #include "job/resolve.h"
 #include "model/describe.h"
 #include "services/rpc/channel.h"

@@ -1,0 +1,240 @@
+#include "job/profile/model_profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "job/keys/check_fields.h"
+#include "job/profile/device_times.h"
+#include "job/yaml/yaml_message.h"
+#include "job/yaml/yaml_writer.h"
+#include "model/describe.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kBytesMax = int64_t{1} << 50;
+
+absl::Status CheckTime(const std::string& key, const v1::MeasuredTime& time) {
+  PENSTOCK_RETURN_IF_ERROR(CheckPassMs(key + ".ms", time.ms()));
+  return CheckPassMs(key + ".spread_ms", time.spread_ms());
+}
+
+absl::Status CheckBytes(const std::string& key, int64_t bytes) {
+  if (bytes >= 0 && bytes <= kBytesMax) return absl::OkStatus();
+  return InvalidKey(key, absl::StrCat("is ", bytes, " bytes; expected 0 to ", kBytesMax));
+}
+
+absl::Status CheckSize(const std::string& key, const v1::SizeProfile& size) {
+  PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".forward", size.forward()));
+  PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_input", size.backward_input()));
+  PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_weight", size.backward_weight()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".output_bytes", size.output_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".stash_bytes", size.stash_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".kept_bytes", size.kept_bytes()));
+  return CheckBytes(key + ".weight_stash_bytes", size.weight_stash_bytes());
+}
+
+std::vector<int64_t> SamplesOf(const v1::ShapeProfile& shape) {
+  std::vector<int64_t> samples;
+  for (const v1::SizeProfile& size : shape.sizes()) samples.push_back(size.samples());
+  return samples;
+}
+
+absl::Status CheckShape(const std::string& key, const v1::ShapeProfile& shape,
+                        const std::vector<int64_t>& sizes_expected) {
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".weight_bytes", shape.weight_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".gradient_bytes", shape.gradient_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".optimizer_bytes", shape.optimizer_bytes()));
+  PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".update", shape.update()));
+  int64_t least = 1;
+  for (int i = 0; i < shape.sizes_size(); ++i) {
+    const std::string of_size = absl::StrCat(key, ".sizes[", i, "]");
+    const int64_t samples = shape.sizes(i).samples();
+    if (samples < least) {
+      return InvalidKey(of_size + ".samples", absl::StrCat("is ", samples, "; expected ", least,
+                                                           " or more, since sizes ascend"));
+    }
+    least = samples + 1;
+    PENSTOCK_RETURN_IF_ERROR(CheckSize(of_size, shape.sizes(i)));
+  }
+  if (SamplesOf(shape) != sizes_expected || sizes_expected.empty()) {
+    return InvalidKey(key + ".sizes",
+                      absl::StrCat("are of ", absl::StrJoin(SamplesOf(shape), ", "),
+                                   " samples; expected those of all other shapes, one at least (",
+                                   absl::StrJoin(sizes_expected, ", "), ")"));
+  }
+  return absl::OkStatus();
+}
+
+// Where a number of samples lies among the measured sizes: `share` of the way from one to the other.
+struct PlaceOfSize {
+  int below = 0;
+  int above = 0;
+  double share = 0.0;
+
+  double Between(double from, double to) const { return from + (to - from) * share; }
+  int64_t BytesBetween(int64_t from, int64_t to) const {
+    return std::llround(std::ceil(Between(static_cast<double>(from), static_cast<double>(to))));
+  }
+};
+
+absl::StatusOr<PlaceOfSize> FindSize(const v1::ModelProfile& profile, int64_t samples) {
+  const std::vector<int64_t> sizes = SamplesOf(profile.shapes(0));
+  if (samples < sizes.front() || samples > sizes.back()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the profile has microbatches of ", absl::StrJoin(sizes, ", "),
+        " samples, and nothing is known of ", samples, "; make one with --samples ", samples));
+  }
+  const auto above = std::lower_bound(sizes.begin(), sizes.end(), samples);
+  const auto below = *above == samples ? above : above - 1;
+  PlaceOfSize place = {.below = static_cast<int>(below - sizes.begin()),
+                       .above = static_cast<int>(above - sizes.begin())};
+  if (above != below) {
+    place.share = static_cast<double>(samples - *below) / static_cast<double>(*above - *below);
+  }
+  return place;
+}
+
+v1::PassTimes PassTimesOf(const v1::ShapeProfile& shape, const PlaceOfSize& place) {
+  const v1::SizeProfile& from = shape.sizes(place.below);
+  const v1::SizeProfile& to = shape.sizes(place.above);
+  v1::PassTimes times;
+  times.set_forward_ms(place.Between(from.forward().ms(), to.forward().ms()));
+  times.set_backward_input_ms(place.Between(from.backward_input().ms(), to.backward_input().ms()));
+  times.set_backward_weight_ms(
+      place.Between(from.backward_weight().ms(), to.backward_weight().ms()));
+  times.set_update_ms(shape.update().ms());
+  return times;
+}
+
+TapeNeeds TapeNeedsOfShape(const v1::ShapeProfile& shape, const PlaceOfSize& place) {
+  const v1::SizeProfile& from = shape.sizes(place.below);
+  const v1::SizeProfile& to = shape.sizes(place.above);
+  return {
+      .stash_bytes = place.BytesBetween(from.stash_bytes(), to.stash_bytes()),
+      .kept_bytes = place.BytesBetween(from.kept_bytes(), to.kept_bytes()),
+      .weight_stash_bytes = place.BytesBetween(from.weight_stash_bytes(), to.weight_stash_bytes()),
+      .input_for_weight = to.input_for_weight(),
+      .grad_output_for_weight = to.grad_output_for_weight()};
+}
+
+}  // namespace
+
+absl::Status CheckModelProfile(const v1::ModelProfile& profile) {
+  if (profile.shapes().empty())
+    return InvalidKey("shapes", "has none; expected one for each kind of layer");
+  std::set<std::string> shapes;
+  for (int i = 0; i < profile.shapes_size(); ++i) {
+    const std::string key = absl::StrCat("shapes[", i, "]");
+    if (!shapes.insert(profile.shapes(i).shape()).second) {
+      return InvalidKey(key + ".shape", absl::StrCat(profile.shapes(i).shape(), " is there twice"));
+    }
+    PENSTOCK_RETURN_IF_ERROR(CheckShape(key, profile.shapes(i), SamplesOf(profile.shapes(0))));
+  }
+  if (profile.layers().empty()) return InvalidKey("layers", "has none; expected those of a model");
+  std::set<std::string> layers;
+  for (int i = 0; i < profile.layers_size(); ++i) {
+    const v1::ProfiledLayer& layer = profile.layers(i);
+    const std::string key = absl::StrCat("layers[", i, "]");
+    if (!layers.insert(layer.layer()).second) {
+      return InvalidKey(key + ".layer", absl::StrCat(layer.layer(), " is there twice"));
+    }
+    if (shapes.count(layer.shape()) > 0) continue;
+    return InvalidKey(key + ".shape", absl::StrCat(layer.shape(), " is none of `shapes`"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ModelProfile> ParseModelProfile(absl::string_view text,
+                                                   const std::string& file_name) {
+  v1::ModelProfile profile;
+  YamlPositions positions;
+  PENSTOCK_RETURN_IF_ERROR(ReadYamlMessage(text, file_name, profile, positions));
+  if (const absl::Status valid = CheckModelProfile(profile); !valid.ok()) {
+    return WithPlace(valid, file_name, positions);
+  }
+  return profile;
+}
+
+absl::StatusOr<v1::ModelProfile> ReadModelProfile(const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(path));
+  return ParseModelProfile(text, path);
+}
+
+std::string PrintModelProfile(const v1::ModelProfile& profile) {
+  return WriteYamlMessage(profile,
+                          "Times and memory of each layer, measured by `penstock profile`.");
+}
+
+void SetLayers(const Chain& chain, v1::ModelProfile& profile) {
+  profile.clear_layers();
+  for (const LayerSpec& layer : chain.layers) {
+    v1::ProfiledLayer& entry = *profile.add_layers();
+    entry.set_layer(layer.name);
+    entry.set_shape(Describe(layer.config));
+  }
+}
+
+absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision) {
+  const absl::string_view wanted = precision == Precision::kBf16 ? "bf16" : "f32";
+  if (profile.precision() == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the profile is in ", profile.precision(),
+                                                 ", the job in ", wanted,
+                                                 "; make one of this job"));
+}
+
+absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain) {
+  if (profile.time_steps() != chain.context) {
+    return absl::InvalidArgumentError(absl::StrCat("the profile is of ", profile.time_steps(),
+                                                   " time steps, the model has ", chain.context));
+  }
+  for (int i = 0; i < std::max(chain.size(), profile.layers_size()); ++i) {
+    const std::string expected = i < chain.size() ? absl::StrCat(chain.layers[i].name, ", ",
+                                                                 Describe(chain.layers[i].config))
+                                                  : "none";
+    const std::string got =
+        i < profile.layers_size()
+            ? absl::StrCat(profile.layers(i).layer(), ", ", profile.layers(i).shape())
+            : "none";
+    if (expected == got) continue;
+    return absl::InvalidArgumentError(absl::StrCat("the profile is of another model: its layer ", i,
+                                                   " is ", got, ", that of the model ", expected,
+                                                   "; make one with `penstock profile`"));
+  }
+  return absl::OkStatus();
+}
+
+const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer) {
+  return *std::find_if(
+      profile.shapes().begin(), profile.shapes().end(),
+      [&](const v1::ShapeProfile& shape) { return shape.shape() == layer.shape(); });
+}
+
+absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, int64_t samples) {
+  PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
+  v1::DeviceTimes times;
+  times.set_device(profile.device());
+  for (const v1::ProfiledLayer& layer : profile.layers()) {
+    v1::LayerTimes& entry = *times.add_layers();
+    entry.set_layer(layer.layer());
+    *entry.mutable_times() = PassTimesOf(ShapeOf(profile, layer), place);
+  }
+  return times;
+}
+
+absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
+                                                   int64_t samples) {
+  PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
+  std::vector<TapeNeeds> needs;
+  for (const v1::ProfiledLayer& layer : profile.layers()) {
+    needs.push_back(TapeNeedsOfShape(ShapeOf(profile, layer), place));
+  }
+  return needs;
+}
+
+}  // namespace penstock
