@@ -60,7 +60,10 @@ std::vector<WorkerId> WorkersOfStages(Placement placement, int32_t stages, int32
   return worker_of;
 }
 
-Topology Build(const TopologyShape& shape) { return Wire(shape).value(); }
+// Of no stages there is nothing, which CheckTopology refuses.
+Topology Build(const TopologyShape& shape) {
+  return shape.worker_of.empty() ? Topology() : Wire(shape).value();
+}
 
 }  // namespace
 

@@ -69,7 +69,7 @@ std::vector<std::string> WordsOf(const FieldDescriptor& field) {
   if (options.catalog() == v1::CATALOG_METHODS) {
     for (const Method& method : Methods()) words.emplace_back(method.name);
   } else if (options.catalog() == v1::CATALOG_WEIGHTS) {
-    for (const Weights weights : kAllWeights) words.emplace_back(Name(weights));
+    for (const Weights* weights : kAllWeights) words.emplace_back(weights->name);
   }
   return words;
 }
