@@ -4,6 +4,8 @@
 #include <map>
 #include <tuple>
 
+#include "schedule/placements.h"
+
 namespace penstock {
 namespace {
 
