@@ -58,7 +58,8 @@ absl::Status CheckNorms(const Chain& chain, LayerRange layers, absl::Span<const 
 absl::Status CheckLoss(double loss, int64_t step, int32_t stage) {
   if (std::isfinite(loss)) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("step ", step, ", stage ", stage, ": the loss is ", loss,
+      absl::StrCat("step ", step, ", stage ", stage, ": the loss is ",
+                   std::isnan(loss) ? "not a number" : "infinite",
                    "; lower the learning rate, lengthen the warm-up or clip gradients"));
 }
 
