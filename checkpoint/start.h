@@ -35,7 +35,7 @@ struct FoundStart {
   std::vector<std::string> notes;  // for the log: newer checkpoints that were passed over
 };
 
-// Whether a job with these (StartQuery) can start, as far as names tell: no checkpoint is read, so it is quick.
+// Checks by names alone that a job with these (StartQuery) can start. It reads no checkpoint, so it is quick.
 // Errors, all naming the key: NotFound (resume names nothing), FailedPrecondition (a new job must not write among the
 // checkpoints of an older one), those of Files.
 absl::Status CheckStartNames(Files& files, const std::string& root, const std::string& resume);

@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-// What a timeline's 10^9 ns are: a second, or 1 where times have no unit.
+// Says how 10^9 ns of a timeline read: as a second, or as 1 where times have no unit.
 enum class TimeUnit { kSeconds, kNone };
 
 // Up to four digits with the fitting unit: ns, µs, ms or s; or none.

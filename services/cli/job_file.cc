@@ -40,7 +40,7 @@ absl::Status WithoutPlace(const absl::Status& error, const std::string& name) {
   return absl::Status(error.code(), absl::StrCat(name, ":", message));
 }
 
-// What an option says instead has its place there, and not in the file.
+// Gives `key`, which an option says instead of the file, the option as its place.
 void Move(const std::string& key, const std::string& option, YamlPositions& positions) {
   std::erase_if(positions, [&](const auto& entry) {
     absl::string_view known = entry.first;

@@ -18,7 +18,7 @@ std::string NextCommands(const std::string& job_id, const std::string& flags);
 // The one that watches it to its end.
 std::string FollowCommand(const std::string& job_id, const std::string& flags);
 
-// What can be done with the model of a job that has trained on this machine; if none was kept, what keeps the next one.
+// Says how to use the model of a job that has trained on this machine or, if none was kept, how to keep the next one.
 std::string ModelCommands(const v1::GetJobResponse& job);
 
 // What is said to somebody who stops watching a job that goes on, in one line.

@@ -169,7 +169,7 @@ void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const
   parts.timelines.Gather(job_id, record.plan(), reply, JobTraceOf(record));
 }
 
-// Whether a job that has not ended writes checkpoints to the directory that `checkpoint` is in.
+// Returns whether a job that has not ended writes checkpoints to the directory that `checkpoint` is in.
 bool MayBeWritten(const std::string& checkpoint, const Coordinator& coordinator) {
   const auto folder = std::filesystem::path(checkpoint).lexically_normal().parent_path();
   const v1::ListJobsResponse jobs = coordinator.ListJobs();

@@ -1,5 +1,5 @@
-// What gRPC itself wants to log. By default it writes to stderr, in a form of its own, whatever it meets, such as every
-// refused connection of a peer that is gone, which we report in our own words.
+// The log of gRPC itself. By default gRPC writes to stderr in a form of its own, for example every refused connection of
+// a peer that is gone, which we report in our own words.
 #pragma once
 
 #include <string>

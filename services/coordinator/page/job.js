@@ -80,7 +80,7 @@ class Playback {
   }
 }
 
-// What stands where there is nothing to show: there will be, or the job is over.
+// Fills a section that has nothing to show, with `yet` while the job may still bring it and with `ever` after its end.
 const nothing = (job, yet, ever) =>
   el("p", { class: "dim" }, job.ended_unix_ms === null ? yet : ever);
 const nothingMeasured = (job) => nothing(job, "Nothing is measured yet.",

@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What calls a server of `role` come to: it has no jobs, so that whoever gets through hears of that.
+// Calls a server that has no services: only the way there matters.
 class CoordinatorClientTest : public ::testing::Test {
  protected:
   HostPort Serve(const TransportSecurity& security) {

@@ -139,7 +139,7 @@ TEST_F(CoordinatorServerTest, StateFileCannotGrow_RefusesJobsUntilItCan) {
   EXPECT_EQ(jobs.jobs_size(), 2);
 }
 
-// What names tell of a job's start is told at its submission, and leaves no job.
+// A job is refused at its submission if names tell that it cannot start; it leaves no job.
 TEST_F(CoordinatorServerTest, JobThatCouldNotStart_IsNotTaken) {
   ASSERT_THAT(StartServer(), IsOk());
   AddWorker({.name = "w0"});
