@@ -52,8 +52,8 @@ class StandardOutput final : public std::streambuf {
 }  // namespace
 
 Console StandardConsole() {
-  static StandardOutput output;
-  static std::ostream out(&output);
+  // Never destroyed, because standard error, which is tied to it, may be written until the very end.
+  static std::ostream& out = *new std::ostream(new StandardOutput);
   std::cerr.tie(&out);  // what is said on the way keeps its place between results
   Console console{out, std::cerr};
   console.err_is_terminal = isatty(STDERR_FILENO) == 1;
