@@ -184,8 +184,10 @@ absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document) {
   JobDocument draft = document;
   draft.spec = DraftOf(document.spec);
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec complete, CompleteJob(std::move(draft)));
-  PENSTOCK_RETURN_IF_ERROR(Annotate(ResolveSubmitted(document.spec).status(), document.path));
-  if (!MethodIsOpen(document.spec)) return complete;
+  const bool is_open = MethodIsOpen(document.spec);
+  PENSTOCK_RETURN_IF_ERROR(
+      Annotate(ResolveSubmitted(is_open ? document.spec : complete).status(), document.path));
+  if (!is_open) return complete;
   v1::JobSpec spec = document.spec;
   FillKnownDefaults(spec);
   return spec;

@@ -188,13 +188,15 @@ TEST_F(TrainTest, ReplicasOfStages_OnWorkerProcesses_SameWeightsAsTheirReference
 }
 
 TEST_F(TrainTest, WithoutAMethod_ChoosesOneForItsWorkers) {
-  const ProcessResult result = RunProcess(
-      job_.Train({"--set", "pipeline={method: auto, stages: 2}", "--race-until", "1.0", "--json"}));
+  const ProcessResult result =
+      RunProcess(job_.Train({"--set", "pipeline={method: auto, stages: 2}", "--set",
+                             "planning={race_seconds: 60}", "--race-until", "1.0", "--json"}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const Json json = Json::parse(result.out);
   EXPECT_EQ(json["stages"], 2);
   EXPECT_EQ(json["state"], "succeeded");
-  EXPECT_THAT(result.err, HasSubstr("chosen: " + json["method"].get<std::string>() + ","));
+  EXPECT_THAT(result.err, HasSubstr("planned: " + json["method"].get<std::string>() + ","));
+  EXPECT_THAT(result.err, HasSubstr("chosen by a race"));
   const ProcessResult named = RunProcess(job_.Train({"--race-until", "1.0"}));
   EXPECT_EQ(named.exit_code, 2);
   EXPECT_THAT(named.err, HasSubstr("the job names its method"));

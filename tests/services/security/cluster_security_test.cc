@@ -317,7 +317,7 @@ TEST_F(ClusterSecurityTest, JobThatNamesFilesElsewhere_IsRefused) {
   EXPECT_THAT(data.err, HasSubstr("leads out of the directories"));
   const ProcessResult checkpoint =
       Penstock({"submit", job_.job(), "--set", "checkpoint.directory=" + elsewhere.path("stolen")});
-  EXPECT_EQ(checkpoint.exit_code, 1);
+  EXPECT_EQ(checkpoint.exit_code, 2) << "the coordinator refuses it before there is a job";
   EXPECT_THAT(checkpoint.err, HasSubstr("leads out of the directories"));
   EXPECT_FALSE(std::filesystem::exists(elsewhere.path("stolen")));
 }
