@@ -40,10 +40,8 @@ std::string PlanningText(const v1::JobPlanning& planning) {
   if (planning.candidates().empty()) return "";
   using Align = Table::Align;
   bool raced = false;
-  bool weighs_steps = false;
   for (const v1::PlannedCandidate& candidate : planning.candidates()) {
     raced = raced || candidate.has_race();
-    weighs_steps = weighs_steps || candidate.has_steps_factor();
   }
   std::vector<Table::Column> columns = {{"CANDIDATE"},
                                         {"LAYERS"},
@@ -51,7 +49,6 @@ std::string PlanningText(const v1::JobPlanning& planning) {
                                         {"BUBBLE", Align::kRight},
                                         {"MEMORY", Align::kRight},
                                         {"STALENESS", Align::kRight}};
-  if (weighs_steps) columns.push_back({"STEPS NEEDED", Align::kRight});
   if (raced) columns.push_back({"RACE"});
   Table table(columns);
   std::vector<std::string> rejected;
@@ -66,12 +63,6 @@ std::string PlanningText(const v1::JobPlanning& planning) {
                                     FormatPercent(candidate.bubble_ratio()),
                                     FormatBytes(candidate.memory_bytes()),
                                     absl::StrCat(candidate.staleness_max())};
-    if (weighs_steps) {
-      row.push_back(candidate.has_steps_factor()
-                        ? absl::StrFormat("%.2f +- %.2f", candidate.steps_factor(),
-                                          candidate.steps_factor_error())
-                        : "-");
-    }
     if (raced) row.push_back(candidate.has_race() ? RaceText(candidate.race()) : "-");
     table.AddRow(row);
   }

@@ -139,22 +139,18 @@ Json PlanningJson(const v1::JobPlanning& planning) {
                record.has_reached_seconds() ? Json(record.reached_seconds()) : Json()},
               {"failed", TextOrNull(record.failed())}};
     }
-    candidates.push_back(
-        {{"name", candidate.name()},
-         {"method", candidate.method()},
-         {"stage_layers",
-          std::vector<int32_t>(candidate.stage_layers().begin(), candidate.stage_layers().end())},
-         {"workers",
-          std::vector<std::string>(candidate.workers().begin(), candidate.workers().end())},
-         {"rejected", TextOrNull(candidate.rejected())},
-         {"step_seconds", candidate.step_seconds()},
-         {"bubble_ratio", candidate.bubble_ratio()},
-         {"memory_bytes", candidate.memory_bytes()},
-         {"staleness_max", candidate.staleness_max()},
-         {"steps_factor", candidate.has_steps_factor() ? Json(candidate.steps_factor()) : Json()},
-         {"steps_factor_error",
-          candidate.has_steps_factor_error() ? Json(candidate.steps_factor_error()) : Json()},
-         {"race", race}});
+    candidates.push_back({{"name", candidate.name()},
+                          {"method", candidate.method()},
+                          {"stage_layers", std::vector<int32_t>(candidate.stage_layers().begin(),
+                                                                candidate.stage_layers().end())},
+                          {"workers", std::vector<std::string>(candidate.workers().begin(),
+                                                               candidate.workers().end())},
+                          {"rejected", TextOrNull(candidate.rejected())},
+                          {"step_seconds", candidate.step_seconds()},
+                          {"bubble_ratio", candidate.bubble_ratio()},
+                          {"memory_bytes", candidate.memory_bytes()},
+                          {"staleness_max", candidate.staleness_max()},
+                          {"race", race}});
   }
   return {{"chosen_by", planning.reason()},
           {"measuring_seconds", planning.measuring_seconds()},
