@@ -12,7 +12,6 @@
 #include "job/run/run_schedule.h"
 #include "schedule/block_delay.h"
 #include "schedule/block_delay_meter.h"
-#include "schedule/block_draws.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/lower.h"
 #include "schedule/simulate.h"
