@@ -102,7 +102,8 @@ struct KeepLayerTimes {
   v1::DeviceProfile times;
 };
 
-// Find ways to run a job (PlanJob), away from whoever must answer soon. Answered with the plan.
+// Search for ways to run a job (PlanJob). It takes seconds, so it must not keep the owner from other events. Answered
+// with the plan.
 struct JudgeCandidates {
   std::string job_id;
   std::shared_ptr<const PlanningInput> input;

@@ -1,7 +1,6 @@
 #include "coordinator/job_planning.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -17,16 +16,11 @@
 namespace penstock {
 namespace {
 
-// Of each layer and size.
+// That each layer and size is measured for.
 constexpr double kSecondsOfAMeasurement = 0.1;
 // That the search for candidates may take.
 constexpr double kBudgetOfASplitS = 2.0;
 constexpr double kBudgetOfAMethodS = 5.0;
-// Of the fastest, in a race's first round: at least as many steps, and as many times the warm-up of the learning rate,
-// during which those with smaller updates look better than they are.
-constexpr int64_t kFirstSteps = 20;
-constexpr int64_t kFirstWarmUps = 3;
-constexpr int64_t kShareOfJob = 4;  // the longest round is a part of the job, this one of it
 
 double SecondsSince(int64_t then_ns, Now now) {
   return 1e-9 * static_cast<double>(now.monotonic_ns - then_ns);
@@ -241,14 +235,9 @@ void JobPlanning::BeginRace(Now now) {
   if (limit_s <= 0) {
     return Choose(racers_.front(), "the shortest step; planning.race_seconds is 0", now);
   }
-  const v1::TrainingSpec& training = fastest.spec.training();
-  const int64_t longest = std::max<int64_t>(1, training.steps() / kShareOfJob);
-  const int64_t warm = kFirstWarmUps * training.learning_rate().warmup_steps();
-  const int64_t first = std::min(longest, std::max(kFirstSteps, warm));
   std::vector<double> steps_s;
   for (const int racer : racers_) steps_s.push_back(plan_->candidates[racer].step_s);
-  RaceOptions options = {.first_s = static_cast<double>(first) * fastest.step_s,
-                         .longest_s = static_cast<double>(longest) * fastest.step_s};
+  RaceOptions options = RoundsOf(fastest);
   if (spec_.planning().has_race_until_loss()) {
     options.until_loss = spec_.planning().race_until_loss();
   }

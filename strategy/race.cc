@@ -12,6 +12,9 @@
 namespace penstock {
 namespace {
 
+constexpr int64_t kFirstSteps = 20;
+constexpr int64_t kFirstWarmUps = 3;
+constexpr int64_t kShareOfJob = 4;
 constexpr int64_t kLossesMin = 4;    // that are averaged
 constexpr int64_t kLossesShare = 8;  // one of so many steps is
 
@@ -183,6 +186,16 @@ RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options)
     }
   }
   return race.Result();
+}
+
+RaceOptions RoundsOf(const JudgedCandidate& fastest, int64_t steps_max) {
+  const v1::TrainingSpec& training = fastest.spec.training();
+  const int64_t longest =
+      steps_max > 0 ? steps_max : std::max<int64_t>(1, training.steps() / kShareOfJob);
+  const int64_t warm = kFirstWarmUps * training.learning_rate().warmup_steps();
+  const int64_t first = std::min(longest, std::max(kFirstSteps, warm));
+  return {.first_s = static_cast<double>(first) * fastest.step_s,
+          .longest_s = static_cast<double>(longest) * fastest.step_s};
 }
 
 std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn) {

@@ -115,6 +115,11 @@ class Race {
 // REQUIRES: at least one racer; step times and first_s are positive; longest_s >= first_s.
 RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options);
 
+// How long the rounds last where `fastest` has the shortest step of all that race: the first, 20 of its steps or three times
+// its job's warm-up of the learning rate, during which those with smaller updates look better than they are; the longest,
+// `steps_max` of its steps, or with 0 a quarter of its job. Everything else is as by default.
+RaceOptions RoundsOf(const JudgedCandidate& fastest, int64_t steps_max = 0);
+
 // The candidates of a plan worth racing: of those that train alike the one with the shortest step. All methods that
 // drain at every step train alike, those with replicas of the model apart; of each other method race the fastest
 // candidate without and the fastest with replicas of stages, which update less often. Drawn delays, which are for theory, are left out unless

@@ -27,12 +27,7 @@
 namespace penstock {
 namespace {
 
-// Of the fastest, in a race's first round: so many steps, and so many times the warm-up of the learning rate, during
-// which those with smaller updates look better than they are.
-constexpr int64_t kFirstSteps = 20;
-constexpr int64_t kFirstWarmUps = 3;
 constexpr double kRaceSecondsEver = 1e7;
-constexpr int64_t kShareOfJob = 4;  // a race is one of so many parts of a job, at most
 
 std::function<absl::Status()> Unless(Interrupt& interrupt) {
   return [&interrupt] {
@@ -87,18 +82,14 @@ absl::StatusOr<JobRace> RunRaceOf(const JobPlan& plan, const PlanChoice& choice,
     racers.push_back({.step_s = judged.step_s, .contestant = contestants.back().get()});
   }
   const JudgedCandidate& fastest = plan.candidates[race.candidates.front()];
-  const int64_t of_job = std::max<int64_t>(1, fastest.spec.training().steps() / kShareOfJob);
-  const int64_t steps = choice.race->steps > 0 ? choice.race->steps : of_job;
-  const int64_t warmup = fastest.spec.training().learning_rate().warmup_steps();
-  const int64_t first = std::min(steps, std::max(kFirstSteps, kFirstWarmUps * warmup));
   WorkDisplay display("racer", console, RealClock());
-  race.result = RunRace(racers, {.first_s = static_cast<double>(first) * fastest.step_s,
-                                 .longest_s = static_cast<double>(steps) * fastest.step_s,
-                                 .until_loss = choice.race->until_loss,
-                                 .is_over = is_over,
-                                 .progress = [&](int round, int racer, int all) {
-                                   display.Draw(racer, all, absl::StrCat("round ", round + 1));
-                                 }});
+  RaceOptions options = RoundsOf(fastest, choice.race->steps);
+  options.until_loss = choice.race->until_loss;
+  options.is_over = is_over;
+  options.progress = [&](int round, int racer, int all) {
+    display.Draw(racer, all, absl::StrCat("round ", round + 1));
+  };
+  race.result = RunRace(racers, options);
   PENSTOCK_RETURN_IF_ERROR(not_interrupted());
   return race;
 }

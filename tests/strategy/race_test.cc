@@ -149,6 +149,18 @@ TEST(RunRace, JobThatEnds_IsNotAskedForMore) {
   EXPECT_EQ(result.racers[0].steps, 30);
 }
 
+TEST(RoundsOf, FirstAndLongest_FollowStepsWarmUpAndTheJobsLength) {
+  JudgedCandidate fastest;
+  fastest.step_s = 0.5;
+  fastest.spec.mutable_training()->set_steps(400);
+  EXPECT_EQ(RoundsOf(fastest).first_s, 10);    // 20 steps
+  EXPECT_EQ(RoundsOf(fastest).longest_s, 50);  // 100 steps, a quarter of the job
+  EXPECT_EQ(RoundsOf(fastest, 8).first_s, 4);  // no longer than the longest
+  EXPECT_EQ(RoundsOf(fastest, 8).longest_s, 4);
+  fastest.spec.mutable_training()->mutable_learning_rate()->set_warmup_steps(30);
+  EXPECT_EQ(RoundsOf(fastest).first_s, 45);  // three warm-ups
+}
+
 JudgedCandidate Running(const std::string& method) {
   JudgedCandidate judged;
   judged.candidate.method = method;
