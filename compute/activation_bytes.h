@@ -1,7 +1,7 @@
 // ActivationBytes: what the passes of one microbatch through a stage take from the pool and give back.
 //
 // Follows the order in which Stage acquires and drops blocks, so that a worker's program, walked with these
-// numbers (job/prediction/memory_plan.h), tells the most memory it will ever need before anything runs.
+// numbers (planner/cost/memory_plan.h), tells the most memory it will ever need before anything runs.
 //
 // Plain values.
 #pragma once

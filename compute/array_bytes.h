@@ -1,7 +1,7 @@
 // ArrayBytes: what the arrays of a stage take that it holds from its first pass to its last.
 //
 // Follows what Stage::Create and the steps acquire, block for block, so that a stage's memory can be told without
-// a device (job/prediction/run_memory.h). Of activations see compute/activation_bytes.h.
+// a device (planner/cost/run_memory.h). Of activations see compute/activation_bytes.h.
 //
 // Plain functions.
 #pragma once

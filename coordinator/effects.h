@@ -19,7 +19,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/start.h"
 #include "penstock/v1/cluster.pb.h"
-#include "strategy/plan_job.h"
+#include "planner/job/plan_job.h"
 
 namespace penstock {
 

@@ -11,7 +11,7 @@
 #include "job/defaults.h"
 #include "job/open_job.h"
 #include "job/profile/cluster_profile.h"
-#include "strategy/measured_cluster.h"
+#include "planner/job/measured_cluster.h"
 
 namespace penstock {
 namespace {

@@ -22,13 +22,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "coordinator/assign.h"
 #include "coordinator/effects.h"
 #include "coordinator/profile_gatherer.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
-#include "strategy/plan_job.h"
-#include "strategy/race.h"
+#include "planner/job/assign.h"
+#include "planner/job/plan_job.h"
+#include "planner/job/race.h"
 
 namespace penstock {
 

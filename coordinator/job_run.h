@@ -46,7 +46,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "coordinator/assign.h"
 #include "coordinator/blame.h"
 #include "coordinator/block_delay_watch.h"
 #include "coordinator/checkpoint_tracker.h"
@@ -55,11 +54,12 @@
 #include "coordinator/job_state.h"
 #include "coordinator/profile_gatherer.h"
 #include "coordinator/remaining_time.h"
-#include "coordinator/replan.h"
 #include "coordinator/run_feedback.h"
 #include "coordinator/run_progress.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
+#include "planner/job/assign.h"
+#include "planner/job/replan.h"
 
 namespace penstock {
 

@@ -15,10 +15,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "coordinator/assign.h"
 #include "coordinator/effects.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
+#include "planner/job/assign.h"
 
 namespace penstock {
 

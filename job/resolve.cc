@@ -12,7 +12,7 @@
 #include "job/keys/key_options.h"
 #include "job/keys/limits.h"
 #include "job/keys/suggest.h"
-#include "job/prediction/prediction.h"
+#include "job/prediction.h"
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"
 #include "model/gpt.h"

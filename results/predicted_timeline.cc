@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "job/prediction/run_costs.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
+#include "planner/cost/run_costs.h"
 #include "schedule/prediction.h"
 #include "schedule/simulate.h"
 

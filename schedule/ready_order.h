@@ -78,7 +78,7 @@ class ReadyOrder {
   bool finished() const;
 
   // All blocks in an order that at some moment holds, on every stage of this worker, all that any
-  // order may hold (job/prediction/memory_plan.h walks it). The microbatches mean nothing.
+  // order may hold (planner/cost/memory_plan.h walks it). The microbatches mean nothing.
   ActionList FullestOrder() const;
 
  private:

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/parameter_arena.h"
-#include "job/prediction/message_bytes.h"
+#include "job/run/message_bytes.h"
 #include "worker/acquire.h"
 #include "worker/limits.h"
 

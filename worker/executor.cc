@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "compute/clip.h"
-#include "job/prediction/message_bytes.h"
+#include "job/run/message_bytes.h"
 #include "penstock/v1/cluster.pb.h"
 #include "worker/acquire.h"
 #include "worker/update_rule.h"

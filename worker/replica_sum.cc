@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "job/prediction/message_bytes.h"
+#include "job/run/message_bytes.h"
 #include "worker/acquire.h"
 #include "worker/collectives.h"
 #include "worker/update_rule.h"

@@ -1,5 +1,5 @@
 // What each stage of a run is asked for (compute/stage.h), the same for the worker that makes it and for whoever
-// only wants to know what it would take (job/prediction/run_memory.h).
+// only wants to know what it would take (planner/cost/run_memory.h).
 //
 // Plain functions.
 #pragma once

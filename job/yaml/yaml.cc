@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "job/defaults.h"
 #include "job/keys/limits.h"
-#include "job/prediction/prediction.h"
+#include "job/prediction.h"
 #include "job/yaml/yaml_message.h"
 
 namespace penstock {

@@ -35,7 +35,7 @@ struct JobDocument {
 // PermissionDenied.
 absl::StatusOr<JobDocument> ReadJobDocument(const std::string& path);
 // Takes along the text of pipeline.schedule_file, which is relative to the job's file, fills in defaults, leaves out a
-// prediction that is of another job (job/prediction/prediction.h), and validates. Errors: as ParseJobYaml; those of reading the schedule, starting with the key.
+// prediction that is of another job (job/prediction.h), and validates. Errors: as ParseJobYaml; those of reading the schedule, starting with the key.
 absl::StatusOr<v1::JobSpec> CompleteJob(JobDocument document);
 
 }  // namespace penstock

@@ -8,14 +8,14 @@
 
 #include "absl/status/statusor.h"
 #include "penstock/v1/job.pb.h"
+#include "planner/job/measured_cluster.h"
+#include "planner/job/plan_job.h"
+#include "planner/job/race.h"
+#include "planner/job/stage_picture.h"
+#include "planner/job/step_reasons.h"
 #include "services/cli/console.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/interrupt.h"
-#include "strategy/measured_cluster.h"
-#include "strategy/plan_job.h"
-#include "strategy/race.h"
-#include "strategy/stage_picture.h"
-#include "strategy/step_reasons.h"
 
 namespace penstock {
 

@@ -1,7 +1,7 @@
 // MethodComparison: which of several methods reaches a loss first, and what each costs.
 //
 // Every method trained the same job with the same seed and data. Its curve is stamped with the time that its
-// schedule takes on devices of given times (job/prediction/run_time.h), so that the answer does not depend on how many cores this
+// schedule takes on devices of given times (planner/cost/run_time.h), so that the answer does not depend on how many cores this
 // machine has; the time measured here stands beside it. A loss is known at validations alone, so a speed-up is told with
 // the least and the most that it may be.
 //

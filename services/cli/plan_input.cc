@@ -9,8 +9,8 @@
 #include "base/status.h"
 #include "job/profile/cluster_spec.h"
 #include "job/profile/model_profile.h"
-#include "planner/pipedream_profile.h"
-#include "strategy/profiled_graph.h"
+#include "planner/graph/pipedream_profile.h"
+#include "planner/job/profiled_graph.h"
 
 namespace penstock {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "penstock/v1/cluster_spec.pb.h"
-#include "planner/cluster.h"
-#include "planner/layer_graph.h"
-#include "planner/placement.h"
+#include "planner/graph/cluster.h"
+#include "planner/graph/layer_graph.h"
+#include "planner/graph/placement.h"
 
 namespace penstock {
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "planner/render_plan.h"
+#include "planner/graph/render_plan.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
 

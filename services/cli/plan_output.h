@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "planner/cluster.h"
-#include "planner/stage_plan.h"
+#include "planner/graph/cluster.h"
+#include "planner/graph/stage_plan.h"
 #include "services/cli/plan_input.h"
 
 namespace penstock {

@@ -8,8 +8,8 @@
 #include "base/files.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "coordinator/assign.h"
 #include "job/resolve.h"
+#include "planner/job/assign.h"
 #include "worker/reference.h"
 
 namespace penstock {

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "penstock/v1/job.pb.h"
-#include "strategy/race.h"
+#include "planner/job/race.h"
 
 namespace penstock {
 

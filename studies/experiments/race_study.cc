@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "strategy/race.h"
+#include "planner/job/race.h"
 #include "studies/theory/logistic_problems.h"
 #include "studies/theory/pipeline_descent.h"
 #include "studies/theory/ticks.h"

@@ -2,7 +2,7 @@
 //
 // PipeDream, LocalSGD (R = S, H = 5) and minibatches that drain, each with the step size that the paper's rule chooses
 // for it (theory/tuning.h), are run once through pipelines of several depths, the gap to the optimum stamped with the ticks
-// of each (theory/ticks.h). The race that chooses plans (strategy/race.h) then sees of these curves what it would have
+// of each (theory/ticks.h). The race that chooses plans (planner/job/race.h) then sees of these curves what it would have
 // trained. On a network the same is tests/bench/time_to_target.py.
 #pragma once
 

@@ -10,7 +10,7 @@
 #include "job/defaults.h"
 #include "job/resolve.h"
 #include "job/yaml/yaml_message.h"
-#include "strategy/plan_job.h"
+#include "planner/job/plan_job.h"
 #include "worker/layer_profiler.h"
 
 namespace penstock {

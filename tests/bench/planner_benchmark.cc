@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/random.h"
-#include "planner/pipedream_profile.h"
-#include "planner/placement_planner.h"
-#include "planner/stage_planner.h"
+#include "planner/graph/pipedream_profile.h"
+#include "planner/graph/placement_planner.h"
+#include "planner/graph/stage_planner.h"
 
 namespace penstock {
 namespace {
@@ -68,7 +68,7 @@ LayerGraph Cells(int layers) {
 }
 
 LayerGraph Published(const std::string& name) {
-  const std::string path = JoinPath(PENSTOCK_SOURCE_DIR, "tests/planner/profiles/" + name + ".txt");
+  const std::string path = JoinPath(PENSTOCK_SOURCE_DIR, "tests/planner/graph/profiles/" + name + ".txt");
   const auto text = RealFiles().Read(path, kPipeDreamProfileBytesMax);
   PENSTOCK_CHECK(text.ok());
   const auto profile = ParsePipeDreamProfile(*text);

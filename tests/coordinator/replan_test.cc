@@ -1,5 +1,5 @@
 // New splits from measured times, and what a job does with them.
-#include "coordinator/replan.h"
+#include "planner/job/replan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/assign.h"
-#include "job/prediction/prediction.h"
+#include "job/prediction.h"
+#include "planner/job/assign.h"
 #include "tests/coordinator/simulated_cluster.h"
 #include "tests/support/status_matchers.h"
 

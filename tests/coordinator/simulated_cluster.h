@@ -20,6 +20,7 @@
 #include "base/random.h"
 #include "coordinator/coordinator.h"
 #include "job/resolve.h"
+#include "tests/job/jobs.h"
 
 namespace penstock {
 
@@ -182,13 +183,6 @@ class SimulatedCluster {
   std::vector<std::string> violations_;
   std::string transcript_;
 };
-
-// A small job with two-layer-fine stages: `steps` steps, 4 microbatches. 0 stages: as many as there
-// are workers.
-v1::JobSpec SmallJob(int64_t steps, int32_t stages);
-
-// Predicts steps of `step_s` for `spec`, which says its stages, on workers that all take 1 ms for each pass of a layer.
-void PredictOnEqualWorkers(v1::JobSpec& spec, double step_s);
 
 // One size of microbatches, and all workers that are free.
 v1::ProfileSpec SmallProfile();

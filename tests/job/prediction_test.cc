@@ -1,5 +1,5 @@
 // What a job says of its own prediction, and when that is of another job.
-#include "job/prediction/prediction.h"
+#include "job/prediction.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

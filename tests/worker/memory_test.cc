@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "job/prediction/memory_plan.h"
+#include "planner/cost/memory_plan.h"
 #include "schedule/catalog/catalog.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"

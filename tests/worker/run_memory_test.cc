@@ -1,5 +1,5 @@
 // What a planner predicts from a profile of layers against what the workers of a run say themselves.
-#include "job/prediction/run_memory.h"
+#include "planner/cost/run_memory.h"
 
 #include <gmock/gmock.h>
 

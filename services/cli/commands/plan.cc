@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "job/profile/cluster_spec.h"
-#include "planner/placement_planner.h"
-#include "planner/render_plan.h"
-#include "planner/stage_planner.h"
+#include "planner/graph/placement_planner.h"
+#include "planner/graph/render_plan.h"
+#include "planner/graph/stage_planner.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/plan_job.h"
 #include "services/cli/drawings.h"
@@ -47,7 +47,7 @@ struct PlanOptions {
   bool json = false;
 };
 
-// A cost model of planner/cost_model.h, by its name here.
+// A cost model of planner/graph/cost_model.h, by its name here.
 struct NamedModel {
   const char* name;
   StageCostModel (*make)(double bytes_per_second);

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "job/open_job.h"
 #include "job/yaml/yaml_writer.h"
-#include "planner/render_plan.h"
+#include "planner/graph/render_plan.h"
 #include "services/cli/command.h"
 #include "services/cli/command_text.h"
 #include "services/cli/coordinator_client.h"

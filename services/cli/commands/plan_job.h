@@ -8,7 +8,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
-#include "planner/cluster.h"
+#include "planner/graph/cluster.h"
 #include "services/cli/console.h"
 #include "services/cli/job_file.h"
 #include "services/cli/job_planning.h"

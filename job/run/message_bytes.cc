@@ -1,0 +1,58 @@
+#include "job/run/message_bytes.h"
+
+#include <algorithm>
+
+#include "absl/types/span.h"
+#include "compute/parameter_arena.h"
+#include "compute/tensor.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kFloatsOfRegister = 16;
+// A double's words in a tensor of floats, which are copied and never computed with.
+constexpr int64_t kLossFloats = sizeof(double) / sizeof(float);
+
+ParameterArena ArenaOf(const Chain& chain, LayerRange layers) {
+  return ParameterArena(absl::MakeConstSpan(chain.layers).subspan(layers.first, layers.count));
+}
+
+}  // namespace
+
+int64_t BoundaryBytes(const ResolvedJob& job) {
+  return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
+}
+
+int64_t SumFloats(int64_t gradients, bool with_loss) {
+  return gradients + (with_loss ? kLossFloats : 0);
+}
+
+ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank) {
+  const int64_t registers = (count + kFloatsOfRegister - 1) / kFloatsOfRegister;
+  const auto begin = [&](int64_t of) {
+    return std::min(count, registers * of / replicas * kFloatsOfRegister);
+  };
+  return {begin(rank), begin(rank + 1) - begin(rank)};
+}
+
+int64_t ReplicaChunkBytes(int64_t count, int64_t replicas) {
+  int64_t largest = 0;
+  for (int64_t rank = 0; rank < replicas; ++rank) {
+    largest = std::max(largest, ReplicaChunkOf(count, replicas, rank).count);
+  }
+  return largest * SizeOf(DType::kF32);
+}
+
+int64_t TiedBytes(const Chain& chain) {
+  return chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
+}
+
+int64_t WeightsOfLayers(const Chain& chain, LayerRange layers) {
+  return ArenaOf(chain, layers).weight_count();
+}
+
+int64_t GradientsOfLayers(const Chain& chain, LayerRange layers) {
+  return ArenaOf(chain, layers).gradient_count();
+}
+
+}  // namespace penstock

@@ -1,0 +1,105 @@
+#include "planner/cost/run_costs.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "compute/tensor.h"
+#include "job/profile/device_times.h"
+#include "job/run/message_bytes.h"
+
+namespace penstock {
+namespace {
+
+void Hasten(double speed, StageCosts& costs) {
+  costs.forward_s /= speed;
+  costs.backward_input_s /= speed;
+  costs.backward_weight_s /= speed;
+  costs.step_s /= speed;
+}
+
+absl::Status CheckSpeeds(const v1::DeviceTimes& times, const Topology& topology) {
+  if (times.speeds().empty() || times.speeds_size() == topology.workers) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("device times: speeds has ", times.speeds_size(),
+                                                 " numbers, but the run has ", topology.workers,
+                                                 " workers; one for each would do"));
+}
+
+absl::StatusOr<WorkerLinks> LinksOfWorkers(const v1::DeviceTimes& times, const Topology& topology) {
+  WorkerLinks links;
+  for (const v1::LinkTimes& entry : times.links()) {
+    LinkSpeed link = {.latency_s = entry.latency_ms() * 1e-3};
+    if (entry.has_gigabits_per_second()) {
+      link.bytes_per_second = entry.gigabits_per_second() * 1e9 / 8.0;
+    }
+    if (entry.workers().empty()) {
+      links.others = link;
+      continue;
+    }
+    const int32_t last = std::max(entry.workers(0), entry.workers(1));
+    if (last >= topology.workers) {
+      return absl::InvalidArgumentError(absl::StrCat("device times: a link joins worker ", last,
+                                                     ", but the run has workers 0 to ",
+                                                     topology.workers - 1));
+    }
+    links.pairs[{std::min(entry.workers(0), entry.workers(1)), last}] = link;
+  }
+  return links;
+}
+
+Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job,
+                                const Topology& topology, absl::Span<const LayerRange> layers) {
+  const double float_bytes = SizeOf(DType::kF32);
+  const LayerRange& range = layers[group.stages.front().value];
+  Traffic::OfGroup traffic;
+  if (topology.IsOfReplicas(group)) {
+    const int64_t gradients = GradientsOfLayers(job.chain, range);
+    const auto replicas = static_cast<int64_t>(group.stages.size());
+    for (int64_t rank = 0; rank < replicas; ++rank) {
+      const ReplicaChunk chunk = ReplicaChunkOf(gradients, replicas, rank);
+      traffic.parts.push_back(static_cast<double>(chunk.count) * float_bytes);
+    }
+  } else if (group.operation == ReduceGroup::Operation::kCopy) {
+    traffic.whole = static_cast<double>(WeightsOfLayers(job.chain, range)) * float_bytes;
+  } else if (group.quantity == ReduceGroup::Quantity::kGradient) {
+    traffic.whole = static_cast<double>(TiedBytes(job.chain));
+  }
+  return traffic;
+}
+
+}  // namespace
+
+Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
+                  absl::Span<const LayerRange> layers) {
+  Traffic traffic = {.boundary = static_cast<double>(BoundaryBytes(job))};
+  const bool sums_travel = topology.form == Topology::Form::kThereAndBack;
+  for (int32_t s = 0; sums_travel && s < topology.stages(); ++s) {
+    const int64_t gradients = GradientsOfLayers(job.chain, layers[s]);
+    const int64_t floats = SumFloats(gradients, topology[StageId(s)].last);
+    traffic.sums.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
+  }
+  for (const ReduceGroup& group : topology.groups) {
+    traffic.groups.push_back(TrafficOfGroup(group, job, topology, layers));
+  }
+  // A double for each layer, from the worker that has it.
+  traffic.norms =
+      static_cast<double>(sizeof(double) * job.chain.layers.size()) / std::max(topology.workers, 1);
+  return traffic;
+}
+
+absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const ResolvedJob& job,
+                                           const Topology& topology,
+                                           absl::Span<const LayerRange> layers) {
+  PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times, topology));
+  SimulationCosts costs;
+  PENSTOCK_ASSIGN_OR_RETURN(costs.stages, StageCostsOf(times, job.chain, layers));
+  for (int32_t s = 0; !times.speeds().empty() && s < topology.stages(); ++s) {
+    Hasten(times.speeds(topology.worker(StageId(s)).value), costs.stages[s]);
+  }
+  if (times.links().empty()) return costs;
+  PENSTOCK_ASSIGN_OR_RETURN(costs.worker_links, LinksOfWorkers(times, topology));
+  costs.traffic = TrafficOf(job, topology, layers);
+  return costs;
+}
+
+}  // namespace penstock

@@ -1,0 +1,218 @@
+#include "planner/cost/run_memory.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "compute/array_bytes.h"
+#include "compute/buffer_pool.h"
+#include "job/profile/model_profile.h"
+#include "job/run/message_bytes.h"
+#include "job/run/recorded.h"
+#include "job/run/run_schedule.h"
+#include "planner/cost/memory_plan.h"
+
+namespace penstock {
+namespace {
+
+// Adds `bytes`, which are there when the pass is done.
+void Keep(int64_t bytes, PassBytes& pass) {
+  pass.most += bytes;
+  pass.left += bytes;
+}
+
+// The memory of one worker of a run.
+class MemoryOfWorker {
+ public:
+  MemoryOfWorker(const RunLayout& run, WorkerId worker, absl::Span<const TapeNeeds> needs,
+                 bool own_memory)
+      : run_(run),
+        topology_(run.topology()),
+        worker_(worker),
+        needs_(needs),
+        own_memory_(own_memory) {}
+
+  absl::StatusOr<WorkerMemory> Predict() const {
+    WorkerMemory memory;
+    std::vector<StageBytes> stages(run_.layers.size());
+    for (const StageId id : topology_.StagesOf(worker_)) {
+      const StageOptions options = StageOptionsOf(run_, id, StageLateness());
+      stages[id.value] = BytesOf(id, options);
+      if (topology_[id].holder == id) AddArrays(options, memory);
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(memory.activations, Activations(stages));
+    return memory;
+  }
+
+ private:
+  void AddArrays(const StageOptions& options, WorkerMemory& memory) const {
+    const ArrayBytes arrays = ArrayBytesOf(run_.job.chain, options);
+    memory.weights += arrays.version;
+    memory.gradients += arrays.gradients;
+    memory.optimizer += arrays.optimizer;
+    memory.moved_weights += arrays.moved;
+    const int64_t versions = DeviceVersionsOf(options.stash, own_memory_, options.versions_max);
+    memory.stashed_weights += (versions - 1) * arrays.version;
+  }
+
+  StageBytes BytesOf(StageId id, const StageOptions& options) const {
+    const LayerRange layers = options.layers;
+    const std::vector<TapeNeeds> needs(needs_.begin() + layers.first,
+                                       needs_.begin() + layers.end());
+    StageBytes bytes = {
+        .activations = ActivationBytesOf({.needs = needs,
+                                          .boundary = BoundaryBytes(run_.job),
+                                          .tokens = TokenBytes(),
+                                          .has_embedding = layers.first == 0,
+                                          .has_head = layers.end() == run_.job.chain.size(),
+                                          .recomputes = options.recomputes}),
+        .tied_gradient = ReduceBytes()};
+    if (topology_.form == Topology::Form::kThereAndBack) FitToRoundTrip(id, options, bytes);
+    AddReplicaSums(id, bytes);
+    return bytes;
+  }
+
+  int64_t TokenBytes() const {
+    return run_.job.microbatch.batch * run_.job.microbatch.time * SizeOf(DType::kI32);
+  }
+
+  // What the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the other's if
+  // that is on another worker.
+  int64_t ReduceBytes() const {
+    const auto tied = std::find_if(topology_.groups.begin(), topology_.groups.end(),
+                                   [&](const ReduceGroup& group) {
+                                     return group.quantity == ReduceGroup::Quantity::kGradient &&
+                                            !topology_.IsOfReplicas(group);
+                                   });
+    const bool local = tied == topology_.groups.end() || topology_.worker(tied->stages.front()) ==
+                                                             topology_.worker(tied->stages.back());
+    return (local ? 1 : 2) * TiedBytes(run_.job.chain);
+  }
+
+  // What its REDUCE takes where a stage has replicas.
+  void AddReplicaSums(StageId id, StageBytes& bytes) const {
+    const int32_t replicas = topology_[id].replicas;
+    if (replicas == 1) return;
+    const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(Gradients(id), replicas));
+    // One to each other replica; meanwhile what has come so far and the next one.
+    bytes.reduced_gradients = (replicas + 1) * chunk;
+    bytes.sent_gradients = chunk;
+  }
+
+  // What a stage's passes and messages take where it does half of them.
+  void FitToRoundTrip(StageId id, const StageOptions& options, StageBytes& bytes) const {
+    const int64_t tokens = BufferPool::BlockBytes(TokenBytes());
+    // The tokens are given up after F, and read again for R.
+    if (options.layers.first == 0 && !topology_[id].backward) {
+      bytes.activations.forward.left -= tokens;
+    }
+    if (topology_[id].ends_way_back) Keep(tokens, bytes.activations.recompute);
+    bytes.part = topology_[id].part;
+    const int64_t float_bytes = SizeOf(DType::kF32);
+    bytes.sum = BufferPool::BlockBytes(SumFloats(Gradients(id), topology_[id].last) * float_bytes);
+    const int64_t weights = BufferPool::BlockBytes(
+        WeightsOfLayers(run_.job.chain, run_.layers[id.value]) * float_bytes);
+    if (!options.updates) bytes.copied_weights = weights;
+    if (topology_[id].updates && IsCopied(id)) bytes.sent_weights = weights;
+  }
+
+  // Whether another worker gets the weights of the stage.
+  bool IsCopied(StageId stage) const {
+    for (int32_t id = 0; id < topology_.stages(); ++id) {
+      const StageId other(id);
+      const bool same_part = topology_[other].part == topology_[stage].part;
+      if (same_part && topology_.worker(other) != topology_.worker(stage)) return true;
+    }
+    return false;
+  }
+
+  int64_t Gradients(StageId id) const {
+    return GradientsOfLayers(run_.job.chain, run_.layers[id.value]);
+  }
+
+  absl::StatusOr<int64_t> Activations(const std::vector<StageBytes>& stages) const {
+    if (run_.job.order == Order::kRecorded) {
+      const ReadyOrder order(
+          topology_, worker_,
+          ReadyOrderOptionsOf(run_.job, run_.schedule, MicrobatchRange(), InFlightMax()));
+      Program fullest;
+      fullest.prologue = order.FullestOrder();
+      return PeakActivationBytes(fullest, stages);
+    }
+    int64_t activations = 0;
+    int64_t from_step = run_.first_step;
+    std::set<RangeKey> walked;
+    for (const Cut& cut : run_.cuts) {
+      const int64_t first_step = std::exchange(from_step, cut.step);
+      if (!walked.insert(KeyOfSteps(run_.job, first_step, cut.step)).second) continue;
+      PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
+                                ScheduleOfSteps(run_.job, run_.schedule, first_step, cut.step));
+      activations =
+          std::max(activations, PeakActivationBytes(schedule.programs[worker_.value], stages));
+    }
+    return activations;
+  }
+
+  std::vector<int64_t> InFlightMax() const {
+    std::vector<int64_t> in_flight_max;
+    for (const StageCounts& stage : run_.counts) in_flight_max.push_back(stage.activations_peak);
+    return in_flight_max;
+  }
+
+  const RunLayout& run_;
+  const Topology& topology_;
+  const WorkerId worker_;
+  const absl::Span<const TapeNeeds> needs_;
+  const bool own_memory_;
+};
+
+}  // namespace
+
+absl::StatusOr<WorkerMemory> PredictWorkerMemory(const RunLayout& run, WorkerId worker,
+                                                 absl::Span<const TapeNeeds> needs,
+                                                 bool own_memory) {
+  return MemoryOfWorker(run, worker, needs, own_memory).Predict();
+}
+
+int64_t MostBytes(absl::Span<const WorkerMemory> workers) {
+  int64_t most = 0;
+  for (const WorkerMemory& worker : workers) most = std::max(most, worker.total());
+  return most;
+}
+
+absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
+    const ResolvedJob& job, const ScheduleOptions& schedule, absl::Span<const LayerRange> layers,
+    int64_t first_step, absl::Span<const Cut> cuts, const v1::ModelProfile& profile,
+    bool own_memory) {
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(profile, job.chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(profile, job.precision));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<TapeNeeds> needs,
+                            TapeNeedsOf(profile, job.microbatch.batch));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCounts> counts,
+                            CountsOfRun(job, schedule, first_step, cuts));
+  const RunLayout run = {.job = job,
+                         .schedule = schedule,
+                         .layers = layers,
+                         .first_step = first_step,
+                         .cuts = cuts,
+                         .counts = counts};
+  std::vector<WorkerMemory> memory;
+  for (int32_t worker = 0; worker < schedule.topology.workers; ++worker) {
+    PENSTOCK_ASSIGN_OR_RETURN(memory.emplace_back(),
+                              PredictWorkerMemory(run, WorkerId(worker), needs, own_memory));
+  }
+  return memory;
+}
+
+std::vector<LayerRange> LayersOfStages(const Topology& topology,
+                                       absl::Span<const LayerRange> parts) {
+  std::vector<LayerRange> layers;
+  for (int32_t s = 0; s < topology.stages(); ++s) {
+    layers.push_back(parts[topology[StageId(s)].part]);
+  }
+  return layers;
+}
+
+}  // namespace penstock

@@ -1,0 +1,48 @@
+// PrefixBound: the least that the layers inside a cut can take on so many workers, wherever these are.
+//
+// Every worker is as fast as the fastest and has the host's card to itself besides its own link; memory
+// has no limit; only where a stage has more replicas than any host has workers, their gradients go over
+// shared cards, spread as they burden them least. What a plan needs under planner/graph/placement.h is then no
+// less. A table over cuts and
+// workers, filled by the recurrence of planner/graph/cut_search.h; where that would take too long, work
+// divided by speed alone.
+//
+// Immutable, and so thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "planner/graph/cluster.h"
+#include "planner/graph/cuts.h"
+
+namespace penstock {
+
+class PrefixBound {
+ public:
+  PrefixBound(const CutFamily& family, const Cluster& cluster);
+
+  // Of all placements of the layers inside `cut` on `workers` workers, whose speeds add up to `speed`;
+  // infinite if there is none.
+  double PeriodS(int cut, int workers, double speed) const;
+
+ private:
+  // What every worker has at most.
+  struct Fastest {
+    double speed = 0;
+    double bytes_per_second = 0;       // of its link and the host's card together
+    double card_bytes_per_second = 0;  // of a host
+    int host_workers = 0;
+    int hosts = 0;
+  };
+  static Fastest FastestOf(const Cluster& cluster);
+  static double SyncS(const Fastest& fastest, double parameter_bytes, int replicas);
+  void Fill(const Fastest& fastest);
+  double& At(int cut, int workers) { return table_[static_cast<size_t>(cut) * stride_ + workers]; }
+
+  const CutFamily& family_;
+  int workers_;
+  int stride_;
+  std::vector<double> table_;  // by cut and workers; empty if it would be too large
+};
+
+}  // namespace penstock

@@ -1,0 +1,172 @@
+#include "planner/job/candidate_judge.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "job/defaults.h"
+#include "job/prediction.h"
+#include "job/profile/device_times.h"
+#include "job/profile/model_profile.h"
+#include "planner/job/pipeline_links.h"
+#include "planner/job/split_search.h"
+
+namespace penstock {
+
+absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
+                                                  const Candidate& candidate) {
+  CandidateJudge judge(input, candidate);
+  absl::StatusOr<ResolvedJob> job = judge.Resolve();
+  if (!job.ok()) {
+    judge.draft_.rejected = std::string(job.status().message());
+    return judge;
+  }
+  judge.job_ = *std::move(job);
+  absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(input.profile, judge.job_.microbatch.batch);
+  if (!times.ok()) return Annotate(times.status(), "training.microbatches");
+  judge.times_ = *std::move(times);
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input.profile, judge.job_.chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(input.profile, judge.job_.precision));
+  std::vector<LayerRange> single(judge.job_.chain.size());
+  for (int layer = 0; layer < judge.job_.chain.size(); ++layer) single[layer] = {layer, 1};
+  PENSTOCK_ASSIGN_OR_RETURN(judge.layer_costs_,
+                            StageCostsOf(judge.times_, judge.job_.chain, single));
+  if (const absl::Status status = judge.Prepare(); !status.ok()) {
+    judge.draft_.rejected = std::string(status.message());
+    return judge;
+  }
+  judge.draft_.step_bound_s = StepBoundSeconds(judge);
+  return judge;
+}
+
+absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
+  const Candidate& candidate = draft_.candidate;
+  draft_.spec = input_->spec;
+  draft_.spec.clear_prediction();
+  v1::PipelineSpec& pipeline = *draft_.spec.mutable_pipeline();
+  if (pipeline.method() != candidate.method) {
+    // What the file says of its own method means nothing to others.
+    pipeline.Clear();
+    SetMethod(candidate.method, /*keeps_optimizer=*/false, draft_.spec);
+  }
+  pipeline.set_stages(candidate.stages);
+  pipeline.clear_stage_layers();
+  pipeline.clear_worker_names();
+  const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(candidate.method));
+  if (method.ok() && (*method)->replicates_stages) {
+    pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
+  }
+  pipeline.set_recompute(TextOf(candidate.recompute));
+  draft_.spec.mutable_training()->set_microbatches(candidate.microbatches);
+  FillDefaults(draft_.spec);
+  PENSTOCK_RETURN_IF_ERROR(ValidateJob(draft_.spec));
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(draft_.spec));
+  PENSTOCK_RETURN_IF_ERROR(CheckStages(job, candidate.stages));
+  const int64_t needed = job.WorkersOf(candidate.stages);
+  if (needed > input_->cluster.size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("needs ", needed, " workers, there are ", input_->cluster.size()));
+  }
+  return job;
+}
+
+absl::Status CandidateJudge::Prepare() {
+  const int32_t stages = draft_.candidate.stages;
+  options_ = ScheduleOptionsOf(job_, TopologyOf(job_, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(steps_, StepsToSimulateOf(job_, options_, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(draft_.lateness, LatenessOf(job_, options_));
+  if (absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options_); delay.ok()) {
+    draft_.block_delay = *delay;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StagePlacement> CandidateJudge::Evenly() const {
+  StagePlacement placement;
+  const Cluster& cluster = input_->cluster;
+  std::vector<int>& workers = placement.workers;
+  workers.resize(cluster.size());
+  std::iota(workers.begin(), workers.end(), 0);
+  std::stable_sort(workers.begin(), workers.end(), [&](int a, int b) {
+    return cluster.workers[a].speed > cluster.workers[b].speed;
+  });
+  const int32_t stages = draft_.candidate.stages;
+  workers.resize(job_.WorkersOf(stages));
+  std::sort(workers.begin(), workers.end());
+  PENSTOCK_ASSIGN_OR_RETURN(placement.layers,
+                            SplitByTimes(job_, topology(), stages, TimesOn(workers)));
+  return placement;
+}
+
+v1::DeviceTimes CandidateJudge::TimesOn(const std::vector<int>& workers) const {
+  v1::DeviceTimes times = times_;
+  AddWorkers(input_->cluster, workers, topology(), times);
+  return times;
+}
+
+absl::StatusOr<double> CandidateJudge::StepSeconds(const v1::DeviceTimes& times,
+                                                   const std::vector<LayerRange>& layers) const {
+  return penstock::StepSeconds(job_, options_, steps_, layers, times);
+}
+
+absl::StatusOr<std::vector<WorkerMemory>> CandidateJudge::Memory(
+    const std::vector<LayerRange>& layers) const {
+  return PredictRunMemory(job_, options_, LayersOfStages(topology(), layers), 0,
+                          CutsOf(draft_.spec, 0, {}), input_->profile, /*own_memory=*/false);
+}
+
+absl::Status CandidateJudge::CheckMemory(const std::vector<WorkerMemory>& memory,
+                                         const std::vector<int>& workers) const {
+  for (size_t worker = 0; worker < memory.size(); ++worker) {
+    const PlanWorker& on = input_->cluster.workers[workers[worker]];
+    const auto needed = static_cast<double>(memory[worker].total());
+    if (needed <= on.memory_bytes) continue;
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "needs %.4g MB on %s, which has %.4g MB", needed / 1e6, on.name, on.memory_bytes / 1e6));
+  }
+  return absl::OkStatus();
+}
+
+JudgedCandidate CandidateJudge::Judge(const StagePlacement& placement) const {
+  JudgedCandidate judged = draft_;
+  judged.workers = placement.workers;
+  judged.layers = placement.layers;
+  judged.times = TimesOn(placement.workers);
+  v1::PipelineSpec& pipeline = *judged.spec.mutable_pipeline();
+  for (const LayerRange& range : placement.layers) pipeline.add_stage_layers(range.count);
+  for (const int worker : placement.workers) {
+    if (input_->names_workers) pipeline.add_worker_names(input_->cluster.workers[worker].name);
+  }
+  if (const absl::Status status = Fill(judged); !status.ok()) {
+    judged.rejected = std::string(status.message());
+    judged.lacks_memory = absl::IsResourceExhausted(status) && !judged.memory.empty();
+  }
+  return judged;
+}
+
+absl::Status CandidateJudge::Fill(JudgedCandidate& judged) const {
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep step,
+                            SimulateStep(job_, options_, steps_, judged.layers, judged.times));
+  judged.step_s = step.step_s;
+  judged.bubble_ratio = step.bubble_ratio;
+  judged.busy_s = step.busy_s;
+  judged.sent_bytes = step.sent_bytes;
+  PENSTOCK_ASSIGN_OR_RETURN(judged.memory, Memory(judged.layers));
+  PENSTOCK_RETURN_IF_ERROR(CheckMemory(judged.memory, judged.workers));
+  Predict(judged);
+  return absl::OkStatus();
+}
+
+void CandidateJudge::Predict(JudgedCandidate& judged) {
+  v1::PredictionSpec& prediction = *judged.spec.mutable_prediction();
+  prediction.set_step_seconds(judged.step_s);
+  for (const WorkerMemory& memory : judged.memory) prediction.add_memory_bytes(memory.total());
+  for (const double bytes : judged.sent_bytes) prediction.add_sent_bytes(bytes);
+  SetPredictedTimes(judged.times, prediction);
+  prediction.set_job_sha256(PredictedJobSha256(judged.spec));
+}
+
+}  // namespace penstock

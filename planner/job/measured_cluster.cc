@@ -1,0 +1,124 @@
+#include "planner/job/measured_cluster.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "job/profile/model_profile.h"
+
+namespace penstock {
+namespace {
+
+// A path is one if its links are slower by more than a measurement varies.
+constexpr double kSlowerThanCards = 0.9;
+
+// Of all layers together, with the largest microbatches that were measured.
+double ModelMs(const v1::ModelProfile& profile) {
+  const absl::StatusOr<v1::DeviceTimes> times =
+      DeviceTimesOf(profile, profile.shapes(0).sizes().rbegin()->samples());
+  PENSTOCK_CHECK(times.ok());
+  double ms = 0;
+  for (const v1::LayerTimes& layer : times->layers()) {
+    ms += layer.times().forward_ms() + layer.times().backward_input_ms() +
+          layer.times().backward_weight_ms();
+  }
+  return ms;
+}
+
+// Between two hosts, or inside one, the worst of what was measured.
+struct Way {
+  double bytes_per_second = std::numeric_limits<double>::infinity();
+  double latency_s = 0;
+};
+
+class Measured {
+ public:
+  explicit Measured(const v1::ClusterProfile& profile) : profile_(profile) {}
+
+  MeasuredCluster Run() {
+    measured_.profile = profile_.devices(0).model();
+    AddWorkers();
+    AddLinks();
+    return std::move(measured_);
+  }
+
+ private:
+  void AddWorkers() {
+    std::map<std::string, double> speeds;
+    const double first_ms = ModelMs(profile_.devices(0).model());
+    for (const v1::DeviceProfile& device : profile_.devices()) {
+      const double ms = ModelMs(device.model());
+      speeds[device.device()] = ms > 0 && first_ms > 0 ? first_ms / ms : 1.0;
+    }
+    Cluster& cluster = measured_.cluster;
+    std::map<std::string, int> hosts;
+    for (const v1::ProfiledWorker& worker : profile_.workers()) {
+      const auto [host, is_new] =
+          hosts.emplace(worker.host(), static_cast<int>(cluster.hosts.size()));
+      if (is_new) cluster.hosts.push_back({.name = worker.host()});
+      PlanWorker planned{
+          .name = worker.worker(), .host = host->second, .speed = speeds.at(worker.device())};
+      if (worker.memory_bytes() > 0) {
+        planned.memory_bytes = static_cast<double>(worker.memory_bytes());
+      }
+      host_of_[worker.worker()] = host->second;
+      cluster.workers.push_back(std::move(planned));
+    }
+  }
+
+  void AddLinks() {
+    std::map<std::pair<int, int>, Way> ways;
+    for (const v1::ProfiledLink& link : profile_.links()) {
+      const int from = host_of_.at(link.from());
+      const int to = host_of_.at(link.to());
+      Way& way = ways[std::minmax(from, to)];
+      way.bytes_per_second = std::min(way.bytes_per_second, link.bytes_per_second());
+      way.latency_s = std::max(way.latency_s, link.latency_us() * 1e-6);
+    }
+    std::vector<PlanHost>& hosts = measured_.cluster.hosts;
+    std::vector<double> card(hosts.size());
+    for (const auto& [pair, way] : ways) {
+      if (pair.first == pair.second) {
+        hosts[pair.first].inside_bytes_per_second = way.bytes_per_second;
+        hosts[pair.first].inside_latency_s = way.latency_s;
+        continue;
+      }
+      for (const int host : {pair.first, pair.second}) {
+        PlanHost& end = hosts[host];
+        end.card_latency_s =
+            card[host] > 0 ? std::min(end.card_latency_s, way.latency_s) : way.latency_s;
+        card[host] = std::max(card[host], way.bytes_per_second);
+        end.card_bytes_per_second = card[host];
+      }
+    }
+    for (const auto& [pair, way] : ways) {
+      if (pair.first == pair.second) continue;
+      const PlanHost& one = hosts[pair.first];
+      const PlanHost& two = hosts[pair.second];
+      const double cards = std::min(one.card_bytes_per_second, two.card_bytes_per_second);
+      const bool is_slow =
+          way.bytes_per_second < kSlowerThanCards * cards ||
+          kSlowerThanCards * way.latency_s > std::max(one.card_latency_s, two.card_latency_s);
+      if (!is_slow) continue;
+      measured_.cluster.paths.push_back({.from = pair.first,
+                                         .to = pair.second,
+                                         .bytes_per_second = way.bytes_per_second,
+                                         .latency_s = way.latency_s});
+    }
+  }
+
+  const v1::ClusterProfile& profile_;
+  MeasuredCluster measured_;
+  std::map<std::string, int> host_of_;  // by worker
+};
+
+}  // namespace
+
+MeasuredCluster ClusterOfProfile(const v1::ClusterProfile& profile) {
+  return Measured(profile).Run();
+}
+
+}  // namespace penstock

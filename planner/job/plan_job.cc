@@ -1,0 +1,404 @@
+#include "planner/job/plan_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "job/defaults.h"
+#include "job/resolve.h"
+#include "planner/graph/placement_planner.h"
+#include "planner/job/candidate_judge.h"
+#include "planner/job/profiled_graph.h"
+#include "planner/job/split_search.h"
+
+namespace penstock {
+namespace {
+
+constexpr double kMargin = 1e-6;  // relative; smaller gains are none
+// Of the searches for the best placements: of the time that is left, and placements of each candidate.
+constexpr double kSearchShare = 0.3;
+constexpr double kShareOfOne = 0.2;  // of that, for the best of one method
+constexpr int64_t kRefinementsMax = 200;
+constexpr int64_t kSimulationsMax = 1'000;
+constexpr int64_t kCountsMax = 100;
+
+absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& options) {
+  std::vector<const Method*> methods;
+  if (options.methods.empty()) {
+    for (const Method& method : Methods()) methods.push_back(&method);
+  }
+  for (const std::string& name : options.methods) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Method* const method, FindMethod(absl::string_view(name)));
+    methods.push_back(method);
+  }
+  return methods;
+}
+
+// Replicas of stages worth trying with up to `workers` workers: as many for every stage, which is data
+// parallelism with one stage; and those that planner/graph/placement_planner.h gives the job's layers.
+std::vector<std::vector<int32_t>> ReplicasOf(const PlanningInput& input, const ResolvedJob& job,
+                                             TimeBudget& budget) {
+  std::vector<std::vector<int32_t>> all;
+  const int workers = input.cluster.size();
+  const int stages_max = std::min(workers / 2, static_cast<int>(job.chain.size()));
+  for (int stages = 1; stages <= stages_max; ++stages) {
+    for (int replicas = 2; stages * replicas <= workers; ++replicas) {
+      all.emplace_back(stages, replicas);
+    }
+  }
+  const absl::StatusOr<ProfiledGraph> profiled =
+      GraphOfProfile(input.profile, job.microbatch.batch);
+  if (!profiled.ok()) return all;
+  TimeBudget part = budget.Part(0.1);
+  const absl::StatusOr<StagePlan> plan =
+      PlanPlacement(profiled->graph, {.cluster = input.cluster, .memory = profiled->memory}, part);
+  if (!plan.ok()) return all;
+  std::vector<int32_t> planned;
+  for (const PlannedStage& stage : plan->stages) planned.push_back(stage.replicas);
+  const bool has_replicas =
+      std::any_of(planned.begin(), planned.end(), [](int32_t replicas) { return replicas > 1; });
+  if (has_replicas && std::find(all.begin(), all.end(), planned) == all.end()) {
+    all.push_back(std::move(planned));
+  }
+  return all;
+}
+
+// What the job has, and where the gradient of a step is the same whatever the microbatches, other divisors of the
+// batch whose microbatches were profiled.
+std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJob& job,
+                                    const Method& method) {
+  if (!method.synchronous || method.updates_each_microbatch) return {job.microbatches};
+  const auto& sizes = input.profile.shapes(0).sizes();
+  const int64_t least = sizes.begin()->samples();
+  const int64_t most = sizes.rbegin()->samples();
+  std::vector<int64_t> numbers;
+  for (int64_t number = 1; number <= job.batch; ++number) {
+    if (job.batch % number != 0) continue;
+    const int64_t samples = job.batch / number;
+    if (number == job.microbatches || (samples >= least && samples <= most)) {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+// For the job's own method: all that the job says, with each number of stages.
+std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJob& job,
+                                    const PlanJobOptions& options) {
+  const int64_t per_worker = job.stages_per_worker;
+  std::vector<int32_t> numbers = options.stages;
+  if (numbers.empty()) {
+    const int64_t workers_max =
+        std::min<int64_t>(input.cluster.size(), job.chain.size() / per_worker);
+    for (int64_t workers = 1; workers <= workers_max; ++workers) {
+      numbers.push_back(static_cast<int32_t>(workers * per_worker));
+    }
+  }
+  const auto& said = input.spec.pipeline().replicas();
+  std::vector<Candidate> candidates;
+  for (const int32_t stages : numbers) {
+    Candidate candidate = {.method = std::string(job.method->name),
+                           .stages = stages,
+                           .microbatches = job.microbatches,
+                           .recompute = job.recompute};
+    if (job.method->replicates_stages && !said.empty()) {
+      if (said.size() > 1 && said.size() != stages) continue;
+      candidate.replicas.assign(said.begin(), said.end());
+      if (said.size() == 1) candidate.replicas.assign(stages, said[0]);
+    }
+    candidates.push_back(candidate);
+    if (!candidate.recompute.none()) continue;
+    candidate.recompute.all = true;
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+class JobPlanner {
+ public:
+  JobPlanner(const PlanningInput& input, const PlanJobOptions& options, TimeBudget& budget)
+      : input_(input), options_(options), budget_(budget) {}
+
+  absl::StatusOr<JobPlan> Plan() {
+    PENSTOCK_RETURN_IF_ERROR(CheckCluster(input_.cluster));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
+                              EnumerateCandidates(input_, options_, budget_));
+    const int all = static_cast<int>(candidates.size());
+    for (int done = 0; done < all; ++done) {
+      options_.progress(done, all);
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (IsSpent()) break;
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
+                                CandidateJudge::Of(input_, candidates[done]));
+      if (!judge.may_run()) {
+        plan_.candidates.push_back(judge.draft());
+        continue;
+      }
+      PENSTOCK_ASSIGN_OR_RETURN(const StagePlacement placement, judge.Evenly());
+      plan_.candidates.push_back(judge.Judge(placement));
+    }
+    options_.progress(all, all);
+    PENSTOCK_RETURN_IF_ERROR(RecomputeWhereMemoryLacks());
+    Sort();
+    PENSTOCK_RETURN_IF_ERROR(RefineTheBestOfEachMethod());
+    PENSTOCK_RETURN_IF_ERROR(SearchFastest());
+    PENSTOCK_RETURN_IF_ERROR(SearchSmallest());
+    Sort();
+    Choose();
+    return std::move(plan_);
+  }
+
+ private:
+  bool IsSpent() {
+    constexpr int64_t kStepsOfACandidate = 100'000;
+    plan_.in_time = plan_.in_time && !budget_.IsSpent(kStepsOfACandidate);
+    return !plan_.in_time;
+  }
+
+  void Sort() {
+    std::stable_sort(plan_.candidates.begin(), plan_.candidates.end(),
+                     [](const JudgedCandidate& a, const JudgedCandidate& b) {
+                       if (a.runs() != b.runs()) return a.runs();
+                       return a.runs() && a.step_s < b.step_s;
+                     });
+  }
+
+  // For a candidate that memory alone keeps from running, one that does the forwards of the stages again whose workers
+  // lack it.
+  absl::Status RecomputeWhereMemoryLacks() {
+    std::vector<JudgedCandidate> found;
+    for (const JudgedCandidate& judged : plan_.candidates) {
+      if (!judged.lacks_memory || !judged.candidate.recompute.none()) continue;
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (IsSpent()) break;
+      PENSTOCK_ASSIGN_OR_RETURN(CandidateJudge judge, CandidateJudge::Of(input_, judged.candidate));
+      JudgedCandidate last = judged;
+      while (last.lacks_memory) {
+        const std::optional<RecomputeChoice> more = OneMoreRecomputes(judge.topology(), last);
+        if (!more.has_value()) break;
+        Candidate candidate = last.candidate;
+        candidate.recompute = *more;
+        PENSTOCK_ASSIGN_OR_RETURN(judge, CandidateJudge::Of(input_, candidate));
+        if (!judge.may_run()) break;
+        last = judge.Judge({.workers = last.workers, .layers = last.layers});
+      }
+      if (last.runs()) found.push_back(std::move(last));
+    }
+    std::move(found.begin(), found.end(), std::back_inserter(plan_.candidates));
+    return absl::OkStatus();
+  }
+
+  // With the first stage that a worker without enough memory holds and that does not recompute yet. Absent: there is none, or all
+  // would, which is a candidate of its own.
+  std::optional<RecomputeChoice> OneMoreRecomputes(const Topology& topology,
+                                                   const JudgedCandidate& judged) const {
+    if (topology.form == Topology::Form::kThereAndBack) return std::nullopt;
+    RecomputeChoice choice = judged.candidate.recompute;
+    std::vector<int32_t>& places = choice.places;
+    for (int32_t id = 0; id < topology.stages(); ++id) {
+      const int32_t worker = topology.worker(StageId(id)).value;
+      const int32_t place = topology[StageId(id)].place;
+      const double room = input_.cluster.workers[judged.workers[worker]].memory_bytes;
+      const bool lacks = static_cast<double>(judged.memory[worker].total()) > room;
+      if (!lacks || choice.Has(place)) continue;
+      places.insert(std::lower_bound(places.begin(), places.end(), place), place);
+      if (static_cast<int32_t>(places.size()) == topology.depth()) return std::nullopt;
+      return choice;
+    }
+    return std::nullopt;
+  }
+
+  // With and without replicas of stages: methods are compared by what each can do, not by how far each was improved.
+  absl::Status RefineTheBestOfEachMethod() {
+    TimeBudget part = budget_.Part(kSearchShare);
+    std::set<std::pair<std::string, bool>> kinds;
+    for (JudgedCandidate& judged : plan_.candidates) {
+      if (!judged.runs()) break;
+      const Candidate& candidate = judged.candidate;
+      if (!kinds.emplace(candidate.method, candidate.replicas.empty()).second) continue;
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (part.IsSpent()) break;
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge, CandidateJudge::Of(input_, candidate));
+      TimeBudget own = part.Part(kShareOfOne);
+      PENSTOCK_RETURN_IF_ERROR(MoveLayers(judge, own, judged));
+      SearchEffort effort = {.placements = kRefinementsMax, .budget = own};
+      SplitSearchResult found = SearchShortestStep(judge, judged.step_s * (1 - kMargin), effort);
+      if (found.best.has_value()) judged = *std::move(found.best);
+    }
+    return absl::OkStatus();
+  }
+
+  // As long as a layer more or less for one of two neighbours makes the simulated step shorter.
+  static absl::Status MoveLayers(const CandidateJudge& judge, TimeBudget& budget,
+                                 JudgedCandidate& best) {
+    bool improves = true;
+    while (improves) {
+      improves = false;
+      for (size_t stage = 0; stage + 1 < best.layers.size(); ++stage) {
+        for (const int moved : {-1, 1}) {
+          if (budget.IsSpent()) return absl::OkStatus();
+          std::vector<LayerRange> layers = best.layers;
+          layers[stage].count += moved;
+          layers[stage + 1].first += moved;
+          layers[stage + 1].count -= moved;
+          if (layers[stage].count < 1 || layers[stage + 1].count < 1) continue;
+          PENSTOCK_ASSIGN_OR_RETURN(const double step_s, judge.StepSeconds(best.times, layers));
+          if (step_s >= best.step_s * (1 - kMargin)) continue;
+          JudgedCandidate other = judge.Judge({.workers = best.workers, .layers = layers});
+          if (!other.runs()) continue;
+          best = std::move(other);
+          improves = true;
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Every placement of every candidate for one that is faster than all, the most promising ones first.
+  absl::Status SearchFastest() {
+    Sort();
+    double best_s = std::numeric_limits<double>::infinity();
+    if (!plan_.candidates.empty() && plan_.candidates.front().runs()) {
+      best_s = plan_.candidates.front().step_s;
+    }
+    double unproven_s = best_s;
+    TimeBudget part = budget_.Part(kSearchShare);
+    for (JudgedCandidate& judged : plan_.candidates) {
+      if (!judged.is_placed() || judged.step_bound_s >= best_s) continue;
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (part.IsSpent()) {
+        unproven_s = std::min(unproven_s, judged.step_bound_s);
+        continue;
+      }
+      SearchEffort effort = {.placements = kSimulationsMax, .budget = part};
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
+                                CandidateJudge::Of(input_, judged.candidate));
+      SplitSearchResult found = SearchShortestStep(judge, best_s * (1 - kMargin), effort);
+      if (!found.is_complete) unproven_s = std::min(unproven_s, judged.step_bound_s);
+      if (!found.best.has_value()) continue;
+      best_s = found.best->step_s;
+      judged = *std::move(found.best);
+    }
+    if (plan_.in_time && std::isfinite(best_s)) {
+      plan_.step_bound_s = std::min(best_s, unproven_s);
+      plan_.is_fastest = plan_.step_bound_s == best_s;
+    }
+    return absl::OkStatus();
+  }
+
+  // The same for the least memory. What is found stands beside the candidate's fastest placement.
+  absl::Status SearchSmallest() {
+    int64_t best_bytes = std::numeric_limits<int64_t>::max();
+    for (const JudgedCandidate& judged : plan_.candidates) {
+      if (judged.runs()) best_bytes = std::min(best_bytes, judged.most_memory());
+    }
+    plan_.is_smallest = plan_.in_time && best_bytes < std::numeric_limits<int64_t>::max();
+    TimeBudget part = budget_.Part(kSearchShare);
+    std::vector<JudgedCandidate> smaller;
+    for (const JudgedCandidate& judged : plan_.candidates) {
+      if (!judged.is_placed()) continue;
+      PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
+      if (part.IsSpent()) {
+        plan_.is_smallest = false;
+        break;
+      }
+      SearchEffort effort = {.placements = kCountsMax, .budget = part};
+      PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
+                                CandidateJudge::Of(input_, judged.candidate));
+      SplitSearchResult found = SearchLeastMemory(judge, best_bytes, effort);
+      plan_.is_smallest = plan_.is_smallest && found.is_complete;
+      if (!found.best.has_value()) continue;
+      best_bytes = found.best->most_memory();
+      smaller.push_back(*std::move(found.best));
+    }
+    if (!smaller.empty()) plan_.candidates.push_back(std::move(smaller.back()));
+    return absl::OkStatus();
+  }
+
+  void Choose() {
+    for (size_t at = 0; at < plan_.candidates.size(); ++at) {
+      const JudgedCandidate& judged = plan_.candidates[at];
+      if (!judged.runs()) break;
+      const int index = static_cast<int>(at);
+      if (!plan_.fastest.has_value()) plan_.fastest = index;
+      if (!plan_.smallest.has_value() ||
+          judged.most_memory() < plan_.candidates[*plan_.smallest].most_memory()) {
+        plan_.smallest = index;
+      }
+    }
+  }
+
+  const PlanningInput& input_;
+  const PlanJobOptions& options_;
+  TimeBudget& budget_;
+  JobPlan plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
+                                                           const PlanJobOptions& options,
+                                                           TimeBudget& budget) {
+  v1::JobSpec spec = input.spec;
+  FillDefaults(spec);
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  if (options.only_placement) return PlacementsOf(input, job, options);
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<const Method*> methods, MethodsOf(options));
+  const std::vector<std::vector<int32_t>> replicas_of_stages = ReplicasOf(input, job, budget);
+  std::vector<Candidate> candidates;
+  for (const Method* const method : methods) {
+    const int32_t per_worker = StagesPerWorkerMin(method->placement);
+    const int32_t workers_max = std::min<int32_t>(
+        input.cluster.size(), static_cast<int32_t>(job.chain.size()) / per_worker);
+    for (int32_t workers = 1; workers <= workers_max; ++workers) {
+      for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
+        for (const bool all : {false, true}) {
+          candidates.push_back({.method = std::string(method->name),
+                                .stages = workers * per_worker,
+                                .microbatches = microbatches,
+                                .recompute = {.all = all}});
+        }
+      }
+    }
+    if (!method->replicates_stages) continue;
+    for (const std::vector<int32_t>& replicas : replicas_of_stages) {
+      for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
+        for (const bool all : {false, true}) {
+          candidates.push_back({.method = std::string(method->name),
+                                .stages = static_cast<int32_t>(replicas.size()),
+                                .microbatches = microbatches,
+                                .recompute = {.all = all},
+                                .replicas = replicas});
+        }
+      }
+    }
+  }
+  if (options.stages.empty()) return candidates;
+  const auto is_other = [&](const Candidate& candidate) {
+    return std::find(options.stages.begin(), options.stages.end(), candidate.stages) ==
+           options.stages.end();
+  };
+  candidates.erase(std::remove_if(candidates.begin(), candidates.end(), is_other),
+                   candidates.end());
+  if (candidates.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no method can have ", absl::StrJoin(options.stages, " or "), " stages of ",
+                     job.chain.size(), " layers on ", input.cluster.size(), " workers"));
+  }
+  return candidates;
+}
+
+absl::StatusOr<JobPlan> PlanJob(const PlanningInput& input, const PlanJobOptions& options,
+                                TimeBudget& budget) {
+  return JobPlanner(input, options, budget).Plan();
+}
+
+}  // namespace penstock

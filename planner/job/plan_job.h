@@ -1,0 +1,61 @@
+// PlanJob: which method, how many stages, microbatches and layers of each, let a job run fastest, or in the least
+// memory, on a cluster.
+//
+// Every method of the catalog is tried with every number of workers, every number of microbatches that divides the
+// batch where that changes nothing but rounding, with and without recomputation, or in the stages alone whose workers lack
+// memory without, and, where the method has them,
+// with replicas of stages: as many of each, or as planner/graph/placement_planner.h has them; each candidate is judged by
+// planner/job/candidate.h. Then the best of each method is improved: layers move between neighbouring stages as long as
+// the simulated step gets shorter, and a few placements are searched (planner/job/split_search.h). At last the placements of all
+// candidates are searched for one that is better than the best, which ends with a proof for jobs of few layers, and with a
+// bound for others.
+//
+// Pure functions but for the clock behind the budget.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "planner/graph/time_budget.h"
+#include "planner/job/candidate.h"
+
+namespace penstock {
+
+struct PlanJobOptions {
+  std::vector<std::string> methods;  // empty: all of the catalog
+  std::vector<int32_t> stages;       // of the model, that may be chosen; empty: any number
+  // Only the stages, their layers and their workers are chosen: microbatches and replicas are the job's, and so is
+  // recomputation, unless the job has none and lacks the memory.
+  bool only_placement = false;
+  // Tells how many of how many candidates are judged.
+  std::function<void(int done, int all)> progress = [](int, int) {};
+  // Asked between candidates; its error ends the planning.
+  std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
+};
+
+struct JobPlan {
+  std::vector<JudgedCandidate> candidates;  // those that can run first, by the time of a step
+  std::optional<int> fastest;               // among them; absent: none can run
+  std::optional<int> smallest;              // in the memory of the worker that needs most
+  bool in_time = true;                      // else some were not judged, or could still be improved
+  double step_bound_s = 0;                  // no placement of a candidate has a shorter step
+  bool is_fastest = false;   // it is proven that none has a shorter step than the fastest
+  bool is_smallest = false;  // the same of the memory of the smallest
+};
+
+// The candidates for a job, in the order in which they are judged.
+// Errors: NotFound for a method that there is not; InvalidArgument of ResolveJob, and if no candidate has
+// so many stages.
+absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
+                                                           const PlanJobOptions& options,
+                                                           TimeBudget& budget);
+
+// Errors: those of EnumerateCandidates and JudgeCandidate; InvalidArgument of CheckCluster; that of may_go_on.
+absl::StatusOr<JobPlan> PlanJob(const PlanningInput& input, const PlanJobOptions& options,
+                                TimeBudget& budget);
+
+}  // namespace penstock

@@ -1,0 +1,135 @@
+#include "planner/cost/run_costs.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "job/defaults.h"
+#include "job/profile/device_times.h"
+#include "job/run/message_bytes.h"
+#include "planner/cost/run_memory.h"
+#include "tests/job/jobs.h"
+#include "tests/support/status_matchers.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr char kTimes[] = "model: {forward_ms: 80, backward_input_ms: 40, update_ms: 8}\n";
+
+v1::DeviceTimes Times(const std::string& more) {
+  const auto times = ParseDeviceTimes(kTimes + more, "times.yaml");
+  EXPECT_THAT(times, IsOk());
+  return *times;
+}
+
+// GoodJob (15 layers) on stages of these layers.
+struct SplitRun {
+  explicit SplitRun(const v1::JobSpec& spec, std::vector<LayerRange> parts)
+      : job(*ResolveJob(spec)),
+        topology(
+            ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size()))).topology),
+        layers(LayersOfStages(topology, parts)) {}
+
+  absl::StatusOr<SimulationCosts> Costs(const std::string& more) const {
+    return RunCostsOf(Times(more), job, topology, layers);
+  }
+
+  ResolvedJob job;
+  Topology topology;
+  std::vector<LayerRange> layers;
+};
+
+v1::JobSpec Replicated(std::initializer_list<int32_t> replicas) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->clear_stages();
+  for (const int32_t count : replicas) spec.mutable_pipeline()->add_replicas(count);
+  return spec;
+}
+
+const std::vector<LayerRange> kFour = {{0, 3}, {3, 4}, {7, 4}, {11, 4}};
+
+TEST(RunCosts, WithoutSpeedsAndLinks_AreThoseOfTheStages) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts costs, SplitRun(GoodJob(), kFour).Costs(""));
+  ASSERT_THAT(costs.stages, SizeIs(4));
+  for (const StageCosts& stage : costs.stages) EXPECT_DOUBLE_EQ(stage.forward_s, 0.020);
+  EXPECT_FALSE(costs.worker_links.has_value());
+  EXPECT_THAT(costs.links, IsEmpty());
+}
+
+TEST(RunCosts, Speeds_DivideTheTimesOfEachWorker) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts costs,
+                                SplitRun(GoodJob(), kFour).Costs("speeds: [1, 2, 0.5, 4]"));
+  EXPECT_DOUBLE_EQ(costs.stages[1].forward_s, 0.010);
+  EXPECT_DOUBLE_EQ(costs.stages[2].forward_s, 0.040);
+  EXPECT_DOUBLE_EQ(costs.stages[2].step_s, 0.004);
+  EXPECT_DOUBLE_EQ(costs.stages[3].backward_input_s, 0.0025);
+  // By worker, not by place: the first place has two.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const SimulationCosts replicas,
+      SplitRun(Replicated({2, 1}), {{0, 10}, {10, 5}}).Costs("speeds: [1, 4, 2]"));
+  EXPECT_DOUBLE_EQ(replicas.stages[0].forward_s, 0.040);
+  EXPECT_DOUBLE_EQ(replicas.stages[1].forward_s, 0.010);
+  EXPECT_DOUBLE_EQ(replicas.stages[2].forward_s, 0.020);
+  EXPECT_THAT(SplitRun(GoodJob(), kFour).Costs("speeds: [1, 2]"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("speeds has 2 numbers, but the run has 4 workers")));
+}
+
+TEST(RunCosts, Links_AreOfPairsAndOfAllOthers) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationCosts costs,
+                                SplitRun(GoodJob(), kFour)
+                                    .Costs("links: [{gigabits_per_second: 8, latency_ms: 2}, "
+                                           "{workers: [2, 1], latency_ms: 5}]"));
+  ASSERT_TRUE(costs.worker_links.has_value());
+  const WorkerLinks& links = *costs.worker_links;
+  EXPECT_DOUBLE_EQ(links.Between(WorkerId(0), WorkerId(1)).bytes_per_second, 1e9);
+  EXPECT_DOUBLE_EQ(links.Between(WorkerId(3), WorkerId(0)).latency_s, 0.002);
+  for (const auto& [one, other] : {std::pair(1, 2), {2, 1}}) {
+    const LinkSpeed& pair = links.Between(WorkerId(one), WorkerId(other));
+    EXPECT_DOUBLE_EQ(pair.latency_s, 0.005);
+    EXPECT_EQ(pair.bytes_per_second, std::numeric_limits<double>::infinity());
+  }
+  EXPECT_THAT(SplitRun(GoodJob(), kFour).Costs("links: [{workers: [0, 4]}]"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("a link joins worker 4, but the run has workers 0 to 3")));
+}
+
+// Width 192, 128 time steps, microbatches of 4.
+TEST(RunCosts, Traffic_IsWhatTheWorkersSend) {
+  const SplitRun run(Replicated({4, 1}), {{0, 10}, {10, 5}});
+  const Traffic traffic = TrafficOf(run.job, run.topology, run.layers);
+  EXPECT_DOUBLE_EQ(traffic.boundary, 4.0 * 128 * 192 * 4);
+  ASSERT_EQ(traffic.groups.size(), run.topology.groups.size());
+  ASSERT_EQ(traffic.groups.size(), 2u) << "the replicas of the first place, and tied ends";
+  double parts = 0.0;
+  for (const double part : traffic.groups[0].parts) parts += part;
+  EXPECT_DOUBLE_EQ(parts, 4.0 * static_cast<double>(GradientsOfLayers(run.job.chain, {0, 10})));
+  EXPECT_THAT(traffic.groups[0].parts, SizeIs(4));
+  EXPECT_THAT(traffic.groups[1].parts, IsEmpty());
+  EXPECT_DOUBLE_EQ(traffic.groups[1].whole, 256.0 * 192 * 4) << "the embedding";
+  EXPECT_THAT(traffic.sums, IsEmpty());
+}
+
+TEST(RunCosts, TrafficThereAndBack_HasSumsAndCopies) {
+  v1::JobSpec spec = GoodJob();
+  spec.mutable_pipeline()->set_method("roundpipe");
+  spec.mutable_pipeline()->set_stages(2);
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  const SplitRun run(spec, {{0, 10}, {10, 5}});
+  const Traffic traffic = TrafficOf(run.job, run.topology, run.layers);
+  ASSERT_EQ(traffic.sums.size(), static_cast<size_t>(run.topology.stages()));
+  EXPECT_DOUBLE_EQ(traffic.sums[0],
+                   4.0 * static_cast<double>(GradientsOfLayers(run.job.chain, {0, 10})));
+  for (size_t group = 0; group < traffic.groups.size(); ++group) {
+    const LayerRange& range = run.layers[run.topology.groups[group].stages.front().value];
+    EXPECT_DOUBLE_EQ(traffic.groups[group].whole,
+                     4.0 * static_cast<double>(WeightsOfLayers(run.job.chain, range)));
+  }
+}
+
+}  // namespace
+}  // namespace penstock

@@ -1,0 +1,296 @@
+// Plans of jobs: what candidates there are, what each is judged to take, and which is chosen.
+#include "planner/job/plan_job.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "job/defaults.h"
+#include "job/resolve.h"
+#include "tests/planner/job/planning_input.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/ticking_clock.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int> Counts(const JudgedCandidate& judged) {
+  std::vector<int> counts;
+  for (const LayerRange& range : judged.layers) counts.push_back(range.count);
+  return counts;
+}
+
+TEST(JudgeCandidate, EqualStages_TakeTheClosedFormsOfTheirMethods) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(3));
+  // A stage of three layers takes 3 ms for each third of a microbatch; 8 microbatches.
+  const auto step_ms = [&](const std::string& method) {
+    const absl::StatusOr<JudgedCandidate> judged =
+        JudgeCandidate(input, {.method = method, .stages = 3, .microbatches = 8});
+    EXPECT_THAT(judged, IsOk());
+    EXPECT_EQ(judged->rejected, "");
+    EXPECT_THAT(Counts(*judged), ElementsAre(3, 3, 3));
+    return judged->step_s * 1e3;
+  };
+  EXPECT_NEAR(step_ms("gpipe"), 9.0 * (8 + 2), 1e-6);
+  EXPECT_NEAR(step_ms("1f1b"), 9.0 * (8 + 2), 1e-6);
+  EXPECT_NEAR(step_ms("zb-h1"), 9.0 * 8 + 3.0 * 2, 1e-6);
+  EXPECT_NEAR(step_ms("zb-h2"), 9.0 * 8, 1e-6);
+  EXPECT_NEAR(step_ms("pipedream"), 9.0 * 8, 1e-6);
+  EXPECT_NEAR(step_ms("paci"), 9.0 * 8, 1e-6);
+}
+
+TEST(JudgeCandidate, Outcome_SaysWhatRunsAndWhatItCosts) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(4));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "pipedream", .stages = 3, .microbatches = 8}));
+  EXPECT_THAT(ValidateJob(judged.spec), IsOk());
+  EXPECT_EQ(judged.spec.pipeline().method(), "pipedream");
+  EXPECT_THAT(judged.spec.pipeline().stage_layers(), ElementsAre(3, 3, 3));
+  EXPECT_THAT(judged.workers, ElementsAre(0, 1, 2));
+  EXPECT_EQ(judged.memory.size(), 3u);
+  EXPECT_GT(judged.memory[0].stashed_weights, judged.memory[2].stashed_weights);
+  EXPECT_EQ(judged.most_staleness(), 2);
+  ASSERT_TRUE(judged.block_delay.has_value());
+  EXPECT_EQ(judged.block_delay->max, 7);  // floor(S^2 - S/2)
+  EXPECT_NEAR(judged.bubble_ratio, 0.0, 1e-9);
+}
+
+TEST(JudgeCandidate, UnequalWorkers_GetLayersBySpeed) {
+  Cluster cluster = Alike(2);
+  cluster.workers[1].speed = 2;
+  const PlanningInput input = InputOf(kPlannedJob, cluster);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "paci", .stages = 2, .microbatches = 8}));
+  EXPECT_THAT(Counts(judged), ElementsAre(3, 6));
+  EXPECT_NEAR(judged.step_s * 1e3, 9.0 * 8, 1e-6);
+}
+
+TEST(JudgeCandidate, SlowNetwork_SetsTheStep) {
+  // 4 samples of 8 time steps of 16 floats: 2048 bytes a microbatch.
+  const PlanningInput input = InputOf(kPlannedJob, UniformCluster(2, 1, 2048.0 / 0.050, kInfinity));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "pipedream", .stages = 2, .microbatches = 8}));
+  // The first stage has two microbatches in flight, each of which computes for 27 ms and is 50 ms on the
+  // way there and back.
+  EXPECT_NEAR(judged.step_s * 1e3, (27.0 + 2 * 50.0) / 2 * 8, 1e-3);
+}
+
+TEST(JudgeCandidate, StreamsOverOnePath_ShareIt) {
+  Cluster cluster = UniformCluster(2, 2, kInfinity, kInfinity);
+  const double path = 2048.0 / 0.050;
+  cluster.paths = {{.from = 0, .to = 1, .bytes_per_second = path}};
+  const auto gigabits = [&](const std::vector<int32_t>& replicas) {
+    const PlanningInput input = InputOf(kPlannedJob, cluster);
+    const absl::StatusOr<JudgedCandidate> judged = JudgeCandidate(
+        input, {.method = "pipedream", .stages = 2, .microbatches = 8, .replicas = replicas});
+    EXPECT_THAT(judged, IsOk());
+    double least = kInfinity;
+    for (const v1::LinkTimes& link : judged->times.links()) {
+      if (link.has_gigabits_per_second()) {
+        least = std::min(least, link.gigabits_per_second());
+      }
+    }
+    return least;
+  };
+  // Two stages on two workers of one host need no path; with two replicas each, two streams cross it.
+  EXPECT_EQ(gigabits({}), kInfinity);
+  EXPECT_NEAR(gigabits({2, 2}), path * 8e-9 / 2, 1e-12);
+  cluster.full_duplex = false;
+  EXPECT_NEAR(gigabits({2, 2}), path * 8e-9 / 4, 1e-12);
+}
+
+TEST(JudgeCandidate, ReplicasOfTheFile_AreNotThoseOfOtherCandidates) {
+  PlanningInput input = InputOf(kPlannedJob, Alike(4));
+  input.spec.mutable_pipeline()->set_method("pipedream");
+  input.spec.mutable_pipeline()->add_replicas(3);
+  input.spec.mutable_pipeline()->add_replicas(1);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(input, {.method = "pipedream", .stages = 3, .microbatches = 8}));
+  EXPECT_EQ(judged.rejected, "");
+  EXPECT_EQ(judged.workers.size(), 3u);
+}
+
+TEST(JudgeCandidate, WhatCannotRun_SaysWhy) {
+  Cluster small = Alike(2);
+  small.workers[0].memory_bytes = 100;
+  const PlanningInput input = InputOf(kPlannedJob, small);
+  const auto why = [&](const Candidate& candidate) {
+    const absl::StatusOr<JudgedCandidate> judged = JudgeCandidate(input, candidate);
+    EXPECT_THAT(judged, IsOk());
+    return judged->rejected;
+  };
+  EXPECT_THAT(why({.method = "1f1b", .stages = 2, .microbatches = 8}),
+              HasSubstr("MB on host-0/0, which has 0.0001 MB"));
+  EXPECT_THAT(why({.method = "1f1b", .stages = 3, .microbatches = 8}),
+              HasSubstr("needs 3 workers, there are 2"));
+  EXPECT_THAT(why({.method = "1f1b", .stages = 12, .microbatches = 8}), HasSubstr("layers"));
+  EXPECT_THAT(why({.method = "1f1b", .stages = 2, .microbatches = 5}),
+              HasSubstr("training.microbatches"));
+  EXPECT_THAT(why({.method = "1f2b", .stages = 2, .microbatches = 8}), HasSubstr("1f2b"));
+}
+
+TEST(JudgeCandidate, ProfileOfAnotherModel_IsRefused) {
+  PlanningInput input = InputOf(kPlannedJob, Alike(2));
+  input.profile.mutable_layers(1)->set_layer("h.9.attention");
+  EXPECT_THAT(JudgeCandidate(input, {.method = "1f1b", .stages = 2, .microbatches = 8}).status(),
+              StatusIs(kInvalid, HasSubstr("the profile is of another model")));
+  input = InputOf(kPlannedJob, Alike(2));
+  EXPECT_THAT(JudgeCandidate(input, {.method = "1f1b", .stages = 2, .microbatches = 1}).status(),
+              StatusIs(kInvalid, HasSubstr("training.microbatches")));
+}
+
+TEST(EnumerateCandidates, Microbatches_ChangeOnlyWhereResultsDoNot) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(2));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> synchronous,
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"zb-h1"}}, Unlimited()));
+  // 1 or 2 workers; 4, 8, 16 or 32 microbatches of 8 to 1 samples; with and without recomputation.
+  EXPECT_EQ(synchronous.size(), 2u * 4 * 2);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> asynchronous,
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"paci"}}, Unlimited()));
+  EXPECT_EQ(asynchronous.size(), 2u * 2);
+  // Every microbatch of local-sgd is a step of its own.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> local,
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"local-sgd"}}, Unlimited()));
+  for (const Candidate& candidate : local) EXPECT_EQ(candidate.microbatches, 8);
+  EXPECT_THAT(EnumerateCandidates(input, PlanJobOptions{.methods = {"pacy"}}, Unlimited()).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("pacy")));
+}
+
+TEST(EnumerateCandidates, MethodsWithReplicas_HaveDataParallelismAmongThem) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(4));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const std::vector<Candidate> candidates,
+      EnumerateCandidates(input, PlanJobOptions{.methods = {"pipedream"}}, Unlimited()));
+  for (const std::vector<int32_t>& replicas : {std::vector<int32_t>{4}, {2, 2}}) {
+    const Candidate expected = {.method = "pipedream",
+                                .stages = static_cast<int32_t>(replicas.size()),
+                                .microbatches = 8,
+                                .replicas = replicas};
+    EXPECT_TRUE(std::find(candidates.begin(), candidates.end(), expected) != candidates.end());
+  }
+}
+
+TEST(JudgeCandidate, Replicas_ShareAStageAndPayForTheAveraging) {
+  Cluster cluster = UniformCluster(4, 1, kInfinity, kInfinity);
+  PlanningInput input = InputOf(kPlannedJob, cluster);
+  const Candidate candidate = {
+      .method = "1f1b", .stages = 2, .microbatches = 8, .replicas = {3, 1}};
+  const auto judge = [&] { return JudgeCandidate(input, candidate); };
+  // 8 microbatches do not go round three replicas.
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate uneven, judge());
+  EXPECT_THAT(uneven.rejected, HasSubstr("training.microbatches"));
+  input.spec.mutable_training()->set_batch(24);
+  Candidate even = candidate;
+  even.microbatches = 6;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate free, JudgeCandidate(input, even));
+  EXPECT_EQ(free.rejected, "");
+  EXPECT_EQ(free.workers.size(), 4u);
+  // Three of four workers have the first stage.
+  EXPECT_THAT(Counts(free), ElementsAre(7, 2));
+  for (PlanHost& host : input.cluster.hosts) host.card_bytes_per_second = 1e6;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate paid, JudgeCandidate(input, even));
+  EXPECT_GT(paid.step_s, free.step_s);
+}
+
+TEST(PlanJob, SlowLastLayer_MovesLayersAway) {
+  // The head takes as long as five others.
+  const PlanningInput input = InputOf(kPlannedJob, Alike(3), {{"head", 5.0}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JobPlan plan, PlanJob(input, PlanJobOptions{.methods = {"1f1b", "paci"}}, Unlimited()));
+  ASSERT_TRUE(plan.fastest.has_value());
+  const JudgedCandidate& fastest = plan.candidates[*plan.fastest];
+  EXPECT_EQ(fastest.candidate.method, "paci");
+  EXPECT_THAT(Counts(fastest), ElementsAre(4, 4, 1));
+  EXPECT_NEAR(fastest.step_s * 1e3, 15.0 * 8, 1e-6);
+  for (const JudgedCandidate& other : plan.candidates) {
+    if (!other.runs()) continue;
+    EXPECT_GE(other.step_s, fastest.step_s);
+    EXPECT_GE(other.most_memory(), plan.candidates[*plan.smallest].most_memory());
+  }
+}
+
+// Every method, number of workers and split of a small job, judged one by one.
+TEST(PlanJob, FewLayers_FindsTheBestOfAllSplits) {
+  std::string job = kPlannedJob;
+  job.replace(job.find("layers: 3"), 9, "layers: 1");
+  const PlanningInput input =
+      InputOf(job, Alike(3), {{"head", 2.0}, {"embedding", 0.5}, {"h.0.mlp", 1.5}});
+  for (const std::string method : {"gpipe", "1f1b", "zb-h1", "pipedream", "paci"}) {
+    SCOPED_TRACE(method);
+    const PlanJobOptions options{.methods = {method}};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan, PlanJob(input, options, Unlimited()));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<Candidate> candidates,
+                                  EnumerateCandidates(input, options, Unlimited()));
+    double best_s = kInfinity;
+    for (const Candidate& candidate : candidates) {
+      if (!candidate.replicas.empty()) continue;
+      for (int first = 1; first <= 5; ++first) {
+        for (int second = 1; first + second <= 5; ++second) {
+          std::vector<LayerRange> layers = {{0, first}, {first, second}};
+          if (candidate.stages == 1) layers = {{0, 5}};
+          if (candidate.stages == 2) layers = {{0, first}, {first, 5 - first}};
+          if (candidate.stages == 3) layers.push_back({first + second, 5 - first - second});
+          if (layers.back().count < 1) continue;
+          PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate judged,
+                                        JudgeCandidate(input, candidate, layers));
+          if (judged.runs()) best_s = std::min(best_s, judged.step_s);
+        }
+      }
+    }
+    EXPECT_LE(plan.candidates[*plan.fastest].step_s, best_s + 1e-9);
+  }
+}
+
+TEST(PlanJob, OneSmallWorker_RecomputesItsStageAlone) {
+  Cluster cluster = Alike(3);
+  const Candidate plain = {.method = "1f1b", .stages = 3, .microbatches = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate enough,
+                                JudgeCandidate(InputOf(kPlannedJob, cluster), plain));
+  // The first stage has most microbatches in flight.
+  cluster.workers[0].memory_bytes = static_cast<double>(enough.memory[0].total() - 1);
+  const PlanningInput input = InputOf(kPlannedJob, cluster);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JobPlan plan,
+      PlanJob(input, PlanJobOptions{.methods = {"1f1b"}, .stages = {3}}, Unlimited()));
+  std::vector<std::string> choices;
+  for (const JudgedCandidate& judged : plan.candidates) {
+    if (judged.candidate.microbatches == 8 && judged.runs()) {
+      choices.push_back(TextOf(judged.candidate.recompute));
+      EXPECT_EQ(judged.spec.pipeline().recompute(), choices.back());
+    }
+  }
+  EXPECT_THAT(choices, ::testing::Contains("0"));
+}
+
+TEST(PlanJob, TooLittleMemoryEverywhere_RejectsAll) {
+  Cluster cluster = Alike(2);
+  for (PlanWorker& worker : cluster.workers) worker.memory_bytes = 1'000;
+  const PlanningInput input = InputOf(kPlannedJob, cluster);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan,
+                                PlanJob(input, PlanJobOptions{.methods = {"1f1b"}}, Unlimited()));
+  EXPECT_FALSE(plan.fastest.has_value());
+  EXPECT_FALSE(plan.is_fastest || plan.is_smallest);
+  for (const JudgedCandidate& judged : plan.candidates) EXPECT_FALSE(judged.runs());
+}
+
+TEST(PlanJob, SpentBudget_SaysSo) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(3));
+  TickingClock clock(absl::ToInt64Nanoseconds(absl::Milliseconds(100)));
+  TimeBudget budget(clock, absl::Seconds(1));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan, PlanJob(input, {}, budget));
+  EXPECT_FALSE(plan.in_time);
+  EXPECT_TRUE(plan.fastest.has_value());
+}
+
+}  // namespace
+}  // namespace penstock
