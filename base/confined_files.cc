@@ -31,7 +31,7 @@ int OpenBelow(int root, const std::string& path, int flags, mode_t mode) {
   return static_cast<int>(fd);
 }
 
-// What of `path` lies below `root`: "." for the root itself. False if it does not begin with it.
+// Sets `rest` to the part of `path` below `root`, or ".". False if it lies elsewhere.
 bool SplitOff(const std::string& root, const std::string& path, std::string& rest) {
   absl::string_view left = path;
   if (!absl::ConsumePrefix(&left, root)) return false;

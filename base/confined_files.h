@@ -25,8 +25,8 @@ namespace penstock {
 // something else under its name: a link, or a pipe, which would wait for a reader.
 inline constexpr int kOwnFileFlags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 inline constexpr mode_t kOwnFileMode = 0644;
-// What open(2) with them came to: `fd`, or -1 and errno. Errors: FailedPrecondition (`path` is a link, or no regular
-// file), those of FileTree.
+// Takes over `fd`, which open(2) returned; -1 means that errno has its error. Errors: FailedPrecondition (`path` is
+// a link, or no regular file), those of FileTree.
 absl::StatusOr<Descriptor> OpenOwnFile(const std::string& path, int fd);
 
 // `path` from the root of the file system, without "." and "..", as seen from the working directory of now.

@@ -30,7 +30,7 @@ class Descriptor {
   int fd_;
 };
 
-// What a system call on `path` came to, in the words of Files. EXDEV: the path leads out of where it may.
+// The error of a failed system call on `path`, in the words of Files. EXDEV: the path leads out of where it may.
 absl::Status FileError(absl::string_view verb, const std::string& path, int error);
 
 class FileTree : public Files {
@@ -46,7 +46,7 @@ class FileTree : public Files {
   bool Exists(const std::string& path) override;
 
  protected:
-  // As open(2), with O_CLOEXEC. A descriptor, or -1 and errno.
+  // Calls open(2) with O_CLOEXEC. A descriptor, or -1 and errno.
   virtual int Open(const std::string& path, int flags, mode_t mode) const = 0;
 
  private:

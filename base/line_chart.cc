@@ -31,7 +31,7 @@ constexpr double kMarginBottom = 58;
 constexpr double kLegendRow = 21;
 constexpr double kLegendWidth = 18;  // of a line's sample
 constexpr double kCharacterWidth = 6.6;
-constexpr double kTicks = 6;  // about so many on an axis
+constexpr double kTicks = 6;  // about this many on an axis
 
 std::string Px(double value) { return SvgNumber(value, 1); }
 

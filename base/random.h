@@ -19,7 +19,7 @@ class RandomStream {
  public:
   RandomStream(uint64_t seed, uint64_t purpose) : seed_(seed), purpose_(purpose) {}
 
-  // The word at `index` of the stream, independent of what was drawn before.
+  // Returns the word at `index` of the stream, whatever was sampled before.
   uint32_t At(uint64_t index) const;
 
   uint32_t Next() { return At(next_++); }

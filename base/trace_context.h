@@ -38,7 +38,7 @@ inline constexpr size_t kTraceparentBytesMax = 512;
 // Errors: InvalidArgument that says what is expected.
 absl::StatusOr<TraceContext> ParseTraceparent(absl::string_view text);
 
-// Of version 00, with no flags but `sampled`.
+// Writes version 00, with no flag but `sampled`.
 std::string FormatTraceparent(const TraceContext& context);
 
 // Two lower-case hexadecimal digits for each byte.

@@ -1,7 +1,7 @@
 // ArrayBytes: what the arrays of a stage take that it holds from its first pass to its last.
 //
 // Follows what Stage::Create and the steps acquire, block for block, so that a stage's memory can be told without
-// a device (planner/cost/run_memory.h). Of activations see compute/activation_bytes.h.
+// a device (planner/cost/run_memory.h). For activations see compute/activation_bytes.h.
 //
 // Plain functions.
 #pragma once
@@ -17,7 +17,7 @@ struct ArrayBytes {
   int64_t version = 0;  // weights of one version, with their mirror in bf16
   int64_t gradients = 0;
   int64_t optimizer = 0;  // its state, and the history's (update_history.h)
-  int64_t moved = 0;      // moved weights
+  int64_t moved = 0;      // predicted weights
 
   int64_t held() const { return version + gradients + optimizer + moved; }
 };

@@ -4,9 +4,9 @@
 // device-neutral. A back-end is chosen by file (compute/cpu/, compute/cuda/ or compute/no_cuda.cc),
 // never by macro, and tests/compute/ runs one conformance suite over all.
 //
-// A device works through what it is given in the order of the calls and may still be at it when a call
-// returns; so whoever drops a tensor after a call need not wait. What brings something to the host waits.
-// An error of the device shows in the next call that returns a status.
+// A device works through its calls in order and may still be at it when a call returns; so nobody need
+// wait before dropping a tensor after a call. Calls that bring something to the host do wait. An error of
+// the device shows in the next call that returns a status.
 //
 // Thread safety: a back-end and all it makes belong to one thread at a time, except BufferPools and what
 // says otherwise.
@@ -33,13 +33,13 @@
 
 namespace penstock {
 
-// How numbers are kept. In kBf16 the products with weight matrices read bf16 and sum in f32, with f32
-// master weights; the residual stream, norms, softmax, losses, gradients of weights and optimizer state
-// stay f32. A device without fast bf16 products computes kBf16 as kF32.
+// The type in which numbers are kept. In kBf16 the products with weight matrices read bf16 and sum in
+// f32, with f32 master weights; the residual stream, norms, softmax, losses, gradients of weights and
+// optimizer state stay f32. A device without fast bf16 products computes kBf16 as kF32.
 enum class Precision : uint8_t { kF32, kBf16 };
 
-// How the bf16 mirror of the weights comes from the f32 master weights, which it never changes: to nearest
-// even, or up or down at random so that the mean is exact (compute/rounding.h).
+// Rounding makes the bf16 mirror of the weights from the f32 master weights, which it never changes: to
+// nearest even, or up or down at random so that the mean is exact (compute/rounding.h).
 enum class Rounding : uint8_t { kNearest, kStochastic };
 
 // Where weight versions wait that were replaced and are still to be read.
@@ -76,8 +76,8 @@ class Backend : public Transfers {
   virtual absl::StatusOr<std::unique_ptr<SliceNorms>> MakeSliceNorms(
       absl::Span<const ParameterSlice> slices) = 0;
 
-  // As ToDevice, for what is needed later: the copy begins once the calls so far are done, and runs beside
-  // those that follow. Errors: as StartToHost.
+  // Works like ToDevice, for a tensor that is needed later: the copy begins once the calls so far are
+  // done, and runs beside those that follow. Errors: as StartToHost.
   virtual absl::StatusOr<Incoming> StartToDevice(const Tensor& host) = 0;
   // The tensor for the device; later calls see it whole. Does not wait. Errors: of the device.
   virtual absl::StatusOr<Tensor> FinishToDevice(Incoming incoming) = 0;
@@ -91,7 +91,7 @@ class Backend : public Transfers {
   virtual void CopyOnDevice(void* to, const void* from, int64_t size_bytes) = 0;
   // Rounds to nearest even, as the optimizers do for the mirror of the weights.
   virtual void ConvertToBf16(uint16_t* to, const float* from, int64_t count) = 0;
-  // The same at random; `from` is the parameter's first element.
+  // Rounds at random instead; `from` is the parameter's first element.
   virtual void ConvertToBf16(uint16_t* to, const float* from, int64_t count,
                              const StochasticRounding& rounding) = 0;
 
@@ -124,8 +124,8 @@ class Backend : public Transfers {
 // number. Errors: InvalidArgument (fewer than 1 thread, more than 1024).
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(int threads);
 
-// Whether a device may use algorithms whose results differ in the last bits from run to run, where they are
-// faster (training.deterministic). The CPU has none.
+// Says whether a device may use faster algorithms whose results differ in the last bits from run to run
+// (training.deterministic). The CPU has none.
 enum class Repeatability : uint8_t { kBitwise, kFast };
 
 // The CUDA back-end on GPU number `device`. Errors: Unavailable (this build has none, or no such GPU).

@@ -40,7 +40,7 @@ class BufferPool {
   Buffer Acquire(int64_t size_bytes);
   Tensor AcquireTensor(DType dtype, const Shape& shape);
 
-  // What a block of so many bytes counts.
+  // Returns the bytes that a block of this size takes from the pool.
   static int64_t BlockBytes(int64_t size_bytes);
 
   struct Stats {

@@ -1,4 +1,4 @@
-// What to compute on, as people name it.
+// Device: a device to compute on, as people name it.
 #pragma once
 
 #include <memory>

@@ -1,12 +1,12 @@
 // DeviceGroup: the devices of several workers that add up arrays together, as replicas of a stage do with
 // their gradients before an update.
 //
-// One member makes an ID, which reaches the others by whatever way; then all join, each with its rank. What
-// they do together runs on the devices, in the order of each back-end's calls: no tensor passes through host
+// One member makes an ID, which reaches the others by whatever way; then all join, each with its rank. Their
+// common work runs on the devices, in the order of each back-end's calls: no tensor passes through host
 // memory, and no host waits but to join.
 //
-// Every device is in a group once. Workers that share one reduce over edges that lend (device_share.h);
-// worker/device_pair.h chooses.
+// Every device is in a group once. Workers that share one reduce over edges that export by IPC
+// (device_share.h); worker/device_pair.h chooses.
 //
 // Thread safety: the thread that owns the back-end.
 #pragma once

@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// What a device does one after the other. Copies to and from the host run beside the computation.
+// The work that a device does in order. Copies to and from the host run beside the computation.
 enum class DeviceStream : uint8_t { kCompute, kCopyIn, kCopyOut };
 
 class DeviceMarks {
@@ -20,7 +20,7 @@ class DeviceMarks {
   // Puts mark number `mark` behind all that was asked of `stream` so far; where it was before is
   // forgotten. An error of the device shows in the back-end's next call that returns a status.
   virtual void Put(int mark, DeviceStream stream) = 0;
-  // Whether the device has passed it. Does not wait.
+  // Returns whether the device has passed the mark. Does not wait.
   virtual bool Passed(int mark) = 0;
   // Time between two marks. REQUIRES: both were passed.
   virtual int64_t ElapsedNs(int from, int to) = 0;

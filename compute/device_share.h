@@ -1,8 +1,8 @@
 // DeviceShare: how processes of one host exchange tensors of their devices without copies through host
 // memory.
 //
-// Who has a tensor lends it: a descriptor of a few bytes names its memory, and travels by whatever way to the
-// borrower, who fetches the tensor with a copy from device to device. No device ever waits for another
+// The holder of a tensor exports it: a descriptor of a few bytes names its memory, and travels by any way to
+// the importer, which fetches the tensor with a copy from device to device. No device ever waits for another
 // process, which may be gone: the lender sends the descriptor when its device has written the tensor, and
 // writes there again only after the borrower has said that its copy is done. docs/adr/0009 says why.
 //
@@ -11,8 +11,8 @@
 //   StartLending, Poll, Describe   ── descriptor ▶ Fetch, Poll
 //   drops its reference            ◀── done ──
 //
-// Offers and descriptors come from the network: any bytes are safe to try. Those of a peer that means ill
-// can make a run fail, and show it what of the peer's own memory it names.
+// Offers and descriptors come from the network: any bytes are safe to try. Descriptors from a malicious
+// peer can make a run fail, and show it the memory of its own that they name.
 //
 // Thread safety: the thread that owns the back-end, except where stated.
 #pragma once
@@ -31,7 +31,7 @@
 
 namespace penstock {
 
-// An offer or a descriptor. Of fixed room, so that a message allocates nothing.
+// An offer or a descriptor. Has a fixed size, so that a message allocates nothing.
 class ShareBytes {
  public:
   static constexpr int kMax = 256;
@@ -97,9 +97,9 @@ class DeviceShare {
  public:
   virtual ~DeviceShare() = default;
 
-  // The same for every call. Errors: Unavailable (the system does not lend), ResourceExhausted.
+  // Every call returns the same one. Errors: Unavailable (the system does not lend), ResourceExhausted.
   virtual absl::StatusOr<std::shared_ptr<Lender>> MakeLender() = 0;
-  // A ticket for the moment when the calls so far are done and `tensor` may be lent.
+  // Returns a ticket for the moment when the calls so far are done and `tensor` may be exported.
   // Errors: of the device.
   virtual absl::StatusOr<Outgoing> StartLending(const Tensor& tensor) = 0;
 

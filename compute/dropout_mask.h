@@ -1,8 +1,8 @@
 // DropoutMask: which elements of one microbatch [batch, time, width] one layer drops; a plain struct, so
 // that kernels compiled for any device or instruction set can include it.
 //
-// Whether an element is kept is a pure function (Philox, base/random.h) of key, layer, sample, time step
-// and column, the same on every back-end; compute/cpu/kernels/dropout.h numbers the random words.
+// A pure function (Philox, base/random.h) of key, layer, sample, time step and column, the same on every
+// back-end, says whether an element is kept; compute/cpu/kernels/dropout.h numbers the random words.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct WeightArrays {
   Buffer f32, bf16;
 };
 
-// What of a version is on the host or on its way.
+// The part of a version that is on the host or on its way.
 struct HostCopy {
   enum class State : uint8_t {
     kNone,     // only on the device
@@ -47,7 +47,7 @@ class HostStash {
   // REQUIRES: `backend` outlives it.
   explicit HostStash(Backend& backend) : backend_(&backend) {}
 
-  // Each does what is left to do and nothing else. Errors: those of the back-end's copies.
+  // Each does only what is left to do. Errors: those of the back-end's copies.
   //
   // Begins to move to the host; the arrays can be read until FinishLeaving.
   absl::Status StartLeaving(const WeightArrays& arrays, HostCopy& copy);

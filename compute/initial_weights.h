@@ -1,7 +1,7 @@
 // Initial weights: the numbers a parameter starts with, named by seed and parameter.
 //
 // Two partitions of one model, and the two copies of a tied weight, start equal, because a number
-// depends on the job's seed, the parameter's name and the element's place in it, on nothing else.
+// depends only on the job's seed, the parameter's name and the element's place in it.
 #pragma once
 
 #include <cstdint>

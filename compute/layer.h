@@ -1,7 +1,7 @@
 // Layer: the kernels of one layer, with the three passes separately callable.
 //
 // A pass never depends on other layers, so results are the same for every partition. W may run any time
-// after I, or never (a frozen layer). What passes leave for one another is in the microbatch's Tape, in
+// after I, or never (a frozen layer). Passes leave data for one another in the microbatch's Tape, in
 // blocks that differ in how long they live, so that memory goes back as early as the schedule allows:
 //
 //     stash          F .. I    what only the backward pass of the input needs
@@ -48,7 +48,7 @@ struct GradientView {
   float* parameter(int p) const { return f32 + offsets[p]; }
 };
 
-// What a layer asks of the tape of one microbatch.
+// The memory that a layer asks of the tape of one microbatch.
 struct TapeNeeds {
   int64_t stash_bytes = 0;
   int64_t kept_bytes = 0;
@@ -57,8 +57,8 @@ struct TapeNeeds {
   bool grad_output_for_weight = false;  // W reads tape.grad_output; else it goes back after I
 };
 
-// What one microbatch leaves behind in one layer. Tensors refer to what the neighbours made; the blocks
-// are uninitialised when a pass first gets them.
+// The data that one microbatch leaves behind in one layer. Tensors refer to what the neighbours made;
+// the blocks are uninitialised when a pass first gets them.
 struct Tape {
   Tensor input;        // [batch, time, width] f32, or token ids [batch, time] i32
   Tensor targets;      // [batch, time] i32, read by F of the head only
@@ -82,7 +82,7 @@ class Layer {
   virtual absl::Status Forward(const PassContext& context, const WeightView& weights,
                                const Tape& tape, const Tensor& output) = 0;
 
-  // Of a head: reads input, writes `output`: [batch, time, vocabulary] f32. Uses tape.kept.
+  // A head reads input and writes `output`: [batch, time, vocabulary] f32. Uses tape.kept.
   virtual absl::Status Logits(const WeightView& /*weights*/, const Tape& /*tape*/,
                               const Tensor& /*output*/) {
     return absl::UnimplementedError("only a head has logits");

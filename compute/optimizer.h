@@ -55,7 +55,7 @@ struct ParameterSlice {
   int64_t count = 0;
   bool decays = true;
   uint64_t identity = 0;  // of the parameter's name: names its random numbers, wherever it lies
-  // Of a matrix that maps hidden features to hidden features, what Muon orthogonalises; 0 of all others.
+  // Rows of a matrix between hidden features, which Muon orthogonalises; 0 for all others.
   int64_t rows = 0;
   int64_t columns = 0;
 
@@ -71,7 +71,7 @@ struct StepArguments {
   // Multiplied into every gradient first (clipping): by slice.
   absl::Span<const float> gradient_scales;
   double learning_rate = 0.0;
-  // Of these weights by an optimizer, this one included: what bias corrections and rounding count.
+  // Updates by an optimizer so far, this one included; bias corrections and rounding need it.
   int64_t update = 1;
   // With a key (compute/rounding.h) the mirror is rounded at random, else to nearest even.
   std::optional<uint64_t> rounding_key;
@@ -81,10 +81,10 @@ struct StepArguments {
   }
 };
 
-// Names of the state arrays besides the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
+// Names of the state arrays beside the weights: {"exp_avg", "exp_avg_sq"}; checkpoints use them.
 absl::Span<const absl::string_view> StateNamesOf(const OptimizerConfig& config);
 
-// How far an update of Muon moves a matrix along X.
+// Returns how far an update of Muon moves a matrix along X.
 double MuonRate(const ParameterSlice& matrix, double learning_rate);
 
 // Which of a stage's slices Muon orthogonalizes, and what it leaves to AdamW.

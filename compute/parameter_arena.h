@@ -34,8 +34,8 @@ class ParameterArena {
   // By parameter of the layer, in floats.
   const std::vector<int64_t>& weight_offsets(int layer) const { return weights_[layer]; }
   const std::vector<int64_t>& gradient_offsets(int layer) const { return gradients_[layer]; }
-  // What the layer's part of a step changes, and its norm counts on one stage: all its parameters but a
-  // tied head's that the embedding's layer has.
+  // The parameters that the layer's part of an update changes, and its norm counts on one stage: all
+  // but a tied head's that the embedding's layer has.
   absl::Span<const ParameterSlice> slices(int layer) const { return slices_[layer]; }
 
   // Floats of the tied weight at the start of the arrays; 0 if no use of it is here.

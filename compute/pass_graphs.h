@@ -1,7 +1,7 @@
 // PassGraphs: passes that a device records once and replays, where asking for their kernels one by one would
 // take the host longer than the device needs for them.
 //
-// A recorded pass repeats everything that it was queued with, addresses and numbers alike, so it may be
+// A CUDA graph repeats everything that the pass was queued with, addresses and numbers alike, so it may be
 // replayed only for an equal key. The key has all that differs between two microbatches but for the sample,
 // which the device reads from its own memory: SetSample. Which addresses come together is decided by the
 // pool; docs/adr/0012 says why they are few, and tests/worker/graphs_test.cc counts them.
@@ -46,8 +46,8 @@ class PassGraphs {
 
   // The sample that the passes from now on begin with: PassContext::first_sample.
   virtual void SetSample(int64_t first_sample) = 0;
-  // Performs a pass: calls `queue`, or repeats what an earlier call of it queued for an equal key. What
-  // cannot be recorded is queued each time.
+  // Performs a pass: calls `queue`, or repeats what an earlier call of it queued for an equal key. A
+  // pass that cannot be captured is queued each time.
   // REQUIRES: `queue` does nothing but ask the device for work. Errors: those of `queue`, of the device.
   virtual absl::Status Run(const Key& key, absl::FunctionRef<absl::Status()> queue) = 0;
   virtual Stats stats() const = 0;

@@ -147,8 +147,8 @@ absl::StatusOr<Tensor> Stage::AcquireTensor(const Shape& shape) {
   return Tensor{std::move(buffer), DType::kF32, shape};
 }
 
-// What leaves comes back when others are done with it. In blocks of another size than what stays, timing
-// decides only about its own addresses, and those of all else repeat (docs/adr/0012).
+// The buffer comes back when the others are done with it. In blocks of another size than what stays,
+// timing decides only about its own addresses, and those of all else repeat (docs/adr/0012).
 absl::StatusOr<Tensor> Stage::AcquireResult() {
   if (graphs_ == nullptr) return AcquireTensor(boundary_shape_);
   const int64_t size_bytes = boundary_shape_.elements() * SizeOf(DType::kF32);

@@ -70,7 +70,7 @@ class Stage {
 
   bool has_embedding() const { return has_embedding_; }  // reads token ids
   bool has_head() const { return has_head_; }            // reads targets, computes the loss
-  // Of a tensor that crosses into or out of this stage: [batch, time, width] f32.
+  // Shape of a tensor that crosses into or out of this stage: [batch, time, width] f32.
   Shape boundary_shape() const { return boundary_shape_; }
 
   // Fills the current version with the initial weights of the job's seed, the same for every partition,
@@ -86,12 +86,12 @@ class Stage {
   // Returns the output; of the head the mean loss over time steps and samples, [1] f32 (ReadLoss).
   // `first_sample`: global index of the microbatch's row 0.
   //
-  // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be moved
-  // without options.history.motion, microbatch already in flight, too many in flight).
+  // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be
+  // predicted without options.history.motion, microbatch already in flight, too many in flight).
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, WeightRead read,
                                  const Tensor& input, const Tensor& targets);
-  // Of a stage that recomputes, between Forward and BackwardInput: the same forward again, which
-  // leaves what the backward needs. `read`: what BackwardInput will read. `targets`: as in Forward.
+  // Repeats, on a stage that recomputes, the forward between Forward and BackwardInput, and leaves
+  // what the backward needs. `read`: what BackwardInput will read. `targets`: as in Forward.
   //
   // Errors: InvalidArgument (shape or type of the targets), FailedPrecondition (version not live,
   // no F before, or nothing kept to start from).
@@ -139,8 +139,8 @@ class Stage {
 
   // Where several stages have the same layers (schedule/schedule.h, pipelines there and back).
   //
-  // The accumulated gradients: copied to `to`, and then begun anew, or replaced by `from`. REQUIRES: arrays of
-  // gradient_count() floats on the device.
+  // The accumulated gradients, which are copied to `to` and then set to zero, or replaced by `from`. REQUIRES:
+  // arrays of gradient_count() floats on the device.
   int64_t gradient_count() const { return arena_.gradient_count(); }
   // They themselves, [gradient_count()] f32, a tensor that refers to the arena (no copy).
   Tensor AccumulatedGradients() { return {gradients_, DType::kF32, {arena_.gradient_count()}}; }
@@ -197,17 +197,17 @@ class Stage {
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
       int layer);  // "<parameter>.<slot>", the history's too
-  // A history that the arrays do not have begins anew, and one that is not kept here is left out: another
-  // method may go on from a checkpoint.
+  // A history that the arrays lack starts from zero, and one that is not kept here is left out: another
+  // method may resume from a checkpoint.
   // Errors: InvalidArgument naming a tensor that is missing, unexpected or has another shape. On error
   // nothing has changed.
   absl::Status LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays);
   absl::Status LoadLayerOptimizerState(int layer, absl::Span<const NamedArray> arrays);
   // The gradients accumulated so far, for tests and the parity check.
   std::vector<NamedArray> LayerGradients(int layer);
-  // The number that the current weights count as, and of their updates so far (Step and
-  // KeepWeights) those by Step, which bias corrections and rounding count; the same if nothing else
-  // is said. REQUIRES: one live version.
+  // Sets the number of the current weights, and how many of their updates so far (Step and
+  // KeepWeights) Step made, which bias corrections and rounding count; by default the two are
+  // equal. REQUIRES: one live version.
   void SetVersion(int64_t version) { SetVersion(version, version); }
   void SetVersion(int64_t version, int64_t steps);
   // The ParametersDigest of each layer at the current version.
@@ -220,10 +220,10 @@ class Stage {
     int64_t host_stash_bytes = 0;  // versions that wait on the host
     int64_t gradient_bytes = 0;
     int64_t optimizer_bytes = 0;  // the history's state too
-    int64_t moved_bytes = 0;      // of moved weights
+    int64_t moved_bytes = 0;      // of predicted weights
   };
   MemoryStats memory() const;
-  // Zeros without recorded passes. Any thread.
+  // Returns zeros without CUDA graphs. Any thread.
   PassGraphs::Stats graph_stats() const {
     return graphs_ == nullptr ? PassGraphs::Stats() : graphs_->stats();
   }
@@ -280,14 +280,14 @@ class Stage {
                            const Shape& shape) const;
   absl::Status CheckInput(const Tensor& input) const;
 
-  // What comes next is a pass of a microbatch that begins with this sample.
+  // Says that the next pass is of a microbatch that begins with this sample.
   void BeginPass(int64_t first_sample);
   // Performs a layer's pass, or replays it. `weights`, or in W the gradients, are all it reads and writes
   // beside the tape and `result`.
   absl::Status RunPass(Pass pass, int layer, const Tape& tape, const void* weights,
                        const void* mirror, const Tensor& result,
                        absl::FunctionRef<absl::Status()> queue);
-  // What becomes of a stage's output.
+  // Says whether a stage's output is kept.
   enum class Output : uint8_t { kReturned, kDropped };
   // One layer's forward pass, into blocks that `tape` gets here. Returns the layer's output.
   absl::StatusOr<Tensor> ForwardLayer(int layer, const PassContext& context,

@@ -87,7 +87,7 @@ void Stage::RefreshMirror() {
     backend_.ConvertToBf16(version.mirror(), version.weights(), arena_.weight_count());
     return;
   }
-  // As the step that made this version rounded it.
+  // The step that made this version rounded it like this.
   StochasticRounding rounding = {.key = KeyOfRounding(options_.seed),
                                  .version = static_cast<uint32_t>(steps_)};
   for (int layer = 0; layer < layer_count(); ++layer) {

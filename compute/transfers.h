@@ -1,9 +1,9 @@
 // Transfers: how tensors of activations and gradients leave a device and come to it, beside the
 // computation.
 //
-// A tensor that leaves is not there at once: the device still computes it, or copies it. What starts such
-// work gives a ticket, and whoever waits asks for it (Poll); so one thread can queue work for the device
-// while another waits. Where calls return when their work is done, as on the CPU, there are no tickets.
+// A tensor that leaves is not there at once: the device still computes it, or copies it. The call that
+// starts such work gives a ticket to ask for (Poll); so one thread can queue work for the device while
+// another waits. Where calls return when their work is done, as on the CPU, there are no tickets.
 //
 // Thread safety: the thread that owns the back-end, except where stated.
 #pragma once
@@ -20,10 +20,10 @@ class DeviceShare;
 // Nothing to wait for.
 inline constexpr int64_t kNoTicket = -1;
 
-// A tensor on its way out of the device: to host memory, or lent as it is (device_share.h).
+// A tensor on its way out of the device: to host memory, or exported as it is (device_share.h).
 struct Outgoing {
   Tensor device;               // kept until the device is done with it
-  Tensor host;                 // not to be read before that; empty if the tensor is lent
+  Tensor host;                 // not to be read before that; empty if the tensor is exported
   int64_t ticket = kNoTicket;  // tells when
 
   bool pending() const { return ticket != kNoTicket; }
@@ -42,13 +42,13 @@ class Transfers {
   // The tensor for the device; later calls see it whole. Errors: as StartToHost.
   virtual absl::StatusOr<Tensor> ToDevice(const Tensor& host) = 0;
 
-  // Whether the device has done what a ticket was given for; does not wait. Once this is true or an error
+  // Returns whether the device has done the ticket's work; does not wait. Once this is true or an error
   // the ticket is used up. Any thread, also while the owner calls; not two for one ticket.
   // Errors: of the device.
   virtual absl::StatusOr<bool> Poll(int64_t ticket) = 0;
 
-  // How tensors cross to other processes of this host without host memory; null where they do not. Lives
-  // as long as the back-end.
+  // Moves tensors to other processes of this host without host memory; null where that is not possible.
+  // Lives as long as the back-end.
   virtual DeviceShare* share() = 0;
 };
 

@@ -1,13 +1,13 @@
 // UpdateHistory: what a stage remembers of its updates beside the optimizer's state, for late gradients.
 //
-//   motion       m = decay m + (1 - decay) (w_(t+1) - w_t), an average of the changes that updates made. Weights
-//                moved by n updates are w + n m: a prediction, or for a negative n weights as they were.
+//   average      m = decay m + (1 - decay) (w_(t+1) - w_t), the momentum average of updates. Weights moved by n
+//                updates are w + n m: a prediction, or for a negative n weights as they were.
 //   last update  u_(t-1), the optimizer's change of the update before.
 //
-// Moved weights serve three methods. With decay 0 the motion is the last update, the rate times the
-// optimizer's smoothed gradient, and w + n m is SpecTrain's prediction (Chen et al., arXiv 1809.02839), with
-// Adam's direction XPipe's (Guan et al., arXiv 1911.04610). With decay D^(1/tau) and n = -tau it is PipeMare's
-// discrepancy correction T2 (Yang et al., MLSys 2021, arXiv 1910.05124).
+// Weight prediction serves three methods. With decay 0 the momentum average is the last update, the rate times
+// the optimizer's smoothed gradient, and w + n m is SpecTrain's prediction (Chen et al., arXiv 1809.02839),
+// with Adam's direction XPipe's (Guan et al., arXiv 1911.04610). With decay D^(1/tau) and n = -tau it is
+// PipeMare's discrepancy correction T2 (Yang et al., MLSys 2021, arXiv 1910.05124).
 //
 // The last update serves error feedback against a delay of one update (Zmushko et al., arXiv 2606.30634): the
 // update u_(t-1) that a fresh gradient would have made is known one update later, when u_(t-2) has been made
@@ -34,21 +34,21 @@ namespace penstock {
 struct HistoryOptions {
   bool motion = false;
   double motion_decay = 0.0;  // from 0, below 1
-  // For the motions of so many versions, the current one's included: a cluster moves the current version only,
-  // the serial reference comes back to older ones.
+  // Number of versions whose averages are kept, the current one's included: a cluster predicts from the
+  // current version only, the serial reference comes back to older ones.
   int64_t motions_max = 1;
   bool last_update = false;
 
   bool any() const { return motion || last_update; }
 };
 
-// The names of all the state that a history may keep, for checkpoints: {"motion", "last_update"}.
+// Names of all the state that a history may keep, for checkpoints: {"motion", "last_update"}.
 absl::Span<const absl::string_view> HistoryStateNames();
 
 class UpdateHistory {
  public:
   UpdateHistory() = default;  // remembers nothing
-  // For flat arrays of `count` floats; `with_mirror`: moved weights have a mirror in bf16, rounded to nearest.
+  // For flat arrays of `count` floats; `with_mirror`: predicted weights have a mirror in bf16, rounded to nearest.
   // REQUIRES: `backend` outlives this. Errors: ResourceExhausted.
   static absl::StatusOr<UpdateHistory> Create(Backend& backend, const HistoryOptions& options,
                                               int64_t count, bool with_mirror);
@@ -66,12 +66,12 @@ class UpdateHistory {
   // The weights or the state were changed otherwise.
   void Forget();
 
-  // `from` moved by `ahead` updates along the motion it had when it was current; good until the next call or
-  // step. REQUIRES: has_motion(), ahead != 0, `from` is among the newest options.motions_max.
+  // Predicts `from` after `ahead` updates by the momentum average it had when current; good until the next
+  // call or step. REQUIRES: has_motion(), ahead != 0, `from` is among the newest options.motions_max.
   const WeightVersions::Version& Moved(const WeightVersions::Version& from, int64_t ahead);
 
   int64_t state_bytes() const;
-  // Of the moved weights, where a step also works.
+  // Bytes of the predicted weights, where a step also works.
   int64_t workspace_bytes() const;
 
  private:
@@ -84,7 +84,7 @@ class UpdateHistory {
   float* motion_ = nullptr;  // in `arrays_`, or null
   float* last_update_ = nullptr;
   std::vector<Buffer> older_motions_;  // by version modulo their number
-  int64_t version_ = 0;                // that the motion is of, once there was a step
+  int64_t version_ = 0;                // that the average is of, once there was a step
   int64_t steps_ = 0;                  // since the history began
 
   const float* MotionOf(int64_t version) const;

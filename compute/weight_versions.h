@@ -22,8 +22,8 @@
 
 namespace penstock {
 
-// The weights that a pass reads: those of a live version, or, with `ahead` not 0, that version's moved by so
-// many updates (update_history.h).
+// The weights that a pass reads: those of a live version, or, with `ahead` not 0, the prediction of them
+// `ahead` updates later (update_history.h).
 struct WeightRead {
   WeightRead(int64_t version_read, int64_t updates_ahead = 0)  // NOLINT: a version is a read
       : version(version_read), ahead(updates_ahead) {}
@@ -56,7 +56,7 @@ class WeightVersions {
 
   const Version& current() const { return live_.back(); }
   const Version* Find(int64_t number) const;  // null if not live
-  // Those with weights of their own.
+  // Number of versions with weights of their own.
   int64_t live() const { return static_cast<int64_t>(live_.size()); }
   int64_t allocated() const { return static_cast<int64_t>(live_.size() + idle_.size()); }
   // Bytes of one version, of all on the device, and of those that wait on the host.
@@ -84,7 +84,7 @@ class WeightVersions {
   absl::Status BringBack(int64_t number);
   // Begins with that, because the version will be read soon.
   absl::Status StartBringingBack(int64_t number);
-  // What the step that replaced version `number` has read may go to the host.
+  // Lets the weights that the step read when it replaced version `number` go to the host.
   absl::Status StartLeaving(int64_t number);
   // The version is not read soon: its place on the device may be given away.
   void Leave(int64_t number);
@@ -96,7 +96,7 @@ class WeightVersions {
   absl::StatusOr<Version> MakeArray();
   // An idle one, or a new one.
   absl::StatusOr<Version> TakeArray();
-  // What Advance and Repeat have in common: a number that follows, and the end of old versions.
+  // Does the common part of Advance and Repeat: checks the number, and ends old versions.
   absl::Status BeginNumber(int64_t number, int64_t oldest_live);
   // The version if the stash has a say about it, or null.
   Version* FindStashed(int64_t number);

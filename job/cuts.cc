@@ -9,7 +9,7 @@ std::vector<Cut> CutsOf(const v1::JobSpec& spec, int64_t first_step,
                         absl::Span<const int64_t> extra_cuts) {
   const int64_t steps = spec.training().steps();
   std::map<int64_t, Cut> cuts;
-  // After every so many steps and after the last; 0 means never.
+  // Marks every `every` steps and the last one; 0 means never.
   const auto mark = [&](int64_t every, bool Cut::*what) {
     if (every <= 0) {
       return;

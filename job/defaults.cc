@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// Of the Nesterov pipeline's paper, for 134 million parameters.
+// The rate of the Nesterov pipeline's paper, for 134 million parameters.
 constexpr double kNesterovRate = 3e-4;
 
 // The defaults that keys say of themselves. Messages that have none stay absent.

@@ -1,5 +1,5 @@
-// What a job's checkpoints carry of the job (checkpoint/fingerprint.h): one answer for the coordinator
-// that writes them, the workers that load them and the command line that asks first.
+// The part of a job that its checkpoints carry (checkpoint/fingerprint.h): one answer for the
+// coordinator that writes them, the workers that load them and the command line that asks first.
 //
 // A pure function.
 #pragma once

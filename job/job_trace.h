@@ -1,5 +1,5 @@
-// The trace that a job is: its id, and that of its root span. Whoever has the job's record derives the same, so
-// nothing about it is agreed upon or kept.
+// The trace that a job is: its id, and that of its root span. Every holder of the job's record derives the same
+// ids, so nothing about it is agreed upon or kept.
 //
 // Pure functions.
 #pragma once

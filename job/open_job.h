@@ -1,6 +1,7 @@
-// What a job leaves to the coordinator: its method (pipeline.method: auto), or how its layers are split.
+// An open job leaves its method (pipeline.method: auto) or the split of its layers to the coordinator.
 //
-// A job whose method is open lacks the defaults that depend on the method until it is chosen. What does not depend on it (model, data, steps) is that of its draft, the same job with the default method.
+// A job whose method is open lacks the defaults that depend on the method until it is chosen. Its draft, the same job
+// with the default method, has everything that does not depend on it (model, data, steps).
 //
 // Pure functions.
 #pragma once
@@ -17,7 +18,7 @@ inline constexpr double kRaceSecondsDefault = 120;
 
 bool MethodIsOpen(const v1::JobSpec& spec);
 
-// Whether the workers are to be measured for the split. REQUIRES: `job` is `spec` or its draft, resolved.
+// Whether the split needs measurements of the workers. REQUIRES: `job` is `spec` or its draft, resolved.
 bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job);
 
 // `spec`, or with an open method its draft, with all defaults.

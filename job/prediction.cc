@@ -18,7 +18,7 @@
 namespace penstock {
 namespace {
 
-// Of a prediction's times; a job's message is below 1 MiB, and a record holds it beside the result.
+// Bounds a prediction's times: a job's message is below 1 MiB, and its record has the result too.
 constexpr size_t kTimesBytesMax = 128 << 10;
 
 // The kind alone counts: rates cost no time.
@@ -98,7 +98,7 @@ void SetPredictedTimes(const v1::DeviceTimes& times, v1::PredictionSpec& predict
   const bool has_others =
       std::any_of(times.links().begin(), times.links().end(),
                   [](const v1::LinkTimes& link) { return link.workers().empty(); });
-  // Pairs that are not listed have links without limits.
+  // Pairs without an entry have links without limits.
   int64_t workers = times.speeds_size();
   for (const v1::LinkTimes& link : times.links()) {
     for (const int32_t worker : link.workers()) workers = std::max<int64_t>(workers, worker + 1);

@@ -14,8 +14,8 @@
 
 namespace penstock {
 
-// Of the keys that change what a run takes: all but the name, the data, how long it trains, with which seed and rate, and
-// what happens at cuts. REQUIRES: defaults are filled in.
+// Digests the keys that change a run's costs: all but the name, the data, how long it trains, with which seed and rate,
+// and what happens at cuts. REQUIRES: defaults are filled in.
 std::string PredictedJobSha256(const v1::JobSpec& spec);
 
 // Removes a prediction that is of another job: somebody has changed the method, the split or the model since. Returns

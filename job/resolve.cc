@@ -174,7 +174,7 @@ absl::StatusOr<const Weights*> WeightsOfJob(const std::string& name) {
                    nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
 }
 
-// Whether all microbatches of an update read one version, which is still there when the update is made.
+// Returns whether all microbatches of an update read one version, which still exists at the update.
 bool KeepsWhatAnUpdateRead(const ResolvedJob& job) {
   const Weights& weights = job.weights_read();
   return weights.backward_reads_forwards() &&
@@ -221,7 +221,7 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
   return absl::OkStatus();
 }
 
-// What the method refuses whatever the number of stages.
+// Checks what the method refuses with any number of stages.
 absl::Status CheckMethod(const ResolvedJob& job) {
   if (job.stages_per_worker < StagesPerWorkerMin(job.method->placement)) {
     return InvalidKey("pipeline.stages_per_worker",
@@ -372,7 +372,7 @@ absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipe
   return pipeline.workers();
 }
 
-// What a schedule file says of itself holds unless the job says more.
+// A schedule file's own choice holds unless the job says more.
 absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                             const ResolvedJob& job) {
   constexpr absl::string_view kKey = "pipeline.recompute";
@@ -430,7 +430,7 @@ absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
                static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
 }
 
-// Whether the layers that the job gives to each stage are those of the model.
+// Checks that the layers that the job gives to each stage are those of the model.
 absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
   constexpr absl::string_view kKey = "pipeline.stage_layers";
   const auto listed = static_cast<int64_t>(job.stage_layers.size());

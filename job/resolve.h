@@ -26,7 +26,7 @@
 
 namespace penstock {
 
-// What an update does about late gradients (job.proto, StalenessSpec).
+// The treatment of late gradients in an update (job.proto, StalenessSpec).
 struct StalenessRules {
   int64_t rescheduled_steps = 0;
   std::optional<double> stage_momentum;
@@ -52,9 +52,9 @@ struct ResolvedJob {
   const Weights* weights = nullptr;  // instead of the method's
   int32_t stages_per_worker = 1;
   std::optional<int32_t> replicas;  // of the model (local-sgd); absent: as many as workers
-  // Of the stages of other methods: by stage, or one number for all; empty: one each.
+  // For other methods: replicas by stage, or one number for all; empty: one each.
   std::vector<int32_t> stage_replicas;
-  // Of the model, by stage of one copy of it; empty: any.
+  // Layers of the model, by stage of one copy of it; empty: any.
   std::vector<int32_t> stage_layers;
   std::vector<std::string> worker_names;   // by worker of the pipeline; empty: any
   std::optional<int32_t> workers;          // that the stages go round (roundpipe)
@@ -82,8 +82,8 @@ struct ResolvedJob {
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation
 
-  // The workers of a pipeline of so many stages, and the stages that so many workers hold. (Stages
-  // of the model: there and back each is passed twice.)
+  // Return the workers of a pipeline of this many stages, and the stages that this many workers
+  // hold. (Stages of the model: there and back each is passed twice.)
   int64_t WorkersOf(int64_t stages) const {
     if (workers.has_value()) return *workers;
     if (!stage_replicas.empty()) {
@@ -115,10 +115,10 @@ struct ResolvedJob {
 
   const Weights& weights_read() const { return weights == nullptr ? *method->weights : *weights; }
 
-  // Whether delays and the stage that a microbatch updates are drawn (schedule/block_draws.h).
+  // Delays and the stage that a microbatch updates are sampled (schedule/block_draws.h).
   bool draws() const { return weights_read().draws; }
 
-  // What holds for the steps after `step`: of a range, that after which it begins.
+  // These hold for the steps after `step`: for a range, the step after which it begins.
   bool DrainsAfter(int64_t step) const { return method->synchronous || step < synchronous_steps; }
   const Method& MethodAfter(int64_t step) const {
     return DrainsAfter(step) && !method->synchronous ? SynchronousStart(*method) : *method;
@@ -126,12 +126,12 @@ struct ResolvedJob {
   int64_t microbatches_of_update(int64_t step) const {
     return MethodAfter(step).updates_each_microbatch ? 1 : microbatches;
   }
-  // How many updates each of `stages` stages makes in the steps after `from_step` up to `to_step`. All make the
-  // same number, unless the stages have other numbers of replicas and so update after other numbers
-  // of microbatches; then those of `stage`.
+  // Returns how many updates each of `stages` stages makes in the steps after `from_step` up to `to_step`. All
+  // make the same number, unless the stages have other numbers of replicas and so update after other numbers of
+  // microbatches; then those of `stage`.
   int64_t UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages,
                          int64_t stage = 0) const;
-  // Where updates are drawn: of those up to `step`, how many changed the weights of `stage`.
+  // Where updates are sampled: how many of those up to `step` changed the weights of `stage`.
   int64_t MovesUntil(int64_t step, int64_t stage, int64_t stages) const;
   int64_t tokens_per_step() const { return batch * microbatch.time; }
 };
@@ -147,9 +147,9 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec);
 Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 
 // Checks that the job can run as a pipeline of `stages` stages.
-// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, other
-// stages or layers than pipeline.stage_layers says, more microbatches than a step of so many stages may hold,
-// a stage to recompute that there is not, or what the method refuses (tied weights on two workers, a recorded
+// Errors: InvalidArgument naming the key and the reason: more stages than the model has layers, other stages
+// or layers than pipeline.stage_layers says, more microbatches than a step of this many stages may hold, a
+// stage to recompute that does not exist, or what the method refuses (tied weights on two workers, a recorded
 // order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
@@ -158,7 +158,7 @@ double PeakRateOf(const v1::OptimizerSpec& spec);
 
 // Where a run drains. Ascending; the last one is the end of the job.
 struct Cut {
-  int64_t step = 0;  // after so many steps
+  int64_t step = 0;  // after this many steps
   bool validate = false;
   bool checkpoint = false;
   friend bool operator==(const Cut&, const Cut&) = default;

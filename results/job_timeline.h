@@ -28,7 +28,7 @@ struct JobTimeline {
 absl::StatusOr<JobTimeline> JobTimelineOf(const v1::GetJobResponse& job,
                                           const v1::GetTimelineResponse& response);
 
-// What there is to say of each side of a comparison, in a line without its end.
+// Describe each side of a comparison, in a line without its end.
 std::string MeasuredNote(const ComparedSteps& compared);
 std::string PredictedNote(const ComparedSteps& compared);
 
@@ -38,7 +38,7 @@ std::vector<DrawnTimeline> RowsOf(const JobTimeline& timeline);
 // ", no answer from worker-1": what a title says of those that did not answer; mostly nothing.
 std::string MissingText(const JobTimeline& timeline);
 
-// What there is to say on standard error: who did not answer; why nothing is predicted.
+// Returns the notes for standard error: which workers did not answer, and why nothing is predicted.
 std::string TimelineNotes(const JobTimeline& timeline);
 
 }  // namespace penstock

@@ -17,7 +17,7 @@ namespace penstock {
 namespace {
 
 constexpr double kSecondsOfNs = 1e-9;
-// What is simulated before and after the steps that are compared, so that a stream is in its steady state.
+// Steps that are simulated before and after the compared ones, so that a stream is in its steady state.
 constexpr int64_t kStepsAround = 8;
 constexpr int64_t kSimulatedSpansMax = 1'000'000;
 
@@ -83,7 +83,7 @@ std::optional<int64_t> EntryOf(const Timeline& timeline, const Topology& topolog
   return entry_ns;
 }
 
-// What of the spans lies in [start_ns, end_ns), moved by `shift_ns`.
+// Returns the part of the spans in [start_ns, end_ns), moved by `shift_ns`.
 Timeline Clipped(const Timeline& timeline, int64_t start_ns, int64_t end_ns, int64_t shift_ns) {
   Timeline clipped = {.workers = timeline.workers, .spans = {}};
   for (Span span : timeline.spans) {
@@ -113,7 +113,7 @@ struct StepTimes {
   }
 };
 
-// Of the `count` steps after `first`. Errors: FailedPrecondition if not all of them are there.
+// Measures the `count` steps after `first`. Errors: FailedPrecondition if not all of them are there.
 absl::StatusOr<StepTimes> TimesOf(const Timeline& timeline, const ReplayPlan& plan,
                                   const WholeSteps& whole, int64_t first, int64_t count) {
   const std::optional<int64_t> entry_ns =
@@ -149,8 +149,8 @@ absl::StatusOr<SimulationCosts> MeasuredCosts(const Timeline& measured, const Re
                       actions);
 }
 
-// The schedule around `count` steps after `first`: from a place where replicas begin anew, to the cut after them
-// where it is near.
+// Returns the schedule around `count` steps after `first`: from a place where replicas start a new turn, to the
+// cut after them where it is near.
 absl::StatusOr<Schedule> ScheduleAround(const ReplayPlan& plan, const Stretch& stretch,
                                         int64_t first, int64_t count) {
   const int64_t microbatches = plan.job.microbatches;

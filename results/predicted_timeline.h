@@ -24,7 +24,7 @@ enum class TimesSource {
 struct ComparedSteps {
   TimesSource source = TimesSource::kMeasurements;
   int64_t steps = 0;
-  int64_t first_step = 0;  // the first of them is the one after so many
+  int64_t first_step = 0;  // steps before the first of them
   // The mean of these steps.
   double measured_step_s = 0.0;
   double predicted_step_s = 0.0;

@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// What the workers of a job that ended logged. REQUIRES: its pipeline.order is recorded.
+// Returns the order that a job's workers logged. REQUIRES: its pipeline.order is recorded.
 // Errors: FailedPrecondition if a worker's log of some range did not come; Internal if a log makes no sense.
 absl::StatusOr<RecordedOrder> RecordedOrderOf(const v1::GetJobResponse& job);
 

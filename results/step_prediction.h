@@ -1,5 +1,5 @@
-// What a job's timeline says: whether the simulator, given the costs of its first half, foretells the
-// second half.
+// Tests the simulator on a job's timeline: given the costs of the first half, it predicts the second
+// half.
 #pragma once
 
 #include <string>

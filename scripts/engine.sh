@@ -38,7 +38,7 @@ engine_stop() {
   if [ -n "$daemon" ] && kill "$daemon" 2>/dev/null; then
     timeout 60 tail --pid="$daemon" -f /dev/null || kill -9 "$daemon" || true
   fi
-  # What a killed engine leaves mounted.
+  # Unmounts what a killed engine leaves mounted.
   awk -v data="$engine_local/" -v sockets="$engine_sockets/" \
       'index($2, data) == 1 || index($2, sockets) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount --lazy
   rm -rf "$engine_local" "$engine_sockets"

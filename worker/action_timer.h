@@ -5,8 +5,8 @@
 //   ... take it ...               timer.Lap(Lane::kReceive);
 //   timer.End();
 //
-// Each lap becomes a span in the timeline and adds to the stage's meter; the laps of an action that are
-// not waiting make its duration. What lies between two actions is overhead, counted with the second one's stage.
+// Each lap becomes a span in the timeline and adds to the stage's meter; the laps of an action that are not
+// waiting make its duration. Time between two actions is overhead, counted with the second one's stage.
 //
 // On a device that goes on working when a call returns, laps of Lane::kCompute are the device's time and
 // all come a little later (worker/device_spans.h); elsewhere they are the host's, at once.
@@ -50,7 +50,7 @@ class ActionTimer {
     return absl::OkStatus();
   }
 
-  // What comes between the last action and the next one is not training.
+  // Time between the last action and the next one is not training.
   void Pause() { goes_on_ = false; }
 
   // Ends the lap that began with the last one; the next begins.

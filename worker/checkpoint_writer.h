@@ -1,8 +1,8 @@
 // CheckpointWriter: checks a snapshot of layers and writes it to disk while training goes on.
 //
 // At most one save is in flight: before the next one starts, and before a run ends in good order, the
-// caller waits for it. A save that fails is reported and forgotten; training does not depend on it. What
-// holds a number that is not finite is never written: no checkpoint resumes from spoilt weights.
+// caller waits for it. A save that fails is reported and forgotten; training does not depend on it.
+// Weights with a number that is not finite are never written: no checkpoint resumes from spoilt weights.
 //
 // Thread safety: Start and Wait by the executor's thread, Cancel by any.
 #pragma once

@@ -87,7 +87,7 @@ class Collectives {
   // are filled in here. Errors: those of Courier.
   absl::Status CombineNorms(absl::Span<double> norms, Courier& courier, ActionTimer& timer);
 
-  // What a group combines, and so how.
+  // The tensors that a group combines, which decide how.
   enum class GroupKind : uint8_t { kTied, kTiedReplicas, kReplicas, kCopies, kLocalMean };
 
   int64_t bytes_sent() const;
@@ -137,7 +137,7 @@ class Collectives {
                          ActionTimer& timer);
   absl::Status ShareSum(const ReduceGroup& group, Stage& own, Courier& courier, ActionTimer& timer);
 
-  // Of a tied weight whose two uses are on one stage each.
+  // Reduces a tied weight whose two uses are on one stage each.
   absl::Status ReduceTied(const ReduceGroup& group, absl::Span<Stage* const> members,
                           Courier& courier, ActionTimer& timer);
   absl::Status ReduceTiedReplicas(const ReduceGroup& group, Stage& own, Courier& courier,

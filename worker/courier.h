@@ -3,16 +3,16 @@
 //
 // A tensor that leaves may still have to be computed and copied. The executor takes its place in the
 // edge's window, starts the copy and goes on; the courier's thread waits until the device is done and
-// hands the tensor over, for each edge in the order of the calls. A lent tensor (compute/device_share.h)
-// needs no copy here, only the same patience, and where one was fetched the thread tells its sender when
-// the device has it. Where nothing is ever to wait for, as on the CPU, tensors go straight through, and
-// there is no thread.
+// hands the tensor over, for each edge in the order of the calls. An exported tensor
+// (compute/device_share.h) needs no copy here, only the same patience, and where one was fetched the
+// thread tells its sender when the device has it. Where nothing is ever to wait for, as on the CPU,
+// tensors go straight through, and there is no thread.
 //
-// The window bounds what is under way: a place is taken before a copy starts. What goes wrong on the thread
-// is told by the next call for that edge, and by Drain.
+// The window bounds what is under way: a place is taken before a copy starts. The next call for that edge,
+// and Drain, return an error of the thread.
 //
-// What is given up, by an error or by Cancel, is not handed over any more, but its memory stays here until
-// the device is done with it: a pool would give it to somebody else under a copy that still runs.
+// A tensor that an error or Cancel gives up is not handed over any more, but its memory stays here until
+// the device is done with it: a pool would hand it out under a copy that still runs.
 //
 // Thread safety: the executor's thread, except Cancel.
 #pragma once
@@ -34,8 +34,8 @@ namespace penstock {
 
 class Courier {
  public:
-  // How long the end waits for copies that were given up and still run. Memory that is written to for
-  // longer, by a device that hangs, is lost rather than used again.
+  // The time that the end waits for copies that were given up and still run. Memory that is written
+  // to for longer, by a device that hangs, is lost rather than used again.
   static constexpr absl::Duration kLastWait = absl::Seconds(10);
 
   // REQUIRES: `device` outlives the courier, and so do the ends of edges it is given.
@@ -60,7 +60,7 @@ class Courier {
   // The next message.
   absl::StatusOr<Received> Receive(Receiver& receiver, const TensorExpectation& expected,
                                    absl::Time deadline);
-  // Whether the last error that a call here returned came from the other end of its edge.
+  // Returns whether the last error that a call here returned came from the other end of its edge.
   bool peer_failed() const { return peer_failed_; }
 
   // Waits until nothing is under way. Errors: the first of any edge, DeadlineExceeded.
@@ -98,11 +98,11 @@ class Courier {
   void Enqueue(Lane& lane, Errand errand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Blame(bool peer, absl::Status status);
 
-  // Keeps what the device still works on, and nothing else of the errands.
+  // Keeps only the tensors that the device still works on.
   void GiveUp(Errand errand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpAll(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Of the courier's thread.
+  // Runs on the courier's thread.
   void Main() ABSL_LOCKS_EXCLUDED(mutex_);
   // Does what can be done now. False if that is nothing.
   bool Round() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -5,7 +5,7 @@
 //
 // A sample is context + 1 consecutive tokens (tokenizer "bytes": every byte is one): the inputs are all
 // but the last, the targets all but the first. Training samples start anywhere in the first part of the
-// file, drawn uniformly; validation windows are spread evenly over the last part.
+// file, sampled uniformly; validation windows are spread evenly over the last part.
 //
 // The file is read into memory once, so nothing that happens to it later changes a run.
 //
@@ -47,7 +47,7 @@ class DataSource {
   // Writes the tokens of the training samples first_sample, first_sample + 1, ... to `tokens`, which is
   // [samples, context]. REQUIRES: its size is a multiple of the context.
   void ReadTraining(int64_t first_sample, TokenRole role, absl::Span<int32_t> tokens) const;
-  // The same of validation windows. REQUIRES: all are below validation_windows.
+  // Reads validation windows instead. REQUIRES: all are below validation_windows.
   void ReadValidation(int64_t first_window, TokenRole role, absl::Span<int32_t> tokens) const;
 
   // Where in the file a sample or window starts, in bytes.

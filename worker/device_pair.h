@@ -2,7 +2,7 @@
 // (compute/device_group.h), and become one.
 //
 // Both tell each other what they have and what came of it, so both take the same way, whatever fails on one
-// of them. They do not become a group if they share a device: edges that lend serve such workers better.
+// of them. They do not become a group if they share a device: zero-copy edges serve such workers better.
 //
 // Plain functions.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace penstock {
 
-// What the two send each other; once before they join and once after.
+// The message that the two send each other, once before they join and once after.
 struct PairMessage {
   std::array<char, 64> device = {};  // DeviceGroups::device; empty: none, or no group can be made
   DeviceGroupId id = {};             // of the member with rank 0

@@ -45,8 +45,8 @@ absl::Status DeviceSpans::WaitForDevice() {
 
 absl::Status DeviceSpans::RenewAnchor() {
   PENSTOCK_RETURN_IF_ERROR(WaitForDevice());
-  // Of what is left, nothing is counted from the anchor that is to be renewed: it was not the current one
-  // when the last entries came. If a copy takes that long, the next action tries again.
+  // No remaining entry is counted from the anchor that is to be renewed: it was not the current one when
+  // the last entries came. If a copy takes that long, the next action tries again.
   const int next = 1 - anchor_;
   for (int64_t i = passed_on_; i < added_; ++i) {
     if (anchored_ && entries_[i % kEntries].anchor == next) return absl::OkStatus();
@@ -121,7 +121,7 @@ void DeviceSpans::PassOn() {
   for (; passed_on_ < added_; ++passed_on_) {
     const Entry& entry = entries_[passed_on_ % kEntries];
     const bool has_marks = entry.kind != Kind::kHost && entry.kind != Kind::kEnd;
-    // Both: where a tensor is lent instead of copied, nothing ties the end of the copy to its start.
+    // Both: the end of an exported tensor's copy is not tied to its start.
     if (has_marks && !(marks_->Passed(entry.end) && marks_->Passed(entry.start))) return;
     PassOn(entry);
   }
@@ -170,7 +170,7 @@ int64_t DeviceSpans::HostNs(int anchor, int mark) {
 }
 
 void DeviceSpans::BeginRange(const Action& action) {
-  // As ToString(action), without an allocation.
+  // Formats like ToString(action), without an allocation.
   char name[48];
   const absl::string_view op = OpName(action.op);
   size_t length = 0;

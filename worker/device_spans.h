@@ -2,14 +2,14 @@
 //
 // The host's clock sees F, R, I, W and STEP being asked for, not being done. So a mark is put on the device's
 // order of work (compute/device_marks.h) before and after each of them, and read when the device has passed
-// it. What a stage's meter and the timeline then hold:
+// it. A stage's meter and the timeline then hold:
 //
 //   compute   from mark to mark: the device's time. It begins when the work before it is done, and ends
 //             when its own is; a device that waits for the host inside an action counts as busy.
 //   the rest  (handing over, exchanging, waiting) is the host's time, of which only what follows the last
-//             compute span counts: before that the device has work, and nothing is lost. What was over by
-//             then is a point at that moment: a tensor sent is on its way once it is computed. So the spans
-//             of a worker never overlap, and a wait is one that the device felt.
+//             compute span counts: before that the device has work, and nothing is lost. Work that was over
+//             by then is a point at that moment: a tensor sent is on its way once it is computed. So the
+//             spans of a worker never overlap, and a wait is one that the device felt.
 //   overhead  what is left of the window: asking for actions while the device has nothing to do.
 //   copies    by themselves (StageMeter::copies), because they run beside all this.
 //

@@ -6,7 +6,7 @@
 //
 // A ring between the two calls ends the wait at once, so none is missed.
 //
-// Thread safety: any thread. Whoever rings may hold its own lock; the bell's own is held for a moment only.
+// Thread safety: any thread. A caller may hold its own lock; the bell's own is held for a moment only.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ namespace penstock {
 
 class DeviceEmulation {
  public:
-  // The first passes prepare kernels and memory and are not counted; then every so many are looked at.
+  // The first passes prepare kernels and memory and are not counted; then one in a few is looked at.
   static constexpr int64_t kWarmUpPasses = 16;
   static constexpr int64_t kPassesBetweenChecks = 64;
 
@@ -54,7 +54,7 @@ class DeviceEmulation {
  private:
   absl::Status Sleep(absl::Duration time);
   int64_t DurationNs(Op op, StageId stage) const;
-  // Of the next pass.
+  // Returns the factor of the next pass.
   double NextFactor();
   absl::Status CheckShare() const;
 

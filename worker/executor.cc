@@ -240,7 +240,7 @@ absl::Status Executor::Send(const Action& action, const Tensor& tensor) {
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kCredit);
   } else {
-    if (!sender.lends()) timer_.EndCopy(CopyDirection::kToHost);  // what is lent is not copied here
+    if (!sender.lends()) timer_.EndCopy(CopyDirection::kToHost);  // exported: not copied
     timer_.Lap(Lane::kSend);
   }
   return absl::OkStatus();

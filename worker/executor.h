@@ -48,13 +48,13 @@
 
 namespace penstock {
 
-// What a worker does over a range, and which weights it does it with.
+// A worker's actions over a range, and the weights it does them with.
 struct WorkerProgram {
   Program program;
   WeightPolicy weight_policy;
 };
 
-// What an executor works with. Everything referred to outlives it.
+// The objects that an executor works with. Everything referred to outlives it.
 struct ExecutorParts {
   const ResolvedJob& job;
   const Topology& topology;
@@ -71,8 +71,8 @@ struct ExecutorParts {
   Collectives& collectives;
   std::vector<LocalStage>& stages;  // this worker's, ascending
   StageEdges& edges;
-  // Of recorded order: what wakes it, and the bounds of schedule/ready_order.h by stage. Null and
-  // empty otherwise.
+  // In recorded order: the bell that wakes it, and the bounds of schedule/ready_order.h by stage.
+  // Null and empty otherwise.
   Doorbell* bell = nullptr;
   std::vector<int64_t> in_flight_max = {};
   // This worker's program over a training range.
@@ -102,7 +102,7 @@ class Executor {
 
   // The worker at the other end of the message that failed.
   std::optional<WorkerId> failed_peer() const;
-  // Whether a loss or gradient was not finite.
+  // Returns whether a loss or gradient was not finite.
   bool not_finite() const { return not_finite_; }
 
   // From any thread: ends waits for the device at the end of a range. The first reason counts.
@@ -174,7 +174,7 @@ class Executor {
   int64_t StepOf(int64_t microbatch) const { return microbatch / parts_.job.microbatches + 1; }
   absl::Time Deadline() const;
 
-  // Whether no microbatch has been here before `action` of its own.
+  // Returns whether `action` is the first of its microbatch here.
   bool BeginsMicrobatch(const Action& action) const;
   // The first stage of this worker that a step's last microbatch goes through, or its only one, a replica.
   const LocalStage& StepCounter() const;

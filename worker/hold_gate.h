@@ -1,7 +1,7 @@
 // HoldGate: where an executor can be stopped between two steps, from outside, at any moment.
 //
 // A drain has two halves, because workers are at different places: every worker is held and names the
-// first step boundary that it has not begun to cross; then all are told the largest of these. Between
+// first step boundary that it has not begun to cross; then all of them get the largest of these. Between
 // the halves an executor may finish what it has begun, but begins no microbatch beyond its boundary.
 //
 // Thread safety: Enter by the executor's thread, everything else by any.
@@ -35,7 +35,7 @@ class HoldGate {
   absl::StatusOr<Passage> Enter(
       int64_t microbatch, absl::FunctionRef<void()> on_wait = [] {});
 
-  // The earliest step boundary at which this worker can stop. The same each time.
+  // The earliest step boundary at which this worker can stop. Returns the same step each time.
   // Errors: FailedPrecondition (closed).
   absl::StatusOr<int64_t> Hold();
   // Errors: FailedPrecondition (closed, not held, below the held step, or another step than before).

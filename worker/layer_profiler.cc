@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kWarmUpWindows = 2;
 constexpr double kTensorDeviation = 0.5;  // of the numbers that are passed through
-// Drawn before they are copied: a tensor that the device can hold may be too large for the host.
+// Filled piece by piece: a tensor that the device can hold may be too large for the host.
 constexpr int64_t kFillFloats = 1 << 20;
 
 // Random purposes of the tensors, beside those of training.
@@ -64,7 +64,7 @@ class LayerBench {
   absl::StatusOr<Tensor> RandomTensor(RandomStream random);
   absl::StatusOr<Tensor> RandomTokens(absl::string_view what, RandomStream random,
                                       int64_t vocabulary);
-  // The milliseconds that the device takes for one of so many.
+  // Returns the milliseconds that the device takes for one of the passes.
   template <typename Pass>
   absl::StatusOr<double> Time(Clock& clock, int passes, Pass&& pass);
 
@@ -164,7 +164,7 @@ absl::Status LayerBench::RunWindow(Clock& clock, Durations& durations) {
              [&](int) { return stage_->Step(version + 1, {.gradient_scales = gradient_scales_}); });
 }
 
-// What a layer takes with microbatches of one size. The update and the bytes that do not depend on the size
+// Measures a layer with microbatches of one size. The update and the bytes that do not depend on the size
 // go into `profile`.
 absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const Chain& chain, int layer,
                                             int64_t samples, const LayerProfilerOptions& options,

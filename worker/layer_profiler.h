@@ -28,8 +28,8 @@ struct LayerProfilerOptions {
   Precision precision = Precision::kF32;
   OptimizerConfig optimizer;
   uint64_t seed = 0;  // of the tensors that are passed through
-  // Of each layer and size: timed windows of kWindowMicrobatches microbatches, so many at least, and more
-  // until this time is spent on them.
+  // For each layer and size: timed windows of kWindowMicrobatches microbatches, at least this many, and
+  // more until this time is spent on them.
   int windows_min = 5;
   int windows_max = 200;
   double seconds = 0.2;
@@ -37,7 +37,7 @@ struct LayerProfilerOptions {
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
 };
 
-// How far it is: `done` of `total` measurements; what comes next.
+// The progress: `done` of `total` measurements, and what comes next.
 struct ProfilerProgress {
   int done = 0;
   int total = 0;

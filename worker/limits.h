@@ -42,7 +42,7 @@ struct RunLimits {
 // ahead of another, so with 2 nobody waits for credit.
 inline constexpr int kCollectiveCapacity = 2;
 
-// Of the text of an event; it travels on in the job's record.
+// Bound on the text of an event; it travels on in the job's record.
 inline constexpr size_t kErrorBytesMax = 2000;
 
 }  // namespace penstock

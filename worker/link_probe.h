@@ -1,9 +1,9 @@
 // ProbeLinks: latency and bandwidth between every two workers, through the edges that training uses.
 //
 // All workers of a probe call it together. They go through rounds that all derive alike: in a round each worker
-// is in one pair at most, and no two pairs have a host in common, whose network card they would share. Worker 0
-// opens and closes the rounds, and lets all go together when the last is over: what a worker does next disturbs
-// no measurement.
+// is in one pair at most, and no two pairs have a host in common, whose NIC they would share. Worker 0 opens
+// and closes the rounds, and lets all go together when the last is over: what a worker does next disturbs no
+// measurement.
 //
 // A latency is half of a ping there and back, the median of several; a bandwidth that of a burst of messages,
 // less one ping where that is the smaller part of its time.
@@ -31,8 +31,8 @@ struct LinkProbeOptions {
   int pings = 21;
   int64_t message_bytes = int64_t{1} << 20;  // a multiple of 4
   int burst = 16;                            // messages
-  // Of each message of a measurement, and of worker 0's wait for another to be through with its pair. The
-  // others wait for as many rounds.
+  // Bound on each message of a measurement, and on worker 0's wait for another to be through with its
+  // pair. The others wait for as many rounds.
   absl::Duration timeout = absl::Seconds(30);
   // Called before this worker has to do with another: an error that follows is of the edges between them.
   std::function<void(int peer)> on_peer = [](int) {};

@@ -20,7 +20,7 @@
 
 namespace penstock {
 
-// Values by microbatch. What the machine allowed is there, so a missing one is our own mistake.
+// Values by microbatch. The machine has allowed the action, so a missing value is our own mistake.
 template <typename Value>
 class WaitingTable {
  public:

@@ -26,10 +26,10 @@ class LossLedger {
     evaluation_sum_ += loss;
     ++evaluation_count_;
   }
-  // Of a microbatch that goes through this replica.
+  // Keeps the loss of a microbatch that goes through this replica.
   void Keep(double loss) { own_.push_back(loss); }
-  // Those kept so far, and room for those of all replicas, which AddAll takes: empty but on the
-  // first replica.
+  // Returns those kept so far, with room for those of all replicas, which AddAll takes: empty but
+  // on the first replica.
   const std::vector<double>& own() const { return own_; }
   std::vector<double>& all() { return all_; }
   void AddAll(int64_t step) {

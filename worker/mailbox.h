@@ -1,5 +1,5 @@
-// Mailbox: the bounded first-in-first-out queue between whoever delivers an edge's messages (a
-// neighbour's executor, or a network thread) and the executor that takes them.
+// Mailbox: the bounded first-in-first-out queue between the thread that delivers an edge's messages
+// (a neighbour's executor, or a network thread) and the executor that takes them.
 //
 // A full mailbox is the system's only back-pressure: in one process Reserve blocks, over a network the
 // sender has no credit left. The queue's memory is taken once, so a hand-over allocates nothing.
@@ -26,7 +26,7 @@ namespace penstock {
 
 struct Message {
   int64_t sequence = 0;
-  Tensor tensor;                          // of a lent one only type and shape
+  Tensor tensor;                          // of an exported one only type and shape
   ShareBytes lent;                        // its descriptor; empty if it is in host memory
   CondVar::Clock::time_point since = {};  // when it came into the mailbox
 };
@@ -54,7 +54,7 @@ class Mailbox {
   // From now on `bell` rings for every message, and at the end. Null: none; then nobody rings it any more.
   void SetDoorbell(Doorbell* bell);
 
-  // Whether Pop, or Reserve, would return at once.
+  // Returns whether Pop, or Reserve, would return at once.
   bool Ready() const;
   // The message that Pop would return; without a value there is none.
   std::optional<Waiting> FirstWaiting() const;

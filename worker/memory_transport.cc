@@ -19,7 +19,7 @@ namespace {
 constexpr int kSendingEnd = 0;
 constexpr int kReceivingEnd = 1;
 
-// How a worker left the run, in its own words and in those of its peers.
+// The way a worker left the run, in its own words and in those of its peers.
 struct Ending {
   absl::Status own_reason;
   absl::Status peer_reason;
@@ -47,7 +47,7 @@ struct MemoryNetwork::Edge {
     mailbox.Cancel(ending.peer_reason);
   }
 
-  // What a failed call at `end` means there.
+  // Explains a failed call at `end`.
   absl::Status Explain(int end, const absl::Status& status) {
     MutexLock lock(mutex);
     return end_reason[end].ok() ? Annotate(status, absl::StrCat("edge ", id.ToString()))

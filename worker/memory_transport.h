@@ -26,8 +26,7 @@ class MemoryNetwork {
   // REQUIRES: the network outlives the transport; at most one at a time per worker.
   std::unique_ptr<Transport> MakeTransport(int worker);
 
-  // What the others see when a worker's process dies: all its edges answer Unavailable with its
-  // name.
+  // Shows the others a worker whose process died: all its edges answer Unavailable with its name.
   void Disconnect(int worker);
 
  private:

@@ -1,7 +1,7 @@
 // OrderReplay: what each forward of a recorded run read, found by counting in its log.
 //
-// A stage updates after every so many of its own backwards, so the weight version that a forward
-// finds is the number of backwards that stand before it in its worker's log, divided by that. No
+// A stage updates after a fixed number of its own backwards, so the weight version that a forward
+// finds is the number of backwards before it in its worker's log, divided by that number. No
 // schedule is asked.
 //
 // The log is not believed: it is run through, all workers against each other, and refused where no run can have

@@ -42,7 +42,7 @@ bool SameTimes(const StageCosts& a, const StageCosts& b) {
          a.backward_weight_s == b.backward_weight_s && a.step_s == b.step_s;
 }
 
-// What an emulated device takes for each shape of a layer.
+// Returns the costs of each shape of a layer on an emulated device.
 absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& times,
                                                       const Chain& chain) {
   if (!times.speeds().empty() || !times.links().empty()) {
@@ -69,7 +69,7 @@ absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& tim
   return of_shapes;
 }
 
-// Of each worker, as a number.
+// Returns the host of each worker, as a number.
 std::vector<int> HostsOf(const v1::Plan& plan) {
   std::map<std::string, int> numbers;
   std::vector<int> hosts;

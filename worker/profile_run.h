@@ -1,9 +1,9 @@
 // ProfileRun: one worker's part in a profile of the cluster: it measures its links to all other workers and, if
 // it was chosen for its kind of device, times every layer of the job's model.
 //
-// Links come first, while nothing else happens on any worker (link_probe.h); then the layers, on all that time
-// them at once, as all workers of a pipeline compute at once. Nothing is trained, and no data is read. A worker
-// that emulates a device reports the times it would take as that device, and the memory of its own.
+// Links come first, while the workers are otherwise idle (link_probe.h); then the layers, on all that time them
+// at once, as all workers of a pipeline compute at once. Nothing is trained, and no data is read. A worker that
+// emulates a device reports the times it would take as that device, and the memory of its own.
 //
 // Thread safety: as worker/run.h.
 #pragma once
@@ -67,7 +67,7 @@ class ProfileRun : public Run {
   const ResolvedJob job_;
   const std::vector<StageCosts> emulated_costs_;  // of each shape of a layer; of an emulated device
   const RunEnvironment environment_;
-  // Of the executor's thread.
+  // Used by the executor's thread.
   int64_t measured_ = 0;
   std::optional<int> current_peer_;  // of the links, while they are measured
 

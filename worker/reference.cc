@@ -34,8 +34,8 @@ struct SerialStage {
   std::unique_ptr<Stage> stage;
   LayerRange layers;
   int64_t number = 0;
-  // How many microbatches of the stage lie between forward and backward: those of the stages after it, one
-  // each; with replicas, their warm-up.
+  // Microbatches of the stage between forward and backward: those of the stages after it, one each; with
+  // replicas, their warm-up.
   int64_t depth = 0;
   int64_t interval = 1;  // microbatches of an update
   int64_t base = 0;      // the version at the cut before
@@ -45,7 +45,7 @@ struct SerialStage {
   StageLateness lateness;
   WeightRead forward = 0;
   WeightRead backward = 0;
-  // What the microbatches since the last update read, and all before them.
+  // The reads of the microbatches since the last update, and of all before them.
   std::vector<VersionsRead> pending;
   ReferenceResult::StageReads reads;
 
@@ -128,7 +128,7 @@ class Reference {
  private:
   absl::Status OpenData();
   absl::StatusOr<SerialModel> MakeModel(const std::vector<LayerRange>& ranges);
-  // Of the range that begins at microbatch `first`.
+  // Returns the rule of the range that begins at microbatch `first`.
   VersionRule RuleFor(int64_t stages, int64_t interval, int64_t first = 0) const {
     return VersionRule({.weights = job_.weights_read().name,
                         .stages = stages,
@@ -141,8 +141,8 @@ class Reference {
   }
   absl::Status ReplayOrder();
 
-  // Whether the stage recomputes, and that from other weights than its forward read. With the same weights it
-  // comes to the same, so that here nothing is done twice.
+  // Returns whether the stage recomputes, and that from other weights than its forward read. With the same
+  // weights it comes to the same, so that here nothing is done twice.
   bool RecomputeMatters(int32_t place) const {
     const bool reads_others =
         !job_.method->synchronous && RuleFor(options_.stages.size(), 1).RereadsWeights();

@@ -1,5 +1,5 @@
 // The serial reference: the same training in one process, one microbatch at a time, without any
-// schedule code. It is the judge: on the CPU a cluster must give the same bits, whatever its timing.
+// schedule code. It is the standard: on the CPU a cluster must give its bits, whatever the timing.
 //
 //   methods that drain    plain minibatch training: for each step forward and backward of its
 //   at every step         microbatches in order, then one update; the whole model is one stage
@@ -11,10 +11,10 @@
 //   continuous methods    stage s of S (from 0) keeps its own versions. Between two cuts, microbatch k,
 //                         counted from the cut, reads the version that follows from k, s and the weights
 //                         in closed form (version_rule.h). A stage with r replicas updates once in r
-//                         microbatches. With rpd, k and s say what is drawn: an older
-//                         version, and whether the update is left out
+//                         microbatches. With rpd, k and s decide the samples: an older version, and
+//                         whether the update is left out
 //
-// Of a job in recorded order (pipeline.order) the run's log says what each microbatch read (order_replay.h).
+// In recorded order (pipeline.order) the run's log says what each microbatch read (order_replay.h).
 //
 // Cuts, clipping, rates, dropout and validation are those of the job.
 //
@@ -45,7 +45,7 @@ struct ReferenceOptions {
   // them.
   std::vector<LayerRange> stages;
   std::vector<int64_t> extra_cuts;
-  // What a job in recorded order did, from its first microbatch on; only such jobs have one.
+  // The log of a job in recorded order, from its first microbatch on; only such jobs have one.
   std::optional<RecordedOrder> recorded = std::nullopt;
   std::string data_root;
   RunLimits limits;
@@ -62,7 +62,7 @@ struct ReferenceResult {
     double loss = 0.0;
     friend bool operator==(const Validation&, const Validation&) = default;
   };
-  // How many updates lay between the versions that were read, counted from what was read.
+  // Counts how many updates lay between the versions that were read.
   struct StageReads {
     StalenessCount staleness;      // version replaced by the update minus version the forward read
     StalenessCount version_drift;  // version backward read minus version forward read

@@ -52,7 +52,7 @@ struct RunEnvironment {
   // Receives what happened, in order, one event at a time. Called from the executor's thread and the
   // checkpoint writer's; must not block for long.
   std::function<void(v1::RunEvent)> events;
-  // What whoever runs the worker should know, for its log. On the executor's thread.
+  // Takes notices for the worker's log. On the executor's thread.
   std::function<void(const std::string&)> notice = [](const std::string&) {};
   // Asked now and then while preparing: an error ends Prepare with it.
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
@@ -62,8 +62,8 @@ struct RunEnvironment {
 
 class Run {
  public:
-  // Of a profile: checks what is to be measured. Else: builds the worker's stages, loads weights and data, derives and verifies the schedule and opens
-  // the edges. REQUIRES: what `environment` refers to outlives the run.
+  // Prepares a profile: checks what is to be measured. Else: builds the worker's stages, loads weights and data,
+  // derives and verifies the schedule and opens the edges. REQUIRES: what `environment` refers to outlives the run.
   //
   // Errors: InvalidArgument (job, plan or checkpoint do not fit), NotFound (data or checkpoint),
   // FailedPrecondition (schedule digest differs from the plan's), DataLoss (tampered data or
@@ -89,7 +89,7 @@ class Run {
   virtual std::string schedule_digest() const = 0;
   virtual int64_t memory_bytes() const = 0;
   virtual int64_t actions_done() const = 0;
-  // Of training so far.
+  // Returns the reports of training so far.
   virtual std::vector<v1::StageReport> Reports() const = 0;
   // The most recent spans (RunLimits::timeline_spans_max at most) on this worker's monotonic clock.
   virtual Timeline RecentTimeline() const = 0;

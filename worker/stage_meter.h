@@ -21,7 +21,7 @@
 
 namespace penstock {
 
-// How often and how long one kind of action was at work, waiting left out.
+// Counts how often and how long one kind of action was at work, waiting left out.
 class DurationMeter {
  public:
   explicit DurationMeter(int64_t samples_max) : samples_(samples_max) {}
@@ -30,7 +30,7 @@ class DurationMeter {
 
   int64_t count() const { return count_.value(); }
   int64_t total_ns() const { return total_ns_.value(); }
-  // Of the most recent ones; 0 if there are none.
+  // Returns the median of the most recent ones; 0 if there are none.
   int64_t MedianNs() const;
 
  private:
@@ -46,14 +46,14 @@ struct CopyMeter {
   Counter total_ns;
 };
 
-// As PassGraphs::Stats.
+// Counts like PassGraphs::Stats.
 struct GraphMeter {
   Counter passes, replayed, recorded, kept;
 };
 
 class StageMeter {
  public:
-  // Of the recent bubble.
+  // Window of the recent bubble.
   static constexpr int kBubbleSteps = 16;
   // Numbers of the fields of v1::StageReport are below this.
   static constexpr int kFiguresMax = 64;
@@ -62,9 +62,9 @@ class StageMeter {
 
   // A span of this stage; of kWait spans the cause is counted.
   void AddSpan(const Span& span);
-  // How long an action was at work.
+  // Adds the time that an action was at work.
   void AddDuration(Op op, int64_t work_ns) { durations_[static_cast<int>(op)].Add(work_ns); }
-  // How long a copy to or from the device took, beside the lanes.
+  // Adds the time of a copy to or from the device, which runs beside the lanes.
   void AddCopy(CopyDirection direction, int64_t copy_ns) {
     CopyMeter& copies = copies_[static_cast<int>(direction)];
     copies.total_ns.Add(copy_ns);
@@ -72,9 +72,9 @@ class StageMeter {
   }
   // The executor's own work between two actions, before one of this stage.
   void AddBetween(int64_t between_ns) { between_ns_.Add(between_ns); }
-  // What the machine has counted so far.
+  // Publishes the machine's counts so far.
   void Publish(const StageCounts& counts, const StageDelays& delays);
-  // What of that changes with every pass.
+  // Publishes those that change with every pass.
   void PublishLive(const StageCounts& counts) {
     versions_live_.Set(counts.versions_live);
     activations_live_.Set(counts.activations_live);
@@ -122,7 +122,7 @@ class StageMeter {
   int64_t host_stash_bytes_peak() const { return host_stash_bytes_peak_.value(); }
 
  private:
-  // How far window and busy time were at the end of a step.
+  // Window and busy time at the end of a step.
   struct StepMark {
     Counter window_ns, busy_ns;
   };

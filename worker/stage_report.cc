@@ -107,7 +107,7 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   memory.set_activations_now(local.meter->activations_live() * memory.activations());
 }
 
-// What the meter keeps by number of the field.
+// Adds the figures that the meter keeps by number of the field.
 void AddFigures(const StageMeter& meter, v1::StageReport& report) {
   const google::protobuf::Descriptor& fields = *v1::StageReport::descriptor();
   for (int number = 0; number < StageMeter::kFiguresMax; ++number) {

@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// What the stages of one worker have in common.
+// The measures that the stages of one worker share.
 struct WorkerMeasures {
   std::string worker;
   int64_t window_ns = 0;           // training, cuts and validation left out

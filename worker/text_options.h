@@ -1,4 +1,4 @@
-// How a job's text is read: what its specification says, as the options of its data source.
+// Makes the options of a job's data source from its specification.
 //
 // Plain function.
 #pragma once

@@ -71,8 +71,8 @@ absl::Status TrainingRun::MakeStages() {
   memory_bytes_ = environment_.backend.pool().stats().bytes_in_use;
   PENSTOCK_ASSIGN_OR_RETURN(predicted_memory_bytes_, PredictMemory());
   if (!plan_.job.draws()) return absl::OkStatus();
-  // When the most versions are live is drawn, too; it must not be the middle of a run that finds no
-  // memory for them.
+  // The moment when the most versions are live is random, too; it must not be the middle of a run
+  // that finds no memory for them.
   for (LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(local.stage->ReserveVersions());
   return absl::OkStatus();
 }
@@ -88,7 +88,7 @@ absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
   const RunLayout run = plan_.layout();
   PENSTOCK_ASSIGN_OR_RETURN(const WorkerMemory memory,
                             PredictWorkerMemory(run, plan_.worker, needs, own_memory));
-  // What the device has given out by now is counted, not predicted: beside its stages it may need more.
+  // The device's use by now is counted, not predicted: beside its stages it may need more.
   return memory_bytes_ + memory.stashed_weights + memory.activations;
 }
 

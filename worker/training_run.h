@@ -67,13 +67,13 @@ class TrainingRun : public Run {
     return *std::find_if(stages_.begin(), stages_.end(),
                          [stage](const LocalStage& local) { return local.id == stage; });
   }
-  // Whether its Stage is that of a local stage before it.
+  // Returns whether its Stage is that of a local stage before it.
   bool SharesEarlierStage(const LocalStage& local) const {
     return plan_.topology()[local.id].holder != local.id;
   }
   // Tells if layers of a stage have seen other numbers of updates than its first.
   void NoticeOtherUpdates(const Manifest& manifest, const LocalStage& local) const;
-  // Whether what replicas send each other fits into a message.
+  // Checks that the messages of replicas to each other are not too long.
   absl::Status CheckReplicaChunk(const LocalStage& local) const;
   absl::Status OpenStageEdges();
   // The most that a message from or to the stage has. Errors: InvalidArgument (too many).
@@ -85,7 +85,7 @@ class TrainingRun : public Run {
   Transport& transport() { return links_ == nullptr ? environment_.transport : *links_; }
   // The most memory that training will need. REQUIRES: the stages are made.
   absl::StatusOr<int64_t> PredictMemory() const;
-  // Whether this worker has the losses of a validation.
+  // Returns whether this worker has the losses of a validation.
   bool HasLossOfEvaluation() const;
   bool SavesDrains() const { return !request_.spec().checkpoint().directory().empty(); }
 

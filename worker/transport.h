@@ -5,7 +5,7 @@
 // window of `capacity` messages: Send blocks while as many are sent and not yet received by the
 // other executor. That is the system's only back-pressure.
 //
-// Tensors travel in host memory, or, between processes that can, as the lent memory of a device
+// Tensors travel in host memory, or, between processes that can, as exported memory of a device
 // (compute/device_share.h). Then the message is received when the receiver's device has its own copy.
 //
 // Implementations: memory_transport.h (threads of one process, for tests) and
@@ -46,7 +46,7 @@ struct EdgeId {
   friend bool operator==(const EdgeId&, const EdgeId&) = default;
 };
 
-// What the receiving executor expects next on an edge.
+// The tensor that the receiving executor expects next on an edge.
 struct TensorExpectation {
   int64_t sequence = 0;  // microbatch; of a collective its running number
   DType dtype = DType::kF32;
@@ -56,7 +56,7 @@ struct TensorExpectation {
   friend bool operator==(const TensorExpectation&, const TensorExpectation&) = default;
 };
 
-// What every implementation checks in the same words.
+// Checks the limits, which every implementation does in the same words.
 // Errors: InvalidArgument.
 absl::Status CheckEdgeLimits(const EdgeId& edge, int capacity, int64_t tensor_bytes_max);
 absl::Status CheckMessageSize(const EdgeId& edge, int64_t sequence, const Tensor& tensor,
@@ -65,7 +65,7 @@ absl::Status CheckMessageSize(const EdgeId& edge, int64_t sequence, const Tensor
 absl::Status CheckExpectation(const EdgeId& edge, const TensorExpectation& expected,
                               const TensorExpectation& got);
 
-// How the tensors of an edge travel, for people: what is not lent travels in host memory.
+// The path of an edge's tensors, for people: a tensor that is not exported travels in host memory.
 inline constexpr char kHostPath[] = "host";
 struct EdgePath {
   EdgeId edge;
@@ -97,7 +97,7 @@ class Sender {
   // with Put, the memory must not change until the transport drops its reference.
   // REQUIRES: lends(). Errors: as Put.
   virtual absl::Status Lend(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor);
-  // Whether Lend may be used; final once a Reserve has returned OK.
+  // Returns whether Lend may be used; final once a Reserve has returned OK.
   virtual bool lends() const { return false; }
   // "host", "cuda-ipc", "peer"; final as lends().
   virtual std::string path() const { return kHostPath; }
@@ -105,7 +105,7 @@ class Sender {
   // Reserve and Put.
   absl::Status Send(int64_t sequence, const Tensor& tensor, absl::Time deadline);
 
-  // Whether the window has room (then Reserve does not block).
+  // Returns whether the window has room (then Reserve does not block).
   virtual bool Ready() const = 0;
 
   virtual int64_t bytes_sent() const = 0;
@@ -115,7 +115,7 @@ class Sender {
 // A message as it was received.
 struct Arrival {
   int64_t sequence = 0;
-  // Contiguous, in host memory, of the pool the edge was opened with; of a lent tensor type and shape only.
+  // Contiguous host memory of the pool the edge was opened with; if exported, type and shape only.
   Tensor tensor;
   ShareBytes lent;  // where it lies
 
@@ -133,22 +133,22 @@ class Receiver {
  public:
   virtual ~Receiver() = default;
 
-  // The next message, its checksum verified. Taking one in host memory gives the sender one credit back; a
-  // lent one is to be fetched next.
+  // The next message, its checksum verified. Taking one in host memory gives the sender one credit back;
+  // an exported one is to be fetched next.
   // Errors: as Reserve; FailedPrecondition if the message is not what is expected (the sender follows
   // another plan; says both); DataLoss if its checksum was wrong.
   virtual absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) = 0;
 
-  // Fetches a lent message to the device. Release must follow, when the device has done the ticket.
+  // Fetches an exported one to the device. Release must follow, when the device has done the ticket.
   // Errors: those of Borrower.
   virtual absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent);
   // The sender may have the memory of the first fetched message back that was not released yet.
   virtual void Release() {}
 
-  // Take, where nothing may be lent. Errors also: FailedPrecondition if it was.
+  // Calls Take, where nothing may be exported. Errors also: FailedPrecondition if it was.
   absl::StatusOr<Tensor> Receive(const TensorExpectation& expected, absl::Time deadline);
 
-  // Whether a message waits, or the edge has ended (then Take does not block).
+  // Returns whether a message waits, or the edge has ended (then Take does not block).
   virtual bool Ready() const = 0;
   // The next message, if it is there; without a value also at the end of the edge.
   virtual std::optional<Waiting> FirstWaiting() const = 0;

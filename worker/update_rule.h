@@ -1,4 +1,4 @@
-// What an update is made of, the same for the executor and for the serial reference.
+// The parts of an update, which the executor and the serial reference share.
 //
 // An update of a stage takes the gradients of consecutive microbatches [first, end). It uses the mean
 // over their samples, and the rate for the number of samples that the job has seen once this update is
@@ -39,11 +39,11 @@ double RateOfUpdate(const ResolvedJob& job, const StageLateness& lateness,
 // The factor of one microbatch's mean loss in its update.
 float LossScale(const ResolvedJob& job, int64_t microbatch);
 
-// The factor that makes a mean of the sum of so many replicas' gradients.
+// Returns the factor that makes a mean of the sum of this many replicas' gradients.
 inline float MeanFactor(int64_t replicas) { return 1.0f / static_cast<float>(replicas); }
 
-// Whether an update that makes `version` from gradients taken at `read_version` is compensated for the delay,
-// and whether the error of the update before it is fed back.
+// Returns whether an update that makes `version` from gradients taken at `read_version` is compensated for
+// the delay, and whether the error of the update before it is fed back.
 bool CompensatesDelay(const ResolvedJob& job, int64_t version, int64_t read_version);
 bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version);
 

@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// What defines a kind of weights, for the continuous methods.
+// Defines a kind of weights, for the continuous methods.
 struct VersionRule::Definition {
   absl::string_view weights;
   // The version that the forward of microbatch k reads on a stage with `depth`.
@@ -22,7 +22,7 @@ namespace {
 
 using Setting = VersionRule::Setting;
 
-// What the updates of the microbatches that are not in flight have made.
+// Returns the version after the updates of the microbatches that are not in flight.
 int64_t Newest(const Setting& setting, int64_t k, int64_t depth) {
   return std::max<int64_t>(0, k - depth) / setting.interval;
 }
@@ -153,8 +153,8 @@ std::vector<int64_t> MicrobatchesInFlight(absl::Span<const int32_t> replicas) {
   for (size_t place = replicas.size() - 1; place > 0; --place) {
     const int64_t here = replicas[place - 1];
     const int64_t next = replicas[place];
-    // How much later, in T, the round of a microbatch begins here than on the next place, if the first rounds of both
-    // begin at once: the most and the least.
+    // The most and the least time, in T, by which the round of a microbatch begins later here than on the next place,
+    // if the first rounds of both begin at once.
     int64_t most = 0;
     int64_t least = 0;
     for (int64_t m = 0; m < std::lcm(here, next); ++m) {

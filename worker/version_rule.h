@@ -1,11 +1,11 @@
 // VersionRule: which weights a microbatch reads in a serial run, by the closed forms of the continuous methods.
 //
-// It asks no schedule, so that the reference can judge what schedules and machines say: weights are known by the
+// It asks no schedule, so that the reference can test what schedules and machines say: weights are known by the
 // name that the job gives them, and version_rule.cc has the definition of each. A stage updates after every
 // `interval` microbatches, and `depth` of them are on their way beyond it (MicrobatchesInFlight). Microbatches k
 // and versions are counted from the cut that a range begins at. In a run in recorded order the newest version
-// that a forward found follows from the log instead; versions of a fixed age are the same in any order, and
-// so are sampled ones.
+// that a forward found follows from the log instead; versions of a fixed age are the same in any order, and so
+// are sampled ones.
 //
 // A value; pure functions.
 #pragma once
@@ -27,7 +27,7 @@ class VersionRule {
     absl::string_view weights;  // pipeline.weights: "stash"
     int64_t stages = 1;
     int64_t interval = 1;  // microbatches of an update
-    // Whether the method has an update for each microbatch (of each replica), or for a step.
+    // The method has an update for each microbatch (of each replica), not one per step.
     bool updates_each_microbatch = false;
     BlockDraws draws;                     // of sampled weights
     const OrderReplay* replay = nullptr;  // of recorded order
@@ -44,17 +44,17 @@ class VersionRule {
   // By how many updates the weights of stage `number` are moved from these versions.
   int64_t ForwardAhead(int64_t k, int64_t number, int64_t depth) const;
   int64_t BackwardAhead(int64_t k, int64_t number, int64_t depth) const;
-  // Whether a backward may read another version than its forward.
+  // Returns whether a backward may read another version than its forward.
   bool RereadsWeights() const;
   // The oldest version that microbatches from the k-th on read.
   int64_t OldestFrom(int64_t k, int64_t depth) const;
-  // Whether the update that takes in the k-th microbatch changes the weights of the stage.
+  // Returns whether the update that takes in the k-th microbatch changes the weights of the stage.
   bool Moves(int64_t k, int64_t depth) const;
 
   // The most updates between a gradient's forward and the update it goes into, and between its forward and its
   // backward; and the delay that its rate is rescheduled by.
   StageLateness Lateness(int64_t depth) const;
-  // How many updates old the weights are that any forward reads; 0 if it reads the newest.
+  // Returns how many updates old the weights are that any forward reads; 0 if it reads the newest.
   int64_t FixedAge() const;
   // From the oldest still to be read to the newest.
   int64_t VersionsMax(int64_t depth) const;
@@ -66,9 +66,9 @@ class VersionRule {
   const Definition* definition_;
 };
 
-// By place of a pipeline whose places have so many replicas, which meet at every update (PipeDream's 1F1B-RR): how many
-// microbatches lie between a forward and its backward, once the pipeline is full. Without replicas the
-// stages after a place.
+// By place of a pipeline whose places have this many replicas, which meet at every update (PipeDream's 1F1B-RR): counts
+// the microbatches between a forward and its backward, once the pipeline is full. Without replicas the stages after a
+// place.
 std::vector<int64_t> MicrobatchesInFlight(absl::Span<const int32_t> replicas);
 
 }  // namespace penstock

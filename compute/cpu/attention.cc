@@ -1,9 +1,9 @@
 // The attention of a block: causal softmax attention between the two linear maps.
 //
 // The expansion gives query, key and value of all heads side by side, [rows, 3 width]. Each (sample,
-// head) is worked on by itself (kernels/attention.cc). Of F only queries, keys, values and the logarithm
-// of each row's sum are kept; I computes the probabilities again from them. Everything between the linear
-// maps is float, also when these read bf16.
+// head) is worked on by itself (kernels/attention.cc). F keeps only queries, keys, values and the
+// logarithm of each row's sum; I computes the probabilities again from them. Everything between the
+// linear maps is float, also when these read bf16.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -89,7 +89,7 @@ class AttentionMiddle : public Middle<Number> {
   }
 
  private:
-  // Whether results are float and so can be written where they are wanted.
+  // Float results can be written straight to their place.
   static constexpr bool kDirect = std::is_same_v<Number, float>;
 
   float* Direct(Number* target, void* scratch) const {

@@ -46,7 +46,7 @@ class CpuNorm : public Layer {
     needs_.weight_stash_bytes = weight_stash.size_bytes();
   }
 
-  // Of block sums, see NormGradientArguments.
+  // Counts block sums; see NormGradientArguments.
   int64_t scratch_bytes() const {
     return 2 * BlocksOf(rows_) * width_ * static_cast<int64_t>(sizeof(float));
   }

@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-// What F leaves for I: the statistics of each row.
+// The statistics of each row, which F leaves for I.
 struct NormStatistics {
   Place<float> mean, inverse_deviation;
 

@@ -34,7 +34,7 @@ class Middle {
  public:
   virtual ~Middle() = default;
 
-  // Of a microbatch, from F to I; and of one pass over a chunk.
+  // Bytes that a microbatch keeps from F to I, and that one pass over a chunk uses.
   virtual int64_t stash_bytes() const = 0;
   virtual int64_t scratch_bytes() const = 0;
 

@@ -1,4 +1,4 @@
-// How rows are cut for the kernels, and how the column sums of the blocks become one.
+// Cuts rows into blocks for the kernels, and adds the column sums of the blocks.
 //
 // A block is small enough for its sums to stay accurate and its data in cache, and is the unit of work
 // of a thread. Blocks do not depend on the number of threads, and their sums are added in order, so

@@ -30,7 +30,7 @@ class Threads {
   int count_;
 };
 
-// How many threads the next oneDNN call of this thread may use.
+// Sets how many threads the next oneDNN call of this thread may use.
 void SetOneDnnThreads(int count);
 
 }  // namespace penstock

@@ -20,7 +20,7 @@ using branch_parameter::kExpansion;
 using branch_parameter::kExpansionBias;
 using branch_parameter::kProjection;
 
-// Of cuDNN's workspace.
+// Alignment of cuDNN's workspace.
 constexpr int64_t kWorkspaceAlignment = 256;
 
 template <typename Number>

@@ -137,7 +137,7 @@ absl::Status CudaContext::WaitForStream(absl::string_view what) const {
 absl::Status CudaContext::Check(absl::string_view what) {
   if (!error_.ok()) return std::exchange(error_, absl::OkStatus());
   const cudaError_t error = cudaGetLastError();
-  // What asking for an event leaves behind that has not happened yet.
+  // Asking for an event that has not happened yet leaves this error behind.
   return error == cudaErrorNotReady ? absl::OkStatus() : ToStatus(error, what);
 }
 

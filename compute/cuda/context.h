@@ -65,13 +65,13 @@ class CudaContext {
 
   BufferPool& pool() { return pool_; }
   BufferPool& host_pool() { return host_pool_; }
-  // Of the pass that runs, and of the library call inside it.
+  // Memory of the running pass, and of the library call inside it.
   Scratch& layer_scratch() { return layer_scratch_; }
   void* library_workspace() const { return library_workspace_.data(); }
   int64_t library_workspace_bytes() const { return kLibraryWorkspaceBytes; }
 
-  // The mask of a pass. In one that is recorded its sample is read from memory, where whoever replays it has
-  // written the number before.
+  // The mask of a pass. In a CUDA graph the kernel reads the sample from memory, where the replaying code
+  // has written it before.
   DeviceMask MaskOf(const Dropout& dropout, const PassContext& pass) const {
     return {dropout.Mask(pass), reads_sample_memory_ ? sample_memory() : nullptr};
   }
@@ -93,7 +93,7 @@ class CudaContext {
   void Note(absl::Status status);
 
  private:
-  // What cuBLASLt's kernels for Hopper want: NVIDIA's documentation recommends 32 MiB.
+  // The workspace for cuBLASLt's kernels for Hopper: NVIDIA's documentation recommends 32 MiB.
   static constexpr int64_t kLibraryWorkspaceBytes = int64_t{32} << 20;
 
   CudaContext(int device, Repeatability repeatability);

@@ -48,7 +48,7 @@ absl::StatusOr<Tensor> Copies::FinishToHost(Outgoing outgoing) {
   return std::move(outgoing.host);
 }
 
-// What nobody but us refers to any more is free once the kernels queued so far are done.
+// A tensor that only we refer to is free once the kernels queued so far are done.
 absl::Status Copies::MarkReleases() {
   for (Landing& landing : landings_) {
     if (landing.host && cudaEventQuery(landing.copied) != cudaErrorNotReady) {

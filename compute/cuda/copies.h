@@ -24,13 +24,13 @@ class Copies {
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
 
-  // As Transfers.
+  // Works like Transfers::StartToHost.
   absl::StatusOr<Outgoing> StartToHost(const Tensor& tensor);
   absl::StatusOr<Tensor> FinishToHost(Outgoing outgoing);
   absl::StatusOr<Tensor> ToDevice(const Tensor& host);
   Tickets& tickets() { return tickets_; }
 
-  // As Borrower::Fetch, from memory that this device can read.
+  // Works like Borrower::Fetch, from memory that this device can read.
   absl::StatusOr<Borrower::Fetched> Fetch(const void* lent, DType dtype, const Shape& shape);
 
  private:

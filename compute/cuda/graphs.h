@@ -41,7 +41,7 @@ class CudaPassGraphs final : public PassGraphs {
   };
   using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
 
-  // What `queue` asks for, as a graph; none of it has run. Errors: why not.
+  // Captures the work that `queue` asks for as a graph; none of it runs. Errors: why not.
   absl::StatusOr<Graph> Capture(absl::FunctionRef<absl::Status()> queue);
 
   CudaContext& cuda_;

@@ -97,7 +97,7 @@ class Head : public Layer {
             .output_stride = output_stride};
   }
 
-  // Of the gradient of the mean over the rows.
+  // Scales the gradient of the mean over the rows.
   float Scale(const Tape& tape) const { return tape.loss_scale / static_cast<float>(rows_); }
 
   // The input as the products read it.
@@ -109,7 +109,7 @@ class Head : public Layer {
     }
   }
 
-  // The same, made first where it is another type.
+  // Returns the input, first converted where it has another type.
   const Number* ConvertedInput(const Tape& tape) const {
     if constexpr (!kIsFloat<Number>) {
       ConvertToBf16(cuda_.stream(), rows_ * config_.width, tape.input.data<float>(),

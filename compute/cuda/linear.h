@@ -1,7 +1,7 @@
 // Linear: the three matrix products of a linear map y = x W over the rows of a microbatch.
 //
-// x, W and the gradient of y are Number. What is written is chosen by the caller: the products of F and I
-// as they need it, the gradient of the weight always float and added.
+// x, W and the gradient of y are Number. The caller chooses the output: the products of F and I as they
+// need it, the gradient of the weight always float and added.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -1,7 +1,7 @@
 // Groups of GPUs by NCCL.
 //
-// A communicator is made non-blocking, so that whoever waits for the others can stop at a deadline and abort
-// what hangs. NCCL gives all members the same bits. It promises no order of the sum, but its software
+// A communicator is made non-blocking, so that a thread that waits for the others can stop at a deadline and
+// abort what hangs. NCCL gives all members the same bits. It promises no order of the sum, but its software
 // algorithms, chosen from the sizes, the machine and the settings alone, repeat theirs; reductions in NVLink
 // switches do not, so where results must repeat they have to be off (two members have one order anyway).
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// What the matrix products read: float, or bf16 as bits.
+// The number that matrix products read: float, or bf16 as bits.
 #pragma once
 
 #include <library_types.h>

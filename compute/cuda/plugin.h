@@ -1,5 +1,5 @@
-// How the CUDA back-end is reached: a shared library beside the program, loaded where it is asked for, so
-// that one program runs on machines with and without a GPU and its libraries.
+// Loads the CUDA back-end, a shared library beside the program, where it is asked for, so that one
+// program runs on machines with and without a GPU and its libraries.
 #pragma once
 
 #include <memory>

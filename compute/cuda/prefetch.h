@@ -22,7 +22,7 @@ class Prefetch {
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;
 
-  // As Backend::StartToDevice and FinishToDevice.
+  // Work like Backend::StartToDevice and FinishToDevice.
   absl::StatusOr<Incoming> StartToDevice(const Tensor& host);
   absl::StatusOr<Tensor> FinishToDevice(Incoming incoming);
 

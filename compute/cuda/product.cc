@@ -12,7 +12,7 @@ namespace {
 // Parameters begin at multiples of 16 numbers: 32 bytes where they are bf16.
 constexpr int kAlignmentBytes = 32;
 
-// What the auxiliary's rows must be a multiple of: documentation of CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
+// The auxiliary's rows must be a multiple of this: documentation of CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD.
 constexpr int kAuxiliaryMultiple = 8;
 
 cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {

@@ -16,7 +16,7 @@
 
 namespace penstock::cuda {
 
-// What cuBLASLt does to each element before it is written.
+// The operation of cuBLASLt on each element before it is written.
 enum class Epilogue : uint8_t {
   kNone,
   kBias,       // + bias[column]

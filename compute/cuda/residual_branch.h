@@ -39,7 +39,7 @@ class Middle {
  public:
   virtual ~Middle() = default;
 
-  // Of a microbatch, from F to I; and of one pass.
+  // Bytes that a microbatch keeps from F to I, and that one pass uses.
   virtual int64_t stash_bytes() const = 0;
   virtual int64_t scratch_bytes() const = 0;
 

@@ -57,7 +57,7 @@ class Sdpa {
 
   // From query to key and from key to value in a row of `expansion`.
   int64_t SideBytes() const;
-  // Of the float [batch, heads, time] at the front of the workspace of the backward pass.
+  // Bytes of the float [batch, heads, time] at the front of the workspace of the backward pass.
   int64_t DotsBytes() const;
 
   const AttentionShape shape_;

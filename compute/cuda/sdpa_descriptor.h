@@ -33,7 +33,7 @@ using Descriptor = std::unique_ptr<void, DestroyDescriptor>;
 absl::StatusOr<Descriptor> EmptyDescriptor(cudnnBackendDescriptorType_t type,
                                            absl::string_view what);
 
-// What an attribute is made of, as cuDNN calls it. Types without a name here do not compile.
+// Maps a C++ type to cuDNN's name for it. Types without a name here do not compile.
 template <typename T>
 inline constexpr std::nullptr_t kAttributeType = nullptr;
 template <>

@@ -29,7 +29,7 @@ struct TensorLayout {
   std::array<int64_t, 4> strides;
 };
 TensorLayout DenseLayout(const std::array<int64_t, 4>& sizes);
-// The same elements with the last two dimensions exchanged.
+// Returns the layout with the last two dimensions exchanged.
 TensorLayout Transposed(const TensorLayout& layout);
 
 struct GraphTensor {
@@ -52,7 +52,7 @@ class Graph {
   // repeated.
   void Pointwise(cudnnPointwiseMode_t mode, absl::Span<const GraphTensor> inputs,
                  const GraphTensor& to);
-  // The same into a virtual float tensor like the first input.
+  // Adds an elementwise operation whose output is a virtual float tensor like the first input.
   GraphTensor Pointwise(cudnnPointwiseMode_t mode, absl::Span<const GraphTensor> inputs);
   // Into a virtual int32 tensor like `like`: the index of each element in one dimension.
   GraphTensor Index(const GraphTensor& like, int64_t dimension);

@@ -48,8 +48,8 @@ class Plan {
   Descriptor operation_graph_;
   Descriptor plan_;
   int64_t workspace_bytes_ = 0;
-  // Of the tensors in memory, then of the constants, which cuDNN reads in each run. The addresses
-  // are kept only so that a run need not allocate them.
+  // Ids of the tensors in memory, then of the constants, which cuDNN reads in each run. The
+  // addresses are kept only so that a run need not allocate them.
   std::vector<int64_t> ids_;
   mutable std::vector<void*> addresses_;
 };

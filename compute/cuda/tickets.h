@@ -26,15 +26,15 @@ class Tickets {
 
   struct Ticket {
     int64_t number = 0;
-    cudaEvent_t event = nullptr;  // to be recorded by whoever takes the ticket
+    cudaEvent_t event = nullptr;  // the taker of the ticket records it
   };
   absl::StatusOr<Ticket> Take() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of a ticket that nobody will wait for, because what it was taken for failed.
+  // Returns a ticket that nobody will wait for, because the work that it was taken for failed.
   void GiveBack(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // A ticket for the end of what is in `stream` so far.
   absl::StatusOr<int64_t> Record(cudaStream_t stream);
 
-  // As Transfers::Poll.
+  // Works like Transfers::Poll.
   absl::StatusOr<bool> Poll(int64_t number);
   // Waits for a ticket, which is used up then. Errors: as CudaContext::WaitFor.
   absl::Status Await(int64_t number, absl::string_view what);

@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-// What is made of the configurations of all of them: Other<SgdConfig, ...>.
+// Applies `Other` to all configurations: Other<SgdConfig, ...>.
 template <template <typename...> typename Other>
 using OfElementwise = Other<SgdConfig, AdamWConfig, NAdamWConfig>;
 

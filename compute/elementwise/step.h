@@ -1,7 +1,7 @@
-// What the elementwise steps of optimizers have in common. A step is a plain struct with the numbers of one update, and a
-// function of one weight, its gradient and its state, which every back-end calls on its own kind of number: a
-// float, or a vector of them. `Math` has Sqrt of it. C++17, for nvcc; nothing inline of the standard library, for
-// the CPU's kernels, which are compiled once for each instruction set.
+// Shared code of the elementwise optimizer steps. A step is a plain struct with the numbers of one update, and a
+// function of one weight, its gradient and its state, which every back-end calls on its own kind of number: a float, or
+// a vector of them. `Math` has Sqrt of it. C++17, for nvcc; nothing inline of the standard library, for the CPU's
+// kernels, which are compiled once for each instruction set.
 #pragma once
 
 #ifdef __CUDACC__
@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-// Of a step that keeps a mean of the gradients and one of their squares, and goes `Direction` along the root of
-// the latter.
+// Makes a step that keeps a mean of the gradients and one of their squares, and goes `Direction` along the root
+// of the latter.
 template <typename Math, typename Step, typename Number>
 PENSTOCK_STEP Number StepByMoments(const Step& k, Number w, Number g, Number* state) {
   const Number m = state[0] * k.beta1 + g * k.rest1;

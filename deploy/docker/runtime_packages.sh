@@ -1,6 +1,7 @@
 #!/bin/sh
-# Prints the Debian packages whose libraries the given programs ask for, one a line. What those packages need in
-# their turn comes with them. runtime-client.txt, runtime-coordinator.txt and runtime-worker.txt are its output.
+# Prints the Debian packages whose libraries the given programs ask for, one a line. The packages' own
+# dependencies come with them. runtime-client.txt, runtime-coordinator.txt and runtime-worker.txt are its
+# output.
 #   deploy/docker/runtime_packages.sh PROGRAM...
 set -eu
 [ $# -ge 1 ] || { echo "usage: runtime_packages.sh PROGRAM..." >&2; exit 2; }

@@ -125,7 +125,7 @@ DASHBOARDS = {
         ("Learning rate", "timeseries", "none", [(f"penstock_run_learning_rate{{{JOB}}}", "{{job}}")]),
         ("Tokens per second", "timeseries", "short", [(f"job:penstock_run_tokens:rate1m{{{JOB}}}", "{{job}}")]),
         ("Steps per second", "timeseries", "short", [(f"job:penstock_run_steps:rate1m{{{JOB}}}", "{{job}}")]),
-        # As the job's own figure: stages of one worker fill each other's bubbles.
+        # Counts like the job's own figure: stages of one worker fill each other's bubbles.
         ("Bubble of the whole run, mean over workers", "bargauge", "percentunit",
          [(f"avg by (job) (clamp_min(1 - sum by (job, worker) (penstock_stage_busy_seconds_total{{{JOB}}})"
            f" / max by (job, worker) (penstock_stage_window_seconds_total{{{JOB}}}), 0))", "{{job}}")]),

@@ -1,6 +1,6 @@
-// What the keys of a job file say about themselves (proto/penstock/v1/field_options.proto), read from the messages'
-// own descriptions. Defaults, checks, errors, the reference page and completion are made of it, so that a new key
-// is described in one place.
+// Reads the descriptions of job keys (proto/penstock/v1/field_options.proto) from the messages' own descriptors.
+// Defaults, checks, errors, the reference page and completion are made of it, so that a new key is described in one
+// place.
 //
 // Pure functions, for any message; fields without options have none.
 #pragma once
@@ -23,8 +23,8 @@ std::vector<std::string> WordsOf(const google::protobuf::FieldDescriptor& field)
 // "f32 or bf16", "constant, linear or cosine".
 std::string OneOf(const std::vector<std::string>& words);
 
-// What a key may hold, for people: "a whole number from 1 to 256", "a number above 0", "f32 or bf16", "true or
-// false", "text". `largest`: of a number whose range ends at another key's, that one's value and name; else its name alone.
+// The values of a key, for people: "a whole number from 1 to 256", "a number above 0", "f32 or bf16", "true or false",
+// "text". `largest`: of a number whose range ends at another key's, that one's value and name; else its name alone.
 std::string ExpectedOf(const google::protobuf::FieldDescriptor& field,
                        absl::string_view largest = "");
 
@@ -32,10 +32,10 @@ std::string ExpectedOf(const google::protobuf::FieldDescriptor& field,
 const google::protobuf::FieldDescriptor* FieldNamed(const google::protobuf::Descriptor& message,
                                                     absl::string_view name);
 
-// A job's key by its present name: of "training.device_graphs", "training.cuda_graphs". What there is no key for stays.
+// A job's key by its present name: of "training.device_graphs", "training.cuda_graphs". Other paths stay.
 std::string PresentJobKey(absl::string_view path);
 
-// Whether an absent message of this kind is filled with defaults, and so always there.
+// Returns whether an absent message of this kind is filled with defaults, and so always there.
 bool HasDefaults(const google::protobuf::Descriptor& message);
 
 // A key of a job file.

@@ -25,8 +25,8 @@ bool SameSamples(const v1::SizeProfile& a, const v1::SizeProfile& b) {
   return a.samples() == b.samples();
 }
 
-// Whether both are of one model, trained in one way, with microbatches of the same sizes. REQUIRES:
-// CheckModelProfile is OK for both.
+// Checks that both are of one model, trained in one way, with microbatches of the same sizes.
+// REQUIRES: CheckModelProfile is OK for both.
 absl::Status CheckAlike(const std::string& key, const v1::ModelProfile& model,
                         const v1::ModelProfile& first) {
   const auto differs = [&](absl::string_view what) {

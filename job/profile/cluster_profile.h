@@ -27,8 +27,8 @@ inline constexpr double kProfileSecondsMax = 300.0;
 // or a number of workers that is negative or too large.
 absl::Status CheckProfileSpec(const v1::ProfileSpec& spec);
 
-// Of a link. Errors: InvalidArgument with the key: a latency or a bandwidth that is not finite, a negative
-// latency, no bandwidth.
+// Checks the numbers of a link. Errors: InvalidArgument with the key: a latency or a bandwidth that is not
+// finite, a negative latency, no bandwidth.
 absl::Status CheckLinkNumbers(const std::string& key, double latency_us, double bytes_per_second);
 
 // Errors: InvalidArgument with the key: what CheckModelProfile finds in a device's model; no devices or workers;

@@ -30,7 +30,7 @@ absl::Status CheckPassMs(const std::string& key, double ms);
 // bandwidth that is not positive or far from any; a link that is not of two workers, or of two that have one.
 absl::Status CheckDeviceTimes(const v1::DeviceTimes& times);
 
-// No worker is so many times faster than the device, or slower.
+// A worker is at most this many times faster than the device, or slower.
 inline constexpr double kSpeedMax = 1000.0;
 
 // `file_name` is for messages.

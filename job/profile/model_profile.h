@@ -35,21 +35,21 @@ std::string PrintModelProfile(const v1::ModelProfile& profile);
 // Sets the profile's layers: those of the model, each with its shape.
 void SetLayers(const Chain& chain, v1::ModelProfile& profile);
 
-// Whether it is of this model. Errors: InvalidArgument naming the first layer that differs.
+// Checks that it is of this model. Errors: InvalidArgument naming the first layer that differs.
 absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain);
 // InvalidArgument unless it was made in the job's precision.
 absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision);
 
-// What was measured of a layer. REQUIRES: CheckModelProfile is OK, and the layer is one of the profile's.
+// A layer's measurements. REQUIRES: CheckModelProfile is OK, and the layer is one of the profile's.
 const v1::ShapeProfile& ShapeOf(const v1::ModelProfile& profile, const v1::ProfiledLayer& layer);
 
 // The times of every layer with microbatches of `samples`: those measured, or on the line between the two
-// measured sizes around it. What emulated workers wait and simulated time is counted in.
+// measured sizes around it. Makes the times that emulated workers wait and that simulated time counts in.
 // REQUIRES: CheckModelProfile is OK. Errors: InvalidArgument naming the sizes that were measured, where
 // `samples` is below or above all of them.
 absl::StatusOr<v1::DeviceTimes> DeviceTimesOf(const v1::ModelProfile& profile, int64_t samples);
 
-// What a microbatch of `samples` leaves behind in every layer, by layer: as measured, or on the line between the two
+// Returns what a microbatch of `samples` leaves behind in every layer: as measured, or on the line between the two
 // measured sizes around it, rounded up. REQUIRES and errors: as DeviceTimesOf.
 absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profile,
                                                    int64_t samples);

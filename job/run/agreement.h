@@ -1,5 +1,5 @@
-// What coordinator and workers must agree upon beside the schedule, as a text that goes into the digest they
-// compare before a run.
+// The agreement between coordinator and workers beside the schedule, as a text that goes into the digest
+// they compare before a run.
 //
 // All of them resolve one message with one function, so they disagree only if their builds do: a build that
 // does not know a key skips it, and would train something else without a word. So every key that was added

@@ -1,4 +1,4 @@
-// How large the messages are that the workers of a run send each other.
+// Sizes of the messages that the workers of a run send each other.
 //
 // Plain functions.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// Of a tensor that crosses a stage boundary: an activation, its gradient or a checkpoint.
+// Of a tensor at a stage boundary: an activation, its gradient or a kept stage input.
 int64_t BoundaryBytes(const ResolvedJob& job);
 
 // Floats of a message with a sum of `gradients` gradients; with those of the last part go the losses of the

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// Of a log in a message, beside its blocks.
+// Bytes of a log in a message, beside its blocks.
 constexpr int64_t kLogOverheadBytes = 32;
 
 bool PlacesOneCopy(Placement placement) {

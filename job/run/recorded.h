@@ -1,4 +1,4 @@
-// What pipeline.order "recorded" asks of a job and of its plan (schedule/ready_order.h has the order itself).
+// Requirements of pipeline.order "recorded" on a job and its plan (the order: schedule/ready_order.h).
 //
 // Plain functions.
 #pragma once
@@ -14,7 +14,7 @@ namespace penstock {
 
 // All logs of a run together: they are part of its result, which travels in one control message.
 inline constexpr int64_t kOrderBytesMax = 128 << 10;
-// Of the messages in flight on an edge, and so of the microbatches in flight on a stage.
+// Bound on the messages in flight on an edge, and so on the microbatches in flight on a stage.
 inline constexpr int64_t kRecordedCapacityMax = 256;
 
 // Which methods may take what is ready: those whose order is a matter of speed alone, or of
@@ -29,7 +29,7 @@ absl::Status CheckOrderSize(const ResolvedJob& job, const Topology& topology, in
 // The microbatches that a stage may have in flight, if it has `static_peak` in the static order.
 int64_t InFlightMax(const ResolvedJob& job, int64_t static_peak);
 
-// Of a worker's order over `range`. `in_flight_max`: by stage.
+// Returns the options of a worker's order over `range`. `in_flight_max`: by stage.
 ReadyOrder::Options ReadyOrderOptionsOf(const ResolvedJob& job, const ScheduleOptions& options,
                                         MicrobatchRange range, std::vector<int64_t> in_flight_max);
 

@@ -29,7 +29,7 @@ absl::StatusOr<Schedule> ScheduleOfSteps(const ResolvedJob& job, const ScheduleO
                                          int64_t from_step, int64_t to_step);
 
 // Ranges with equal keys differ by a shift only, so what holds for one of them holds for all. Where
-// weights are drawn no range is like another.
+// weights are sampled no range is like another.
 struct RangeKey {
   bool drains = false;
   int64_t steps = 0;
@@ -38,12 +38,12 @@ struct RangeKey {
 };
 RangeKey KeyOfSteps(const ResolvedJob& job, int64_t from_step, int64_t to_step);
 
-// How late the gradients of a stage are once the method's pipeline is full, in updates of the stage.
+// The lateness of a stage's gradients once the method's pipeline is full, in updates of the stage.
 struct StageLateness {
   int64_t staleness = 0;  // the most of any microbatch
   int64_t drift =
       0;  // the most between a forward and its backward where both read the current weights
-  // What a rescheduled rate is divided by a power of. Where all gradients of the stage are equally late (an
+  // A rescheduled rate is divided by a power of this. Where all gradients of the stage are equally late (an
   // update for each microbatch, or weights of a fixed age) it is their staleness, as Ajanthan et al. count
   // (arXiv 2505.01099). Where an update of stage i of P, from 1, holds N microbatches, which are not, it is
   // PipeMare's (2 (P - i) + 1) / N (Yang et al., MLSys 2021, arXiv 1910.05124).
@@ -51,15 +51,15 @@ struct StageLateness {
   friend bool operator==(const StageLateness&, const StageLateness&) = default;
 };
 
-// By stage, as the verifier counts it over a range that is long enough, whatever the job's own
-// ranges are; where delays are drawn, the most that they may be.
+// Counts them by stage, as the verifier does over a range that is long enough, whatever the job's
+// own ranges are; where delays are sampled, the most that they may be.
 // Errors: those of BuildSchedule and Verify.
 absl::StatusOr<std::vector<StageLateness>> LatenessOf(const ResolvedJob& job,
                                                       const ScheduleOptions& options);
 
-// What the verifier counts, by stage, over the whole run if it is not cut short. Peaks are what a stage must have
-// room for: in recorded order those that no order exceeds, while the rest is of the static one. `edge_capacity`:
-// messages that an edge can hold.
+// Returns the verifier's counts, by stage, over the whole run if it is not cut short. Peaks are what a stage must
+// have room for: in recorded order those that no order exceeds, while the rest is of the static one.
+// `edge_capacity`: messages that an edge can hold.
 // REQUIRES: `cuts` are CutsOf(spec, first_step, ...).
 // Errors: those of BuildSchedule and Verify.
 absl::StatusOr<std::vector<StageCounts>> CountsOfRun(const ResolvedJob& job,

@@ -1,5 +1,5 @@
-// What each stage of a run is asked for (compute/stage.h), the same for the worker that makes it and for whoever
-// only wants to know what it would take (planner/cost/run_memory.h).
+// Makes the options of each stage of a run (compute/stage.h), the same for the worker that makes it and for code
+// that only asks for its costs (planner/cost/run_memory.h).
 //
 // Plain functions.
 #pragma once
@@ -30,12 +30,12 @@ struct RunLayout {
 // m + staleness (0.99 - m) / stages (Ajanthan et al., ICML 2025, arXiv 2505.01099, without stashing).
 OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& lateness,
                                  int64_t stages);
-// What a stage must remember of its updates for the job's weights and rules. PipeMare's average keeps
-// D^(1 / drift) at each update.
+// Returns what a stage must remember of its updates for the job's weights and rules. PipeMare's
+// average keeps D^(1 / drift) at each update.
 HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness);
 
-// Of stage `id` on its worker. There and back a worker has one Stage for all its stages of one part of the model,
-// with the options of the first of them.
+// Returns the options of stage `id` on its worker. There and back a worker has one Stage for all its stages of
+// one part of the model, with the options of the first of them.
 StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLateness& lateness);
 
 }  // namespace penstock

@@ -1,7 +1,7 @@
 // Job files: YAML for one JobSpec.
 //
-// The keys are the message's field names; nothing is listed twice: the reader walks the message's
-// own description, so a new field of job.proto is readable at once.
+// The keys are the message's field names; no list repeats them: the reader walks the message's own
+// description, so a new field of job.proto is readable at once.
 #pragma once
 
 #include <string>

@@ -75,10 +75,10 @@ class MessageReader {
   std::vector<std::string>* notes_;  // null: nobody asks
 };
 
-// Whether the scalar stood in quotes, so that it is text whatever it looks like.
+// Returns whether the scalar stood in quotes, so that it is text whatever it looks like.
 bool Quoted(const YAML::Node& node) { return node.Tag() == "!"; }
 
-// What a node is, for messages.
+// Describes a node, for messages.
 std::string Describe(const YAML::Node& node) {
   constexpr size_t kCharactersMax = 40;
   switch (node.Type()) {
@@ -175,7 +175,7 @@ absl::Status MessageReader::ReadField(const YAML::Node& node, const std::string&
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
     return ReadMessage(node, path, *message.GetReflection()->MutableMessage(&message, &field));
   }
-  // A number that need not be there may be left to Penstock in so many words.
+  // A number that need not be there may be left to Penstock by the word.
   const bool is_number = field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
                          field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM;
   const bool is_auto = node.IsScalar() && !Quoted(node) && node.Scalar() == "auto";

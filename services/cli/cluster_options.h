@@ -17,7 +17,7 @@ struct ClusterOptions {
 // Declares --workers and --data-root, which are the job's, --device and --emulate. Returns --emulate.
 CLI::Option* AddClusterOptions(CLI::App& app, TrainJobOptions& job, ClusterOptions& cluster);
 
-// What is wrong with a file is better known before the work. Errors: those of ReadDeviceTimes.
+// A bad file should be found before the work. Errors: those of ReadDeviceTimes.
 absl::Status CheckClusterOptions(const ClusterOptions& cluster);
 
 }  // namespace penstock

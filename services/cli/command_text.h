@@ -32,20 +32,20 @@ struct CommandText {
 
 CommandText Describe(const CLI::App& app);
 
-// Of an option whose values are checked by CLI::IsMember or named by KnownValues.
+// Returns the values of an option that are checked by CLI::IsMember or named by KnownValues.
 std::vector<std::string> ChoicesOf(const CLI::Option& option);
 
 // For `->check(...)` of an option whose values are checked elsewhere: names those that are known, and refuses nothing.
 CLI::Validator KnownValues(const std::vector<std::string>& values);
 
-// The same for an option that names methods: those of the catalog, and `more`.
+// Names, for an option that takes methods, those of the catalog, and `more`.
 CLI::Validator KnownMethods(std::vector<std::string> more = {});
 
-// The same for an option that sets keys of a job: "training.steps=", and "training.precision=bf16" of a key whose
+// Names, for an option that sets keys of a job, "training.steps=", and "training.precision=bf16" of a key whose
 // words are known.
 CLI::Validator KnownSettings();
 
-// What follows the option, such as "FILE"; empty for flags.
+// Returns the word after the option, such as "FILE"; empty for flags.
 std::string ValueOf(const CLI::Option& option);
 // With environment variable, default and "(required)".
 std::string DescriptionOf(const CLI::Option& option);

@@ -39,7 +39,7 @@ std::vector<std::string> FlagsOf(const CommandText& command) {
   return flags;
 }
 
-// What may stand where no flag is asked for.
+// Returns the words that may stand where no flag is asked for.
 std::vector<std::string> WordsOf(const CommandText& command) {
   std::vector<std::string> words = NamesOf(command.commands);
   for (const OptionText& positional : command.positionals) {

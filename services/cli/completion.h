@@ -11,7 +11,7 @@ namespace penstock {
 
 // `program`: the whole command line. To be read by the shell at its start, as `source <(penstock completion bash)`.
 std::string BashCompletion(const CommandText& program);
-// The same through zsh's emulation, after `compinit`.
+// Makes the script for zsh, through its emulation of bash, after `compinit`.
 std::string ZshCompletion(const CommandText& program);
 std::string FishCompletion(const CommandText& program);
 

@@ -25,7 +25,7 @@ std::string RandomKey() {
   return absl::StrFormat("%08x%08x%08x%08x", device(), device(), device(), device());
 }
 
-// What whoever started this command traces.
+// Returns the trace of the caller of this command.
 absl::StatusOr<CallTrace> TraceOfEnvironment() {
   constexpr char kVariable[] = "TRACEPARENT";
   const char* text = std::getenv(kVariable);
@@ -201,7 +201,7 @@ absl::Status CoordinatorClient::ExplainUnknownJob(const absl::Status& status,
   if (list.ok()) {
     for (const v1::JobSummary& job : list->jobs()) ids.push_back(job.job_id());
   }
-  // What is not found is something else then.
+  // If the job is there, the status is about something else.
   if (std::find(ids.begin(), ids.end(), job_id) != ids.end()) return status;
   const std::string nearest = NearestName(job_id, ids);
   return absl::NotFoundError(absl::StrCat(peer_, ": no job '", job_id, "'; ",

@@ -34,8 +34,8 @@ struct CoordinatorOptions {
 // Declares --coordinator, which PENSTOCK_COORDINATOR replaces, and the flags of security_flags.h.
 void AddCoordinatorOptions(CLI::App& app, CoordinatorOptions& options);
 
-// Errors of all calls: Unavailable (nobody answers, or nobody who is trusted, with the address and what to do), Unimplemented
-// (what answers is not a coordinator). Of those with a job id: NotFound, with the nearest id there is.
+// Errors of all calls: Unavailable (nobody answers, or nobody who is trusted, with the address and what to do),
+// Unimplemented (what answers is not a coordinator). Calls with a job id also: NotFound, with the nearest id.
 class CoordinatorClient {
  public:
   // Its calls are part of the trace that TRACEPARENT names in the environment, if it does.
@@ -46,13 +46,13 @@ class CoordinatorClient {
   static CoordinatorClient Connect(const std::string& address, const TransportSecurity& security,
                                    const CallTrace& trace = {});
 
-  // Of commands that reach the same coordinator (FlagsOf in next_commands.h); empty if it was given by address.
+  // Flags of commands that reach the same coordinator (FlagsOf in next_commands.h); empty if given by address.
   const std::string& flags() const { return flags_; }
 
   // Returns the job's id; of a key that was submitted before, that of the job it made then. Empty key: a new one.
   // Errors: InvalidArgument, FailedPrecondition (the job does not fit).
   absl::StatusOr<std::string> SubmitJob(const v1::JobSpec& spec, const std::string& key = "");
-  // The same of a job that measures instead of training.
+  // Submits a job that measures instead of training.
   absl::StatusOr<std::string> SubmitProfile(const v1::JobSpec& spec,
                                             const v1::ProfileSpec& profile);
   absl::StatusOr<v1::ListJobsResponse> ListJobs();
@@ -66,7 +66,7 @@ class CoordinatorClient {
   absl::Status WatchJob(const std::string& job_id, int64_t after_sequence,
                         StreamCanceller& canceller,
                         const std::function<bool(const v1::JobEvent&)>& on_event);
-  // The same for what has happened so far: returns after the last event there is.
+  // Reads the events so far: returns after the last one there is.
   absl::Status ReadPast(const std::string& job_id, int64_t after_sequence,
                         const std::function<bool(const v1::JobEvent&)>& on_event);
 

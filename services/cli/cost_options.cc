@@ -18,7 +18,7 @@ absl::StatusOr<double> At(const PerStageCost& cost, StageId stage, const Topolog
                                                  topology.parts(), " stages"));
 }
 
-// Of the link that joins the parts of the model `part` and `part` + 1.
+// Returns the cost on the link that joins the parts of the model `part` and `part` + 1.
 absl::StatusOr<double> AtLink(const PerStageCost& cost, int32_t part, const Topology& topology) {
   if (cost.values.size() == 1) return cost.values[0];
   const int32_t links = topology.parts() - 1;
@@ -28,7 +28,7 @@ absl::StatusOr<double> AtLink(const PerStageCost& cost, int32_t part, const Topo
                                                  links, " links between stages"));
 }
 
-// Which parts of the model link `number` joins: `part` and the one after it; -1 between two copies of the model.
+// Returns the part of the model before link `number`, which leads to the next part; -1 between two copies.
 int32_t PartBefore(int32_t number, const Topology& topology) {
   const auto edge = std::find_if(
       topology.edges.begin(), topology.edges.end(),

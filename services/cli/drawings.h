@@ -27,7 +27,7 @@ struct DrawingOptions {
 CLI::Option* AddDrawingOptions(CLI::App& app, const std::string& trace_flags,
                                DrawingOptions& options);
 
-// Whether Draw could write its files now: for those who draw after long work.
+// Checks that Draw could write its files now, for callers who draw after long work.
 // Errors: those of the file system, naming the path.
 absl::Status CheckCanDraw(const DrawingOptions& options);
 
@@ -37,16 +37,16 @@ absl::Status Draw(absl::Span<const DrawnTimeline> drawn, const std::string& titl
                   const DrawingOptions& options, Console& console,
                   TimeUnit unit = TimeUnit::kSeconds);
 
-// So many spans of a simulation are drawn.
+// A drawing of a simulation has at most this many spans.
 inline constexpr int64_t kDrawnSpansMax = 200'000;
-// The same of a simulation of `schedule`, whose times have no unit, saying so if only its beginning is drawn.
+// Draws a simulation of `schedule`, whose times have no unit, and says so if it draws only the beginning.
 absl::Status Draw(const SimulationResult& result, const Schedule& schedule,
                   const DrawingOptions& options, Console& console);
 
-// Whether WriteTextFile could write `path` now. Errors: those of the file system, naming the path.
+// Checks that WriteTextFile can write `path`. Errors: those of the file system, naming the path.
 absl::Status CheckCanWrite(const std::string& path);
 
-// Writes a file anew, replacing an old one. Errors: PermissionDenied, NotFound and the like, with path.
+// Writes a file, replacing an old one. Errors: PermissionDenied, NotFound and the like, with path.
 absl::Status WriteTextFile(const std::string& path, const std::string& text);
 
 }  // namespace penstock

@@ -14,8 +14,8 @@
 namespace penstock {
 
 struct FollowOptions {
-  // What the first interrupt does: cancel the job and wait until it has drained, or leave it alone and
-  // return. A second interrupt always returns at once.
+  // The effect of the first interrupt: cancel the job and wait until it has drained, or leave it alone
+  // and return. A second interrupt always returns at once.
   enum class OnInterrupt { kCancelJob, kDetach };
   OnInterrupt on_interrupt = OnInterrupt::kCancelJob;
   // Seen with every event; once it is true the job is drained, as on an interrupt.
@@ -32,7 +32,7 @@ absl::StatusOr<v1::GetJobResponse> FollowJob(CoordinatorClient& client, const st
                                              Interrupt& interrupt, Console& console, Clock& clock,
                                              const FollowOptions& options);
 
-// What the end of a job means for the exit code: OK, Failed with the job's error, or Cancelled.
+// The status of a job's end decides the exit code: OK, Failed with its error, or Cancelled.
 absl::Status StatusOfEnd(const v1::GetJobResponse& job);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 
 namespace penstock {
 
-// Prints an option as "--steps N   Train so many steps (default: 3)", without CLI11's notes about
+// Prints an option as "--steps N   Train N steps (default: 3)", without CLI11's notes about
 // validators, in lines of 100 columns.
 class HelpFormatter final : public CLI::Formatter {
  public:

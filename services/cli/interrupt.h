@@ -16,7 +16,7 @@ class Interrupt {
   Interrupt(Interrupt&& other) noexcept;
   ~Interrupt();
 
-  // How many such signals have come since it was made.
+  // Returns how many such signals have come since it was made.
   int Count();
 
  private:

@@ -49,11 +49,11 @@ void Move(const std::string& key, const std::string& option, YamlPositions& posi
   positions[key] = option;
 }
 
-// Sets training.steps. What the file wants of the first steps ends where these do.
+// Sets training.steps. Settings of the file for the first steps end with the last step.
 void SetSteps(int64_t steps, JobDocument& document) {
   const std::string option = absl::StrCat("--steps ", steps);
-  // Whether `key`, which asks for `asked` steps, is too long. A contradiction between two options is left for the
-  // user to solve.
+  // Returns whether `key`, which asks for `asked` steps, is too long. A contradiction between two options is left
+  // for the user to solve.
   const auto shortens = [&](const std::string& key, int64_t asked) {
     const auto place = document.positions.find(key);
     const bool in_file =

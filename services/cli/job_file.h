@@ -31,23 +31,23 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options);
 // Declares these, --method, --resume and --race-until.
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
 
-// Reads the file and applies the options, and fills in nothing. A path given by --data is made absolute. What fits the
-// file's training.steps but not --steps is shortened, with a note (NotesOf).
+// Reads the file and applies the options, and fills in nothing. A path given by --data is made absolute. Settings that
+// fit the file's training.steps but not --steps are shortened, with a note (NotesOf).
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
 
-// The same with defaults, after validation.
+// Reads the job, validates it and fills in defaults.
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options);
 
-// The same for a coordinator, which fills in what it chooses: a job with an open method stays as it is written.
+// Completes the job for a coordinator, which makes the open choices: a job with an open method stays as written.
 absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
 
 // The absolute folder of a job's file, where its relative paths start.
 std::string FolderOfJob(const std::string& path);
 
-// What the user should hear of how `read` became `complete`, a line each: that keys have other names now, what was
-// shortened to fit an option, and that the job has lost its prediction.
+// Returns notes for the user on how `read` became `complete`, a line each: that keys have other names now, that
+// settings were shortened to fit an option, and that the job has lost its prediction.
 std::string NotesOf(const JobDocument& read, const v1::JobSpec& complete);
 
 // Sets one key: "training.steps=100", the value written as in YAML. A key of another kind of a choice

@@ -68,7 +68,7 @@ std::string CandidatesText(const JobPlan& plan, bool all) {
   return absl::StrCat(table.Render(), rejected.empty() ? "" : "\ncannot run:\n", rejected);
 }
 
-// How far the fastest and the smallest may be from the best there are.
+// Says how far the fastest and the smallest may be from the best there are.
 std::string ProofText(const JobPlan& plan) {
   const double gap = plan.candidates[*plan.fastest].step_s / plan.step_bound_s - 1;
   const std::string fastest =
@@ -81,7 +81,7 @@ std::string ProofText(const JobPlan& plan) {
   return absl::StrCat(fastest, plan.is_smallest ? ", and none needs less memory\n" : "\n");
 }
 
-// What sets the time of the chosen candidate's step, and what would help.
+// Says what sets the time of the chosen candidate's step, and what would help.
 std::string ReasonsText(const PlannedJob& planned) {
   const JudgedCandidate& chosen = *planned.chosen();
   const StepReasons& reasons = *planned.reasons;

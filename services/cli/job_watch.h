@@ -22,8 +22,8 @@ namespace penstock {
 
 class JobWatch {
  public:
-  // How long a coordinator may be away before the watch gives up. A coordinator that is there and has
-  // nothing to say may be silent for ever.
+  // The time that a coordinator may be away before the watch gives up. A coordinator that is there
+  // and has nothing to say may be silent for ever.
   static constexpr absl::Duration kReconnectTimeout = absl::Seconds(30);
   // Events read ahead of the user; beyond it the stream waits.
   static constexpr size_t kEventsMax = 4096;
@@ -38,8 +38,8 @@ class JobWatch {
   // The next event, or nothing if none came within `timeout` or the stream has ended.
   std::optional<v1::JobEvent> Next(absl::Duration timeout);
 
-  // Whether there will be no more events, all of them taken. `status` then says why: OK when the job
-  // has ended, Unavailable when the coordinator stayed away.
+  // Returns whether there will be no more events, all of them taken. `status` then says why: OK when
+  // the job has ended, Unavailable when the coordinator stayed away.
   bool Done();
   absl::Status status();
 

@@ -221,8 +221,8 @@ void LocalCluster::StopOnceScraped(const std::function<bool()>& give_up) {
 
 void LocalCluster::Stop(absl::Duration grace) {
   metrics_.reset();
-  // Workers that end in good order speak to the coordinator to their end. Those that are killed leave
-  // unfinished checkpoints, which the supervisor sweeps when the coordinator holds the directory no more.
+  // Workers that end in good order speak to the coordinator to their end. Killed workers leave unfinished
+  // checkpoints, which the supervisor sweeps when the coordinator holds the directory no more.
   if (grace <= absl::ZeroDuration()) coordinator_.reset();
   supervisor_->Stop(grace);
   coordinator_.reset();

@@ -62,8 +62,8 @@ class LocalCluster {
   // OK while all workers live. Errors: Unavailable naming the worker, how it ended, and its last words.
   absl::Status Health();
 
-  // How to scrape: where the certificate for it is, and "coordinator https://HOST:PORT/metrics", and so for each
-  // worker; nothing without metrics. Errors: those of the call that asks for them.
+  // Returns what a scraper needs: where the certificate for it is, and "coordinator https://HOST:PORT/metrics",
+  // and so for each worker; nothing without metrics. Errors: those of the call that asks for them.
   absl::StatusOr<std::vector<std::string>> MetricsAddresses();
   // With metrics: ends everything as soon as coordinator and workers were each scraped once, or after kLinger, or
   // when `give_up` says so. Then Stop has nothing left to do.
@@ -79,7 +79,7 @@ class LocalCluster {
   std::string NameOf(int worker) const;
   // Makes an authority for this cluster alone, and the credentials of its parties.
   absl::Status MakeCredentials(absl::Time now);
-  // What its --metrics is.
+  // Returns the worker's --metrics.
   std::string MetricsOf(int worker) const;
   absl::Status SpawnWorker(const std::string& program, int worker);
   absl::Status AwaitRegistration(Clock& clock);

@@ -19,7 +19,7 @@ std::string Plain(absl::string_view text) {
   return absl::StartsWith(plain, ".") ? absl::StrCat("\\&", plain) : plain;
 }
 
-// As it stands, line by line.
+// Returns the text unchanged, line by line.
 std::string Verbatim(const std::string& text) {
   std::string lines = ".PP\n.nf\n";
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
@@ -35,7 +35,7 @@ std::string OptionEntry(const OptionText& option) {
   std::string entry = absl::StrCat(".TP\n", absl::StrJoin(names, ", "));
   if (!option.value.empty()) absl::StrAppend(&entry, " \\fI", Plain(option.value), "\\fR");
   absl::StrAppend(&entry, "\n", Plain(option.description), "\n");
-  // Those of a job's keys would fill pages; `penstock manual job` has them.
+  // The values of a job's keys would fill pages; `penstock manual job` has them.
   const bool sets_keys = absl::StrContains(option.value, "=");
   if (!option.choices.empty() && !sets_keys) {
     absl::StrAppend(&entry, ".br\nKnown: ", Plain(absl::StrJoin(option.choices, ", ")), "\n");

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// What a command uses if nobody gives it the flag.
+// Returns the value that a command uses without the flag.
 std::string Unsaid(const char* variable, const char* otherwise) {
   const char* value = std::getenv(variable);
   return value != nullptr && *value != '\0' ? value : otherwise;

@@ -1,6 +1,6 @@
-// What can be done with a job next, as commands to copy.
+// Suggests the next things to do with a job, as commands to copy.
 //
-// Those for a job at a coordinator name the coordinator and how it is reached as the user did, but for what the environment says already.
+// They name a coordinator and the way to reach it as the user did, but not what the environment says already.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ std::string FollowCommand(const std::string& job_id, const std::string& flags);
 // Says how to use the model of a job that has trained on this machine or, if none was kept, how to keep the next one.
 std::string ModelCommands(const v1::GetJobResponse& job);
 
-// What is said to somebody who stops watching a job that goes on, in one line.
+// Returns the line for a user who stops watching a job that goes on.
 std::string DetachedText(const std::string& job_id, const std::string& flags);
 
 }  // namespace penstock

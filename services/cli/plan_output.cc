@@ -45,7 +45,7 @@ void AddRows(const LayerGraph& graph, const std::vector<PlannedStage>& stages,
   }
 }
 
-// What each worker has to hold, and what is shared between stages.
+// Shows each worker's memory, and the load of what stages share.
 std::string PlacementText(const Cluster& cluster, const StagePlan& plan) {
   Table table({{"STAGE"},
                {"WORKERS"},

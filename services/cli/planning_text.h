@@ -1,4 +1,4 @@
-// How the coordinator planned a job, for people.
+// Shows, for people, how the coordinator planned a job.
 //
 // Pure functions.
 #pragma once

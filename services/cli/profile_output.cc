@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Links beyond so many are told of together.
+// Links beyond this many get one line together.
 constexpr int kLinkRowsMax = 56;  // of 8 workers
 
 constexpr double kBytesPerMegabyte = 1e6;

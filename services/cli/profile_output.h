@@ -1,4 +1,4 @@
-// How profiles look: as tables and as JSON.
+// Shows profiles as tables and as JSON.
 //
 // Plain functions.
 #pragma once

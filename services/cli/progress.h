@@ -18,10 +18,10 @@ namespace penstock {
 
 class Progress {
  public:
-  // Of work that several may do at a time, so that its parts end in bursts. `unit`: what is counted, for people.
+  // Counts work whose parts run side by side, so that they end in bursts. `unit`: what is counted, for people.
   explicit Progress(int64_t steps, std::string unit = "step")
       : steps_(steps), unit_(std::move(unit)) {}
-  // Of a job that drains after the steps in `cuts`.
+  // Counts the steps of a job that drains after the steps in `cuts`.
   Progress(int64_t steps, absl::Span<const int64_t> cuts)
       : steps_(steps), unit_("step"), remaining_(RemainingTime(steps, cuts)) {}
 
@@ -42,7 +42,7 @@ class Progress {
   // "step 120/400 [=======>      ]  loss 2.341  validation 2.402  12.3 k tokens/s  bubble 8 | 12 %
   // 1m 20s left", at most `columns` wide: what does not fit is left out from the right.
   std::string Line(int columns) const;
-  // The same without a bar, for files.
+  // Returns the line without a bar, for files.
   std::string PlainLine() const;
 
  private:

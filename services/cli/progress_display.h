@@ -1,5 +1,5 @@
-// ProgressDisplay: puts Progress on a terminal as a line that is drawn over and over, or into a file as
-// a line now and then.
+// ProgressDisplay: puts Progress on a terminal as one line that is overwritten, or into a file as a
+// line now and then.
 //
 // Thread-compatible.
 #pragma once

@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// "input 12 %, credit 3 %": where a stage's time went besides work, the largest shares.
+// Returns "input 12 %, credit 3 %": the largest shares of a stage's time without work.
 std::string IdleText(const v1::StageReport& stage) {
   std::vector<std::string> parts;
   for (const v1::IdleCause& cause : stage.idle_causes()) {

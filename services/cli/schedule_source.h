@@ -18,8 +18,8 @@ struct ScheduleSource {
   int32_t stages = 4;
   int32_t stages_per_worker = 0;  // 0: the fewest that the method runs with
   bool has_stages = false;        // whether `stages` was given
-  // Of each stage, or one number for all; of local-sgd one number of copies of the model. Empty: one
-  // of each stage; as many copies as workers.
+  // Replicas of each stage, or one number for all; for local-sgd the number of copies of the model.
+  // Empty: one of each stage; as many copies as workers.
   std::vector<int32_t> replicas;
   int32_t workers = 0;       // of roundpipe; 0: as the stages say
   int64_t microbatches = 8;  // per step

@@ -18,8 +18,8 @@ std::string StudyHead(const StudyResult& result);
 // Head, table and findings.
 std::string StudyText(const StudyResult& result);
 
-// {study, title, seconds, settings, rows: [{...}], findings: [{claim, agrees, evidence}], files}. What is
-// not finite (a run that diverged) is null.
+// {study, title, seconds, settings, rows: [{...}], findings: [{claim, agrees, evidence}], files}. A value
+// that is not finite (a run that diverged) is null.
 nlohmann::ordered_json StudyJson(const std::string& study, const StudyResult& result,
                                  double seconds, const std::vector<std::string>& files);
 

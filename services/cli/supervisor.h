@@ -13,7 +13,7 @@
 //      └── coordinator (threads of this process)
 //
 // The supervisor has its own session: Ctrl-C in a terminal reaches the command line alone, which then
-// decides. What workers print goes to memory files without a name, so logs need no cleaning up either.
+// decides. Workers print to memory files without a name, so logs need no cleaning up either.
 //
 // Thread-compatible.
 #pragma once

@@ -36,7 +36,7 @@ sigset_t ChildSignal() {
   return set;
 }
 
-// What the new process does between fork and exec. `failure`: takes errno; closed by exec.
+// Runs in the new process between fork and exec. `failure`: takes errno; closed by exec.
 [[noreturn]] void BecomeWorker(const std::vector<std::string>& arguments,
                                const std::vector<std::string>& environment, int log, int failure,
                                pid_t supervisor) {
@@ -203,7 +203,7 @@ int SupervisorProcess::PollTimeoutMs() const {
 
 void SupervisorProcess::Sweep() const {
   for (const std::string& directory : sweeps_) {
-    // Whoever has taken the directory since has swept it, and writes there now.
+    // If another process has taken the directory since, it has swept it, and writes there now.
     const auto lock = DirectoryLock::Take(directory);
     if (absl::IsFailedPrecondition(lock.status())) continue;
     SweepStaging(RealFiles(), directory).IgnoreError();  // nobody is left to hear of it

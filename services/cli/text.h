@@ -1,4 +1,4 @@
-// How numbers look to people. JSON output never uses these.
+// Formats numbers for people. JSON output never uses these.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// Declares --otlp and its companions. Whoever asks for this names the collector: the environment does not.
+// Declares --otlp and its companions. The flag names the collector: the environment does not.
 void AddTimelineExportOptions(CLI::App& app, OtlpFlags& flags);
 
 // Without effect if no collector is named. Says on the error stream what was sent.

@@ -61,7 +61,7 @@ std::string SharesText(const JobTimeline& timeline) {
     columns.push_back({"PREDICTED WAITING", Align::kRight});
   }
   Table table(columns);
-  // Of the same steps on both sides, if there are two.
+  // Both sides, if there are two, show the same steps.
   const Timeline& measured = both ? timeline.compared->measured : timeline.measured;
   const std::vector<TimeShares> shares = SharesOf(measured);
   const std::vector<TimeShares> predicted =

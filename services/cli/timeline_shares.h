@@ -12,7 +12,7 @@ namespace penstock {
 
 // Where the time of every worker went.
 std::string SharesText(const JobTimeline& timeline);
-// The same with the keys that docs/cli.md has for `timeline --json`, but for `feedback`.
+// Returns the keys that docs/cli.md has for `timeline --json`, but for `feedback`.
 nlohmann::ordered_json SharesJson(const JobTimeline& timeline);
 
 }  // namespace penstock

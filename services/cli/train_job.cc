@@ -22,7 +22,7 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
-// Of a job that does not say how many stages it has. Workers beyond whole stages would have nothing to do.
+// For a job that does not say how many stages it has. Workers beyond whole stages would have nothing to do.
 absl::StatusOr<int> WorkersForAnyStages(const ResolvedJob& job, int asked) {
   const int of_stage = job.stage_replicas.empty() ? 1 : job.stage_replicas.front();
   if (asked == 0) return (kDefaultWorkers + of_stage - 1) / of_stage * of_stage;

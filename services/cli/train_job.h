@@ -20,7 +20,7 @@ struct TrainJobOptions {
 };
 
 struct TrainJob {
-  // As it is submitted (CompleteSubmission); paths of checkpoints are absolute, the data's digest is entered.
+  // The submitted job (CompleteSubmission): paths of checkpoints are absolute, the data's digest is entered.
   v1::JobSpec spec;
   int workers = 1;
   std::string data_root;  // absolute

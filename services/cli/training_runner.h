@@ -46,7 +46,7 @@ class TrainingRunner : public TrainingContext {
 
   void Time(int64_t now_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Estimate(double seconds) const;
-  // Shows what has happened. Of the study's thread.
+  // Shows what has happened. Called on the study's thread.
   void Look();
 
   const int threads_;

@@ -1,5 +1,5 @@
-// WorkDisplay: how far work is whose end is known: "25 %  run 3 of 12  8.1 s  what it does", on
-// a terminal drawn over and over, in a file now and then.
+// WorkDisplay: shows how far work is whose end is known: "25 %  run 3 of 12  8.1 s  what it does",
+// on a terminal in place, in a file now and then.
 //
 // Thread-compatible.
 #pragma once

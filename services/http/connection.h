@@ -30,14 +30,14 @@ class HttpConnection {
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
 
-  // What to poll for; nothing (fd -1) while answering.
+  // Returns what to poll for; nothing (fd -1) while answering.
   pollfd Interest() const;
   // When it ends if nothing happens.
   Time deadline() const { return deadline_; }
   bool done() const { return state_ == State::kDone; }
   // Since when it waits for a request after its first, none of which has come; nothing if it does not.
   std::optional<Time> idle_since() const;
-  // Whether nothing is being answered: what ends it costs its client a request at most.
+  // Returns whether nothing is being answered: ending it then costs its client a request at most.
   bool reading() const { return state_ == State::kReading; }
 
   // Goes on with what poll found, and ends what is late.

@@ -118,7 +118,7 @@ const HttpRoute* FindRoute(const HttpService& service, const std::string& path) 
   return found;
 }
 
-// What the handler has to say, or why it is not asked.
+// Asks the handler, or says why it is not asked.
 absl::StatusOr<HttpContent> Ask(const HttpService& service, const HttpRequest& request) {
   if (service.authorize != nullptr) {
     const absl::Status allowed = service.authorize(request);
@@ -184,7 +184,7 @@ HttpAnswer AnswerRequest(const HttpService& service, const std::string& head,
         Respond(service, request, peer, response);
         return httplib::Server::HandlerResponse::Handled;
       });
-  // What the library refuses by itself has no text.
+  // Refusals by the library itself have no text.
   grammar.set_error_handler([](const httplib::Request&, httplib::Response& response) {
     if (response.body.empty()) {
       SetError(response, response.status, "this is not a request of HTTP/1.1");

@@ -1,7 +1,7 @@
 // AnswerRequest: one request of HTTP/1.1 as bytes in, its answer as bytes out. No sockets, no time.
 //
-// The grammar is cpp-httplib's, and this is the only file that knows it. Of its features that make one
-// request cost much (ranges, compression) or read more (bodies, uploads) none is left on.
+// The grammar is cpp-httplib's, and this is the only file that knows it. Its features that make one
+// request cost much (ranges, compression) or read more (bodies, uploads) are all off.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace penstock {
 
-// How requests are answered; the same for all.
+// The answers to requests, alike on every connection.
 struct HttpService {
   std::vector<HttpRoute> routes;
-  HttpAuthorizer authorize;  // null: whoever connects may ask
+  HttpAuthorizer authorize;  // null: anybody who connects may ask
   // Refuses a Host header that names anything but this machine. For servers that listen on a loopback
   // address without TLS: a web page from elsewhere, whose name is made to point here, must not read
   // through its visitor's browser.

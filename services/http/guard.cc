@@ -32,7 +32,7 @@ using Context = std::shared_ptr<SSL_CTX>;
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
 constexpr int64_t kTokenBytesMax = 4096;
 
-// What tells one state of files from another.
+// Returns a text that changes when the files change.
 std::string StampOf(const std::vector<std::string>& paths) {
   std::string stamp;
   for (const std::string& path : paths) {
@@ -85,8 +85,8 @@ class Watched {
   }
 
  private:
-  // What is wrong with files that have changed, once they have not changed for a look more: they may be looked at
-  // between two writes of their replacement.
+  // Checks files that have changed, once they have not changed for one more look: they may be looked at between
+  // two writes of their replacement.
   absl::Status Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const absl::Time now = absl::Now();
     if (now - looked_ < kLookInterval) return absl::OkStatus();
@@ -139,7 +139,7 @@ absl::StatusOr<Context> MakeContext(const std::string& directory) {
   }
   if (!made) return openssl::Error(absl::StatusCode::kInternal, "cannot set up TLS");
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-  // Each connection is checked anew, so that an authority that is dropped is out.
+  // Each connection is checked again, so that an authority that is dropped is out.
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 0);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET);

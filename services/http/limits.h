@@ -11,7 +11,7 @@ struct HttpLimits {
   // Open connections. Beyond it the one that has been idle longest goes; if none is idle, the oldest that has not sent a
   // whole request; if all have, new ones wait to be accepted.
   int connections_max = 64;
-  // Of a request's line and headers; requests have no body.
+  // Bound on a request's line and headers; requests have no body.
   size_t head_bytes_max = 16 << 10;
   int headers_max = 64;
   // From the first byte of a request (of the first one: from the connection) to the end of its head.
@@ -23,7 +23,7 @@ struct HttpLimits {
   absl::Duration idle_timeout = absl::Seconds(60);
   // For the client to hang up after the last answer.
   absl::Duration close_timeout = absl::Seconds(1);
-  // A connection older than this ends with its next answer, so that its client shows its certificate anew.
+  // An older connection ends with its next answer, so that its client shows its certificate again.
   absl::Duration connection_age = absl::Minutes(5);
   // Threads on which handlers run.
   int handler_threads = 3;

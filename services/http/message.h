@@ -18,8 +18,8 @@ struct HttpRequest {
   std::string path;                          // decoded, without the query
   std::map<std::string, std::string> query;  // decoded; of a name that comes twice the first
   std::string authorization;                 // the header, or empty
-  // What the peer showed and the TLS context verified; null without TLS, or if it showed none.
-  // Shared because the connection may end while a handler looks at it.
+  // The certificate that the peer showed and the TLS context verified; null without TLS, or if it
+  // showed none. Shared because the connection may end while a handler looks at it.
   std::shared_ptr<X509> peer_certificate;
 };
 
@@ -34,8 +34,8 @@ struct HttpContent {
 // FailedPrecondition 409, Unavailable 503, DeadlineExceeded 504, the rest 500.
 using HttpHandler = std::function<absl::StatusOr<HttpContent>(const HttpRequest&)>;
 
-// Whether a request may be answered at all: OK, Unauthenticated or PermissionDenied. Threads as
-// HttpHandler's.
+// Says whether a request may be answered at all: OK, Unauthenticated or PermissionDenied. Threads
+// as HttpHandler's.
 using HttpAuthorizer = std::function<absl::Status(const HttpRequest&)>;
 
 // Which paths a handler answers: `path` itself, and, if it ends in a slash and is not "/" alone,

@@ -25,19 +25,19 @@ namespace penstock {
 struct HttpServerOptions {
   HostPort listen;  // port 0: any free one
   std::vector<HttpRoute> routes;
-  // What a connection's TLS is made from: asked for each, so that a new certificate serves those that
-  // come after it. Whether clients must show certificates is the context's business
+  // Returns the context of a connection's TLS; called for each, so that a new certificate serves the
+  // connections after it. The context decides whether clients must show certificates
   // (SSL_CTX_set_verify); sessions are resumed only within one context. Called on the loop's thread, so
   // it must not wait. An error refuses the connection. Null: plaintext.
   std::function<absl::StatusOr<std::shared_ptr<SSL_CTX>>()> tls;
-  // Asked before any route, unknown ones included. Null: whoever can connect may ask.
+  // Asked before any route, unknown ones included. Null: anybody who can connect may ask.
   HttpAuthorizer authorize;
   HttpLimits limits;
 };
 
 class HttpServer {
  public:
-  // Listens until destroyed. What the options' functions use must outlive the server.
+  // Listens until destroyed. Objects that the options' functions use must outlive the server.
   // Errors: FailedPrecondition (the address is taken or not ours).
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(HttpServerOptions options);
   // Hangs up on everybody. Returns when no handler runs any more.

@@ -20,7 +20,7 @@ std::string LastError() {
   return reason != nullptr ? reason : "the connection broke off";
 }
 
-// Whether `code` means that more bytes from the network are needed.
+// Returns whether `code` means that more bytes from the network are needed.
 bool WantsMore(SSL* session, int code) {
   const int error = SSL_get_error(session, code);
   return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ||

@@ -32,7 +32,7 @@ class TlsSession {
   // Appends the end of the stream.
   void Close(std::string& network);
 
-  // What the peer showed and the context verified; null if nothing. REQUIRES: the handshake is done.
+  // The peer's certificate, which the context verified; null if none. REQUIRES: the handshake is done.
   std::shared_ptr<X509> peer_certificate() const;
 
  private:

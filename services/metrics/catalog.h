@@ -19,7 +19,7 @@ namespace penstock {
 
 enum class MetricProgram { kWorker, kCoordinator, kBoth };
 
-// What a group of metrics is about: the rows of one table of docs/metrics.md.
+// A subject that a group of metrics is about: the rows of one table of docs/metrics.md.
 struct MetricDescription {
   MetricKind kind;
   // penstock_ in front (process_ of what every Prometheus client exports), base units, counters end in _total.
@@ -38,10 +38,10 @@ struct MetricGroup {
 // In the order of docs/metrics.md.
 const std::vector<MetricGroup>& MetricCatalog();
 
-// Null if there is no such metric. Of a histogram its own name, without _bucket, _sum and _count.
+// Null if there is no such metric. A histogram has its own name, without _bucket, _sum and _count.
 const MetricDescription* FindMetric(absl::string_view name);
 
-// What the labels' values may be, for docs/metrics.md: a closed set of words, or what they name.
+// The values of a label, for docs/metrics.md: a closed set of words, or what they name.
 struct LabelDescription {
   const char* name;
   const char* meaning;

@@ -22,8 +22,8 @@ class MetricsEndpoint {
 
   // Listens on `address` (port 0: any free one) until destroyed. `collect` may be called from any
   // thread, one scrape at a time; it must outlive the endpoint.
-  // Errors: FailedPrecondition if the address is taken or not ours.
-  // `guard`: see HttpGuard; null: whoever can connect may scrape.
+  // Errors: FailedPrecondition if the address is taken or not ours. `guard`: see HttpGuard; null:
+  // anybody who can connect may scrape.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(const HostPort& address,
                                                                  std::shared_ptr<HttpGuard> guard,
                                                                  Collect collect);
@@ -37,7 +37,7 @@ class MetricsEndpoint {
   const std::unique_ptr<HttpServer> server_;
 };
 
-// The same as a part of a server that answers more. `collect` as above.
+// Returns the endpoint as a part of a server that answers more. `collect` as above.
 HttpRoute MetricsRoute(MetricsEndpoint::Collect collect);
 
 }  // namespace penstock

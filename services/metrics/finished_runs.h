@@ -23,8 +23,8 @@ class FinishedRuns {
 
   // A run has ended at `now_ns` of a monotonic clock. It takes the place of an earlier one of its job.
   void Add(RunSnapshot run, int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What to show at `now_ns`: the runs that ended less than kKeptFor ago, and `current` if it has begun and
-  // is none of them. An earlier attempt at its job is then left out.
+  // Returns the runs to show at `now_ns`: those that ended less than kKeptFor ago, and `current` if it has
+  // begun and is none of them. An earlier attempt at its job is then left out.
   std::vector<RunSnapshot> Show(RunSnapshot current, int64_t now_ns) ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until all that ended have been shown. False if `deadline` came first.
   bool AwaitShown(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -10,7 +10,7 @@ namespace penstock {
 
 enum class MetricKind { kCounter, kGauge, kHistogram };
 
-// How many observations of whole numbers were 0, 1, 2, ...; the last count is of all that were larger.
+// Counts observations of 0, 1, 2, ...; the last count is of all larger ones.
 struct MetricHistogram {
   std::vector<int64_t> counts;
   double sum = 0;  // of the observed values
@@ -22,7 +22,7 @@ struct MetricSample {
   MetricHistogram histogram;  // of a histogram
 };
 
-// All samples of one name. What each name means is said in catalog.h.
+// All samples of one name. The meaning of each name is in catalog.h.
 struct MetricFamily {
   using Kind = MetricKind;
   Kind kind = Kind::kGauge;

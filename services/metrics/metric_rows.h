@@ -68,12 +68,12 @@ decltype(auto) Follow(const Source& source) {
   }
 }
 
-// What is at the path: a number or a distribution.
+// The metric is the number or the distribution at the path.
 template <auto... Path>
 constexpr auto Value =
     [](const auto& source, MetricSamples& samples) { samples.Add(Follow<Path...>(source)); };
 
-// The same if it is known.
+// The metric is there only if its value is known.
 template <auto Has, auto Get>
 constexpr auto ValueIf = [](const auto& source, MetricSamples& samples) {
   if (std::invoke(Has, source)) samples.Add(std::invoke(Get, source));

@@ -21,7 +21,7 @@ struct MetricDescription;
 class MetricSet {
  public:
   // Adds a sample; `labels` are the values of the described labels, in their order.
-  // REQUIRES: the catalogue has a counter or gauge of this name, with so many labels.
+  // REQUIRES: the catalogue has a counter or gauge of this name, with this many labels.
   void Add(absl::string_view name, std::vector<std::string> labels, double value);
   // REQUIRES: the same of a histogram.
   void AddHistogram(absl::string_view name, std::vector<std::string> labels, MetricHistogram value);

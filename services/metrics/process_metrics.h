@@ -1,4 +1,4 @@
-// What every program shows Prometheus about itself: CPU time, memory, files, start, build.
+// Metrics of every program about itself: CPU time, memory, files, start, build.
 //
 // Thread safety: any thread.
 #pragma once

@@ -41,7 +41,7 @@ const LinkRows& RowsOfLinks() {
   return rows;
 }
 
-// Of the worker with the last stage.
+// Metrics that the worker with the last stage shows.
 template <auto... Path>
 void OfSteps(const RunSnapshot& run, MetricSamples& samples) {
   if (run.last_step.step() > 0) Value<Path...>(run, samples);

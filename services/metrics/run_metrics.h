@@ -1,6 +1,5 @@
-// What a worker shows Prometheus about its run: the same numbers as `train --json`, while they grow. Every metric is one row
-// of the tables in run_metrics.cc, those of stages in stage_metrics.cc.
-// docs/glossary.md defines the words.
+// Metrics of a worker about its run: the numbers of `train --json`, while they grow. Every metric is one row of the
+// tables in run_metrics.cc, those of stages in stage_metrics.cc. docs/glossary.md defines the words.
 //
 // Pure functions.
 #pragma once
@@ -15,7 +14,7 @@
 
 namespace penstock {
 
-// What travelled over one edge of the run so far.
+// The traffic over one edge of the run so far.
 struct LinkCount {
   std::string kind;  // "activation", "gradient" or "collective"
   int32_t source = 0;
@@ -49,7 +48,7 @@ struct RunSnapshot {
 std::vector<MetricGroup> RunMetricGroups();
 // A run's own series; nothing without a job.
 void AddRunMetrics(const RunSnapshot& snapshot, MetricSet& metrics);
-// Whether the worker executes one.
+// Adds whether the worker executes a run.
 void AddWorkerMetrics(const RunSnapshot& snapshot, MetricSet& metrics);
 
 }  // namespace penstock

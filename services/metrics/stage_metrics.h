@@ -1,5 +1,5 @@
-// What a worker shows Prometheus of each stage: every metric is one row of the tables in stage_metrics.cc, which are
-// also the stages' part of docs/metrics.md.
+// Metrics of a worker about each stage: every metric is one row of the tables in stage_metrics.cc, which are also
+// the stages' part of docs/metrics.md.
 //
 // Pure functions.
 #pragma once

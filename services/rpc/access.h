@@ -1,5 +1,5 @@
-// Who may call what: one table for all methods of all servers. What does not stand in it nobody may call, so
-// a new method needs a line here (a test compares it with the services' descriptions).
+// Who may call what: one table for all methods of all servers. Nobody may call a method that is not in it,
+// so a new method needs a line here (a test compares it with the services' descriptions).
 #pragma once
 
 #include <vector>
@@ -21,7 +21,7 @@ absl::Span<const AccessRule> AccessTable();
 // Errors: PermissionDenied, saying who may call it.
 absl::Status CheckAccess(absl::string_view method, const Identity& caller);
 
-// Whether `caller` may speak for the worker `name`: a certificate that names a worker is that worker's alone.
+// Checks that `caller` may speak for worker `name`: a certificate that names a worker is its alone.
 // Errors: PermissionDenied.
 absl::Status CheckSpeaksFor(const Identity& caller, absl::string_view name);
 

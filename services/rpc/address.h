@@ -15,9 +15,9 @@ struct HostPort {
   int port = 0;      // 0: any free one
 
   std::string ToString() const;  // "127.0.0.1:7070", "[::1]:7070"
-  // Whether the host means "all interfaces", which nobody can connect to.
+  // Returns whether the host means "all interfaces", which nobody can connect to.
   bool IsWildcard() const;
-  // Whether only this machine can connect to it: localhost, 127.0.0.0/8 or ::1.
+  // Returns whether only this machine can connect to it: localhost, 127.0.0.0/8 or ::1.
   bool IsLoopback() const;
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
@@ -25,18 +25,18 @@ struct HostPort {
 // Errors: InvalidArgument for anything but HOST:PORT with a port of 0 to 65535.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
 
-// The same, or none for "off".
+// Returns the address, or none for "off".
 absl::StatusOr<std::optional<HostPort>> ParseHostPortOrOff(absl::string_view text);
 
 // A socket that listens there, for a server of our own: non-blocking, the caller closes it. `found` gets
 // the address with the port that was found. Errors: as CheckCanListen.
 absl::StatusOr<int> OpenListener(const HostPort& address, HostPort& found);
 
-// The same at all addresses that the host's name has on this machine, with one port; all interfaces are those of IPv4
-// and of IPv6.
+// Opens listeners at all addresses that the host's name has on this machine, with one port; all interfaces are those
+// of IPv4 and of IPv6.
 absl::StatusOr<std::vector<int>> OpenListeners(const HostPort& address, HostPort& found);
 
-// Whether a server could listen there now.
+// Checks that a server could listen there now.
 // Errors: FailedPrecondition with the system's reason ("Address already in use") and what to do.
 absl::Status CheckCanListen(const HostPort& address);
 

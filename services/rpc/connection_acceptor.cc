@@ -31,7 +31,7 @@ uint64_t InodeOf(int fd) {
   return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
 }
 
-// Those that are accepted inherit it; gRPC sets the same on listeners of its own.
+// Accepted connections inherit it; gRPC sets the same on listeners of its own.
 void TuneListener(int fd) {
   const int on = 1;
   const unsigned int timeout_ms = rpc_limits::kKeepaliveTimeoutMs;

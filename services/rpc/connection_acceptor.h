@@ -1,8 +1,8 @@
 // ConnectionAcceptor: accepts the connections of a gRPC server in its place, and hands them over.
 //
-// gRPC's own listener takes as many connections as come, and stops listening for good when the process has no descriptor
-// left for one (until gRPC 1.56): whoever reaches the port could end the service. This one takes a bounded number, counts
-// those that still live, lets the rest wait in the kernel's queue, and goes on after a failure.
+// gRPC's own listener takes as many connections as come, and stops listening for good when the process has no
+// descriptor left for one (until gRPC 1.56): anybody who reaches the port could end the service. This one takes a
+// bounded number, counts those that still live, lets the rest wait in the kernel's queue, and goes on after a failure.
 //
 //   Listen ──▶ AddTo the builder ──▶ the server starts ──▶ Start ──▶ Stop ──▶ the server shuts down
 //
@@ -66,8 +66,8 @@ class ConnectionAcceptor {
 // Raises this process's limit of open descriptors as far as it may. For main(). Returns the limit.
 int RaiseDescriptorLimit();
 
-// How many connections a server may take: `wanted`, or half of the descriptors that the process may have. The other half
-// is for files and for what it connects to itself.
+// Returns how many connections a server may take: `wanted`, or half of the descriptors that the process may have. The
+// other half is for files and for what it connects to itself.
 int AffordableConnections(int wanted);
 
 }  // namespace penstock

@@ -6,13 +6,13 @@
 
 namespace penstock::rpc_limits {
 
-// Of a control message; job and plan are far below it.
+// Bound on a control message; job and plan are far below it.
 inline constexpr int kControlMessageBytesMax = 1 << 20;
-// Of one chunk of a tensor on its stream: payload, header and slack.
+// Bound on one chunk of a tensor on its stream: payload, header and slack.
 inline constexpr int kTensorMessageBytesMax = 4 << 20;
-// Of all headers of one call.
+// Bound on all headers of one call.
 inline constexpr int kMetadataBytesMax = 8 << 10;
-// Of an error's text. It travels percent-encoded, three bytes for one at worst, inside the metadata.
+// Bounds an error's text, which travels percent-encoded in the metadata, three bytes for one at worst.
 inline constexpr int kStatusMessageBytesMax = 2000;
 // Calls in progress on one connection.
 inline constexpr int kConcurrentStreamsMax = 64;
@@ -21,10 +21,10 @@ inline constexpr int kConnectionsMax = 1024;
 // For a new connection, until its peer has shown a certificate and that it speaks HTTP/2. Who does neither is in others'
 // way only so long.
 inline constexpr int kHandshakeTimeoutMs = 5000;
-// After this time a connection takes no new calls (those under way go on), so that its client makes another and shows its
-// certificate anew: one that expired, or whose authority was dropped, is of no use from then on.
+// After this time a connection takes no new calls (those under way go on), so that its client makes another and shows
+// its certificate again: a certificate that expired, or whose authority was dropped, is of no use from then on.
 inline constexpr absl::Duration kConnectionAge = absl::Minutes(5);
-// Of the buffers that one server holds for its calls.
+// Bound on the buffers that one server holds for its calls.
 inline constexpr int kServerMemoryBytesMax = 512 << 20;
 
 // A peer that is frozen or cut off is noticed after interval + timeout; a dead process at once.
@@ -43,15 +43,15 @@ inline constexpr int kConnectTimeoutMs = 5000;
 inline constexpr absl::Duration kQuickCallTimeout = absl::Seconds(5);
 // For a heartbeat: one that takes longer is as good as lost.
 inline constexpr absl::Duration kHeartbeatCallTimeout = absl::Seconds(1);
-// How long a stopping server lets calls in progress end by themselves.
+// The time that a stopping server lets calls in progress end by themselves.
 inline constexpr absl::Duration kServerShutdownGrace = absl::Seconds(2);
 
 inline constexpr int kHandlerThreads = 4;
 // Calls that wait for a handler thread; beyond it RESOURCE_EXHAUSTED.
 inline constexpr int kHandlerQueueMax = 256;
 
-// How tensor streams are tuned (measured; see services/transport/README.md). HTTP/2 frames as large
-// as the protocol allows, no bandwidth probing, and a fixed window instead.
+// Tuning of tensor streams (measured; see services/transport/README.md). HTTP/2 frames as large as
+// the protocol allows, no bandwidth probing, and a fixed window instead.
 inline constexpr int kTensorFrameBytesMax = (1 << 24) - 1;
 inline constexpr int kTensorWindowBytes = 4 << 20;
 

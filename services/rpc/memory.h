@@ -1,4 +1,4 @@
-// How a process that streams tensors keeps its memory.
+// Tunes how a process that streams tensors keeps its memory.
 #pragma once
 
 namespace penstock {

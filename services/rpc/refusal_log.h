@@ -21,8 +21,8 @@ class RefusalLog {
   std::optional<std::string> Add(const absl::Status& refused, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What a server calls with each refusal: adds it, and writes the lines with `write`, which may be null. Must not outlive
-  // this object.
+  // A server calls this with each refusal: it adds it, and writes the lines with `write`, which may be null. Must not
+  // outlive this object.
   std::function<void(const absl::Status&)> Listener(std::function<void(const std::string&)> write);
 
   const RejectedMessages& rejected() const { return rejected_; }

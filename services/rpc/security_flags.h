@@ -33,8 +33,8 @@ absl::StatusOr<TransportSecurity> MakeTransportSecurity(const SecurityFlags& fla
                                                         absl::Span<const HostPort> addresses,
                                                         absl::Time now);
 
-// What whoever runs a server should know of how it is secured: that everything is plain text, or that its key is
-// open to others. Nothing if all is well.
+// Returns a warning for the operator of a server: that everything is plain text, or that its key is open to
+// others. Nothing if all is well.
 std::optional<std::string> WarningOf(const TransportSecurity& security);
 
 }  // namespace penstock

@@ -51,8 +51,8 @@ struct RpcServerOptions {
   // Lists the services for tools such as grpcurl.
   bool reflection = false;
   TransportSecurity security = TransportSecurity::Plaintext();
-  // Where the health service answers besides, in plain text and alone: for probes, which have no
-  // certificates. None: nowhere.
+  // The address where the health service also answers, in plain text and alone: for probes, which
+  // have no certificates. None: nowhere.
   std::optional<HostPort> health;
   // Hears of calls that their caller may not make, on a thread of gRPC's; must not block. Null: nobody.
   std::function<void(const absl::Status&)> on_refused;
@@ -80,7 +80,7 @@ class RpcServer {
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  // ---- Before Start. What handlers and extensions refer to must outlive the server.
+  // ---- Before Start. Objects that handlers and extensions refer to must outlive the server.
 
   template <typename Service>
   Service& AddService();
@@ -93,7 +93,7 @@ class RpcServer {
                                   grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*),
              UnaryHandler<std::type_identity_t<Request>, std::type_identity_t<Response>> handler);
 
-  // The same, for a handler whose answer comes later.
+  // Adds a handler whose answer comes later.
   template <typename Service, typename Base, typename Request, typename Response>
   void UnaryAsync(
       Service& service,

@@ -6,7 +6,7 @@
 namespace penstock {
 namespace {
 
-// Several are as good as none, as the standard says; what is malformed concerns whoever traces, not this call.
+// Several count as none, as the standard says; a malformed one is the tracing client's concern.
 std::optional<TraceContext> TraceOf(const grpc::ServerContext& context) {
   const auto& metadata = context.client_metadata();
   if (metadata.count(kTraceparentKey) != 1) return std::nullopt;

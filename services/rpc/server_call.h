@@ -30,12 +30,12 @@
 
 namespace penstock {
 
-// What a handler may know about its call besides the request.
+// The information that a handler has about its call beside the request.
 struct CallInfo {
   std::string peer;                              // "ipv4:127.0.0.1:50312"
   std::optional<Identity> caller;                // by its certificate; none in plain text
   absl::Time deadline = absl::InfiniteFuture();  // the client's
-  // What it is part of; none if the client sent nothing that is one.
+  // The trace that it is part of; none if the client sent no valid one.
   std::optional<TraceContext> trace = std::nullopt;
 };
 
@@ -55,7 +55,7 @@ template <typename Request, typename Response>
 using AsyncUnaryHandler =
     std::function<void(const Request&, const CallInfo&, Reply<Response> reply)>;
 
-// What a stream does next.
+// The next thing that a stream does.
 template <typename Response>
 struct StreamStep {
   enum class Kind { kMessage, kWait, kEnd };
@@ -102,7 +102,7 @@ class ServerCall {
   virtual ~ServerCall() = default;
   // Posts the call: gRPC gives it the next client.
   virtual void Accept() = 0;
-  // The server stops: end soon if nothing else would end this call.
+  // The server stops: end soon if there is no other end in sight.
   virtual void EndEarly() {}
 };
 
@@ -213,7 +213,7 @@ struct StreamMethod {
 };
 
 // One client's stream. At most one thing is in progress at a time (a pull or an operation of gRPC);
-// whoever ends it looks at what came in meanwhile and starts the next.
+// the thread that ends it looks at what came in meanwhile and starts the next.
 template <typename Service, typename Request, typename Response>
 class StreamCall final : public ServerCall {
  public:

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// As they stand on the command line.
+// The addresses as the command line has them.
 struct Addresses {
   std::string listen;
   std::string metrics;

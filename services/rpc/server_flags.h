@@ -32,12 +32,12 @@ struct ServerDefaults {
   std::string metrics_help;  // what is answered there
 };
 
-// Declares them. What is returned reads the addresses once the command line is parsed, into `flags`, which must live
-// until then. Errors of it: InvalidArgument naming the flag.
+// Declares them. The returned function reads the addresses once the command line is parsed, into `flags`, which must
+// live until then. Errors of it: InvalidArgument naming the flag.
 std::function<absl::Status()> AddServerFlags(CLI::App& app, ServerFlags& flags,
                                              const ServerDefaults& defaults);
 
-// As MakeTransportSecurity of security_flags.h, of all that the flags name and `others`.
+// Works like MakeTransportSecurity of security_flags.h, with all that the flags name and `others`.
 absl::StatusOr<TransportSecurity> MakeTransportSecurity(const ServerFlags& flags,
                                                         std::vector<HostPort> others);
 

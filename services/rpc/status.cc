@@ -16,7 +16,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
 absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) {
   if (status.ok()) return absl::OkStatus();
-  // What gRPC 1.51 says when a connection breaks during a stream; it means the peer is gone.
+  // gRPC 1.51 says this when a connection breaks during a stream; it means the peer is gone.
   const bool broken = status.error_code() == grpc::StatusCode::UNKNOWN &&
                       status.error_message() == "Stream removed";
   const auto code =

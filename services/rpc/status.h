@@ -8,8 +8,8 @@
 
 namespace penstock {
 
-// Text beyond rpc_limits::kStatusMessageBytesMax is cut off, for it travels in the metadata. What is
-// not UTF-8 is replaced, both ways: the text ends up in messages (base/utf8.h).
+// Text beyond rpc_limits::kStatusMessageBytesMax is cut off, for it travels in the metadata. Bytes
+// that are not UTF-8 are replaced, both ways: the text ends up in messages (base/utf8.h).
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // `peer` names who was called ("coordinator 127.0.0.1:7070") and goes in front of the message.

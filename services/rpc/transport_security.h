@@ -1,6 +1,6 @@
 // TransportSecurity: how a process proves who it is to its peers, and how they do to it.
 //
-// With certificates every connection is TLS both ways. A server lets in whoever has a certificate of its
+// With certificates every connection is TLS both ways. A server lets in every holder of a certificate of its
 // authorities and its trust domain, and each call is checked against the table of access.h before anything of it is
 // read. A client speaks to the role it wants to speak to; host names are not looked at, since workers come and go
 // at any address. Certificates are read again every second, so they can be replaced while connections live.
@@ -32,7 +32,7 @@ class TransportSecurity {
   static absl::StatusOr<TransportSecurity> Tls(const std::string& directory, absl::Time now);
 
   bool encrypted() const { return state_ != nullptr; }
-  // Of the certificate at the start. REQUIRES: encrypted().
+  // Returns the identity in the certificate at the start. REQUIRES: encrypted().
   const Identity& identity() const;
   const std::string& directory() const;
 

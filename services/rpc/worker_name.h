@@ -1,4 +1,4 @@
-// What a worker may be called: its name stands in logs, metrics, pages and certificates.
+// Checks names of workers, which stand in logs, metrics, pages and certificates.
 #pragma once
 
 #include "absl/status/status.h"

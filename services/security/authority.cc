@@ -81,7 +81,7 @@ absl::StatusOr<CertificatePtr> Blank(const KeyPtr& key, const std::string& subje
   CertificatePtr certificate(X509_new());
   X509_set_version(certificate.get(), X509_VERSION_3);
   PENSTOCK_RETURN_IF_ERROR(SetSerial(certificate.get()));
-  // As GeneralizedTime where the year asks for it.
+  // Uses GeneralizedTime where the year asks for it.
   ASN1_TIME_set(X509_getm_notBefore(certificate.get()), absl::ToTimeT(validity.not_before));
   ASN1_TIME_set(X509_getm_notAfter(certificate.get()), absl::ToTimeT(validity.not_after));
   X509_NAME* const name = X509_get_subject_name(certificate.get());

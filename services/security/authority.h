@@ -1,7 +1,7 @@
 // Authority: a certificate authority of our own, small and for one cluster.
 //
-// Keys are on the curve P-256, signatures ECDSA with SHA-256. The authority may sign certificates and
-// nothing else, and none of its own kind below it; what it issues serves as client and as server.
+// Keys are on the curve P-256, signatures ECDSA with SHA-256. The authority may only sign
+// certificates, and none of its own kind below it; what it issues serves as client and as server.
 //
 // Thread-compatible.
 #pragma once
@@ -27,7 +27,7 @@ class Authority {
  public:
   // Errors: InvalidArgument (the trust domain).
   static absl::StatusOr<Authority> Make(const std::string& trust_domain, const Validity& validity);
-  // Of several certificates the first. Errors: InvalidArgument (no PEM), FailedPrecondition (the key is another's).
+  // Loads the first certificate. Errors: InvalidArgument (no PEM), FailedPrecondition (the key is another's).
   static absl::StatusOr<Authority> Load(const CertificatePem& pem);
 
   // A certificate for `identity`, of the authority's trust domain, with a new key. `hosts`: names and

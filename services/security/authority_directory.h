@@ -4,7 +4,7 @@
 //   coordinator/ worker/ client/ monitor/      credentials (credential_directory.h) of each role
 //   worker-NAME/ ...                           of single parties
 //
-// The key signs and is needed for nothing else: the other directories alone are handed out.
+// The key is needed only for signing: the other directories alone are handed out.
 //
 // Thread-compatible.
 #pragma once

@@ -69,7 +69,7 @@ struct StackDeleter {
   void operator()(STACK_OF(X509) * certificates) const { sk_X509_free(certificates); }
 };
 
-// Whether one of the authorities vouches at `now` for the first of `chain`, by way of the others if need be.
+// Checks that an authority vouches at `now` for the first of `chain`, if necessary through the others.
 absl::Status CheckSignature(const std::vector<CertificatePtr>& chain,
                             const std::vector<CertificatePtr>& authorities, absl::Time now) {
   const std::unique_ptr<STACK_OF(X509), StackDeleter> others(sk_X509_new_null());

@@ -21,7 +21,7 @@ struct CertificatePem {
   std::string key;
 };
 
-// What a certificate says.
+// The facts in a certificate.
 struct CertificateFacts {
   Identity identity;
   std::vector<std::string>
@@ -39,8 +39,8 @@ absl::StatusOr<openssl::KeyPtr> ParseKey(absl::string_view pem);
 // Errors: InvalidArgument if it does not have exactly one URI, or one that is no Identity.
 absl::StatusOr<CertificateFacts> FactsOf(X509& certificate);
 
-// Whether a party may use `pem` with the authorities in `authorities_pem`: the key fits, one of them signed the
-// certificate, it says who holds it, and it is valid now. Returns what it says.
+// Checks that a party may use `pem` with the authorities in `authorities_pem`: the key fits, one of them signed
+// the certificate, it says who holds it, and it is valid now. Returns what it says.
 // Errors: InvalidArgument (no PEM, no identity), FailedPrecondition (what does not fit, or is expired, with
 // what to do).
 absl::StatusOr<CertificateFacts> CheckCertificate(const CertificatePem& pem,

@@ -4,8 +4,8 @@
 //   tls.crt   its certificate
 //   tls.key   its private key, readable by the owner alone
 //
-// What is written here changes all three at one moment, as Kubernetes does it: they are symbolic links through
-// `..data`, which leads to the directory of the generation in use and is replaced by a rename. Who reads key and
+// A write changes all three at one moment, as Kubernetes does it: they are symbolic links through `..data`,
+// which leads to the directory of the generation in use and is replaced by a rename. Who reads key and
 // certificate one after the other while files are replaced singly would get a pair that does not fit.
 //
 // Thread safety: one writer of a directory at a time; reading from any thread.
@@ -39,11 +39,11 @@ absl::StatusOr<Credentials> ReadCredentials(const std::string& directory);
 // Reads and checks them: see CheckCertificate. Errors name the directory.
 absl::StatusOr<CertificateFacts> CheckCredentials(const std::string& directory, absl::Time now);
 
-// Until when the certificate there is good, be it of use or not. Reads nothing else. Errors: those of the file system,
-// InvalidArgument.
+// Until when the certificate there is good, be it of use or not. Reads only the certificate. Errors: those of the file
+// system, InvalidArgument.
 absl::StatusOr<absl::Time> CertificateExpiry(const std::string& directory);
 
-// What is wrong with how the key is kept, and what to do; nothing if nobody but its owner may read it.
+// Returns a warning with what to do if others than its owner may read the key.
 std::optional<std::string> KeyWarning(const std::string& directory);
 
 // Replaces what is there, or makes the directory. Errors: those of the file system.

@@ -19,7 +19,7 @@ enum class Role {
   kClient,  // people and scripts that submit jobs
   kWorker,
   kCoordinator,
-  kMonitor,  // reads metrics, health and the status page, nothing else
+  kMonitor,  // reads only metrics, health and the status page
 };
 
 absl::Span<const Role> AllRoles();

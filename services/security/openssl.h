@@ -1,4 +1,4 @@
-// What OpenSSL's C interface lacks: owners, and its errors as absl::Status.
+// Owners for OpenSSL's C types, and its errors as absl::Status.
 #pragma once
 
 #include <openssl/bio.h>

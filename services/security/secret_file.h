@@ -13,7 +13,7 @@ namespace penstock {
 // Writes a new file, durably. Errors: AlreadyExists, those of the file system.
 absl::Status WriteNewFile(const std::string& path, absl::string_view text, mode_t mode);
 
-// The same in place of the file there, at one moment.
+// Replaces the file there, at one moment.
 absl::Status ReplaceFile(const std::string& path, absl::string_view text, mode_t mode);
 
 }  // namespace penstock

@@ -9,7 +9,7 @@
 //     draining                     with what is trained until it stops
 //
 // Times are the coordinator's: of the moments when it heard. Ids follow from the job and the number of the event
-// that a span begins or ends with (job/job_trace.h), so whoever reads the same events makes the same spans.
+// that a span begins or ends with (job/job_trace.h), so every reader of these events makes the same spans.
 //
 // A value without clock or I/O; thread-compatible.
 #pragma once
@@ -38,7 +38,7 @@ class JobSpans {
   // REQUIRES: events come in order, from the job's first on.
   std::vector<TraceSpan> Add(const v1::JobEvent& event);
 
-  // Whether its spans are wanted at all (TraceContext::sampled).
+  // Returns whether its spans are wanted at all (TraceContext::sampled).
   bool sampled() const { return context_.sampled; }
   // The number of the last event that was taken; 0 before the first.
   int64_t last_sequence() const { return last_sequence_; }
@@ -72,16 +72,16 @@ class JobSpans {
   void EndSteps(int64_t sequence, std::vector<TraceSpan>& done);
   void EndState(int64_t now_ns, std::vector<TraceSpan>& done);
   void EndJob(const v1::JobSummary& summary, int64_t now_ns, std::vector<TraceSpan>& done);
-  // What began at the cut after `step` and ends now.
+  // Adds a span that began at the cut after `step` and ends now.
   void AddSinceCut(const std::string& what, int64_t step, int64_t sequence, int64_t now_ns,
                    std::vector<TraceSpan>& done);
-  // Whether the pipeline drains after `step`, as its spec says.
+  // Returns whether the pipeline drains after `step`, as its spec says.
   bool IsCut(int64_t step) const;
 
   const std::string job_id_;
   const TraceContext context_;
   const bool profile_;
-  const std::vector<int64_t> cut_every_;  // a cut after every so many steps
+  const std::vector<int64_t> cut_every_;  // steps between cuts
   const int64_t synchronous_steps_;       // and one after these
   TraceSpan root_;
   TraceSpan state_span_;

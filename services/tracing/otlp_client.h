@@ -22,7 +22,7 @@ struct OtlpClientOptions {
       ca_file;  // authorities in PEM that sign the collector's certificate; empty: those of the system
 };
 
-// What became of a request.
+// The outcome of a request.
 struct OtlpReply {
   absl::Status status;  // not OK: no answer came
   int http_status = 0;  // of an answer
@@ -32,8 +32,8 @@ struct OtlpReply {
 
 class OtlpClient {
  public:
-  // Of connecting (a name is looked up before, for as long as the system's resolver takes), of each piece of the
-  // request that is sent, and of each of the answer that comes; and of an answer's body as a whole.
+  // The timeout of connecting (a name is looked up before, for as long as the system's resolver takes), of each
+  // piece of the request that is sent, and of each of the answer that comes; and of an answer's body as a whole.
   static constexpr absl::Duration kTimeout = absl::Seconds(5);
 
   // Errors: InvalidArgument (a token for plain text at an address that others can reach, or one that is none; no

@@ -25,12 +25,12 @@ std::string OtlpJson(const TraceSender& sender, absl::Span<const TraceSpan> span
 // About how much of it a span is, from above for any text that needs no escaping.
 int64_t OtlpBytes(const TraceSpan& span);
 
-// What a collector says of a request that it took, and whose spans it did not all take.
+// A collector's answer to a request that it took, without all of its spans.
 struct OtlpPartialSuccess {
   int64_t rejected_spans = 0;
   std::string message;
 };
-// Of an ExportTraceServiceResponse; of anything else nothing is rejected.
+// Reads an ExportTraceServiceResponse; any other text means that nothing is rejected.
 OtlpPartialSuccess ReadOtlpResponse(absl::string_view body);
 
 }  // namespace penstock

@@ -38,7 +38,7 @@ struct TraceSpan {
   int64_t end_unix_ns = 0;
   std::vector<SpanAttribute> attributes;
   std::vector<SpanEvent> events;
-  int64_t dropped_events = 0;        // that it has besides
+  int64_t dropped_events = 0;        // that it also has
   std::vector<SpanId> links;         // spans of the same trace that it follows from
   std::optional<std::string> error;  // it failed, and why
   friend bool operator==(const TraceSpan&, const TraceSpan&) = default;

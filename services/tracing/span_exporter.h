@@ -3,8 +3,8 @@
 //   Add ──▶ queue, bounded, loses its oldest ──▶ one thread: batches, attempts, backoff ──▶ send
 //
 // A collector that does not answer, or asks to be spared (429, 502, 503, 504), is asked again later; what waits
-// meanwhile and does not fit is dropped. What it refuses otherwise would be refused again, and is dropped at once.
-// Spans that are dropped are counted, and the log says when the trouble begins and ends.
+// meanwhile and does not fit is dropped. A batch that it refuses otherwise would be refused again, and is dropped
+// at once. Spans that are dropped are counted, and the log says when the trouble begins and ends.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -38,10 +38,10 @@ struct SpanExporterLimits {
 // In words: the answer, or why none came.
 std::string Describe(const OtlpReply& reply);
 
-// What a reply means for the spans that were sent.
+// The meaning of a reply for the spans that were sent.
 enum class ExportVerdict { kTaken, kLater, kRefused };
 ExportVerdict JudgeReply(const OtlpReply& reply);
-// How long to wait after an attempt that is to be repeated. `before`: the wait before it; zero if there was none.
+// Returns the wait before an attempt is repeated. `before`: the wait before that; zero if there was none.
 absl::Duration BackoffAfter(const OtlpReply& reply, absl::Duration before,
                             const SpanExporterLimits& limits);
 
@@ -72,8 +72,8 @@ class SpanExporter {
   void Add(std::vector<TraceSpan> spans) ABSL_LOCKS_EXCLUDED(mutex_);
   Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Sends what waits, without waiting for a collector that does not take it, and ends the thread. What was not sent by
-  // `deadline` is dropped. Idempotent.
+  // Sends what waits, without waiting for a collector that does not take it, and ends the thread. Drops what was not
+  // sent by `deadline`. Idempotent.
   void Stop(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -85,7 +85,7 @@ class SpanExporter {
   static constexpr absl::Duration kCancelInterval = absl::Milliseconds(50);
 
   void Run();
-  // Whether the thread is at its end by then; it sends nothing more afterwards.
+  // Returns whether the thread is at its end by then; it sends no more afterwards.
   bool AwaitDone(CondVar::Clock::time_point until) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns when there is something to send, or false at the end.
   bool AwaitWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

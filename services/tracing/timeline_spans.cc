@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// What to add to the timeline's times.
+// Returns the number to add to the timeline's times.
 int64_t UnixOffsetNs(const v1::GetJobResponse& job, const Timeline& timeline) {
   std::optional<int64_t> last_step_ns;
   for (const Span& span : timeline.spans) {

@@ -145,7 +145,7 @@ absl::Status DecodeTensor(const FrameBytes& bytes, FrameHeader& header) {
   return absl::OkStatus();
 }
 
-// What only a tensor has must be zero in other frames.
+// Fields for tensors alone must be zero in other frames.
 absl::Status CheckNoTensor(const FrameBytes& bytes, const FrameHeader& header) {
   bool zero = Get<uint8_t>(bytes, kDTypeAt) == 0 && Get<uint8_t>(bytes, kRankAt) == 0 &&
               header.sequence == 0 && header.chunk_offset == 0;

@@ -56,7 +56,7 @@ inline constexpr int kFrameHeaderBytes = 112;
 // Small enough to stay in a core's cache between checksum and copy, large enough that gRPC's cost per
 // message does not count (README.md has the measurements).
 inline constexpr int32_t kChunkBytesMax = 1 << 20;
-// Of the payload of any other frame.
+// Bound on the payload of any other frame.
 inline constexpr int32_t kTextBytesMax = 1024;
 
 enum class FrameKind : uint8_t {
@@ -106,7 +106,7 @@ absl::StatusOr<FrameHeader> DecodeFrameHeader(const FrameBytes& bytes);
 // Bytes of a tensor of this type and shape; -1 if that overflows or a dimension is below 1.
 int64_t TensorBytes(DType dtype, const Shape& shape);
 
-// Who opens a stream to whom, and what of its device's memory it offers to lend (DeviceShare).
+// The two ends of a stream, and the device memory that the opener offers to export.
 struct Hello {
   uint64_t source_incarnation = 0;
   uint64_t destination_incarnation = 0;

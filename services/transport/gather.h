@@ -19,7 +19,7 @@ grpc::ByteBuffer MakeTextFrame(FrameHeader header, absl::string_view payload);
 
 // The frame of `payload_bytes` of `tensor` from `chunk_offset` on. The payload is not copied: gRPC
 // reads the tensor's memory, whose reference it holds until the bytes are sent. Sets payload_crc.
-// What gRPC allocates for a slice and a frame is all that is allocated.
+// Allocates only what gRPC allocates for a slice and a frame.
 grpc::ByteBuffer MakeChunkFrame(FrameHeader header, const Tensor& tensor);
 
 // Reads one received frame front to back.

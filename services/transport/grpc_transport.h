@@ -19,7 +19,7 @@ namespace penstock {
 class GrpcTransport final : public Transport {
  public:
   GrpcTransport(TensorHub& hub, RunPeers peers);
-  // What was sent still arrives; what was not received is dropped.
+  // Sent messages still arrive; those that were not received are dropped.
   ~GrpcTransport() override;
 
   absl::StatusOr<std::unique_ptr<Sender>> OpenSender(const EdgeId& edge, int capacity,
@@ -30,7 +30,7 @@ class GrpcTransport final : public Transport {
   void UseShare(DeviceShare* share) override;
   void Cancel(const absl::Status& reason) override ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What travelled over each open edge so far. Any thread.
+  // Returns the traffic over each open edge so far. Any thread.
   std::vector<LinkTraffic> Traffic() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // ---- For the hub.
@@ -54,7 +54,7 @@ class GrpcTransport final : public Transport {
   TensorHub& hub_;
   const RunPeers peers_;
   const uint64_t job_;
-  // Of the thread that opens edges.
+  // Used by the thread that opens edges.
   DeviceShare* share_ = nullptr;
   std::shared_ptr<Lender> lender_;
 

@@ -1,9 +1,9 @@
 // InboundEdge: what the receiving executor and the network share of one edge.
 //
 // The network (a ReceivingStream) puts complete messages in; the executor takes them out and owes one
-// credit for each. Of a lent tensor (compute/device_share.h) only a descriptor comes in; the executor
-// fetches the tensor, and owes the credit when its device has it. Credits are owed in the order of the
-// messages, for the sender takes its memory back in that order.
+// credit for each. For an exported tensor (compute/device_share.h) only a descriptor comes in; the
+// executor fetches the tensor, and owes the credit when its device has it. Credits are owed in the
+// order of the messages, for the sender takes its memory back in that order.
 //
 // Thread safety: all methods may be called from any thread, except where stated.
 #pragma once
@@ -37,7 +37,7 @@ struct InboundEdgeOptions {
 
 class InboundEdge {
  public:
-  // `share`: of the device that lent tensors are fetched to; null: none are taken.
+  // `share`: of the device that exported tensors are fetched to; null: none are taken.
   // REQUIRES: it lives until StopBorrowing.
   InboundEdge(InboundEdgeOptions options, BufferPool& pool, DeviceShare* share)
       : options_(std::move(options)), mailbox_(options_.capacity), pool_(&pool), share_(share) {}
@@ -49,16 +49,16 @@ class InboundEdge {
 
   // The stream that will deliver. Errors: AlreadyExists if there is or was one.
   absl::Status Attach(std::shared_ptr<StreamEnd> stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tries what the sender offers to lend. Errors: why it cannot be used, where there was something to try.
+  // Tries the sender's offer to export. Errors: why it cannot be used, where there was one.
   absl::Status TryOffer(const ShareBytes& offer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether tensors may be lent: from TryOffer to StopBorrowing.
+  // Returns whether tensors may be exported: from TryOffer to StopBorrowing.
   bool borrows() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // As Borrower::path, or kHostPath; stays.
+  // Returns Borrower::path, or kHostPath; stays.
   std::string path() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Memory for a message. Errors: Aborted once the run is over, ResourceExhausted.
   absl::StatusOr<Tensor> Acquire(DType dtype, const Shape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Errors: ResourceExhausted if the sender exceeded its window; InvalidArgument if it lends what was
-  // not taken up.
+  // Errors: ResourceExhausted if the sender exceeded its window; InvalidArgument if it exports though
+  // no offer was accepted.
   absl::Status Deliver(Message message);
   int64_t bytes_received() const { return bytes_received_.load(std::memory_order_relaxed); }
   int64_t messages_received() const { return messages_received_.load(std::memory_order_relaxed); }
@@ -72,14 +72,14 @@ class InboundEdge {
   // ---- The executor's side.
 
   absl::StatusOr<Message> Pop(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Fetches a lent message that was popped; Release must follow. The executor's thread.
+  // Fetches an exported message that was popped; Release must follow. The executor's thread.
   absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& message) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The first lent message that was popped and not released has been fetched.
+  // The first exported message that was popped and not released has been fetched.
   void Release() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Closes what the sender lent. The executor's thread.
+  // Closes what the sender exported. The executor's thread.
   void StopBorrowing() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The run is over: takes no memory any more, and tells the stream. What is still in the mailbox is
-  // dropped. OK means in good order.
+  // The run is over: takes no memory any more, and tells the stream. Messages that are still in the
+  // mailbox are dropped. OK means in good order.
   void End(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
   // Why the run is over here; nullopt as long as it is not.
   std::optional<absl::Status> ended() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -98,7 +98,7 @@ class InboundEdge {
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<StreamEnd> stream_ ABSL_GUARDED_BY(mutex_);
   int32_t credits_owed_ ABSL_GUARDED_BY(mutex_) = 0;
-  int32_t unreleased_ ABSL_GUARDED_BY(mutex_) = 0;      // lent messages that were popped
+  int32_t unreleased_ ABSL_GUARDED_BY(mutex_) = 0;      // exported messages that were popped
   int32_t credits_behind_ ABSL_GUARDED_BY(mutex_) = 0;  // of messages popped after such
   DeviceShare* share_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Borrower> borrower_ ABSL_GUARDED_BY(mutex_);

@@ -17,7 +17,7 @@ class LinkMeter {
   using TimePoint = CondVar::Clock::time_point;
   static TimePoint Now() { return CondVar::Clock::now(); }
 
-  // Round trips that the shortest is taken of: the last so many, and up to as many before them.
+  // The shortest round trip is taken of the last this many, and up to as many before them.
   static constexpr int kRoundTrips = 64;
 
   // The executor stood still: for credit, or for a message.
@@ -48,7 +48,7 @@ class LinkMeter {
   }
 
   Counter wait_ns_, transfer_ns_, round_trip_ns_;
-  // Of the thread that calls AddRoundTrip.
+  // Used by the thread that calls AddRoundTrip.
   int64_t shortest_ns_ = 0;
   int64_t before_ns_ = 0;  // of the kRoundTrips before
   int round_trips_ = 0;

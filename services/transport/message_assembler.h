@@ -27,7 +27,7 @@ class MessageAssembler {
   // Errors: FailedPrecondition (another job, epoch or edge), InvalidArgument (over the limit, or not
   // the chunk that follows), DataLoss (checksum), or Acquire's.
   absl::StatusOr<std::optional<Message>> Take(const FrameHeader& header, FrameReader& frame);
-  // Takes the frame of a lent tensor; its memory stays where it is. Errors: as Take.
+  // Takes the frame of an exported tensor; its memory stays where it is. Errors: as Take.
   absl::StatusOr<Message> TakeLent(const FrameHeader& header, FrameReader& frame);
 
  private:
@@ -38,7 +38,7 @@ class MessageAssembler {
   const StreamKey key_;
   const int64_t tensor_bytes_max_;
   const Acquire acquire_;
-  // What the chunks so far belong to; between messages the tensor is empty.
+  // The message that the chunks so far belong to; between messages the tensor is empty.
   Message message_;
   int64_t received_bytes_ = 0;
 };

@@ -84,7 +84,7 @@ void ReceivingStream::StartRead() { stream_.Read(&incoming_, Begin(read_tag_)); 
 
 void ReceivingStream::OnRead(bool ok) {
   if (state_ == State::kFinishing) return;
-  // What still comes when the run is over here is dropped.
+  // Frames that still come when the run is over here are dropped.
   const bool over = edge_ != nullptr && edge_->ended().has_value();
   if (!ok) {
     closed_by_peer_ = ended_by_peer_;

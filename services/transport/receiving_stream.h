@@ -5,10 +5,10 @@
 // different speeds; then chunks come in and credits go out (kOpen). A stream that is not open after
 // kOpenTimeout is ended.
 //
-// The first frame back, the welcome, says whether tensors may be lent, after that was tried. A sender's lent
-// memory must stay until it is closed here, so the stream of a borrower lasts as long as its run; also if
-// that fails: an end frame tells the sender so at once, and the stream ends when the executor has closed what
-// it borrowed, at the latest after kCloseTimeout.
+// The first frame back, the welcome, says whether tensors may be exported, after that was tried. A sender's
+// exported memory must stay until it is closed here, so the stream of an importer lasts as long as its run;
+// also if that fails: an end frame tells the sender so at once, and the stream ends when the executor has
+// closed what it imported, at the latest after kCloseTimeout.
 //
 // Trusts nothing it reads. A message that breaks a rule ends the stream with an error that names job,
 // epoch and edge, and fails the run's receive with the same.
@@ -33,7 +33,7 @@ namespace penstock {
 
 class ReceivingStream;
 
-// What a receiving stream asks of whoever knows the runs. Called on polling threads; must not block.
+// A receiving stream's view of the runs. Called on polling threads; must not block.
 class StreamDirectory {
  public:
   virtual ~StreamDirectory() = default;
@@ -45,9 +45,9 @@ class StreamDirectory {
   // The stream ended before it was attached.
   virtual void OnLeft(ReceivingStream* stream) = 0;
   // The run's edge and the stream found each other. `not_lent`: why tensors travel in host memory though
-  // both ends have a device that might lend.
+  // both ends have a device that might export.
   virtual void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) = 0;
-  // What a client sent was refused, and its stream ended.
+  // Reports that a client's frame was refused, and its stream ended.
   virtual void OnRejected(const absl::Status& violation) = 0;
 };
 
@@ -98,7 +98,7 @@ class ReceivingStream final : public StreamEnd,
   StreamDirectory& directory_;
   grpc::ServerCompletionQueue& server_queue_;
 
-  // Of the polling thread.
+  // Used by the polling thread.
   State state_ = State::kNew;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};

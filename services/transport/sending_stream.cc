@@ -201,7 +201,7 @@ void SendingStream::WriteMessage() {
     sent_bytes_ = current_.tensor.size_bytes();
   }
   if (sent_bytes_ == current_.tensor.size_bytes()) {
-    // gRPC holds what is in host memory until it is sent; what is lent is held here.
+    // gRPC holds data in host memory until it is sent; exported tensors are held here.
     const size_t place = (sent_head_ + sent_count_) % sent_.size();
     if (!current_.lent.empty()) sent_[place] = std::move(current_.tensor);
     sent_at_[place] = LinkMeter::Now();
@@ -259,7 +259,7 @@ absl::Status SendingStream::HandleFrame() {
   return absl::OkStatus();
 }
 
-// What is lent stays until the stream ends, which is when the receiver has closed it.
+// Exported tensors stay until the stream ends, which is when the receiver has closed them.
 absl::Status SendingStream::HandleEnd(const FrameHeader& header, FrameReader& frame) {
   std::string text(header.payload_bytes, '\0');
   PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, text.data()));

@@ -1,9 +1,9 @@
 // SendingStream: the sender's end of one edge, a client of the destination worker.
 //
-// The executor puts tensors into a queue as long as the window has room; the polling thread cuts them
-// into chunks and writes one after the other. The checksum of a chunk is taken right before gRPC reads
-// it, so the bytes come from the cache. Of a lent tensor one frame says where it lies; it is kept until the
-// receiver's credit says that it has its own.
+// The executor puts tensors into a queue as long as the window has room; the polling thread cuts them into
+// chunks and writes one after the other. The checksum of a chunk is taken right before gRPC reads it, so
+// the bytes come from the cache. For an exported tensor one frame carries its descriptor; the tensor is
+// kept until the receiver's credit says that it has its own.
 //
 // Thread safety: Reserve by one thread at a time; the rest of the public methods by any.
 #pragma once
@@ -37,11 +37,11 @@ struct SendingStreamOptions {
   std::string peer;     // for messages: "worker right (127.0.0.1:4000)"
   std::string address;  // of the peer
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  std::shared_ptr<Lender> lender;  // whose offer the hello makes; null: nothing is lent
-  // The peer's welcome came: tensors may be lent on this path, or travel in host memory. On the polling
-  // thread; must not block.
+  std::shared_ptr<Lender> lender;  // whose offer the hello makes; null: nothing is exported
+  // The peer's welcome came: tensors may be exported on this path, or travel in host memory. On the
+  // polling thread; must not block.
   std::function<void(const std::string& path)> on_open;
-  // The peer broke a rule of the protocol. As on_open.
+  // The peer broke a rule of the protocol. Works like on_open.
   std::function<void(const absl::Status&)> on_rejected;
 };
 
@@ -54,7 +54,7 @@ class SendingStream final : public StreamEnd {
   absl::Status Put(Message message) ABSL_LOCKS_EXCLUDED(mutex_);
   std::string path() const ABSL_LOCKS_EXCLUDED(mutex_);
   bool lends() const { return lends_.load(std::memory_order_acquire); }
-  // Whether Reserve would return at once.
+  // Returns whether Reserve would return at once.
   bool Ready() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   const SendingStreamOptions& options() const { return options_; }
@@ -105,7 +105,7 @@ class SendingStream final : public StreamEnd {
   std::atomic<bool> lends_ = false;
   LinkMeter meter_;
 
-  // Of the polling thread.
+  // Used by the polling thread.
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
@@ -118,7 +118,7 @@ class SendingStream final : public StreamEnd {
   absl::Status violation_;  // of the protocol, by the peer
   Message current_;         // being sent; without tensor: none
   int64_t sent_bytes_ = 0;  // of it
-  // A ring of `capacity`: messages sent without credit since; of those that were lent, the tensor.
+  // A ring of `capacity`: messages sent without credit since; of exported ones, the tensor.
   std::vector<Tensor> sent_;
   std::vector<LinkMeter::TimePoint> sent_at_;  // the last chunk, in the same places
   // When the message was handed over whose last chunk is being written.

@@ -4,8 +4,8 @@
 // needs no lock. Other threads leave word under a mutex and call Wake, which makes OnWake run on the
 // polling thread. They never start an operation of gRPC themselves.
 //
-// Ends are owned by a StreamSet, and by whoever still uses them (hence shared_ptr); the set lets go of
-// one when it is over and none of its operations is in progress.
+// A StreamSet owns ends, together with everybody who still uses them (hence shared_ptr); the set lets
+// go of one when it is over and none of its operations is in progress.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -88,7 +88,7 @@ class StreamEnd {
   grpc::CompletionQueue& queue_;
   StreamSet& set_;
 
-  // Of the polling thread.
+  // Used by the polling thread.
   int operations_ = 0;
   bool over_ = false;
 

@@ -69,7 +69,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   // Jobs whose last epoch is remembered, so that late streams of an older one are refused.
   static constexpr size_t kRememberedJobsMax = 64;
 
-  // What the hub tells the log. Must not block, nor call the hub.
+  // The hub's messages for the log. Must not block, nor call the hub.
   struct Log {
     // Streams of others that were refused.
     std::function<void(const absl::Status&)> refused;
@@ -87,9 +87,9 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   // AlreadyExists (it has joined).
   absl::StatusOr<std::unique_ptr<Transport>> Join(RunPeers peers) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What travelled over the open edges of a job's runs here.
+  // Returns the traffic over the open edges of a job's runs here.
   std::vector<LinkTraffic> Traffic(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of streams: hellos, frames, welcomes and credits.
+  // Counts streams' hellos, frames, welcomes and credits that were refused.
   const RejectedMessages& rejected() const { return rejected_; }
 
   void Register(grpc::ServerBuilder& builder) override;
@@ -116,8 +116,7 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
   void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) override;
   void OnRejected(const absl::Status& violation) override { rejected_.Count(violation); }
 
-  // ---- For GrpcTransport
-  // A run has a device that might lend, and does not.
+  // ---- For GrpcTransport A run has a device that might export, and does not.
   void ReportNoLending(const absl::Status& reason);
   std::shared_ptr<SendingStream> Connect(SendingStreamOptions options) ABSL_LOCKS_EXCLUDED(mutex_);
   // The run expects a stream for `edge`; takes it if it has come already.

@@ -26,7 +26,7 @@ namespace penstock {
 class EventReporter {
  public:
   static constexpr size_t kEventsWaitingMax = 1 << 16;
-  // Of one call; far below the limit of a control message.
+  // Bound on one call; far below the limit of a control message.
   static constexpr int64_t kBatchBytesMax = 256 << 10;
   static constexpr absl::Duration kBackoffMin = absl::Milliseconds(50);
   static constexpr absl::Duration kBackoffMax = absl::Seconds(1);
@@ -49,7 +49,7 @@ class EventReporter {
   EventReporter(const EventReporter&) = delete;
   EventReporter& operator=(const EventReporter&) = delete;
 
-  // Events from now on belong to this run. What waits of another is dropped.
+  // Events from now on belong to this run. Waiting events of another attempt are dropped.
   void Begin(const std::string& job_id, int64_t epoch,
              const std::optional<TraceContext>& trace = std::nullopt) ABSL_LOCKS_EXCLUDED(mutex_);
   void Add(v1::RunEvent event) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,7 +57,7 @@ class EventReporter {
   // Waits until all events are acknowledged or dropped. False if `deadline` came first.
   bool Flush(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What metrics show: the last step, and all tokens so far, of the run.
+  // Figures for metrics: the last step, and all tokens so far, of the run.
   v1::StepDone last_step() const ABSL_LOCKS_EXCLUDED(mutex_);
   int64_t tokens() const ABSL_LOCKS_EXCLUDED(mutex_);
 

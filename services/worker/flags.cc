@@ -41,7 +41,7 @@ absl::Status CheckAdvertise(const WorkerFlags& flags) {
   return ParseHostPort(flags.advertise).status();
 }
 
-// What is emulated is computed on the CPU, so `auto` means that.
+// Emulated devices compute on the CPU, so `auto` means that.
 absl::Status ReadEmulated(const std::string& path, WorkerFlags& flags) {
   if (path.empty()) return absl::OkStatus();
   if (flags.device.kind == Device::Kind::kCuda) {
@@ -122,7 +122,7 @@ std::optional<WorkerFlags> ParseWorkerFlags(int argc, char** argv, int& exit_cod
   flags.device = *ParseDevice(device);  // checked above
   if (status.ok()) status = CheckAdvertise(flags);
   if (status.ok()) status = ReadEmulated(emulated, flags);
-  // As paths are compared with them, in one spelling.
+  // Paths are compared with them, in one spelling.
   if (!flags.data_root.empty()) flags.data_root = AbsolutePath(flags.data_root);
   if (!flags.checkpoint_root.empty()) flags.checkpoint_root = AbsolutePath(flags.checkpoint_root);
   if (status.ok()) return flags;

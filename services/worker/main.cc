@@ -61,7 +61,7 @@ constexpr int kBadUsage = 2;
 constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 constexpr absl::Duration kFlushTimeout = absl::Seconds(2);
 constexpr absl::Duration kServerGrace = absl::Seconds(1);
-// In which the answer to a scrape reaches whoever asked.
+// The time in which the answer to a scrape reaches the client.
 constexpr absl::Duration kAnswerTime = absl::Seconds(1);
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
@@ -71,7 +71,7 @@ uint64_t RandomIncarnation() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// What jobs may use.
+// The files that jobs may use.
 struct JobFiles {
   Files& data;
   Files& checkpoints;

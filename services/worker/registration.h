@@ -29,7 +29,7 @@ class Registration {
   static constexpr absl::Duration kBackoffMax = absl::Seconds(1);
   // Between the heartbeats of a worker that leaves.
   static constexpr absl::Duration kLeavingInterval = absl::Milliseconds(100);
-  // A worker without a run that leaves does so after so many heartbeats without an answer.
+  // A worker without a run that leaves does so after this many heartbeats without an answer.
   static constexpr int kLeavingAttemptsMax = 3;
 
   struct Parts {
@@ -38,9 +38,9 @@ class Registration {
     std::function<absl::StatusOr<v1::RegisterWorkerResponse>(const v1::RegisterWorkerRequest&)>
         register_worker;
     std::function<absl::Status(const v1::HeartbeatRequest&)> heartbeat;
-    // What the worker does: job, epoch and actions of the next heartbeat.
+    // Fills in the worker's activity: job, epoch and actions of the next heartbeat.
     std::function<void(v1::HeartbeatRequest&)> fill_activity;
-    // What became of it, for the log: OK when registered, else why not. Not of a worker that leaves.
+    // Logs the outcome: OK when registered, else why not. Not called for a worker that leaves.
     std::function<void(const absl::Status&)> on_change;
     // The coordinator will never take this worker (InvalidArgument, FailedPrecondition).
     std::function<void(const absl::Status&)> on_refused;
@@ -53,7 +53,7 @@ class Registration {
 
   // From now on the worker leaves. Idempotent.
   void Leave() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether it may end: the coordinator has let it go, does not know it, or does not answer while it has no run.
+  // It may end: the coordinator has let it go, does not know it, or does not answer while it has no run.
   bool may_leave() const { return may_leave_; }
 
  private:
@@ -67,12 +67,12 @@ class Registration {
   // False when the worker ends.
   bool Sleep(absl::Duration wait) ABSL_LOCKS_EXCLUDED(mutex_);
   bool leaving() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of a heartbeat of a worker that leaves.
+  // Handles the answer to a heartbeat of a worker that leaves.
   void OnLeavingAnswer(const absl::Status& status, bool has_run);
 
   const Parts parts_;
 
-  // Of the thread.
+  // Used by the thread.
   bool registered_ = false;
   bool refused_ = false;
   absl::Duration interval_ = absl::Milliseconds(500);

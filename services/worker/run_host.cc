@@ -116,8 +116,8 @@ void RunHost::DoExecute(Attempt& attempt) {
   DropRun(attempt, status);
 }
 
-// Whoever waits for an attempt that was prepared must hear that it will not execute, unless he stopped
-// it himself.
+// A caller that waits for an attempt that was prepared must hear that it will not execute, unless it
+// stopped the attempt itself.
 void RunHost::DoDiscard(Attempt& attempt) {
   bool closed = false;
   {

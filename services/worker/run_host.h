@@ -6,7 +6,7 @@
 //
 // on the executor thread; control calls ask for the next phase and wait for it. An attempt that is
 // stopped, or could not be prepared, is ended as well. Each has a back-end of its own, made as its job
-// wants it, and gives all memory back when it ends (of a GPU that lends, when the peers have closed
+// wants it, and gives all memory back when it ends (on a GPU that exports, when the peers have closed
 // it). Only the newest attempt is kept; what it counted can be read until another takes its place.
 //
 // Epochs are fenced: of each job, whatever is older than the newest epoch seen, or was stopped, is
@@ -38,15 +38,15 @@
 
 namespace penstock {
 
-// What a worker computes on, as it introduces itself.
+// A worker's description of the device it computes on.
 struct DeviceDescription {
   std::string name;
   int64_t memory_bytes = 0;
 };
 
-// What a host needs from outside. All but `on_event` are called on the executor thread.
+// The objects that a host gets from outside. All but `on_event` are called on the executor thread.
 struct RunHostParts {
-  // What this worker computes on. Called once, first.
+  // Describes the device that this worker computes on. Called once, first.
   std::function<absl::StatusOr<DeviceDescription>()> describe_device;
   // The back-end of the attempt.
   std::function<absl::StatusOr<std::unique_ptr<Backend>>(const v1::PrepareRunRequest&)>
@@ -82,8 +82,8 @@ class RunHost {
   // Waits until the device is described. Errors: describe_device's.
   absl::StatusOr<DeviceDescription> Device() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // WorkerControl, see cluster.proto. What is repeated has the effect of once. PrepareRun stops an
-  // older attempt first: the coordinator decides what this worker works on.
+  // WorkerControl, see cluster.proto. Repeating a call changes nothing. PrepareRun stops an older
+  // attempt first: the coordinator decides what this worker works on.
   // Errors also: Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
   absl::StatusOr<v1::PrepareRunResponse> Prepare(
       const v1::PrepareRunRequest& request, absl::Time deadline,
@@ -97,12 +97,12 @@ class RunHost {
   // OK when nothing of this epoch or an older one is left; also if there was nothing.
   absl::Status Stop(const std::string& job_id, int64_t epoch, const std::string& reason,
                     absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of the job's newest attempt here, also after its end.
+  // Returns that of the job's newest attempt here, also after its end.
   absl::StatusOr<Timeline> RecentTimeline(const std::string& job_id) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Stops whatever there is, without waiting; later attempts are refused with `reason`.
   void Close(const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether nothing is being prepared, prepared or running.
+  // Waits until nothing is being prepared, prepared or running, and returns whether that happened.
   bool AwaitIdle(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct Activity {
@@ -136,7 +136,7 @@ class RunHost {
     int64_t actions_done = 0;
   };
 
-  // What the executor thread does next.
+  // The next thing that the executor thread does.
   enum class Work { kPrepare, kExecute, kDiscard, kQuit };
 
   void ExecutorMain();
@@ -164,9 +164,9 @@ class RunHost {
 
   const RunHostParts parts_;
   mutable RejectedMessages
-      rejected_;  // counted where epochs are checked, which changes nothing else
+      rejected_;  // counted where epochs are checked, which changes no more than this
 
-  // Of the executor thread; each refers to those above it.
+  // Used by the executor thread; each refers to those above it.
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Run> run_;

@@ -1,4 +1,4 @@
-// What the run of a worker shows for itself at this moment, for metrics: put together from its parts.
+// RunSnapshot: the run of a worker at this moment, for metrics, put together from its parts.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// Of the newest attempt, also after its end. Thread safety: that of its arguments, which may be used from any thread.
+// Shows the newest attempt, also after its end. Thread safety: that of its arguments, which any thread may use.
 RunSnapshot SnapshotOf(const std::string& worker, const RunHost& host,
                        const EventReporter& reporter, TensorHub& hub, Clock& clock);
 

@@ -27,7 +27,7 @@ class StopSignal {
 
   // Waits for one of them and says which, for the log.
   StopReason Await();
-  // The same, at most until `timeout` has passed.
+  // Waits until then, at most until `timeout` has passed.
   StopReason AwaitFor(absl::Duration timeout);
 
   // Makes Await return `reason`. Any thread.

@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(50);
 // For callers that set no deadline.
 constexpr absl::Duration kHandlerTimeMax = absl::Minutes(10);
-// Of a timeline's message; the rest is for what goes round it.
+// Bound on a timeline's message; the rest is for the fields around it.
 constexpr int64_t kTimelineBytesMax = rpc_limits::kControlMessageBytesMax - (16 << 10);
 
 absl::Time HandlerDeadline(const CallInfo& call) {

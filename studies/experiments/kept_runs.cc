@@ -42,7 +42,7 @@ absl::StatusOr<std::optional<v1::TrainedRun>> KeptRuns::Find(const std::string& 
   if (!files_.Exists(path)) return std::nullopt;
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, files_.Read(path, kFileBytesMax));
   v1::TrainedRun kept;
-  // What is no such file was cut off, by whatever: it is made again.
+  // A file that does not parse was cut off: it is made again.
   if (!google::protobuf::util::JsonStringToMessage(text, &kept).ok()) return std::nullopt;
   const std::string difference = Difference(kept, wanted);
   if (!difference.empty()) {

@@ -69,9 +69,9 @@ std::vector<LanguageModelMethod> MethodsOf(const LanguageModelStudy& study);
 // budget (says which number of microbatches would do), no local steps or step size, or what ResolveJob finds.
 absl::Status CheckLanguageModel(const LanguageModelStudy& study);
 
-// What follows REQUIRES that the study was checked.
+// The functions below REQUIRE that the study was checked.
 
-// So many microbatches a method trains within the budget.
+// Returns how many microbatches a method trains within the budget.
 int64_t MicrobatchesOf(const LanguageModelStudy& study, const LanguageModelMethod& method);
 // When they are trained. Errors: those of PipeDreamSequence.
 absl::StatusOr<TickSequence> SequenceOf(const LanguageModelStudy& study,

@@ -225,7 +225,7 @@ absl::StatusOr<StudyResult> RunLanguageModelStudy(LanguageModelStudy study,
   PENSTOCK_RETURN_IF_ERROR(OpenText(files, study));
   KeptRuns kept(files, directory);
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<PlannedRun> runs, PlanRuns(study, kept));
-  // What cannot be written is better known before the work.
+  // A file that cannot be written should be found before the work.
   PENSTOCK_RETURN_IF_ERROR(files.CreateDirectories(directory));
   PENSTOCK_RETURN_IF_ERROR(TrainAll(study, files, kept, context, runs));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<MethodCurves> methods, CurvesOf(study, runs));

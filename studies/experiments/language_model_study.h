@@ -3,8 +3,8 @@
 //
 // Both are trained by the serial reference (worker/reference.h), which is what a cluster computes bit for bit,
 // each run in one thread. Losses are running means over as many microbatches as there are stages: of LocalSGD
-// one of every replica. With several step sizes each method is judged at the one that the paper's rule chooses
-// (theory/tuning.h), looking at these means.
+// one of every replica. With several step sizes the study takes each method at the one that the paper's rule
+// chooses (theory/tuning.h), looking at these means.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ namespace penstock {
 // diverged, have an infinite one. REQUIRES: window > 0, no more losses than microbatches.
 Curve LossOverTicks(absl::Span<const double> losses, const TickSequence& sequence, int64_t window);
 
-// Where the tail of a curve begins, which the step-size rule judges: its last 20 %, up to its last point.
+// Returns the start of a curve's tail, which the step-size rule looks at: its last 20 %.
 // REQUIRES: it is not empty.
 int64_t TailBegin(const Curve& curve);
 

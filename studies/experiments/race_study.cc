@@ -25,7 +25,7 @@ constexpr int64_t kBatch = 10;
 constexpr int64_t kLocalSteps = 5;
 constexpr int64_t kMicrobatches = 8;  // of a step that drains
 constexpr int64_t kLooks = 120;       // at a curve, evenly over the budget
-constexpr int64_t kFirstRound = 8;    // one of so many parts of the budget
+constexpr int64_t kFirstRound = 8;    // parts of the budget
 constexpr double kNearEnough = 1.1;   // times the first's time
 
 // The mean over the seeds.
@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<Way>> WaysThrough(int32_t stages, int64_t ticks) {
   PENSTOCK_ASSIGN_OR_RETURN(TickSequence pipedream,
                             PipeDreamSequence(stages, PipeDreamMicrobatches(stages, ticks)));
   const LocalSgdShape shape{stages, stages, kLocalSteps};
-  // What drains is one stage's descent with larger batches; a step takes 2 (m + S - 1) ticks, and one stage 2.
+  // Draining is one stage's descent with larger batches; a step takes 2 (m + S - 1) ticks, one stage 2.
   const int64_t stretch = kMicrobatches + stages - 1;
   PENSTOCK_ASSIGN_OR_RETURN(TickSequence draining,
                             PipeDreamSequence(1, PipeDreamMicrobatches(1, ticks / stretch + 1)));

@@ -1,4 +1,4 @@
-// Whether a race chooses the method that reaches a loss first, on logistic regression: `penstock theory race`.
+// Tests on logistic regression whether a race chooses the first to a loss: `penstock theory race`.
 //
 // PipeDream, LocalSGD (R = S, H = 5) and minibatches that drain, each with the step size that the paper's rule chooses
 // for it (theory/tuning.h), are run once through pipelines of several depths, the gap to the optimum stamped with the ticks
@@ -23,7 +23,7 @@ struct RaceStudy {
   ProblemSize size;
   double noise = 0.5;             // deviation, of every entry of every gradient
   const Problem* data = nullptr;  // instead of synthetic problems; without noise
-  // Of the gap at the start, to be reached.
+  // Shares of the gap at the start, to be reached.
   std::vector<double> shares = {0.7, 0.5, 0.4, 0.3};
 };
 

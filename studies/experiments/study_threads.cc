@@ -19,7 +19,7 @@ class Calls {
  public:
   Calls(int64_t count, const std::function<void(int64_t)>& body) : count_(count), body_(body) {}
 
-  // Of a thread: takes calls until there are none left.
+  // Runs on a thread: takes calls until there are none left.
   void Work() {
     while (!stopped_) {
       const int64_t call = next_++;

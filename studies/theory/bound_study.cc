@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kBoundBatch = 10;
 
-// What the sides of the inequality are made of, after every update.
+// The parts of both sides of the inequality, after every update.
 struct Trace {
   std::vector<double> squared_gradient_mean;  // 1/K sum ||grad f(w_k)||^2
   std::vector<double> block_gradient_max;     // G so far

@@ -18,7 +18,7 @@ struct CurvePoint {
 using Curve = std::vector<CurvePoint>;  // by tick; begins with tick 0
 
 // When a run looks at its objective, which costs more than an update does: at tick 0, at the budget,
-// every `stride` ticks, and every `tail_stride` ticks in the last part, which the step-size rule judges.
+// every `stride` ticks, and every `tail_stride` ticks in the last part, which decides the step size.
 struct CurvePlan {
   int64_t ticks = 0;  // the budget; the run ends there
   int64_t stride = 1;
@@ -43,7 +43,7 @@ class CurveRecorder {
   explicit CurveRecorder(const CurvePlan& plan) : plan_(plan) {}
 
   bool Wants(int64_t tick) const { return plan_.LooksAt(tick); }
-  // Whether the run is to go on.
+  // Returns whether the run is to go on.
   bool Add(const CurvePoint& point) {
     curve_.push_back(point);
     return std::isfinite(point.gap) && point.gap <= kDivergedRatio * curve_.front().gap;

@@ -42,12 +42,12 @@ struct Delays {
 
 // Over the steady state: microbatches from half of the sequence on, without the last 2S.
 Delays CountDelays(const TickSequence& sequence, DelayConvention convention);
-// So many microbatches have a steady state that CountDelays can count.
+// Returns a number of microbatches with a steady state that CountDelays can count.
 int64_t SteadyMicrobatches(int32_t stages);
 
-// What CountDelays gives for PipeDream with any number of stages. Derived from the shape of a tick of the
-// steady state (S/2 stages run backwards; for odd S (S-1)/2 and (S+1)/2 in turn) and confirmed by the
-// tests; A, D and F are the paper's.
+// Returns the result of CountDelays for PipeDream with any number of stages. Derived from the shape of a
+// tick of the steady state (S/2 stages run backwards; for odd S (S-1)/2 and (S+1)/2 in turn) and
+// confirmed by the tests; A, D and F are the paper's.
 Delays PipeDreamDelays(int32_t stages, DelayConvention convention);
 
 }  // namespace penstock

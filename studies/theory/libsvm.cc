@@ -82,7 +82,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // The next word of the line; what follows it starts with the one after.
+  // Returns the next word of the line; the rest starts with the word after it.
   absl::string_view NextWord() {
     rest_ = absl::StripLeadingAsciiWhitespace(rest_);
     const size_t end = std::min(rest_.find_first_of(" \t"), rest_.size());

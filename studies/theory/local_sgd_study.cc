@@ -66,7 +66,7 @@ absl::StatusOr<FamilyResult> RunFamily(const LocalSgdStudy& study, const Family&
                             PipeDreamSequence(study.stages, family.microbatches));
   FamilyResult result{.ticks = pipedream.ticks};
   CurvePlan plan{.ticks = pipedream.ticks};
-  // Of a large data set the objective is looked at now and then.
+  // On a large data set the objective is looked at now and then.
   const bool large = family.Of(0).rows() > 10 * study.size.rows;
   if (large) plan.stride = plan.tail_stride = std::max<int64_t>(1, plan.ticks / 150);
   const auto play = [&](const TickSequence& sequence, int64_t replicas, int64_t round,
@@ -102,7 +102,7 @@ absl::StatusOr<FamilyResult> RunFamily(const LocalSgdStudy& study, const Family&
   return result;
 }
 
-// Whether PipeDream (or else LocalSGD, by its best H) ends nearer to the optimum, as in the paper.
+// Tests the paper's claim that PipeDream (or LocalSGD, by its best H) ends nearer to the optimum.
 Finding WhoWins(const LocalSgdStudy& study, const Family& family, const FamilyResult& result) {
   std::vector<std::string> finals;
   double best = result.local.front().final_mean();

@@ -15,7 +15,7 @@ absl::StatusOr<LogisticProblems> MakeLogisticProblems(const LogisticProblemOptio
       return;
     }
     problems.by_seed[seed] = SyntheticLogistic(options.size, seed);
-    // As many as PipeDream computes in the budget; the others compute fewer.
+    // PipeDream computes this many in the budget; the others compute fewer.
     const int64_t count = (options.ticks / 2 + 1) * options.size.width;
     if (options.noise > 0.0) problems.noise[seed] = GradientNoise(options.noise, count, seed);
   }));

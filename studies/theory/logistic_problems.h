@@ -24,7 +24,7 @@ struct LogisticProblems {
 struct LogisticProblemOptions {
   int64_t seeds = 1;
   int64_t ticks =
-      0;  // that a run has: noise is drawn for as many microbatches as PipeDream computes then
+      0;  // that a run has: noise is sampled for as many microbatches as PipeDream computes then
   ProblemSize size;
   double noise = 0.0;             // deviation, of every entry of every gradient
   const Problem* data = nullptr;  // instead of synthetic problems; without noise

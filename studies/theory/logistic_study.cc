@@ -24,7 +24,7 @@ struct Inputs {
   CurvePlan plan;
 };
 
-// What one number of stages brings.
+// The results with one number of stages.
 struct AtStages {
   int32_t stages = 0;
   int64_t delta = 0;
@@ -38,7 +38,7 @@ struct AtStages {
 absl::StatusOr<Inputs> Prepare(const LogisticStudy& study, StudyContext& context) {
   Inputs inputs;
   // Looking at the objective costs as much as rows / batch microbatches; between the tail's points the
-  // curve is only drawn. Of a large data set even the tail is looked at now and then.
+  // curve is only drawn. On a large data set even the tail is looked at now and then.
   const bool large = study.data != nullptr && study.data->rows() > 10 * study.size.rows;
   inputs.plan = {.ticks = study.ticks,
                  .stride = std::max<int64_t>(1, study.ticks / 40),
@@ -125,7 +125,7 @@ Finding Tracks(const std::vector<AtStages>& all) {
           absl::StrCat("final gap of RPD over PipeDream's: ", absl::StrJoin(ratios, ", "))};
 }
 
-// How much further from the optimum PipeDream ends than LocalSGD.
+// Returns how much further from the optimum PipeDream ends than LocalSGD.
 using Lead = double (*)(const AtStages& at);
 double LeadByRule(const AtStages& at) {
   return at.pipedream.final_mean() / at.local_sgd.final_mean();

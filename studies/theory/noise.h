@@ -1,6 +1,6 @@
 // GradientNoise: the normally distributed noise that a study adds to every gradient it computes.
 //
-// The numbers are drawn once for a seed, so that all methods and step sizes of a seed meet the same noise.
+// The numbers are sampled once for a seed, so all methods and step sizes of a seed meet the same noise.
 //
 // Reading is thread-safe.
 #pragma once

@@ -2,8 +2,8 @@
 //
 // With one replica the sequence is PipeDream's, with weight stashing: a forward reads its stage's newest
 // weights, and the backward is that of the model a microbatch saw on its way, block by block. With R
-// replicas it is LocalSGD's: each has its weights, and all are averaged when a round is done; what the
-// curve judges is the average at any time.
+// replicas it is LocalSGD's: each has its weights, and all are averaged when a round is done; the curve
+// shows the average at any time.
 //
 // arXiv 2606.03498, algorithm 2 and appendix E.
 //

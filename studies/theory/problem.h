@@ -45,7 +45,7 @@ struct Problem {
   double Smoothness() const;
 };
 
-// How a problem is cut into stages and minibatches.
+// The cut of a problem into stages and minibatches.
 struct Partition {
   int32_t stages = 1;
   int64_t batch = 10;  // rows of a minibatch

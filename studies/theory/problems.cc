@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// What a stream of random numbers is for.
+// The purpose of a stream of random numbers.
 enum Purpose : uint64_t { kFeatures = 0x7468656f727900, kTruth, kLabels };
 
 Matrix NormalMatrix(const ProblemSize& size, uint64_t seed) {

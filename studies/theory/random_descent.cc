@@ -43,7 +43,7 @@ BlockHistory::BlockHistory(const Partition& partition, int64_t width, int64_t de
 }
 
 const double* BlockHistory::Read(int32_t stage, int64_t delay) const {
-  // What the block was is what its first update since then replaced.
+  // The first update since then has replaced the block as it was.
   const std::vector<int64_t>& writes = writes_[stage];
   const auto since = std::lower_bound(writes.begin(), writes.end(), updates_ - delay);
   if (since == writes.end()) return weights_.data() + begin(stage);

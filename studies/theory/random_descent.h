@@ -47,7 +47,7 @@ class BlockHistory {
   std::vector<double> replaced_;              // [delta, block_max]: by update modulo delta
 };
 
-// What update k of RPD does.
+// The samples for update k of RPD.
 struct RandomDraw {
   std::vector<int64_t> delays;  // by stage
   int32_t stage = 0;
@@ -61,7 +61,7 @@ struct RandomDescentOptions {
   int64_t delta = 0;
   uint64_t seed = 0;
   CurvePlan plan;
-  // By tick: block updates done when so many ticks have passed, up to the plan's budget.
+  // By tick: block updates done after that many ticks, up to the plan's budget.
   absl::Span<const int64_t> updates_by_tick;
 };
 

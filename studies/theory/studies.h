@@ -1,7 +1,7 @@
 // The studies of arXiv 2606.03498 on linear models, each one function: `penstock theory` runs them.
 //
 // Every seed is another problem, another noise and other draws; methods of one seed share them. Step sizes
-// are tuned on the paper's grids by the paper's rule (tuning.h). What a study depends on can be changed, so
+// are tuned on the paper's grids by the paper's rule (tuning.h). The inputs of a study can be changed, so
 // that tests can run small ones; the defaults are the paper's.
 //
 // Errors of all: Cancelled if the context says to stop; those of PipeDreamSequence.
@@ -29,7 +29,7 @@ absl::StatusOr<StudyResult> RunDelayStudy(const DelayStudy& study, StudyContext&
 //
 // The paper's set-up has 512 columns, but its step sizes diverge there, even without a pipeline: a
 // minibatch of 10 rows has a curvature of about 65. They are what its rule chooses for 64 columns,
-// so both are run. As in the authors' code the rule judges the whole curve here, not its tail.
+// so both are run. As in the authors' code the rule looks at the whole curve here, not at its tail.
 struct QuadraticStudy {
   int64_t seeds = 5;
   int32_t stages = 8;
@@ -40,8 +40,8 @@ struct QuadraticStudy {
 };
 absl::StatusOr<StudyResult> RunQuadraticStudy(const QuadraticStudy& study, StudyContext& context);
 
-// What PipeDream, RPD and LocalSGD (R = S, H = 5) reach on logistic regression in a budget of ticks,
-// against the number of stages (figure 2b).
+// The losses that PipeDream, RPD and LocalSGD (R = S, H = 5) reach on logistic regression in a
+// budget of ticks, against the number of stages (figure 2b).
 struct LogisticStudy {
   int64_t seeds = 5;
   std::vector<int32_t> stages = {2, 4, 8, 16, 32, 64, 128};

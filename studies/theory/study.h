@@ -1,7 +1,7 @@
 // Study: an experiment of arXiv 2606.03498, as a value: a table, charts, and what it says about the
 // paper's claims.
 //
-// The studies themselves are in studies.h; whoever runs one prints and stores it.
+// The studies themselves are in studies.h; the caller prints and stores the result.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class StudyContext {
   // Calls `body` with every number below `count`, perhaps from several threads at once, and returns when
   // all are done. Errors: Cancelled if it was asked to stop; some calls are then left out.
   virtual absl::Status ForEach(int64_t count, const std::function<void(int64_t)>& body) = 0;
-  // What the study does next, and the calls of ForEach it will have made by the end of all.
+  // Announces the next part, and the calls of ForEach that the study makes in all.
   virtual void Announce(const std::string& what, int64_t calls_in_all) = 0;
 };
 
@@ -45,7 +45,7 @@ struct StudyTable {
   std::vector<std::vector<StudyCell>> rows;
 };
 
-// What the paper says, and whether this run says the same.
+// A claim of the paper, and whether this run agrees.
 struct Finding {
   std::string claim;
   bool agrees = false;

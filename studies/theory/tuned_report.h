@@ -21,7 +21,7 @@ enum class CurveClock { kTicks, kUpdates };
 // The mean gap with the range of the seeds. `label` is followed by the step size.
 ChartLine TunedLine(const std::string& label, const TunedMethod& method, CurveClock clock);
 
-// How far two curves of one plan are apart: the mean over their ticks of |log10 of the ratio|.
+// The distance of two curves of one plan: the mean over their ticks of |log10 of the ratio|.
 double DecadesApart(const Curve& a, const Curve& b);
 
 // "6.25e-02".

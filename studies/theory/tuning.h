@@ -1,8 +1,8 @@
-// Tuning: which step size of a grid a method is judged with, by the rule of arXiv 2606.03498.
+// Tuning: chooses a method's step size from a grid, by the rule of arXiv 2606.03498.
 //
 // Steps whose curve is not stable in its tail (the last 20 %) are discarded; of the others the smallest
 // whose tail mean is within 5 % of the best is taken. If none is stable, the one with the best tail mean
-// is. The rule judges the mean curve of all seeds.
+// is. The rule looks at the mean curve of all seeds.
 //
 // Pure functions, but for the context that a sweep is given.
 #pragma once
@@ -25,7 +25,7 @@ std::vector<double> PowersOfTwo(int first, int last);
 inline std::vector<double> PipelineGrid() { return PowersOfTwo(-12, -3); }
 inline std::vector<double> LocalSgdGrid() { return PowersOfTwo(-8, 2); }
 
-// What a tail looks like. Gaps count as at least kGapMin.
+// The shape of a tail. Gaps count as at least kGapMin.
 struct TailShape {
   bool finite = false;  // the whole curve is
   double mean = 0.0;
@@ -45,14 +45,14 @@ struct TailLimits {
   double log_slope = 1e-4;
 };
 
-// Of the points from `tail_begin` on. A tail of one point has no steps and no slope.
+// Measures the points from `tail_begin` on. A tail of one point has no steps and no slope.
 TailShape ShapeOfTail(absl::Span<const CurvePoint> curve, int64_t tail_begin);
 bool IsStable(const TailShape& tail, const TailLimits& limits = {});
 
 // The index of the chosen tail. REQUIRES: `tails` is not empty and by rising step size.
 size_t ChooseStep(absl::Span<const TailShape> tails, const TailLimits& limits = {});
 
-// The same ticks, the mean of the gaps. REQUIRES: `curves` is not empty, all by one plan.
+// Returns the mean of the gaps at the same ticks. REQUIRES: `curves` is not empty, all by one plan.
 Curve MeanCurve(absl::Span<const Curve> curves);
 
 // A method at the step size that was chosen for it.
@@ -63,7 +63,7 @@ struct TunedMethod {
   std::vector<Curve> by_seed;
   std::vector<Curve> mean_by_step;  // of the whole grid
 
-  // Of the last points.
+  // Returns the mean gap of the last points.
   double final_mean() const { return mean.back().gap; }
   // The least final mean of the whole grid, whatever the rule says.
   double best_final() const;

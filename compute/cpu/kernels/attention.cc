@@ -1,6 +1,6 @@
-// Causal attention of one head and its gradient, a block of queries after the other. What is kept of the
-// forward pass is the logarithm of each row's sum, from which the backward pass computes the probabilities
-// again: Dao et al., "FlashAttention", arXiv 2205.14135.
+// Causal attention of one head and its gradient, a block of queries after the other. The forward pass
+// keeps the logarithm of each row's sum, from which the backward pass computes the probabilities again:
+// Dao et al., "FlashAttention", arXiv 2205.14135.
 //
 // Queries, keys and values are first packed, padded with zeros, so that the products run on whole tiles.
 // A strip of queries computes no more than the keys it may see, rounded up to a tile.
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kBlockQueries = 64;
 static_assert(kBlockQueries % kTileRows == 0 && kTileColumns % kTileRows == 0);
 
-// How a head's operands are padded.
+// Says how a head's operands are padded.
 struct Padding {
   Padding(int64_t head_time, int64_t head_size)
       : time(RoundUp(head_time, kTileColumns)), size(RoundUp(head_size, kLanes)) {}

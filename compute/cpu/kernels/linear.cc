@@ -1,4 +1,4 @@
-// What surrounds the matrix products of linear maps: biases, residuals, masks and column sums.
+// Kernels around the matrix products of linear maps: biases, residuals, masks and column sums.
 #include "compute/cpu/kernels/dropout.h"
 #include "compute/cpu/kernels/isa.h"
 #include "compute/cpu/kernels/simd.h"

@@ -1,9 +1,9 @@
 // Vectors of floats as wide as the instruction set this file is compiled for, through the compiler's
 // vector types: arithmetic is written once and becomes SSE, AVX2 or AVX-512 instructions.
 //
-// Everything here has internal linkage on purpose. The same source is compiled for several instruction
-// sets; were these functions shared, the linker would keep one copy, and a machine without AVX-512 might
-// run the AVX-512 one. For the same reason nothing inline of the standard library is used here.
+// Everything here has internal linkage on purpose. This source is compiled for several instruction sets;
+// were these functions shared, the linker would keep one copy, and a machine without AVX-512 might run
+// the AVX-512 one. For the same reason nothing inline of the standard library is used here.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ using LongWords = uint64_t __attribute__((vector_size(8 * kLanes)));
 
 #define PENSTOCK_INLINE inline __attribute__((always_inline))
 
-// How many lanes of a vector take part: all, or the first few at the end of a row.
+// The lanes of a vector that take part: all, or the first few at the end of a row.
 struct All {};
 struct First {
   int64_t count;

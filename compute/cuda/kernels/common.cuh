@@ -1,4 +1,4 @@
-// What the kernels share: numbers, sums over warps and blocks, dropout masks.
+// Device code that the kernels share: numbers, sums over warps and blocks, dropout masks.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -68,8 +68,8 @@ __device__ inline float BlockMax(float value) {
   return maximum;
 }
 
-// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The same numbers
-// as base/random.h.
+// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Returns the same
+// numbers as base/random.h.
 __device__ inline uint4 Philox(uint64_t key, uint4 c) {
   auto key0 = static_cast<uint32_t>(key);
   auto key1 = static_cast<uint32_t>(key >> 32);
@@ -96,7 +96,7 @@ __device__ inline Bf16 RoundAtRandom(float value, int64_t element, const Stochas
   return static_cast<Bf16>(StochasticBf16(__float_as_uint(value), words[element % 64 / 16]));
 }
 
-// What dropout multiplies an element by: 0 or the scale. The numbering of elements is that of
+// Returns dropout's factor for an element: 0 or the scale. Elements are numbered as in
 // compute/cpu/kernels/dropout.h: groups of 64 columns, column 16 w + l of a group is word w of counter l.
 __device__ inline float DropoutFactor(const DeviceMask& d, int64_t row, int64_t width,
                                       int64_t column) {

@@ -20,7 +20,7 @@ namespace penstock::cuda {
 // Bits of a bfloat16 number, as in the interfaces of compute/.
 using Bf16 = uint16_t;
 
-// A mask whose first sample a recorded pass, which repeats its other arguments, reads from memory.
+// A mask whose first sample a CUDA graph, which repeats its other arguments, reads from memory.
 struct DeviceMask : DropoutMask {
   const int64_t* first_sample_at = nullptr;  // null: first_sample
 };

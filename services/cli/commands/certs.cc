@@ -34,8 +34,8 @@ struct CertsOptions {
 
 absl::Duration Lifetime(const CertsOptions& options) { return absl::Hours(24 * options.days); }
 
-// Whoever listens is reached under its role's name (which tools that check host names can be told to expect), on
-// this machine, and where the user says.
+// A server is reached under its role's name (which tools that check host names can be made to expect), on this
+// machine, and where the user says.
 std::vector<std::string> HostsOf(Role role, const std::vector<std::string>& more) {
   std::vector<std::string> hosts;
   if (role == Role::kCoordinator || role == Role::kWorker) {

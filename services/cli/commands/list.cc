@@ -20,7 +20,7 @@ struct ListOptions {
   bool json = false;
 };
 
-// How long the job has run, or ran; "-" before it started.
+// Returns how long the job has run, or ran; "-" before it started.
 std::string DurationText(const v1::JobSummary& job) {
   if (job.started_unix_ms() == 0) return "-";
   const int64_t end_ms =

@@ -32,7 +32,7 @@ void Print(const v1::JobEvent& event, const LogsOptions& options, Console& conso
   }
 }
 
-// Errors: those of the stream; Cancelled if interrupted. What was printed by then is not all.
+// Errors: those of the stream; Cancelled if interrupted. The printed events are then not all.
 absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const LogsOptions& options,
                        Console& console) {
   int64_t last_sequence = 0;

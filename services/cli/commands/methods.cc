@@ -22,7 +22,7 @@ struct MethodsOptions {
   bool json = false;
 };
 
-// What a method costs, or why it cannot run at this size.
+// The costs of a method, or why it cannot run at this size.
 struct Costs {
   double bubble_ratio = 0.0;  // of a step in the middle of a long run
   int64_t versions_peak = 0;  // the most on any stage, as the others
@@ -65,7 +65,7 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const MethodsOptions& option
     makespan_s[steps == kStepsMany] = result.makespan_s;
   }
   const double step_s = (makespan_s[1] - makespan_s[0]) / (kStepsMany - kStepsFew);
-  // Of each worker for a microbatch.
+  // Forwards that each worker repeats for a microbatch.
   const auto again = std::count_if(
       topology.table.begin(), topology.table.end(),
       [](const StageWiring& stage) { return stage.recomputes && stage.pipeline == 0; });

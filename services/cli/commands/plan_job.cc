@@ -140,7 +140,7 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
   }
   PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec complete, CompleteJob(document));
   for (const std::string& note : document.notes) console.err << note << "\n";
-  // A listed order is of one split; no candidate has it.
+  // A custom schedule is of one split; no candidate has it.
   document.spec.mutable_pipeline()->clear_schedule_file();
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured,

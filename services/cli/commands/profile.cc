@@ -75,7 +75,7 @@ absl::Status WriteFile(const std::string& path, const std::string& text, Console
   return absl::OkStatus();
 }
 
-// What cannot be written is better known before the work.
+// A file that cannot be written should be found before the work.
 absl::Status CheckFiles(const ProfileOptions& options, const std::vector<int64_t>& samples,
                         const ResolvedJob& job) {
   for (const std::string& path : {options.output, options.times_output}) {

@@ -35,7 +35,7 @@ struct VerifyOptions {
   bool json = false;
 };
 
-// What --expand writes must be short enough to be read again.
+// The output of --expand must be short enough to be read again.
 absl::Status CheckExpansion(const Schedule& schedule, const ScheduleTextOptions& options) {
   if (!options.expand) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(CheckSchedule(schedule));

@@ -42,7 +42,7 @@ struct Found {
   SearchResult search;
 };
 
-// The placements that may hold so many stages on each worker.
+// Returns the placements that may hold this many stages on each worker.
 absl::StatusOr<std::vector<std::pair<absl::string_view, Topology>>> PlacementsOf(
     const ScheduleSearchOptions& options) {
   if (options.stages % options.stages_per_worker != 0) {

@@ -32,7 +32,7 @@ struct SimulateOptions {
   bool json = false;
 };
 
-// What a simulation tells; without `result` when the schedule blocks for ever.
+// The results of a simulation; without `result` when the schedule blocks for ever.
 struct Report {
   int32_t channel_capacity_min = 0;
   std::string deadlock;  // empty: none
@@ -83,7 +83,7 @@ nlohmann::ordered_json CountJson(const StalenessCount& count) {
   return {{"max", count.max}, {"mean", count.mean()}};
 }
 
-// Of one stage alone, as a run reports them.
+// The times of one stage alone, as a run reports them.
 struct StageTimes {
   double busy_s = 0.0;
   double idle_s = 0.0;

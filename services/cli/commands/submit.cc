@@ -33,7 +33,7 @@ struct SubmitOptions {
   bool json = false;
 };
 
-// Whoever interrupts before there is a job wants none.
+// A user who interrupts before there is a job wants none.
 absl::Status CheckNotInterrupted(Interrupt& interrupt) {
   if (interrupt.Count() == 0) return absl::OkStatus();
   return absl::CancelledError("interrupted; nothing was submitted");

@@ -128,7 +128,7 @@ absl::StatusOr<StudyResult> RunLinear(const TheoryOptions& options, Console& con
                                       Interrupt& interrupt) {
   const Study& study = FindStudy(options.study);
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<Problem> data, LoadData(options, study));
-  // What cannot be written is better known before the work.
+  // A file that cannot be written should be found before the work.
   PENSTOCK_RETURN_IF_ERROR(RealFiles().CreateDirectories(options.output));
   StudyRunner runner(options.threads, console, RealClock(), interrupt);
   return study.run(options, data.has_value() ? &*data : nullptr, runner);

@@ -49,7 +49,7 @@ struct TrainOptions {
   }
 };
 
-// What is drawn and told of the last steps; none if no timeline is asked for, or no step was done.
+// The timeline of the last steps; none if no timeline is asked for, or no step was done.
 using LastSteps = std::optional<JobTimeline>;
 
 void Print(const v1::GetJobResponse& job, const LastSteps& last_steps, const TrainOptions& options,
@@ -96,7 +96,7 @@ absl::Status WriteOrder(const v1::GetJobResponse& job, const TrainOptions& optio
   return absl::OkStatus();
 }
 
-// What could not be done for a job that is over: an error unless the job itself ended with one.
+// Reports work left undone after a job's end: an error unless the job itself ended with one.
 absl::Status EndWith(const absl::Status& ended, const std::string& undone, Console& console) {
   if (ended.ok()) return FailedError(undone);
   console.err << undone << "\n";
