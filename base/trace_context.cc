@@ -61,13 +61,13 @@ absl::StatusOr<TraceContext> ParseTraceparent(absl::string_view text) {
       text[kFlagsAt - 1] != '-' || !ReadHex(text.substr(kFlagsAt), absl::MakeSpan(&flags, 1))) {
     return Malformed(text, "is not of its form");
   }
-  if (version == kForbiddenVersion) return Malformed(text, "has version ff, which is none");
+  if (version == kForbiddenVersion) return Malformed(text, "has the invalid version ff");
   const bool more = text.size() > kLength;
   if (more && (version == 0 || text[kLength] != '-')) {
     return Malformed(text, "goes on after its flags");
   }
-  if (IsZero(context.trace_id)) return Malformed(text, "has a trace id of zeros, which is none");
-  if (IsZero(context.span_id)) return Malformed(text, "has a parent id of zeros, which is none");
+  if (IsZero(context.trace_id)) return Malformed(text, "has an invalid trace id of zeros");
+  if (IsZero(context.span_id)) return Malformed(text, "has an invalid parent id of zeros");
   context.sampled = (flags & kSampled) != 0;
   return context;
 }

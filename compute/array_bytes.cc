@@ -19,13 +19,13 @@ ArrayBytes ArrayBytesOf(const Chain& chain, const StageOptions& options) {
                              : 0;
   const auto states = static_cast<int64_t>(StateNamesOf(options.optimizer).size());
   const HistoryOptions& history = options.history;
-  const int64_t motions = history.motion ? std::max<int64_t>(history.motions_max, 1) : 0;
+  const int64_t motions = history.momentum_average ? std::max<int64_t>(history.averages_max, 1) : 0;
   ArrayBytes bytes;
   bytes.version = array + mirror;
   bytes.gradients = BufferPool::BlockBytes(arena.gradient_count() * SizeOf(DType::kF32));
   bytes.optimizer =
       ((options.updates ? states : 0) + motions + (history.last_update ? 1 : 0)) * array;
-  if (history.any()) bytes.moved = array + (history.motion ? mirror : 0);
+  if (history.any()) bytes.predicted = array + (history.momentum_average ? mirror : 0);
   return bytes;
 }
 

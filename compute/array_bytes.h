@@ -17,9 +17,9 @@ struct ArrayBytes {
   int64_t version = 0;  // weights of one version, with their mirror in bf16
   int64_t gradients = 0;
   int64_t optimizer = 0;  // its state, and the history's (update_history.h)
-  int64_t moved = 0;      // predicted weights
+  int64_t predicted = 0;  // predicted weights
 
-  int64_t held() const { return version + gradients + optimizer + moved; }
+  int64_t held() const { return version + gradients + optimizer + predicted; }
 };
 
 ArrayBytes ArrayBytesOf(const Chain& chain, const StageOptions& options);

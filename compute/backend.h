@@ -107,8 +107,7 @@ class Backend : public Transfers {
   virtual void CompensateDelay(float* gradients, float strength, const float* now,
                                const float* read, int64_t count) = 0;
 
-  // For the passes of one stage; null where a pass costs the host little. REQUIRES: the back-end outlives
-  // it.
+  // For one stage; null where a pass costs the host little. REQUIRES: the back-end outlives it.
   virtual std::unique_ptr<PassGraphs> MakePassGraphs() { return nullptr; }
 
   // Waits until all calls so far are done. Errors: the first since the last status, of the device.

@@ -25,8 +25,7 @@ class DeviceMarks {
   // Time between two marks. REQUIRES: both were passed.
   virtual int64_t ElapsedNs(int from, int to) = 0;
 
-  // For profilers: what is asked of the device between the two calls belongs to `name`, which need not
-  // live on.
+  // For profilers: the device's work between the two calls belongs to `name`, which need not live on.
   virtual void BeginRange(const char* name) = 0;
   virtual void EndRange() = 0;
 };

@@ -1,14 +1,13 @@
-// DeviceShare: how processes of one host exchange tensors of their devices without copies through host
-// memory.
+// DeviceShare: processes of one host exchange tensors of their devices zero-copy, past host memory (CUDA IPC).
 //
 // The holder of a tensor exports it: a descriptor of a few bytes names its memory, and travels by any way to
 // the importer, which fetches the tensor with a copy from device to device. No device ever waits for another
-// process, which may be gone: the lender sends the descriptor when its device has written the tensor, and
-// writes there again only after the borrower has said that its copy is done. docs/adr/0009 says why.
+// process, which may be gone: the exporter sends the descriptor when its device has written the tensor, and
+// writes there again only after the importer has said that its copy is done. docs/adr/0009 says why.
 //
-//   lender                                         borrower
-//   MakeLender, offer()            ── offer ──▶    Borrow: really opens what is offered, or says why not
-//   StartLending, Poll, Describe   ── descriptor ▶ Fetch, Poll
+//   exporter                                         importer
+//   MakeExporter, offer()            ── offer ──▶    Import: really opens what is offered, or says why not
+//   StartExporting, Poll, Describe   ── descriptor ▶ Fetch, Poll
 //   drops its reference            ◀── done ──
 //
 // Offers and descriptors come from the network: any bytes are safe to try. Descriptors from a malicious
@@ -31,7 +30,7 @@
 
 namespace penstock {
 
-// An offer or a descriptor. Has a fixed size, so that a message allocates nothing.
+// An offer or a descriptor. It has a fixed size, so that a message allocates nothing.
 class ShareBytes {
  public:
   static constexpr int kMax = 256;
@@ -65,29 +64,29 @@ class ShareBytes {
   int size_ = 0;
 };
 
-// Lends tensors of one back-end. May outlive it: while it lives, all memory that the back-end's pool took
+// Exports tensors of one back-end. May outlive it: while it lives, all memory that the back-end's pool took
 // from the device stays.
-class Lender {
+class Exporter {
  public:
-  virtual ~Lender() = default;
+  virtual ~Exporter() = default;
   virtual const ShareBytes& offer() const = 0;
   // Names the memory of a tensor from the back-end's pool. Any thread. Errors: of the device.
   virtual absl::StatusOr<ShareBytes> Describe(const Tensor& tensor) = 0;
 };
 
-// Fetches tensors from one lender. Its end waits for the copies that are under way.
+// Fetches tensors from one exporter. Its end waits for the copies that are under way.
 // REQUIRES: the back-end outlives it.
-class Borrower {
+class Importer {
  public:
-  virtual ~Borrower() = default;
+  virtual ~Importer() = default;
   // "cuda-ipc" from the same device, "peer" from another. Any thread.
   virtual const char* path() const = 0;
 
   struct Fetched {
     Tensor tensor;               // later calls of the back-end see it whole
-    int64_t ticket = kNoTicket;  // Transfers::Poll: when the lender may have its memory back
+    int64_t ticket = kNoTicket;  // Transfers::Poll: when the exporter may have its memory back
   };
-  // Errors: InvalidArgument (not a descriptor, or the tensor is larger than what is lent),
+  // Errors: InvalidArgument (not a descriptor, or the tensor is larger than what is exported),
   // ResourceExhausted, of the device.
   virtual absl::StatusOr<Fetched> Fetch(const ShareBytes& descriptor, DType dtype,
                                         const Shape& shape) = 0;
@@ -97,15 +96,15 @@ class DeviceShare {
  public:
   virtual ~DeviceShare() = default;
 
-  // Every call returns the same one. Errors: Unavailable (the system does not lend), ResourceExhausted.
-  virtual absl::StatusOr<std::shared_ptr<Lender>> MakeLender() = 0;
+  // Every call returns the same one. Errors: Unavailable (the system does not export), ResourceExhausted.
+  virtual absl::StatusOr<std::shared_ptr<Exporter>> MakeExporter() = 0;
   // Returns a ticket for the moment when the calls so far are done and `tensor` may be exported.
   // Errors: of the device.
-  virtual absl::StatusOr<Outgoing> StartLending(const Tensor& tensor) = 0;
+  virtual absl::StatusOr<Outgoing> StartExporting(const Tensor& tensor) = 0;
 
-  // Opens memory of the lender and reads it, so that what is found to work here works later. Any thread.
+  // Opens memory of the exporter and reads it, so that what is found to work here works later. Any thread.
   // Errors: Unavailable (another host, no common memory), InvalidArgument (not an offer).
-  virtual absl::StatusOr<std::unique_ptr<Borrower>> Borrow(const ShareBytes& offer) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Importer>> Import(const ShareBytes& offer) = 0;
 };
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// PassGraphs: passes that a device records once and replays, where asking for their kernels one by one would
-// take the host longer than the device needs for them.
+// PassGraphs: CUDA graphs, passes that a device captures once and replays, where launching their kernels one by
+// one would take the host longer than the device needs for them.
 //
 // A CUDA graph repeats everything that the pass was queued with, addresses and numbers alike, so it may be
 // replayed only for an equal key. The key has all that differs between two microbatches but for the sample,

@@ -91,7 +91,7 @@ absl::Status Stage::Build() {
   slice_scales_.resize(slices.size());
   PENSTOCK_ASSIGN_OR_RETURN(optimizer_, backend_.MakeOptimizer(options_.optimizer, slices));
   PENSTOCK_ASSIGN_OR_RETURN(norms_, backend_.MakeSliceNorms(slices));
-  if (options_.device_graphs) graphs_ = backend_.MakePassGraphs();
+  if (options_.cuda_graphs) graphs_ = backend_.MakePassGraphs();
   return absl::OkStatus();
 }
 
@@ -182,10 +182,10 @@ absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number
 absl::StatusOr<const WeightVersions::Version*> Stage::WeightsOf(WeightRead read) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* version, LiveVersion(read.version));
   if (read.ahead == 0) return version;
-  if (history_.has_motion()) return &history_.Moved(*version, read.ahead);
+  if (history_.has_average()) return &history_.Predicted(*version, read.ahead);
   return absl::FailedPreconditionError(absl::StrFormat(
-      "weight version %d is to be read moved by %d updates, but no motion was announced "
-      "(history.motion)",
+      "weight version %d is to be read %d updates ahead, but weight prediction is off "
+      "(history.momentum_average)",
       read.version, read.ahead));
 }
 

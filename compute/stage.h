@@ -35,9 +35,9 @@ struct StageOptions {
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
-  bool recomputes = false;     // Forward keeps no more than its input, Recompute makes the rest
-  bool updates = true;         // else it makes no steps, and has no optimizer's state
-  bool device_graphs = false;  // record the passes, where the device can
+  bool recomputes = false;   // Forward keeps no more than its input, Recompute makes the rest
+  bool updates = true;       // else it makes no steps, and has no optimizer's state
+  bool cuda_graphs = false;  // capture passes, where the device can
   OptimizerConfig optimizer;
   HistoryOptions history;
   uint64_t seed = 0;
@@ -87,7 +87,7 @@ class Stage {
   // `first_sample`: global index of the microbatch's row 0.
   //
   // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be
-  // predicted without options.history.motion, microbatch already in flight, too many in flight).
+  // predicted without options.history.momentum_average, microbatch already in flight, too many in flight).
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, WeightRead read,
                                  const Tensor& input, const Tensor& targets);
   // Repeats, on a stage that recomputes, the forward between Forward and BackwardInput, and leaves
@@ -146,7 +146,7 @@ class Stage {
   Tensor AccumulatedGradients() { return {gradients_, DType::kF32, {arena_.gradient_count()}}; }
   void TakeGradients(float* to);
   void PutGradients(const float* from);
-  // The weights of the current version, copied to `to`; the next version `version`, from `weights`,
+  // Copies the current version's weights to `to`; makes `weights` the next version `version`,
   // without a step.
   // REQUIRES: arrays of weight_count() floats on the device. Errors: FailedPrecondition (version -
   // 1 is not the current one).
@@ -220,7 +220,7 @@ class Stage {
     int64_t host_stash_bytes = 0;  // versions that wait on the host
     int64_t gradient_bytes = 0;
     int64_t optimizer_bytes = 0;  // the history's state too
-    int64_t moved_bytes = 0;      // of predicted weights
+    int64_t predicted_bytes = 0;  // of predicted weights
   };
   MemoryStats memory() const;
   // Returns zeros without CUDA graphs. Any thread.
@@ -280,7 +280,6 @@ class Stage {
                            const Shape& shape) const;
   absl::Status CheckInput(const Tensor& input) const;
 
-  // Says that the next pass is of a microbatch that begins with this sample.
   void BeginPass(int64_t first_sample);
   // Performs a layer's pass, or replays it. `weights`, or in W the gradients, are all it reads and writes
   // beside the tape and `result`.

@@ -216,7 +216,7 @@ Stage::MemoryStats Stage::memory() const {
     stats.optimizer_bytes += state.size_bytes();
   }
   stats.optimizer_bytes += history_.state_bytes();
-  stats.moved_bytes = history_.workspace_bytes();
+  stats.predicted_bytes = history_.workspace_bytes();
   return stats;
 }
 

@@ -15,8 +15,7 @@ absl::Status Stage::LayerSquaredNorms(absl::Span<double> norms) {
   for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
     norms[slice_layers_[slice]] += slice_norms_[slice];
   }
-  // A head's copy of the tied weight counts with the embedding's layer, on another stage. It is all that
-  // such a head has.
+  // A head's copy of the tied weight, its only one, counts with the embedding's layer, on another stage.
   if (arena_.tied_count() > 0 && !has_embedding_) norms.back() = 0.0;
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Transfers: how tensors of activations and gradients leave a device and come to it, beside the
+// Transfers: tensors of activations and gradients leave a device and come to it, beside the
 // computation.
 //
 // A tensor that leaves is not there at once: the device still computes it, or copies it. The call that

@@ -30,13 +30,14 @@ absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const Hist
                                                     int64_t count, bool with_mirror) {
   UpdateHistory history;
   if (!options.any()) return history;
-  PENSTOCK_CHECK(options.motion_decay >= 0.0 && options.motion_decay < 1.0);
+  PENSTOCK_CHECK(options.average_decay >= 0.0 && options.average_decay < 1.0);
   history.backend_ = &backend;
   history.options_ = options;
   history.count_ = count;
   const int64_t bytes = count * SizeOf(DType::kF32);
   const std::array<std::pair<bool, float**>, 2> kept = {
-      {{options.motion, &history.motion_}, {options.last_update, &history.last_update_}}};
+      {{options.momentum_average, &history.average_},
+       {options.last_update, &history.last_update_}}};
   for (size_t i = 0; i < kept.size(); ++i) {
     if (!kept[i].first) continue;
     PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(backend, bytes));
@@ -47,32 +48,32 @@ absl::StatusOr<UpdateHistory> UpdateHistory::Create(Backend& backend, const Hist
     history.arrays_.push_back(array);
     history.buffers_.push_back(std::move(buffer));
   }
-  for (int64_t older = 1; options.motion && older < options.motions_max; ++older) {
-    PENSTOCK_ASSIGN_OR_RETURN(history.older_motions_.emplace_back(), Acquire(backend, bytes));
+  for (int64_t older = 1; options.momentum_average && older < options.averages_max; ++older) {
+    PENSTOCK_ASSIGN_OR_RETURN(history.older_averages_.emplace_back(), Acquire(backend, bytes));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(history.moved_.arrays.f32, Acquire(backend, bytes));
-  if (with_mirror && options.motion) {
-    PENSTOCK_ASSIGN_OR_RETURN(history.moved_.arrays.bf16,
+  PENSTOCK_ASSIGN_OR_RETURN(history.predicted_.arrays.f32, Acquire(backend, bytes));
+  if (with_mirror && options.momentum_average) {
+    PENSTOCK_ASSIGN_OR_RETURN(history.predicted_.arrays.bf16,
                               Acquire(backend, count * SizeOf(DType::kBf16)));
   }
   return history;
 }
 
 void UpdateHistory::Forget() {
-  moved_ahead_ = 0;
+  predicted_ahead_ = 0;
   steps_ = 0;
 }
 
 void UpdateHistory::BeforeStep(const WeightVersions::Transition& transition) {
   if (backend_ == nullptr) return;
-  moved_ahead_ = 0;
-  if (!older_motions_.empty()) {
+  predicted_ahead_ = 0;
+  if (!older_averages_.empty()) {
     const int64_t replaced = transition.to->number - 1;
-    Buffer& older = older_motions_[replaced % static_cast<int64_t>(older_motions_.size())];
-    backend_->CopyOnDevice(older.data(), motion_, count_ * SizeOf(DType::kF32));
+    Buffer& older = older_averages_[replaced % static_cast<int64_t>(older_averages_.size())];
+    backend_->CopyOnDevice(older.data(), average_, count_ * SizeOf(DType::kF32));
   }
   if (transition.from->weights() != transition.to->weights()) return;
-  backend_->CopyOnDevice(moved_.weights(), transition.from->weights(),
+  backend_->CopyOnDevice(predicted_.weights(), transition.from->weights(),
                          count_ * SizeOf(DType::kF32));
 }
 
@@ -83,7 +84,7 @@ bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool
   const bool in_place = transition.from->weights() == next;
   version_ = transition.to->number;
   ++steps_;
-  float* const update = moved_.weights();
+  float* const update = predicted_.weights();
   backend_->LinearCombination(update, 1.0f, next, -1.0f,
                               in_place ? update : transition.from->weights(), count_);
   float* const correction = last_update_;
@@ -91,12 +92,12 @@ bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool
     backend_->LinearCombination(correction, 1.0f, update, -1.0f, correction, count_);
     backend_->LinearCombination(next, 1.0f, next, 1.0f, correction, count_);
   }
-  if (motion_ != nullptr) {
-    const auto keep = static_cast<float>(options_.motion_decay);
-    const auto take = static_cast<float>(1.0 - options_.motion_decay);
-    backend_->LinearCombination(motion_, keep, motion_, take, update, count_);
+  if (average_ != nullptr) {
+    const auto keep = static_cast<float>(options_.average_decay);
+    const auto take = static_cast<float>(1.0 - options_.average_decay);
+    backend_->LinearCombination(average_, keep, average_, take, update, count_);
     if (feed_back) {
-      backend_->LinearCombination(motion_, 1.0f, motion_, take, correction, count_);
+      backend_->LinearCombination(average_, 1.0f, average_, take, correction, count_);
     }
   }
   if (last_update_ != nullptr) {
@@ -105,26 +106,26 @@ bool UpdateHistory::AfterStep(const WeightVersions::Transition& transition, bool
   return feed_back;
 }
 
-const float* UpdateHistory::MotionOf(int64_t version) const {
-  const auto older = static_cast<int64_t>(older_motions_.size());
+const float* UpdateHistory::AverageOf(int64_t version) const {
+  const auto older = static_cast<int64_t>(older_averages_.size());
   const int64_t age = steps_ == 0 ? 0 : version_ - version;
   PENSTOCK_CHECK(age >= 0 && age <= std::min(older, steps_));
-  if (age == 0) return motion_;
-  return static_cast<const float*>(older_motions_[version % older].data());
+  if (age == 0) return average_;
+  return static_cast<const float*>(older_averages_[version % older].data());
 }
 
-const WeightVersions::Version& UpdateHistory::Moved(const WeightVersions::Version& from,
-                                                    int64_t ahead) {
-  PENSTOCK_CHECK(has_motion() && ahead != 0);
-  if (moved_ahead_ == ahead && moved_from_ == from.number) return moved_;
-  backend_->LinearCombination(moved_.weights(), 1.0f, from.weights(), static_cast<float>(ahead),
-                              MotionOf(from.number), count_);
-  if (moved_.mirror() != nullptr) {
-    backend_->ConvertToBf16(moved_.mirror(), moved_.weights(), count_);
+const WeightVersions::Version& UpdateHistory::Predicted(const WeightVersions::Version& from,
+                                                        int64_t ahead) {
+  PENSTOCK_CHECK(has_average() && ahead != 0);
+  if (predicted_ahead_ == ahead && predicted_from_ == from.number) return predicted_;
+  backend_->LinearCombination(predicted_.weights(), 1.0f, from.weights(), static_cast<float>(ahead),
+                              AverageOf(from.number), count_);
+  if (predicted_.mirror() != nullptr) {
+    backend_->ConvertToBf16(predicted_.mirror(), predicted_.weights(), count_);
   }
-  moved_from_ = from.number;
-  moved_ahead_ = ahead;
-  return moved_;
+  predicted_from_ = from.number;
+  predicted_ahead_ = ahead;
+  return predicted_;
 }
 
 int64_t UpdateHistory::state_bytes() const {
@@ -134,7 +135,7 @@ int64_t UpdateHistory::state_bytes() const {
 }
 
 int64_t UpdateHistory::workspace_bytes() const {
-  return moved_.arrays.f32.size_bytes() + moved_.arrays.bf16.size_bytes();
+  return predicted_.arrays.f32.size_bytes() + predicted_.arrays.bf16.size_bytes();
 }
 
 }  // namespace penstock

@@ -14,8 +14,7 @@
 // in its place, and the difference is made good:
 //   w_(t+1) = w_t + u_t + (u_t - u_(t-1))    where u is what the optimizer does with the gradient it is given.
 //
-// All of it is element by element, so it does not depend on the partition, and nothing is allocated after
-// Create.
+// All of it is elementwise, so it does not depend on the partition, and Create alone allocates.
 //
 // Thread safety: the thread that owns the back-end.
 #pragma once
@@ -32,14 +31,14 @@
 namespace penstock {
 
 struct HistoryOptions {
-  bool motion = false;
-  double motion_decay = 0.0;  // from 0, below 1
+  bool momentum_average = false;
+  double average_decay = 0.0;  // from 0, below 1
   // Number of versions whose averages are kept, the current one's included: a cluster predicts from the
   // current version only, the serial reference comes back to older ones.
-  int64_t motions_max = 1;
+  int64_t averages_max = 1;
   bool last_update = false;
 
-  bool any() const { return motion || last_update; }
+  bool any() const { return momentum_average || last_update; }
 };
 
 // Names of all the state that a history may keep, for checkpoints: {"motion", "last_update"}.
@@ -56,7 +55,7 @@ class UpdateHistory {
   // By state array, flat like the weights.
   absl::Span<const absl::string_view> state_names() const { return names_; }
   absl::Span<float* const> state() const { return arrays_; }
-  bool has_motion() const { return motion_ != nullptr; }
+  bool has_average() const { return average_ != nullptr; }
 
   // Around the optimizer's step from one version to the next.
   void BeforeStep(const WeightVersions::Transition& transition);
@@ -67,8 +66,8 @@ class UpdateHistory {
   void Forget();
 
   // Predicts `from` after `ahead` updates by the momentum average it had when current; good until the next
-  // call or step. REQUIRES: has_motion(), ahead != 0, `from` is among the newest options.motions_max.
-  const WeightVersions::Version& Moved(const WeightVersions::Version& from, int64_t ahead);
+  // call or step. REQUIRES: has_average(), ahead != 0, `from` is among the newest options.averages_max.
+  const WeightVersions::Version& Predicted(const WeightVersions::Version& from, int64_t ahead);
 
   int64_t state_bytes() const;
   // Bytes of the predicted weights, where a step also works.
@@ -81,17 +80,17 @@ class UpdateHistory {
   std::vector<absl::string_view> names_;
   std::vector<Buffer> buffers_;  // of the state
   std::vector<float*> arrays_;
-  float* motion_ = nullptr;  // in `arrays_`, or null
+  float* average_ = nullptr;  // in `arrays_`, or null
   float* last_update_ = nullptr;
-  std::vector<Buffer> older_motions_;  // by version modulo their number
-  int64_t version_ = 0;                // that the average is of, once there was a step
-  int64_t steps_ = 0;                  // since the history began
+  std::vector<Buffer> older_averages_;  // by version modulo their number
+  int64_t version_ = 0;                 // that the average is of, once there was a step
+  int64_t steps_ = 0;                   // since the history began
 
-  const float* MotionOf(int64_t version) const;
+  const float* AverageOf(int64_t version) const;
 
-  WeightVersions::Version moved_;
-  int64_t moved_from_ = 0;
-  int64_t moved_ahead_ = 0;  // 0: nothing is there
+  WeightVersions::Version predicted_;
+  int64_t predicted_from_ = 0;
+  int64_t predicted_ahead_ = 0;  // 0: nothing is there
 };
 
 }  // namespace penstock

@@ -34,8 +34,8 @@ struct WeightRead {
 class WeightVersions {
  public:
   struct Version {
-    int64_t number = 0;  // the newest of its numbers
-    int64_t first = 0;   // the oldest
+    int64_t number = 0;   // the newest of its numbers
+    int64_t first = 0;    // the oldest
     WeightArrays arrays;  // empty while the version is on the host only
     HostCopy copy;
 
@@ -69,8 +69,8 @@ class WeightVersions {
     const Version* to;    // to be written; the same array when the replaced version is not kept
   };
   // Makes `number` = current().number + 1 the current version. Versions before `oldest_live` die.
-  // Errors: FailedPrecondition (wrong number, more than versions_max live), ResourceExhausted; of the
-  // stash's copies.
+  // Errors: FailedPrecondition (wrong number, more than versions_max live), ResourceExhausted, the
+  // stash's.
   absl::StatusOr<Transition> Advance(int64_t number, bool keep_replaced, int64_t oldest_live);
 
   // Makes `number` = current().number + 1 another number of the current version. Versions before

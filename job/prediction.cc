@@ -124,7 +124,7 @@ absl::Status CheckPrediction(const v1::JobSpec& spec, const ResolvedJob& job) {
   const v1::PredictionSpec& prediction = spec.prediction();
   if (!spec.pipeline().has_stages()) {
     return InvalidKey("prediction",
-                      "needs pipeline.stages, for it is of so many workers; add it, or leave the "
+                      "needs pipeline.stages, the number of its workers; add it, or leave the "
                       "prediction out");
   }
   const int64_t workers = job.WorkersOf(spec.pipeline().stages());

@@ -63,18 +63,19 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
   if (schedule->topology.form == Topology::Form::kThereAndBack) {
     return InvalidKey(
         "pipeline.schedule_file",
-        "has pipelines that go there and back, but a listed step is of stages that do "
+        "has pipelines that go there and back, but a custom schedule has stages that do "
         "both passes of their layers; use pipeline.method roundpipe");
   }
   if (schedule->topology.form == Topology::Form::kReplicas) {
-    return InvalidKey("pipeline.schedule_file",
-                      "has replicas of stages, but each stage of a listed step is on one worker; "
-                      "use pipeline.method 1f1b and pipeline.replicas");
+    return InvalidKey(
+        "pipeline.schedule_file",
+        "has replicas of stages, but each stage of a custom schedule is on one worker; "
+        "use pipeline.method 1f1b and pipeline.replicas");
   }
   if (schedule->topology.pipelines > 1) {
     return InvalidKey("pipeline.schedule_file",
                       absl::StrCat("has ", schedule->topology.pipelines,
-                                   " pipelines, but a listed step is of one copy of the model; "
+                                   " pipelines, but a custom schedule has one copy of the model; "
                                    "use pipeline.method local-sgd and pipeline.replicas"));
   }
   const absl::StatusOr<Schedule> complete =
@@ -131,7 +132,7 @@ StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
   StalenessRules rules = {.rescheduled_steps = spec.rescheduled_steps(),
                           .delay_compensation = spec.delay_compensation(),
                           .error_feedback = spec.error_feedback(),
-                          .motion_decay = spec.motion_decay()};
+                          .momentum_average_decay = spec.momentum_average_decay()};
   if (spec.has_stage_momentum()) rules.stage_momentum = spec.stage_momentum();
   return rules;
 }
@@ -197,8 +198,8 @@ absl::Status CheckStalenessRules(const ResolvedJob& job) {
                                     : "training.staleness.error_feedback",
         absl::StrCat("needs a delay that is the same for all updates of a stage, but ",
                      job.method->name,
-                     " draws another for each; leave it out, or use pipedream "
-                     "(training.staleness.delay_compensation goes with drawn delays)"));
+                     " samples another for each; leave it out, or use pipedream "
+                     "(training.staleness.delay_compensation goes with sampled delays)"));
   }
   if (rules.stage_momentum && KindOf(job.optimizer) == "sgd") {
     return InvalidKey("training.staleness.stage_momentum",
@@ -407,7 +408,6 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
   return *choice;
 }
 
-// The fewest stages that the job can have.
 int64_t FewestStages(const ResolvedJob& job) {
   const std::vector<int32_t>& places = job.recompute.places;
   if (job.knows_stages()) return job.StagesOn(0);
@@ -525,7 +525,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.precision = training.precision() == "bf16" ? Precision::kBf16 : Precision::kF32;
   job.rounding = training.rounding() == "stochastic" ? Rounding::kStochastic : Rounding::kNearest;
   job.stash = training.stash() == "host" ? StashPlace::kHost : StashPlace::kDevice;
-  job.device_graphs = training.cuda_graphs() == "on";
+  job.cuda_graphs = training.cuda_graphs() == "on";
   job.repeatability = training.deterministic() ? Repeatability::kBitwise : Repeatability::kFast;
   job.seed = training.seed();
   job.threads = training.threads();
@@ -584,7 +584,7 @@ absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
                        static_cast<double>(stages);
   if (job.draws() && drawn > static_cast<double>(kDrawsMax)) {
     return InvalidKey("training.steps",
-                      absl::StrCat(job.method->name, " draws for every microbatch and stage, ",
+                      absl::StrCat(job.method->name, " samples for every microbatch and stage, ",
                                    drawn, " times in ", job.steps, " steps; at most ", kDrawsMax,
                                    " are counted before a run: ",
                                    kDrawsMax / (job.microbatches * stages), " steps would do"));

@@ -32,7 +32,7 @@ struct StalenessRules {
   std::optional<double> stage_momentum;
   double delay_compensation = 0.0;
   bool error_feedback = false;
-  double motion_decay = 0.0;
+  double momentum_average_decay = 0.0;
 
   bool any() const {
     return rescheduled_steps > 0 || stage_momentum || delay_compensation > 0.0 || error_feedback;
@@ -77,7 +77,7 @@ struct ResolvedJob {
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
   Repeatability repeatability = Repeatability::kBitwise;
-  bool device_graphs = false;
+  bool cuda_graphs = false;
   uint64_t seed = 0;
   int threads = 1;
   int64_t validation_batches = 0;  // microbatch-sized batches of one validation

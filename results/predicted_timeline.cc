@@ -180,7 +180,7 @@ absl::StatusOr<ComparedSteps> CompareWithPrediction(const v1::GetJobResponse& jo
   if (measured.workers != plan.options.topology.workers) {
     return absl::FailedPreconditionError(
         absl::StrCat("the timeline is of ", measured.workers, " workers and the job's plan of ",
-                     plan.options.topology.workers, "; it was split anew meanwhile, ask again"));
+                     plan.options.topology.workers, "; it was split again meanwhile, ask again"));
   }
   const WholeSteps whole = WholeStepsOf(measured, plan.options, plan.cuts);
   if (whole.count() == 0) {

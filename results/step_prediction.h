@@ -1,5 +1,4 @@
-// Tests the simulator on a job's timeline: given the costs of the first half, it predicts the second
-// half.
+// Tests the simulator on a job's timeline: from the costs of the first half it predicts the second.
 #pragma once
 
 #include <string>

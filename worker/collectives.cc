@@ -44,7 +44,6 @@ bool IsLocalMean(const ReduceGroup& group, const Topology& topology) {
          });
 }
 
-// The workers that `options.worker` exchanges messages with.
 std::set<WorkerId> PeersOf(const CollectiveOptions& options) {
   const Topology& topology = options.topology;
   std::set<WorkerId> peers;
@@ -237,8 +236,7 @@ absl::Status Collectives::Agree(int rank, Link& link, Courier& courier, ActionTi
   return absl::OkStatus();
 }
 
-// Both tell each other that they have come before their devices begin, so that no device waits for a worker
-// that is gone.
+// Both meet before their devices begin, so that no device waits for a worker that is gone.
 absl::Status Collectives::ReduceInGroup(Stage& own, Link& link, Courier& courier,
                                         ActionTimer& timer) {
   const int32_t here = 1;

@@ -126,7 +126,6 @@ class Collectives {
   absl::StatusOr<Tensor> ReceiveFloats(Link& link, const Shape& shape, Courier& courier,
                                        ActionTimer& timer);
   absl::StatusOr<Tensor> CopyOf(const float* array, const Shape& shape);
-  // The worker of a member of a group.
   WorkerId WorkerOf(const ReduceGroup& group, int64_t member) const {
     return options_.topology.worker(group.stages[member]);
   }

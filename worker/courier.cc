@@ -34,7 +34,7 @@ absl::Status Courier::Send(Sender& sender, int64_t sequence, const Tensor& tenso
   PENSTOCK_RETURN_IF_ERROR(ErrorOf(&sender));
   PENSTOCK_RETURN_IF_ERROR(Blame(true, sender.Reserve(sequence, tensor, deadline)));
   absl::StatusOr<Outgoing> outgoing =
-      sender.lends() ? device_.share()->StartLending(tensor) : device_.StartToHost(tensor);
+      sender.exports() ? device_.share()->StartExporting(tensor) : device_.StartToHost(tensor);
   PENSTOCK_RETURN_IF_ERROR(Blame(false, outgoing.status()));
   return Dispatch(sender, sequence, *std::move(outgoing), deadline);
 }
@@ -67,17 +67,17 @@ absl::StatusOr<Courier::Received> Courier::Receive(Receiver& receiver,
   PENSTOCK_RETURN_IF_ERROR(ErrorOf(&receiver));
   absl::StatusOr<Arrival> arrival = receiver.Take(expected, deadline);
   PENSTOCK_RETURN_IF_ERROR(Blame(true, arrival.status()));
-  if (!arrival->is_lent()) {
+  if (!arrival->is_exported()) {
     absl::StatusOr<Tensor> tensor = device_.ToDevice(arrival->tensor);
     PENSTOCK_RETURN_IF_ERROR(Blame(false, tensor.status()));
     return Received{.tensor = *std::move(tensor)};
   }
-  absl::StatusOr<Borrower::Fetched> fetched = receiver.Fetch(*arrival);
+  absl::StatusOr<Importer::Fetched> fetched = receiver.Fetch(*arrival);
   if (!fetched.ok()) {
-    // A lender that names no memory, or none that can be opened.
-    const bool lender =
+    // An exporter that names no memory, or none that can be opened.
+    const bool exporter =
         absl::IsInvalidArgument(fetched.status()) || absl::IsUnavailable(fetched.status());
-    return Blame(lender, fetched.status());
+    return Blame(exporter, fetched.status());
   }
   if (fetched->ticket == kNoTicket) {
     receiver.Release();
@@ -132,7 +132,7 @@ absl::Status Courier::HandOver(Sender& sender, int64_t sequence, const Outgoing&
   peer_failed = true;
   if (outgoing.host) return sender.Put(sequence, outgoing.host);
   const absl::StatusOr<ShareBytes> descriptor = sender.Describe(outgoing.device);
-  if (descriptor.ok()) return sender.Lend(sequence, outgoing.device, *descriptor);
+  if (descriptor.ok()) return sender.Export(sequence, outgoing.device, *descriptor);
   peer_failed = false;
   return descriptor.status();
 }

@@ -39,8 +39,7 @@ enum class TokenRole : uint8_t { kInput = 0, kTarget = 1 };
 class DataSource {
  public:
   // Errors: NotFound, PermissionDenied, FailedPrecondition (a directory or pipe), DataLoss (another
-  // SHA-256), InvalidArgument (empty or too short: says how many bytes are needed), OutOfRange (too
-  // large).
+  // SHA-256), InvalidArgument (empty, or too short with the bytes needed), OutOfRange (too large).
   static absl::StatusOr<std::unique_ptr<DataSource>> OpenText(Files& files,
                                                               const TextOptions& options);
 

@@ -44,8 +44,8 @@ class HeldBackReceiver : public Receiver {
     }
   }
 
-  absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent) override {
-    return below_->Fetch(lent);
+  absl::StatusOr<Importer::Fetched> Fetch(const Arrival& exported) override {
+    return below_->Fetch(exported);
   }
   void Release() override { below_->Release(); }
 

@@ -54,7 +54,6 @@ class DeviceEmulation {
  private:
   absl::Status Sleep(absl::Duration time);
   int64_t DurationNs(Op op, StageId stage) const;
-  // Returns the factor of the next pass.
   double NextFactor();
   absl::Status CheckShare() const;
 

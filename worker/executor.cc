@@ -240,7 +240,7 @@ absl::Status Executor::Send(const Action& action, const Tensor& tensor) {
   if (waits) {
     timer_.Lap(Lane::kWait, Wait::kCredit);
   } else {
-    if (!sender.lends()) timer_.EndCopy(CopyDirection::kToHost);  // exported: not copied
+    if (!sender.exports()) timer_.EndCopy(CopyDirection::kToHost);  // exported: not copied
     timer_.Lap(Lane::kSend);
   }
   return absl::OkStatus();
@@ -470,7 +470,7 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
       .Set(effect.version - local.first_version);
   const Stage::MemoryStats memory = local.stage->memory();
   local.meter->PublishStash(memory.weight_bytes - memory.version_bytes, memory.host_stash_bytes);
-  if (parts_.job.device_graphs) PublishGraphs(local);
+  if (parts_.job.cuda_graphs) PublishGraphs(local);
   const bool ends_step = effect.microbatches.end() % parts_.job.microbatches == 0;
   if (ends_step && local.id == parts_.topology.TellsSteps()) ReportStep(effect, learning_rate);
   if (ends_step && !first_copy_.has_value() && &local == &StepCounter()) CountStep();

@@ -26,7 +26,7 @@ absl::StatusOr<HoldGate::Passage> HoldGate::Enter(int64_t microbatch,
     while (MustWait(microbatch)) {
       if (changed_.WaitUntil(mutex_, until) || !MustWait(microbatch)) continue;
       return absl::DeadlineExceededError(absl::StrCat("held after step ", *held_step_,
-                                                      ", but nobody said where to cut within ",
+                                                      ", but no cut was announced within ",
                                                       absl::FormatDuration(hold_timeout_)));
     }
   }

@@ -50,8 +50,7 @@ class LayerBench {
                                                             int layer, int64_t samples,
                                                             const LayerProfilerOptions& options);
 
-  // The passes of kWindowMicrobatches microbatches and an update. Appends the time of one pass of each
-  // kind.
+  // Runs kWindowMicrobatches microbatches and an update. Appends the time of one pass of each kind.
   absl::Status RunWindow(Clock& clock, Durations& durations);
 
   const Stage& stage() const { return *stage_; }

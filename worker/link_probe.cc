@@ -121,7 +121,6 @@ absl::Status Pair::Answer() {
   return take_burst();
 }
 
-// The other worker of `worker`'s pair, if it is in the round.
 std::optional<int> PeerIn(const ProbeRound& round, int worker) {
   for (const auto& [first, second] : round) {
     if (first == worker) return second;

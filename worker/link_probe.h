@@ -2,8 +2,7 @@
 //
 // All workers of a probe call it together. They go through rounds that all derive alike: in a round each worker
 // is in one pair at most, and no two pairs have a host in common, whose NIC they would share. Worker 0 opens
-// and closes the rounds, and lets all go together when the last is over: what a worker does next disturbs no
-// measurement.
+// and closes the rounds, and lets all go together at the end, so that no worker disturbs a measurement.
 //
 // A latency is half of a ping there and back, the median of several; a bandwidth that of a burst of messages,
 // less one ping where that is the smaller part of its time.
@@ -25,8 +24,8 @@
 namespace penstock {
 
 struct LinkProbeOptions {
-  int self = 0;     // this worker
-  int workers = 0;  // that take part
+  int self = 0;            // this worker
+  int workers = 0;         // that take part
   std::vector<int> hosts;  // of each worker, as any numbers; empty: every worker has its own
   int pings = 21;
   int64_t message_bytes = int64_t{1} << 20;  // a multiple of 4

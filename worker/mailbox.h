@@ -27,7 +27,7 @@ namespace penstock {
 struct Message {
   int64_t sequence = 0;
   Tensor tensor;                          // of an exported one only type and shape
-  ShareBytes lent;                        // its descriptor; empty if it is in host memory
+  ShareBytes exported;                    // its descriptor; empty if it is in host memory
   CondVar::Clock::time_point since = {};  // when it came into the mailbox
 };
 

@@ -49,7 +49,6 @@ struct SerialStage {
   std::vector<VersionsRead> pending;
   ReferenceResult::StageReads reads;
 
-  // An update replaces `version`.
   void CountUpdate(int64_t version);
 };
 
@@ -149,7 +148,6 @@ class Reference {
     return reads_others && job_.recompute.Has(place);
   }
 
-  // The steps up to the cut, from microbatch `first` on.
   absl::Status TrainSteps(int64_t first, int64_t end);
   absl::Status TrainReplicas(int64_t first, int64_t end);
   absl::Status TrainContinuously(int64_t first, int64_t end);
@@ -260,7 +258,7 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
     const VersionRule rule = RuleFor(stages, serial.interval);
     if (!job_.method->synchronous) serial.lateness = rule.Lateness(serial.depth);
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
-    history.motions_max = rule.VersionsMax(serial.depth);
+    history.averages_max = rule.VersionsMax(serial.depth);
     PENSTOCK_ASSIGN_OR_RETURN(
         serial.stage, Stage::Create(backend_, job_.chain,
                                     {.layers = ranges[s],

@@ -41,8 +41,7 @@ namespace penstock {
 
 struct ReferenceOptions {
   v1::JobSpec spec;  // complete, defaults filled in
-  // The layers of each stage (of one pipeline); only asynchronous methods and replicas of stages depend on
-  // them.
+  // Layers of each stage (of one pipeline); only asynchronous methods and stage replicas depend on them.
   std::vector<LayerRange> stages;
   std::vector<int64_t> extra_cuts;
   // The log of a job in recorded order, from its first microbatch on; only such jobs have one.

@@ -17,7 +17,6 @@
 namespace penstock {
 namespace {
 
-// Returns how many of `count` microbatches in turn replica `rank` of `replicas` has.
 int64_t TurnsOf(int64_t count, int64_t replicas, int64_t rank) {
   return std::max<int64_t>(0, (count - rank + replicas - 1) / replicas);
 }

@@ -33,7 +33,6 @@ absl::StatusOr<Topology> TopologyOfPlan(const v1::Plan& plan, const ResolvedJob&
                               topology.pipelines, " of ", topology.stages() / topology.pipelines));
 }
 
-// Checks that `stage` is where the topology has it.
 absl::Status CheckPlace(const v1::StageAssignment& stage, int s, const Topology& topology) {
   if (stage.stage() != s) return BadPlan(absl::StrCat("entry ", s, " is stage ", stage.stage()));
   const int32_t expected = topology.table[s].worker.value;

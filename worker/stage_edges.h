@@ -12,8 +12,8 @@
 
 namespace penstock {
 
-// By number of the edge (Topology::edges); null where the edge does not end here, or joins stages
-// of one worker.
+// By number of the edge (Topology::edges); null if it does not end here, or joins stages of one
+// worker.
 struct StageEdges {
   std::vector<std::unique_ptr<Receiver>> receivers;
   std::vector<std::unique_ptr<Sender>> senders;

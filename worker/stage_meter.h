@@ -72,7 +72,6 @@ class StageMeter {
   }
   // The executor's own work between two actions, before one of this stage.
   void AddBetween(int64_t between_ns) { between_ns_.Add(between_ns); }
-  // Publishes the machine's counts so far.
   void Publish(const StageCounts& counts, const StageDelays& delays);
   // Publishes those that change with every pass.
   void PublishLive(const StageCounts& counts) {

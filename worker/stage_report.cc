@@ -102,7 +102,7 @@ void AddMemory(const LocalStage& local, const WorkerMeasures& worker, v1::StageR
   memory.set_host_stashed_weights(local.meter->host_stash_bytes_peak());
   memory.set_stashed_weights_now(local.meter->stash_bytes());
   memory.set_host_stashed_weights_now(local.meter->host_stash_bytes());
-  memory.set_moved_weights(local.memory.moved_bytes);
+  memory.set_predicted_weights(local.memory.predicted_bytes);
   memory.set_activations(local.stage->activation_bytes().forward.left);
   memory.set_activations_now(local.meter->activations_live() * memory.activations());
 }
@@ -165,7 +165,7 @@ v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& w
   }
   AddOverhead(*local.meter, report);
   report.set_versions_peak(counts.versions_peak);
-  report.set_moved_weight_copies(counts.moved_copies);
+  report.set_predicted_weight_copies(counts.moved_copies);
   report.set_activations_peak(counts.activations_peak);
   AddFigures(*local.meter, report);
   AddMemory(local, worker, report);

@@ -120,7 +120,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
       environment_.notice(
           absl::StrCat("stage ", local.id.value, ": the checkpoint was made with ", manifest.method,
                        "; the optimizer's bias corrections go on as if ", plan_.job.method->name,
-                       " had drawn from the first step on"));
+                       " had sampled from the first step on"));
     }
     local.stage->SetVersion(manifest.updates, plan_.job.MovesUntil(plan_.first_step, local.id.value,
                                                                    plan_.topology().stages()));

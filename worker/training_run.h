@@ -67,7 +67,6 @@ class TrainingRun : public Run {
     return *std::find_if(stages_.begin(), stages_.end(),
                          [stage](const LocalStage& local) { return local.id == stage; });
   }
-  // Returns whether its Stage is that of a local stage before it.
   bool SharesEarlierStage(const LocalStage& local) const {
     return plan_.topology()[local.id].holder != local.id;
   }

@@ -63,25 +63,25 @@ absl::Status Sender::Send(int64_t sequence, const Tensor& tensor, absl::Time dea
 }
 
 absl::StatusOr<ShareBytes> Sender::Describe(const Tensor& /*tensor*/) {
-  return absl::FailedPreconditionError("this edge does not lend");
+  return absl::FailedPreconditionError("this edge does not export");
 }
 
-absl::Status Sender::Lend(int64_t sequence, const Tensor& /*tensor*/,
-                          const ShareBytes& /*descriptor*/) {
+absl::Status Sender::Export(int64_t sequence, const Tensor& /*tensor*/,
+                            const ShareBytes& /*descriptor*/) {
   return absl::FailedPreconditionError(
-      absl::StrCat("message ", sequence, ": this edge does not lend"));
+      absl::StrCat("message ", sequence, ": this edge does not export"));
 }
 
-absl::StatusOr<Borrower::Fetched> Receiver::Fetch(const Arrival& /*lent*/) {
-  return absl::FailedPreconditionError("this edge does not lend");
+absl::StatusOr<Importer::Fetched> Receiver::Fetch(const Arrival& /*exported*/) {
+  return absl::FailedPreconditionError("this edge does not export");
 }
 
 absl::StatusOr<Tensor> Receiver::Receive(const TensorExpectation& expected, absl::Time deadline) {
   PENSTOCK_ASSIGN_OR_RETURN(Arrival arrival, Take(expected, deadline));
-  if (!arrival.is_lent()) return std::move(arrival.tensor);
+  if (!arrival.is_exported()) return std::move(arrival.tensor);
   return absl::FailedPreconditionError(
       absl::StrCat(expected.ToString(),
-                   ": expected in host memory, got it lent; the sender follows another plan"));
+                   ": expected in host memory, got it exported; the sender follows another plan"));
 }
 
 std::string TensorExpectation::ToString() const {

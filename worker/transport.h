@@ -86,20 +86,20 @@ class Sender {
 
   // Fills the place reserved with a tensor in host memory; does not block. The memory is read until
   // the transport drops its reference, so the caller must not write to it any more.
-  // REQUIRES: one Reserve for each Put or Lend, with the same sequence, in the same order.
+  // REQUIRES: one Reserve for each Put or Export, with the same sequence, in the same order.
   // Errors: as Reserve, but no deadline.
   virtual absl::Status Put(int64_t sequence, const Tensor& tensor) = 0;
 
-  // Names a tensor of the device for Lend; may take milliseconds for memory that is new. Any thread.
-  // REQUIRES: lends(). Errors: those of Lender, which are of this worker's device.
+  // Names a tensor of the device for Export; may take milliseconds for memory that is new. Any thread.
+  // REQUIRES: exports(). Errors: those of Exporter, which are of this worker's device.
   virtual absl::StatusOr<ShareBytes> Describe(const Tensor& tensor);
   // Fills the place with a tensor of the device, which the peer fetches from where `descriptor` says. As
   // with Put, the memory must not change until the transport drops its reference.
-  // REQUIRES: lends(). Errors: as Put.
-  virtual absl::Status Lend(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor);
-  // Returns whether Lend may be used; final once a Reserve has returned OK.
-  virtual bool lends() const { return false; }
-  // "host", "cuda-ipc", "peer"; final as lends().
+  // REQUIRES: exports(). Errors: as Put.
+  virtual absl::Status Export(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor);
+  // Returns whether Export may be used; final once a Reserve has returned OK.
+  virtual bool exports() const { return false; }
+  // "host", "cuda-ipc", "peer"; final as exports().
   virtual std::string path() const { return kHostPath; }
 
   // Reserve and Put.
@@ -117,9 +117,9 @@ struct Arrival {
   int64_t sequence = 0;
   // Contiguous host memory of the pool the edge was opened with; if exported, type and shape only.
   Tensor tensor;
-  ShareBytes lent;  // where it lies
+  ShareBytes exported;  // where it lies
 
-  bool is_lent() const { return !lent.empty(); }
+  bool is_exported() const { return !exported.empty(); }
 };
 
 // A message that was not taken yet.
@@ -140,8 +140,8 @@ class Receiver {
   virtual absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) = 0;
 
   // Fetches an exported one to the device. Release must follow, when the device has done the ticket.
-  // Errors: those of Borrower.
-  virtual absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent);
+  // Errors: those of Importer.
+  virtual absl::StatusOr<Importer::Fetched> Fetch(const Arrival& exported);
   // The sender may have the memory of the first fetched message back that was not released yet.
   virtual void Release() {}
 

@@ -1,5 +1,4 @@
-// CpuContext: what the layers of a CPU back-end share: threads, kernels, the oneDNN engine and scratch
-// memory.
+// CpuContext: shared by the layers of a CPU back-end: threads, kernels, oneDNN engine, scratch memory.
 //
 // Thread safety: one thread at a time.
 #pragma once

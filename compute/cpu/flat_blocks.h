@@ -17,7 +17,6 @@ void ForFlat(const CpuContext& cpu, int64_t count, Body body) {
                         [&](int64_t first, int64_t size, int64_t) { body(first, size); });
 }
 
-// Rounds a parameter at random.
 inline void RoundParameter(const CpuContext& cpu, const StochasticRounding& rounding, int64_t count,
                            const float* from, Bf16* to) {
   ForFlat(cpu, count, [&](int64_t first, int64_t size) {

@@ -1,7 +1,7 @@
 // The head: logits = input W^T and their mean cross-entropy against the targets.
 //
 // F leaves the logits and each row's log-sum; I turns the logits into their gradient. For float that is
-// in place, so they are kept until W; bf16 gradients have a place of their own, and the float logits go
+// in place, so they are kept until W; bf16 gradients have their own place, and the float logits go
 // after I.
 //
 // Parameter: weight [vocabulary, width], the token embedding's when tied.

@@ -1,6 +1,6 @@
 // The MLP of a block: GELU between the two linear maps.
 //
-// F computes GELU and its derivative together, because they share their exponential; I then only
+// F computes GELU and its derivative together, which share their exponential; I then only
 // multiplies.
 #include <type_traits>
 #include <utility>
@@ -55,8 +55,7 @@ class GeluMiddle : public Middle<Number> {
   }
 
  private:
-  // Float products can be overwritten where they are; bf16 results need another place than their float
-  // inputs.
+  // Float products can be overwritten in place; bf16 results need another place than their inputs.
   static constexpr bool kInPlace = std::is_same_v<Number, float>;
 
   static float* InPlaceOr(Number* place, void* scratch) {

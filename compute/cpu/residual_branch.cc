@@ -118,8 +118,7 @@ const Number* ResidualBranch<Number>::ProjectedGradient(const Tape& tape) const 
   return masked_gradient_.in(tape.weight_stash.data());
 }
 
-// Masks (and rounds) the gradient of the projection's output where that is needed, and sums it for the
-// bias.
+// Masks (and rounds) the gradient of the projection's output if needed, and sums it for the bias.
 template <typename Number>
 void ResidualBranch<Number>::StartGradient(const PassContext& context, const Tape& tape,
                                            RowRange range) {

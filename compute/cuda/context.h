@@ -1,5 +1,5 @@
-// CudaContext: what the layers of a CUDA back-end share: the device, its streams, library handles and
-// scratch memory.
+// CudaContext: shared by the layers of a CUDA back-end: device, streams, library handles, scratch
+// memory.
 //
 // All kernels go to one stream, in the order in which they are asked for; more streams copy to and from the
 // device beside them: tensors each way, and what is needed later, which must not hold up a tensor.

@@ -108,10 +108,12 @@ absl::StatusOr<Tensor> Copies::ToDevice(const Tensor& host) {
   return Tensor{landing->device, host.dtype, host.shape};
 }
 
-absl::StatusOr<Borrower::Fetched> Copies::Fetch(const void* lent, DType dtype, const Shape& shape) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Landing* landing, Land(lent, shape.elements() * SizeOf(dtype)));
+absl::StatusOr<Importer::Fetched> Copies::Fetch(const void* exported, DType dtype,
+                                                const Shape& shape) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Landing* landing,
+                            Land(exported, shape.elements() * SizeOf(dtype)));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t ticket, tickets_.Record(cuda_.copy_in()));
-  return Borrower::Fetched{.tensor = {landing->device, dtype, shape}, .ticket = ticket};
+  return Importer::Fetched{.tensor = {landing->device, dtype, shape}, .ticket = ticket};
 }
 
 }  // namespace penstock::cuda

@@ -30,8 +30,8 @@ class Copies {
   absl::StatusOr<Tensor> ToDevice(const Tensor& host);
   Tickets& tickets() { return tickets_; }
 
-  // Works like Borrower::Fetch, from memory that this device can read.
-  absl::StatusOr<Borrower::Fetched> Fetch(const void* lent, DType dtype, const Shape& shape);
+  // Works like Importer::Fetch, from memory that this device can read.
+  absl::StatusOr<Importer::Fetched> Fetch(const void* exported, DType dtype, const Shape& shape);
 
  private:
   // Device memory for what arrives. Not from the pool: its blocks are free again in the order of the

@@ -1,7 +1,6 @@
 // Errors of the CUDA libraries as statuses: what was tried, on which device, and the library's own words.
 //
-// An error of a kernel that was queued before may show in any later call; `what` names the call that saw
-// it.
+// A queued kernel's error may show in any later call; `what` names the call that saw it.
 #pragma once
 
 #include <cublasLt.h>

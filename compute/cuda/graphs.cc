@@ -27,7 +27,7 @@ absl::Status CudaPassGraphs::Run(const Key& key, absl::FunctionRef<absl::Status(
   if (!seen_before) return queue();
   if (entry.recording == nullptr) {
     // An error of what ran before is none of the capture's.
-    PENSTOCK_RETURN_IF_ERROR(cuda_.Check("recording a pass"));
+    PENSTOCK_RETURN_IF_ERROR(cuda_.Check("capturing a CUDA graph"));
     absl::StatusOr<Graph> graph = Capture(queue);
     if (!graph.ok()) {
       (void)cudaGetLastError();  // told by stats()
@@ -47,7 +47,7 @@ absl::StatusOr<CudaPassGraphs::Graph> CudaPassGraphs::Capture(
     absl::FunctionRef<absl::Status()> queue) {
   PENSTOCK_RETURN_IF_ERROR(
       ToStatus(cudaStreamBeginCapture(cuda_.stream(), cudaStreamCaptureModeThreadLocal),
-               "beginning to record a pass"));
+               "beginning to capture a CUDA graph"));
   cuda_.set_reads_sample_memory(true);
   const absl::Status queued = queue();
   cuda_.set_reads_sample_memory(false);
@@ -58,8 +58,8 @@ absl::StatusOr<CudaPassGraphs::Graph> CudaPassGraphs::Capture(
   cudaError_t made = ended;
   if (queued.ok() && ended == cudaSuccess) made = cudaGraphInstantiate(&graph, written, 0);
   if (written != nullptr) (void)cudaGraphDestroy(written);
-  PENSTOCK_RETURN_IF_ERROR(Annotate(queued, "recording a pass"));
-  PENSTOCK_RETURN_IF_ERROR(ToStatus(made, "recording a pass"));
+  PENSTOCK_RETURN_IF_ERROR(Annotate(queued, "capturing a CUDA graph"));
+  PENSTOCK_RETURN_IF_ERROR(ToStatus(made, "capturing a CUDA graph"));
   return Graph(graph);
 }
 

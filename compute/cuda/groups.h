@@ -1,4 +1,4 @@
-// Groups of GPUs of several workers. With NCCL (nccl_groups.cc), or, in builds without its header, none
+// Groups of GPUs of several workers: with NCCL (nccl_groups.cc), or none without its header
 // (no_nccl.cc).
 #pragma once
 

@@ -26,7 +26,7 @@ using Nonce = std::array<uint32_t, 4>;
 
 constexpr std::array<char, 8> kMagic = {'c', 'u', 'd', 'a', 'i', 'p', 'c', '1'};
 
-// Memory with known content, for a borrower to try. Two, because small allocations share a page of memory
+// Memory with known content, for an importer to try. Two, because small allocations share a page of memory
 // and only one can lie at its start.
 struct Probe {
   cudaIpcMemHandle_t memory;
@@ -65,30 +65,30 @@ Uuid UuidOf(const CudaContext& cuda) {
 
 absl::Status Choose(int device) { return ToStatus(cudaSetDevice(device), "choosing the device"); }
 
-// ------------------------------------------------------------------------------------------ lender
+// ------------------------------------------------------------------------------------------ exporter
 
-class IpcLender final : public Lender {
+class IpcExporter final : public Exporter {
  public:
-  static absl::StatusOr<std::shared_ptr<Lender>> Create(CudaContext& cuda) {
-    std::shared_ptr<IpcLender> lender(new IpcLender(cuda.device()));
+  static absl::StatusOr<std::shared_ptr<Exporter>> Create(CudaContext& cuda) {
+    std::shared_ptr<IpcExporter> exporter(new IpcExporter(cuda.device()));
     Offer offer = {.magic = kMagic, .gpu = UuidOf(cuda)};
     PENSTOCK_ASSIGN_OR_RETURN(offer.boot, ReadBootId());
     // Kernels queued so far may still work on the blocks that the pool gives.
-    PENSTOCK_RETURN_IF_ERROR(cuda.WaitForStream("memory to be lent"));
+    PENSTOCK_RETURN_IF_ERROR(cuda.WaitForStream("memory to be exported"));
     std::random_device random;
     for (size_t i = 0; i < offer.probes.size(); ++i) {
       Probe& probe = offer.probes[i];
       for (uint32_t& word : probe.content) word = random();
-      Buffer& memory = lender->probes_[i];
+      Buffer& memory = exporter->probes_[i];
       memory = cuda.pool().Acquire(sizeof(Nonce));
-      if (!memory) return absl::ResourceExhaustedError("no device memory to try lending with");
+      if (!memory) return absl::ResourceExhaustedError("no device memory to try exporting with");
       PENSTOCK_RETURN_IF_ERROR(ToStatus(
           cudaMemcpy(memory.data(), probe.content.data(), sizeof(Nonce), cudaMemcpyHostToDevice),
-          "writing memory to be lent"));
-      PENSTOCK_ASSIGN_OR_RETURN(probe.memory, lender->HandleOf(memory.data()));
+          "writing memory to be exported"));
+      PENSTOCK_ASSIGN_OR_RETURN(probe.memory, exporter->HandleOf(memory.data()));
     }
-    lender->offer_ = ShareBytes::From(offer);
-    return std::shared_ptr<Lender>(std::move(lender));
+    exporter->offer_ = ShareBytes::From(offer);
+    return std::shared_ptr<Exporter>(std::move(exporter));
   }
 
   const ShareBytes& offer() const override { return offer_; }
@@ -99,7 +99,7 @@ class IpcLender final : public Lender {
   }
 
  private:
-  explicit IpcLender(int device) : device_(device) {}
+  explicit IpcExporter(int device) : device_(device) {}
 
   absl::StatusOr<cudaIpcMemHandle_t> HandleOf(void* block) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
@@ -109,7 +109,7 @@ class IpcLender final : public Lender {
     cudaIpcMemHandle_t handle;
     if (const cudaError_t error = cudaIpcGetMemHandle(&handle, block); error != cudaSuccess) {
       (void)cudaGetLastError();  // told here
-      return absl::UnavailableError(ToStatus(error, "naming memory to be lent").message());
+      return absl::UnavailableError(ToStatus(error, "naming memory to be exported").message());
     }
     handles_.emplace(block, handle);
     return handle;
@@ -123,7 +123,7 @@ class IpcLender final : public Lender {
   std::unordered_map<void*, cudaIpcMemHandle_t> handles_ ABSL_GUARDED_BY(mutex_);  // by block
 };
 
-// ---------------------------------------------------------------------------------------- borrower
+// ---------------------------------------------------------------------------------------- importer
 
 // Memory of other processes, opened. Any thread, one at a time.
 class OpenedMemory {
@@ -147,7 +147,7 @@ class OpenedMemory {
     }
     if (size_bytes <= block->size_bytes) return block->data;
     return absl::InvalidArgumentError(absl::StrCat(
-        "a tensor of ", size_bytes, " bytes is lent in a block of ", block->size_bytes));
+        "a tensor of ", size_bytes, " bytes is exported in a block of ", block->size_bytes));
   }
 
  private:
@@ -163,7 +163,7 @@ class OpenedMemory {
   absl::Status Open(const cudaIpcMemHandle_t& memory) {
     if (blocks_.size() >= kBlocksMax) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("the peer lends more than ", kBlocksMax, " blocks of memory"));
+          absl::StrCat("the peer exports more than ", kBlocksMax, " blocks of memory"));
     }
     PENSTOCK_RETURN_IF_ERROR(Choose(device_));
     Block block = {.memory = memory};
@@ -171,7 +171,8 @@ class OpenedMemory {
         cudaIpcOpenMemHandle(&block.data, memory, cudaIpcMemLazyEnablePeerAccess);
     if (error != cudaSuccess) {
       (void)cudaGetLastError();  // told here
-      return absl::UnavailableError(ToStatus(error, "opening memory that a peer lends").message());
+      return absl::UnavailableError(
+          ToStatus(error, "opening memory that a peer exports").message());
     }
     blocks_.push_back(block);
     PENSTOCK_ASSIGN_OR_RETURN(blocks_.back().size_bytes, SizeFrom(block.data));
@@ -205,14 +206,14 @@ class OpenedMemory {
   std::vector<Block> blocks_;
 };
 
-class IpcBorrower final : public Borrower {
+class IpcImporter final : public Importer {
  public:
-  IpcBorrower(CudaContext& cuda, Copies& copies)
+  IpcImporter(CudaContext& cuda, Copies& copies)
       : cuda_(cuda), copies_(copies), opened_(cuda.device()) {}
-  ~IpcBorrower() override {
+  ~IpcImporter() override {
     if (!fetched_) return;
     const absl::StatusOr<int64_t> ticket = copies_.tickets().Record(cuda_.copy_in());
-    if (ticket.ok()) (void)copies_.tickets().Await(*ticket, "copies of lent tensors");
+    if (ticket.ok()) (void)copies_.tickets().Await(*ticket, "copies of exported tensors");
   }
 
   absl::Status Try(const Offer& offer) {
@@ -221,9 +222,9 @@ class IpcBorrower final : public Borrower {
       Nonce content = {};
       PENSTOCK_RETURN_IF_ERROR(
           ToStatus(cudaMemcpy(content.data(), memory, sizeof(Nonce), cudaMemcpyDeviceToHost),
-                   "reading memory that a peer lends"));
+                   "reading memory that a peer exports"));
       if (content == probe.content) continue;
-      return absl::UnavailableError("memory that a peer lends has another content here");
+      return absl::UnavailableError("memory that a peer exports has another content here");
     }
     path_ = offer.gpu == UuidOf(cuda_) ? "cuda-ipc" : "peer";
     return absl::OkStatus();
@@ -234,18 +235,18 @@ class IpcBorrower final : public Borrower {
   absl::StatusOr<Fetched> Fetch(const ShareBytes& bytes, DType dtype, const Shape& shape) override {
     Descriptor descriptor;
     if (!bytes.To(descriptor)) {
-      return absl::InvalidArgumentError(absl::StrCat("a lent tensor is described in ",
+      return absl::InvalidArgumentError(absl::StrCat("an exported tensor is described in ",
                                                      bytes.view().size(), " bytes; expected ",
                                                      sizeof(Descriptor)));
     }
     const int64_t size_bytes = shape.elements() * SizeOf(dtype);
     if (size_bytes > descriptor.size_bytes) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "a tensor of ", size_bytes, " bytes is lent in a block of ", descriptor.size_bytes));
+          "a tensor of ", size_bytes, " bytes is exported in a block of ", descriptor.size_bytes));
     }
-    PENSTOCK_ASSIGN_OR_RETURN(const void* lent, opened_.Find(descriptor.memory, size_bytes));
+    PENSTOCK_ASSIGN_OR_RETURN(const void* exported, opened_.Find(descriptor.memory, size_bytes));
     fetched_ = true;
-    return copies_.Fetch(lent, dtype, shape);
+    return copies_.Fetch(exported, dtype, shape);
   }
 
  private:
@@ -258,19 +259,19 @@ class IpcBorrower final : public Borrower {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Lender>> IpcShare::MakeLender() {
-  if (lender_ == nullptr) {
-    PENSTOCK_ASSIGN_OR_RETURN(lender_, IpcLender::Create(cuda_));
+absl::StatusOr<std::shared_ptr<Exporter>> IpcShare::MakeExporter() {
+  if (exporter_ == nullptr) {
+    PENSTOCK_ASSIGN_OR_RETURN(exporter_, IpcExporter::Create(cuda_));
   }
-  return lender_;
+  return exporter_;
 }
 
-absl::StatusOr<Outgoing> IpcShare::StartLending(const Tensor& tensor) {
+absl::StatusOr<Outgoing> IpcShare::StartExporting(const Tensor& tensor) {
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t ticket, copies_.tickets().Record(cuda_.stream()));
   return Outgoing{.device = tensor, .ticket = ticket};
 }
 
-absl::StatusOr<std::unique_ptr<Borrower>> IpcShare::Borrow(const ShareBytes& bytes) {
+absl::StatusOr<std::unique_ptr<Importer>> IpcShare::Import(const ShareBytes& bytes) {
   Offer offer;
   if (!bytes.To(offer) || offer.magic != kMagic) {
     return absl::InvalidArgumentError("the peer's offer is not one of CUDA memory");
@@ -278,9 +279,9 @@ absl::StatusOr<std::unique_ptr<Borrower>> IpcShare::Borrow(const ShareBytes& byt
   PENSTOCK_ASSIGN_OR_RETURN(const BootId boot, ReadBootId());
   if (offer.boot != boot) return absl::UnavailableError("the peer is on another host");
   PENSTOCK_RETURN_IF_ERROR(Choose(cuda_.device()));
-  auto borrower = std::make_unique<IpcBorrower>(cuda_, copies_);
-  PENSTOCK_RETURN_IF_ERROR(borrower->Try(offer));
-  return borrower;
+  auto importer = std::make_unique<IpcImporter>(cuda_, copies_);
+  PENSTOCK_RETURN_IF_ERROR(importer->Try(offer));
+  return importer;
 }
 
 }  // namespace penstock::cuda

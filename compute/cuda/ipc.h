@@ -18,17 +18,17 @@ namespace penstock::cuda {
 
 class IpcShare final : public DeviceShare {
  public:
-  // REQUIRES: both outlive the share, and whatever it made but lenders.
+  // REQUIRES: both outlive the share, and whatever it made but exporters.
   IpcShare(CudaContext& context, Copies& copies) : cuda_(context), copies_(copies) {}
 
-  absl::StatusOr<std::shared_ptr<Lender>> MakeLender() override;
-  absl::StatusOr<Outgoing> StartLending(const Tensor& tensor) override;
-  absl::StatusOr<std::unique_ptr<Borrower>> Borrow(const ShareBytes& offer) override;
+  absl::StatusOr<std::shared_ptr<Exporter>> MakeExporter() override;
+  absl::StatusOr<Outgoing> StartExporting(const Tensor& tensor) override;
+  absl::StatusOr<std::unique_ptr<Importer>> Import(const ShareBytes& offer) override;
 
  private:
   CudaContext& cuda_;
   Copies& copies_;
-  std::shared_ptr<Lender> lender_;
+  std::shared_ptr<Exporter> exporter_;
 };
 
 }  // namespace penstock::cuda

@@ -55,8 +55,8 @@ inline constexpr auto kAttributeType<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_M
 template <>
 inline constexpr auto kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
 
-// A descriptor while its attributes are set. The first error is kept for Finish; what is set after
-// it is ignored.
+// A descriptor while its attributes are set. Finish returns the first error; later attributes are
+// ignored.
 class DescriptorWriter {
  public:
   // `what`: as for ToStatus; outlives the writer.

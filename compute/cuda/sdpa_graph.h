@@ -41,15 +41,14 @@ struct GraphTensor {
 // The first error is kept for Plan::Create; what is described after it is ignored.
 class Graph {
  public:
-  // A tensor in device memory, 16-byte aligned. Plan::Run wants their addresses in the order of
-  // these calls.
+  // A tensor in device memory, 16-byte aligned. Plan::Run takes addresses in the order of these
+  // calls.
   GraphTensor Memory(const TensorLayout& layout, cudnnDataType_t type);
   // A number, the same in all runs.
   GraphTensor Constant(float value);
   GraphTensor Virtual(const TensorLayout& layout, cudnnDataType_t type);
 
-  // to = mode(inputs), of one to three inputs, element by element; dimensions of size 1 are
-  // repeated.
+  // to = mode(inputs), of one to three inputs, elementwise; dimensions of size 1 are repeated.
   void Pointwise(cudnnPointwiseMode_t mode, absl::Span<const GraphTensor> inputs,
                  const GraphTensor& to);
   // Adds an elementwise operation whose output is a virtual float tensor like the first input.

@@ -12,8 +12,7 @@
 
 namespace penstock {
 
-// Makes a step that keeps a mean of the gradients and one of their squares, and goes `Direction` along the root
-// of the latter.
+// A step that keeps means of the gradients and of their squares, and goes `Direction` along the latter's root.
 template <typename Math, typename Step, typename Number>
 PENSTOCK_STEP Number StepByMoments(const Step& k, Number w, Number g, Number* state) {
   const Number m = state[0] * k.beta1 + g * k.rest1;

@@ -72,7 +72,6 @@ std::string TextOf(const Message& message, const FieldDescriptor& field) {
   return NumberOf(message, field, -1).text;
 }
 
-// Returns whether a choice in `message` is left open.
 bool HasOpenChoice(const Message& message) {
   const Descriptor& descriptor = *message.GetDescriptor();
   for (int i = 0; i < descriptor.real_oneof_decl_count(); ++i) {

@@ -77,7 +77,6 @@ std::string DefaultOf(const FieldDescriptor& field) {
   return options.has_above() || options.min() > 0 ? "required" : "`0`";
 }
 
-// Returns whether the field is a mapping with a section of its own.
 bool HasSection(const FieldDescriptor& field) {
   const Descriptor* message = field.message_type();
   return message != nullptr && message->field_count() > 0 &&

@@ -107,7 +107,7 @@ absl::Status CheckClusterSpec(const v1::ClusterSpec& spec) {
       PENSTOCK_RETURN_IF_ERROR(CheckPositive(key + ".gigabits", host.gigabits()));
     } else if (spec.hosts_size() > 1 || count > 1) {
       return InvalidKey(key + ".gigabits",
-                        "is missing; expected the bandwidth of the host's network card");
+                        "is missing; expected the bandwidth of the host's NIC");
     }
   }
   std::set<std::pair<std::string, std::string>> joined;

@@ -2,8 +2,8 @@
 // and what joins them.
 //
 // One file serves two ends: emulated workers wait these times instead of their own (worker/emulation.h,
-// worker/emulated_links.h), and the simulator counts in them (planner/cost/run_costs.h, planner/cost/run_time.h). So what an emulated run measures can be held against what
-// was predicted.
+// worker/emulated_links.h), and the simulator counts in them (planner/cost/run_costs.h, planner/cost/run_time.h). So an
+// emulated run can be compared with its prediction.
 //
 // Plain functions.
 #pragma once

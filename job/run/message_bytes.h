@@ -13,8 +13,8 @@ namespace penstock {
 // Of a tensor at a stage boundary: an activation, its gradient or a kept stage input.
 int64_t BoundaryBytes(const ResolvedJob& job);
 
-// Floats of a message with a sum of `gradients` gradients; with those of the last part go the losses of the
-// step so far.
+// Floats of a message with a sum of `gradients` gradients; the last part's go with the step's losses so
+// far.
 int64_t SumFloats(int64_t gradients, bool with_loss);
 
 // Which part of `count` gradients replica `rank` of `replicas` adds up: whole vector registers, as equal as can

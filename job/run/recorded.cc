@@ -64,7 +64,8 @@ absl::Status CheckRecordable(const ResolvedJob& job, const ScheduleOptions& opti
     return refuse("its updates within a step are not counted by a log");
   }
   if (job.draws()) {
-    return refuse("every order gives the same weights, because which versions are read is drawn");
+    return refuse(
+        "every order gives the same weights, because the versions that are read are sampled");
   }
   if (job.weights_read().moves) {
     return refuse("the weights it reads follow from the static order");

@@ -1,5 +1,4 @@
-// The schedules of a whole run: one training range for each cut, an evaluation where the cut
-// validates.
+// The schedules of a run: one training range for each cut, an evaluation where the cut validates.
 //
 // Coordinator and workers derive them by these functions and compare the digest before the start.
 //

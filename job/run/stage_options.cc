@@ -18,10 +18,11 @@ OptimizerConfig OptimizerOfStage(const ResolvedJob& job, const StageLateness& la
 
 HistoryOptions HistoryOfStage(const ResolvedJob& job, const StageLateness& lateness) {
   const Weights& weights = job.weights_read();
-  HistoryOptions history = {.motion = weights.moves, .last_update = job.staleness.error_feedback};
+  HistoryOptions history = {.momentum_average = weights.moves,
+                            .last_update = job.staleness.error_feedback};
   if (weights.averages_motion) {
-    history.motion_decay =
-        std::pow(job.staleness.motion_decay,
+    history.average_decay =
+        std::pow(job.staleness.momentum_average_decay,
                  1.0 / static_cast<double>(std::max<int64_t>(lateness.drift, 1)));
   }
   return history;
@@ -39,7 +40,7 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
       .stash = job.stash,
       .recomputes = topology[id].recomputes,
       .updates = topology[id].updates,
-      .device_graphs = job.device_graphs,
+      .cuda_graphs = job.cuda_graphs,
       .optimizer = OptimizerOfStage(job, lateness, topology.parts()),
       .history = HistoryOfStage(job, lateness),
       .seed = job.seed,

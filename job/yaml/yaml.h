@@ -1,7 +1,7 @@
 // Job files: YAML for one JobSpec.
 //
-// The keys are the message's field names; no list repeats them: the reader walks the message's own
-// description, so a new field of job.proto is readable at once.
+// The keys are the message's field names: the reader walks the message's own description, so a new
+// field of job.proto is readable at once.
 #pragma once
 
 #include <string>
@@ -22,14 +22,14 @@ namespace penstock {
 // large or deep).
 absl::StatusOr<v1::JobSpec> ParseJobYaml(absl::string_view text, const std::string& file_name);
 
-// A job file as it is written, nothing filled in, and where each key stands: in the file, or in an option that says it
-// instead.
+// A job file as written, without defaults, and the place of each key: in the file or in an option.
 struct JobDocument {
   v1::JobSpec spec;
   std::string path;
   YamlPositions positions;
-  bool had_prediction = false;     // as it was read, whatever was changed since
-  std::vector<std::string> notes;  // for the user: old names of keys; what options changed beside their own keys
+  bool had_prediction = false;  // as it was read, whatever was changed since
+  std::vector<std::string>
+      notes;  // for the user: old names of keys; what options changed beside their own keys
 };
 // Errors: those of reading it as YAML; InvalidArgument (over 1 MiB, a directory, a pipe), NotFound,
 // PermissionDenied.

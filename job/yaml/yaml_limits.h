@@ -16,8 +16,8 @@ namespace penstock {
 std::string PlaceOf(const std::string& file_name, const YAML::Mark& mark);
 
 // The only document of `text`, within the limits of yaml_message.h. May throw YAML::Exception.
-// Errors: InvalidArgument (not UTF-8, too large, too deep, anchors or aliases, empty, more than one
-// document).
+// Errors: InvalidArgument (not UTF-8, too large, too deep, anchors, aliases, empty, several
+// documents).
 absl::StatusOr<YAML::Node> LoadYamlDocument(absl::string_view text, const std::string& file_name);
 
 }  // namespace penstock

@@ -78,7 +78,6 @@ class MessageReader {
 // Returns whether the scalar stood in quotes, so that it is text whatever it looks like.
 bool Quoted(const YAML::Node& node) { return node.Tag() == "!"; }
 
-// Describes a node, for messages.
 std::string Describe(const YAML::Node& node) {
   constexpr size_t kCharactersMax = 40;
   switch (node.Type()) {

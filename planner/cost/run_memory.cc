@@ -52,7 +52,7 @@ class MemoryOfWorker {
     memory.weights += arrays.version;
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
-    memory.moved_weights += arrays.moved;
+    memory.predicted_weights += arrays.predicted;
     const int64_t versions = DeviceVersionsOf(options.stash, own_memory_, options.versions_max);
     memory.stashed_weights += (versions - 1) * arrays.version;
   }

@@ -25,15 +25,15 @@ namespace penstock {
 
 // Bytes of one worker's device, of all its stages together.
 struct WorkerMemory {
-  int64_t weights = 0;          // one version of each stage, with its mirror in bf16
-  int64_t stashed_weights = 0;  // older versions that are still to be read
-  int64_t moved_weights = 0;    // predicted or corrected ones
+  int64_t weights = 0;            // one version of each stage, with its mirror in bf16
+  int64_t stashed_weights = 0;    // older versions that are still to be read
+  int64_t predicted_weights = 0;  // predicted or corrected ones
   int64_t gradients = 0;
   int64_t optimizer = 0;    // its state, and what updates remember
   int64_t activations = 0;  // of the microbatches in flight, of messages and reductions, at most
 
   // What is there before the first microbatch.
-  int64_t held() const { return weights + moved_weights + gradients + optimizer; }
+  int64_t held() const { return weights + predicted_weights + gradients + optimizer; }
   int64_t total() const { return held() + stashed_weights + activations; }
 };
 

@@ -14,7 +14,7 @@ CLI::Option* AddClusterOptions(CLI::App& app, TrainJobOptions& job, ClusterOptio
       ->type_name("N")
       ->check(CLI::Range(1, 256));
   app.add_option("--device", cluster.device,
-                 "What the workers compute on: cpu, cuda:N, or auto (a GPU or the CPU)")
+                 "The workers' device: cpu, cuda:N, or auto (a GPU or the CPU)")
       ->envname("PENSTOCK_DEVICE")
       ->type_name("DEVICE")
       ->check(KnownValues({"auto", "cpu", "cuda:0"}))
@@ -26,7 +26,7 @@ CLI::Option* AddClusterOptions(CLI::App& app, TrainJobOptions& job, ClusterOptio
       ->type_name("DIR");
   return app
       .add_option("--emulate", cluster.emulate_path,
-                  "The workers take the times in this file for each pass, as devices of them would")
+                  "Let workers take the times in this file for each pass (docs/emulation.md)")
       ->type_name("FILE");
 }
 

@@ -1,5 +1,6 @@
 #include "services/cli/command.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -99,6 +100,23 @@ void DeclareAll(absl::Span<const Command> commands, CLI::App& app,
   }
 }
 
+// A flag whose name changed; the next version will not know the old one.
+constexpr absl::string_view kRenamed = "plan", kOldFlag = "--topology", kFlag = "--cluster";
+
+// The arguments after the program's name with present flags, in the reverse order that CLI11 takes.
+std::vector<std::string> PresentArguments(int argc, const char* const* argv, Console& console) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    const absl::string_view flag = absl::string_view(argument).substr(0, argument.find('='));
+    if (arguments.front() != kRenamed || flag != kOldFlag) continue;
+    argument.replace(0, kOldFlag.size(), std::string(kFlag));
+    console.err << "penstock " << kRenamed << ": " << kOldFlag << " is called " << kFlag
+                << " now; the next version will not know the old name\n";
+  }
+  std::reverse(arguments.begin(), arguments.end());
+  return arguments;
+}
+
 // Arguments become texts of messages, which must be UTF-8.
 absl::Status CheckArguments(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
@@ -128,7 +146,7 @@ int ParseAndRun(absl::Span<const Command> commands, int argc, const char* const*
     }
   }
   try {
-    app.parse(argc, argv);
+    app.parse(PresentArguments(argc, argv, console));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error, console.out, console.err);  // --help
     console.err << UsageError(error, app) << "\n";

@@ -41,8 +41,8 @@ CLI::Validator KnownValues(const std::vector<std::string>& values);
 // Names, for an option that takes methods, those of the catalog, and `more`.
 CLI::Validator KnownMethods(std::vector<std::string> more = {});
 
-// Names, for an option that sets keys of a job, "training.steps=", and "training.precision=bf16" of a key whose
-// words are known.
+// Names, for an option that sets keys of a job, "training.steps=", or with known words
+// "training.precision=bf16".
 CLI::Validator KnownSettings();
 
 // Returns the word after the option, such as "FILE"; empty for flags.

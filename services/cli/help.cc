@@ -13,15 +13,15 @@ namespace {
 constexpr size_t kNameColumns = 34;
 constexpr size_t kColumns = 100;
 
-// `text` with lines of `columns` at most, where its words allow it; those after the first start at `indent`.
-std::string Wrapped(absl::string_view text, size_t indent, size_t columns) {
+// `text` in lines of `columns` at most, where its words allow it. CLI11 indents them.
+std::string Wrapped(absl::string_view text, size_t columns) {
   std::string wrapped;
-  size_t length = indent;
+  size_t length = 0;
   for (const absl::string_view word : absl::StrSplit(text, ' ')) {
-    if (length > indent && length + 1 + word.size() > columns) {
-      absl::StrAppend(&wrapped, "\n", std::string(indent, ' '));
-      length = indent;
-    } else if (length > indent) {
+    if (length > 0 && length + 1 + word.size() > columns) {
+      absl::StrAppend(&wrapped, "\n");
+      length = 0;
+    } else if (length > 0) {
       absl::StrAppend(&wrapped, " ");
       ++length;
     }
@@ -46,7 +46,7 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
 }
 
 std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
-  return Wrapped(DescriptionOf(*option), kNameColumns, kColumns);
+  return Wrapped(DescriptionOf(*option), kColumns - kNameColumns);
 }
 
 std::string SuggestFlag(const CLI::App& app, const std::string& typed) {

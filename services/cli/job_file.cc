@@ -88,7 +88,7 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
       ->check(KnownSettings())
       ->expected(1)
       ->take_all();
-  app.add_option("--steps", options.steps, "Train so many steps")
+  app.add_option("--steps", options.steps, "Train N steps; a longer warm-up is shortened to N")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   app.add_option("--data", options.data, "Train on this text file")->type_name("FILE");
@@ -97,17 +97,22 @@ CLI::Option* AddJobSourceOptions(CLI::App& app, JobFileOptions& options) {
 
 void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
   AddJobSourceOptions(app, options);
-  app.add_option("--method", options.method, "Train with this method (`penstock methods`)")
+  app.add_option(
+         "--method", options.method,
+         "Train with this method (`penstock methods`), and with its paper's optimizer unless --set "
+         "names one")
       ->type_name("NAME")
       ->check(KnownMethods({"auto"}));
   app.add_option(
          "--resume", options.resume,
-         "Continue from a checkpoint: `latest` of the job's checkpoint directory, or a path")
+         "Resume the `latest` checkpoint of the job's directory, or start if there is none; or "
+         "resume the checkpoint at a path")
       ->type_name("latest|DIR")
       ->check(KnownValues({"latest"}));
   app.add_option("--race-until", options.race_until_loss,
-                 "With pipeline.method auto: choose what reaches this training loss first; "
-                 "default: the lowest loss at the end of the race")
+                 "With method auto: choose the first to this training loss; default: the lowest "
+                 "loss at the "
+                 "end of the race")
       ->type_name("LOSS")
       ->check(CLI::PositiveNumber);
 }

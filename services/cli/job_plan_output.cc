@@ -171,7 +171,7 @@ nlohmann::ordered_json CandidateJson(const JudgedCandidate& judged, const Cluste
     const WorkerMemory& memory = judged.memory[i];
     workers.push_back({{"worker", cluster.workers[judged.workers[i]].name},
                        {"memory_bytes", memory.total()},
-                       {"weights", memory.weights + memory.moved_weights},
+                       {"weights", memory.weights + memory.predicted_weights},
                        {"stashed_weights", memory.stashed_weights},
                        {"gradients", memory.gradients},
                        {"optimizer", memory.optimizer},

@@ -79,7 +79,6 @@ class LocalCluster {
   std::string NameOf(int worker) const;
   // Makes an authority for this cluster alone, and the credentials of its parties.
   absl::Status MakeCredentials(absl::Time now);
-  // Returns the worker's --metrics.
   std::string MetricsOf(int worker) const;
   absl::Status SpawnWorker(const std::string& program, int worker);
   absl::Status AwaitRegistration(Clock& clock);

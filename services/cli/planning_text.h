@@ -12,8 +12,7 @@ namespace penstock {
 // The candidates as a table, the chosen one first, and why it was chosen. Empty if nothing was planned.
 std::string PlanningText(const v1::JobPlanning& planning);
 
-// The lines of a job file that make another run the same: method, stages, layers, workers. Empty if the job said them
-// itself.
+// The lines of a job file that repeat the run: method, stages, layers, workers. Empty if the job has them.
 std::string RepeatText(const v1::GetJobResponse& job);
 
 }  // namespace penstock

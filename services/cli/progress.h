@@ -25,8 +25,8 @@ class Progress {
   Progress(int64_t steps, absl::Span<const int64_t> cuts)
       : steps_(steps), unit_("step"), remaining_(RemainingTime(steps, cuts)) {}
 
-  // Takes an event. Returns a note worth a line of its own (a validation, a checkpoint, a log line), or
-  // an empty string.
+  // Takes an event. Returns a note for a line of its own (a validation, a checkpoint, a log line), or
+  // nothing.
   std::string Add(const v1::JobEvent& event);
   // The stages' reports so far, for their bubbles.
   void SetStages(const v1::JobResult& result);
@@ -35,8 +35,8 @@ class Progress {
   int64_t steps() const { return steps_; }
   // Over the last seconds; 0 before the second step.
   double tokens_per_second() const;
-  // Seconds to the end: of a job as the coordinator counts them, else at the speed so far; nothing before the
-  // second step.
+  // Seconds to the end, as the coordinator counts them, else at the speed so far; none before the second
+  // step.
   std::optional<double> remaining_seconds() const;
 
   // "step 120/400 [=======>      ]  loss 2.341  validation 2.402  12.3 k tokens/s  bubble 8 | 12 %

@@ -110,7 +110,7 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
       ->each([&source](const std::string&) { source.has_stages = true; })
       ->capture_default_str();
   app.add_option("--stages-per-worker", source.stages_per_worker,
-                 "Default: the fewest that the method runs with, 1 or 2")
+                 "Stages of a worker; default: the fewest that the method runs with, 1 or 2")
       ->type_name("V")
       ->check(CLI::Range(1, kSimulatedStagesMax));
   app.add_option("--workers", source.workers,
@@ -143,7 +143,7 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
                  "The most updates that weights may be old (of rpd); default: PipeDream's delay")
       ->type_name("D")
       ->check(CLI::Range(int64_t{0}, MaxOfJobKey("pipeline.rpd.delta")));
-  app.add_option("--seed", source.seed, "Of the draws (of rpd)")
+  app.add_option("--seed", source.seed, "The seed of the samples of rpd")
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--send-early", source.send_early,

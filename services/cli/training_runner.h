@@ -16,11 +16,11 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "studies/experiments/training_context.h"
 #include "services/cli/console.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/progress.h"
 #include "services/cli/progress_display.h"
+#include "studies/experiments/training_context.h"
 
 namespace penstock {
 

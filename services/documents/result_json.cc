@@ -25,7 +25,8 @@ Json MemoryJson(const v1::StageMemory& memory) {
           {"optimizer", memory.optimizer()},
           {"stashed_weights", memory.stashed_weights()},
           {"host_stashed_weights", memory.host_stashed_weights()},
-          {"moved_weights", memory.moved_weights()},
+          {"predicted_weights", memory.predicted_weights()},
+          {"moved_weights", memory.predicted_weights()},  // its name before, for one version
           {"activations", memory.activations()}};
 }
 
@@ -88,32 +89,34 @@ Json StageJson(const v1::StageReport& stage) {
                        {"seconds", action.seconds()},
                        {"median_seconds", action.median_seconds()}});
   }
-  return {{"stage", stage.stage()},
-          {"worker", stage.worker()},
-          {"layers", stage.layers()},
-          {"busy_seconds", stage.busy_seconds()},
-          {"idle_seconds", stage.idle_seconds()},
-          {"bubble_ratio", stage.bubble_ratio()},
-          {"staleness", StatisticJson(stage.staleness())},
-          {"version_drift", StatisticJson(stage.version_drift())},
-          {"versions_peak", stage.versions_peak()},
-          {"moved_weight_copies", stage.moved_weight_copies()},
-          {"activations_peak", stage.activations_peak()},
-          {"bytes_sent", stage.bytes_sent()},
-          {"peak_memory_bytes", stage.peak_memory_bytes()},
-          {"first_layer", stage.first_layer()},
-          {"window_seconds", stage.window_seconds()},
-          {"idle_causes", idle_causes},
-          {"messages_sent", stage.messages_sent()},
-          {"updates", stage.updates()},
-          {"allocations_steady", stage.allocations_steady()},
-          {"memory_bytes", stage.memory_bytes()},
-          {"predicted_memory_bytes", stage.predicted_memory_bytes()},
-          {"memory", MemoryJson(stage.memory())},
-          {"copies", CopiesJson(stage)},
-          {"device_graphs", GraphsJson(stage.graphs())},
-          {"edges", EdgesJson(stage)},
-          {"actions", actions}};
+  return {
+      {"stage", stage.stage()},
+      {"worker", stage.worker()},
+      {"layers", stage.layers()},
+      {"busy_seconds", stage.busy_seconds()},
+      {"idle_seconds", stage.idle_seconds()},
+      {"bubble_ratio", stage.bubble_ratio()},
+      {"staleness", StatisticJson(stage.staleness())},
+      {"version_drift", StatisticJson(stage.version_drift())},
+      {"versions_peak", stage.versions_peak()},
+      {"predicted_weight_copies", stage.predicted_weight_copies()},
+      {"moved_weight_copies", stage.predicted_weight_copies()},  // its name before, for one version
+      {"activations_peak", stage.activations_peak()},
+      {"bytes_sent", stage.bytes_sent()},
+      {"peak_memory_bytes", stage.peak_memory_bytes()},
+      {"first_layer", stage.first_layer()},
+      {"window_seconds", stage.window_seconds()},
+      {"idle_causes", idle_causes},
+      {"messages_sent", stage.messages_sent()},
+      {"updates", stage.updates()},
+      {"allocations_steady", stage.allocations_steady()},
+      {"memory_bytes", stage.memory_bytes()},
+      {"predicted_memory_bytes", stage.predicted_memory_bytes()},
+      {"memory", MemoryJson(stage.memory())},
+      {"copies", CopiesJson(stage)},
+      {"device_graphs", GraphsJson(stage.graphs())},
+      {"edges", EdgesJson(stage)},
+      {"actions", actions}};
 }
 
 Json FeedbackJson(const v1::Feedback& feedback) {

@@ -18,7 +18,6 @@ struct ResultJsonOptions {
 // A result as `train --json` prints it.
 nlohmann::ordered_json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options);
 
-// One stage's report, as in `per_stage`.
 nlohmann::ordered_json StageJson(const v1::StageReport& stage);
 // {"predicted", "measured", "drifts", "drifts_told", "replans"}; `predicted` is null without a prediction.
 nlohmann::ordered_json FeedbackJson(const v1::Feedback& feedback);

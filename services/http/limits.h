@@ -18,8 +18,7 @@ struct HttpLimits {
   absl::Duration request_timeout = absl::Seconds(5);
   // For the client to take the answer.
   absl::Duration write_timeout = absl::Seconds(20);
-  // Between requests of one connection; longer than the 15 s between scrapes of Prometheus's usual
-  // configuration.
+  // Between requests of one connection; longer than the usual 15 s between scrapes of Prometheus.
   absl::Duration idle_timeout = absl::Seconds(60);
   // For the client to hang up after the last answer.
   absl::Duration close_timeout = absl::Seconds(1);

@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// Sessions of one kind of server may be resumed; OpenSSL asks for its name where clients show
+// One kind of server may resume sessions; OpenSSL asks for its name where clients show
 // certificates.
 constexpr unsigned char kSessionContext[] = "penstock-http";
 

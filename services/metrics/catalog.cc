@@ -20,7 +20,7 @@ MetricGroup Jobs() {
           {kGauge,
            "penstock_job_info",
            {"job", "name", "method"},
-           "1; what the job is called and which method it runs."},
+           "1; the job's name and method are labels."},
           {kGauge, "penstock_job_running", {"job"}, "1 while the job trains, else 0."},
           {kCounter, "penstock_job_steps_total", {"job"}, "Steps done, from the start of the job."},
           {kGauge, "penstock_job_target_steps", {"job"}, "Steps the job is to do."},
@@ -31,7 +31,7 @@ MetricGroup Jobs() {
           {kGauge,
            "penstock_job_last_step_timestamp_seconds",
            {"job"},
-           "When the coordinator heard of the last step, or of the start of training, in "
+           "Time when the coordinator heard of the last step, or of the start of training, in "
            "seconds since 1970."},
           {kGauge, "penstock_job_train_loss", {"job"}, "Mean training loss of the last 10 steps."},
           {kGauge, "penstock_job_validation_loss", {"job"}, "Loss of the last validation."},
@@ -52,11 +52,10 @@ MetricGroup Jobs() {
 
 MetricGroup Predictions() {
   return {"Predicted and measured",
-          "With the label source both, side by side. Steps, memory and traffic are predicted of "
-          "jobs that were planned "
-          "with a prediction. Block delays are of asynchronous methods, in updates of all stages "
-          "together; the predicted "
-          "ones are those of the replay in slots, counted once when the job is planned.",
+          "The label source tells the two apart. Steps, memory and traffic are predicted for jobs "
+          "with a prediction. Block delays are for asynchronous methods, in updates of all stages "
+          "together; the predicted ones are those of the replay in slots, counted once when the job "
+          "is planned.",
           MetricProgram::kCoordinator,
           {
               {kHistogram,
@@ -67,7 +66,7 @@ MetricGroup Predictions() {
               {kGauge,
                "penstock_job_block_delay_max_updates",
                {"job", "source"},
-               "The most of them on any stage; 0 of methods without staleness."},
+               "The most of them on any stage; 0 for methods without staleness."},
               {kGauge,
                "penstock_job_step_seconds",
                {"job", "source"},
@@ -79,16 +78,16 @@ MetricGroup Predictions() {
               {kGauge,
                "penstock_job_worker_step_sent_bytes",
                {"job", "worker", "source"},
-               "What a worker sends the others in a step of training: predicted, and measured "
+               "Bytes that a worker sends the others in a step of training: predicted, and measured "
                "until the last cut."},
               {kGauge,
                "penstock_job_off_prediction",
                {"job"},
-               "1 if steps or memory have left what was predicted, else 0."},
+               "1 if steps or memory have left their prediction, else 0."},
               {kCounter,
                "penstock_job_drifts_total",
                {"job"},
-               "How often it was told that steps or memory left what was predicted, or returned."},
+               "Events that steps or memory left their prediction, or returned to it."},
               {kCounter,
                "penstock_job_replans_total",
                {"job"},
@@ -104,7 +103,7 @@ MetricGroup Cluster() {
       {
           {kGauge, "penstock_jobs", {"state"}, "Jobs the coordinator lists, by state."},
           {kGauge, "penstock_workers", {"state"}, "Workers the coordinator knows, by state."},
-          {kGauge, "penstock_worker_info", {"worker", "device"}, "1; what the worker computes on."},
+          {kGauge, "penstock_worker_info", {"worker", "device"}, "1; the worker's device is a label."},
           {kGauge,
            "penstock_worker_up",
            {"worker"},
@@ -124,7 +123,7 @@ MetricGroup Cluster() {
           {kCounter,
            "penstock_otlp_dropped_spans_total",
            {},
-           "Spans that it never will: refused, or too many while it did not answer."},
+           "Spans that it never took: it refused them, or they were too many while it did not answer."},
           {kCounter,
            "penstock_otlp_failed_requests_total",
            {},
@@ -151,7 +150,7 @@ MetricGroup EveryProgram() {
           {kGauge,
            "penstock_build_info",
            {"program", "version"},
-           "1; which program of which version this is."},
+           "1; the program and its version are labels."},
           {kCounter,
            "process_cpu_seconds_total",
            {},
@@ -198,18 +197,18 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"name", "the job's name in its file"},
       {"method", "the job's method"},
       {"worker", "the worker's name"},
-      {"device", "what the worker computes on, as it introduces itself"},
+      {"device", "the worker's device"},
       {"stage", "the stage's number, from 0"},
-      {"cause", "of idle time: `input`, `credit`, `collective`, `data`, `checkpoint`"},
+      {"cause", "cause of idle time: `input`, `credit`, `collective`, `data`, `checkpoint`"},
       {"part",
-       "of overhead: `send`, `receive` and `collective` (handing tensors over), `between` (from "
+       "part of overhead: `send`, `receive` and `collective` (handing tensors over), `between` (from "
        "one "
        "action to the next)"},
       {"action",
        "`F`, `R`, `I`, `W`, `SEND_F`, `RECV_F`, `SEND_B`, `RECV_B`, `REDUCE`, `NORM`, "
        "`STEP`, ..."},
-      {"direction", "of a copy `to_device` or `to_host`; of a link `sent` or `received`"},
-      {"how", "of a pass: `replayed` from a recording, or `queued` call by call"},
+      {"direction", "copies: `to_device` or `to_host`; links: `sent` or `received`"},
+      {"how", "passes: `replayed` from a CUDA graph, or `queued` call by call"},
       {"place", "`device`, or `host` for versions that wait there (`training.stash`)"},
       {"peer", "the name of the worker at the other end"},
       {"edge", "`activation`, `gradient`, `collective`, `checkpoint`, `sum`"},

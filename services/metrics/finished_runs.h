@@ -1,5 +1,4 @@
-// FinishedRuns: what the runs of a worker were when they ended, kept for a while so that a scrape still sees
-// how they ended.
+// FinishedRuns: the last state of a worker's runs, kept for a while so that a scrape sees how they ended.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once

@@ -70,7 +70,7 @@ const RunRows& RowsOfRuns() {
        "Norm of the last step's gradient before clipping; 0 where the method has none.",
        OfSteps<&RunSnapshot::last_step, &v1::StepDone::gradient_norm>},
       {kGauge, "penstock_run_last_step_timestamp_seconds", "",
-       "When the last step was done, in seconds since 1970.",
+       "Time of the last step, in seconds since 1970.",
        OfSteps<&RunSnapshot::last_step_unix_seconds>},
   };
   return rows;
@@ -80,12 +80,12 @@ const RunRows& RowsOfRuns() {
 
 std::vector<MetricGroup> RunMetricGroups() {
   MetricGroup runs = {"A worker and its run",
-                      "What is of a step is shown by the worker with the last stage.",
+                      "The worker with the last stage shows the figures of a step.",
                       MetricProgram::kWorker, Describe({"worker"}, RowsOfWorkers())};
   for (MetricDescription& metric : Describe({"job", "worker"}, RowsOfRuns())) {
     runs.metrics.push_back(std::move(metric));
   }
-  return {{"Links between workers", "Of one end of an edge; the other end is shown by the peer.",
+  return {{"Links between workers", "They count one end of an edge; the peer shows the other end.",
            MetricProgram::kWorker,
            Describe({"job", "worker", "peer", "edge", "source", "destination", "direction", "path"},
                     RowsOfLinks())},

@@ -51,7 +51,7 @@ const StageRows& TimeRows() {
        "1 - busy time / window, of the whole run: the share of time lost to waiting and overhead.",
        Value<&Stage::bubble_ratio>},
       {kGauge, "penstock_stage_recent_bubble_ratio", "",
-       "The same over the last 16 steps, or those there are.",
+       "The bubble of the last 16 steps, or of all if they are fewer.",
        ValueIf<&Stage::has_recent_bubble_ratio, &Stage::recent_bubble_ratio>},
       {kCounter, "penstock_stage_idle_seconds_total", "cause",
        "Time the stage's worker waited, by cause.",
@@ -73,7 +73,7 @@ const StageRows& TimeRows() {
        "Time of these copies, which run beside the computation.",
        ByDirection<&v1::CopyTime::seconds>},
       {kCounter, "penstock_stage_graph_passes_total", "how",
-       "Passes of the stage's layers where the device may record them (training.cuda_graphs).",
+       "Passes of the stage's layers where the device may capture them as CUDA graphs (training.cuda_graphs).",
        AddGraphPasses},
   };
   return rows;
@@ -118,7 +118,7 @@ const StageRows& MemoryRows() {
        "Most microbatches whose activations the stage kept at one time.",
        Value<&Stage::activations_peak>},
       {kGauge, "penstock_stage_activation_bytes", "",
-       "What these microbatches left between their F and I, now.",
+       "Memory that these microbatches keep between their F and I, now.",
        Value<&Stage::memory, &Memory::activations_now>},
       {kGauge, "penstock_stage_weight_stash_bytes", "place",
        "Memory of weight versions beside the current one, as of the last update.",
@@ -132,7 +132,7 @@ const StageRows& MemoryRows() {
        "Most device memory that the stage's worker used at one time.",
        Value<&Stage::peak_memory_bytes>},
       {kGauge, "penstock_stage_memory_predicted_bytes", "",
-       "What the peak must be, by the verified schedule.", Value<&Stage::predicted_memory_bytes>},
+       "The peak that the verified schedule predicts.", Value<&Stage::predicted_memory_bytes>},
   };
   return rows;
 }
@@ -142,7 +142,7 @@ const StageRows& MemoryRows() {
 std::vector<MetricGroup> StageMetricGroups() {
   const std::vector<const char*> labels = {"job", "worker", "stage"};
   return {{"Where the time of a stage goes",
-           "Cuts and validation are left out. On a GPU busy time is the GPU's.",
+           "Cuts and validation do not count. On a GPU busy time is the GPU's.",
            MetricProgram::kWorker, Describe(labels, TimeRows())},
           {"Staleness and weight versions of a stage",
            "Delays are counted in updates, exactly, for every microbatch whose update is done. "

@@ -115,8 +115,8 @@ class StreamCanceller {
 };
 
 // Reads a stream to its end and hands each message to `on_message`, which returns false to stop.
-// Errors also: DeadlineExceeded after `timeout` (take up the stream again where it was), Cancelled
-// when stopped.
+// Errors also: DeadlineExceeded after `timeout` (resume the stream where it was), Cancelled when
+// stopped.
 template <typename Stub, typename Base, typename Request, typename Response>
 absl::Status ReadStream(
     const std::string& peer, Stub& stub,

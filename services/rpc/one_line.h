@@ -8,8 +8,7 @@
 
 namespace penstock {
 
-// `text` with control characters and bytes that are not UTF-8 replaced ("\n" by the two letters), cut to a few thousand
-// bytes.
+// `text` with control characters and non-UTF-8 bytes replaced ("\n" by two letters), cut to some thousand bytes.
 std::string OneLine(absl::string_view text);
 
 // A line in the form that all programs log in: "2026-07-01T14:03:05.127Z I coordinator: text", with its end. The time is

@@ -57,7 +57,7 @@ absl::StatusOr<TransportSecurity> MakeTransportSecurity(const SecurityFlags& fla
 
 std::optional<std::string> WarningOf(const TransportSecurity& security) {
   if (security.encrypted()) return KeyWarning(security.directory());
-  return "everything is plain text and nobody shows a certificate: whoever reaches the ports "
+  return "everything is plain text and nobody shows a certificate: anybody who reaches the ports "
          "may do anything";
 }
 

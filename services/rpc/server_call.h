@@ -39,12 +39,12 @@ struct CallInfo {
   std::optional<TraceContext> trace = std::nullopt;
 };
 
-// Runs on a task-pool thread; may block for a moment (all calls share a few threads), but not beyond
-// the deadline.
+// Runs on a task-pool thread, which all calls share; may block for a moment, not beyond the
+// deadline.
 template <typename Request, typename Response>
 using UnaryHandler = std::function<absl::StatusOr<Response>(const Request&, const CallInfo&)>;
 
-// Ends a call with its answer. From any thread; called exactly once, and soon: the server's shutdown
+// Ends a call with its answer. Any thread; call it exactly once, and soon: the server's shutdown
 // waits for it.
 template <typename Response>
 using Reply = std::function<void(absl::StatusOr<Response>)>;

@@ -39,9 +39,8 @@ std::function<absl::Status()> AddServerFlags(CLI::App& app, ServerFlags& flags,
   app.add_option("--metrics-token-file", flags.metrics_token_file,
                  "file with a token that may be shown there instead of a certificate")
       ->type_name("FILE");
-  app.add_option(
-      "--health", text->health,
-      "HOST:PORT where the gRPC health service answers besides, in plain text, for probes");
+  app.add_option("--health", text->health,
+                 "HOST:PORT where the gRPC health service also answers, in plain text, for probes");
   AddSecurityFlags(app, flags.security);
   app.add_flag("--reflection", flags.reflection, "answer gRPC reflection (for grpcurl)");
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")

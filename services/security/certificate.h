@@ -41,8 +41,7 @@ absl::StatusOr<CertificateFacts> FactsOf(X509& certificate);
 
 // Checks that a party may use `pem` with the authorities in `authorities_pem`: the key fits, one of them signed
 // the certificate, it says who holds it, and it is valid now. Returns what it says.
-// Errors: InvalidArgument (no PEM, no identity), FailedPrecondition (what does not fit, or is expired, with
-// what to do).
+// Errors: InvalidArgument (no PEM, no identity), FailedPrecondition (mismatch or expired, with what to do).
 absl::StatusOr<CertificateFacts> CheckCertificate(const CertificatePem& pem,
                                                   absl::string_view authorities_pem,
                                                   absl::Time now);

@@ -27,7 +27,6 @@ constexpr char kGenerationPrefix[] = "..generation.";
 
 absl::Status SystemError(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
 
-// Makes `path` a link to `target`, at one moment.
 absl::Status ReplaceLink(const std::string& target, const std::string& path) {
   const std::string fresh = absl::StrCat(path, ".new");
   unlink(fresh.c_str());  // of a writer that was interrupted

@@ -81,8 +81,7 @@ absl::Status JobTracer::ReadOn(const std::string& job_id) {
     if (spans.sampled() && !done.empty()) parts_.add(std::move(done));
     if (events.empty()) break;
   }
-  // Later events are read next time. An event that was read was told of before, so that nothing wakes a job that has
-  // ended.
+  // Later events are read next time. A read event was announced before, so nothing wakes an ended job.
   const int64_t last = spans.last_sequence();
   if (spans.ended()) jobs_.erase(job);
   MutexLock lock(mutex_);

@@ -54,7 +54,7 @@ absl::StatusOr<OtlpEndpoint> ParseOtlpUrl(absl::string_view url) {
     return Bad(url, "begins neither with http:// nor with https://");
   }
   if (!std::all_of(rest.begin(), rest.end(), absl::ascii_isgraph)) {
-    return Bad(url, "has a blank or another letter that is none of a URL");
+    return Bad(url, "has a blank or another letter that a URL cannot have");
   }
   if (rest.find_first_of("?#") != absl::string_view::npos) {
     return Bad(url, "has a query or a fragment");

@@ -65,7 +65,7 @@ bool IsKnown(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kI32;
 }
 
-bool HasTensor(FrameKind kind) { return kind == FrameKind::kChunk || kind == FrameKind::kLent; }
+bool HasTensor(FrameKind kind) { return kind == FrameKind::kChunk || kind == FrameKind::kExported; }
 
 // Is it a frame of ours at all, in this version and undamaged?
 absl::Status CheckEnvelope(const FrameBytes& bytes) {
@@ -128,7 +128,7 @@ absl::Status DecodeTensor(const FrameBytes& bytes, FrameHeader& header) {
     return Wrong("tensor bytes", absl::StrCat(size, " for ", header.shape.ToString()),
                  header.tensor_bytes);
   }
-  if (header.kind == FrameKind::kLent) {
+  if (header.kind == FrameKind::kExported) {
     if (header.chunk_offset != 0) return Wrong("chunk offset", 0, header.chunk_offset);
     if (header.payload_bytes >= 1 && header.payload_bytes <= ShareBytes::kMax) {
       return absl::OkStatus();

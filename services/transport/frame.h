@@ -6,20 +6,20 @@
 //   offset  bytes  field
 //        0      4  magic "PSTK"
 //        4      2  version, 1
-//        6      1  kind: 1 hello, 2 welcome, 3 chunk, 4 credit, 5 end, 6 lent
-//        7      1  dtype of the tensor (compute/tensor.h); 0 if neither chunk nor lent
+//        6      1  kind: 1 hello, 2 welcome, 3 chunk, 4 credit, 5 end, 6 exported
+//        7      1  dtype of the tensor (compute/tensor.h); 0 if neither chunk nor exported
 //        8      8  job: FNV-1a of its id
 //       16      8  epoch: attempt at the job, from 1
 //       24      1  edge kind (worker/transport.h)
-//       25      1  rank of the tensor, 1 to 4; 0 if neither chunk nor lent
+//       25      1  rank of the tensor, 1 to 4; 0 if neither chunk nor exported
 //       26      2  zero
 //       28      4  edge source
 //       32      4  edge destination
 //       36      4  value: of hello the window in messages, of welcome and credit how many messages more
 //                  may be sent, of end the absl::StatusCode of the reason
-//       40      8  sequence of the message; 0 if neither chunk nor lent
+//       40      8  sequence of the message; 0 if neither chunk nor exported
 //       48     32  four dimensions, outermost first, unused ones zero
-//       80      8  tensor bytes: of chunk and lent the whole tensor's, of hello the largest tensor's
+//       80      8  tensor bytes: of chunk and exported the whole tensor's, of hello the largest tensor's
 //       88      8  chunk offset in the tensor; 0 if not a chunk
 //       96      4  payload bytes
 //      100      4  CRC32C of the payload
@@ -28,10 +28,10 @@
 //
 // A stream: the sender says hello, the receiver welcomes it with the window as credit; then chunks go
 // forth and credits come back. A tensor travels in chunks of at most kChunkBytesMax, in order of
-// offset, none of another tensor between them; or it is lent (compute/device_share.h), and one frame says
+// offset, none of another tensor between them; or it is exported (compute/device_share.h), and one frame says
 // where it lies. The sender says end last; a receiver ends the stream with a gRPC status. Payloads: of hello
-// a Hello, of welcome the path on which tensors may be lent (empty: they may not), of a chunk tensor bytes, of
-// lent the descriptor, of end the reason's text.
+// a Hello, of welcome the path on which tensors may be exported (empty: they may not), of a chunk tensor bytes, of
+// exported the descriptor, of end the reason's text.
 //
 // Pure functions on bytes; any input is safe.
 #pragma once
@@ -65,7 +65,7 @@ enum class FrameKind : uint8_t {
   kChunk = 3,
   kCredit = 4,
   kEnd = 5,
-  kLent = 6
+  kExported = 6
 };
 
 // Which edge of which attempt at which job a frame belongs to.
@@ -83,8 +83,8 @@ struct FrameHeader {
   StreamKey key;
   int32_t value = 0;
   int64_t sequence = 0;
-  DType dtype = DType::kF32;  // of chunk and lent
-  Shape shape;                // of chunk and lent
+  DType dtype = DType::kF32;  // of chunk and exported
+  Shape shape;                // of chunk and exported
   int64_t tensor_bytes = 0;
   int64_t chunk_offset = 0;
   int32_t payload_bytes = 0;

@@ -23,14 +23,15 @@ class EdgeSender final : public Sender {
     return AtEdge(edge_, stream_->Put({sequence, tensor, {}}));
   }
   absl::StatusOr<ShareBytes> Describe(const Tensor& tensor) override {
-    absl::StatusOr<ShareBytes> descriptor = stream_->options().lender->Describe(tensor);
+    absl::StatusOr<ShareBytes> descriptor = stream_->options().exporter->Describe(tensor);
     if (!descriptor.ok()) return AtEdge(edge_, descriptor.status());
     return descriptor;
   }
-  absl::Status Lend(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor) override {
+  absl::Status Export(int64_t sequence, const Tensor& tensor,
+                      const ShareBytes& descriptor) override {
     return AtEdge(edge_, stream_->Put({sequence, tensor, descriptor}));
   }
-  bool lends() const override { return stream_->lends(); }
+  bool exports() const override { return stream_->exports(); }
   std::string path() const override { return stream_->path(); }
   bool Ready() const override { return stream_->Ready(); }
   int64_t bytes_sent() const override { return stream_->bytes_sent(); }
@@ -47,7 +48,7 @@ class EdgeReceiver final : public Receiver {
   explicit EdgeReceiver(std::shared_ptr<InboundEdge> edge) : edge_(std::move(edge)) {}
   ~EdgeReceiver() override {
     edge_->mailbox().SetDoorbell(nullptr);
-    edge_->StopBorrowing();
+    edge_->StopImporting();
   }
 
   absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
@@ -57,13 +58,13 @@ class EdgeReceiver final : public Receiver {
     Tensor& tensor = message->tensor;
     PENSTOCK_RETURN_IF_ERROR(
         CheckExpectation(id, expected, {message->sequence, tensor.dtype, tensor.shape}));
-    return Arrival{message->sequence, std::move(tensor), message->lent};
+    return Arrival{message->sequence, std::move(tensor), message->exported};
   }
-  absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent) override {
-    absl::StatusOr<Borrower::Fetched> fetched = edge_->Fetch(lent);
+  absl::StatusOr<Importer::Fetched> Fetch(const Arrival& exported) override {
+    absl::StatusOr<Importer::Fetched> fetched = edge_->Fetch(exported);
     if (fetched.ok()) return fetched;
     return AtEdge(edge_->options().key.edge,
-                  Annotate(fetched.status(), absl::StrCat("message ", lent.sequence)));
+                  Annotate(fetched.status(), absl::StrCat("message ", exported.sequence)));
   }
   void Release() override { edge_->Release(); }
   bool Ready() const override { return edge_->mailbox().Ready(); }
@@ -130,13 +131,13 @@ Hello GrpcTransport::HelloOf(const EdgeId& edge) const {
 
 void GrpcTransport::UseShare(DeviceShare* share) {
   share_ = share;
-  lender_ = nullptr;
+  exporter_ = nullptr;
   if (share == nullptr) return;
-  absl::StatusOr<std::shared_ptr<Lender>> lender = share->MakeLender();
-  if (lender.ok()) {
-    lender_ = *std::move(lender);
+  absl::StatusOr<std::shared_ptr<Exporter>> exporter = share->MakeExporter();
+  if (exporter.ok()) {
+    exporter_ = *std::move(exporter);
   } else {
-    hub_.ReportNoLending(lender.status());
+    hub_.ReportNoExporting(exporter.status());
   }
 }
 
@@ -145,14 +146,14 @@ absl::StatusOr<std::unique_ptr<Sender>> GrpcTransport::OpenSender(const EdgeId& 
   PENSTOCK_RETURN_IF_ERROR(CheckOpen(edge, /*sending=*/true, capacity, tensor_bytes_max));
   const TensorPeer& peer = peers_.workers[WorkerAt(edge.kind, edge.destination)];
   Hello hello = HelloOf(edge);
-  if (lender_ != nullptr) hello.offer = lender_->offer();
+  if (exporter_ != nullptr) hello.offer = exporter_->offer();
   std::shared_ptr<SendingStream> stream = hub_.Connect({.key = KeyOf(edge),
                                                         .capacity = capacity,
                                                         .tensor_bytes_max = tensor_bytes_max,
                                                         .hello = std::move(hello),
                                                         .peer = peer.ToString(),
                                                         .address = peer.address,
-                                                        .lender = lender_});
+                                                        .exporter = exporter_});
   {
     MutexLock lock(mutex_);
     outbound_.emplace_back(edge, stream);

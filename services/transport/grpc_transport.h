@@ -56,7 +56,7 @@ class GrpcTransport final : public Transport {
   const uint64_t job_;
   // Used by the thread that opens edges.
   DeviceShare* share_ = nullptr;
-  std::shared_ptr<Lender> lender_;
+  std::shared_ptr<Exporter> exporter_;
 
   mutable Mutex mutex_;
   absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);

@@ -29,17 +29,17 @@ absl::Status InboundEdge::TryOffer(const ShareBytes& offer) {
   // Held while it tries, so that the share stays.
   MutexLock lock(mutex_);
   if (share_ == nullptr || offer.empty()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<Borrower>> borrower = share_->Borrow(offer);
-  PENSTOCK_RETURN_IF_ERROR(borrower.status());
-  borrower_ = *std::move(borrower);
-  borrows_ = true;
-  path_ = borrower_->path();
+  absl::StatusOr<std::unique_ptr<Importer>> importer = share_->Import(offer);
+  PENSTOCK_RETURN_IF_ERROR(importer.status());
+  importer_ = *std::move(importer);
+  imports_ = true;
+  path_ = importer_->path();
   return absl::OkStatus();
 }
 
-bool InboundEdge::borrows() const {
+bool InboundEdge::imports() const {
   MutexLock lock(mutex_);
-  return borrows_;
+  return imports_;
 }
 
 std::string InboundEdge::path() const {
@@ -48,9 +48,9 @@ std::string InboundEdge::path() const {
 }
 
 absl::Status InboundEdge::Deliver(Message message) {
-  if (!message.lent.empty() && !borrows()) {
+  if (!message.exported.empty() && !imports()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("message ", message.sequence, " is lent, which was not agreed upon"));
+        absl::StrCat("message ", message.sequence, " is exported, which was not agreed upon"));
   }
   bytes_received_.fetch_add(message.tensor.size_bytes(), std::memory_order_relaxed);
   messages_received_.fetch_add(1, std::memory_order_relaxed);
@@ -69,7 +69,7 @@ absl::StatusOr<Message> InboundEdge::Pop(absl::Time deadline) {
   if (!message.ok()) return message;
   {
     MutexLock lock(mutex_);
-    if (!message->lent.empty()) {
+    if (!message->exported.empty()) {
       ++unreleased_;
       return message;
     }
@@ -79,13 +79,13 @@ absl::StatusOr<Message> InboundEdge::Pop(absl::Time deadline) {
   return message;
 }
 
-absl::StatusOr<Borrower::Fetched> InboundEdge::Fetch(const Arrival& message) {
-  Borrower* borrower = nullptr;
+absl::StatusOr<Importer::Fetched> InboundEdge::Fetch(const Arrival& message) {
+  Importer* importer = nullptr;
   {
     MutexLock lock(mutex_);
-    borrower = borrower_.get();  // which only this thread takes away
+    importer = importer_.get();  // which only this thread takes away
   }
-  return borrower->Fetch(message.lent, message.tensor.dtype, message.tensor.shape);
+  return importer->Fetch(message.exported, message.tensor.dtype, message.tensor.shape);
 }
 
 void InboundEdge::Release() {
@@ -98,18 +98,18 @@ void InboundEdge::Release() {
   WakeStream();
 }
 
-void InboundEdge::StopBorrowing() {
-  std::unique_ptr<Borrower> borrower;
+void InboundEdge::StopImporting() {
+  std::unique_ptr<Importer> importer;
   {
     MutexLock lock(mutex_);
     share_ = nullptr;
-    borrower = std::move(borrower_);
+    importer = std::move(importer_);
   }
-  if (borrower == nullptr) return;
-  borrower.reset();  // waits for its copies, so not with the mutex held
+  if (importer == nullptr) return;
+  importer.reset();  // waits for its copies, so not with the mutex held
   {
     MutexLock lock(mutex_);
-    borrows_ = false;
+    imports_ = false;
   }
   WakeStream();
 }

@@ -38,7 +38,7 @@ struct InboundEdgeOptions {
 class InboundEdge {
  public:
   // `share`: of the device that exported tensors are fetched to; null: none are taken.
-  // REQUIRES: it lives until StopBorrowing.
+  // REQUIRES: it lives until StopImporting.
   InboundEdge(InboundEdgeOptions options, BufferPool& pool, DeviceShare* share)
       : options_(std::move(options)), mailbox_(options_.capacity), pool_(&pool), share_(share) {}
 
@@ -51,9 +51,9 @@ class InboundEdge {
   absl::Status Attach(std::shared_ptr<StreamEnd> stream) ABSL_LOCKS_EXCLUDED(mutex_);
   // Tries the sender's offer to export. Errors: why it cannot be used, where there was one.
   absl::Status TryOffer(const ShareBytes& offer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns whether tensors may be exported: from TryOffer to StopBorrowing.
-  bool borrows() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns Borrower::path, or kHostPath; stays.
+  // Returns whether tensors may be exported: from TryOffer to StopImporting.
+  bool imports() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns Importer::path, or kHostPath; stays.
   std::string path() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Memory for a message. Errors: Aborted once the run is over, ResourceExhausted.
   absl::StatusOr<Tensor> Acquire(DType dtype, const Shape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -73,11 +73,11 @@ class InboundEdge {
 
   absl::StatusOr<Message> Pop(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Fetches an exported message that was popped; Release must follow. The executor's thread.
-  absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& message) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<Importer::Fetched> Fetch(const Arrival& message) ABSL_LOCKS_EXCLUDED(mutex_);
   // The first exported message that was popped and not released has been fetched.
   void Release() ABSL_LOCKS_EXCLUDED(mutex_);
   // Closes what the sender exported. The executor's thread.
-  void StopBorrowing() ABSL_LOCKS_EXCLUDED(mutex_);
+  void StopImporting() ABSL_LOCKS_EXCLUDED(mutex_);
   // The run is over: takes no memory any more, and tells the stream. Messages that are still in the
   // mailbox are dropped. OK means in good order.
   void End(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -101,8 +101,8 @@ class InboundEdge {
   int32_t unreleased_ ABSL_GUARDED_BY(mutex_) = 0;      // exported messages that were popped
   int32_t credits_behind_ ABSL_GUARDED_BY(mutex_) = 0;  // of messages popped after such
   DeviceShare* share_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Borrower> borrower_ ABSL_GUARDED_BY(mutex_);
-  bool borrows_ ABSL_GUARDED_BY(mutex_) = false;  // also while the borrower ends
+  std::unique_ptr<Importer> importer_ ABSL_GUARDED_BY(mutex_);
+  bool imports_ ABSL_GUARDED_BY(mutex_) = false;  // also while the importer ends
   std::string path_ ABSL_GUARDED_BY(mutex_) = kHostPath;
 };
 

@@ -35,7 +35,8 @@ absl::StatusOr<std::optional<Message>> MessageAssembler::Take(const FrameHeader&
   return std::optional<Message>(std::exchange(message_, Message()));
 }
 
-absl::StatusOr<Message> MessageAssembler::TakeLent(const FrameHeader& header, FrameReader& frame) {
+absl::StatusOr<Message> MessageAssembler::TakeExported(const FrameHeader& header,
+                                                       FrameReader& frame) {
   PENSTOCK_RETURN_IF_ERROR(CheckKey(header));
   if (message_.tensor) PENSTOCK_RETURN_IF_ERROR(CheckNext(header));
   PENSTOCK_RETURN_IF_ERROR(CheckFirst(header));
@@ -45,7 +46,7 @@ absl::StatusOr<Message> MessageAssembler::TakeLent(const FrameHeader& header, Fr
   Message message = {.sequence = header.sequence,
                      .tensor = {.buffer = {}, .dtype = header.dtype, .shape = header.shape}};
   const auto size = static_cast<size_t>(header.payload_bytes);
-  PENSTOCK_ASSIGN_OR_RETURN(message.lent, ShareBytes::Of({descriptor.data(), size}));
+  PENSTOCK_ASSIGN_OR_RETURN(message.exported, ShareBytes::Of({descriptor.data(), size}));
   return message;
 }
 

@@ -28,7 +28,7 @@ class MessageAssembler {
   // the chunk that follows), DataLoss (checksum), or Acquire's.
   absl::StatusOr<std::optional<Message>> Take(const FrameHeader& header, FrameReader& frame);
   // Takes the frame of an exported tensor; its memory stays where it is. Errors: as Take.
-  absl::StatusOr<Message> TakeLent(const FrameHeader& header, FrameReader& frame);
+  absl::StatusOr<Message> TakeExported(const FrameHeader& header, FrameReader& frame);
 
  private:
   absl::Status CheckKey(const FrameHeader& header) const;

@@ -35,14 +35,14 @@ void ReceivingStream::OnWake(bool broken) {
   if (state_ == State::kParked) Open();
   if (state_ != State::kOpen) return;
   if (const auto ended = edge_->ended(); ended.has_value()) return Close(*ended, broken);
-  if (closed_by_peer_ && (broken || !edge_->borrows())) return Finish(absl::OkStatus());
+  if (closed_by_peer_ && (broken || !edge_->imports())) return Finish(absl::OkStatus());
   WriteNext();
 }
 
 void ReceivingStream::Close(const absl::Status& reason, bool broken) {
   const absl::Status status =
       reason.ok() ? reason : absl::AbortedError(absl::StrCat("ended the run: ", reason.message()));
-  if (broken || !edge_->borrows()) return Finish(status);
+  if (broken || !edge_->imports()) return Finish(status);
   if (!closing_.has_value()) {
     closing_ = status;
     close_alarm_.Set(&queue(), absl::ToChronoTime(absl::Now() + kCloseTimeout),
@@ -88,8 +88,8 @@ void ReceivingStream::OnRead(bool ok) {
   const bool over = edge_ != nullptr && edge_->ended().has_value();
   if (!ok) {
     closed_by_peer_ = ended_by_peer_;
-    // The end comes when what was borrowed is closed.
-    if ((closed_by_peer_ || over) && edge_ != nullptr && edge_->borrows()) return;
+    // The end comes when what was imported is closed.
+    if ((closed_by_peer_ || over) && edge_ != nullptr && edge_->imports()) return;
     if (ended_by_peer_) return Finish(absl::OkStatus());
     return Reject(absl::UnavailableError(
         "closed the tensor stream in mid-run; its process or the connection is gone"));
@@ -111,8 +111,8 @@ absl::Status ReceivingStream::HandleFrame() {
   if (header.kind == FrameKind::kChunk && state_ == State::kOpen && !ended_by_peer_) {
     return HandleChunk(header, frame);
   }
-  if (header.kind == FrameKind::kLent && state_ == State::kOpen && !ended_by_peer_) {
-    return HandleLent(header, frame);
+  if (header.kind == FrameKind::kExported && state_ == State::kOpen && !ended_by_peer_) {
+    return HandleExported(header, frame);
   }
   return absl::InvalidArgumentError(
       absl::StrCat("frame: kind ", static_cast<int>(header.kind), " is not expected ",
@@ -164,8 +164,8 @@ absl::Status ReceivingStream::HandleChunk(const FrameHeader& header, FrameReader
   return edge_->Deliver(*std::move(message));
 }
 
-absl::Status ReceivingStream::HandleLent(const FrameHeader& header, FrameReader& frame) {
-  PENSTOCK_ASSIGN_OR_RETURN(Message message, assembler_->TakeLent(header, frame));
+absl::Status ReceivingStream::HandleExported(const FrameHeader& header, FrameReader& frame) {
+  PENSTOCK_ASSIGN_OR_RETURN(Message message, assembler_->TakeExported(header, frame));
   return edge_->Deliver(std::move(message));
 }
 
@@ -210,7 +210,7 @@ void ReceivingStream::WriteCredits() {
   header.kind = welcomed_ ? FrameKind::kCredit : FrameKind::kWelcome;
   header.key = key_;
   header.value = credits;
-  const bool tells_path = !welcomed_ && edge_->borrows();
+  const bool tells_path = !welcomed_ && edge_->imports();
   welcomed_ = true;
   writing_ = true;
   stream_.Write(MakeTextFrame(header, tells_path ? edge_->path() : ""), Begin(written_tag_));

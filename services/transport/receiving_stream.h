@@ -44,9 +44,9 @@ class StreamDirectory {
                                const std::shared_ptr<ReceivingStream>& stream) = 0;
   // The stream ended before it was attached.
   virtual void OnLeft(ReceivingStream* stream) = 0;
-  // The run's edge and the stream found each other. `not_lent`: why tensors travel in host memory though
+  // The run's edge and the stream found each other. `not_exported`: why tensors travel in host memory though
   // both ends have a device that might export.
-  virtual void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) = 0;
+  virtual void OnOpen(const InboundEdge& edge, const absl::Status& not_exported) = 0;
   // Reports that a client's frame was refused, and its stream ended.
   virtual void OnRejected(const absl::Status& violation) = 0;
 };
@@ -79,7 +79,7 @@ class ReceivingStream final : public StreamEnd,
   absl::Status HandleFrame();
   absl::Status HandleHello(const FrameHeader& header, FrameReader& frame);
   absl::Status HandleChunk(const FrameHeader& header, FrameReader& frame);
-  absl::Status HandleLent(const FrameHeader& header, FrameReader& frame);
+  absl::Status HandleExported(const FrameHeader& header, FrameReader& frame);
   absl::Status HandleEnd(const FrameHeader& header, FrameReader& frame);
   // Takes the edge once Attach has left it.
   void Open() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -113,7 +113,7 @@ class ReceivingStream final : public StreamEnd,
   bool welcomed_ = false;
   bool ended_by_peer_ = false;
   bool closed_by_peer_ = false;
-  // Why the run failed here, while what was borrowed is still open; and whether the sender knows.
+  // Why the run failed here, while what was imported is still open; and whether the sender knows.
   std::optional<absl::Status> closing_;
   bool told_end_ = false;
   std::optional<absl::Status> finish_;  // to be sent when nothing is being written

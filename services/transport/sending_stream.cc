@@ -189,7 +189,7 @@ FrameHeader SendingStream::TensorHeader(FrameKind kind) const {
 
 void SendingStream::WriteMessage() {
   grpc::ByteBuffer frame;
-  if (current_.lent.empty()) {
+  if (current_.exported.empty()) {
     FrameHeader header = TensorHeader(FrameKind::kChunk);
     header.chunk_offset = sent_bytes_;
     header.payload_bytes =
@@ -197,13 +197,13 @@ void SendingStream::WriteMessage() {
     frame = MakeChunkFrame(header, current_.tensor);
     sent_bytes_ += header.payload_bytes;
   } else {
-    frame = MakeTextFrame(TensorHeader(FrameKind::kLent), current_.lent.view());
+    frame = MakeTextFrame(TensorHeader(FrameKind::kExported), current_.exported.view());
     sent_bytes_ = current_.tensor.size_bytes();
   }
   if (sent_bytes_ == current_.tensor.size_bytes()) {
     // gRPC holds data in host memory until it is sent; exported tensors are held here.
     const size_t place = (sent_head_ + sent_count_) % sent_.size();
-    if (!current_.lent.empty()) sent_[place] = std::move(current_.tensor);
+    if (!current_.exported.empty()) sent_[place] = std::move(current_.tensor);
     sent_at_[place] = LinkMeter::Now();
     leaving_since_ = current_.since;
     ++sent_count_;
@@ -271,14 +271,14 @@ absl::Status SendingStream::HandleEnd(const FrameHeader& header, FrameReader& fr
 absl::Status SendingStream::HandleWelcome(const FrameHeader& header, FrameReader& frame) {
   std::string path(header.payload_bytes, '\0');
   PENSTOCK_RETURN_IF_ERROR(frame.ReadPayload(header, path.data()));
-  if (!path.empty() && options_.lender == nullptr) {
-    return absl::InvalidArgumentError("frame: welcome to lend, where nothing was offered");
+  if (!path.empty() && options_.exporter == nullptr) {
+    return absl::InvalidArgumentError("frame: welcome to export, where nothing was offered");
   }
   welcomed_ = true;
   if (!path.empty()) {
     MutexLock lock(mutex_);
     path_ = CleanUtf8(path, kPathBytesMax);
-    lends_.store(true, std::memory_order_release);
+    exports_.store(true, std::memory_order_release);
   }
   options_.on_open(this->path());
   return AddCredit(header.value);

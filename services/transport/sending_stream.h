@@ -37,7 +37,7 @@ struct SendingStreamOptions {
   std::string peer;     // for messages: "worker right (127.0.0.1:4000)"
   std::string address;  // of the peer
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  std::shared_ptr<Lender> lender;  // whose offer the hello makes; null: nothing is exported
+  std::shared_ptr<Exporter> exporter;  // whose offer the hello makes; null: nothing is exported
   // The peer's welcome came: tensors may be exported on this path, or travel in host memory. On the
   // polling thread; must not block.
   std::function<void(const std::string& path)> on_open;
@@ -53,7 +53,7 @@ class SendingStream final : public StreamEnd {
   absl::Status Reserve(int64_t sequence, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Put(Message message) ABSL_LOCKS_EXCLUDED(mutex_);
   std::string path() const ABSL_LOCKS_EXCLUDED(mutex_);
-  bool lends() const { return lends_.load(std::memory_order_acquire); }
+  bool exports() const { return exports_.load(std::memory_order_acquire); }
   // Returns whether Reserve would return at once.
   bool Ready() const ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -102,7 +102,7 @@ class SendingStream final : public StreamEnd {
   const SendingStreamOptions options_;
   std::atomic<int64_t> bytes_sent_ = 0;
   std::atomic<int64_t> messages_sent_ = 0;
-  std::atomic<bool> lends_ = false;
+  std::atomic<bool> exports_ = false;
   LinkMeter meter_;
 
   // Used by the polling thread.

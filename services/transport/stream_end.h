@@ -55,8 +55,8 @@ class StreamEnd {
   // Somebody called Wake, or Break.
   virtual void OnWake(bool broken) = 0;
 
-  // The tag of an operation that calls `Method` on the polling thread. Start operations with
-  // Begin(tag).
+  // The tag of an operation that calls `Method` on the polling thread. Begin(tag) starts
+  // operations.
   template <typename T, void (T::*Method)(bool)>
   class OperationTag final : public CompletionTag {
    public:

@@ -139,14 +139,14 @@ void TensorHub::OnLeft(ReceivingStream* stream) {
   std::erase_if(parked_, [&](const ParkedStream& parked) { return parked.stream.get() == stream; });
 }
 
-void TensorHub::OnOpen(const InboundEdge& edge, const absl::Status& not_lent) {
+void TensorHub::OnOpen(const InboundEdge& edge, const absl::Status& not_exported) {
   const InboundEdgeOptions& options = edge.options();
   const std::string line =
       absl::StrCat(options.key.edge.ToString(), " from ", options.peer, ": ", edge.path());
-  log_.opened(not_lent.ok() ? line : absl::StrCat(line, " (", not_lent.message(), ")"));
+  log_.opened(not_exported.ok() ? line : absl::StrCat(line, " (", not_exported.message(), ")"));
 }
 
-void TensorHub::ReportNoLending(const absl::Status& reason) {
+void TensorHub::ReportNoExporting(const absl::Status& reason) {
   log_.opened(absl::StrCat("tensors travel in host memory: ", reason.message()));
 }
 

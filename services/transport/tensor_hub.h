@@ -113,11 +113,11 @@ class TensorHub final : public ServerExtension, private StreamDirectory {
                        const std::shared_ptr<ReceivingStream>& stream) override
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnLeft(ReceivingStream* stream) override ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnOpen(const InboundEdge& edge, const absl::Status& not_lent) override;
+  void OnOpen(const InboundEdge& edge, const absl::Status& not_exported) override;
   void OnRejected(const absl::Status& violation) override { rejected_.Count(violation); }
 
   // ---- For GrpcTransport A run has a device that might export, and does not.
-  void ReportNoLending(const absl::Status& reason);
+  void ReportNoExporting(const absl::Status& reason);
   std::shared_ptr<SendingStream> Connect(SendingStreamOptions options) ABSL_LOCKS_EXCLUDED(mutex_);
   // The run expects a stream for `edge`; takes it if it has come already.
   void Expect(const std::shared_ptr<InboundEdge>& edge) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -10,8 +10,8 @@
 
 namespace penstock {
 
-// With the job's training.threads, because results are fixed for a given number only, of which a worker
-// may have more.
+// With the job's training.threads, because results depend on the number, of which a worker may have
+// more.
 // Errors: InvalidArgument (the job), FailedPrecondition (more than `threads_max`), MakeBackendOn's.
 absl::StatusOr<std::unique_ptr<Backend>> MakeJobBackend(const v1::JobSpec& spec,
                                                         const Device& device, int threads_max);

@@ -77,7 +77,6 @@ struct JobFiles {
   Files& checkpoints;
 };
 
-// The files below `root`, or none.
 absl::StatusOr<std::unique_ptr<ConfinedFiles>> FilesBelow(const std::string& root) {
   return root.empty() ? ConfinedFiles::Open({}) : ConfinedFiles::Open({root});
 }

@@ -58,8 +58,7 @@ struct RunHostParts {
       const v1::PrepareRunRequest&, Backend&, Transport&, std::function<void(v1::RunEvent)> events,
       std::function<absl::Status()> may_go_on)>
       prepare;
-  // An attempt that was prepared is over; what it counted can still be asked for, and goes when this
-  // returns.
+  // A prepared attempt is over; its counts can still be asked for, and go when this returns.
   std::function<void()> on_attempt_over = [] {};
   // An attempt is about to be prepared: events from now on are its own. `trace`: of its job, if it has one.
   std::function<void(const std::string& job_id, int64_t epoch,

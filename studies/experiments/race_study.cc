@@ -223,7 +223,7 @@ absl::StatusOr<StudyResult> RunRaceStudy(const RaceStudy& study, StudyContext& c
       missed.push_back(absl::StrFormat("%.2f at S = %d and %.3g of the gap", cost, stages, share));
     }
   }
-  const std::string evidence = result.table.rows.empty() ? "nobody came to any of the shares"
+  const std::string evidence = result.table.rows.empty() ? "no method came to any of the shares"
                                : is_near                 ? "in all rows"
                                          : absl::StrCat("times: ", absl::StrJoin(missed, ", "));
   result.findings = {{absl::StrCat("what the race chooses is at most ", kNearEnough,

@@ -52,7 +52,7 @@ def judge(directory, name, settings, method, topology):
     penstock("profile", *job, "--samples", "1,2,4,8,16,32", "--seconds", "0.05", "--device", "cpu",
              "-o", files["profile"])
     plan = json.loads(penstock(
-        "plan", *job, "--profile", files["profile"], "--topology", f"{directory}/topology.yaml",
+        "plan", *job, "--profile", files["profile"], "--cluster", f"{directory}/topology.yaml",
         "--methods", method, "--json", "-o", files["planned"], "--times", files["times"]))
     chosen = plan["candidates"][plan["fastest"]]
     run = json.loads(penstock("train", files["planned"], "--device", "cpu", "--json", "--emulate",

@@ -90,7 +90,7 @@ def confirm(directory, profile, stages, method, target):
     files = {key: directory / f"{key}.yaml" for key in ("topology", "planned", "times")}
     files["topology"].write_text(f"hosts: [{{name: a, count: {stages}, gigabits: {GIGABITS / SLOWER}, "
                                  f"workers: [{{speed: {1 / SLOWER}}}]}}]\n", encoding="utf-8")
-    penstock("plan", *job("--profile", profile, "--topology", files["topology"], "--methods", method, "--stages",
+    penstock("plan", *job("--profile", profile, "--cluster", files["topology"], "--methods", method, "--stages",
                           stages, "-o", files["planned"], "--times", files["times"]))
     ran = json.loads(penstock("compare", files["planned"], "--data", sys.argv[2], "--methods", method, "--workers",
                               stages, "--until", target, "--emulate", files["times"], "--device", "cpu", "--json",

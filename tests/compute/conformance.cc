@@ -88,7 +88,7 @@ Pipeline::Pipeline(Backend& backend, const Chain& chain, Options options)
     stage.batch = options_.batch;
     stage.precision = options_.precision;
     stage.rounding = options_.rounding;
-    stage.device_graphs = options_.device_graphs;
+    stage.cuda_graphs = options_.cuda_graphs;
     stage.recomputes = options_.recomputes;
     stage.optimizer = options_.optimizer;
     stage.seed = options_.seed;

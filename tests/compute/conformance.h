@@ -84,7 +84,7 @@ class Pipeline {
     int64_t microbatches = 1;  // per step
     Precision precision = Precision::kF32;
     Rounding rounding = Rounding::kNearest;
-    bool device_graphs = false;
+    bool cuda_graphs = false;
     bool recomputes = false;
     OptimizerConfig optimizer = AdamWConfig{};
     double learning_rate = 1e-3;

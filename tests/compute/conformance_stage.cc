@@ -45,14 +45,14 @@ const std::vector<std::vector<int>> kPartitions = {
 
 TEST_P(BackendConformance, ForwardDoneAgain_GivesTheSameBits) {
   for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
-    for (const bool device_graphs : {false, true}) {
+    for (const bool cuda_graphs : {false, true}) {
       GptConfig config = TinyGpt();
       config.dropout = 0.1;
       const Chain chain = MakeChain(config);
       for (const std::vector<int>& partition : kPartitions) {
         Pipeline::Options options = OptionsFor(partition);
         options.precision = precision;
-        options.device_graphs = device_graphs;
+        options.cuda_graphs = cuda_graphs;
         const Outcome kept = Train(backend(), chain, options);
         options.recomputes = true;
         EXPECT_EQ(Train(backend(), chain, options), kept) << partition.size() << " stages";
@@ -92,7 +92,7 @@ TEST_P(BackendConformance, Training_WithDeviceGraphs_GivesTheSameBits) {
     options.precision = precision;
     constexpr int kSteps = 6;
     const Outcome plain = Train(backend(), chain, options, kSteps);
-    options.device_graphs = true;
+    options.cuda_graphs = true;
     Pipeline pipeline(backend(), chain, options);
     Outcome recorded;
     for (int step = 0; step < kSteps; ++step) recorded.losses.push_back(pipeline.Step());

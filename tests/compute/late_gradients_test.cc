@@ -32,8 +32,8 @@ class Scalar {
 
   double w() { return *weight(); }
   // The weight moved by `ahead` updates.
-  double Moved(int64_t ahead) {
-    return ahead == 0 ? w() : *history_.Moved(versions_.current(), ahead).weights();
+  double Predicted(int64_t ahead) {
+    return ahead == 0 ? w() : *history_.Predicted(versions_.current(), ahead).weights();
   }
   void Step(double gradient, double rate, bool feed_back = false) {
     const auto g = static_cast<float>(gradient);
@@ -130,13 +130,13 @@ TEST(DelayedDescent, NAdamW_IsStableUpToTheLimitsOfTheDiscountedLookAhead) {
 
 // PipeMare's model of the discrepancy between forward and backward weights,
 //   gradient = (1 + d) w_forward - d w_backward,
-// with the backward's weights as they are, or moved back along their motion.
+// with the backward's weights as they are, or predicted back by their momentum average.
 bool IsStableWithDiscrepancy(int delay, double discrepancy, double rate, bool corrected) {
   const double decay = 1.0 - 2.0 / (delay + 1.0);
-  Scalar scalar(SgdConfig{}, {.motion = corrected, .motion_decay = decay});
+  Scalar scalar(SgdConfig{}, {.momentum_average = corrected, .average_decay = decay});
   std::deque<double> read(delay + 1, scalar.w());
   return DiesOut([&] {
-    const double backward = scalar.Moved(corrected ? -delay : 0);
+    const double backward = scalar.Predicted(corrected ? -delay : 0);
     scalar.Step((1.0 + discrepancy) * read.front() - discrepancy * backward, rate);
     read.pop_front();
     read.push_back(scalar.w());
@@ -165,13 +165,13 @@ TEST(DiscrepancyCorrection, WidensTheStableRangeAsTheTableSays) {
 //   w = 1; gradient 1 at the rate 1/2:    w = 1/2, delta = 3/4 (-1/2) = -3/8,               u = 5/4
 //   gradient 1/2 at the same rate:        w = 1/4, delta = -3/32 + 3/4 (-1/4) = -9/32,      u = 13/16
 TEST(DiscrepancyCorrection, TwoUpdates_AreThoseWorkedOutByHand) {
-  Scalar scalar(SgdConfig{}, {.motion = true, .motion_decay = 0.25});
+  Scalar scalar(SgdConfig{}, {.momentum_average = true, .average_decay = 0.25});
   scalar.Step(1.0, 0.5);
   EXPECT_EQ(scalar.w(), 0.5);
-  EXPECT_EQ(scalar.Moved(-2), 1.25);
+  EXPECT_EQ(scalar.Predicted(-2), 1.25);
   scalar.Step(0.5, 0.5);
   EXPECT_EQ(scalar.w(), 0.25);
-  EXPECT_EQ(scalar.Moved(-2), 0.8125);
+  EXPECT_EQ(scalar.Predicted(-2), 0.8125);
 }
 
 // With gradients one update late: how far training is from the one with fresh gradients, at most.
@@ -227,9 +227,9 @@ TEST(ErrorFeedback, DelayOfOneUpdate_MovesTheLimitOfStability) {
 
 // On a quadratic the prediction by the last update is what the next update will be, up to second order.
 TEST(Prediction, ByTheLastUpdate_IsExactForAConstantGradient) {
-  Scalar scalar(SgdConfig{0.5, 0.0}, {.motion = true});
+  Scalar scalar(SgdConfig{0.5, 0.0}, {.momentum_average = true});
   for (int t = 0; t < 40; ++t) scalar.Step(1.0, 0.125);
-  const double predicted = scalar.Moved(3);
+  const double predicted = scalar.Predicted(3);
   for (int t = 0; t < 3; ++t) scalar.Step(1.0, 0.125);
   EXPECT_NEAR(predicted, scalar.w(), 1e-5);
 }
@@ -254,12 +254,12 @@ TEST(MomentumProduct, AskedOutOfTurn_IsAFunctionOfTheUpdate) {
 TEST(Prediction, WithMomentum_WidensTheStableRange) {
   constexpr int kDelay = 2;
   const auto stable = [](double rate, bool predicts) {
-    Scalar scalar(SgdConfig{0.9, 0.0}, {.motion = predicts});
+    Scalar scalar(SgdConfig{0.9, 0.0}, {.momentum_average = predicts});
     std::deque<double> read(kDelay + 1, scalar.w());
     return DiesOut([&] {
       scalar.Step(read.front(), rate);
       read.pop_front();
-      read.push_back(scalar.Moved(predicts ? kDelay : 0));
+      read.push_back(scalar.Predicted(predicts ? kDelay : 0));
       return scalar.w();
     });
   };

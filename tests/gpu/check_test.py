@@ -42,7 +42,7 @@ class Check(unittest.TestCase):
         rows = {row["step"]: row for row in figures["rows"]}
         for step in ("programs", "conformance", "memcheck", "racecheck", "build without gRPC",
                      "gpt2, 2 stages against 1", "bytes between the stages",
-                     "gpt2, device graphs against none"):
+                     "gpt2, CUDA graphs against none"):
             self.assertIn(step, rows)
             self.assertIn(step, ran.stdout)
         for method in ("1f1b", "gpipe", "pipedream"):

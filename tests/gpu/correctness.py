@@ -76,8 +76,8 @@ def methods(context):
 
 
 def graphs_row(context, workers, plain, recorded):
-    """Recorded passes must give what the same calls give one by one."""
-    step = f"loss, {plain['method']}, f32, device graphs"
+    """CUDA graphs must give what the same calls give one by one."""
+    step = f"loss, {plain['method']}, f32, CUDA graphs"
     counts = [stage["device_graphs"] for stage in recorded["per_stage"]]
     passes, replayed = (sum(count[key] for count in counts) for key in ("passes", "replayed"))
     share = 100 * replayed / passes if passes else 0.0
@@ -122,7 +122,7 @@ def losses(context):
             recorded = training(names[0], context.device, "f32", **{"training.cuda_graphs": "on"})
             rows.append(graphs_row(context, workers, trained[names[0], "f32"], recorded.run(context, 60)))
         except StepFailed as failure:
-            rows.append(report.failed(f"loss, {names[0]}, f32, device graphs", str(failure)))
+            rows.append(report.failed(f"loss, {names[0]}, f32, CUDA graphs", str(failure)))
     context.results["losses"] = {method: result for (method, precision), result in trained.items()
                                  if precision == "f32"}
     return rows

@@ -102,13 +102,13 @@ def speed(context):
 
 
 def graphs(context):
-    """Whether recorded passes pay: there is no target, the figure decides what is the default."""
+    """Measures what CUDA graphs gain: there is no target, the figure decides what is the default."""
     one = one_stage(context)["speed"]
     recorded = run_penstock(context, 1, **{"training.cuda_graphs": "on"})
     counts = recorded["per_stage"][0]["device_graphs"]
     ratio = recorded["speed"]["tokens_per_second"] / one["tokens_per_second"]
     share = 100 * counts["replayed"] / counts["passes"] if counts["passes"] else 0.0
-    return [report.Row("gpt2, device graphs against none",
+    return [report.Row("gpt2, CUDA graphs against none",
                        f"{ratio:.3f}: {rate(recorded['speed'])}, {share:.0f} % replayed",
                        values={"speed": recorded["speed"], "graphs": counts})]
 

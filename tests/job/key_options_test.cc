@@ -101,7 +101,7 @@ TEST(JobKeys, NumbersOfModelsAndOptimizers_AreThoseOfTheirFolders) {
   const v1::AdamWSpec& adamw = spec.training().optimizer().adamw();
   EXPECT_EQ((AdamWConfig{adamw.beta1(), adamw.beta2(), adamw.epsilon(), adamw.weight_decay()}),
             AdamWConfig());
-  EXPECT_EQ(spec.training().staleness().motion_decay(), std::exp(-2.0));
+  EXPECT_EQ(spec.training().staleness().momentum_average_decay(), std::exp(-2.0));
 }
 
 TEST(ExpectedOf, EveryKind_IsSaidAsPeopleRead) {

@@ -634,7 +634,7 @@ TEST(Presets, OfTheNesterovPipelineAndPipeMare_HaveThePapersRules) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob pipemare, ResolveJob(spec));
   EXPECT_EQ(pipemare.staleness.rescheduled_steps, 100);  // a quarter of 400
   EXPECT_EQ(pipemare.weights_read().name, "corrected");
-  EXPECT_DOUBLE_EQ(pipemare.staleness.motion_decay, std::exp(-2.0));
+  EXPECT_DOUBLE_EQ(pipemare.staleness.momentum_average_decay, std::exp(-2.0));
 }
 
 TEST(Presets, EveryAxis_CanBeOverridden) {
@@ -780,8 +780,8 @@ TEST(StalenessRules, NumbersOutOfRange_AreNamed) {
   ExpectRefused(spec, "training.staleness.stage_momentum: ", "0.99");
   spec = ContinuousJob("pipedream");
   for (const double decay : {1.0, 0.9999999999999999}) {  // a root of the second is 1
-    spec.mutable_training()->mutable_staleness()->set_motion_decay(decay);
-    ExpectRefused(spec, "training.staleness.motion_decay: ", "at most 0.9999");
+    spec.mutable_training()->mutable_staleness()->set_momentum_average_decay(decay);
+    ExpectRefused(spec, "training.staleness.momentum_average_decay: ", "at most 0.9999");
   }
   spec = ContinuousJob("pipedream");
   spec.mutable_training()->mutable_staleness()->set_delay_compensation(-1.0);

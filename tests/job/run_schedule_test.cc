@@ -59,14 +59,14 @@ TEST(DigestOfRun, KeyThatABuildMayNotKnow_GivesAnotherDigest) {
       changed([](ResolvedJob& j) { j.rounding = Rounding::kStochastic; }),
       changed([](ResolvedJob& j) { j.stash = StashPlace::kHost; }),
       changed([](ResolvedJob& j) { j.repeatability = Repeatability::kFast; }),
-      changed([](ResolvedJob& j) { j.device_graphs = true; }),
+      changed([](ResolvedJob& j) { j.cuda_graphs = true; }),
       changed([](ResolvedJob& j) { j.order = Order::kRecorded; }),
       changed([](ResolvedJob& j) { j.in_flight_factor = 2; }),
       changed([](ResolvedJob& j) { j.staleness.rescheduled_steps = 5; }),
       changed([](ResolvedJob& j) { j.staleness.stage_momentum = 0.5; }),
       changed([](ResolvedJob& j) { j.staleness.delay_compensation = 0.5; }),
       changed([](ResolvedJob& j) { j.staleness.error_feedback = true; }),
-      changed([](ResolvedJob& j) { j.staleness.motion_decay = 0.5; })};
+      changed([](ResolvedJob& j) { j.staleness.momentum_average_decay = 0.5; })};
   EXPECT_EQ(std::set<std::string>(digests.begin(), digests.end()).size(), digests.size());
 }
 

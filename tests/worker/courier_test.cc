@@ -280,17 +280,17 @@ TEST_F(CourierTest, SteadyState_ManyMessages_TakesNoNewMemory) {
   EXPECT_EQ(device_.pool().stats().allocations, allocations);
 }
 
-// ------------------------------------------------------------------------------------ lent tensors
+// ------------------------------------------------------------------------------------ exported tensors
 
-// Writes down what the courier does with edges that lend.
-struct LendingLog {
+// Writes down what the courier does with edges that export.
+struct ExportingLog {
   Mutex mutex;
-  std::vector<int64_t> lent ABSL_GUARDED_BY(mutex);
+  std::vector<int64_t> exported ABSL_GUARDED_BY(mutex);
   int released ABSL_GUARDED_BY(mutex) = 0;
 
-  std::vector<int64_t> Lent() {
+  std::vector<int64_t> Exported() {
     MutexLock lock(mutex);
-    return lent;
+    return exported;
   }
   int Released() {
     MutexLock lock(mutex);
@@ -298,22 +298,22 @@ struct LendingLog {
   }
 };
 
-class LendingSender : public Sender {
+class ExportingSender : public Sender {
  public:
-  explicit LendingSender(LendingLog& log) : log_(log) {}
+  explicit ExportingSender(ExportingLog& log) : log_(log) {}
   absl::Status Reserve(int64_t, const Tensor&, absl::Time) override { return absl::OkStatus(); }
-  absl::Status Put(int64_t, const Tensor&) override { return absl::InternalError("not lent"); }
+  absl::Status Put(int64_t, const Tensor&) override { return absl::InternalError("not exported"); }
   absl::StatusOr<ShareBytes> Describe(const Tensor&) override {
     if (while_describing) while_describing();
     if (!describes.ok()) return describes;
     return ShareBytes::From(int64_t{1});
   }
-  absl::Status Lend(int64_t sequence, const Tensor&, const ShareBytes&) override {
+  absl::Status Export(int64_t sequence, const Tensor&, const ShareBytes&) override {
     MutexLock lock(log_.mutex);
-    log_.lent.push_back(sequence);
+    log_.exported.push_back(sequence);
     return absl::OkStatus();
   }
-  bool lends() const override { return true; }
+  bool exports() const override { return true; }
   bool Ready() const override { return true; }
   int64_t bytes_sent() const override { return 0; }
   int64_t messages_sent() const override { return 0; }
@@ -323,21 +323,21 @@ class LendingSender : public Sender {
   std::function<void()> while_describing;
 
  private:
-  LendingLog& log_;
+  ExportingLog& log_;
 };
 
-class BorrowingReceiver : public Receiver {
+class ImportingReceiver : public Receiver {
  public:
-  BorrowingReceiver(LendingLog& log, FakeDevice& device) : log_(log), device_(device) {}
+  ImportingReceiver(ExportingLog& log, FakeDevice& device) : log_(log), device_(device) {}
   absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time) override {
     return Arrival{.sequence = expected.sequence,
                    .tensor = {Buffer(), expected.dtype, expected.shape},
-                   .lent = ShareBytes::From(int64_t{1})};
+                   .exported = ShareBytes::From(int64_t{1})};
   }
-  absl::StatusOr<Borrower::Fetched> Fetch(const Arrival& lent) override {
+  absl::StatusOr<Importer::Fetched> Fetch(const Arrival& exported) override {
     if (!fetches.ok()) return fetches;
-    return Borrower::Fetched{
-        .tensor = device_.pool().AcquireTensor(lent.tensor.dtype, lent.tensor.shape),
+    return Importer::Fetched{
+        .tensor = device_.pool().AcquireTensor(exported.tensor.dtype, exported.tensor.shape),
         .ticket = device_.NextTicket()};
   }
   void Release() override {
@@ -351,26 +351,26 @@ class BorrowingReceiver : public Receiver {
   absl::Status fetches;
 
  private:
-  LendingLog& log_;
+  ExportingLog& log_;
   FakeDevice& device_;
 };
 
-TEST_F(CourierTest, LendingEdge_TensorIsLentWhenTheDeviceHasWrittenIt) {
-  LendingLog log;
-  LendingSender sender(log);
+TEST_F(CourierTest, ExportingEdge_TensorIsExportedWhenTheDeviceHasWrittenIt) {
+  ExportingLog log;
+  ExportingSender sender(log);
   ASSERT_THAT(Send(sender, 4), IsOk());
   ASSERT_THAT(Send(sender, 5), IsOk());
   GiveOthersTime();
-  EXPECT_THAT(log.Lent(), IsEmpty());
+  EXPECT_THAT(log.Exported(), IsEmpty());
   device_.Finish(1);
   device_.Finish(0);
   ASSERT_THAT(courier_->Drain(Later()), IsOk());
-  EXPECT_THAT(log.Lent(), ElementsAre(4, 5));
+  EXPECT_THAT(log.Exported(), ElementsAre(4, 5));
 }
 
-TEST_F(CourierTest, LendingEdge_TensorCannotBeNamed_BlamesNoPeer) {
-  LendingLog log;
-  LendingSender sender(log);
+TEST_F(CourierTest, ExportingEdge_TensorCannotBeNamed_BlamesNoPeer) {
+  ExportingLog log;
+  ExportingSender sender(log);
   sender.describes = absl::UnavailableError("no handle");
   ASSERT_THAT(Send(sender, 0), IsOk());
   device_.Finish(0);
@@ -381,9 +381,9 @@ TEST_F(CourierTest, LendingEdge_TensorCannotBeNamed_BlamesNoPeer) {
   EXPECT_FALSE(courier_->peer_failed());
 }
 
-TEST_F(CourierTest, LendingEdge_TensorIsBeingNamed_NobodyElseWaits) {
-  LendingLog log;
-  LendingSender sender(log);
+TEST_F(CourierTest, ExportingEdge_TensorIsBeingNamed_NobodyElseWaits) {
+  ExportingLog log;
+  ExportingSender sender(log);
   Mutex described;
   described.Lock();
   sender.while_describing = [&] { MutexLock lock(described); };
@@ -397,16 +397,16 @@ TEST_F(CourierTest, LendingEdge_TensorIsBeingNamed_NobodyElseWaits) {
   device_.Finish(1);
   device_.Finish(2);
   EXPECT_THAT(courier_->Drain(Soon()), StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
-  EXPECT_THAT(log.Lent(), IsEmpty());
+  EXPECT_THAT(log.Exported(), IsEmpty());
   described.Unlock();
   ASSERT_THAT(courier_->Drain(Later()), IsOk());
-  EXPECT_THAT(log.Lent(), ElementsAre(0, 1));
+  EXPECT_THAT(log.Exported(), ElementsAre(0, 1));
 }
 
 TEST_F(CourierTest, Destruction_DeviceHangs_EndsAndTheMemoryIsNotGivenOutAgain) {
   courier_ = std::make_unique<Courier>(device_, absl::Milliseconds(20));
-  LendingLog log;
-  LendingSender sender(log);
+  ExportingLog log;
+  ExportingSender sender(log);
   const Tensor tensor = Holding(1.0f);
   ASSERT_THAT(courier_->Send(sender, 0, tensor, Later()), IsOk());
   courier_.reset();
@@ -418,22 +418,22 @@ TEST_F(CourierTest, Destruction_DeviceHangs_EndsAndTheMemoryIsNotGivenOutAgain) 
   EXPECT_FALSE(tensor.buffer.shared());
 }
 
-TEST_F(CourierTest, BorrowingEdge_FetchFails_BlamesWhoseErrorItIs) {
-  LendingLog log;
+TEST_F(CourierTest, ImportingEdge_FetchFails_BlamesWhoseErrorItIs) {
+  ExportingLog log;
   for (const auto& [error, peer] : {std::pair(absl::InvalidArgumentError("not a descriptor"), true),
                                     std::pair(absl::UnavailableError("cannot be opened"), true),
                                     std::pair(absl::ResourceExhaustedError("no memory"), false),
                                     std::pair(absl::InternalError("illegal address"), false)}) {
-    BorrowingReceiver receiver(log, device_);
+    ImportingReceiver receiver(log, device_);
     receiver.fetches = error;
     EXPECT_EQ(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()).status(), error);
     EXPECT_EQ(courier_->peer_failed(), peer) << error;
   }
 }
 
-TEST_F(CourierTest, BorrowingEdge_CancelledWhileTheCopyRuns_UsesTheTicketUpAndReleasesNothing) {
-  LendingLog log;
-  BorrowingReceiver receiver(log, device_);
+TEST_F(CourierTest, ImportingEdge_CancelledWhileTheCopyRuns_UsesTheTicketUpAndReleasesNothing) {
+  ExportingLog log;
+  ImportingReceiver receiver(log, device_);
   ASSERT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
   courier_->Cancel(absl::AbortedError("the user said stop"));
   device_.Finish(0);
@@ -441,9 +441,9 @@ TEST_F(CourierTest, BorrowingEdge_CancelledWhileTheCopyRuns_UsesTheTicketUpAndRe
   EXPECT_EQ(log.Released(), 0);
 }
 
-TEST_F(CourierTest, BorrowingEdge_LenderHearsWhenTheCopyIsDone) {
-  LendingLog log;
-  BorrowingReceiver receiver(log, device_);
+TEST_F(CourierTest, ImportingEdge_ExporterHearsWhenTheCopyIsDone) {
+  ExportingLog log;
+  ImportingReceiver receiver(log, device_);
   EXPECT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
   GiveOthersTime();
   EXPECT_EQ(log.Released(), 0);
@@ -452,10 +452,10 @@ TEST_F(CourierTest, BorrowingEdge_LenderHearsWhenTheCopyIsDone) {
   EXPECT_EQ(log.Released(), 1);
 }
 
-TEST_F(CourierTest, BorrowingEdge_CopyDoneAtOnce_ReleasesAtOnce) {
+TEST_F(CourierTest, ImportingEdge_CopyDoneAtOnce_ReleasesAtOnce) {
   device_.FinishAll();
-  LendingLog log;
-  BorrowingReceiver receiver(log, device_);
+  ExportingLog log;
+  ImportingReceiver receiver(log, device_);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Courier::Received received,
                                 courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()));
   EXPECT_TRUE(received.fetched);  // so it counts as no copy from the host
@@ -471,9 +471,9 @@ TEST_F(CourierTest, Receive_FromHostMemory_IsNotFetched) {
   EXPECT_EQ(*received.tensor.data<float>(), 7.0f);
 }
 
-TEST_F(CourierTest, BorrowingEdge_CopyFails_NextReceiveSaysSo) {
-  LendingLog log;
-  BorrowingReceiver receiver(log, device_);
+TEST_F(CourierTest, ImportingEdge_CopyFails_NextReceiveSaysSo) {
+  ExportingLog log;
+  ImportingReceiver receiver(log, device_);
   ASSERT_THAT(courier_->Receive(receiver, {0, DType::kF32, {1}}, Later()), IsOk());
   device_.Finish(0, absl::InternalError("illegal address"));
   EXPECT_THAT(courier_->Drain(Later()), StatusIs(absl::StatusCode::kInternal, ::testing::_));

@@ -250,7 +250,7 @@ TEST_F(DeviceSpansTest, Copies_AreTimedBesideTheLanes) {
 }
 
 // The copy's queue is idle, so its mark is passed before the tensor is computed.
-TEST_F(DeviceSpansTest, TensorThatIsLent_IsACopyOfNoTime) {
+TEST_F(DeviceSpansTest, TensorThatIsExported_IsACopyOfNoTime) {
   Compute(kForward0, 10, 1000);
   ASSERT_THAT(timer_.Begin({Op::kSendActivation, 0, 0}, &meter_), IsOk());
   timer_.StartCopy(CopyDirection::kToHost);

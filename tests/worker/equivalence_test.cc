@@ -644,7 +644,7 @@ TEST_F(Equivalence, Counts_MeasuredInARun_EqualTheVerifiersExactly) {
         EXPECT_EQ(report.version_drift().max(), expected.version_drift.max);
         EXPECT_EQ(report.version_drift().mean(), expected.version_drift.mean());
         EXPECT_EQ(report.versions_peak(), expected.versions_peak);
-        EXPECT_EQ(report.moved_weight_copies(), expected.moved_copies);
+        EXPECT_EQ(report.predicted_weight_copies(), expected.moved_copies);
         EXPECT_EQ(report.activations_peak(), expected.activations_peak);
         EXPECT_EQ(report.updates(), expected.staleness.updates);
         const bool updates = plan.topology()[StageId(static_cast<int32_t>(s))].updates;

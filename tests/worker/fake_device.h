@@ -63,14 +63,14 @@ class FakeDevice : public Transfers, private DeviceShare {
   }
 
  private:
-  absl::StatusOr<std::shared_ptr<Lender>> MakeLender() override {
-    return absl::UnavailableError("this device lends nothing by itself");
+  absl::StatusOr<std::shared_ptr<Exporter>> MakeExporter() override {
+    return absl::UnavailableError("this device exports nothing by itself");
   }
-  absl::StatusOr<Outgoing> StartLending(const Tensor& tensor) override {
+  absl::StatusOr<Outgoing> StartExporting(const Tensor& tensor) override {
     return Outgoing{.device = tensor, .ticket = NextTicket()};
   }
-  absl::StatusOr<std::unique_ptr<Borrower>> Borrow(const ShareBytes&) override {
-    return absl::UnavailableError("this device borrows nothing");
+  absl::StatusOr<std::unique_ptr<Importer>> Import(const ShareBytes&) override {
+    return absl::UnavailableError("this device imports nothing");
   }
 
   BufferPool pool_{HostMemory()};

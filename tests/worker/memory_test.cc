@@ -217,9 +217,9 @@ TEST_F(MeasuredMemory, MovedWeights_AreOneCopyInPlaceOfTheStash) {
   for (const v1::StageReport& report : Train(Job("spectrain"), 4)) {
     const v1::StageMemory& memory = report.memory();
     EXPECT_EQ(report.versions_peak(), 1);
-    EXPECT_EQ(report.moved_weight_copies(), 1);
-    EXPECT_EQ(memory.moved_weights(), memory.weights());
-    EXPECT_EQ(memory.optimizer(), 3 * memory.weights());  // AdamW's and the motion
+    EXPECT_EQ(report.predicted_weight_copies(), 1);
+    EXPECT_EQ(memory.predicted_weights(), memory.weights());
+    EXPECT_EQ(memory.optimizer(), 3 * memory.weights());  // AdamW's and the momentum average
     EXPECT_EQ(memory.stashed_weights(), 0);
   }
 }

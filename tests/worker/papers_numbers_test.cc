@@ -149,7 +149,7 @@ TEST_F(PapersNumbers, NesterovRates_DivideByThePowerOfWholeUpdates) {
 TEST_F(PapersNumbers, PipeMareT2_AveragesWithTheRootOfDOfTheDrift) {
   v1::JobSpec spec = OneUpdate("paci", 1);
   spec.mutable_pipeline()->set_weights("corrected");
-  spec.mutable_training()->mutable_staleness()->set_motion_decay(1.0 / 64.0);
+  spec.mutable_training()->mutable_staleness()->set_momentum_average_decay(1.0 / 64.0);
   const std::vector<Arrays> trained = Train(spec);
   const std::vector<Arrays> start = Untrained(OneUpdate("paci", 1));
   const double expected[kStages] = {0.75, 0.875, 0.984375, 0.984375};

@@ -218,7 +218,7 @@ TEST_F(RunMemory, Parts_AreThoseOfTheStage) {
     EXPECT_EQ(of.gradients, of.weights);
     EXPECT_EQ(of.optimizer, 2 * of.weights) << "AdamW's two";
     EXPECT_EQ(of.stashed_weights, (2 - worker) * of.weights);
-    EXPECT_EQ(of.moved_weights, 0);
+    EXPECT_EQ(of.predicted_weights, 0);
     EXPECT_GT(of.activations, 0);
     EXPECT_EQ(of.total(), of.held() + of.stashed_weights + of.activations);
   }

@@ -34,8 +34,8 @@ PENSTOCK_INLINE void GroupFactors(const DropoutRows& d, int64_t row, int64_t gro
   }
 }
 
-// body(column, lanes, factors) over the columns of a row, where `factors` is what dropout multiplies the
-// elements by.
+// Calls body(column, lanes, factors) over the columns of a row, with dropout's `factors` of the
+// elements.
 template <typename Body>
 PENSTOCK_INLINE void ForDropout(const DropoutRows* dropout, int64_t row, int64_t width, Body body) {
   if (dropout == nullptr) {

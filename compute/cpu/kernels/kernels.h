@@ -1,5 +1,4 @@
-// Kernels: the loops of the CPU back-end that are not matrix products, one table for each instruction
-// set.
+// Kernels: the CPU back-end's loops apart from matrix products, one table for each instruction set.
 //
 // The files of this folder are compiled once for every instruction set (CMakeLists.txt), each time
 // into a namespace of its own; best.h picks the table this machine can run. So one binary runs everywhere

@@ -108,8 +108,9 @@ __device__ inline float DropoutFactor(const DeviceMask& d, int64_t row, int64_t 
   const int64_t first_sample = d.first_sample_at == nullptr ? d.first_sample : *d.first_sample_at;
   const auto sample = static_cast<uint64_t>(first_sample + row / d.time);
   const auto first = static_cast<uint32_t>((row % d.time * groups + group) * 16);
-  const uint4 random = Philox(d.key, make_uint4(first + lane, d.layer, static_cast<uint32_t>(sample),
-                                                static_cast<uint32_t>(sample >> 32)));
+  const uint4 random =
+      Philox(d.key, make_uint4(first + lane, d.layer, static_cast<uint32_t>(sample),
+                               static_cast<uint32_t>(sample >> 32)));
   const uint32_t words[4] = {random.x, random.y, random.z, random.w};
   return words[word] < d.drop_below ? 0.0f : d.scale;
 }

@@ -1,5 +1,4 @@
-// Mean cross-entropy and, in the same pass, its gradient in place of the logits: probabilities are never
-// stored.
+// Mean cross-entropy and, in one pass, its gradient in place of the logits; no probability is stored.
 #include "compute/cuda/kernels/common.cuh"
 
 namespace penstock::cuda {

@@ -107,7 +107,7 @@ absl::Status Rotate(const CertsOptions& options, Console& console) {
   if (options.new_authority) {
     PENSTOCK_RETURN_IF_ERROR(authority.AddAuthority(absl::Now()));
     console.err
-        << "all parties trust the new authority besides the old; when each has its directory, say\n"
+        << "all parties trust the new authority beside the old; when each has its directory, say\n"
         << "  penstock certs rotate --directory " << options.directory << "\n"
         << "  penstock certs rotate --directory " << options.directory
         << " --drop-old-authorities\n";
@@ -141,15 +141,16 @@ void AddCommonOptions(CLI::App& app, CertsOptions& options) {
 }
 
 void AddIssueOptions(CLI::App& app, CertsOptions& options) {
-  app.add_option("--host", options.hosts,
-                 "A host name or address under which the party is reached too, for browsers and "
-                 "others that "
-                 "check it; may be repeated")
+  app.add_option(
+         "--host", options.hosts,
+         "A host name or address of the party, for browsers and scrapers that check it; may be "
+         "repeated")
       ->type_name("HOST");
 }
 
 void AddDays(CLI::App& app, CertsOptions& options) {
-  app.add_option("--days", options.days, "How long the certificates are valid")
+  app.add_option("--days", options.days,
+                 "Days that the certificates are valid; the authority is for ten years")
       ->type_name("N")
       ->check(CLI::Range(1, kDaysMax))
       ->capture_default_str();
@@ -176,7 +177,7 @@ CommandRunner DeclareCerts(CLI::App& app) {
       ->check(KnownValues({"client", "worker", "coordinator", "monitor"}));
   issue
       ->add_option("--name", options->name,
-                   "Of the party: a worker's certificate is then that worker's alone")
+                   "The party's name; a worker's certificate then serves that worker alone")
       ->type_name("NAME");
   AddCommonOptions(*issue, *options);
   AddIssueOptions(*issue, *options);
@@ -187,10 +188,10 @@ CommandRunner DeclareCerts(CLI::App& app) {
   AddCommonOptions(*rotate, *options);
   AddDays(*rotate, *options);
   CLI::Option* fresh = rotate->add_flag("--new-authority", options->new_authority,
-                                        "Instead make a new authority, trusted beside the old one");
+                                        "Only make a new authority, trusted beside the old one");
   rotate
       ->add_flag("--drop-old-authorities", options->drop_old_authorities,
-                 "Instead end the trust in authorities before the newest")
+                 "Only end the trust in authorities before the newest")
       ->excludes(fresh);
 
   CLI::App* show = app.add_subcommand("show", "List the certificates and when they expire");

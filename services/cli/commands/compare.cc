@@ -179,16 +179,17 @@ CommandRunner DeclareCompare(CLI::App& app) {
       ->type_name("LOSS")
       ->check(CLI::PositiveNumber);
   AddClusterOptions(app, options->job, options->cluster);
-  app.add_option("--times", options->times_path,
-                 "Times of the devices that simulated time is counted on; default: those measured "
-                 "with the first method")
+  app.add_option(
+         "--times", options->times_path,
+         "Count simulated time on devices with these times; default: those measured with the "
+         "first method")
       ->type_name("FILE");
   app.add_option("-o,--output", options->output, "Where CSV and SVG files go")
       ->type_name("DIR")
       ->capture_default_str();
   app.add_flag("--json", options->json, "Print JSON");
   app.add_option("--results", options->result_paths,
-                 "Instead of training: files with what `penstock train --json` printed")
+                 "Compare results that `penstock train --json` printed, without training")
       ->type_name("RESULT.json ...");
   job->required(false);
   return [options, job, methods](Console& console) -> absl::Status {

@@ -64,16 +64,16 @@ CommandRunner DeclareGenerate(CLI::App& app) {
       ->type_name("");
   app.add_option("--prompt", options->prompt, "The text to continue; default a line feed")
       ->type_name("TEXT");
-  app.add_option("--tokens", options->tokens, "How many tokens to add")
+  app.add_option("--tokens", options->tokens, "Tokens to add")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--temperature", options->sampler.temperature,
-                 "Below 1 likelier, above 1 more surprising; 0 always takes the likeliest")
+                 "Below 1 text is likelier, above 1 more surprising; 0 always takes the likeliest")
       ->type_name("T")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  app.add_option("--top-k", options->sampler.top_k, "Draw among the likeliest so many; 0: all")
+  app.add_option("--top-k", options->sampler.top_k, "Sample among the K likeliest; 0: all")
       ->type_name("K")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

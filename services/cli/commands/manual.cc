@@ -11,7 +11,8 @@ namespace penstock {
 
 CommandRunner DeclareManual(CLI::App& app) {
   const auto topic = std::make_shared<std::string>();
-  app.add_option("TOPIC", *topic, "job: the keys of a job file, in Markdown, instead of the page")
+  app.add_option("TOPIC", *topic,
+                 "job: print the keys of a job file, in Markdown, instead of the page")
       ->type_name("")
       ->check(CLI::IsMember({"job"}));
   return [topic, &app](Console& console) {

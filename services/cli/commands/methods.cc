@@ -26,8 +26,8 @@ struct MethodsOptions {
 struct Costs {
   double bubble_ratio = 0.0;  // of a step in the middle of a long run
   int64_t versions_peak = 0;  // the most on any stage, as the others
-  int64_t moved_copies = 0;
-  // All versions, moved copies and replicas on a worker, in weights of its share of the model.
+  int64_t predicted_copies = 0;
+  // All versions, predicted copies and replicas on a worker, in weights of its share of the model.
   double weights_kept = 0.0;
   int64_t staleness_max = 0;
   int64_t version_drift_max = 0;
@@ -84,7 +84,7 @@ absl::StatusOr<Costs> CostsOf(const Method& method, const MethodsOptions& option
   }
   for (const StageCounts& counts : report.stages) {
     costs.versions_peak = std::max(costs.versions_peak, counts.versions_peak);
-    costs.moved_copies = std::max(costs.moved_copies, counts.moved_copies);
+    costs.predicted_copies = std::max(costs.predicted_copies, counts.moved_copies);
     costs.staleness_max = std::max(costs.staleness_max, counts.staleness.max);
     costs.version_drift_max = std::max(costs.version_drift_max, counts.version_drift.max);
   }
@@ -107,7 +107,8 @@ nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Cos
       {"stages_per_worker_min", StagesPerWorkerMin(method.placement)},
       {"bubble_ratio", nullptr},
       {"versions_peak", nullptr},
-      {"moved_weight_copies", nullptr},
+      {"predicted_weight_copies", nullptr},
+      {"moved_weight_copies", nullptr},  // its name before, for one version
       {"weights_kept", nullptr},
       {"staleness_max", nullptr},
       {"version_drift_max", nullptr},
@@ -115,7 +116,8 @@ nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Cos
   if (costs.ok()) {
     json["bubble_ratio"] = costs->bubble_ratio;
     json["versions_peak"] = costs->versions_peak;
-    json["moved_weight_copies"] = costs->moved_copies;
+    json["predicted_weight_copies"] = costs->predicted_copies;
+    json["moved_weight_copies"] = costs->predicted_copies;
     json["weights_kept"] = costs->weights_kept;
     json["staleness_max"] = costs->staleness_max;
     json["version_drift_max"] = costs->version_drift_max;
@@ -146,7 +148,7 @@ absl::Status RunMethods(const MethodsOptions& options, Console& console) {
     const absl::StatusOr<Costs> costs = CostsOf(method, options);
     table.AddRow({ToString(method.name),
                   costs.ok() ? absl::StrFormat("%.0f %%", costs->bubble_ratio * 100.0) : "-",
-                  costs.ok() ? absl::StrCat(costs->versions_peak + costs->moved_copies) : "-",
+                  costs.ok() ? absl::StrCat(costs->versions_peak + costs->predicted_copies) : "-",
                   costs.ok() ? absl::StrCat(costs->weights_kept) : "-",
                   costs.ok() ? absl::StrCat(costs->staleness_max) : "-", ToString(method.summary),
                   ToString(method.paper)});

@@ -32,7 +32,7 @@ struct PlanOptions {
   JobPlanOptions job;
   std::string profile;
   std::optional<int64_t> samples;
-  std::string topology;
+  std::string cluster;
   std::string workers = "4";
   bool names_workers = false;
   std::vector<double> gigabits = {10.0};
@@ -122,10 +122,10 @@ absl::StatusOr<StagePlan> PlanGraph(const PlanOptions& options, const PlanInput&
       budget);
 }
 
-// The workers of the topology file; without one, none.
+// The workers of the cluster file; without one, none.
 absl::StatusOr<Cluster> ReadCluster(const PlanOptions& options) {
-  if (options.topology.empty()) return Cluster();
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterSpec spec, ReadClusterSpec(options.topology));
+  if (options.cluster.empty()) return Cluster();
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterSpec spec, ReadClusterSpec(options.cluster));
   return ClusterOf(spec);
 }
 
@@ -134,7 +134,7 @@ absl::StatusOr<Cluster> AlikeWorkers(const PlanOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> workers, ParseWorkers(options.workers));
   if (workers.size() != 1 || options.gigabits.size() != 1) {
     return absl::InvalidArgumentError(
-        "--workers: levels are for graphs; a job's hosts are named by --topology FILE");
+        "--workers: levels are for graphs; a job's hosts are named by --cluster FILE");
   }
   const double bytes_per_second = options.gigabits.front() * kBytesOfGigabit;
   return UniformCluster(workers.front(), 1, bytes_per_second, bytes_per_second);
@@ -142,7 +142,7 @@ absl::StatusOr<Cluster> AlikeWorkers(const PlanOptions& options) {
 
 absl::Status RunForJob(const PlanOptions& options, Console& console) {
   Cluster cluster;
-  if (!options.topology.empty()) {
+  if (!options.cluster.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(cluster, ReadCluster(options));
   } else if (options.names_workers) {
     PENSTOCK_ASSIGN_OR_RETURN(cluster, AlikeWorkers(options));
@@ -184,64 +184,66 @@ absl::Status RunPlan(const PlanOptions& options, Console& console) {
 CommandRunner DeclarePlan(CLI::App& app) {
   const auto options = std::make_shared<PlanOptions>();
   AddJobPlanOptions(app, options->job);
-  app.add_option(
-         "--profile", options->profile,
-         "What `penstock profile -o` wrote (.yaml), of a cluster too, or PipeDream's graph.txt")
+  app.add_option("--profile", options->profile,
+                 "A profile that `penstock profile -o` wrote (.yaml), or PipeDream's graph.txt")
       ->type_name("FILE");
   app.add_option("--samples", options->samples,
-                 "Of a .yaml: samples in a microbatch; default: the largest measured")
+                 "Samples in a microbatch, for a .yaml; default: the largest measured")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  CLI::Option* topology =
-      app.add_option("--topology", options->topology,
-                     "The workers, their speed and memory, and the network between them");
-  topology->type_name("FILE");
-  CLI::Option* workers =
-      app.add_option("--workers", options->workers,
-                     "Workers, or those of each level from the lowest up: 4x2 is 2 hosts of 4");
-  workers->type_name("N[xN...]")->capture_default_str()->excludes(topology);
+  CLI::Option* cluster = app.add_option(
+      "--cluster", options->cluster,
+      "A file with the workers, their speed and memory, and the network between them");
+  cluster->type_name("FILE");
+  CLI::Option* workers = app.add_option(
+      "--workers", options->workers,
+      "Equal workers, or those of each level from the lowest up: 4x2 is 2 hosts of 4");
+  workers->type_name("N[xN...]")->capture_default_str()->excludes(cluster);
   app.add_option("--gigabits", options->gigabits,
                  "Gigabits a second of a worker's link, one number for each level")
       ->type_name("G[,G...]")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
-      ->excludes(topology);
+      ->excludes(cluster);
   std::vector<std::string> models;
   for (const NamedModel& model : kModels) models.emplace_back(model.name);
   app.add_option("--model", options->model,
-                 "What stages and links cost: our own, or that of PipeDream's papers or code")
+                 "The costs of stages and links: our own, or those of PipeDream's papers or code")
       ->type_name("NAME")
       ->check(CLI::IsMember(models))
       ->capture_default_str()
-      ->excludes(topology);
+      ->excludes(cluster);
   app.add_flag("--straight", options->straight, "One worker for each stage, no replicas")
-      ->excludes(topology);
+      ->excludes(cluster);
   std::vector<std::string> versions;
   for (const auto& [name, rule] : kVersions) versions.emplace_back(name);
-  app.add_option("--weights", options->versions,
-                 "With --topology: the versions of the weights that a stage keeps")
+  app.add_option(
+         "--weights", options->versions,
+         "With --cluster: the weight versions of a stage, one for every minibatch in flight "
+         "(stash), two or one")
       ->type_name("NAME")
       ->check(CLI::IsMember(versions))
       ->capture_default_str()
-      ->needs(topology);
+      ->needs(cluster);
   app.add_option("--optimizer-copies", options->optimizer_copies,
-                 "With --topology and a graph.txt: the optimizer's state, in copies of the "
+                 "With --cluster and a graph.txt: the optimizer's state, in copies of the "
                  "parameters; 2 is Adam's")
       ->type_name("N")
       ->check(CLI::Range(0.0, 16.0))
       ->capture_default_str()
-      ->needs(topology);
+      ->needs(cluster);
   app.add_flag("!--no-recompute", options->recompute,
-               "With --topology: no stage does its forwards again to fit into memory")
-      ->needs(topology);
+               "With --cluster: no stage does its forwards again to fit into memory")
+      ->needs(cluster);
   app.add_option("--goal", options->goal,
-                 "With --topology: the shortest period or the least memory")
+                 "With --cluster: the shortest period, or the least memory on the fullest worker")
       ->type_name("NAME")
       ->check(CLI::IsMember({"period", "memory"}))
       ->capture_default_str()
-      ->needs(topology);
-  app.add_option("--budget", options->budget_s, "Seconds to plan; then the best found so far")
+      ->needs(cluster);
+  app.add_option("--budget", options->budget_s,
+                 "Seconds to plan; the best plan found by then counts")
       ->type_name("S")
       ->check(CLI::Range(0.0, 86'400.0))
       ->capture_default_str();

@@ -70,56 +70,58 @@ absl::Status WriteChosen(const JobPlanOptions& options, const JudgedCandidate& c
 void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
   CLI::Option* job = AddJobSourceOptions(app, options.job);
   job->required(false);
-  app.add_option("--coordinator", options.coordinator.address,
-                 "Of a job: HOST:PORT of a coordinator, whose workers are profiled and planned for")
+  app.add_option(
+         "--coordinator", options.coordinator.address,
+         "With a job: profile the workers of the coordinator at HOST:PORT and plan for them")
       ->type_name("ADDRESS")
       ->needs(job);
   AddSecurityFlags(app, options.coordinator.security);
   app.add_option("--methods", options.methods,
-                 "Of a job: the methods to try; default: all of the catalog")
+                 "With a job: the methods to try; default: all of the catalog")
       ->type_name("NAME[,NAME...]")
       ->delimiter(',')
       ->check(KnownMethods())
       ->needs(job);
   app.add_option("--stages", options.stages,
-                 "Of a job: the numbers of stages to try; default: all, or the job's if it has "
+                 "With a job: the numbers of stages to try; default: all, or the job's if it has "
                  "method auto")
       ->type_name("N[,N...]")
       ->delimiter(',')
       ->check(CLI::PositiveNumber)
       ->needs(job);
   app.add_flag("--explain", options.explains,
-               "Of a job: what sets the time of the chosen candidate's step")
+               "With a job: explain the time of the chosen candidate's step")
       ->needs(job);
-  app.add_flag("--all", options.shows_all, "Of a job: every candidate, not the best of each method")
+  app.add_flag("--all", options.shows_all,
+               "With a job: show every candidate, not the best of each method")
       ->needs(job);
-  CLI::Option* race = app.add_flag(
-      "--race", options.races,
-      "Of a job: let the fastest candidate of each kind train, and choose by loss over time");
+  CLI::Option* race = app.add_flag("--race", options.races,
+                                   "With a job: let the fastest candidate of each kind train here, "
+                                   "and choose by loss over time");
   race->needs(job);
   app.add_option("--until", options.until_loss,
-                 "Of a race: the training loss to reach; default: the lowest at the end")
+                 "With --race: the training loss to reach; default: the lowest at the end")
       ->type_name("LOSS")
       ->check(CLI::PositiveNumber)
       ->needs(race);
   app.add_option("--race-steps", options.race_steps,
-                 "Of a race: steps of the fastest candidate, at most; default: a quarter of the "
+                 "With --race: most steps of the fastest candidate; default: a quarter of the "
                  "job's")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->needs(race);
   app.add_option("--race-seconds", options.race_seconds,
-                 "Of a race: of this machine's time, at most; who is ahead then is first")
+                 "With --race: most time of this machine; the candidate that leads then wins")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->needs(race);
   app.add_option("-o,--output", options.output_path,
-                 "Of a job: write the fastest, or the first of the race, as a job file")
+                 "With a job: write the fastest, or the winner of the race, as a job file")
       ->type_name("FILE")
       ->needs(job);
   app.add_option("--times", options.times_path,
-                 "Of a job: write the times and links that the fastest was simulated on, for "
+                 "With a job: write the times and links that the fastest was simulated on, for "
                  "--emulate")
       ->type_name("FILE")
       ->needs(job);
@@ -149,7 +151,7 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
   if (!is_measured) measured.cluster = std::move(input.cluster);
   if (measured.cluster.workers.empty()) {
     return absl::InvalidArgumentError(
-        "the profile is of one device: say for which workers to plan, with --topology FILE or "
+        "the profile is of one device: say for which workers to plan, with --cluster FILE or "
         "--workers N");
   }
   PlanChoice choice = ChoiceOf(options, input);

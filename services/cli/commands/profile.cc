@@ -170,22 +170,20 @@ CommandRunner DeclareProfile(CLI::App& app) {
       ->type_name("N,...")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--seconds", options->seconds, "Time to spend on each layer and size, at least")
+  app.add_option("--seconds", options->seconds, "Least time to spend on each layer and size")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   app.add_option("--device", options->device,
-                 "What to measure here: cpu, cuda:N, or auto (a GPU or the CPU)")
+                 "The device to measure here: cpu, cuda:N, or auto (a GPU or the CPU)")
       ->envname(kDeviceVariable)
       ->check([](const std::string& text) {
         return std::string(ParseDevice(text).status().message());
       });
-  CLI::Option* coordinator =
-      app.add_option(
-             "--coordinator", options->coordinator.address,
-             "HOST:PORT of a coordinator: measure each kind of its workers' devices, and the "
-             "links between its workers")
-          ->type_name("ADDRESS");
+  CLI::Option* coordinator = app.add_option("--coordinator", options->coordinator.address,
+                                            "Measure the workers of the coordinator at HOST:PORT: "
+                                            "each kind of device, and the links")
+                                 ->type_name("ADDRESS");
   app.add_option("--workers", options->workers,
                  "Workers of the coordinator that take part; default: all that are free")
       ->type_name("N")

@@ -96,7 +96,8 @@ nlohmann::ordered_json VerifyJson(const Schedule& schedule, const VerifyReport& 
          {"version_drift",
           {{"max", counts.version_drift.max}, {"mean", counts.version_drift.mean()}}},
          {"versions_peak", counts.versions_peak},
-         {"moved_weight_copies", counts.moved_copies},
+         {"predicted_weight_copies", counts.moved_copies},
+         {"moved_weight_copies", counts.moved_copies},  // its name before, for one version
          {"activations_peak", counts.activations_peak}});
   }
   return {{"schedule", schedule.name},

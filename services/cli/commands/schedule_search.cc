@@ -193,7 +193,9 @@ CommandRunner DeclareScheduleSearch(CLI::App& app) {
                  "Moves that the search tries; default: 200000, fewer for long steps")
       ->type_name("N")
       ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}));
-  app.add_option("--seed", options->seed, "Of the search")->type_name("N")->capture_default_str();
+  app.add_option("--seed", options->seed, "Seed of the search")
+      ->type_name("N")
+      ->capture_default_str();
   app.add_option("-o,--output", options->output,
                  "Write the schedule to this file, for pipeline.schedule_file of a job")
       ->type_name("FILE");

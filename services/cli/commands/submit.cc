@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "job/resolve.h"
 #include "job/open_job.h"
+#include "job/resolve.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/data_file.h"
@@ -48,8 +48,7 @@ absl::Status CheckLocalData(const std::string& job_path, Interrupt& interrupt, v
   return CheckJobData(RealFiles(), folder, job, spec, [&] { return interrupt.Count() > 0; });
 }
 
-// A path of a flag that starts from this directory must be there: the cluster would look for it where this directory is
-// here.
+// A relative path of a flag must exist here: the cluster would look for it where this directory is here.
 absl::Status CheckIsHere(const std::string& flag, const std::string& path) {
   std::error_code error;
   const bool is_elsewhere = path.empty() || std::filesystem::path(path).is_absolute();
@@ -60,8 +59,8 @@ absl::Status CheckIsHere(const std::string& flag, const std::string& path) {
                    "directory, an absolute one may be on the workers alone"));
 }
 
-// The coordinator and the workers must all find what `key` names, and each has a current directory of
-// its own.
+// The coordinator and all workers must find `key`'s path, and each has a current directory of its
+// own.
 absl::Status CheckAbsolute(const std::string& key, const std::string& path) {
   if (path.empty() || std::filesystem::path(path).is_absolute()) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -121,7 +120,7 @@ CommandRunner DeclareSubmit(CLI::App& app) {
   AddJobFileOptions(app, options->job);
   AddCoordinatorOptions(app, options->coordinator);
   app.add_option("--idempotency-key", options->idempotency_key,
-                 "Submitting again with the same key is the same job, which is watched on")
+                 "A second submission with the same key makes no second job, but watches the first")
       ->type_name("KEY");
   app.add_flag("--no-wait", options->no_wait, "Print the job's ID and return");
   app.add_flag("--json", options->json, "Print JSON: the result, or with --no-wait the ID");

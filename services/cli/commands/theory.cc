@@ -9,13 +9,13 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "studies/experiments/race_study.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/theory_language_model.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/study_output.h"
 #include "services/cli/study_runner.h"
 #include "services/cli/text.h"
+#include "studies/experiments/race_study.h"
 #include "studies/theory/libsvm.h"
 #include "studies/theory/studies.h"
 
@@ -177,17 +177,18 @@ CommandRunner DeclareTheory(CLI::App& app) {
       ->type_name("")
       ->check(CLI::IsMember(names));
   app.add_option("--seeds", options->seeds_given,
-                 absl::StrCat("Problems and draws to repeat the study with; default: ", kSeeds))
+                 absl::StrCat("Problems and seeds to repeat the study with; default: ", kSeeds))
       ->type_name("N")
       ->check(CLI::Range(1, 1000));
   app.add_option(
          "--data", options->data_path,
-         "A LIBSVM file instead of synthetic logistic regression; of language-model: the text")
+         "A LIBSVM file instead of synthetic logistic regression; for language-model the text")
       ->type_name("FILE");
   app.add_flag("--full", options->full,
                "language-model: tune the step sizes, with 1, 4 and 8 local steps; takes hours");
-  app.add_option("--microbatches", options->microbatches,
-                 "language-model: how many PipeDream trains, which is the budget; default: 1024")
+  app.add_option(
+         "--microbatches", options->microbatches,
+         "language-model: microbatches that PipeDream trains, the budget of all; default: 1024")
       ->type_name("N");
   app.add_option("-o,--output", options->output, "Where CSV and SVG files go")
       ->type_name("DIR")

@@ -207,36 +207,38 @@ CommandRunner DeclareTrain(CLI::App& app) {
   CLI::Option* emulate = AddClusterOptions(app, options->job, options->cluster);
   CLI::Option* reference = app.add_flag(
       "--reference", options->job.reference,
-      "Train in this process, one microbatch after the other: what the cluster must equal "
-      "bit for bit");
+      "Train in this process, one microbatch after the other, without checkpoints; a cluster must "
+      "give the same bits");
   reference->excludes(emulate);
   app.add_option("--extra-cuts", options->extra_cuts,
-                 "With --reference: steps after which the run to compare with was drained")
+                 "With --reference: the extra_cuts of the run to compare with")
       ->type_name("STEP[,STEP...]")
       ->delimiter(',')
       ->needs(reference);
   app.add_option("--record", options->record_path,
-                 "Write the order that the workers took, of a job with pipeline.order: recorded")
+                 "With pipeline.order recorded: write the order that the workers took")
       ->type_name("FILE")
       ->excludes(reference);
   app.add_option(
          "--recorded", options->recorded_paths,
-         "With --reference: what --record wrote of the run to compare with, and of the runs "
-         "before it")
+         "With --reference: files that --record wrote, of the run to compare with and of those it "
+         "resumed")
       ->type_name("FILE[,FILE...]")
       ->delimiter(',')
       ->needs(reference);
   app.add_option("--timeline", options->timeline_prefix,
-                 "Draw the last steps into PREFIX.svg and PREFIX.trace.json (ui.perfetto.dev)")
+                 "Draw the last steps, measured and predicted: PREFIX.svg and PREFIX.trace.json "
+                 "(ui.perfetto.dev)")
       ->type_name("PREFIX")
       ->excludes(reference);
-  app.add_option("--metrics", options->metrics,
-                 "Answer Prometheus here (docs/metrics.md): the coordinator at this address, the "
-                 "workers on the "
-                 "ports after it; the end waits up to 15 s for a scrape of each")
-      ->type_name("HOST:PORT|off")
+  app.add_option(
+         "--metrics", options->metrics,
+         "Answer Prometheus (docs/metrics.md): the coordinator at this address, the workers on the "
+         "ports after it; the end waits up to 15 s for a scrape of each")
+      ->type_name("ADDRESS|off")
       ->excludes(reference);
-  app.add_flag("--losses", options->losses, "Add the curve of the losses to the JSON");
+  app.add_flag("--losses", options->losses,
+               "Add the losses of the steps to the JSON, 8192 of them at most");
   app.add_flag("--json", options->json, "Print the result as one JSON object");
   return [options](Console& console) { return RunTrain(*options, console); };
 }

@@ -1,5 +1,5 @@
-// The documents and `--help` say the same: every command and flag of the programs stands in docs/cli.md,
-// and the commands of the README run.
+// The documents and `--help` say the same: docs/cli.md quotes the help of every command and documents every
+// flag of the programs, and the commands of the README run.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/services/cli/job_directory.h"
+#include "tests/support/golden.h"
 
 namespace penstock {
 namespace {
@@ -68,6 +69,11 @@ Flags Both(Flags flags, Flags others) {
   return flags;
 }
 
+std::vector<std::string> Words(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
 // `command`: a program, and perhaps a command of it.
 std::string Help(std::vector<std::string> command) {
   command[0] = ProgramPath(command[0]);
@@ -97,9 +103,42 @@ Flags FlagsOfCommand(const std::string& command) {
   return flags;
 }
 
+// The help of a command without the flags that all have, or all that speak to a coordinator.
+std::string OwnHelp(const std::vector<std::string>& command) {
+  const std::vector<std::string> shared = {
+      "  -h,--help ", "  --coordinator ADDRESS           HOST:PORT of the coordinator, ",
+      "  --certificates ", "  --insecure ", "  --insecure-network "};
+  std::string own;
+  bool skips = false;
+  std::istringstream lines(Help(command));
+  for (std::string line; std::getline(lines, line);) {
+    const bool continues = line.starts_with("       ");  // the option of the line before
+    if (!continues) {
+      skips = std::any_of(shared.begin(), shared.end(),
+                          [&](const std::string& flag) { return line.starts_with(flag); });
+    }
+    if (!skips) own += line + "\n";
+  }
+  return own.erase(own.find_last_not_of('\n') + 1) + "\n";
+}
+
+TEST(ManualTest, EveryBox_IsTheHelpOfItsCommand) {
+  const std::string manual = ReadDocument("docs/cli.md");
+  const std::string mark = "<!-- ", begin = " --help -->\n```text\n", end = "```\n";
+  std::string current;
+  size_t at = 0;
+  for (size_t found; (found = manual.find(begin, at)) != std::string::npos;) {
+    const size_t name = manual.rfind(mark, found) + mark.size();
+    current += manual.substr(at, found + begin.size() - at) +
+               OwnHelp(Words(manual.substr(name, found - name)));
+    at = manual.find(end, found + begin.size());
+    ASSERT_NE(at, std::string::npos);
+  }
+  ExpectEqualsSourceFile("docs/cli.md", current + manual.substr(at));
+}
+
 TEST(ManualTest, EveryCommand_HasASectionWithItsFlagsAndNoOthers) {
   const Flags always = {"--help"};
-  const Flags job_flags = DocumentedFlags(Section("Job files"));
   const Flags security_flags = DocumentedFlags(Section("Security"));
   const std::vector<std::string> commands = Commands();
   ASSERT_GE(commands.size(), 14u);
@@ -108,9 +147,6 @@ TEST(ManualTest, EveryCommand_HasASectionWithItsFlagsAndNoOthers) {
     const std::string section = Section("penstock " + command);
     ASSERT_NE(section, "") << "docs/cli.md has no such section";
     Flags documented = Both(DocumentedFlags(section), always);
-    if (section.find("the flags of \"Job files\"") != std::string::npos) {
-      documented = Both(documented, job_flags);
-    }
     const Flags known = FlagsOfCommand(command);
     // Documented once for all who speak to a coordinator.
     if (known.count("--coordinator")) documented = Both(documented, security_flags);
@@ -132,11 +168,6 @@ TEST(ManualTest, EveryProgram_HasASectionWithItsFlagsAndNoOthers) {
 }
 
 // ------------------------------------------------------------------------------------ README commands
-
-std::vector<std::string> Words(const std::string& line) {
-  std::istringstream stream(line);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
 
 // The lines of the README that call `program`, split into words, without the remarks behind them.
 std::vector<std::vector<std::string>> Calls(const std::string& program) {

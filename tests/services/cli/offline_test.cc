@@ -277,8 +277,9 @@ TEST(MethodsTest, Json_HasFiguresOfEveryMethodWhereItCanRun) {
       EXPECT_EQ(method["weights_kept"], 3);
       EXPECT_LT(method["bubble_ratio"], 3.0 / 11);
     } else {
-      EXPECT_EQ(method["weights_kept"].get<double>(),
-                method["versions_peak"].get<double>() + method["moved_weight_copies"].get<double>())
+      EXPECT_EQ(
+          method["weights_kept"].get<double>(),
+          method["versions_peak"].get<double>() + method["predicted_weight_copies"].get<double>())
           << method;
     }
   }
@@ -368,7 +369,7 @@ TEST(PlanTest, Topology_PutsStagesOnUnequalWorkers) {
       "  - {name: rack, gigabits: 10, workers: [{count: 2, speed: 2, memory_gib: 1.6}]}\n"
       "paths: [{hosts: [box, rack], gigabits: 1}]\n");
   const std::vector<std::string> arguments = {"plan", "--profile", directory.path("graph.txt"),
-                                              "--topology", directory.path("net.yaml")};
+                                              "--cluster", directory.path("net.yaml")};
   const Json json = RunJson(arguments);
   EXPECT_EQ(json["replicas"], "1-1");
   EXPECT_EQ(json["stages"][0]["placed_on"], Json::array({"box/0"}));
@@ -454,7 +455,7 @@ TEST(PlanTest, JobThatFitsNowhere_SaysHowMuchMemoryWouldDo) {
   directory.Write("small.yaml", "hosts: [{name: a, workers: [{count: 2, memory_gib: 0.00001}]}]\n");
   const ProcessResult plan =
       RunProcess({ProgramPath("penstock"), "plan", directory.job(), "--profile", profile,
-                  "--topology", directory.path("small.yaml"), "--methods", "1f1b"});
+                  "--cluster", directory.path("small.yaml"), "--methods", "1f1b"});
   EXPECT_EQ(plan.exit_code, 1);
   EXPECT_THAT(plan.err, ContainsRegex("no candidate can run on these workers; 1f1b, .* would with "
                                       ".*iB on the worker that needs most"));
@@ -512,10 +513,14 @@ TEST(PlanTest, WrongInput_IsNamed) {
   refused({graph, "--model", "pipedraem"}, "--model");
   directory.Write("net.yaml", "hosts: [{name: a, workers: [{memory_gib: 0.5}]}]\n");
   directory.Write("bad_net.yaml", "hosts: [{name: a, workers: [{speed: -1}]}]\n");
-  refused({graph, "--topology", directory.path("bad_net.yaml")},
+  refused({graph, "--cluster", directory.path("bad_net.yaml")},
           "bad_net.yaml:1:30: hosts[0].workers[0].speed: is -1");
-  refused({graph, "--topology", directory.path("net.yaml"), "--workers", "3"}, "--workers");
-  refused({graph, "--weights", "single"}, "--topology");
+  refused({graph, "--cluster", directory.path("net.yaml"), "--workers", "3"}, "--workers");
+  refused({graph, "--weights", "single"}, "--cluster");
+  // Its name before, for one version.
+  refused({graph, "--topology", directory.path("bad_net.yaml")},
+          "--topology is called --cluster now");
+  refused({graph, "--topology=" + directory.path("bad_net.yaml")}, "speed: is -1");
   refused({graph, "--methods", "1f1b"}, "JOB.yaml");
   refused({graph, directory.job()}, "graph.txt");
 }

@@ -1,4 +1,4 @@
-// FakeShare: devices of one host that lend each other memory, as far as a transport can tell. The memory is
+// FakeShare: devices of one host that export each other memory, as far as a transport can tell. The memory is
 // the test's own, and what names it is a number in a table.
 #pragma once
 
@@ -45,33 +45,33 @@ class FakeHost {
   std::map<int64_t, std::pair<void*, int64_t>> blocks_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Both lend and borrow nothing but numbers: hosts' in offers, blocks' in descriptors.
+// Both export and import nothing but numbers: hosts' in offers, blocks' in descriptors.
 class FakeShare final : public DeviceShare {
  public:
   FakeShare(FakeHost& host, BufferPool& pool) : host_(host), pool_(pool) {}
 
-  absl::StatusOr<std::shared_ptr<Lender>> MakeLender() override {
-    if (!lends) return absl::UnavailableError("this system lends nothing");
-    return std::make_shared<FakeLender>(host_);
+  absl::StatusOr<std::shared_ptr<Exporter>> MakeExporter() override {
+    if (!exports) return absl::UnavailableError("this system exports nothing");
+    return std::make_shared<FakeExporter>(host_);
   }
-  absl::StatusOr<Outgoing> StartLending(const Tensor& tensor) override {
+  absl::StatusOr<Outgoing> StartExporting(const Tensor& tensor) override {
     return Outgoing{.device = tensor};
   }
-  absl::StatusOr<std::unique_ptr<Borrower>> Borrow(const ShareBytes& offer) override {
+  absl::StatusOr<std::unique_ptr<Importer>> Import(const ShareBytes& offer) override {
     int64_t host = 0;
     if (!offer.To(host)) return absl::InvalidArgumentError("not an offer");
     if (host != host_.id()) return absl::UnavailableError("the peer is on another host");
-    ++open_borrowers;
-    return std::make_unique<FakeBorrower>(*this);
+    ++open_importers;
+    return std::make_unique<FakeImporter>(*this);
   }
 
-  bool lends = true;
-  std::atomic<int> open_borrowers = 0;
+  bool exports = true;
+  std::atomic<int> open_importers = 0;
 
  private:
-  class FakeLender final : public Lender {
+  class FakeExporter final : public Exporter {
    public:
-    explicit FakeLender(FakeHost& host) : host_(host), offer_(ShareBytes::From(host.id())) {}
+    explicit FakeExporter(FakeHost& host) : host_(host), offer_(ShareBytes::From(host.id())) {}
     const ShareBytes& offer() const override { return offer_; }
     absl::StatusOr<ShareBytes> Describe(const Tensor& tensor) override {
       return ShareBytes::From(host_.NumberOf(tensor.data<void>(), tensor.buffer.size_bytes()));
@@ -82,19 +82,20 @@ class FakeShare final : public DeviceShare {
     const ShareBytes offer_;
   };
 
-  class FakeBorrower final : public Borrower {
+  class FakeImporter final : public Importer {
    public:
-    explicit FakeBorrower(FakeShare& share) : share_(share) {}
-    ~FakeBorrower() override { --share_.open_borrowers; }
+    explicit FakeImporter(FakeShare& share) : share_(share) {}
+    ~FakeImporter() override { --share_.open_importers; }
     const char* path() const override { return "fake-ipc"; }
     absl::StatusOr<Fetched> Fetch(const ShareBytes& descriptor, DType dtype,
                                   const Shape& shape) override {
       int64_t number = 0;
       if (!descriptor.To(number)) return absl::InvalidArgumentError("not a descriptor");
       Tensor tensor = share_.pool_.AcquireTensor(dtype, shape);
-      const void* lent = share_.host_.Find(number, tensor.size_bytes());
-      if (lent == nullptr) return absl::InvalidArgumentError("nothing of that size is lent");
-      std::memcpy(tensor.data<void>(), lent, tensor.size_bytes());
+      const void* exported = share_.host_.Find(number, tensor.size_bytes());
+      if (exported == nullptr)
+        return absl::InvalidArgumentError("nothing of that size is exported");
+      std::memcpy(tensor.data<void>(), exported, tensor.size_bytes());
       return Fetched{.tensor = std::move(tensor)};
     }
 

@@ -48,10 +48,10 @@ FrameBytes Forged(FrameBytes bytes, int offset, T value) {
 
 TEST(Frame, EveryKind_DecodesToWhatWasEncoded) {
   EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(Chunk())), IsOkAndHolds(Chunk()));
-  FrameHeader lent = Chunk();
-  lent.kind = FrameKind::kLent;
-  lent.chunk_offset = 0;
-  EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(lent)), IsOkAndHolds(lent));
+  FrameHeader exported = Chunk();
+  exported.kind = FrameKind::kExported;
+  exported.chunk_offset = 0;
+  EXPECT_THAT(DecodeFrameHeader(EncodeFrameHeader(exported)), IsOkAndHolds(exported));
   for (int kind : {1, 2, 4, 5}) {
     FrameHeader header = Hello5();
     header.kind = static_cast<FrameKind>(kind);
@@ -148,12 +148,13 @@ TEST(Frame, WrongField_IsNamedWithWhatWasExpected) {
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 96, int32_t{-1})), refused("chunk bytes"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 96, kChunkBytesMax + 1)), refused("chunk bytes"));
   EXPECT_THAT(DecodeFrameHeader(Forged(chunk, 104, uint32_t{1})), refused("reserved"));
-  const FrameBytes lent = Forged(Forged(chunk, 6, uint8_t{6}), 88, int64_t{0});
-  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 88, int64_t{4})), refused("chunk offset: expected 0"));
-  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 96, int32_t{0})), refused("descriptor bytes"));
-  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 96, int32_t{ShareBytes::kMax + 1})),
+  const FrameBytes exported = Forged(Forged(chunk, 6, uint8_t{6}), 88, int64_t{0});
+  EXPECT_THAT(DecodeFrameHeader(Forged(exported, 88, int64_t{4})),
+              refused("chunk offset: expected 0"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(exported, 96, int32_t{0})), refused("descriptor bytes"));
+  EXPECT_THAT(DecodeFrameHeader(Forged(exported, 96, int32_t{ShareBytes::kMax + 1})),
               refused("descriptor bytes"));
-  EXPECT_THAT(DecodeFrameHeader(Forged(lent, 80, int64_t{61})),
+  EXPECT_THAT(DecodeFrameHeader(Forged(exported, 80, int64_t{61})),
               refused("tensor bytes: expected 60"));
   const FrameBytes hello = EncodeFrameHeader(Hello5());
   EXPECT_THAT(DecodeFrameHeader(Forged(hello, 40, int64_t{1})), refused("without a tensor"));

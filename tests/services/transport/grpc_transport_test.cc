@@ -3,7 +3,7 @@
 #include "services/transport/grpc_transport.h"
 
 #include "tests/services/transport/cluster.h"
-#include "tests/services/transport/lending_pair.h"
+#include "tests/services/transport/exporting_pair.h"
 #include "tests/worker/transport_suite.h"
 
 namespace penstock {
@@ -29,8 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Grpc, TransportSuite, ::testing::Values(TransportPairFa
                            return std::make_unique<GrpcPair>();
                          })));
 
-INSTANTIATE_TEST_SUITE_P(Lending, TransportSuite, ::testing::Values(TransportPairFactory([] {
-                           return std::make_unique<LendingPair>();
+INSTANTIATE_TEST_SUITE_P(Exporting, TransportSuite, ::testing::Values(TransportPairFactory([] {
+                           return std::make_unique<ExportingPair>();
                          })));
 
 constexpr EdgeId kEdge = {EdgeKind::kActivation, 0, 1};

@@ -174,10 +174,10 @@ TEST_F(HostilePeerTest, TensorOverTheEdgesLimit_FailsBothEndsAndTakesNoMemory) {
   ExpectWorkerGoesOn();
 }
 
-TEST_F(HostilePeerTest, TensorLentOnAnEdgeOfHostMemory_FailsBothEnds) {
+TEST_F(HostilePeerTest, TensorExportedOnAnEdgeOfHostMemory_FailsBothEnds) {
   const auto sender = Welcomed();
   FrameHeader header = ChunkHeader(0, 4);
-  header.kind = FrameKind::kLent;
+  header.kind = FrameKind::kExported;
   sender->Write(MakeTextFrame(header, "somewhere"));
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not agreed upon"));
   EXPECT_THAT(sender->Finish(), refused);
@@ -444,7 +444,7 @@ TEST_F(WrongReceiverTest, CreditForMessagesThatWereNotSentYet_IsRefused) {
                        AllOf(HasSubstr("worker right"), HasSubstr("exceed the window of 2"))));
 }
 
-TEST_F(WrongReceiverTest, WelcomeToLendWhereNothingWasOffered_IsRefused) {
+TEST_F(WrongReceiverTest, WelcomeToExportWhereNothingWasOffered_IsRefused) {
   AnsweringReceiver receiver(MakeTextFrame(WelcomeOf(1), "cuda-ipc"));
   EXPECT_THAT(SendTo(receiver.address()),
               StatusIs(absl::StatusCode::kInvalidArgument,

@@ -1,4 +1,4 @@
-// Edges that lend tensors instead of carrying their bytes: between two servers on loopback, with devices
+// Edges that export tensors instead of carrying their bytes: between two servers on loopback, with devices
 // that are played.
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-constexpr EdgeId kLendingEdge = {EdgeKind::kActivation, 0, 1};
-constexpr int64_t kLendingLimit = 1 << 24;
+constexpr EdgeId kExportingEdge = {EdgeKind::kActivation, 0, 1};
+constexpr int64_t kExportingLimit = 1 << 24;
 
 absl::Time Shortly() { return absl::Now() + absl::Milliseconds(50); }
 absl::Time BeforeTheEnd() { return absl::Now() + absl::Seconds(20); }
@@ -34,37 +34,37 @@ bool Eventually(const std::function<bool()>& condition) {
 
 // --------------------------------------------------------------------------- what is agreed upon
 
-class LendingTest : public ::testing::Test {
+class ExportingTest : public ::testing::Test {
  protected:
   // Opens an edge whose ends use these shares; null: none.
   void Open(DeviceShare* left, DeviceShare* right, int capacity = 2) {
     cluster_.left().UseShare(left);
     cluster_.right().UseShare(right);
     auto receiver =
-        cluster_.right().OpenReceiver(kLendingEdge, capacity, kLendingLimit, right_pool());
-    auto sender = cluster_.left().OpenSender(kLendingEdge, capacity, kLendingLimit);
+        cluster_.right().OpenReceiver(kExportingEdge, capacity, kExportingLimit, right_pool());
+    auto sender = cluster_.left().OpenSender(kExportingEdge, capacity, kExportingLimit);
     ASSERT_THAT(receiver, IsOk());
     ASSERT_THAT(sender, IsOk());
     receiver_ = *std::move(receiver);
     sender_ = *std::move(sender);
   }
-  void OpenLending(int capacity = 2) { Open(&left_share_, &right_share_, capacity); }
+  void OpenExporting(int capacity = 2) { Open(&left_share_, &right_share_, capacity); }
 
   BufferPool& left_pool() { return cluster_.workers[0].pool; }
   BufferPool& right_pool() { return cluster_.workers[1].pool; }
-  int64_t LentBytes() { return left_pool().stats().bytes_in_use; }
+  int64_t ExportedBytes() { return left_pool().stats().bytes_in_use; }
 
   Tensor Holding(int32_t value) {
     Tensor tensor = left_pool().AcquireTensor(DType::kI32, {4});
     for (int i = 0; i < 4; ++i) tensor.data<int32_t>()[i] = value;
     return tensor;
   }
-  absl::Status Lend(int32_t value, absl::Time deadline = BeforeTheEnd()) {
+  absl::Status Export(int32_t value, absl::Time deadline = BeforeTheEnd()) {
     const Tensor tensor = Holding(value);
     const absl::Status reserved = sender_->Reserve(value, tensor, deadline);
     if (!reserved.ok()) return reserved;
     const absl::StatusOr<ShareBytes> descriptor = sender_->Describe(tensor);
-    return descriptor.ok() ? sender_->Lend(value, tensor, *descriptor) : descriptor.status();
+    return descriptor.ok() ? sender_->Export(value, tensor, *descriptor) : descriptor.status();
   }
   struct Taken {
     Tensor tensor;
@@ -74,8 +74,8 @@ class LendingTest : public ::testing::Test {
                              absl::Time deadline = BeforeTheEnd()) {
     absl::StatusOr<Arrival> arrival = receiver_->Take(expected, deadline);
     if (!arrival.ok()) return arrival.status();
-    if (!arrival->is_lent()) return Taken{arrival->tensor};
-    absl::StatusOr<Borrower::Fetched> fetched = receiver_->Fetch(*arrival);
+    if (!arrival->is_exported()) return Taken{arrival->tensor};
+    absl::StatusOr<Importer::Fetched> fetched = receiver_->Fetch(*arrival);
     if (!fetched.ok()) return fetched.status();
     return Taken{fetched->tensor, /*fetched=*/true};
   }
@@ -88,7 +88,7 @@ class LendingTest : public ::testing::Test {
   // An edge that carries bytes, both ends of which say so and `why`.
   void ExpectHostMemory(const std::string& why) {
     ASSERT_THAT(sender_->Send(7, Holding(7), BeforeTheEnd()), IsOk());
-    EXPECT_FALSE(sender_->lends());
+    EXPECT_FALSE(sender_->exports());
     EXPECT_EQ(sender_->path(), "host");
     ExpectArrives(7, /*fetched=*/false);
     EXPECT_THAT(Opened(1), Contains(AllOf(HasSubstr("activation 0->1 from worker left"),
@@ -109,10 +109,10 @@ class LendingTest : public ::testing::Test {
   std::unique_ptr<Sender> sender_;
 };
 
-TEST_F(LendingTest, BothCan_TensorIsFetchedAndBothEndsSayHow) {
-  OpenLending();
-  ASSERT_THAT(Lend(3), IsOk());
-  EXPECT_TRUE(sender_->lends());
+TEST_F(ExportingTest, BothCan_TensorIsFetchedAndBothEndsSayHow) {
+  OpenExporting();
+  ASSERT_THAT(Export(3), IsOk());
+  EXPECT_TRUE(sender_->exports());
   EXPECT_EQ(sender_->path(), "fake-ipc");
   ExpectArrives(3, /*fetched=*/true);
   EXPECT_THAT(Opened(0), Contains(AllOf(HasSubstr("to worker right"), HasSubstr(": fake-ipc"))));
@@ -125,17 +125,17 @@ TEST_F(LendingTest, BothCan_TensorIsFetchedAndBothEndsSayHow) {
   }
 }
 
-TEST_F(LendingTest, OnlyTheSenderHasADevice_BytesTravel) {
+TEST_F(ExportingTest, OnlyTheSenderHasADevice_BytesTravel) {
   Open(&left_share_, nullptr);
   ExpectHostMemory("");
 }
 
-TEST_F(LendingTest, OnlyTheReceiverHasADevice_BytesTravel) {
+TEST_F(ExportingTest, OnlyTheReceiverHasADevice_BytesTravel) {
   Open(nullptr, &right_share_);
   ExpectHostMemory("");
 }
 
-TEST_F(LendingTest, AnotherHost_BytesTravelAndTheReasonIsTold) {
+TEST_F(ExportingTest, AnotherHost_BytesTravelAndTheReasonIsTold) {
   FakeHost other(2);
   FakeShare share(other, right_pool());
   Open(&left_share_, &share);
@@ -143,46 +143,46 @@ TEST_F(LendingTest, AnotherHost_BytesTravelAndTheReasonIsTold) {
   receiver_.reset();  // before its share
 }
 
-TEST_F(LendingTest, SenderCannotLend_BytesTravelAndTheReasonIsTold) {
-  left_share_.lends = false;
-  OpenLending();
+TEST_F(ExportingTest, SenderCannotExport_BytesTravelAndTheReasonIsTold) {
+  left_share_.exports = false;
+  OpenExporting();
   ExpectHostMemory("");
-  EXPECT_THAT(Opened(0), Contains(HasSubstr("this system lends nothing")));
+  EXPECT_THAT(Opened(0), Contains(HasSubstr("this system exports nothing")));
 }
 
-TEST_F(LendingTest, HostTensorOnALendingEdge_TravelsAsBytes) {
-  OpenLending();
+TEST_F(ExportingTest, HostTensorOnAExportingEdge_TravelsAsBytes) {
+  OpenExporting();
   ASSERT_THAT(sender_->Send(5, Holding(5), BeforeTheEnd()), IsOk());
-  ASSERT_THAT(Lend(6), IsOk());
+  ASSERT_THAT(Export(6), IsOk());
   ExpectArrives(5, /*fetched=*/false);
   ExpectArrives(6, /*fetched=*/true);
 }
 
-TEST_F(LendingTest, Receive_OfALentTensor_IsRefused) {
-  OpenLending();
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, Receive_OfAnExportedTensor_IsRefused) {
+  OpenExporting();
+  ASSERT_THAT(Export(0), IsOk());
   EXPECT_THAT(receiver_->Receive({0, DType::kI32, {4}}, BeforeTheEnd()),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("got it lent")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("got it exported")));
 }
 
 // ------------------------------------------------------------------------- who holds memory when
 
-TEST_F(LendingTest, Release_GivesTheSenderItsMemoryAndCreditBack) {
-  OpenLending(/*capacity=*/1);
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, Release_GivesTheSenderItsMemoryAndCreditBack) {
+  OpenExporting(/*capacity=*/1);
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
-  EXPECT_THAT(Lend(1, Shortly()), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
-  EXPECT_GT(LentBytes(), 0);
+  EXPECT_THAT(Export(1, Shortly()), StatusIs(absl::StatusCode::kDeadlineExceeded, _));
+  EXPECT_GT(ExportedBytes(), 0);
   receiver_->Release();
   EXPECT_TRUE(Eventually([&] { return sender_->Ready(); }));
-  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
-  EXPECT_THAT(Lend(1), IsOk());
+  EXPECT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
+  EXPECT_THAT(Export(1), IsOk());
 }
 
 // The sender counts credits to know which memory is its own again.
-TEST_F(LendingTest, CreditOfAMessageBehindALentOne_WaitsForTheRelease) {
-  OpenLending(/*capacity=*/3);
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, CreditOfAMessageBehindAnExportedOne_WaitsForTheRelease) {
+  OpenExporting(/*capacity=*/3);
+  ASSERT_THAT(Export(0), IsOk());
   ASSERT_THAT(sender_->Send(1, Holding(1), BeforeTheEnd()), IsOk());
   ASSERT_THAT(sender_->Send(2, Holding(2), BeforeTheEnd()), IsOk());
   ExpectArrives(0, /*fetched=*/true);
@@ -190,18 +190,18 @@ TEST_F(LendingTest, CreditOfAMessageBehindALentOne_WaitsForTheRelease) {
   ExpectArrives(2, /*fetched=*/false);
   absl::SleepFor(absl::Milliseconds(30));
   EXPECT_FALSE(sender_->Ready());
-  EXPECT_GT(LentBytes(), 0);
+  EXPECT_GT(ExportedBytes(), 0);
   receiver_->Release();
-  for (int m : {3, 4, 5}) EXPECT_THAT(Lend(m), IsOk());
+  for (int m : {3, 4, 5}) EXPECT_THAT(Export(m), IsOk());
 }
 
-TEST_F(LendingTest, ManyMessages_SenderReusesItsFewBlocks) {
-  OpenLending();
+TEST_F(ExportingTest, ManyMessages_SenderReusesItsFewBlocks) {
+  OpenExporting();
   const auto exchange = [&](int32_t m) {
-    ASSERT_THAT(Lend(m), IsOk());
+    ASSERT_THAT(Export(m), IsOk());
     ExpectArrives(m, /*fetched=*/true);
     receiver_->Release();
-    ASSERT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+    ASSERT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
   };
   exchange(0);
   const int64_t allocations = left_pool().stats().allocations;
@@ -209,93 +209,93 @@ TEST_F(LendingTest, ManyMessages_SenderReusesItsFewBlocks) {
   EXPECT_EQ(left_pool().stats().allocations, allocations);
 }
 
-TEST_F(LendingTest, SenderLeavesAfterItsLastMessage_MemoryStaysUntilTheReceiverLeaves) {
-  OpenLending();
-  ASSERT_THAT(Lend(0), IsOk());
-  ASSERT_THAT(Lend(1), IsOk());
+TEST_F(ExportingTest, SenderLeavesAfterItsLastMessage_MemoryStaysUntilTheReceiverLeaves) {
+  OpenExporting();
+  ASSERT_THAT(Export(0), IsOk());
+  ASSERT_THAT(Export(1), IsOk());
   sender_.reset();
   cluster_.workers[0].transport.reset();
   ExpectArrives(0, /*fetched=*/true);
   receiver_->Release();
   ExpectArrives(1, /*fetched=*/true);
   EXPECT_THAT(Take(2), StatusIs(absl::StatusCode::kAborted, HasSubstr("worker left")));
-  EXPECT_GT(LentBytes(), 0);
-  EXPECT_EQ(right_share_.open_borrowers, 1);
+  EXPECT_GT(ExportedBytes(), 0);
+  EXPECT_EQ(right_share_.open_importers, 1);
   receiver_.reset();
-  EXPECT_EQ(right_share_.open_borrowers, 0);
-  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_EQ(right_share_.open_importers, 0);
+  EXPECT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
 }
 
-TEST_F(LendingTest, ReceiverDies_SenderGetsItsMemoryBack) {
-  OpenLending();
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, ReceiverDies_SenderGetsItsMemoryBack) {
+  OpenExporting();
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   cluster_.workers[1].proxy->Cut();
-  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
-  EXPECT_THAT(Lend(1), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker right")));
+  EXPECT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
+  EXPECT_THAT(Export(1), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker right")));
 }
 
-TEST_F(LendingTest, SenderDies_TakeIsUnavailable) {
-  OpenLending();
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, SenderDies_TakeIsUnavailable) {
+  OpenExporting();
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   for (TestWorker& worker : cluster_.workers) worker.proxy->Cut();
   EXPECT_THAT(Take(1), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("worker left")));
   receiver_->Release();
 }
 
-TEST_F(LendingTest, ReceiverCancels_SenderHearsWhyAndGetsItsMemoryBackWhenItIsClosed) {
-  OpenLending(/*capacity=*/1);
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, ReceiverCancels_SenderHearsWhyAndGetsItsMemoryBackWhenItIsClosed) {
+  OpenExporting(/*capacity=*/1);
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   cluster_.right().Cancel(absl::InternalError("disk full"));
   const auto aborted = StatusIs(absl::StatusCode::kAborted,
                                 AllOf(HasSubstr("worker right"), HasSubstr("disk full")));
-  EXPECT_THAT(Lend(1), aborted);
+  EXPECT_THAT(Export(1), aborted);
   absl::SleepFor(absl::Milliseconds(100));
-  EXPECT_GT(LentBytes(), 0);
+  EXPECT_GT(ExportedBytes(), 0);
   receiver_.reset();
-  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
-  EXPECT_THAT(Lend(2), aborted);
+  EXPECT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
+  EXPECT_THAT(Export(2), aborted);
 }
 
-TEST_F(LendingTest, ReceiverCancelsAndNeverCloses_SenderGetsItsMemoryBackAtTheDeadline) {
-  OpenLending();
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, ReceiverCancelsAndNeverCloses_SenderGetsItsMemoryBackAtTheDeadline) {
+  OpenExporting();
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   cluster_.right().Cancel(absl::InternalError("disk full"));
-  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
 }
 
-TEST_F(LendingTest, ReceiverCancelsWhileMoreIsLent_MemoryStaysUntilItIsClosed) {
-  OpenLending(/*capacity=*/4);
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, ReceiverCancelsWhileMoreIsExported_MemoryStaysUntilItIsClosed) {
+  OpenExporting(/*capacity=*/4);
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   cluster_.right().Cancel(absl::InternalError("disk full"));
-  for (int m = 1; m < 4; ++m) (void)Lend(m);  // arrives or not, as it comes
+  for (int m = 1; m < 4; ++m) (void)Export(m);  // arrives or not, as it comes
   absl::SleepFor(absl::Milliseconds(100));
-  EXPECT_GT(LentBytes(), 0);
+  EXPECT_GT(ExportedBytes(), 0);
   receiver_.reset();
-  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
 }
 
-TEST_F(LendingTest, BothCancel_SenderGetsItsMemoryBackWhenItIsClosed) {
-  OpenLending();
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, BothCancel_SenderGetsItsMemoryBackWhenItIsClosed) {
+  OpenExporting();
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   cluster_.right().Cancel(absl::InternalError("disk full"));
   cluster_.left().Cancel(absl::AbortedError("stopped"));
   sender_.reset();
   cluster_.workers[0].transport.reset();
   absl::SleepFor(absl::Milliseconds(100));
-  EXPECT_GT(LentBytes(), 0);
+  EXPECT_GT(ExportedBytes(), 0);
   receiver_.reset();
-  EXPECT_TRUE(Eventually([&] { return LentBytes() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return ExportedBytes() == 0; }));
 }
 
-TEST_F(LendingTest, ServerOfABorrowerShutsDown_NothingHangs) {
-  OpenLending();
-  ASSERT_THAT(Lend(0), IsOk());
+TEST_F(ExportingTest, ServerOfAnImporterShutsDown_NothingHangs) {
+  OpenExporting();
+  ASSERT_THAT(Export(0), IsOk());
   ExpectArrives(0, /*fetched=*/true);
   sender_.reset();
   cluster_.workers[0].transport.reset();
@@ -303,13 +303,13 @@ TEST_F(LendingTest, ServerOfABorrowerShutsDown_NothingHangs) {
   cluster_.workers[1].server.Shutdown(absl::Milliseconds(100));
 }
 
-// ------------------------------------------------------------------------------- hostile lenders
+// ------------------------------------------------------------------------------- hostile exporters
 
-class HostileLenderTest : public LendingTest {
+class HostileExporterTest : public ExportingTest {
  protected:
-  HostileLenderTest() {
+  HostileExporterTest() {
     cluster_.right().UseShare(&right_share_);
-    auto receiver = cluster_.right().OpenReceiver(kLendingEdge, 2, 4096, right_pool());
+    auto receiver = cluster_.right().OpenReceiver(kExportingEdge, 2, 4096, right_pool());
     EXPECT_THAT(receiver, IsOk());
     receiver_ = *std::move(receiver);
   }
@@ -317,7 +317,7 @@ class HostileLenderTest : public LendingTest {
   static FrameHeader Header(FrameKind kind) {
     FrameHeader header;
     header.kind = kind;
-    header.key = {JobHash(kTestJob), 1, kLendingEdge};
+    header.key = {JobHash(kTestJob), 1, kExportingEdge};
     if (kind == FrameKind::kHello) {
       header.value = 2;
       header.tensor_bytes = 4096;
@@ -342,31 +342,33 @@ class HostileLenderTest : public LendingTest {
     EXPECT_EQ(payload, path);
     return sender;
   }
-  std::unique_ptr<RawSender> Lender() { return Welcomed(ShareBytes::From(host_.id()), "fake-ipc"); }
+  std::unique_ptr<RawSender> Exporter() {
+    return Welcomed(ShareBytes::From(host_.id()), "fake-ipc");
+  }
   static std::string Descriptor(int64_t number) {
     const ShareBytes bytes = ShareBytes::From(number);
     return std::string(bytes.view());
   }
 };
 
-TEST_F(HostileLenderTest, OfferThatIsNone_IsAnsweredWithHostMemory) {
+TEST_F(HostileExporterTest, OfferThatIsNone_IsAnsweredWithHostMemory) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ShareBytes offer, ShareBytes::Of("nonsense?!"));
   Welcomed(offer, "");
   EXPECT_THAT(Opened(1), Contains(AllOf(HasSubstr(": host"), HasSubstr("not an offer"))));
 }
 
-TEST_F(HostileLenderTest, UnknownMemory_FailsTheRunAndNamesTheMessage) {
-  const auto sender = Lender();
-  sender->Write(MakeTextFrame(Header(FrameKind::kLent), Descriptor(99)));
+TEST_F(HostileExporterTest, UnknownMemory_FailsTheRunAndNamesTheMessage) {
+  const auto sender = Exporter();
+  sender->Write(MakeTextFrame(Header(FrameKind::kExported), Descriptor(99)));
   EXPECT_THAT(Take(0), StatusIs(absl::StatusCode::kInvalidArgument,
                                 AllOf(HasSubstr("0->1"), HasSubstr("message 0"),
-                                      HasSubstr("nothing of that size is lent"))));
+                                      HasSubstr("nothing of that size is exported"))));
 }
 
-TEST_F(HostileLenderTest, TensorLargerThanItsMemory_FailsTheRun) {
-  const auto sender = Lender();
+TEST_F(HostileExporterTest, TensorLargerThanItsMemory_FailsTheRun) {
+  const auto sender = Exporter();
   const Tensor small = Holding(1);
-  FrameHeader header = Header(FrameKind::kLent);
+  FrameHeader header = Header(FrameKind::kExported);
   header.shape = {1000};
   header.tensor_bytes = 4000;
   sender->Write(MakeTextFrame(
@@ -375,24 +377,25 @@ TEST_F(HostileLenderTest, TensorLargerThanItsMemory_FailsTheRun) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nothing of that size")));
 }
 
-TEST_F(HostileLenderTest, DescriptorThatIsNone_FailsTheRun) {
-  const auto sender = Lender();
-  sender->Write(MakeTextFrame(Header(FrameKind::kLent), "x"));
+TEST_F(HostileExporterTest, DescriptorThatIsNone_FailsTheRun) {
+  const auto sender = Exporter();
+  sender->Write(MakeTextFrame(Header(FrameKind::kExported), "x"));
   EXPECT_THAT(Take(0), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a descriptor")));
 }
 
-TEST_F(HostileLenderTest, DescriptorTooLong_FailsBothEnds) {
-  const auto sender = Lender();
-  sender->Write(MakeTextFrame(Header(FrameKind::kLent), std::string(ShareBytes::kMax + 1, 'x')));
+TEST_F(HostileExporterTest, DescriptorTooLong_FailsBothEnds) {
+  const auto sender = Exporter();
+  sender->Write(
+      MakeTextFrame(Header(FrameKind::kExported), std::string(ShareBytes::kMax + 1, 'x')));
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument,
                                 HasSubstr("descriptor bytes: expected 1 to 256"));
   EXPECT_THAT(sender->Finish(), refused);
   EXPECT_THAT(Take(0), refused);
 }
 
-TEST_F(HostileLenderTest, TensorOverTheEdgesLimit_FailsBothEnds) {
-  const auto sender = Lender();
-  FrameHeader header = Header(FrameKind::kLent);
+TEST_F(HostileExporterTest, TensorOverTheEdgesLimit_FailsBothEnds) {
+  const auto sender = Exporter();
+  FrameHeader header = Header(FrameKind::kExported);
   header.shape = {1025};
   header.tensor_bytes = 4100;
   sender->Write(MakeTextFrame(header, Descriptor(1)));
@@ -402,20 +405,20 @@ TEST_F(HostileLenderTest, TensorOverTheEdgesLimit_FailsBothEnds) {
   EXPECT_THAT(Take(0), refused);
 }
 
-TEST_F(HostileLenderTest, LentInTheMiddleOfChunks_FailsBothEnds) {
-  const auto sender = Lender();
+TEST_F(HostileExporterTest, ExportedInTheMiddleOfChunks_FailsBothEnds) {
+  const auto sender = Exporter();
   FrameHeader half = Header(FrameKind::kChunk);
   half.payload_bytes = 8;
   sender->Write(MakeChunkFrame(half, Holding(1)));
-  sender->Write(MakeTextFrame(Header(FrameKind::kLent), Descriptor(1)));
+  sender->Write(MakeTextFrame(Header(FrameKind::kExported), Descriptor(1)));
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("from byte 8"));
   EXPECT_THAT(sender->Finish(), refused);
   EXPECT_THAT(Take(0), refused);
 }
 
-TEST_F(HostileLenderTest, LentOfAnotherEpoch_FailsBothEnds) {
-  const auto sender = Lender();
-  FrameHeader header = Header(FrameKind::kLent);
+TEST_F(HostileExporterTest, ExportedOfAnotherEpoch_FailsBothEnds) {
+  const auto sender = Exporter();
+  FrameHeader header = Header(FrameKind::kExported);
   header.key.epoch = 2;
   sender->Write(MakeTextFrame(header, Descriptor(1)));
   const auto refused = StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -424,10 +427,10 @@ TEST_F(HostileLenderTest, LentOfAnotherEpoch_FailsBothEnds) {
   EXPECT_THAT(Take(0), refused);
 }
 
-TEST_F(HostileLenderTest, MoreThanTheWindow_FailsBothEnds) {
-  const auto sender = Lender();
+TEST_F(HostileExporterTest, MoreThanTheWindow_FailsBothEnds) {
+  const auto sender = Exporter();
   for (int64_t m = 0; m < 3; ++m) {
-    FrameHeader header = Header(FrameKind::kLent);
+    FrameHeader header = Header(FrameKind::kExported);
     header.sequence = m;
     sender->Write(MakeTextFrame(header, Descriptor(1)));
   }

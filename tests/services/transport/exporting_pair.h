@@ -1,4 +1,4 @@
-// LendingPair: two workers whose edges lend what they can, used as if they carried bytes.
+// ExportingPair: two workers whose edges export what they can, used as if they carried bytes.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace penstock {
 
-// As the executor's courier does with a device that is always done: lends where it can, releases at once.
-class LendingSender final : public Sender {
+// As the executor's courier does with a device that is always done: exports where it can, releases at once.
+class ExportingSender final : public Sender {
  public:
-  explicit LendingSender(std::unique_ptr<Sender> inner) : inner_(std::move(inner)) {}
+  explicit ExportingSender(std::unique_ptr<Sender> inner) : inner_(std::move(inner)) {}
   absl::Status Reserve(int64_t sequence, const Tensor& tensor, absl::Time deadline) override {
     return inner_->Reserve(sequence, tensor, deadline);
   }
   absl::Status Put(int64_t sequence, const Tensor& tensor) override {
-    if (!inner_->lends()) return inner_->Put(sequence, tensor);
+    if (!inner_->exports()) return inner_->Put(sequence, tensor);
     const auto descriptor = inner_->Describe(tensor);
-    return descriptor.ok() ? inner_->Lend(sequence, tensor, *descriptor) : descriptor.status();
+    return descriptor.ok() ? inner_->Export(sequence, tensor, *descriptor) : descriptor.status();
   }
   bool Ready() const override { return inner_->Ready(); }
   int64_t bytes_sent() const override { return inner_->bytes_sent(); }
@@ -36,7 +36,7 @@ class ReleasingReceiver final : public Receiver {
   absl::StatusOr<Arrival> Take(const TensorExpectation& expected, absl::Time deadline) override {
     auto arrival = inner_->Take(expected, deadline);
     if (!arrival.ok()) return arrival;
-    EXPECT_TRUE(arrival->is_lent());
+    EXPECT_TRUE(arrival->is_exported());
     auto fetched = inner_->Fetch(*arrival);
     if (!fetched.ok()) return fetched.status();
     inner_->Release();
@@ -50,14 +50,14 @@ class ReleasingReceiver final : public Receiver {
   const std::unique_ptr<Receiver> inner_;
 };
 
-class LendingTransport final : public Transport {
+class ExportingTransport final : public Transport {
  public:
-  explicit LendingTransport(Transport& inner) : inner_(inner) {}
+  explicit ExportingTransport(Transport& inner) : inner_(inner) {}
   absl::StatusOr<std::unique_ptr<Sender>> OpenSender(const EdgeId& edge, int capacity,
                                                      int64_t tensor_bytes_max) override {
     auto sender = inner_.OpenSender(edge, capacity, tensor_bytes_max);
     if (!sender.ok()) return sender;
-    return std::make_unique<LendingSender>(*std::move(sender));
+    return std::make_unique<ExportingSender>(*std::move(sender));
   }
   absl::StatusOr<std::unique_ptr<Receiver>> OpenReceiver(const EdgeId& edge, int capacity,
                                                          int64_t tensor_bytes_max,
@@ -72,12 +72,12 @@ class LendingTransport final : public Transport {
   Transport& inner_;
 };
 
-class LendingPair : public TransportPair {
+class ExportingPair : public TransportPair {
  public:
-  LendingPair() {
+  ExportingPair() {
     for (int worker : {0, 1}) cluster_.workers[worker].transport->UseShare(&shares_[worker]);
   }
-  Transport& transport(int worker) override { return lending_[worker]; }
+  Transport& transport(int worker) override { return exporting_[worker]; }
   BufferPool& pool(int worker) override { return cluster_.workers[worker].pool; }
   void Kill(int) override {
     for (TestWorker& worker : cluster_.workers) worker.proxy->Cut();
@@ -87,8 +87,8 @@ class LendingPair : public TransportPair {
   FakeHost host_{1};
   TestCluster cluster_;
   FakeShare shares_[2] = {{host_, cluster_.workers[0].pool}, {host_, cluster_.workers[1].pool}};
-  LendingTransport lending_[2] = {LendingTransport(cluster_.left()),
-                                  LendingTransport(cluster_.right())};
+  ExportingTransport exporting_[2] = {ExportingTransport(cluster_.left()),
+                                      ExportingTransport(cluster_.right())};
 };
 
 }  // namespace penstock
