@@ -698,13 +698,13 @@ TEST(Rpd, WhatCannotHold_IsRefusedWithWhatWouldDo) {
   ExpectRefused(spec, "pipeline.method", "it draws what is read");
   spec = ContinuousJob("rpd");
   spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(5);
-  ExpectRefused(spec, "training.staleness.rescheduled_steps", "rpd draws another for each");
+  ExpectRefused(spec, "training.staleness.rescheduled_steps", "rpd samples another for each");
   spec = ContinuousJob("rpd");
   spec.mutable_training()->mutable_staleness()->set_stage_momentum(0.9);
-  ExpectRefused(spec, "training.staleness.stage_momentum", "rpd draws another for each");
+  ExpectRefused(spec, "training.staleness.stage_momentum", "rpd samples another for each");
   spec = ContinuousJob("rpd");
   spec.mutable_training()->mutable_staleness()->set_error_feedback(true);
-  ExpectRefused(spec, "training.staleness.error_feedback", "rpd draws another for each");
+  ExpectRefused(spec, "training.staleness.error_feedback", "rpd samples another for each");
   spec = ContinuousJob("rpd");
   spec.mutable_training()->set_stash("host");
   ExpectRefused(spec, "training.stash", "cannot be host with rpd");

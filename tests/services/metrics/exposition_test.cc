@@ -15,8 +15,8 @@ TEST(Exposition, Families_AreTextAsPrometheusReadsIt) {
   metrics.Add("penstock_jobs", {"failed"}, 0);
   metrics.Add("penstock_job_drifts_total", {"j"}, 3);
   EXPECT_EQ(ExpositionText(metrics.Take()),
-            "# HELP penstock_job_drifts_total How often it was told that steps or memory left what "
-            "was predicted, or returned.\n"
+            "# HELP penstock_job_drifts_total Events that steps or memory left their prediction, or "
+            "returned to it.\n"
             "# TYPE penstock_job_drifts_total counter\n"
             "penstock_job_drifts_total{job=\"j\"} 3\n"
             "# HELP penstock_jobs Jobs the coordinator lists, by state.\n"
