@@ -226,7 +226,7 @@ void Stage::Forget(InFlight& slot) {
   for (Tape& tape : slot.tapes) {
     tape = Tape();
   }
-  slot.checkpoint = Tensor();
+  slot.kept_input = Tensor();
   slot.used = false;
 }
 
@@ -319,30 +319,29 @@ absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sam
   absl::StatusOr<Tensor> output =
       ForwardWithoutTapes(layer_count(), first_sample, /*training=*/true, *weights, input, targets);
   if (output.ok()) {
-    slot->checkpoint = input;
+    slot->kept_input = input;
   } else {
     Forget(*slot);
   }
   return output;
 }
 
-absl::StatusOr<Tensor> Stage::TakeCheckpoint(MicrobatchId microbatch) {
+absl::StatusOr<Tensor> Stage::TakeInput(MicrobatchId microbatch) {
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
-  if (!slot->checkpoint) {
+  if (!slot->kept_input) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "microbatch %d kept no input for another stage to do its forward again from",
         microbatch.value));
   }
-  Tensor checkpoint = std::exchange(slot->checkpoint, Tensor());
+  Tensor input = std::exchange(slot->kept_input, Tensor());
   Forget(*slot);
-  return checkpoint;
+  return input;
 }
 
-absl::Status Stage::PutCheckpoint(MicrobatchId microbatch, int64_t first_sample,
-                                  const Tensor& input) {
+absl::Status Stage::PutInput(MicrobatchId microbatch, int64_t first_sample, const Tensor& input) {
   PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
-  slot->checkpoint = input;
+  slot->kept_input = input;
   return absl::OkStatus();
 }
 
@@ -352,13 +351,13 @@ absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read, const Te
   }
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
-  if (!slot->checkpoint) {
+  if (!slot->kept_input) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "microbatch %d kept no input to do its forward again from", microbatch.value));
   }
   slot->version = read.version;
   BeginPass(slot->first_sample);
-  const Tensor input = std::exchange(slot->checkpoint, Tensor());
+  const Tensor input = std::exchange(slot->kept_input, Tensor());
   return ForwardIntoTapes(*slot, *weights, input, targets, Output::kDropped).status();
 }
 
@@ -477,7 +476,7 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead 
     return absl::FailedPreconditionError(
         absl::StrFormat("second backward of the input for microbatch %d", microbatch.value));
   }
-  if (slot->checkpoint) {
+  if (slot->kept_input) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "backward of microbatch %d before its forward was done again", microbatch.value));
   }

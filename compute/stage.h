@@ -96,15 +96,15 @@ class Stage {
   // Errors: InvalidArgument (shape or type of the targets), FailedPrecondition (version not live,
   // no F before, or nothing kept to start from).
   absl::Status Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets);
-  // Where another stage does the backward of these layers. TakeCheckpoint: of a stage that
+  // Where another stage does the backward of these layers. TakeInput: of a stage that
   // recomputes, after Forward and in the place of Recompute: what it kept, which it then forgets
-  // together with the microbatch. PutCheckpoint: what a Forward elsewhere kept, so that Recompute
+  // together with the microbatch. PutInput: what a Forward elsewhere kept, so that Recompute
   // may follow.
   //
   // Errors: FailedPrecondition (no F before, or nothing kept; in flight already, too many in
   // flight), InvalidArgument (shape or type).
-  absl::StatusOr<Tensor> TakeCheckpoint(MicrobatchId microbatch);
-  absl::Status PutCheckpoint(MicrobatchId microbatch, int64_t first_sample, const Tensor& input);
+  absl::StatusOr<Tensor> TakeInput(MicrobatchId microbatch);
+  absl::Status PutInput(MicrobatchId microbatch, int64_t first_sample, const Tensor& input);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
   absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input, const Tensor& targets);
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
@@ -245,7 +245,7 @@ class Stage {
     MicrobatchId microbatch;
     int64_t first_sample = 0;
     int64_t version = 0;      // that I will read
-    Tensor checkpoint;        // from F to R, of a stage that recomputes: the input
+    Tensor kept_input;        // from F to R, of a stage that recomputes: the input
     std::vector<Tape> tapes;  // by layer of the stage
   };
 

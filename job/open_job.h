@@ -18,7 +18,7 @@ inline constexpr double kRaceSecondsDefault = 120;
 
 bool MethodIsOpen(const v1::JobSpec& spec);
 
-// Whether the split needs measurements of the workers. REQUIRES: `job` is `spec` or its draft, resolved.
+// Returns whether the split needs measurements. REQUIRES: `job` is `spec` or its draft, resolved.
 bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job);
 
 // `spec`, or with an open method its draft, with all defaults.

@@ -185,9 +185,9 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
     case Op::kSendGradient:
       return Send(action, Local(stage).input_gradients.Take(microbatch));
     case Op::kSendCheckpoint:
-      return SendCheckpoint(action, Local(stage));
+      return SendInput(action, Local(stage));
     case Op::kRecvCheckpoint:
-      return ReceiveCheckpoint(action, Local(stage));
+      return ReceiveInput(action, Local(stage));
     case Op::kSendSum:
       return SendSum(action, Local(stage));
     case Op::kRecvSum:
@@ -278,7 +278,7 @@ absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effe
   const bool drops_tokens =
       training_ && !parts_.topology[local.id].backward && parts_.topology[local.id].first;
   if (drops_tokens) {
-    PENSTOCK_RETURN_IF_ERROR(stage.TakeCheckpoint(MicrobatchId(microbatch)).status());
+    PENSTOCK_RETURN_IF_ERROR(stage.TakeInput(MicrobatchId(microbatch)).status());
   }
   last_microbatch_ = microbatch;
   PENSTOCK_RETURN_IF_ERROR(PutOutput(local, microbatch, *std::move(output)));
@@ -313,7 +313,7 @@ absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Ef
                               ReadTokens(stage, TokenRole::kInput, microbatch));
     timer_.Lap(Lane::kWait, Wait::kData);
     PENSTOCK_RETURN_IF_ERROR(
-        stage.PutCheckpoint(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch), tokens));
+        stage.PutInput(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch), tokens));
   }
   PENSTOCK_RETURN_IF_ERROR(
       stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, targets));
@@ -353,17 +353,17 @@ absl::Status Executor::EndPass(Op op, const LocalStage& local) {
   return absl::OkStatus();
 }
 
-absl::Status Executor::SendCheckpoint(const Action& action, LocalStage& local) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor checkpoint,
-                            local.stage->TakeCheckpoint(MicrobatchId(action.microbatch)));
-  return Send(action, checkpoint);
+absl::Status Executor::SendInput(const Action& action, LocalStage& local) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor input,
+                            local.stage->TakeInput(MicrobatchId(action.microbatch)));
+  return Send(action, input);
 }
 
-absl::Status Executor::ReceiveCheckpoint(const Action& action, LocalStage& local) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor checkpoint,
+absl::Status Executor::ReceiveInput(const Action& action, LocalStage& local) {
+  PENSTOCK_ASSIGN_OR_RETURN(const Tensor input,
                             ReceiveTensor(action, local.stage->boundary_shape()));
-  return local.stage->PutCheckpoint(MicrobatchId(action.microbatch),
-                                    FirstSample(parts_.job, action.microbatch), checkpoint);
+  return local.stage->PutInput(MicrobatchId(action.microbatch),
+                               FirstSample(parts_.job, action.microbatch), input);
 }
 
 absl::Status Executor::SendSum(const Action& action, LocalStage& local) {

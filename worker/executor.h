@@ -138,8 +138,8 @@ class Executor {
   absl::Status Recompute(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect);
   absl::Status BackwardWeight(LocalStage& local, int64_t microbatch);
-  absl::Status SendCheckpoint(const Action& action, LocalStage& local);
-  absl::Status ReceiveCheckpoint(const Action& action, LocalStage& local);
+  absl::Status SendInput(const Action& action, LocalStage& local);
+  absl::Status ReceiveInput(const Action& action, LocalStage& local);
   // The gradients accumulated so far; of the last part also the losses of the step so far.
   absl::Status SendSum(const Action& action, LocalStage& local);
   absl::Status ReceiveSum(const Action& action, LocalStage& local);

@@ -1,6 +1,6 @@
 // LocalStage: one of a worker's stages with the tensors that wait between its actions.
 //
-// Where pipelines go there and back, checkpoints wait in the Stage itself, since F and R may be of
+// Where pipelines go there and back, kept inputs wait in the Stage itself, since F and R may be of
 // two local stages with one Stage, and then no message carries them.
 //
 // Thread safety: the executor's thread; the meter may be read by any.

@@ -93,8 +93,8 @@ class Sender {
   // Names a tensor of the device for Export; may take milliseconds for memory that is new. Any thread.
   // REQUIRES: exports(). Errors: those of Exporter, which are of this worker's device.
   virtual absl::StatusOr<ShareBytes> Describe(const Tensor& tensor);
-  // Fills the place with a tensor of the device, which the peer fetches from where `descriptor` says. As
-  // with Put, the memory must not change until the transport drops its reference.
+  // Fills the place with a tensor of the device, which the peer fetches from where `descriptor` says.
+  // The memory must not change, as with Put, until the transport drops its reference.
   // REQUIRES: exports(). Errors: as Put.
   virtual absl::Status Export(int64_t sequence, const Tensor& tensor, const ShareBytes& descriptor);
   // Returns whether Export may be used; final once a Reserve has returned OK.

@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// Of a tensor at a stage boundary: an activation, its gradient or a kept stage input.
+// Bytes of a tensor at a stage boundary: activation, gradient or kept stage input.
 int64_t BoundaryBytes(const ResolvedJob& job);
 
 // Floats of a message with a sum of `gradients` gradients; the last part's go with the step's losses so

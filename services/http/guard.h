@@ -1,5 +1,5 @@
-// HttpGuard: who may read over HTTP. As for calls, connections are TLS with the program's own certificate, and a
-// client shows a certificate with one of the roles that may read, or (a browser, a scraper without one) a token:
+// HttpGuard: who may read over HTTP. Connections are TLS with the program's own certificate, and a client shows
+// a certificate with one of the roles that may read, or (a browser, a scraper without one) a token:
 //
 //   Authorization: Bearer TOKEN        or Basic, with any name and TOKEN as the password, as browsers ask for
 //

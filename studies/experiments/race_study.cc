@@ -118,7 +118,7 @@ class CurveContestant : public Contestant {
   const std::vector<double>& gaps_;
 };
 
-struct Judged {
+struct Outcome {
   std::vector<std::optional<int64_t>> reached;  // by run: the look
   std::optional<int> first;                     // absent: none reached it
   int chosen = 0;
@@ -129,8 +129,8 @@ struct Judged {
   }
 };
 
-Judged Judge(const std::vector<Ran>& runs, double target) {
-  Judged judged;
+Outcome OutcomeOf(const std::vector<Ran>& runs, double target) {
+  Outcome outcome;
   std::vector<CurveContestant> contestants;
   contestants.reserve(runs.size());
   std::vector<Racer> racers;
@@ -139,19 +139,19 @@ Judged Judge(const std::vector<Ran>& runs, double target) {
     racers.push_back({.step_s = 1.0, .contestant = &contestants.back()});
     const auto found =
         std::find_if(run.gaps.begin(), run.gaps.end(), [&](double gap) { return gap <= target; });
-    judged.reached.emplace_back();
-    if (found != run.gaps.end()) judged.reached.back() = found - run.gaps.begin() + 1;
-    const std::optional<int64_t>& reached = judged.reached.back();
+    outcome.reached.emplace_back();
+    if (found != run.gaps.end()) outcome.reached.back() = found - run.gaps.begin() + 1;
+    const std::optional<int64_t>& reached = outcome.reached.back();
     if (reached.has_value() &&
-        (!judged.first.has_value() || *reached < *judged.reached[*judged.first])) {
-      judged.first = static_cast<int>(judged.reached.size()) - 1;
+        (!outcome.first.has_value() || *reached < *outcome.reached[*outcome.first])) {
+      outcome.first = static_cast<int>(outcome.reached.size()) - 1;
     }
   }
   const RaceResult race = RunRace(racers, {.first_s = static_cast<double>(kLooks / kFirstRound),
                                            .longest_s = static_cast<double>(kLooks),
                                            .until_loss = target});
-  judged.chosen = *race.winner;  // none fails
-  return judged;
+  outcome.chosen = *race.winner;  // none fails
+  return outcome;
 }
 
 StudyChart ChartOf(int32_t stages, const std::vector<Ran>& runs, int64_t ticks) {
@@ -212,12 +212,12 @@ absl::StatusOr<StudyResult> RunRaceStudy(const RaceStudy& study, StudyContext& c
     }
     result.charts.push_back(ChartOf(stages, runs, study.ticks));
     for (const double share : study.shares) {
-      const Judged judged = Judge(runs, share * start);
-      if (!judged.first.has_value()) continue;
-      const double cost = judged.cost();
-      const int64_t ticks = *judged.reached[*judged.first] * study.ticks / kLooks;
-      result.table.rows.push_back({int64_t{stages}, share, runs[*judged.first].name, ticks,
-                                   runs[judged.chosen].name, cost});
+      const Outcome outcome = OutcomeOf(runs, share * start);
+      if (!outcome.first.has_value()) continue;
+      const double cost = outcome.cost();
+      const int64_t ticks = *outcome.reached[*outcome.first] * study.ticks / kLooks;
+      result.table.rows.push_back({int64_t{stages}, share, runs[*outcome.first].name, ticks,
+                                   runs[outcome.chosen].name, cost});
       if (cost <= kNearEnough) continue;
       is_near = false;
       missed.push_back(absl::StrFormat("%.2f at S = %d and %.3g of the gap", cost, stages, share));

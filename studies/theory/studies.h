@@ -29,7 +29,8 @@ absl::StatusOr<StudyResult> RunDelayStudy(const DelayStudy& study, StudyContext&
 //
 // The paper's set-up has 512 columns, but its step sizes diverge there, even without a pipeline: a
 // minibatch of 10 rows has a curvature of about 65. They are what its rule chooses for 64 columns,
-// so both are run. As in the authors' code the rule looks at the whole curve here, not at its tail.
+// so both are run. The rule looks at the whole curve here, as in the authors' code, not at its
+// tail.
 struct QuadraticStudy {
   int64_t seeds = 5;
   int32_t stages = 8;
