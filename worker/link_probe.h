@@ -39,7 +39,7 @@ struct LinkProbeOptions {
   std::function<void(int peer)> on_pair = [](int) {};
 };
 
-// From one worker to another.
+// The link from one worker to another.
 struct LinkMeasurement {
   int from = 0;
   int to = 0;

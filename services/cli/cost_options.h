@@ -23,7 +23,7 @@ struct CostOptions {
   PerStageCost backward_weight = {"--backward-weight", {0.5}};
   PerStageCost update = {"--update", {0.0}};
   double message_bytes = 0.0;
-  // By link: that between each stage of the model and the next.
+  // Numbers by link, between each stage of the model and the next.
   PerStageCost bytes_per_second = {"--bytes-per-second", {0.0}};  // 0: unlimited
   PerStageCost latency = {"--latency", {0.0}};
   double overhead = 0.0;

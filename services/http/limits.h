@@ -20,7 +20,7 @@ struct HttpLimits {
   absl::Duration write_timeout = absl::Seconds(20);
   // Between requests of one connection; longer than the usual 15 s between scrapes of Prometheus.
   absl::Duration idle_timeout = absl::Seconds(60);
-  // For the client to hang up after the last answer.
+  // The client has this long to hang up after the last answer.
   absl::Duration close_timeout = absl::Seconds(1);
   // An older connection ends with its next answer, so that its client shows its certificate again.
   absl::Duration connection_age = absl::Minutes(5);

@@ -101,7 +101,7 @@ class StreamCanceller {
     cancelled_ = true;
     if (context_ != nullptr) context_->TryCancel();
   }
-  // For ReadStream.
+  // ReadStream calls it.
   void Attach(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     context_ = context;

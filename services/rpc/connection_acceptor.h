@@ -63,7 +63,8 @@ class ConnectionAcceptor {
   CondVar::Clock::time_point accept_again_;
 };
 
-// Raises this process's limit of open descriptors as far as it may. For main(). Returns the limit.
+// Raises this process's limit of open descriptors as far as it may. main() calls it. Returns the
+// limit.
 int RaiseDescriptorLimit();
 
 // Returns how many connections a server may take: `wanted`, or half of the descriptors that the process may have. The

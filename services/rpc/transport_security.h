@@ -39,7 +39,7 @@ class TransportSecurity {
   // `on_refused` hears of every call that the table refuses, on a thread of gRPC's; it must not block. Null: nobody.
   std::shared_ptr<grpc::ServerCredentials> ForServer(
       std::function<void(const absl::Status&)> on_refused) const;
-  // For a channel to a peer of `role`.
+  // Makes those of a channel to a peer of `role`.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel(Role role) const;
 
  private:
@@ -47,7 +47,7 @@ class TransportSecurity {
   std::shared_ptr<const State> state_;  // null: plain text
 };
 
-// Who made a call; none in plain text.
+// Returns the caller; none in plain text.
 std::optional<Identity> CallerOf(const grpc::ServerContextBase& context);
 
 }  // namespace penstock

@@ -51,7 +51,7 @@ class SpanExporter {
     TraceSender sender;
     // One request with its answer, within a deadline of its own (OtlpClient::Post). On the exporter's thread.
     std::function<OtlpReply(const std::string& json)> send;
-    // Ends a request that is under way soon. From any thread.
+    // Ends a request that is under way soon. Called on any thread.
     std::function<void()> cancel;
     // A line for operators; may be null. On the exporter's thread.
     std::function<void(const std::string&)> log;

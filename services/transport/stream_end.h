@@ -71,7 +71,7 @@ class StreamEnd {
     T* const stream_;
   };
 
-  // For the polling thread alone.
+  // The polling thread alone calls it.
   CompletionTag* Begin(CompletionTag& tag) {
     ++operations_;
     return &tag;

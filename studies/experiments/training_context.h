@@ -24,7 +24,7 @@ class TrainingContext {
   // Called by a run, from its thread: a microbatch is done. Errors: Cancelled if the study was asked to stop;
   // the run then returns it.
   virtual absl::Status MicrobatchDone(double loss, int64_t tokens) = 0;
-  // A line for the user. From the study's thread.
+  // A line for the user. Called on the study's thread.
   virtual void Note(const std::string& line) = 0;
 };
 

@@ -114,7 +114,7 @@ using AttentionWorkspace = int64_t(int64_t time, int64_t size);
 // of exponentials, for the gradient.
 using Attention = void(const AttentionHead&, float* output, int64_t output_stride, float* log_sums,
                        float* workspace);
-// From the gradient `incoming` [time, size] of the output.
+// Takes the gradient `incoming` [time, size] of the output.
 using AttentionGradient = void(const AttentionHead&, const float* incoming, int64_t incoming_stride,
                                const float* log_sums, const AttentionHeadGradient&,
                                float* workspace);
@@ -143,7 +143,7 @@ using CompensateDelay = void(int64_t count, float strength, const float* now, co
                              float* gradient);
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
-// At random. `first`: number of from[0] in its parameter, a multiple of 64.
+// Rounds at random. `first`: number of from[0] in its parameter, a multiple of 64.
 using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int64_t count,
                          const float* from, Bf16* to);
 
