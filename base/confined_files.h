@@ -1,5 +1,5 @@
-// ConfinedFiles: the files below some directories, and no others. For paths that somebody else names, as a job does
-// its data and its checkpoints.
+// ConfinedFiles: the files below some directories, and no others. For paths from outside, such as a job's its data
+// and its checkpoints.
 //
 // The kernel walks each path and stops where it leads out (openat2, RESOLVE_BENEATH): by another name, by "..", by
 // a symbolic link, whatever else changes meanwhile. So nothing is decided by looking at a path's letters. Links that

@@ -128,7 +128,7 @@ bool FileTree::IsDirectory(const std::string& path) const {
 }
 
 absl::StatusOr<std::string> FileTree::Read(const std::string& path, int64_t size_bytes_max) {
-  // Without O_NONBLOCK, opening a named pipe waits for somebody who writes to it.
+  // Without O_NONBLOCK, opening a named pipe waits for a writer.
   const Descriptor file(Open(path, O_RDONLY | O_NONBLOCK, 0));
   if (!file.ok()) return FileError("open", path, errno);
   struct stat info;

@@ -17,7 +17,7 @@ enum class Rejection : uint8_t {
   kMalformed,        // breaks a rule of the protocol
   kDuplicate,        // has come before
   kOverLimit,        // more than a limit allows
-  kUnauthenticated,  // nobody knows who asks
+  kUnauthenticated,  // the caller is unknown
   kForbidden,        // it is known who asks, and that he may not
   kOther,            // of another plan, say
 };

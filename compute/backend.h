@@ -4,9 +4,9 @@
 // device-neutral. A back-end is chosen by file (compute/cpu/, compute/cuda/ or compute/no_cuda.cc),
 // never by macro, and tests/compute/ runs one conformance suite over all.
 //
-// A device works through its calls in order and may still be at it when a call returns; so nobody need
-// wait before dropping a tensor after a call. Calls that bring something to the host do wait. An error of
-// the device shows in the next call that returns a status.
+// A device works through its calls in order and may still be at it when a call returns; so a caller need
+// not wait before it drops a tensor. Calls that bring something to the host do wait. An error of the
+// device shows in the next call that returns a status.
 //
 // Thread safety: a back-end and all it makes belong to one thread at a time, except BufferPools and what
 // says otherwise.

@@ -18,8 +18,8 @@ namespace penstock {
 // and what happens at cuts. REQUIRES: defaults are filled in.
 std::string PredictedJobSha256(const v1::JobSpec& spec);
 
-// Removes a prediction that is of another job: somebody has changed the method, the split or the model since. Returns
-// whether there was one. REQUIRES: defaults are filled in.
+// Removes the prediction if the method, the split or the model has changed since. Returns whether there was one.
+// REQUIRES: defaults are filled in.
 bool DropOtherPrediction(v1::JobSpec& spec);
 
 // Keeps what a prediction needs of the times that a step was simulated on: the link that most pairs of workers have

@@ -61,7 +61,8 @@ absl::StatusOr<std::optional<OrderBlock>> Executor::AwaitBlock(ReadyOrder& order
       if (since_ns > 0) awaited_ = {since_ns, parts_.clock.MonotonicNs()};
       return block;
     }
-    // A cut may mean that nothing more comes; said here, since nobody enters the gate while nothing is ready.
+    // A cut may mean that nothing more comes; the gate hears it here, since it is not entered while nothing
+    // is ready.
     if (const std::optional<int64_t> cut_step = parts_.gate.cut_step()) {
       const int64_t count = *cut_step * parts_.job.microbatches - range.first;
       if (count < range.count) {

@@ -39,7 +39,7 @@ struct RunLimits {
 };
 
 // Messages in flight between two workers that reduce or combine norms. A worker can be one exchange
-// ahead of another, so with 2 nobody waits for credit.
+// ahead of another, so with 2 no worker waits for credit.
 inline constexpr int kCollectiveCapacity = 2;
 
 // Bound on the text of an event; it travels on in the job's record.

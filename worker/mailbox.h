@@ -51,7 +51,7 @@ class Mailbox {
   // Errors: DeadlineExceeded, or the reason given to Cancel, or to Close once the mailbox is empty.
   absl::StatusOr<Message> Pop(absl::Time deadline);
 
-  // From now on `bell` rings for every message, and at the end. Null: none; then nobody rings it any more.
+  // From now on `bell` rings for every message, and at the end. Null: no bell rings any more.
   void SetDoorbell(Doorbell* bell);
 
   // Returns whether Pop, or Reserve, would return at once.

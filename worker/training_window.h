@@ -35,7 +35,7 @@ class TrainingWindow {
     return done_ns_ + OpenNs();
   }
 
-  // Takes a time that the executor has read. Takes no lock: nobody else changes it.
+  // Takes a time that the executor has read. Takes no lock: no other thread changes it.
   // REQUIRES: the executor's thread, and the window is open.
   int64_t NsAt(int64_t now_ns) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return done_ns_ + now_ns - since_ns_;

@@ -1,4 +1,4 @@
-// Tickets: moments in streams that somebody waits for, by number.
+// Tickets: numbered moments in streams that a thread waits for.
 //
 // Thread safety: all methods may be called from any thread, two of them for one ticket not at once.
 #pragma once
@@ -29,7 +29,7 @@ class Tickets {
     cudaEvent_t event = nullptr;  // the taker of the ticket records it
   };
   absl::StatusOr<Ticket> Take() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns a ticket that nobody will wait for, because the work that it was taken for failed.
+  // Returns a ticket that no thread will wait for, because its work failed.
   void GiveBack(int64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // A ticket for the end of what is in `stream` so far.
   absl::StatusOr<int64_t> Record(cudaStream_t stream);

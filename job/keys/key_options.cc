@@ -18,7 +18,7 @@ bool IsReal(const FieldDescriptor& field) {
          field.cpp_type() == FieldDescriptor::CPPTYPE_FLOAT;
 }
 
-// A limit as it is written: whole numbers without an exponent, unless nobody could read them.
+// A limit as it is written: whole numbers without an exponent, unless they are too long to read.
 std::string Limit(const FieldDescriptor& field, double limit) {
   constexpr double kDigitsMax = 1e12;
   return IsReal(field) || limit > kDigitsMax ? absl::StrCat(limit)

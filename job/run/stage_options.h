@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// A run as far as it is known before it starts. Refers to what somebody else holds.
+// A run as far as it is known before it starts; it owns nothing.
 struct RunLayout {
   const ResolvedJob& job;
   const ScheduleOptions& schedule;      // its topology is that of the run

@@ -72,7 +72,7 @@ class MessageReader {
 
   const std::string& file_name_;
   YamlPositions& positions_;
-  std::vector<std::string>* notes_;  // null: nobody asks
+  std::vector<std::string>* notes_;  // null: no notes
 };
 
 // Returns whether the scalar stood in quotes, so that it is text whatever it looks like.

@@ -4,7 +4,7 @@
 // they are parsed. main.cc holds the table of all commands.
 //
 // To add one: commands/<name>.cc with such a function, its declaration in commands.h, a line in
-// main.cc, and a section in docs/cli.md (a test compares the two).
+// main.cc, and a section in docs/cli.md, whose box UPDATE_GOLDEN=1 fills (docs_test.cc).
 #pragma once
 
 #include <functional>

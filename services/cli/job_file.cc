@@ -31,7 +31,7 @@ std::string NestedYaml(absl::string_view key, absl::string_view value) {
   return text;
 }
 
-// `error` of a document named `name`, without the line and column that nobody wrote.
+// `error` of a document named `name`, without the line and column, which no file has.
 absl::Status WithoutPlace(const absl::Status& error, const std::string& name) {
   absl::string_view message = error.message();
   if (absl::ConsumePrefix(&message, name)) {

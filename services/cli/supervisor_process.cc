@@ -206,7 +206,7 @@ void SupervisorProcess::Sweep() const {
     // If another process has taken the directory since, it has swept it, and writes there now.
     const auto lock = DirectoryLock::Take(directory);
     if (absl::IsFailedPrecondition(lock.status())) continue;
-    SweepStaging(RealFiles(), directory).IgnoreError();  // nobody is left to hear of it
+    SweepStaging(RealFiles(), directory).IgnoreError();  // no process is left to report it to
   }
   for (const std::string& directory : removals_) RealFiles().RemoveAll(directory).IgnoreError();
 }

@@ -183,7 +183,7 @@ Json ResultJson(const v1::GetJobResponse& job, const ResultJsonOptions& options)
   const v1::JobResult& result = job.result();
   Json per_stage = Json::array();
   for (const v1::StageReport& stage : result.per_stage()) per_stage.push_back(StageJson(stage));
-  // Until the first cut nobody has reported what was measured.
+  // Before the first cut there are no reports of measurements.
   const bool reported = !per_stage.empty();
   const auto if_reported = [reported](double value) {
     return reported || value > 0 ? Json(value) : Json();

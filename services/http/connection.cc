@@ -97,7 +97,7 @@ void HttpConnection::Receive() {
     return;
   }
   const absl::string_view bytes(buffer, static_cast<size_t>(got));
-  if (state_ == State::kClosing) return;  // nobody will read it
+  if (state_ == State::kClosing) return;  // it will not be read
   if (tls_ == nullptr) {
     input_.append(bytes.data(), bytes.size());
   } else if (!tls_->Receive(bytes, input_, output_).ok()) {

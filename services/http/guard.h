@@ -26,9 +26,9 @@ namespace penstock {
 struct HttpGuardOptions {
   TransportSecurity security = TransportSecurity::Plaintext();
   std::string token_file;  // empty: certificates alone
-  // Hears of requests that are refused. Null: nobody. Both are called on any of the server's threads.
+  // Called with every refused request, unless null. Both are called on any of the server's threads.
   std::function<void(const absl::Status&)> on_refused;
-  // Hears of files that have changed and cannot be used, once for each change. Null: nobody.
+  // Called, unless null, when changed files cannot be used, once for each change.
   std::function<void(const absl::Status&)> on_trouble;
 };
 

@@ -1,4 +1,4 @@
-// Metrics as plain values, so that nobody outside this folder knows Prometheus.
+// Metrics as plain values, so that no code outside this folder knows Prometheus.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// RefusalLog: what a log says of refused calls, a line a second at most, however many somebody makes.
+// RefusalLog: what a log says of refused calls, a line a second at most, however many there are.
 //
 // Thread safety: from any thread; does not block.
 #pragma once

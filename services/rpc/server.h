@@ -54,7 +54,8 @@ struct RpcServerOptions {
   // The address where the health service also answers, in plain text and alone: for probes, which
   // have no certificates. None: nowhere.
   std::optional<HostPort> health;
-  // Hears of calls that their caller may not make, on a thread of gRPC's; must not block. Null: nobody.
+  // Called, unless null, with every call that its caller may not make, on a thread of gRPC's; must not
+  // block.
   std::function<void(const absl::Status&)> on_refused;
 };
 

@@ -49,8 +49,8 @@ using UnaryHandler = std::function<absl::StatusOr<Response>(const Request&, cons
 template <typename Response>
 using Reply = std::function<void(absl::StatusOr<Response>)>;
 
-// For an answer that somebody else will have: runs on a task-pool thread, arranges for `reply`, and
-// returns, so that nobody waits. The request lives until the reply.
+// For a later answer: runs on a task-pool thread, arranges for `reply`, and returns, so that no
+// thread waits. The request lives until the reply.
 template <typename Request, typename Response>
 using AsyncUnaryHandler =
     std::function<void(const Request&, const CallInfo&, Reply<Response> reply)>;

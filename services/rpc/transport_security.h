@@ -5,7 +5,7 @@
 // read. A client speaks to the role it wants to speak to; host names are not looked at, since workers come and go
 // at any address. Certificates are read again every second, so they can be replaced while connections live.
 //
-// In plain text nobody is known and everybody may call everything.
+// In plain text callers are unknown and may call everything.
 //
 // Copies share their state. Thread safety: all methods may be called from any thread.
 #pragma once
@@ -36,7 +36,8 @@ class TransportSecurity {
   const Identity& identity() const;
   const std::string& directory() const;
 
-  // `on_refused` hears of every call that the table refuses, on a thread of gRPC's; it must not block. Null: nobody.
+  // `on_refused`, unless null, is called with every call that the table refuses, on a thread of gRPC's; it must not
+  // block.
   std::shared_ptr<grpc::ServerCredentials> ForServer(
       std::function<void(const absl::Status&)> on_refused) const;
   // Makes those of a channel to a peer of `role`.

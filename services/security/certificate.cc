@@ -32,7 +32,7 @@ BioPtr ReaderOf(absl::string_view text) {
   return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// Nobody is asked for a password: a service has nobody to ask.
+// No password is asked for: a service has no user.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 absl::Time ToTime(const ASN1_TIME* time) {

@@ -36,7 +36,8 @@ absl::Status ReplaceLink(const std::string& target, const std::string& path) {
   return absl::OkStatus();
 }
 
-// Generations but for the two newest, `current` and the one before it, which somebody may be reading.
+// Generations but for the two newest, `current` and the one before it, which a program may be
+// reading.
 void RemoveOldGenerations(const std::string& directory, const std::string& current,
                           const std::string& previous) {
   std::error_code ignored;  // what stays does no harm

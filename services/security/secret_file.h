@@ -1,4 +1,4 @@
-// Files that are made with their mode, so that nobody else reads a key in the moment before it is restricted.
+// Files that are made with their mode, so that no other user reads a key before it is restricted.
 #pragma once
 
 #include <sys/types.h>

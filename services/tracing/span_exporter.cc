@@ -144,7 +144,7 @@ std::string SpanExporter::TakeReply(const OtlpReply& reply) {
     ++counts_.failed_requests;
     failing_ = true;
     backoff_ = BackoffAfter(reply, backoff_, limits_);
-    expired_ = expired_ || stopping_;  // nobody waits for it to come back
+    expired_ = expired_ || stopping_;  // no thread waits for it to come back
     return failed_before ? ""
                          : absl::StrCat("spans wait for the collector, which is asked again: ",
                                         Describe(reply));

@@ -48,7 +48,7 @@ void Registration::Run() {
   absl::Duration wait = absl::ZeroDuration();
   while (!refused_ && !may_leave_ && Sleep(wait)) {
     if (!registered_ && leaving()) {
-      may_leave_ = true;  // nobody knows it
+      may_leave_ = true;  // the coordinator does not know it
       return;
     }
     wait = registered_ ? Beat() : Register();

@@ -13,7 +13,7 @@ namespace penstock {
 
 struct StopReason {
   std::string text;  // for the log: "SIGTERM"; empty: none came
-  // By a signal, which is a wish; otherwise there is nobody left to work for.
+  // By a signal, which is a wish; otherwise its cluster is gone.
   bool by_signal = false;
 };
 
