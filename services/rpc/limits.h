@@ -18,8 +18,8 @@ inline constexpr int kStatusMessageBytesMax = 2000;
 inline constexpr int kConcurrentStreamsMax = 64;
 // Connections to one server, which has half of the process's descriptors for them at most; more wait to be accepted.
 inline constexpr int kConnectionsMax = 1024;
-// For a new connection, until its peer has shown a certificate and that it speaks HTTP/2. Who does neither is in others'
-// way only so long.
+// For a new connection, until its peer has shown a certificate and that it speaks HTTP/2. A peer without either is in
+// the way this long at most.
 inline constexpr int kHandshakeTimeoutMs = 5000;
 // After this time a connection takes no new calls (those under way go on), so that its client makes another and shows
 // its certificate again: a certificate that expired, or whose authority was dropped, is of no use from then on.

@@ -5,8 +5,8 @@
 //   tls.key   its private key, readable by the owner alone
 //
 // A write changes all three at one moment, as Kubernetes does it: they are symbolic links through `..data`,
-// which leads to the directory of the generation in use and is replaced by a rename. Who reads key and
-// certificate one after the other while files are replaced singly would get a pair that does not fit.
+// which leads to the directory of the generation in use and is replaced by a rename. A reader of key and
+// certificate, one after the other, could get a pair that does not fit if files were replaced singly.
 //
 // Thread safety: one writer of a directory at a time; reading from any thread.
 #pragma once
