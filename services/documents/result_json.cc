@@ -111,7 +111,7 @@ Json StageJson(const v1::StageReport& stage) {
           {"predicted_memory_bytes", stage.predicted_memory_bytes()},
           {"memory", MemoryJson(stage.memory())},
           {"copies", CopiesJson(stage)},
-          {"device_graphs", GraphsJson(stage.graphs())},
+          {"cuda_graphs", GraphsJson(stage.graphs())},
           {"edges", EdgesJson(stage)},
           {"actions", actions}};
 }
