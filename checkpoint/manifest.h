@@ -3,18 +3,23 @@
 // MANIFEST.json is written last and names every file with its size and SHA-256, so its content alone
 // decides whether a checkpoint is complete: a copied or moved directory stays valid, and one without a
 // valid manifest does not exist. It carries a digest of itself ("manifest_sha256": SHA-256 over its
-// other keys as compact JSON in alphabetical order).
+// other keys as compact JSON in alphabetical order). Keys that a build does not know are ignored, so that an older build
+// reads what a newer one wrote unless kCheckpointFormatVersion says otherwise.
+//
+// "model" has the form of the key `model` of a job file, with all defaults: {"gpt": {"layers": 2, ...}}.
 //
 // Plain values.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/fingerprint.h"
+#include "model/gpt.h"
 
 namespace penstock {
 
@@ -40,6 +45,9 @@ struct Manifest {
   std::vector<int64_t> layer_updates;
   std::vector<int64_t> extra_cuts;    // steps after which a drain added a cut, this one included
   std::vector<int32_t> stage_layers;  // of each stage of the model; empty: it is not known
+  // Absent where the version before wrote the manifest, or where a later one wrote a kind of model that this one does
+  // not know.
+  std::optional<GptConfig> model;
   Fingerprint fingerprint;
   std::string weights_sha256;  // weights_digest.h
   std::vector<CheckpointFile> files;
