@@ -1,4 +1,4 @@
-// GradientLedger: the gradient that a stage has accumulated since its last STEP, told by its
+// GradientLedger: the gradient that a stage has accumulated since its last UPDATE, told by its
 // microbatches.
 //
 // Plain values.

@@ -46,7 +46,7 @@ class Lowering {
       const StageId stage = action.stage();
       const int64_t m = action.microbatch;
       const auto add = [&](Op op) { result.push_back({op, stage.value, m}); };
-      if (options_.has_messages && action.op != Op::kStep) {
+      if (options_.has_messages && action.op != Op::kUpdate) {
         if (StartsBackward(action) && adds_recompute_[stage.value]) add(Op::kRecompute);
         result.push_back(action);
         continue;
@@ -81,7 +81,7 @@ class Lowering {
           if (i == 0 || !EndsStep(compute[i - 1])) AddNorm(result);
           result.push_back(action);
           break;
-        case Op::kStep:
+        case Op::kUpdate:
           if (i == 0 || !SameUpdate(compute[i - 1], action)) {
             AddCollectives(compute.subspan(i), result);
           }
@@ -124,25 +124,25 @@ class Lowering {
            compute[i + 1] == Action{Op::kBackwardWeight, compute[i].index, compute[i].microbatch};
   }
 
-  // Whether both are STEPs of one model.
+  // Whether both are updates of one model.
   bool SameUpdate(const Action& a, const Action& b) const {
-    return a.op == Op::kStep && b.op == Op::kStep &&
+    return a.op == Op::kUpdate && b.op == Op::kUpdate &&
            topology_[a.stage()].pipeline == topology_[b.stage()].pipeline;
   }
 
   // Whether it belongs to what ends a step there and back, and so comes after its NORM.
   static bool EndsStep(const Action& action) {
-    return action.op == Op::kStep || action.op == Op::kReduce;
+    return action.op == Op::kUpdate || action.op == Op::kReduce;
   }
 
-  // Before weights are copied without a STEP here; other REDUCEs of weights stand where no norm is asked.
+  // Before weights are copied without an UPDATE here; other REDUCEs of weights stand where no norm is asked.
   void AddNorm(ActionList& result) const {
     if (options_.global_norm && topology_.form == Topology::Form::kThereAndBack) {
       result.push_back({Op::kNorm});
     }
   }
 
-  // What comes before the STEPs at the front of `rest`.
+  // What comes before the updates at the front of `rest`.
   void AddCollectives(Actions rest, ActionList& result) const {
     const auto end = std::find_if(rest.begin(), rest.end(), [&](const Action& action) {
       return !SameUpdate(rest.front(), action);
@@ -167,7 +167,7 @@ class Lowering {
 
 bool IsCompute(Op op) {
   return op == Op::kForward || op == Op::kRecompute || op == Op::kBackwardInput ||
-         op == Op::kBackwardWeight || op == Op::kStep;
+         op == Op::kBackwardWeight || op == Op::kUpdate;
 }
 
 bool ReducesWeights(const Topology& topology, const Action& action) {
@@ -224,13 +224,14 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
     if (other != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
           "worker ", id, ": ", ToString(*other),
-          ": expected only F, R, I, W, STEP, messages and REDUCE of weights of its stages"));
+          ": expected only F, R, I, W, UPDATE, messages and REDUCE of weights of its stages"));
     }
-    const bool steps =
-        FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;
+    const bool steps = FindAction(program, [](const Action& action) {
+                         return action.op == Op::kUpdate;
+                       }) != nullptr;
     if (!steps && compute.completeness == Completeness::kTrain) {
       for (const StageId stage : topology.StagesOf(worker)) {
-        if (topology[stage].updates) program.epilogue.push_back({Op::kStep, stage.value});
+        if (topology[stage].updates) program.epilogue.push_back({Op::kUpdate, stage.value});
       }
     }
     program = Lower(program, topology, worker, lower);

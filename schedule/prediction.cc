@@ -45,7 +45,7 @@ struct StageDurations {
         return &backward_input;
       case Op::kBackwardWeight:
         return &backward_weight;
-      case Op::kStep:
+      case Op::kUpdate:
         return &step;
       default:
         return nullptr;

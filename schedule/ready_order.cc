@@ -42,7 +42,7 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
   for (const StageId id : ids) {
     const int64_t in_flight_max = options.in_flight_max[id.value];
     PENSTOCK_CHECK(in_flight_max >= 1);
-    const Action step = {Op::kStep, id.value};
+    const Action step = {Op::kUpdate, id.value};
     steps.push_back(step);
     stages_.push_back(
         {.id = id,

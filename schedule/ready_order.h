@@ -69,7 +69,7 @@ class ReadyOrder {
   int64_t MicrobatchOf(const OrderBlock& block) const;
   // Its actions, as those of microbatch 0.
   absl::Span<const Action> ActionsOf(const OrderBlock& block) const;
-  // `block` was done. Returns the update that is now due: REDUCE, NORM and STEP, or nothing.
+  // `block` was done. Returns the update that is now due: REDUCE, NORM and UPDATE, or nothing.
   absl::Span<const Action> Done(const OrderBlock& block);
 
   // The range ends earlier. REQUIRES: with a whole update, and no forward was done beyond.

@@ -24,7 +24,7 @@ constexpr std::array<SpanColour, kColours> kColourTable = {{
     {"r", "recompute", "#96bbe8", "#86aede"},
     {"i", "backward, input", "#2f9e78", "#37b389"},
     {"w", "backward, weights", "#86cfb0", "#7fd0ae"},
-    {"s", "step", "#f2a73b", "#f5b452"},
+    {"s", "update", "#f2a73b", "#f5b452"},
     {"c", "collective", "#9673c9", "#a98ade"},
     {"m", "send, receive", "#6b7785", "#8b97a5"},
     {"wi", "wait: input", "#e3e7ec", "#343b46"},

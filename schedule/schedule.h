@@ -23,7 +23,7 @@ namespace penstock {
 
 // What a complete range holds for every stage and microbatch.
 enum class Completeness : uint8_t {
-  kTrain,     // one F, one I, one W, and one R where the stage recomputes; a STEP after the last W
+  kTrain,  // one F, one I, one W, and one R where the stage recomputes; an UPDATE after the last W
   kEvaluate,  // one F alone: validation, nothing is stashed
 };
 

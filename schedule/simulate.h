@@ -98,7 +98,7 @@ struct SimulationOptions {
 
 // Where one worker's time goes; the parts add up to the makespan.
 struct WorkerTimes {
-  double busy_s = 0.0;      // F, R, I, W, STEP
+  double busy_s = 0.0;      // F, R, I, W, UPDATE
   double overhead_s = 0.0;  // the per-action overhead and the collectives themselves
   double wait_input_s = 0.0;
   double wait_credit_s = 0.0;
@@ -118,7 +118,7 @@ struct SimulationResult {
   double bubble_ratio = 0.0;         // the mean over workers
   std::vector<WorkerTimes> workers;  // by worker
   std::vector<StageCounts> stages;   // by stage
-  std::vector<double> stage_busy_s;  // by stage: in F, R, I, W and STEP
+  std::vector<double> stage_busy_s;  // by stage: in F, R, I, W and UPDATE
   Timeline timeline;                 // empty if timeline_spans_max is 0
   // The timeline ends here, where a worker has no more spans; without a value it is whole.
   std::optional<double> timeline_cut_s = std::nullopt;

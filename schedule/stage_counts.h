@@ -33,7 +33,7 @@ struct DelayCounts {
   friend bool operator==(const DelayCounts&, const DelayCounts&) = default;
 };
 
-// The distributions behind StageCounts: a microbatch is here from its W on, there from its STEP on.
+// The distributions behind StageCounts: a microbatch is here from its W on, there from its UPDATE on.
 struct StageDelays {
   DelayCounts staleness;
   DelayCounts version_drift;

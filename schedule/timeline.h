@@ -21,7 +21,7 @@ namespace penstock {
 // What a span is about. The lanes of one worker's thread (compute, collective, send, receive, wait)
 // never overlap; a transfer runs beside them.
 enum class Lane : uint8_t {
-  kCompute,     // F, R, I, W, STEP: busy
+  kCompute,     // F, R, I, W, UPDATE: busy
   kCollective,  // REDUCE, NORM: the exchange itself, once all members are there
   kSend,        // handing a message over
   kReceive,     // taking a message that is there

@@ -15,7 +15,7 @@
 // held by several workers, its replicas, each a stage of its own with the same layers. Microbatch m
 // goes through replica m mod r of each place that has r of them, forward and backward (PipeDream's
 // 1F1B-RR), so that who feeds whom depends on the microbatch. The replicas of a place are a group
-// that combines gradients before every STEP, and so hold the same weights at all times.
+// that combines gradients before every UPDATE, and so hold the same weights at all times.
 //
 // kThereAndBack. A stage's backward is on another worker than its forward (RoundPipe). Of a
 // pipeline's 2 D - 1 stages the first D - 1 do the forwards of as many parts of the model, the
@@ -46,7 +46,7 @@ namespace penstock {
 // and last stage of a model with tied embeddings, or the replicas of one stage.
 struct ReduceGroup {
   enum class Quantity : uint8_t { kGradient, kWeight };
-  // kCopy: of weights, what the one member that made a STEP has.
+  // kCopy: of weights, what the one member that made an UPDATE has.
   enum class Operation : uint8_t { kSum, kMean, kCopy };
   std::vector<StageId> stages;  // ascending; the combination's order is the members' own affair
   Quantity quantity = Quantity::kGradient;
@@ -110,7 +110,7 @@ struct StageWiring {
   bool last = false;     // its passes end with the loss
   // It is the backward of the first stage there and back, and reads the tokens again.
   bool ends_way_back = false;
-  // It makes STEPs: all do, or those with the backwards of a step's last microbatch.
+  // It makes updates: all do, or those with the backwards of a step's last microbatch.
   bool updates = true;
   bool of_model = true;     // its layers at a cut are those of the model: one stage of each part
   bool recomputes = false;  // its F keeps only the input, and R does it again before the backward
@@ -272,7 +272,7 @@ std::vector<ReduceGroup> GroupsOfParts(
     const Topology& topology, ReduceGroup::Operation of_gradients = ReduceGroup::Operation::kSum);
 
 // Adds, for every pipeline, the group of its first and last stage, and of all their replicas, which
-// share the tied embedding's gradient (there and back, of the stages that make STEPs); nothing
+// share the tied embedding's gradient (there and back, of the stages that make updates); nothing
 // where they are one stage.
 void TieEnds(Topology& topology);
 

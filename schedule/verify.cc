@@ -136,7 +136,7 @@ void AddCopies(int64_t copies, const StalenessCount& before, const StalenessCoun
 }
 
 // What drawn reads come to over the whole range, microbatch by microbatch. REQUIRES: the schedule
-// is right, so that on every stage forwards, W and STEP come in the order of the microbatches. How
+// is right, so that on every stage forwards, W and UPDATE come in the order of the microbatches. How
 // they interleave does not matter: what is read and kept follows from the updates alone.
 void CountDraws(const Schedule& schedule, StageId stage, StageCounts& counts) {
   VersionLedger versions(schedule.weight_policy, stage, schedule.topology.depth());

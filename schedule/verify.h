@@ -38,7 +38,7 @@ struct VerifyReport {
 
 // Checks that
 //   * every stage has exactly one F, I and W of every microbatch of the range (F alone in an
-//     evaluate range), one R where it recomputes, its W in ascending order, and a STEP after its last W;
+//     evaluate range), one R where it recomputes, its W in ascending order, and an UPDATE after its last W;
 //   * every action finds what it needs, and FLUSH finds nothing left (machine.h);
 //   * no run blocks for ever, with the channels there are.
 //

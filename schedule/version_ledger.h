@@ -62,7 +62,7 @@ class VersionLedger {
   void EndBackward(int64_t forward_version);
   // Whether the update of `microbatch` changes the weights; only draws say that it does not.
   bool Moves(int64_t microbatch) const { return rules().updates(stage_, microbatch); }
-  // STEP: makes the next version, of weights of its own if `moves`. Returns whether the replaced
+  // UPDATE: makes the next version, of weights of its own if `moves`. Returns whether the replaced
   // ones are still to be read.
   bool Update(bool moves);
 

@@ -28,7 +28,7 @@ struct ScheduleOptions {
   // draws depend on.
   std::optional<int64_t> delta;
   uint64_t seed = 0;
-  // Of ListedMethod: one step, compute actions or with messages (STEP, REDUCE, NORM and FLUSH are
+  // Of ListedMethod: one step, compute actions or with messages (UPDATE, REDUCE, NORM and FLUSH are
   // left out and added as needed). `topology` is its own, but for groups.
   std::shared_ptr<const Schedule> listed;
   // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
@@ -47,7 +47,7 @@ struct UpdatePreset {
 };
 
 struct Method {
-  // The compute actions (F, I, W, STEP) of `worker` over `range`.
+  // The compute actions (F, I, W, UPDATE) of `worker` over `range`.
   using List = Program(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 
   absl::string_view name;     // what the job says: "1f1b"

@@ -79,9 +79,9 @@ Program LocalSgd(const ScheduleOptions& options, WorkerId worker, MicrobatchRang
       ++forward;
     }
     Backward(list, stage(m), range.first + m);
-    if (m >= delay) Step(list, stage(m - delay));
+    if (m >= delay) Update(list, stage(m - delay));
   }
-  for (int64_t m = microbatches - delay; m < microbatches; ++m) Step(list, stage(m));
+  for (int64_t m = microbatches - delay; m < microbatches; ++m) Update(list, stage(m));
   if (topology.pipelines > 1) Average(list, GroupId(depth));
   return program;
 }

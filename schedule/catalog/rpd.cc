@@ -4,7 +4,7 @@
 //
 // Microbatch k is update k of the model. Its forward reads on every stage a version between the
 // newest that it can find, k - d with d stages after this one, and k - delta; its backward reads
-// the same; then one stage is drawn, all equally likely, and only that stage's STEP changes its
+// the same; then one stage is drawn, all equally likely, and only that stage's UPDATE changes its
 // weights. The other stages compute a gradient too, which they drop: they must send that of their
 // input on anyway, and the methods are compared at equal cost.
 //

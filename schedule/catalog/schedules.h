@@ -26,7 +26,7 @@ inline void BackwardInput(ActionList& list, StageId stage, int64_t microbatch) {
 inline void BackwardWeight(ActionList& list, StageId stage, int64_t microbatch) {
   list.push_back({Op::kBackwardWeight, stage.value, microbatch});
 }
-inline void Step(ActionList& list, StageId stage) { list.push_back({Op::kStep, stage.value}); }
+inline void Update(ActionList& list, StageId stage) { list.push_back({Op::kUpdate, stage.value}); }
 // The replicas of a group take the mean of their weights.
 inline void Average(ActionList& list, GroupId group) { list.push_back({Op::kReduce, group.value}); }
 // Where pipelines go there and back: all stages of a part get the weights of the one that updates.

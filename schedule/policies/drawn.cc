@@ -2,7 +2,7 @@
 // stage, sampled too (randomized pipeline descent, block_draws.h).
 //
 // A version counts the microbatches that the whole model has seen. If the draw of a microbatch is another stage, its
-// STEP makes a version that is the same weights as the one before: the gradient is dropped, and no memory is taken.
+// UPDATE makes a version that is the same weights as the one before: the gradient is dropped, and no memory is taken.
 // What may be read, and so what is allowed, does not depend on the draws.
 #include <algorithm>
 

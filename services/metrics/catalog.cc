@@ -207,7 +207,7 @@ const std::vector<LabelDescription>& MetricLabels() {
        "action to the next)"},
       {"action",
        "`F`, `R`, `I`, `W`, `SEND_F`, `RECV_F`, `SEND_B`, `RECV_B`, `REDUCE`, `NORM`, "
-       "`STEP`, ..."},
+       "`UPDATE`, ..."},
       {"direction", "of a copy `to_device` or `to_host`; of a link `sent` or `received`"},
       {"how", "of a pass: `replayed` from a recording, or `queued` call by call"},
       {"place", "`device`, or `host` for versions that wait there (`training.stash`)"},

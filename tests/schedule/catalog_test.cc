@@ -454,7 +454,7 @@ class DrawsSeen : public RunObserver {
     if (action.op == Op::kBackwardInput) {
       EXPECT_EQ(effect.version, (read[{stage, action.microbatch}]));
     }
-    if (action.op == Op::kStep && effect.moves) {
+    if (action.op == Op::kUpdate && effect.moves) {
       ++moved[stage];
       ++moves[effect.microbatches.first];
     }

@@ -99,7 +99,7 @@ TEST(Prediction, TailOfTheActions_IsPartOfTheOverhead) {
     add(Op::kForward, microbatch, microbatch % 5 == 2 ? 40 * kMs : 10 * kMs);
     add(Op::kBackwardInput, microbatch, 10 * kMs);
     add(Op::kBackwardWeight, microbatch, 10 * kMs);
-    if (microbatch % 5 == 4) add(Op::kStep, 0, 5 * kMs);
+    if (microbatch % 5 == 4) add(Op::kUpdate, 0, 5 * kMs);
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const StepPrediction prediction,
                                 PredictSteps(timeline, *method, options));

@@ -274,8 +274,8 @@ TEST_F(BrokenRoundPipe, SumThatDoesNotCome) {
 }
 TEST_F(BrokenRoundPipe, StepBeforeTheLastRound) {
   ActionList& list = ListWith({Op::kSendSum, 1, 2});
-  *std::find(list.begin(), list.end(), Action{Op::kSendSum, 1, 2}) = {Op::kStep, 1};
-  ExpectRefused("1STEP: the gradient is not that of a whole step");
+  *std::find(list.begin(), list.end(), Action{Op::kSendSum, 1, 2}) = {Op::kUpdate, 1};
+  ExpectRefused("1UPDATE: the gradient is not that of a whole step");
 }
 TEST_F(BrokenRoundPipe, WeightsThatAreNotCopied) {
   for (Program& program : schedule_.programs) {
