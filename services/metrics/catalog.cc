@@ -223,7 +223,7 @@ const std::vector<LabelDescription>& MetricLabels() {
        "`cancelled`; of workers `free`, `busy`, `leaving`, `lost`"},
       {"reason",
        "`stale_epoch`, `corrupt`, `malformed`, `duplicate`, `over_limit`, "
-       "`unauthenticated`, `forbidden`, `other`"},
+       "`unauthenticated`, `forbidden`, `other_version`, `other`"},
       {"program", "`penstock-coordinator`, `penstock-worker` or, of `train --metrics`, `penstock`"},
       {"version", "the version of the build"},
   };

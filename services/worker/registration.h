@@ -40,9 +40,9 @@ class Registration {
     std::function<absl::Status(const v1::HeartbeatRequest&)> heartbeat;
     // What the worker does: job, epoch and actions of the next heartbeat.
     std::function<void(v1::HeartbeatRequest&)> fill_activity;
-    // What became of it, for the log: OK when registered, else why not. Not of a worker that leaves.
+    // Hears what became of it, for the log: OK when registered, else why it is tried again. Not of a worker that leaves.
     std::function<void(const absl::Status&)> on_change;
-    // The coordinator will never take this worker (InvalidArgument, FailedPrecondition).
+    // Hears, instead, that the coordinator will never take this worker (InvalidArgument, FailedPrecondition).
     std::function<void(const absl::Status&)> on_refused;
   };
 
