@@ -23,7 +23,7 @@
 
 namespace penstock {
 
-// What a checkpoint keeps of one layer. A tied head has nothing of its own: its weight is stored once,
+// A checkpoint keeps this of one layer. A tied head has nothing of its own: its weight is stored once,
 // with the embedding.
 struct LayerState {
   int32_t layer = 0;  // in the chain

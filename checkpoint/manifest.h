@@ -38,10 +38,10 @@ struct Manifest {
   std::string method;
   int64_t epoch = 0;  // attempt of the job that wrote it
   int64_t step = 0;   // steps done
-  // Of every stage, as far as they are the same; else those of the first layer.
+  // The updates of every stage where all have made the same number; else those of the first layer.
   int64_t updates = 0;
-  // Where stages have updated after other numbers of microbatches, because they had other numbers of replicas:
-  // by layer. Else empty.
+  // The updates by layer, where stages have made different numbers because they had different numbers of replicas. Else
+  // empty.
   std::vector<int64_t> layer_updates;
   std::vector<int64_t> extra_cuts;    // steps after which a drain added a cut, this one included
   std::vector<int32_t> stage_layers;  // of each stage of the model; empty: it is not known

@@ -95,7 +95,7 @@ class Lowering {
   }
 
  private:
-  // Whether there is such a stage, and on another worker.
+  // True if there is such a stage, and on another worker.
   bool IsRemote(StageId other) const {
     return other.value >= 0 && topology_.worker(other) != worker_;
   }
@@ -110,27 +110,27 @@ class Lowering {
     result.push_back({Op::kRecompute, stage.value, microbatch});
   }
 
-  // Whether `action` is the first of a microbatch's backward, in a list that has its messages.
+  // True if `action` is the first of a microbatch's backward, in a list that has its messages.
   bool StartsBackward(const Action& action) const {
     if (action.op == Op::kRecvGradient) return true;
     return action.op == Op::kBackwardInput &&
            !IsRemote(topology_.From(EdgeKind::kGradient, action.stage(), action.microbatch));
   }
 
-  // Whether compute[i] is an I whose gradient is sent only after the W that follows.
+  // True if compute[i] is an I whose gradient is sent only after the W that follows.
   bool SendsAfterWeight(Actions compute, size_t i) const {
     return !options_.send_gradient_early && compute[i].op == Op::kBackwardInput &&
            i + 1 < compute.size() &&
            compute[i + 1] == Action{Op::kBackwardWeight, compute[i].index, compute[i].microbatch};
   }
 
-  // Whether both are updates of one model.
+  // True if both are updates of one model.
   bool SameUpdate(const Action& a, const Action& b) const {
     return a.op == Op::kUpdate && b.op == Op::kUpdate &&
            topology_[a.stage()].pipeline == topology_[b.stage()].pipeline;
   }
 
-  // Whether it belongs to what ends a step there and back, and so comes after its NORM.
+  // True if it belongs to what ends a step there and back, and so comes after its NORM.
   static bool EndsStep(const Action& action) {
     return action.op == Op::kUpdate || action.op == Op::kReduce;
   }
@@ -142,7 +142,7 @@ class Lowering {
     }
   }
 
-  // What comes before the updates at the front of `rest`.
+  // Adds what comes before the updates at the front of `rest`.
   void AddCollectives(Actions rest, ActionList& result) const {
     const auto end = std::find_if(rest.begin(), rest.end(), [&](const Action& action) {
       return !SameUpdate(rest.front(), action);
@@ -176,7 +176,7 @@ bool ReducesWeights(const Topology& topology, const Action& action) {
          topology.groups[action.index].quantity == ReduceGroup::Quantity::kWeight;
 }
 
-// Whether the stage of `action`, or one of its group, is on `worker`.
+// True if the stage of `action`, or one of its group, is on `worker`.
 bool IsOn(const Topology& topology, const Action& action, WorkerId worker) {
   if (action.op == Op::kReduce) {
     const std::vector<WorkerId> members = topology.WorkersOf(action.group());

@@ -1,7 +1,7 @@
 // Lowering: from the compute actions of a worker (F, I, W, UPDATE) to its complete program. When replicas
 // average their weights is part of the method, so a REDUCE of weights stays where the list has it.
 //
-// Who writes a schedule only says in which order things are computed. Messages, reductions and
+// The author of a schedule only says in which order things are computed. Messages, reductions and
 // norms follow from the topology by fixed rules:
 //
 //   * a receive stands just before the action that needs it, a send just after the one that made
@@ -39,11 +39,11 @@ namespace penstock {
 inline constexpr int32_t kLoweringVersion = 2;
 
 struct LowerOptions {
-  // A NORM of all workers before the steps. Every worker must step the same number of times.
+  // A NORM of all workers before the updates. Every worker must make the same number of updates.
   bool global_norm = false;
   // SEND_B directly after I: shortens the bubble, but the backward is no longer one piece.
   bool send_gradient_early = false;
-  // Of an evaluate range: no stage keeps its input.
+  // In an evaluate range no stage keeps its input.
   bool forwards_only = false;
   // The list has its messages already; only R, what comes before updates, and FLUSH are added.
   bool has_messages = false;
@@ -60,9 +60,9 @@ Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
 // is not valid or a worker has other actions than these of its own stages.
 absl::StatusOr<Schedule> CompleteSchedule(Schedule schedule, const LowerOptions& options);
 
-// Whether there are no messages, reductions or FLUSH.
+// True if there are no messages, reductions or FLUSH.
 bool IsComputeOnly(const Schedule& schedule);
-// Whether there is a FLUSH, so that nothing is to be added.
+// True if there is a FLUSH, so that nothing is to be added.
 bool IsComplete(const Schedule& schedule);
 
 }  // namespace penstock

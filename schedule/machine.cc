@@ -119,7 +119,8 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   }
   if (action.op == Op::kForward && completeness_ == Completeness::kTrain) {
     if (!stage.versions.TakesForward(action.microbatch)) {
-      return Refuse(action, "where weights are drawn, forwards come in the order of microbatches");
+      return Refuse(action,
+                    "where weights are sampled, forwards come in the order of microbatches");
     }
     if (!NextForwardVersionIsMade(stage.id)) {
       return Refuse(action,
@@ -244,7 +245,7 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
   const GradientLedger gradient = stage.gradient;
   if (gradient.count == 0) return Refuse(action, "no accumulated gradient");
   if (gradient.count > 1 && stage.versions.draws()) {
-    return Refuse(action, "where weights are drawn, every W has an UPDATE of its own");
+    return Refuse(action, "where weights are sampled, every W has an UPDATE of its own");
   }
   if (!gradient.IsWhole(topology_->rounds.step)) {
     return Refuse(action, "the gradient is not that of a whole step");
@@ -256,7 +257,7 @@ absl::StatusOr<Effect> Machine::Update(const Action& action) {
   for (Group& group : groups_) {
     const bool member =
         std::find(group.members.begin(), group.members.end(), index) != group.members.end();
-    if (member && group.steps_due > 0) --group.steps_due;
+    if (member && group.updates_due > 0) --group.updates_due;
     if (member && group.quantity == ReduceGroup::Quantity::kWeight) group.differ = true;
   }
   const int64_t replaced = stage.versions.current();
@@ -342,7 +343,7 @@ absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
   }
   for (const int32_t member : group.members) {
     const int64_t accumulated = stages_[member].gradient.count;
-    if (accumulated == 0 || group.steps_due > 0) {
+    if (accumulated == 0 || group.updates_due > 0) {
       return Refuse(action, absl::StrCat("stage ", stages_[member].id.value,
                                          accumulated == 0 ? " has accumulated no gradient"
                                                           : " is already reduced"));
@@ -355,7 +356,7 @@ absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
     if (!group.of_replicas) continue;
     effect.microbatches = stage.gradient.microbatches = OfAllReplicas(stage);
   }
-  group.steps_due = static_cast<int32_t>(group.members.size());
+  group.updates_due = static_cast<int32_t>(group.members.size());
   return effect;
 }
 
@@ -486,7 +487,7 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     stage.gradient.AppendRelativeState(origin, version, stage.versions.draws(), state);
   }
   for (const Group& group : groups_) {
-    state.push_back(group.steps_due);
+    state.push_back(group.updates_due);
     state.push_back(group.differ);
   }
 }

@@ -55,11 +55,11 @@ class ReadyOrder {
   // REQUIRES: `topology` is valid and outlives this; `worker` is one of its workers.
   ReadyOrder(const Topology& topology, WorkerId worker, const Options& options);
 
-  // What only the moment can tell.
+  // These depend on the moment.
   struct Moment {
-    // Whether a message for this action (RECV_F or RECV_B) waits.
+    // True if a message for this action (RECV_F or RECV_B) waits.
     absl::FunctionRef<bool(const Action&)> message_waits;
-    // Whether the version that the next forward of the stage reads is made.
+    // True if the version that the next forward of the stage reads is made.
     absl::FunctionRef<bool(StageId)> version_is_made;
   };
   // The block to do now; nothing if all that is left has to wait.

@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// What the picture tells apart. `css` is the class of the shapes.
+// The picture tells these apart. `css` is the class of the shapes.
 struct SpanColour {
   absl::string_view css;
   absl::string_view label;
@@ -49,7 +49,7 @@ constexpr double kGroupHeight = 26;  // of the line above the rows of one of sev
 constexpr double kLegendHeight = 62;
 constexpr double kNumberWidth = 6.2;  // of a digit
 
-// An index into kColourTable, or -1 for what is not drawn.
+// Returns an index into kColourTable, or -1 for a span that is not drawn.
 int ColourOf(const Span& span) {
   switch (span.lane) {
     case Lane::kCompute:

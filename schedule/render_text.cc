@@ -67,7 +67,7 @@ char SymbolOf(Kind kind, const Action& action) {
   }
 }
 
-// What happens in one slot of one worker: the kind that takes most of it wins.
+// One slot of one worker: the kind that takes most of it wins.
 class Cell {
  public:
   void Cover(Kind kind, int64_t duration_ns, char symbol) {

@@ -13,7 +13,7 @@
 // that these stages do their forward again. 0B3 stands for 0I3,0W3. Empty cells, empty lines, and further
 // lines that start with # are skipped.
 //
-// What the header does not say, or a file without one (PyTorch's), follows from the actions: a
+// Where the header, or a file without one (PyTorch's), does not say it, it follows from the actions: a
 // stage is on the worker whose line has it, the range is that of the forwards, and the stages that have an R
 // recompute.
 #pragma once

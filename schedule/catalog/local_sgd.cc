@@ -51,7 +51,7 @@ class Slots {
   const int64_t local_step_;  // slots from one local step of a replica to its next
 };
 
-// How many microbatches after its backward a stage makes its update.
+// A stage makes its update this many microbatches after its backward.
 int64_t UpdateDelay(const Topology& topology, StageId stage) {
   const bool waits_for_first =
       topology[stage].last &&

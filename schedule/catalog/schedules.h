@@ -1,4 +1,4 @@
-// What the files of this folder write their lists in.
+// The words in which the files of this folder write their lists.
 //
 // Each file defines a function that lists the compute actions of a worker, as a prologue, a period
 // and an epilogue. It is named in the table of catalog.cc. REQUIRES for all: range.count > 0 is a

@@ -247,12 +247,12 @@ TEST_F(MachineTest, DrawnPolicy_RefusesWhatDrawsCannotBeMadeFor) {
   const WeightPolicy policy = {.weights = &Weights::kDrawn, .lag = 3, .seed = 1};
   Make(StraightPipeline(2), 0, policy);
   Do("0F5 0SEND_F5");
-  ExpectRefused("0F7", "where weights are drawn, forwards come in the order of microbatches");
+  ExpectRefused("0F7", "where weights are sampled, forwards come in the order of microbatches");
   Do("0F6 0SEND_F6");
   // Whatever is drawn: with one stage after this one, it may be the version before microbatch 6's own.
   ExpectRefused("0F7", "it reads weight version 1, which is not made yet");
   Do("0RECV_B5 0I5 0W5 0RECV_B6 0I6 0W6");
-  ExpectRefused("0UPDATE", "where weights are drawn, every W has an UPDATE of its own");
+  ExpectRefused("0UPDATE", "where weights are sampled, every W has an UPDATE of its own");
 }
 
 TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {

@@ -237,7 +237,7 @@ TEST(RoundPipe, WhatCannotBe_IsRefusedWithWhatWouldDo) {
   listed.listed = std::make_shared<const Schedule>(StepsOf(options, 1));
   EXPECT_THAT(BuildSchedule(ListedMethod(), listed, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("not of pipelines that go there and back")));
+                       HasSubstr("not for pipelines that go there and back")));
   ScheduleOptions straight = options;
   EXPECT_THAT(BuildSchedule(**FindMethod("1f1b"), straight, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1f1b")));

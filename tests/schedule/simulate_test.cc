@@ -173,7 +173,7 @@ TEST(Simulate, BadCosts_AreNamed) {
   };
   expect({.stages = {{}, {}, {}}}, "expected costs of 2 stages (or none), got 3");
   expect({.stages = {{}, {.forward_s = -1}}}, "stage 1: forward time");
-  expect({.stages = {{.step_s = std::nan("")}, {}}}, "stage 0: step time");
+  expect({.stages = {{.update_s = std::nan("")}, {}}}, "stage 0: update time");
   expect({.links = {{}, {}}}, "expected costs of 1 links");
   expect({.links = {{.bytes_per_second = 0}}}, "link 0: bytes per second");
   expect({.links = {{.bytes = 1e300, .bytes_per_second = 1}}}, "link 0: transfer time");
