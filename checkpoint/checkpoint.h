@@ -58,11 +58,11 @@ struct CommittedCheckpoint {
 absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitOptions& options,
                                                      const Manifest& manifest);
 
-// The manifest of `directory`, itself checked, its files not: for those who load some layers only.
+// Returns the manifest of `directory`, which is checked; its files are not. For callers that load some layers only.
 // Errors: NotFound, DataLoss, Unimplemented (a later format).
 absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory);
 
-// The same, and every file's size and SHA-256 checked.
+// Does the same, and checks every file's size and SHA-256.
 // Errors: NotFound (no such directory, or no manifest), DataLoss naming the bad file, Unimplemented (a
 // later format), PermissionDenied.
 absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory);

@@ -45,7 +45,7 @@ std::vector<BlockEvent> EventsInSlots(const Timeline& timeline, int32_t stages) 
   return events;
 }
 
-// Those of the distribution.
+// The delays of the distribution.
 BlockDelay DrawnDelays(const WeightPolicy& policy, int32_t stages) {
   const auto delta = static_cast<double>(policy.lag);
   return {.max = policy.lag, .mean = (delta + (stages - 1) / 2.0) / 2.0};

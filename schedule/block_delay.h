@@ -52,7 +52,7 @@ struct BlockDelay {
 // kBlockDelayActionsMax actions.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 
-// The same for a method, over a range that is long enough and no longer.
+// Does the same for a method, over a range that is long enough and no longer.
 // Errors: those of BuildSchedule and Simulate.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options);
 

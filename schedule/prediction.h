@@ -30,7 +30,7 @@ namespace penstock {
 absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Topology& topology,
                                              int64_t start_ns, int64_t end_ns, int64_t actions);
 
-// Steps that follow each other, of which the timeline has all backwards, and when each ended: the end of the last
+// Steps that follow each other and have all their backwards in the timeline, and when each ended: the end of the last
 // backward of its microbatches, over all stages.
 struct WholeSteps {
   int64_t first = 0;  // the number of steps before them

@@ -55,7 +55,7 @@ bool IsDeadlock(const absl::Status& status);
 absl::StatusOr<VerifyReport> VerifyAndDraw(const Schedule& schedule,
                                            const VerifyLimits& limits = {});
 
-// The same answer by running every action: what the tests compare Verify with.
+// Comes to the same answer by running every action. Tests compare Verify with it.
 absl::StatusOr<VerifyReport> VerifyWithoutShortcut(const Schedule& schedule,
                                                    const VerifyLimits& limits = {});
 

@@ -29,7 +29,7 @@
 namespace penstock {
 namespace {
 
-// When the microbatches of a round are due on a stage if F and whole backward take a slot each.
+// The times at which the microbatches of a round are due on a stage if F and a whole backward take a slot each.
 class Slots {
  public:
   Slots(const Topology& topology, int32_t stage)

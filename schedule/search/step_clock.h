@@ -1,6 +1,6 @@
 // StepClock: how long an order takes, thousands of times a second.
 //
-// The same model as simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
+// Times orders by the model of simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
 // and with arrays that are allocated once. Also the critical path: the passes whose places in the lists
 // decide the length.
 #pragma once
