@@ -19,14 +19,15 @@ enum class Rejection : uint8_t {
   kOverLimit,        // more than a limit allows
   kUnauthenticated,  // the caller is unknown
   kForbidden,        // it is known who asks, and that he may not
+  kOtherVersion,     // a worker speaks another version of the protocol
   kOther,            // of another plan, say
 };
-inline constexpr int kRejections = 8;
+inline constexpr int kRejections = 9;
 
 constexpr const char* NameOf(Rejection reason) {
-  constexpr const char* kNames[kRejections] = {"stale_epoch", "corrupt",    "malformed",
-                                               "duplicate",   "over_limit", "unauthenticated",
-                                               "forbidden",   "other"};
+  constexpr const char* kNames[kRejections] = {"stale_epoch", "corrupt",       "malformed",
+                                               "duplicate",   "over_limit",    "unauthenticated",
+                                               "forbidden",   "other_version", "other"};
   return kNames[static_cast<int>(reason)];
 }
 

@@ -23,7 +23,7 @@
 
 namespace penstock {
 
-// What a checkpoint keeps of one layer. A tied head has nothing of its own: its weight is stored once,
+// A checkpoint keeps this of one layer. A tied head has nothing of its own: its weight is stored once,
 // with the embedding.
 struct LayerState {
   int32_t layer = 0;  // in the chain
@@ -58,11 +58,11 @@ struct CommittedCheckpoint {
 absl::StatusOr<CommittedCheckpoint> CommitCheckpoint(Files& files, const CommitOptions& options,
                                                      const Manifest& manifest);
 
-// The manifest of `directory`, itself checked, its files not: for those who load some layers only.
+// Returns the manifest of `directory`, which is checked; its files are not. For callers that load some layers only.
 // Errors: NotFound, DataLoss, Unimplemented (a later format).
 absl::StatusOr<Manifest> ReadManifest(Files& files, const std::string& directory);
 
-// The same, and every file's size and SHA-256 checked.
+// Does the same, and checks every file's size and SHA-256.
 // Errors: NotFound (no such directory, or no manifest), DataLoss naming the bad file, Unimplemented (a
 // later format), PermissionDenied.
 absl::StatusOr<Manifest> VerifyCheckpoint(Files& files, const std::string& directory);

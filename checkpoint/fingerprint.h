@@ -27,7 +27,7 @@ struct FingerprintInputs {
   int64_t batch = 0;  // samples per step
   uint64_t seed = 0;
   std::string data_sha256;
-  double validation_fraction = 0.0;  // the rest of the text is what samples are drawn from
+  double validation_fraction = 0.0;  // samples come from the rest of the text
 };
 Fingerprint MakeFingerprint(const FingerprintInputs& inputs);
 

@@ -78,6 +78,27 @@ Fingerprint FingerprintFromJson(const Json& list) {
   return fingerprint;
 }
 
+Json ModelToJson(const GptConfig& model) {
+  return {{"gpt",
+           {{"layers", model.layers},
+            {"width", model.width},
+            {"heads", model.heads},
+            {"context", model.context},
+            {"vocabulary", model.vocabulary},
+            {"dropout", model.dropout},
+            {"tied_head", model.tied_head}}}};
+}
+
+GptConfig GptFromJson(const Json& gpt) {
+  return {.layers = gpt.at("layers").get<int64_t>(),
+          .width = gpt.at("width").get<int64_t>(),
+          .heads = gpt.at("heads").get<int64_t>(),
+          .context = gpt.at("context").get<int64_t>(),
+          .vocabulary = gpt.at("vocabulary").get<int64_t>(),
+          .dropout = gpt.at("dropout").get<double>(),
+          .tied_head = gpt.at("tied_head").get<bool>()};
+}
+
 // One for each layer that has a file, none negative.
 absl::Status CheckLayerUpdates(const Manifest& manifest) {
   int64_t layers = 0;
@@ -106,6 +127,9 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
   if (json.contains("layer_updates")) {
     manifest.layer_updates = json.at("layer_updates").get<std::vector<int64_t>>();
     PENSTOCK_RETURN_IF_ERROR(CheckLayerUpdates(manifest));
+  }
+  if (json.contains("model") && json.at("model").contains("gpt")) {
+    manifest.model = GptFromJson(json.at("model").at("gpt"));
   }
   if (json.contains("stage_layers")) {
     manifest.stage_layers = json.at("stage_layers").get<std::vector<int32_t>>();
@@ -158,6 +182,7 @@ std::string SerializeManifest(const Manifest& manifest) {
                {"fingerprint", fingerprint},
                {"weights_sha256", manifest.weights_sha256},
                {"files", FilesToJson(manifest.files)}};
+  if (manifest.model.has_value()) json["model"] = ModelToJson(*manifest.model);
   if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
   if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;
   json[kOwnDigest] = DigestOf(json);

@@ -3,18 +3,23 @@
 // MANIFEST.json is written last and names every file with its size and SHA-256, so its content alone
 // decides whether a checkpoint is complete: a copied or moved directory stays valid, and one without a
 // valid manifest does not exist. It carries a digest of itself ("manifest_sha256": SHA-256 over its
-// other keys as compact JSON in alphabetical order).
+// other keys as compact JSON in alphabetical order). Keys that a build does not know are ignored, so that an older build
+// reads what a newer one wrote unless kCheckpointFormatVersion says otherwise.
+//
+// "model" has the form of the key `model` of a job file, with all defaults: {"gpt": {"layers": 2, ...}}.
 //
 // Plain values.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/fingerprint.h"
+#include "model/gpt.h"
 
 namespace penstock {
 
@@ -33,13 +38,16 @@ struct Manifest {
   std::string method;
   int64_t epoch = 0;  // attempt of the job that wrote it
   int64_t step = 0;   // steps done
-  // Of every stage, as far as they are the same; else those of the first layer.
+  // The updates of every stage where all have made the same number; else those of the first layer.
   int64_t updates = 0;
-  // Where stages have updated after other numbers of microbatches, because they had other numbers of replicas:
-  // by layer. Else empty.
+  // The updates by layer, where stages have made different numbers because they had different numbers of replicas. Else
+  // empty.
   std::vector<int64_t> layer_updates;
   std::vector<int64_t> extra_cuts;    // steps after which a drain added a cut, this one included
   std::vector<int32_t> stage_layers;  // of each stage of the model; empty: it is not known
+  // Absent where the version before wrote the manifest, or where a later one wrote a kind of model that this one does
+  // not know.
+  std::optional<GptConfig> model;
   Fingerprint fingerprint;
   std::string weights_sha256;  // weights_digest.h
   std::vector<CheckpointFile> files;

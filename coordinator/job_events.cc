@@ -106,6 +106,7 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   CountUpdates(complete->step, manifest);
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.stage_layers = LayersOfStages();
+  manifest.model = ModelOf(spec().model());
   manifest.fingerprint = FingerprintOf(spec(), job_);
   saving_[manifest.step] = {.step = manifest.step,
                             .updates = manifest.updates,

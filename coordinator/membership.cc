@@ -8,6 +8,29 @@
 
 namespace penstock {
 
+namespace {
+
+constexpr size_t kBuildCharactersMax = 64;
+
+std::string BuildOf(const v1::RegisterWorkerRequest& request) {
+  return request.build().empty() ? "unknown" : request.build().substr(0, kBuildCharactersMax);
+}
+
+// Says who speaks what, and which of the two is to be replaced.
+absl::Status OtherProtocol(const v1::RegisterWorkerRequest& request) {
+  const bool worker_is_older = request.protocol_version() < v1::PROTOCOL_VERSION_CURRENT;
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "worker %s (build %s) speaks protocol version %d, this coordinator (build %s) version %d: %s",
+      request.name(), BuildOf(request), request.protocol_version(), PENSTOCK_VERSION,
+      v1::PROTOCOL_VERSION_CURRENT,
+      worker_is_older
+          ? "install the coordinator's build on the worker's machine and start the worker again"
+          : "install the worker's build on the coordinator's machine and start the coordinator "
+            "again, then the worker"));
+}
+
+}  // namespace
+
 absl::Status Membership::CheckRegistration(const v1::RegisterWorkerRequest& request) const {
   constexpr size_t kNameCharactersMax = 128;
   if (request.name().empty() || request.name().size() > kNameCharactersMax ||
@@ -17,11 +40,7 @@ absl::Status Membership::CheckRegistration(const v1::RegisterWorkerRequest& requ
         request.name().substr(0, kNameCharactersMax), "\" at \"", request.address(), "\""));
   }
   if (request.protocol_version() != v1::PROTOCOL_VERSION_CURRENT) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "worker %s (build %s) speaks protocol version %d, the coordinator %d; run the same build "
-        "on "
-        "both",
-        request.name(), request.build(), request.protocol_version(), v1::PROTOCOL_VERSION_CURRENT));
+    return OtherProtocol(request);
   }
   const Member* known = Find(request.name());
   if (known != nullptr && known->alive && known->registration.address() != request.address()) {

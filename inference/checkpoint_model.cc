@@ -15,7 +15,7 @@ namespace {
 
 using Fields = std::map<std::string, std::string>;
 
-// The fingerprint's fields about the model; the rest is about training.
+// Returns the fields that are about the model; the rest is about training.
 Fields ModelFields(const Fingerprint& fingerprint) {
   Fields fields;
   for (const auto& [field, value] : fingerprint) {
@@ -30,10 +30,9 @@ int64_t IntegerOrZero(const Fields& fields, const std::string& name) {
   return it != fields.end() && absl::SimpleAtoi(it->second, &value) ? value : 0;
 }
 
-}  // namespace
-
-absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest) {
-  const Fields fields = ModelFields(manifest.fingerprint);
+// Manifests of the version before have no model. It is read from the texts of their fingerprint.
+absl::StatusOr<GptConfig> ConfigByFingerprint(const Fingerprint& fingerprint) {
+  const Fields fields = ModelFields(fingerprint);
   GptConfig config;
   config.vocabulary = IntegerOrZero(fields, "model.vocabulary");
   config.context = IntegerOrZero(fields, "model.context");
@@ -48,14 +47,22 @@ absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest) {
   }
   const auto head = fields.find("model layer head");
   config.tied_head = head == fields.end() || !absl::StrContains(head->second, "untied");
-  // The proof that nothing was misread: this configuration has that very fingerprint.
+  // Nothing was misread if this configuration has that very fingerprint.
   const absl::StatusOr<Chain> chain = BuildGpt(config);
   if (!chain.ok() ||
       ModelFields(MakeFingerprint({.chain = *chain, .optimizer = AdamWConfig()})) != fields) {
     return absl::UnimplementedError(
-        "the checkpoint holds a model that this version of Penstock cannot build");
+        "the checkpoint holds a model that this version of Penstock cannot build; use the version "
+        "that wrote it");
   }
   return config;
+}
+
+}  // namespace
+
+absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest) {
+  if (manifest.model.has_value()) return *manifest.model;
+  return ConfigByFingerprint(manifest.fingerprint);
 }
 
 absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& path) {
@@ -71,7 +78,9 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
   const absl::StatusOr<GptConfig> config = GptConfigOf(model.manifest);
   if (!config.ok()) return Annotate(config.status(), model.directory);
   model.config = *config;
-  PENSTOCK_ASSIGN_OR_RETURN(model.chain, BuildGpt(model.config));
+  absl::StatusOr<Chain> chain = BuildGpt(model.config);
+  if (!chain.ok()) return Annotate(chain.status(), absl::StrCat(model.directory, ": model.gpt"));
+  model.chain = *std::move(chain);
   return model;
 }
 

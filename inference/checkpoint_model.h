@@ -25,8 +25,9 @@ struct CheckpointModel {
 // version).
 absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::string& path);
 
-// The model a manifest describes, reconstructed from its fingerprint.
-// Errors: Unimplemented, if no model of this version has that fingerprint.
+// The model that the manifest names. The manifests of the version before do not name it; it then follows from their
+// fingerprint.
+// Errors: Unimplemented, if it is no model of this version.
 absl::StatusOr<GptConfig> GptConfigOf(const Manifest& manifest);
 
 }  // namespace penstock

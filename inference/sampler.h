@@ -1,4 +1,4 @@
-// Sampler: draws the next token from logits.
+// Sampler: samples the next token from logits.
 //
 // Thread-compatible; the same seed gives the same text on every machine with the same logits.
 #pragma once
@@ -12,7 +12,7 @@ namespace penstock {
 
 struct SamplerOptions {
   double temperature = 1.0;  // 0: always the likeliest token
-  int64_t top_k = 0;         // only so many of the likeliest; 0: all
+  int64_t top_k = 0;         // the number of likeliest tokens to choose from; 0: all
   uint64_t seed = 1;
 };
 
@@ -20,7 +20,7 @@ class Sampler {
  public:
   explicit Sampler(const SamplerOptions& options);
 
-  // The index of the drawn token. REQUIRES: `logits` is not empty.
+  // The index of the sampled token. REQUIRES: `logits` is not empty.
   int32_t Draw(absl::Span<const float> logits);
 
  private:

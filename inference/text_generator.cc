@@ -14,7 +14,7 @@ namespace {
 constexpr int kThreads = 1;
 constexpr int64_t kByteVocabulary = 256;
 
-// Whether the layer's only weight is stored with the embedding.
+// True if the layer's only weight is stored with the embedding.
 bool IsTiedHead(const LayerSpec& layer) {
   const HeadLayer* head = std::get_if<HeadLayer>(&layer.config);
   return head != nullptr && head->tied;

@@ -25,7 +25,7 @@ class TextGenerator {
   // ResourceExhausted.
   static absl::StatusOr<TextGenerator> Create(Files& files, const CheckpointModel& model);
 
-  // The byte that follows `text`, drawn by `sampler`. REQUIRES: `text` is not empty.
+  // The byte that follows `text`, chosen by `sampler`. REQUIRES: `text` is not empty.
   absl::StatusOr<char> Next(const std::string& text, Sampler& sampler);
 
  private:

@@ -87,14 +87,7 @@ absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpe
 }
 
 absl::StatusOr<Chain> BuildChain(const v1::ModelSpec& model) {
-  const v1::GptSpec& gpt = model.gpt();
-  absl::StatusOr<Chain> chain = BuildGpt({.layers = gpt.layers(),
-                                          .width = gpt.width(),
-                                          .heads = gpt.heads(),
-                                          .context = gpt.context(),
-                                          .vocabulary = gpt.vocabulary(),
-                                          .dropout = gpt.dropout(),
-                                          .tied_head = gpt.tied_head()});
+  absl::StatusOr<Chain> chain = BuildGpt(ModelOf(model));
   if (!chain.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("model.gpt.", chain.status().message()));
   }
@@ -478,6 +471,17 @@ absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
 }
 
 }  // namespace
+
+GptConfig ModelOf(const v1::ModelSpec& model) {
+  const v1::GptSpec& gpt = model.gpt();
+  return {.layers = gpt.layers(),
+          .width = gpt.width(),
+          .heads = gpt.heads(),
+          .context = gpt.context(),
+          .vocabulary = gpt.vocabulary(),
+          .dropout = gpt.dropout(),
+          .tied_head = gpt.tied_head()};
+}
 
 double PeakRateOf(const v1::OptimizerSpec& spec) {
   if (spec.has_sgd()) return spec.sgd().learning_rate();

@@ -20,6 +20,7 @@
 #include "compute/learning_rate.h"
 #include "compute/optimizer.h"
 #include "model/chain.h"
+#include "model/gpt.h"
 #include "penstock/v1/job.pb.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/recompute.h"
@@ -152,6 +153,9 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // stage to recompute that does not exist, or what the method refuses (tied weights on two workers, a recorded
 // order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
+
+// The model that `model` describes. REQUIRES: it has its defaults filled in.
+GptConfig ModelOf(const v1::ModelSpec& model);
 
 // The learning rate of whatever optimizer is named, after warm-up; 0 if none is.
 double PeakRateOf(const v1::OptimizerSpec& spec);

@@ -15,6 +15,7 @@ struct GptConfig {
   int64_t vocabulary = 256;
   double dropout = 0.0;
   bool tied_head = true;
+  friend bool operator==(const GptConfig&, const GptConfig&) = default;
 };
 
 // The largest numbers. They bound memory and keep all byte counts far from overflow.

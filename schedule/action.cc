@@ -14,12 +14,13 @@ namespace {
 // By Op.
 constexpr std::array<absl::string_view, kOps> kNames = {
     "RECV_F", "F",    "SEND_F", "RECV_B", "R",      "I",      "W",      "SEND_B",
-    "REDUCE", "NORM", "STEP",   "FLUSH",  "SEND_R", "RECV_R", "SEND_W", "RECV_W"};
+    "REDUCE", "NORM", "UPDATE", "FLUSH",  "SEND_R", "RECV_R", "SEND_W", "RECV_W"};
 
 std::optional<Op> FindOp(absl::string_view name) {
   for (int op = 0; op < kOps; ++op) {
     if (kNames[op] == name) return static_cast<Op>(op);
   }
+  if (name == kOldUpdateName) return Op::kUpdate;
   return std::nullopt;
 }
 
@@ -59,7 +60,7 @@ absl::StatusOr<Action> ParseAction(absl::string_view text) {
   if (!op.has_value()) {
     return error(
         "<stage><operation><microbatch> such as 0F3, the operation being one of F, R, I, "
-        "W, SEND_F, RECV_F, SEND_B, RECV_B, SEND_R, RECV_R, SEND_W, RECV_W, REDUCE, NORM, STEP, "
+        "W, SEND_F, RECV_F, SEND_B, RECV_B, SEND_R, RECV_R, SEND_W, RECV_W, REDUCE, NORM, UPDATE, "
         "FLUSH");
   }
   Action action{*op};

@@ -37,7 +37,7 @@ std::vector<BlockEvent> EventsInSlots(const Timeline& timeline, int32_t stages) 
   for (Span& span : spans) {
     int64_t& weight_ns = last_weight_ns[span.action.index];
     if (span.action.op == Op::kBackwardWeight) weight_ns = span.start_ns;
-    if (span.action.op == Op::kStep) span.end_ns = weight_ns;
+    if (span.action.op == Op::kUpdate) span.end_ns = weight_ns;
     reader.Add(span, events);
   }
   for (BlockEvent& event : events) event.time /= kSlotNs;
@@ -45,7 +45,7 @@ std::vector<BlockEvent> EventsInSlots(const Timeline& timeline, int32_t stages) 
   return events;
 }
 
-// Those of the distribution.
+// The delays of the distribution.
 BlockDelay DrawnDelays(const WeightPolicy& policy, int32_t stages) {
   const auto delta = static_cast<double>(policy.lag);
   return {.max = policy.lag, .mean = (delta + (stages - 1) / 2.0) / 2.0};

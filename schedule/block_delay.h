@@ -12,7 +12,7 @@
 // steady state counts: of N microbatches those from N/2 on, without the last 2S. What a run really does is measured
 // by block_delay_meter.h.
 //
-// Where weights are drawn (block_draws.h), the delays are what was drawn, whatever the timing: a
+// Where weights are sampled (block_draws.h), the delays are what was sampled, whatever the timing: a
 // microbatch is one block update, and a version counts them. Then the prediction is that of the
 // distribution, exactly: of microbatches far enough from a cut the maximum is delta, and the mean
 // over the stages is (delta + (S-1)/2) / 2.
@@ -33,7 +33,7 @@ namespace penstock {
 
 // A replay looks at 8 S^3 reads and more: of deeper pipelines only closed forms are told.
 inline constexpr int32_t kBlockDelayStagesMax = 128;
-// Of a schedule; every one is kept for a while.
+// The most actions of a schedule; every one is kept for a while.
 inline constexpr int64_t kBlockDelayActionsMax = 2'000'000;
 
 struct BlockDelay {
@@ -45,14 +45,14 @@ struct BlockDelay {
   std::vector<std::vector<int64_t>> pairs;
 };
 
-// Of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches
+// Returns the delay of a schedule, in slots. Time and memory are in proportion to the range; a few times 4S microbatches
 // are enough.
 // Errors: those of Verify and Simulate; InvalidArgument if the range is too short for a steady state;
 // ResourceExhausted if a pipeline is deeper than kBlockDelayStagesMax, or the range has more than
 // kBlockDelayActionsMax actions.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Schedule& schedule);
 
-// The same for a method, over a range that is long enough and no longer.
+// Does the same for a method, over a range that is long enough and no longer.
 // Errors: those of BuildSchedule and Simulate.
 absl::StatusOr<BlockDelay> PredictBlockDelay(const Method& method, const ScheduleOptions& options);
 

@@ -12,7 +12,7 @@ void SortEvents(std::vector<BlockEvent>& events) {
 bool MakesBlockEvents(const Span& span, int32_t stages) {
   const Op op = span.action.op;
   return span.lane == Lane::kCompute && span.action.index < stages &&
-         (op == Op::kForward || op == Op::kBackwardWeight || op == Op::kStep);
+         (op == Op::kForward || op == Op::kBackwardWeight || op == Op::kUpdate);
 }
 
 void BlockEventReader::Add(const Span& span, std::vector<BlockEvent>& events) {
@@ -26,7 +26,7 @@ void BlockEventReader::Add(const Span& span, std::vector<BlockEvent>& events) {
     case Op::kBackwardWeight:
       gathered.push_back(span.action.microbatch);
       return;
-    case Op::kStep:
+    case Op::kUpdate:
       for (const int64_t microbatch : gathered) {
         events.push_back({.time = span.end_ns,
                           .stage = stage,

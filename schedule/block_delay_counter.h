@@ -28,7 +28,7 @@ struct BlockEvent {
 // By time.
 void SortEvents(std::vector<BlockEvent>& events);
 
-// Whether a span is a forward, a backward for the weights or an update of one of `stages` stages.
+// True if a span is a forward, a backward for the weights or an update of one of `stages` stages.
 bool MakesBlockEvents(const Span& span, int32_t stages);
 
 // Finds the events in such spans: forwards at their start, updates at their end.
@@ -63,14 +63,14 @@ class BlockDelayCounter {
   BlockDelay delay() const;
 
  private:
-  // What the forward of a microbatch on one stage had before it.
+  // The updates that came before the forward of a microbatch on one stage.
   struct Seen {
     int64_t history = -1;  // block updates; -1 before the forward
     int64_t own = 0;       // of them, updates of this stage
   };
   struct UnderWay {
     std::vector<Seen> forwards;    // by stage of its pipeline
-    int32_t taken_in = 0;          // by updates of so many stages
+    int32_t taken_in = 0;          // the number of stages whose updates took it in
     std::vector<int64_t> updates;  // the history before those that came after all forwards
   };
 

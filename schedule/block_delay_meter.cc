@@ -82,7 +82,7 @@ void BlockDelayMeter::Add(const Timeline& piece) {
   for (size_t i = 0; i < workers.size(); ++i) {
     for (const Span& span : workers[i]) {
       if (EventNs(span) > end_ns) break;
-      if (span.action.op == Op::kStep) {
+      if (span.action.op == Op::kUpdate) {
         ++places_[i].spans_after;
       } else {
         places_[i] = {.pass = span.action};

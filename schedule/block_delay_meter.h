@@ -38,7 +38,7 @@ class BlockDelayMeter {
   BlockDelay delay() const { return counter_.delay(); }
 
  private:
-  // How far the spans of a worker were taken: `spans_after` of them after a pass, which happens once in a run.
+  // The spans of a worker were taken up to here: `spans_after` of them after a pass, which happens once in a run.
   struct Place {
     std::optional<Action> pass;
     int64_t spans_after = 0;

@@ -2,14 +2,14 @@
 //
 // RPD is the algorithm that arXiv 2606.03498 proves things about (algorithm 1): update k reads a
 // model put together from old blocks, the block of each stage up to delta updates old; then a stage
-// is drawn, and only its block moves. In a pipeline a microbatch is an update of the model, and
-// version n of a stage is its block after n microbatches, whether or not the stage was drawn for
+// is sampled, and only its block moves. In a pipeline a microbatch is an update of the model, and
+// version n of a stage is its block after n microbatches, whether or not the stage was sampled for
 // the last of them. On 1F1B the forward of microbatch k on a stage with d stages after it finds
 // version k - d and no newer one, so delays are uniform in [min(d, k), min(delta, k)], k counted
 // from the cut before. The theorem allows any delays up to delta that are chosen before the stage
 // is.
 //
-// Delays and stages are functions of (seed, microbatch, stage): they do not depend on timing, on what was drawn
+// Delays and stages are functions of (seed, microbatch, stage): they do not depend on timing, on what was sampled
 // before, or on where a run begins.
 //
 // A value; pure functions.
@@ -23,7 +23,7 @@
 
 namespace penstock {
 
-// The most block updates of the model between forward and update in PipeDream on so many stages:
+// The most block updates of the model between forward and update in PipeDream on `stages` stages:
 // floor(S^2 - S/2), proposition 4.1.
 constexpr int64_t PipelineDelay(int64_t stages) { return stages * stages - (stages + 1) / 2; }
 
@@ -46,7 +46,7 @@ class BlockDraws {
     return std::min<int64_t>(stages_ - 1 - stage, k);
   }
   int64_t DelayMax(int64_t k) const { return std::min(delta_, k); }
-  // How many updates old the block of `stage` is in the model that `microbatch` reads, number `k`
+  // Returns the age, in updates, of the block of `stage` in the model that `microbatch` reads, number `k`
   // after the cut.
   int64_t DelayOf(int64_t microbatch, int32_t stage, int64_t k) const {
     const int64_t least = DelayMin(stage, k);

@@ -36,7 +36,7 @@ class CollectiveClock {
   bool Perform(const Action& action, absl::Span<const WorkerId> members,
                absl::Span<int64_t> now_ns);
 
-  // What each worker has sent so far, by worker.
+  // The bytes that each worker has sent so far.
   const std::vector<double>& sent_bytes() const { return sent_bytes_; }
 
  private:

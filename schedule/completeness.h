@@ -24,7 +24,7 @@ class OnceEach {
 
   absl::Status Mark(int64_t microbatch);
   absl::Status CheckComplete() const;
-  // Whether all before `microbatch` is done.
+  // True if all before `microbatch` is done.
   bool DoneBefore(int64_t microbatch) const { return next_ >= microbatch; }
   void AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const;
 

@@ -24,7 +24,7 @@ absl::Status CheckStage(const StageCosts& stage) {
       CheckTime(stage.recompute_s.value_or(stage.forward_s), "recompute time"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.backward_input_s, "backward-input time"));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(stage.backward_weight_s, "backward-weight time"));
-  return CheckTime(stage.step_s, "step time");
+  return CheckTime(stage.update_s, "update time");
 }
 
 absl::Status CheckLink(const LinkCosts& link) {
@@ -121,7 +121,7 @@ absl::StatusOr<CostsNs> CostsNs::From(const SimulationCosts& costs, const Topolo
     PENSTOCK_RETURN_IF_ERROR(Annotate(CheckStage(stage), absl::StrCat("stage ", s)));
     result.stages_.push_back(
         {ToNs(stage.forward_s), ToNs(stage.recompute_s.value_or(stage.forward_s)),
-         ToNs(stage.backward_input_s), ToNs(stage.backward_weight_s), ToNs(stage.step_s)});
+         ToNs(stage.backward_input_s), ToNs(stage.backward_weight_s), ToNs(stage.update_s)});
   }
   for (int32_t s = 0; s < links; ++s) {
     const LinkCosts link = costs.links.empty() ? LinkCosts() : costs.links[s];
@@ -152,7 +152,7 @@ int64_t CostsNs::longest_ns() const {
   int64_t longest = std::max({overhead_ns_, collective_ns_, sum_ns_, 4 * longest_message_ns_});
   for (const Stage& stage : stages_) {
     longest = std::max({longest, stage.forward_ns, stage.recompute_ns, stage.backward_input_ns,
-                        stage.backward_weight_ns, stage.step_ns});
+                        stage.backward_weight_ns, stage.update_ns});
   }
   for (const Link& link : links_) longest = std::max({longest, link.transfer_ns, link.latency_ns});
   return longest;

@@ -30,10 +30,10 @@ class CostsNs {
       case Op::kBackwardWeight:
         return stage.backward_weight_ns;
       default:
-        return stage.step_ns;
+        return stage.update_ns;
     }
   }
-  // Of the link that a SEND uses.
+  // The time that a message takes on the link that a SEND uses.
   int64_t transfer_ns(const Action& send) const {
     if (pairs_ != nullptr) return TransferBetweenWorkers(send);
     return send.op == Op::kSendSum ? sum_ns_ : links_[LinkOf(send)].transfer_ns;
@@ -49,7 +49,7 @@ class CostsNs {
 
  private:
   struct Stage {
-    int64_t forward_ns, recompute_ns, backward_input_ns, backward_weight_ns, step_ns;
+    int64_t forward_ns, recompute_ns, backward_input_ns, backward_weight_ns, update_ns;
   };
   struct Link {
     int64_t transfer_ns, latency_ns;

@@ -20,9 +20,9 @@ class ScheduleDigest {
 
   // Adds the next range, in the order in which they are run.
   void Add(const Schedule& schedule);
-  // What else must be the same.
+  // Adds a text that must be the same on both sides.
   void AddText(const std::string& text) { sha256_.Update(text); }
-  // Add for one whose schedule, called `name`, is that of an added range of this length, shifted.
+  // Adds a range whose schedule, called `name`, is that of an added range of this length, shifted.
   void AddAgain(absl::string_view name, MicrobatchRange range);
 
   // 64 hexadecimal digits. REQUIRES: called once.
@@ -32,7 +32,7 @@ class ScheduleDigest {
   Sha256 sha256_;
 };
 
-// Of one range alone.
+// The digest of one range alone.
 std::string DigestOf(const Schedule& schedule);
 
 }  // namespace penstock

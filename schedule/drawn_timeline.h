@@ -18,7 +18,7 @@ struct DrawnTimeline {
   std::string name;  // "measured", to tell groups apart; may be empty where there is one
   std::string note;  // what is said of it beside its name
   std::vector<std::string> workers;  // their names; those without one are "worker N"
-  // Who feeds whom; null: each stage the one with the next number. Outlives the picture's making.
+  // Says which stage feeds which; null: each stage the one with the next number. Outlives the picture's making.
   const Topology* topology = nullptr;
 };
 

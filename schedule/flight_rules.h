@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// What a stage holds of a microbatch: a set of bits.
+// A stage holds these of a microbatch: a set of bits.
 using Holdings = uint8_t;
 inline constexpr Holdings kInput = 1 << 0;
 inline constexpr Holdings kOutput = 1 << 1;
@@ -28,7 +28,7 @@ inline constexpr Holdings kCheckpoint = 1 << 6;
 absl::string_view NameOf(Holdings holdings);
 
 struct FlightRule {
-  // What a stage of the same worker is handed instead of a message.
+  // A stage of the same worker is handed this instead of a message.
   struct Handover {
     int32_t receiver = -1;  // its index on the worker; -1: nobody
     Holdings what = 0;

@@ -13,8 +13,8 @@ GradientLedger GradientLedger::Of(MicrobatchRange range, int64_t version) {
 
 absl::string_view GradientLedger::ObstacleTo(int64_t microbatch, int64_t stride,
                                              int64_t step) const {
-  if (reductions > 0) return "the gradient is already reduced, a STEP must come first";
-  if (normed) return "the gradient is already normed, a STEP must come first";
+  if (reductions > 0) return "the gradient is already reduced, an UPDATE must come first";
+  if (normed) return "the gradient is already normed, an UPDATE must come first";
   if (count == 0 && microbatch % step != 0) {
     return "the sum of the microbatches before it is not there";
   }

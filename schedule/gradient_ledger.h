@@ -1,4 +1,4 @@
-// GradientLedger: the gradient that a stage has accumulated since its last STEP, told by its
+// GradientLedger: the gradient that a stage has accumulated since its last UPDATE, told by its
 // microbatches.
 //
 // Plain values.
@@ -34,7 +34,7 @@ struct GradientLedger {
   bool IsWhole(int64_t step) const { return microbatches.end() % step == 0; }
   // Counts the update that it makes of version `replaced`.
   void CountUpdate(int64_t replaced, StageCounts& counts) const;
-  // Machine::AppendRelativeState. `draws`: what was read is not part of it.
+  // Machine::AppendRelativeState. `draws`: the versions that were read are not part of it.
   void AppendRelativeState(int64_t origin, int64_t version, bool draws,
                            std::vector<int64_t>& state) const;
 };

@@ -46,7 +46,7 @@ class Lowering {
       const StageId stage = action.stage();
       const int64_t m = action.microbatch;
       const auto add = [&](Op op) { result.push_back({op, stage.value, m}); };
-      if (options_.has_messages && action.op != Op::kStep) {
+      if (options_.has_messages && action.op != Op::kUpdate) {
         if (StartsBackward(action) && adds_recompute_[stage.value]) add(Op::kRecompute);
         result.push_back(action);
         continue;
@@ -81,7 +81,7 @@ class Lowering {
           if (i == 0 || !EndsStep(compute[i - 1])) AddNorm(result);
           result.push_back(action);
           break;
-        case Op::kStep:
+        case Op::kUpdate:
           if (i == 0 || !SameUpdate(compute[i - 1], action)) {
             AddCollectives(compute.subspan(i), result);
           }
@@ -95,7 +95,7 @@ class Lowering {
   }
 
  private:
-  // Whether there is such a stage, and on another worker.
+  // True if there is such a stage, and on another worker.
   bool IsRemote(StageId other) const {
     return other.value >= 0 && topology_.worker(other) != worker_;
   }
@@ -110,39 +110,39 @@ class Lowering {
     result.push_back({Op::kRecompute, stage.value, microbatch});
   }
 
-  // Whether `action` is the first of a microbatch's backward, in a list that has its messages.
+  // True if `action` is the first of a microbatch's backward, in a list that has its messages.
   bool StartsBackward(const Action& action) const {
     if (action.op == Op::kRecvGradient) return true;
     return action.op == Op::kBackwardInput &&
            !IsRemote(topology_.From(EdgeKind::kGradient, action.stage(), action.microbatch));
   }
 
-  // Whether compute[i] is an I whose gradient is sent only after the W that follows.
+  // True if compute[i] is an I whose gradient is sent only after the W that follows.
   bool SendsAfterWeight(Actions compute, size_t i) const {
     return !options_.send_gradient_early && compute[i].op == Op::kBackwardInput &&
            i + 1 < compute.size() &&
            compute[i + 1] == Action{Op::kBackwardWeight, compute[i].index, compute[i].microbatch};
   }
 
-  // Whether both are STEPs of one model.
+  // True if both are updates of one model.
   bool SameUpdate(const Action& a, const Action& b) const {
-    return a.op == Op::kStep && b.op == Op::kStep &&
+    return a.op == Op::kUpdate && b.op == Op::kUpdate &&
            topology_[a.stage()].pipeline == topology_[b.stage()].pipeline;
   }
 
-  // Whether it belongs to what ends a step there and back, and so comes after its NORM.
+  // True if it belongs to what ends a step there and back, and so comes after its NORM.
   static bool EndsStep(const Action& action) {
-    return action.op == Op::kStep || action.op == Op::kReduce;
+    return action.op == Op::kUpdate || action.op == Op::kReduce;
   }
 
-  // Before weights are copied without a STEP here; other REDUCEs of weights stand where no norm is asked.
+  // Before weights are copied without an UPDATE here; other REDUCEs of weights stand where no norm is asked.
   void AddNorm(ActionList& result) const {
     if (options_.global_norm && topology_.form == Topology::Form::kThereAndBack) {
       result.push_back({Op::kNorm});
     }
   }
 
-  // What comes before the STEPs at the front of `rest`.
+  // Adds what comes before the updates at the front of `rest`.
   void AddCollectives(Actions rest, ActionList& result) const {
     const auto end = std::find_if(rest.begin(), rest.end(), [&](const Action& action) {
       return !SameUpdate(rest.front(), action);
@@ -167,7 +167,7 @@ class Lowering {
 
 bool IsCompute(Op op) {
   return op == Op::kForward || op == Op::kRecompute || op == Op::kBackwardInput ||
-         op == Op::kBackwardWeight || op == Op::kStep;
+         op == Op::kBackwardWeight || op == Op::kUpdate;
 }
 
 bool ReducesWeights(const Topology& topology, const Action& action) {
@@ -176,7 +176,7 @@ bool ReducesWeights(const Topology& topology, const Action& action) {
          topology.groups[action.index].quantity == ReduceGroup::Quantity::kWeight;
 }
 
-// Whether the stage of `action`, or one of its group, is on `worker`.
+// True if the stage of `action`, or one of its group, is on `worker`.
 bool IsOn(const Topology& topology, const Action& action, WorkerId worker) {
   if (action.op == Op::kReduce) {
     const std::vector<WorkerId> members = topology.WorkersOf(action.group());
@@ -224,13 +224,14 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
     if (other != nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(
           "worker ", id, ": ", ToString(*other),
-          ": expected only F, R, I, W, STEP, messages and REDUCE of weights of its stages"));
+          ": expected only F, R, I, W, UPDATE, messages and REDUCE of weights of its stages"));
     }
-    const bool steps =
-        FindAction(program, [](const Action& action) { return action.op == Op::kStep; }) != nullptr;
+    const bool steps = FindAction(program, [](const Action& action) {
+                         return action.op == Op::kUpdate;
+                       }) != nullptr;
     if (!steps && compute.completeness == Completeness::kTrain) {
       for (const StageId stage : topology.StagesOf(worker)) {
-        if (topology[stage].updates) program.epilogue.push_back({Op::kStep, stage.value});
+        if (topology[stage].updates) program.epilogue.push_back({Op::kUpdate, stage.value});
       }
     }
     program = Lower(program, topology, worker, lower);

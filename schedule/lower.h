@@ -1,7 +1,7 @@
-// Lowering: from the compute actions of a worker (F, I, W, STEP) to its complete program. When replicas
+// Lowering: from the compute actions of a worker (F, I, W, UPDATE) to its complete program. When replicas
 // average their weights is part of the method, so a REDUCE of weights stays where the list has it.
 //
-// Who writes a schedule only says in which order things are computed. Messages, reductions and
+// The author of a schedule only says in which order things are computed. Messages, reductions and
 // norms follow from the topology by fixed rules:
 //
 //   * a receive stands just before the action that needs it, a send just after the one that made
@@ -14,9 +14,9 @@
 //   * there and back (Topology::Rounds) SEND_R follows F, and RECV_R stands before R, where the twin is on another
 //     worker; around the W of a round stand RECV_W, before the first, and SEND_W, after the last, but for the
 //     first and the last round of a step;
-//   * before consecutive STEPs (of one pipeline) stands one REDUCE of each group of gradients with a member among them,
+//   * before consecutive updates (of one pipeline) stands one REDUCE of each group of gradients with a member among them,
 //     in ascending order of the groups (two workers that met in different orders would wait for each
-//     other for ever), and then a NORM if the gradient norm is global. A worker without a STEP, as there may be
+//     other for ever), and then a NORM if the gradient norm is global. A worker without an UPDATE, as there may be
 //     there and back, has its NORM before it copies weights;
 //   * where places have replicas, their group is one of gradients, and a message goes to and comes from the
 //     replica that the microbatch takes;
@@ -39,30 +39,30 @@ namespace penstock {
 inline constexpr int32_t kLoweringVersion = 2;
 
 struct LowerOptions {
-  // A NORM of all workers before the steps. Every worker must step the same number of times.
+  // A NORM of all workers before the updates. Every worker must make the same number of updates.
   bool global_norm = false;
   // SEND_B directly after I: shortens the bubble, but the backward is no longer one piece.
   bool send_gradient_early = false;
-  // Of an evaluate range: no stage keeps its input.
+  // In an evaluate range no stage keeps its input.
   bool forwards_only = false;
-  // The list has its messages already; only R, what comes before STEPs, and FLUSH are added.
+  // The list has its messages already; only R, what comes before updates, and FLUSH are added.
   bool has_messages = false;
 };
 
-// REQUIRES: `compute` holds only F, R, I, W, STEP and REDUCE of weights of stages of `worker`, and messages if
+// REQUIRES: `compute` holds only F, R, I, W, UPDATE and REDUCE of weights of stages of `worker`, and messages if
 // it has them.
 Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
               const LowerOptions& options);
 
 // A whole schedule from lists as people and other tools write them: compute actions (and REDUCE of weights)
-// alone, or with all messages (those of PyTorch's pipelining). A worker whose list has no STEP gets
+// alone, or with all messages (those of PyTorch's pipelining). A worker whose list has no UPDATE gets
 // one for each of its stages at the end (in a train range). Errors: InvalidArgument if the topology
 // is not valid or a worker has other actions than these of its own stages.
 absl::StatusOr<Schedule> CompleteSchedule(Schedule schedule, const LowerOptions& options);
 
-// Whether there are no messages, reductions or FLUSH.
+// True if there are no messages, reductions or FLUSH.
 bool IsComputeOnly(const Schedule& schedule);
-// Whether there is a FLUSH, so that nothing is to be added.
+// True if there is a FLUSH, so that nothing is to be added.
 bool IsComplete(const Schedule& schedule);
 
 }  // namespace penstock

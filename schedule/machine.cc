@@ -73,8 +73,8 @@ absl::StatusOr<Effect> Machine::Apply(const Action& action) {
     case Op::kFlush:
       PENSTOCK_RETURN_IF_ERROR(Flush(action));
       return Effect();
-    case Op::kStep:
-      return Step(action);
+    case Op::kUpdate:
+      return Update(action);
     case Op::kSendSum:
       PENSTOCK_RETURN_IF_ERROR(SendSum(action));
       return Effect();
@@ -119,7 +119,8 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   }
   if (action.op == Op::kForward && completeness_ == Completeness::kTrain) {
     if (!stage.versions.TakesForward(action.microbatch)) {
-      return Refuse(action, "where weights are drawn, forwards come in the order of microbatches");
+      return Refuse(action,
+                    "where weights are sampled, forwards come in the order of microbatches");
     }
     if (!NextForwardVersionIsMade(stage.id)) {
       return Refuse(action,
@@ -130,7 +131,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
   if (action.op == Op::kBackwardInput && stage.recomputes &&
       stage.versions.BackwardVersion(flight->forward_version) != flight->recompute_version) {
     return Refuse(action, absl::StrCat("the weights have changed since its R, which read version ",
-                                       flight->recompute_version, "; put R after the STEP"));
+                                       flight->recompute_version, "; put R after the UPDATE"));
   }
   if (action.op == Op::kBackwardWeight) {
     const absl::string_view obstacle = stage.gradient.ObstacleTo(
@@ -226,7 +227,7 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       --counts.activations_live;
       counts.versions_live = versions.live();
       stage.gradient.Add(microbatch, flight.forward_version, flight.drift);
-      // No STEP comes between W and its own, which will replace the current version.
+      // No UPDATE comes between W and its own, which will replace the current version.
       stage.delays.staleness.Add(versions.current() - flight.forward_version, 1);
       stage.delays.version_drift.Add(flight.drift, 1);
       break;
@@ -237,14 +238,14 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
   return effect;
 }
 
-absl::StatusOr<Effect> Machine::Step(const Action& action) {
+absl::StatusOr<Effect> Machine::Update(const Action& action) {
   const int32_t index = IndexOf(action.stage());
   if (index < 0) return Refuse(action, "the stage is not on this worker");
   Stage& stage = stages_[index];
   const GradientLedger gradient = stage.gradient;
   if (gradient.count == 0) return Refuse(action, "no accumulated gradient");
   if (gradient.count > 1 && stage.versions.draws()) {
-    return Refuse(action, "where weights are drawn, every W has a STEP of its own");
+    return Refuse(action, "where weights are sampled, every W has an UPDATE of its own");
   }
   if (!gradient.IsWhole(topology_->rounds.step)) {
     return Refuse(action, "the gradient is not that of a whole step");
@@ -256,7 +257,7 @@ absl::StatusOr<Effect> Machine::Step(const Action& action) {
   for (Group& group : groups_) {
     const bool member =
         std::find(group.members.begin(), group.members.end(), index) != group.members.end();
-    if (member && group.steps_due > 0) --group.steps_due;
+    if (member && group.updates_due > 0) --group.updates_due;
     if (member && group.quantity == ReduceGroup::Quantity::kWeight) group.differ = true;
   }
   const int64_t replaced = stage.versions.current();
@@ -294,13 +295,13 @@ absl::Status Machine::SendSum(const Action& action) {
                        topology_->Visits(action.microbatch - 1, action.stage());
   if (!has_all) return Refuse(action, "the stage has not accumulated all microbatches before it");
   if (gradient.reductions > 0 || gradient.normed) {
-    return Refuse(action, "the gradient is already reduced or normed, a STEP must come first");
+    return Refuse(action, "the gradient is already reduced or normed, an UPDATE must come first");
   }
   const int32_t place = (*topology_)[action.stage()].place;
   if (IndexOf(topology_->StageAt(place, action.microbatch)) >= 0) {
     return Refuse(action, "the stage that goes on is on the same worker, there is no message");
   }
-  // They count where their STEP is.
+  // They count where their UPDATE is.
   for (DelayCounts* delays :
        {&stages_[index].delays.staleness, &stages_[index].delays.version_drift}) {
     delays->Add(0, -gradient.count);
@@ -342,7 +343,7 @@ absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
   }
   for (const int32_t member : group.members) {
     const int64_t accumulated = stages_[member].gradient.count;
-    if (accumulated == 0 || group.steps_due > 0) {
+    if (accumulated == 0 || group.updates_due > 0) {
       return Refuse(action, absl::StrCat("stage ", stages_[member].id.value,
                                          accumulated == 0 ? " has accumulated no gradient"
                                                           : " is already reduced"));
@@ -355,7 +356,7 @@ absl::StatusOr<Effect> Machine::Reduce(const Action& action) {
     if (!group.of_replicas) continue;
     effect.microbatches = stage.gradient.microbatches = OfAllReplicas(stage);
   }
-  group.steps_due = static_cast<int32_t>(group.members.size());
+  group.updates_due = static_cast<int32_t>(group.members.size());
   return effect;
 }
 
@@ -371,7 +372,7 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
     const Stage& stage = stages_[member];
     if (stage.gradient.count > 0) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value,
-                                         " has accumulated gradients without a STEP"));
+                                         " has accumulated gradients without an UPDATE"));
     }
     if (stage.counts.activations_live > 0) {
       return Refuse(action,
@@ -380,7 +381,7 @@ absl::Status Machine::ReduceWeights(const Action& action, Group& group) {
     const bool copies = group.operation == ReduceGroup::Operation::kCopy;
     if (copies && (*topology_)[stage.id].updates && !group.differ) {
       return Refuse(action, absl::StrCat("stage ", stage.id.value,
-                                         ", which updates its weights, has made no STEP"));
+                                         ", which updates its weights, has made no UPDATE"));
     }
   }
   if (group.operation == ReduceGroup::Operation::kCopy) {
@@ -434,12 +435,12 @@ std::string Machine::Remainder() const {
                           " of microbatch ", oldest);
     }
     if (stage.gradient.count > 0) {
-      return absl::StrCat("stage ", stage.id.value, " has accumulated gradients without a STEP");
+      return absl::StrCat("stage ", stage.id.value, " has accumulated gradients without an UPDATE");
     }
   }
   for (size_t id = 0; id < groups_.size(); ++id) {
     if (groups_[id].differ) {
-      return absl::StrCat("the weights of group ", id, " are not averaged since the last STEP");
+      return absl::StrCat("the weights of group ", id, " are not averaged since the last UPDATE");
     }
   }
   return "";
@@ -486,7 +487,7 @@ void Machine::AppendRelativeState(int64_t origin, std::vector<int64_t>& state) c
     stage.gradient.AppendRelativeState(origin, version, stage.versions.draws(), state);
   }
   for (const Group& group : groups_) {
-    state.push_back(group.steps_due);
+    state.push_back(group.updates_due);
     state.push_back(group.differ);
   }
 }

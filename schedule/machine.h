@@ -21,8 +21,8 @@
 //               has microbatches between F and W
 //   NORM        every local stage accumulated,      -           normed
 //               and its groups reduced
-//   STEP s      accumulated(s) > 0, groups reduced  accumulated version(s) + 1
-//   (drawn)     accumulated(s) = 1
+//   UPDATE s    accumulated(s) > 0, groups reduced  accumulated version(s) + 1
+//   (sampled)   accumulated(s) = 1
 //   FLUSH       nothing of all this is left         -           a consistent cut
 //
 // and where pipelines go there and back (Topology::Rounds), s being of part d:
@@ -33,14 +33,14 @@
 //   R s m       checkpoint(s,m), or s reads tokens  it          stash(s,m)
 //   SEND_W s m  accumulated(s) up to m - 1          it          message to the stage of d that m visits
 //   RECV_W s m  nothing accumulated                 message     accumulated(s) up to m - 1
-//   STEP s      accumulated(s) of a whole step      it          version(s) + 1
-//   REDUCE g    no local member accumulated or      -           version + 1 of all members without a STEP
+//   UPDATE s    accumulated(s) of a whole step      it          version(s) + 1
+//   REDUCE g    no local member accumulated or      -           version + 1 of all members without an UPDATE
 //   (copies)    has microbatches in flight; the
-//               one that updates made its STEP
+//               one that updates made its UPDATE
 //
 // Nothing may be left twice (a second input of a microbatch is an error), and what is reduced or
-// normed takes no further W before its STEP. Replicas whose weights a group averages leave FLUSH equal:
-// after the last STEP of each comes a REDUCE. Averaging changes weights, but not their version.
+// normed takes no further W before its UPDATE. Replicas whose weights a group averages leave FLUSH equal:
+// after the last UPDATE of each comes a REDUCE. Averaging changes weights, but not their version.
 //
 // Where stage s recomputes (StageWiring::recomputes), F keeps no more than its input, the checkpoint, and R does
 // the forward again. R reads the weights that I would read if it came at once, so that the backward is that
@@ -53,14 +53,14 @@
 //
 // Where places have replicas, a microbatch is refused outside of its own replica; W of s follows the last W
 // of s in the order of the microbatches that go through s. REDUCE makes the gradient that of the microbatches
-// of all replicas; that they reduce the same ones is for whoever sees them all (run.h).
+// of all replicas; that they reduce the same ones is checked where all are seen (run.h).
 //
 // Where stages s and s+1 live on the same worker there is no message: output(s,m) is at once
 // input(s+1,m), and ingrad(s+1,m) is at once outgrad(s,m). The channels are the caller's (run.h,
 // worker/mailbox.h).
 //
-// Where weights are drawn (Weights::draws), F takes the microbatches in order and every
-// W has its STEP.
+// Where weights are sampled (Weights::draws), F takes the microbatches in order and every
+// W has its UPDATE.
 //
 // In an evaluate range F leaves only the output, and nothing but F, messages and FLUSH is allowed.
 //
@@ -87,23 +87,23 @@
 
 namespace penstock {
 
-// What performing an action means for the weights.
+// The effect of an action on the weights.
 struct Effect {
-  // F, R, I, W: the version to read. STEP: the version the update makes.
+  // F, R, I, W: the version to read. UPDATE: the version the update makes.
   int64_t version = 0;
-  // F, R, I: by how many updates that version is to be moved along its motion; negative: back.
+  // F, R, I: the number of updates by which weight prediction moves that version along its motion; negative: back.
   int64_t ahead = 0;
-  // STEP: the oldest version that a forward of its microbatches read.
+  // UPDATE: the oldest version that a forward of its microbatches read.
   int64_t read_version = 0;
-  // STEP: whether the update changes the weights. If not, the version it makes is another name for
+  // UPDATE: whether the update changes the weights. If not, the version it makes is another name for
   // those there are, and the gradient is dropped (BlockDraws).
   bool moves = true;
-  // STEP: whether the replaced version is still to be read, so that it must be kept.
+  // UPDATE: whether the replaced version is still to be read, so that it must be kept.
   bool keeps_replaced = false;
-  // STEP: from the first to the last microbatch whose gradients the update holds; where there are several
+  // UPDATE: from the first to the last microbatch whose gradients the update holds; where there are several
   // pipelines, those between them that go through the stage's own. The same of REDUCE over replicas.
   MicrobatchRange microbatches;
-  // I, W and STEP: the oldest version still to be read once this action is done; older ones may
+  // I, W and UPDATE: the oldest version still to be read once this action is done; older ones may
   // then be released.
   int64_t oldest_live_version = 0;
 };
@@ -127,7 +127,7 @@ class Machine {
   // "worker 1: 1I0: no output gradient"; the machine is unchanged.
   absl::StatusOr<Effect> Apply(const Action& action);
 
-  // Whether F of the next microbatch of `stage` finds the weight version it reads. REQUIRES: `stage` is on this
+  // True if F of the next microbatch of `stage` finds the weight version it reads. REQUIRES: `stage` is on this
   // worker.
   bool NextForwardVersionIsMade(StageId stage) const;
 
@@ -138,7 +138,7 @@ class Machine {
 
   // Appends everything that decides what the machine will do from here, microbatches counted from
   // `origin` and versions from the current one: two moments with equal state differ only by a shift
-  // of microbatches and versions (verify.cc). Counts are not part of it, nor what was drawn, which
+  // of microbatches and versions (verify.cc). Counts are not part of it, nor what was sampled, which
   // decides nothing but counts.
   void AppendRelativeState(int64_t origin, std::vector<int64_t>& state) const;
 
@@ -170,8 +170,8 @@ class Machine {
     ReduceGroup::Operation operation;
     bool of_replicas = false;      // of one place
     std::vector<int32_t> members;  // indices of local stages
-    int32_t steps_due = 0;  // of gradients: members that are reduced and have not made their STEP
-    bool differ = false;    // of weights: a member made a STEP since they were averaged
+    int32_t updates_due = 0;  // of gradients: members that are reduced and have not made their UPDATE
+    bool differ = false;    // of weights: a member made an UPDATE since they were averaged
   };
 
   // The index of a stage that is on this worker, or -1.
@@ -179,7 +179,7 @@ class Machine {
 
   // The operations with a microbatch; the others.
   absl::StatusOr<Effect> Advance(const Action& action);
-  absl::StatusOr<Effect> Step(const Action& action);
+  absl::StatusOr<Effect> Update(const Action& action);
   absl::Status SendSum(const Action& action);
   absl::Status ReceiveSum(const Action& action);
   absl::StatusOr<Effect> Reduce(const Action& action);
@@ -195,11 +195,11 @@ class Machine {
   std::string GoesElsewhere(const Action& action) const;
   // By how much the current version is ahead of the step of `microbatch`.
   int64_t VersionLead(const Stage& stage, int64_t microbatch) const;
-  // Whether F or R of `microbatch` would read the weights of another step.
+  // True if F or R of `microbatch` would read the weights of another step.
   bool ReadsOtherStep(const Action& action, const Stage& stage) const;
   // Why the sum that goes on at `microbatch` is none that `stage` sends or receives, or empty.
   absl::string_view ObstacleToSum(StageId stage, int64_t microbatch) const;
-  // What is missing in the words of an error.
+  // Says in the words of an error what is missing.
   static std::string Missing(Holdings missing, Holdings holds);
   // The first thing that is left of a microbatch, or empty.
   std::string Remainder() const;

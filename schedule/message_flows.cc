@@ -35,7 +35,7 @@ Topology StraightPipelineOf(const Timeline& timeline) {
   return StraightPipeline(stages);
 }
 
-// Who takes what the pass has made; -1: nobody.
+// Returns the stage that takes what the pass has made; -1: none.
 StageId TakerOf(const Action& action, const Topology& topology) {
   if (action.index >= topology.stages()) return StageId(-1);
   const EdgeKind kind = action.op == Op::kForward ? EdgeKind::kActivation : EdgeKind::kGradient;

@@ -56,7 +56,7 @@ class OrderLog {
 
   // Lowest bit first, all blocks of the same number of bits; what is left of the last byte is 0.
   const std::string& bytes() const { return bytes_; }
-  // Of a complete log.
+  // The size of a complete log.
   static int64_t BytesComplete(size_t stages, int64_t microbatches);
 
   friend bool operator==(const OrderLog&, const OrderLog&) = default;

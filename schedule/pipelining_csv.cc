@@ -48,7 +48,7 @@ absl::StatusOr<ActionList> StepOf(const Program& program) {
                                    ToString(*again), "); it holds one step"));
   }
   const auto other = std::find_if(end, list.end(), [](const Action& action) {
-    return action.op != Op::kStep && action.op != Op::kFlush;
+    return action.op != Op::kUpdate && action.op != Op::kFlush;
   });
   if (other != list.end()) return NoWordsFor(ToString(*other));
   list.erase(end, list.end());

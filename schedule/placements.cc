@@ -16,7 +16,7 @@ WorkerId DownAndUp(int32_t stage, int32_t workers) {
   return WorkerId(std::min(stage, 2 * workers - 1 - stage));
 }
 
-// What a placement asks for, by Placement.
+// The needs of each placement, by Placement.
 struct PlacementRow {
   int32_t per_worker_min;  // stages
   int32_t per_worker_max;  // 0: any number, the same on each
@@ -60,7 +60,7 @@ std::vector<WorkerId> WorkersOfStages(Placement placement, int32_t stages, int32
   return worker_of;
 }
 
-// Of no stages there is nothing, which CheckTopology refuses.
+// Without stages there is nothing, which CheckTopology refuses.
 Topology Build(const TopologyShape& shape) {
   return shape.worker_of.empty() ? Topology() : Wire(shape).value();
 }

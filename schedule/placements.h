@@ -29,7 +29,7 @@ enum class Placement : uint8_t {
 int32_t StagesPerWorkerMin(Placement placement);
 // REQUIRES: it is not kListed.
 WorkerId WorkerAt(Placement placement, int32_t stage, int32_t workers);
-// Whether `stages` stages in a pipeline can be placed so; there and back these are the parts of the
+// Checks that `stages` stages in a pipeline can be placed so; there and back these are the parts of the
 // model that are passed in each direction, and only there do the microbatches of a step matter.
 // REQUIRES: it is not kListed. Errors: InvalidArgument, with the numbers that would do.
 absl::Status CheckPlacement(Placement placement, int32_t stages, int32_t workers,
@@ -57,7 +57,7 @@ Topology ReplicatedPipelines(int32_t depth, int32_t pipelines);
 // One pipeline with replicas[p] stages at place p, each on a worker of its own, the replicas of a
 // place beside each other; those of each place with two or more are a group whose gradients are
 // combined by `operation`, in the order of the places. With one replica everywhere the plain
-// pipeline. REQUIRES: `replicas` is not empty, all are 1 or more, and they begin anew together
+// pipeline. REQUIRES: `replicas` is not empty, all are 1 or more, and they start over together
 // within kCycleMax microbatches.
 Topology ReplicatedStages(absl::Span<const int32_t> replicas, ReduceGroup::Operation operation);
 // Pipelines that go there and back through `parts` parts of a model on `workers` workers: with S =

@@ -33,7 +33,7 @@ double MedianSeconds(std::vector<int64_t>& durations_ns, int64_t& excess_ns) {
 
 // Durations of one stage's compute actions.
 struct StageDurations {
-  std::vector<int64_t> forward, recompute, backward_input, backward_weight, step;
+  std::vector<int64_t> forward, recompute, backward_input, backward_weight, update;
 
   std::vector<int64_t>* Of(Op op) {
     switch (op) {
@@ -45,15 +45,15 @@ struct StageDurations {
         return &backward_input;
       case Op::kBackwardWeight:
         return &backward_weight;
-      case Op::kStep:
-        return &step;
+      case Op::kUpdate:
+        return &update;
       default:
         return nullptr;
     }
   }
 };
 
-// What one worker did in a window besides computing and waiting.
+// The time that one worker spent in a window on other things than computing and waiting.
 struct WorkerOverhead {
   int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
   int64_t computing_or_waiting_ns = 0;
@@ -63,7 +63,7 @@ struct WorkerOverhead {
   }
 };
 
-// How long messages were on their way, one link. A clock of one worker that is ahead of the other's makes
+// The time that messages were on their way, on one link. A clock of one worker that is ahead of the other's makes
 // one direction look slow and the other fast by as much, so the mean of both is right.
 class LinkLatency {
  public:
@@ -127,7 +127,7 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& to
   return links;
 }
 
-// How many actions all workers together perform in so many steps.
+// The number of actions that all workers together perform in `steps` steps.
 absl::StatusOr<int64_t> ActionsOfSteps(const Method& method, const ScheduleOptions& options,
                                        int64_t steps) {
   PENSTOCK_ASSIGN_OR_RETURN(
@@ -168,14 +168,14 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
     const bool lacks_backward =
         topology[id].backward && (d.backward_input.empty() || d.backward_weight.empty());
     if ((topology[id].forward && d.forward.empty()) || lacks_backward ||
-        (topology[id].updates && d.step.empty()) || (recomputes && d.recompute.empty())) {
+        (topology[id].updates && d.update.empty()) || (recomputes && d.recompute.empty())) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "the timeline has no forward, backward or step of stage ", stage, " in the window"));
+          "the timeline has no forward, backward or update of stage ", stage, " in the window"));
     }
     costs.stages.push_back({.forward_s = MedianSeconds(d.forward, overhead_ns),
                             .backward_input_s = MedianSeconds(d.backward_input, overhead_ns),
                             .backward_weight_s = MedianSeconds(d.backward_weight, overhead_ns),
-                            .step_s = MedianSeconds(d.step, overhead_ns)});
+                            .update_s = MedianSeconds(d.update, overhead_ns)});
     if (recomputes) costs.stages.back().recompute_s = MedianSeconds(d.recompute, overhead_ns);
   }
   for (const WorkerOverhead& worker : workers) overhead_ns += worker.ns();

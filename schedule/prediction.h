@@ -1,4 +1,4 @@
-// Prediction: how well the simulator foretells a run that was measured.
+// Prediction: how well the simulator predicts a run that was measured.
 //
 // The first half of a measured timeline gives the costs (medians of the actions' own times, waiting
 // left out, and an overhead per action), the simulator turns them into the time of a step, and the
@@ -30,7 +30,7 @@ namespace penstock {
 absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Topology& topology,
                                              int64_t start_ns, int64_t end_ns, int64_t actions);
 
-// Steps that follow each other, of which the timeline has all backwards, and when each ended: the end of the last
+// Steps that follow each other and have all their backwards in the timeline, and when each ended: the end of the last
 // backward of its microbatches, over all stages.
 struct WholeSteps {
   int64_t first = 0;  // the number of steps before them
@@ -38,7 +38,7 @@ struct WholeSteps {
 
   int64_t count() const { return static_cast<int64_t>(ends_ns.size()); }
 };
-// The longest row of them without a cut inside, of equally long ones the last. `cuts`: so many steps are done at each.
+// The longest row of them without a cut inside, of equally long ones the last. `cuts`: the steps done at each.
 WholeSteps WholeStepsOf(const Timeline& timeline, const ScheduleOptions& options,
                         absl::Span<const int64_t> cuts);
 

@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// What lowering makes of a block or an update by itself.
+// Lowers a block or an update by itself.
 ActionList Lowered(const ActionList& compute, const Topology& topology, WorkerId worker,
                    const LowerOptions& options) {
   Program program;
@@ -15,7 +15,7 @@ ActionList Lowered(const ActionList& compute, const Topology& topology, WorkerId
   return Lower(program, topology, worker, options).prologue;
 }
 
-// What `actions` receives, if anything.
+// The message that `actions` receives, if any.
 const Action* ReceiveOf(const ActionList& actions) {
   const auto receive = std::find_if(actions.begin(), actions.end(),
                                     [](const Action& action) { return IsReceive(action.op); });
@@ -42,7 +42,7 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
   for (const StageId id : ids) {
     const int64_t in_flight_max = options.in_flight_max[id.value];
     PENSTOCK_CHECK(in_flight_max >= 1);
-    const Action step = {Op::kStep, id.value};
+    const Action step = {Op::kUpdate, id.value};
     steps.push_back(step);
     stages_.push_back(
         {.id = id,

@@ -55,11 +55,11 @@ class ReadyOrder {
   // REQUIRES: `topology` is valid and outlives this; `worker` is one of its workers.
   ReadyOrder(const Topology& topology, WorkerId worker, const Options& options);
 
-  // What only the moment can tell.
+  // These depend on the moment.
   struct Moment {
-    // Whether a message for this action (RECV_F or RECV_B) waits.
+    // True if a message for this action (RECV_F or RECV_B) waits.
     absl::FunctionRef<bool(const Action&)> message_waits;
-    // Whether the version that the next forward of the stage reads is made.
+    // True if the version that the next forward of the stage reads is made.
     absl::FunctionRef<bool(StageId)> version_is_made;
   };
   // The block to do now; nothing if all that is left has to wait.
@@ -69,7 +69,7 @@ class ReadyOrder {
   int64_t MicrobatchOf(const OrderBlock& block) const;
   // Its actions, as those of microbatch 0.
   absl::Span<const Action> ActionsOf(const OrderBlock& block) const;
-  // `block` was done. Returns the update that is now due: REDUCE, NORM and STEP, or nothing.
+  // `block` was done. Returns the update that is now due: REDUCE, NORM and UPDATE, or nothing.
   absl::Span<const Action> Done(const OrderBlock& block);
 
   // The range ends earlier. REQUIRES: with a whole update, and no forward was done beyond.

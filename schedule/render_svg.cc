@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// What the picture tells apart. `css` is the class of the shapes.
+// The picture tells these apart. `css` is the class of the shapes.
 struct SpanColour {
   absl::string_view css;
   absl::string_view label;
@@ -24,7 +24,7 @@ constexpr std::array<SpanColour, kColours> kColourTable = {{
     {"r", "recompute", "#96bbe8", "#86aede"},
     {"i", "backward, input", "#2f9e78", "#37b389"},
     {"w", "backward, weights", "#86cfb0", "#7fd0ae"},
-    {"s", "step", "#f2a73b", "#f5b452"},
+    {"s", "update", "#f2a73b", "#f5b452"},
     {"c", "collective", "#9673c9", "#a98ade"},
     {"m", "send, receive", "#6b7785", "#8b97a5"},
     {"wi", "wait: input", "#e3e7ec", "#343b46"},
@@ -49,7 +49,7 @@ constexpr double kGroupHeight = 26;  // of the line above the rows of one of sev
 constexpr double kLegendHeight = 62;
 constexpr double kNumberWidth = 6.2;  // of a digit
 
-// An index into kColourTable, or -1 for what is not drawn.
+// Returns an index into kColourTable, or -1 for a span that is not drawn.
 int ColourOf(const Span& span) {
   switch (span.lane) {
     case Lane::kCompute:

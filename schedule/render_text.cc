@@ -16,7 +16,7 @@ enum Kind : int {
   kRecompute,
   kBackwardInput,
   kBackwardWeight,
-  kStep,
+  kUpdate,
   kCollective,
   kWaiting,
   kKinds
@@ -43,7 +43,7 @@ Kind KindOf(const Span& span) {
     case Op::kBackwardWeight:
       return kBackwardWeight;
     default:
-      return kStep;
+      return kUpdate;
   }
 }
 
@@ -58,7 +58,7 @@ char SymbolOf(Kind kind, const Action& action) {
       return static_cast<char>('a' + digit);
     case kBackwardWeight:
       return static_cast<char>('A' + digit);
-    case kStep:
+    case kUpdate:
       return '*';
     case kCollective:
       return '+';
@@ -67,7 +67,7 @@ char SymbolOf(Kind kind, const Action& action) {
   }
 }
 
-// What happens in one slot of one worker: the kind that takes most of it wins.
+// One slot of one worker: the kind that takes most of it wins.
 class Cell {
  public:
   void Cover(Kind kind, int64_t duration_ns, char symbol) {
@@ -159,7 +159,7 @@ std::string RenderText(absl::Span<const DrawnTimeline> drawn, const TextPictureO
                     ", the whole ", NiceTime(length_ns, options.unit),
                     cut ? ", of which this is the beginning\n" : "\n", indent, "0-9 forward, ",
                     recomputes ? "k-t recompute, " : "",
-                    "a-j backward (input), A-J backward (weights), * step, "
+                    "a-j backward (input), A-J backward (weights), * update, "
                     "+ collective, . waiting\n");
   }
   return picture;

@@ -4,7 +4,7 @@
 //   worker 0 |0123...aAbBcCdD*
 //
 // 0-9 is a forward, a-j the gradient of the input and A-J the gradient of the weights of the
-// microbatch with that last digit; * a step, + a collective, . waiting, a blank nothing at all.
+// microbatch with that last digit; * an update, + a collective, . waiting, a blank nothing at all.
 #pragma once
 
 #include <cstdint>

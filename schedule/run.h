@@ -60,7 +60,7 @@ class Interpreter {
   // Errors: FailedPrecondition from a machine, a message out of order, or one never received.
   absl::StatusOr<bool> RunToEnd();
 
-  // The same, but no worker goes beyond its first `periods` copies of the period. Returns whether
+  // Does the same, but no worker goes beyond its first `periods` copies of the period. Returns whether
   // all got exactly there. REQUIRES: 1 <= periods <= the repeats of every program.
   absl::StatusOr<bool> RunToPeriod(int64_t periods);
 

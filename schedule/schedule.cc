@@ -57,12 +57,13 @@ absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology) {
   if (!policy.draws()) return absl::OkStatus();
   if (topology.form == Topology::Form::kReplicas) {
     return absl::InvalidArgumentError(
-        "weights are drawn by stage and microbatch, which replicas of a stage do not know of each "
+        "weights are sampled by stage and microbatch, which replicas of a stage do not know of "
+        "each "
         "other");
   }
   if (topology.pipelines > 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("weights are drawn from the updates of one model, but there are ",
+        absl::StrCat("weights are sampled from the updates of one model, but there are ",
                      topology.pipelines, " pipelines"));
   }
   const int64_t least = topology.stages() - 1;

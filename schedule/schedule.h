@@ -21,9 +21,9 @@
 
 namespace penstock {
 
-// What a complete range holds for every stage and microbatch.
+// A complete range holds these for every stage and microbatch.
 enum class Completeness : uint8_t {
-  kTrain,     // one F, one I, one W, and one R where the stage recomputes; a STEP after the last W
+  kTrain,  // one F, one I, one W, and one R where the stage recomputes; an UPDATE after the last W
   kEvaluate,  // one F alone: validation, nothing is stashed
 };
 
@@ -52,7 +52,7 @@ inline constexpr int64_t kMicrobatchMax = int64_t{1} << 48;
 // Errors: InvalidArgument if the range is empty or goes beyond kMicrobatchMax.
 absl::Status CheckRange(const MicrobatchRange& range);
 
-// Whether weights may be drawn so on this topology; other policies fit any. Errors:
+// Checks that weights may be sampled so on this topology; other policies fit any. Errors:
 // InvalidArgument, with the least delay that would do.
 absl::Status CheckDraws(const WeightPolicy& policy, const Topology& topology);
 
@@ -68,7 +68,7 @@ inline int32_t ChannelCapacityOf(const Topology& topology) {
 }
 
 // Checks the form alone: a valid topology, a range that is not empty, one program for each worker
-// that ends with FLUSH, numbers below kMicrobatchMax, and where weights are drawn one pipeline with
+// that ends with FLUSH, numbers below kMicrobatchMax, and where weights are sampled one pipeline with
 // room for its delays. Whether the schedule is right is for verify.h.
 // Errors: InvalidArgument.
 absl::Status CheckSchedule(const Schedule& schedule);

@@ -9,8 +9,8 @@
 // its budget of moves is spent or its bound is reached. A search of the same kind, over the same three
 // passes, finds the schedules of Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv 2401.10241.
 //
-// The result depends on the arguments alone, on any machine. It runs as a listed step
-// (ScheduleOptions::listed): the one who searched passes the order on as text.
+// The result depends on the arguments alone, on any machine. It runs as a custom schedule
+// (ScheduleOptions::listed): whatever searched passes the order on as text.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct SearchOptions {
   // By worker: microbatches between F and W at most, over all its stages. Empty: as many as there are
   // stages, on every worker, which is what the first worker of 1F1B keeps.
   std::vector<int64_t> activations_max;
-  // Of the local search, which takes time in proportion to them and to the passes. Empty: 200,000, and fewer
+  // The moves of the local search, which takes time in proportion to them and to the passes. Empty: 200,000, and fewer
   // for steps of more than 3,000 passes, so that a search takes seconds. 0: none.
   std::optional<int64_t> moves;
   uint64_t seed = 0;

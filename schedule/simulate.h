@@ -30,7 +30,7 @@ struct StageCosts {
   double forward_s = 1.0;
   double backward_input_s = 0.5;
   double backward_weight_s = 0.5;
-  double step_s = 0.0;
+  double update_s = 0.0;
   std::optional<double> recompute_s;  // of R; absent: as long as a forward
 };
 
@@ -43,8 +43,8 @@ struct LinkCosts {
   double latency_s = 0.0;
 };
 
-// What joins two workers, the same both ways. Every channel between them has it for itself, and so has what they
-// send each other for collectives.
+// The link between two workers, the same both ways. Every channel between them has it for itself, and so have the
+// messages of collectives.
 struct LinkSpeed {
   double bytes_per_second = std::numeric_limits<double>::infinity();
   double latency_s = 0.0;
@@ -61,9 +61,9 @@ struct WorkerLinks {
   }
 };
 
-// What travels over them, in bytes.
+// The bytes that travel over the links.
 struct Traffic {
-  // Of a REDUCE. Among replicas each adds up a part of the gradients: it gets that part from all others, and then
+  // The bytes of a REDUCE. Among replicas each adds up a part of the gradients: it gets that part from all others, and then
   // sends them the sum.
   struct OfGroup {
     std::vector<double> parts;  // by stage of the group; of other groups empty
@@ -98,7 +98,7 @@ struct SimulationOptions {
 
 // Where one worker's time goes; the parts add up to the makespan.
 struct WorkerTimes {
-  double busy_s = 0.0;      // F, R, I, W, STEP
+  double busy_s = 0.0;      // F, R, I, W, UPDATE
   double overhead_s = 0.0;  // the per-action overhead and the collectives themselves
   double wait_input_s = 0.0;
   double wait_credit_s = 0.0;
@@ -118,7 +118,7 @@ struct SimulationResult {
   double bubble_ratio = 0.0;         // the mean over workers
   std::vector<WorkerTimes> workers;  // by worker
   std::vector<StageCounts> stages;   // by stage
-  std::vector<double> stage_busy_s;  // by stage: in F, R, I, W and STEP
+  std::vector<double> stage_busy_s;  // by stage: in F, R, I, W and UPDATE
   Timeline timeline;                 // empty if timeline_spans_max is 0
   // The timeline ends here, where a worker has no more spans; without a value it is whole.
   std::optional<double> timeline_cut_s = std::nullopt;

@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// How many updates of one stage lie between a read and what it is compared with, over all
+// The updates of one stage between a read and what it is compared with, over all
 // microbatches whose update is done (docs/glossary.md, "staleness" and "version drift").
 struct StalenessCount {
   int64_t updates = 0;
@@ -23,7 +23,7 @@ struct StalenessCount {
   friend bool operator==(const StalenessCount&, const StalenessCount&) = default;
 };
 
-// How many microbatches met which delay, in updates: exactly up to kExact - 1, the rest together.
+// The number of microbatches that met each delay, in updates: exactly up to kExact - 1, the rest together.
 struct DelayCounts {
   static constexpr int kExact = 16;
   std::array<int64_t, kExact + 1> microbatches = {};
@@ -33,21 +33,21 @@ struct DelayCounts {
   friend bool operator==(const DelayCounts&, const DelayCounts&) = default;
 };
 
-// The distributions behind StageCounts: a microbatch is here from its W on, there from its STEP on.
+// The distributions behind StageCounts: a microbatch is here from its W on, there from its UPDATE on.
 struct StageDelays {
   DelayCounts staleness;
   DelayCounts version_drift;
   friend bool operator==(const StageDelays&, const StageDelays&) = default;
 };
 
-// What one stage held and did since the machine was made. Verified before a run, measured in it:
+// The things that one stage held and did since the machine was made. Verified before a run, measured in it:
 // the two must agree exactly.
 struct StageCounts {
   StalenessCount staleness;      // version replaced by the update minus version the forward read
   StalenessCount version_drift;  // version backward read minus version forward read
   int64_t versions_live = 1;     // now: the current version and those still to be read
   int64_t versions_peak = 1;
-  int64_t moved_copies = 0;      // of weights moved along their motion, beside the versions
+  int64_t moved_copies = 0;      // predicted weights, beside the versions
   int64_t activations_live = 0;  // microbatches between F and W
   int64_t activations_peak = 0;
   void AddActivation() { activations_peak = std::max(activations_peak, ++activations_live); }

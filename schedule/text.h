@@ -2,8 +2,8 @@
 // the CSV files of PyTorch's pipelining.
 //
 //   # penstock schedule 1 name=pipedream weights=stash complete=train range=0+100 stages=0,1
-//   0F0,0SEND_F0,[0F1,0SEND_F1,0RECV_B0,0I0,0W0,0STEP]*99+1,0RECV_B99,0I99,0W99,0STEP,FLUSH
-//   [1RECV_F0,1F0,1I0,1W0,1SEND_B0,1STEP]*100+1,FLUSH
+//   0F0,0SEND_F0,[0F1,0SEND_F1,0RECV_B0,0I0,0W0,0UPDATE]*99+1,0RECV_B99,0I99,0W99,0UPDATE,FLUSH
+//   [1RECV_F0,1F0,1I0,1W0,1SEND_B0,1UPDATE]*100+1,FLUSH
 //
 // [...]*R+D is a period: R copies, the microbatches of each D more than of the one before. `stages`
 // lists the worker of each stage, `range` is first microbatch + count, and a group of stages that
@@ -13,7 +13,7 @@
 // that these stages do their forward again. 0B3 stands for 0I3,0W3. Empty cells, empty lines, and further
 // lines that start with # are skipped.
 //
-// What the header does not say, or a file without one (PyTorch's), follows from the actions: a
+// Where the header, or a file without one (PyTorch's), does not say it, it follows from the actions: a
 // stage is on the worker whose line has it, the range is that of the forwards, and the stages that have an R
 // recompute.
 #pragma once
@@ -43,5 +43,8 @@ std::string PrintSchedule(const Schedule& schedule, const ScheduleTextOptions& o
 // are more than kScheduleTextActionsMax actions in the lists.
 inline constexpr int64_t kScheduleTextActionsMax = 10'000'000;
 absl::StatusOr<Schedule> ParseSchedule(absl::string_view text);
+
+// Tells the user that `text` has a name of the version before, which ParseSchedule still takes. Empty: it has none.
+std::string NoteOnOldNames(absl::string_view text);
 
 }  // namespace penstock

@@ -359,4 +359,13 @@ absl::StatusOr<Schedule> ParseSchedule(absl::string_view text) {
   return ScheduleParser(text).Parse();
 }
 
+std::string NoteOnOldNames(absl::string_view text) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (absl::StartsWith(line, "#") || !absl::StrContains(line, kOldUpdateName)) continue;
+    return absl::StrCat("the action ", kOldUpdateName, " is called ", OpName(Op::kUpdate),
+                        " now; the next version will not know the old name");
+  }
+  return "";
+}
+
 }  // namespace penstock

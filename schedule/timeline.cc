@@ -39,7 +39,7 @@ namespace {
 constexpr int32_t kWorkersMax = 1 << 16;
 constexpr int32_t kIndexMax = 1 << 16;  // of stages and groups
 
-// Whether everything the span names exists.
+// Checks that everything the span names exists.
 bool IsKnown(const Span& span, int32_t workers) {
   const Action& action = span.action;
   return span.worker.value >= 0 && span.worker.value < workers &&

@@ -3,7 +3,7 @@
 // The simulator predicts one, the worker measures one; the same code compares, counts and draws
 // both (render_text.h, render_svg.h, render_trace.h).
 //
-// Plain values; the clock is whoever fills them in.
+// Plain values; the clock is that of the code that fills them in.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@
 
 namespace penstock {
 
-// What a span is about. The lanes of one worker's thread (compute, collective, send, receive, wait)
+// The subject of a span. The lanes of one worker's thread (compute, collective, send, receive, wait)
 // never overlap; a transfer runs beside them.
 enum class Lane : uint8_t {
-  kCompute,     // F, R, I, W, STEP: busy
+  kCompute,     // F, R, I, W, UPDATE: busy
   kCollective,  // REDUCE, NORM: the exchange itself, once all members are there
   kSend,        // handing a message over
   kReceive,     // taking a message that is there

@@ -350,7 +350,7 @@ int64_t CycleOf(absl::Span<const int32_t> replicas) {
 absl::Status CheckCycle(absl::Span<const int32_t> replicas) {
   if (CycleOf(replicas) <= kCycleMax) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "the replicas of stages begin anew together only after more than ", kCycleMax,
+      "the replicas of stages start over together only after more than ", kCycleMax,
       " microbatches, the least common multiple of their numbers; numbers with common divisors "
       "would do"));
 }

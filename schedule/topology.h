@@ -15,7 +15,7 @@
 // held by several workers, its replicas, each a stage of its own with the same layers. Microbatch m
 // goes through replica m mod r of each place that has r of them, forward and backward (PipeDream's
 // 1F1B-RR), so that who feeds whom depends on the microbatch. The replicas of a place are a group
-// that combines gradients before every STEP, and so hold the same weights at all times.
+// that combines gradients before every UPDATE, and so hold the same weights at all times.
 //
 // kThereAndBack. A stage's backward is on another worker than its forward (RoundPipe). Of a
 // pipeline's 2 D - 1 stages the first D - 1 do the forwards of as many parts of the model, the
@@ -46,7 +46,7 @@ namespace penstock {
 // and last stage of a model with tied embeddings, or the replicas of one stage.
 struct ReduceGroup {
   enum class Quantity : uint8_t { kGradient, kWeight };
-  // kCopy: of weights, what the one member that made a STEP has.
+  // kCopy: of weights, what the one member that made an UPDATE has.
   enum class Operation : uint8_t { kSum, kMean, kCopy };
   std::vector<StageId> stages;  // ascending; the combination's order is the members' own affair
   Quantity quantity = Quantity::kGradient;
@@ -55,7 +55,7 @@ struct ReduceGroup {
   friend bool operator==(const ReduceGroup&, const ReduceGroup&) = default;
 };
 
-// What travels on an edge. The numbers are those of the wire (services/transport/frame.h).
+// The kinds of messages on an edge. The numbers are those of the wire (services/transport/frame.h).
 enum class EdgeKind : uint8_t {
   kActivation = 1,  // stage -> the stage with the next part's forward
   kGradient = 2,    // stage -> the stage with the part before's backward
@@ -76,10 +76,10 @@ struct Edge {
   EdgeKind kind = EdgeKind::kActivation;
   StageId from;
   StageId to;
-  // Of the links that have costs of their own (simulate.h), the one that messages take; of kSum -1.
+  // The link with costs of its own (simulate.h) that messages take; -1 for kSum.
   int32_t link = -1;
 
-  // What takes a message from the edge.
+  // The action that takes a message from the edge.
   Action Receive(int64_t microbatch) const;
 
   friend bool operator==(const Edge&, const Edge&) = default;
@@ -110,7 +110,7 @@ struct StageWiring {
   bool last = false;     // its passes end with the loss
   // It is the backward of the first stage there and back, and reads the tokens again.
   bool ends_way_back = false;
-  // It makes STEPs: all do, or those with the backwards of a step's last microbatch.
+  // It makes updates: all do, or those with the backwards of a step's last microbatch.
   bool updates = true;
   bool of_model = true;     // its layers at a cut are those of the model: one stage of each part
   bool recomputes = false;  // its F keeps only the input, and R does it again before the backward
@@ -145,7 +145,7 @@ struct Topology {
   std::vector<ReduceGroup> groups;  // by GroupId
   int32_t pipelines = 1;            // divides the stages
   Rounds rounds;
-  // After so many microbatches the first pipeline begins anew, or the first replica of every place;
+  // After this many microbatches the first pipeline starts over, or the first replica of every place;
   // and in an evaluate range, which goes through the first pipeline alone where pipelines go there
   // and back.
   int64_t cycle = 1;
@@ -174,7 +174,7 @@ struct Topology {
     const int64_t turn = TurnOf(microbatch) % (*this)[first].turns;
     return StageId(first.value + static_cast<int32_t>(turn) * turn_spacing);
   }
-  // Whether `microbatch` goes through the pipeline of `stage`, and through this replica; the same
+  // True if `microbatch` goes through the pipeline of `stage`, and through this replica; the same
   // of an evaluate range.
   bool Visits(int64_t microbatch, StageId stage) const {
     const StageWiring& row = (*this)[stage];
@@ -200,7 +200,7 @@ struct Topology {
   }
   // The edge that a message action uses; -1: there is none.
   int32_t EdgeOf(const Action& message) const;
-  // Who sends the message, and who gets it; -1: nobody.
+  // The stages that send the message and get it; -1: none.
   StageId From(EdgeKind kind, StageId stage, int64_t microbatch) const {
     const int32_t edge = EdgeInto(kind, stage, microbatch);
     return edge < 0 ? StageId(-1) : edges[edge].from;
@@ -209,7 +209,7 @@ struct Topology {
     const int32_t edge = EdgeOutOf(kind, stage, microbatch);
     return edge < 0 ? StageId(-1) : edges[edge].to;
   }
-  // Whether the W of `microbatch` goes on with a sum that a stage of the pipeline before has
+  // True if the W of `microbatch` goes on with a sum that a stage of the pipeline before has
   // accumulated: it is the first of a round, but not of a step.
   bool GoesOnWithSum(int64_t microbatch) const {
     return pipelines > 1 && microbatch % rounds.step != 0 && microbatch % rounds.microbatches == 0;
@@ -221,7 +221,7 @@ struct Topology {
     return StageAt(parts() - 1, form == Form::kReplicas ? 0 : cycle - 1);
   }
   StageId TellsEvaluations() const { return StageAt(parts() - 1, 0); }
-  // Whether the members of `group` are the replicas of a place.
+  // True if the members of `group` are the replicas of a place.
   bool IsOfReplicas(const ReduceGroup& group) const {
     const StageWiring& front = (*this)[group.stages.front()];
     return front.replicas > 1 && front.place == (*this)[group.stages.back()].place;
@@ -244,7 +244,7 @@ struct Topology {
   }
 };
 
-// What tells one topology from another: the tables follow from it.
+// One topology differs from another in these alone: the tables follow from them.
 struct TopologyShape {
   std::vector<WorkerId> worker_of;     // by stage
   int32_t pipelines = 1;               // divides the stages
@@ -254,7 +254,7 @@ struct TopologyShape {
 
 // The tables of `shape`, without groups. Errors: InvalidArgument if the pipelines are not equally
 // deep, the rounds do not make a step of pipelines there and back, or the replicas are not those of
-// one pipeline, or only begin anew after more than kCycleMax microbatches.
+// one pipeline, or only start over after more than kCycleMax microbatches.
 absl::StatusOr<Topology> Wire(const TopologyShape& shape);
 
 // The stages of each place of a pipeline; 1s without replicas.
@@ -265,14 +265,14 @@ int64_t CycleOf(absl::Span<const int32_t> replicas);
 // Errors: InvalidArgument if it is larger.
 absl::Status CheckCycle(absl::Span<const int32_t> replicas);
 
-// Of every part of the model that several stages have, all of them, in the order of the parts:
+// Groups all stages that have the same part of the model, in the order of the parts:
 // replicas of the model average their weights, replicas of stages combine their gradients, and
 // there and back weights are copied.
 std::vector<ReduceGroup> GroupsOfParts(
     const Topology& topology, ReduceGroup::Operation of_gradients = ReduceGroup::Operation::kSum);
 
 // Adds, for every pipeline, the group of its first and last stage, and of all their replicas, which
-// share the tied embedding's gradient (there and back, of the stages that make STEPs); nothing
+// share the tied embedding's gradient (there and back, of the stages that make updates); nothing
 // where they are one stage.
 void TieEnds(Topology& topology);
 

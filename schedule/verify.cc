@@ -3,7 +3,7 @@
 // exactly k copies of its period, and suppose that
 //
 //   (1) every program shifts by the same number of microbatches from copy to copy, which is a multiple
-//       of those after which the pipelines that they go through in turn begin anew,
+//       of those after which the pipelines that they go through in turn start over,
 //   (2) the run gets to P(k-1) and P(k) when nobody goes beyond them, and
 //   (3) the state at P(k) (machines, channels, what is complete) is that at P(k-1), shifted: the
 //       microbatches by the shift, the versions of each stage by its updates in one copy.
@@ -16,8 +16,8 @@
 // one does (for one interleaving, and because the network is determinate, for all). The peaks in
 // each of the copies left out are those in copy k; the sums grow with each by what copy k added.
 //
-// Where weights are drawn, what microbatches read is no part of the state: it decides nothing but the counts of
-// staleness and versions. The draws are functions of the microbatch's number, which is another in
+// Where weights are sampled, the versions that microbatches read are no part of the state: it decides nothing but the counts of
+// staleness and versions. The samples are functions of the microbatch's number, which is another in
 // the short schedule, so these counts are taken over the whole range by themselves (CountDraws).
 //
 // In a synchronous schedule every step ends drained and k = 2; pipedream with S stages gets there
@@ -51,7 +51,7 @@ int64_t ActionsOf(const Schedule& schedule) {
   return actions;
 }
 
-// How a run with channels of one capacity ended.
+// The end of a run with channels of one capacity.
 struct Outcome {
   bool completes = false;
   std::vector<StageCounts> stages;        // if it completes
@@ -75,7 +75,7 @@ absl::StatusOr<Outcome> RunAll(const Schedule& schedule, int32_t channel_capacit
   return outcome;
 }
 
-// What every further copy of the period does, once that is always the same.
+// The effect of every further copy of the period, once that is always the same.
 struct SteadyState {
   int64_t copies = 0;               // run until it was found: the k above
   std::vector<StageCounts> before;  // at P(k-1)
@@ -135,8 +135,8 @@ void AddCopies(int64_t copies, const StalenessCount& before, const StalenessCoun
   total.microbatches += copies * (after.microbatches - before.microbatches);
 }
 
-// What drawn reads come to over the whole range, microbatch by microbatch. REQUIRES: the schedule
-// is right, so that on every stage forwards, W and STEP come in the order of the microbatches. How
+// Counts sampled reads over the whole range, microbatch by microbatch. REQUIRES: the schedule
+// is right, so that on every stage forwards, W and UPDATE come in the order of the microbatches. How
 // they interleave does not matter: what is read and kept follows from the updates alone.
 void CountDraws(const Schedule& schedule, StageId stage, StageCounts& counts) {
   VersionLedger versions(schedule.weight_policy, stage, schedule.topology.depth());
@@ -165,7 +165,7 @@ absl::Status CountAllDraws(const Schedule& schedule, const VerifyLimits& limits,
   if (draws > static_cast<double>(limits.actions_max)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the delays of ", schedule.range.count, " microbatches on ", stages.size(),
-                     " stages are drawn, more than the ", limits.actions_max,
+                     " stages are sampled, more than the ", limits.actions_max,
                      " that are counted one by one; put cuts between them"));
   }
   for (size_t s = 0; s < stages.size(); ++s) {

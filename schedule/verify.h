@@ -5,7 +5,7 @@
 // determinate (run.h), the counts of the report are those that every run of it measures, exactly.
 //
 // The cost does not grow with the length of the range if the programs have a steady state;
-// verify.cc has the argument. Counts of what is drawn do (VerifyLimits).
+// verify.cc has the argument. Counts of samples do (VerifyLimits).
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@
 namespace penstock {
 
 struct VerifyLimits {
-  // What each channel can hold; the worker's mailboxes have this size.
+  // The messages that each channel can hold; the worker's mailboxes have this size.
   int32_t channel_capacity = kChannelCapacityMax;
   // Actions that are run one by one, where no steady state shortens the run.
   int64_t actions_max = 50'000'000;
-  // Where weights are drawn: whether staleness and versions are counted over the whole range, which
-  // takes time for each microbatch. If not, they are those of a shorter range.
+  // Where weights are sampled, staleness and versions are counted over the whole range, which takes time for each
+  // microbatch. If false, they are those of a shorter range.
   bool counts_draws = true;
 };
 
@@ -38,16 +38,16 @@ struct VerifyReport {
 
 // Checks that
 //   * every stage has exactly one F, I and W of every microbatch of the range (F alone in an
-//     evaluate range), one R where it recomputes, its W in ascending order, and a STEP after its last W;
+//     evaluate range), one R where it recomputes, its W in ascending order, and an UPDATE after its last W;
 //   * every action finds what it needs, and FLUSH finds nothing left (machine.h);
 //   * no run blocks for ever, with the channels there are.
 //
 // Errors: InvalidArgument (CheckSchedule), FailedPrecondition (a rule is broken, or a deadlock,
 // which names every blocked worker and draws the place), ResourceExhausted (more than actions_max
-// actions and no steady state, or draws to be counted).
+// actions and no steady state, or samples to be counted).
 absl::StatusOr<VerifyReport> Verify(const Schedule& schedule, const VerifyLimits& limits = {});
 
-// Whether that is what Verify, or Simulate, found: a run that blocks for ever.
+// True if Verify, or Simulate, found a run that blocks for ever.
 bool IsDeadlock(const absl::Status& status);
 
 // Verify for people who wrote the schedule themselves: where an action breaks a rule, the error also draws
@@ -55,7 +55,7 @@ bool IsDeadlock(const absl::Status& status);
 absl::StatusOr<VerifyReport> VerifyAndDraw(const Schedule& schedule,
                                            const VerifyLimits& limits = {});
 
-// The same answer by running every action: what the tests compare Verify with.
+// Comes to the same answer by running every action. Tests compare Verify with it.
 absl::StatusOr<VerifyReport> VerifyWithoutShortcut(const Schedule& schedule,
                                                    const VerifyLimits& limits = {});
 

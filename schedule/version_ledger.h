@@ -15,7 +15,7 @@ namespace penstock {
 // Kept versions are released in the order they were made, like the buffers that hold them.
 class VersionLedger {
  public:
-  // Of `stage`, counted from the first of a pipeline of `stages`.
+  // For `stage`, counted from the first of a pipeline of `stages`.
   VersionLedger(WeightPolicy policy, StageId stage, int32_t stages);
 
   // REQUIRES: no forward waits for its backward.
@@ -27,11 +27,11 @@ class VersionLedger {
   void BeginRange() { Reset(stage_.current); }
 
   int64_t current() const { return stage_.current; }
-  // Whether what is read, and whether an update changes anything, is sampled.
+  // True if the versions that are read, and the updates that change anything, are sampled.
   bool draws() const { return rules().draws; }
   // The oldest version still to be read, or the current one; older ones may be released.
   int64_t oldest_live() const;
-  // Those of them that are weights of their own.
+  // The versions among them that are weights of their own.
   int64_t live() const { return static_cast<int64_t>(kept_.size() - released_) + 1; }
 
   // Where versions are sampled, forwards come in the order of the microbatches.
@@ -46,7 +46,7 @@ class VersionLedger {
   // REQUIRES: NextForwardVersion() <= current(), TakesForward(microbatch).
   int64_t BeginForward(int64_t microbatch);
   // After BeginForward returned `version`: the one that this forward would like to read, beyond it
-  // where weights are moved.
+  // where weights are predicted.
   int64_t ForwardAim(int64_t version) const {
     return rules().aim(stage_, stage_.forwards - 1, version);
   }
@@ -60,9 +60,9 @@ class VersionLedger {
   }
   // After W: this microbatch reads no more.
   void EndBackward(int64_t forward_version);
-  // Whether the update of `microbatch` changes the weights; only draws say that it does not.
+  // True if the update of `microbatch` changes the weights; only samples say that it does not.
   bool Moves(int64_t microbatch) const { return rules().updates(stage_, microbatch); }
-  // STEP: makes the next version, of weights of its own if `moves`. Returns whether the replaced
+  // UPDATE: makes the next version, of weights of its own if `moves`. Returns whether the replaced
   // ones are still to be read.
   bool Update(bool moves);
 
@@ -76,9 +76,9 @@ class VersionLedger {
   };
 
   const Weights& rules() const { return *stage_.policy.weights; }
-  // Whether `version`, which is not the current one, is kept even without readers.
+  // True if `version`, which is not the current one, is kept even without readers.
   bool KeepsUnread(int64_t version) const { return version >= rules().keeps_from(stage_); }
-  // Of the weights that `version` names.
+  // The entry of the weights that `version` names.
   int64_t& ReadersOf(int64_t version);
   void ReleaseUnread();
 

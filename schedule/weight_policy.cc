@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// What stands for a number in a form.
+// These stand for a number in a form.
 constexpr absl::string_view kBatch = "<microbatches>";
 constexpr absl::string_view kLag = "<versions>";
 constexpr absl::string_view kSeed = "<seed>";

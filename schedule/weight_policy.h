@@ -1,7 +1,7 @@
 // Weight policies: which version of a stage's weights forward and backward read, and which versions must be kept
 // for that.
 //
-//   policy         forward reads          backward (I and W) reads   kept besides the current version
+//   policy         forward reads          backward (I and W) reads   kept beside the current version
 //   single         the current            the current                none
 //   stash          the current            what its forward read      those read by a forward whose W is to come
 //   double-buffer  that of one update     what its forward read      the same, and those that a forward of the
@@ -23,8 +23,8 @@
 // the executor. The serial reference has a rule of its own for it (worker/version_rule.cc), or it would judge
 // nothing. With its numbers a row is a WeightPolicy, which schedules hold.
 //
-// Moved weights are moved along their motion (compute/update_history.h): a policy says from which version and by how
-// many updates.
+// Weight prediction moves weights along their motion (compute/update_history.h): a policy says from which version and by
+// how many updates.
 //
 // Plain values and pure functions.
 #pragma once
@@ -43,7 +43,7 @@ struct StageVersions;
 struct UpdateShape;
 struct WeightPolicy;
 
-// Which versions older than the newest one there is forwards read.
+// The versions older than the newest one that forwards read.
 enum class OldReads : uint8_t {
   kNone,
   kOneAnUpdate,     // all microbatches of an update the same
@@ -55,7 +55,7 @@ struct Weights {
   // Its text in a schedule. Two policies with the same form and numbers do the same.
   absl::string_view form;  // "delayed:<microbatches>:<versions>"
 
-  // What a job may combine it with.
+  // A job may combine it with these.
   bool on_replicas = false;     // replicas of stages
   bool fills_pipeline = false;  // needs as many microbatches in an update as there are stages
   // Why it cannot be had with an update for each microbatch, or with one for a step; empty if it can.
@@ -64,11 +64,11 @@ struct Weights {
   void (*set_numbers)(const UpdateShape& shape, WeightPolicy& policy) = NoNumbers;
 
   OldReads old_reads = OldReads::kNone;
-  // What is read depends on draws (block_draws.h), and so does whether an update changes the stage.
+  // The version that is read is sampled (block_draws.h), and so are the updates that change the stage.
   bool draws = false;
-  // Passes read weights moved along their motion, for which a copy is needed.
+  // Passes read predicted weights, for which a copy is needed.
   bool moves = false;
-  // The motion is an average over as many updates as weights are moved by, instead of the last update.
+  // The motion is an average over as many updates as the prediction goes, instead of the last update.
   bool averages_motion = false;
 
   // The version that the next forward of the range reads, the newest that it might if that is sampled; beyond
@@ -79,13 +79,13 @@ struct Weights {
   // The version that I and W read now if their forward read `forward_version`: that one, or as updates are made
   // newer ones.
   int64_t (*backward)(const StageVersions& stage, int64_t forward_version) = CurrentToo;
-  // Where weights are moved: the version that a microbatch, the range's number `forward`, which reads `version`,
+  // Where weights are predicted: the version that a microbatch, the range's number `forward`, which reads `version`,
   // would like to read.
   int64_t (*aim)(const StageVersions& stage, int64_t forward, int64_t version) = WhatItReads;
   // The oldest version that is kept even where no microbatch between F and W would read it now: what forwards to
   // come may read, and what backwards move on to.
   int64_t (*keeps_from)(const StageVersions& stage) = Current;
-  // Whether the update of `microbatch` changes the weights.
+  // True if the update of `microbatch` changes the weights.
   bool (*updates)(const StageVersions& stage, int64_t microbatch) = EveryMicrobatch;
   // The most versions that are live at a time with at most `in_flight` microbatches between F and W, in any
   // order: as the forward of microbatch j waits for the backward of j - in_flight.
@@ -131,7 +131,7 @@ struct WeightPolicy {
   int64_t batch =
       1;  // microbatches of an update, 1 or more, where what is read depends on them; else 1
   int64_t lag = 0;    // how many versions old the weights are that a forward reads, at most; else 0
-  uint64_t seed = 0;  // of draws
+  uint64_t seed = 0;  // of samples
 
   bool moves_weights() const { return weights->moves; }
   bool draws() const { return weights->draws; }
@@ -144,11 +144,11 @@ struct WeightPolicy {
 inline constexpr WeightPolicy kSingleVersion = {&Weights::kSingle};
 inline constexpr WeightPolicy kStashedVersions = {&Weights::kStash};
 
-// What the numbers of a policy follow from.
+// The numbers of a policy follow from these.
 struct UpdateShape {
   int64_t stages = 1;  // of a pipeline
   int64_t microbatches = 1;
-  std::optional<int64_t> delta;  // of draws; absent: PipeDream's own (block_draws.h)
+  std::optional<int64_t> delta;  // of samples; absent: PipeDream's own (block_draws.h)
   uint64_t seed = 0;
 };
 

@@ -103,7 +103,7 @@ class ActionTimer {
     const Op op = span_.action.op;
     return device_ != nullptr && meter_ != nullptr &&
            (op == Op::kForward || op == Op::kRecompute || op == Op::kBackwardInput ||
-            op == Op::kBackwardWeight || op == Op::kStep);
+            op == Op::kBackwardWeight || op == Op::kUpdate);
   }
 
   void Keep() {

@@ -23,7 +23,7 @@ static_assert(sizeof(PairMessage) % kWordBytes == 0);
 // For two workers that both said they would: NCCL takes some seconds.
 constexpr absl::Duration kJoinTimeout = absl::Minutes(1);
 
-// Uses of the tied weight in one copy of the model, by the stages that make its STEPs.
+// Uses of the tied weight in one copy of the model, by the stages that make its updates.
 bool IsTied(const ReduceGroup& group, const Topology& topology) {
   const int32_t pipeline = topology[group.stages.front()].pipeline;
   return group.quantity == ReduceGroup::Quantity::kGradient &&

@@ -1,6 +1,6 @@
 // DeviceSpans: the times of a worker whose device goes on working after a call returns.
 //
-// The host's clock sees F, R, I, W and STEP being asked for, not being done. So a mark is put on the device's
+// The host's clock sees F, R, I, W and UPDATE being asked for, not being done. So a mark is put on the device's
 // order of work (compute/device_marks.h) before and after each of them, and read when the device has passed
 // it. A stage's meter and the timeline then hold:
 //

@@ -64,7 +64,7 @@ int64_t DeviceEmulation::DurationNs(Op op, StageId stage) const {
     case Op::kBackwardWeight:
       return std::llround(costs.backward_weight_s * 1e9);
     default:
-      return std::llround(costs.step_s * 1e9);
+      return std::llround(costs.update_s * 1e9);
   }
 }
 

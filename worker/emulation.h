@@ -44,7 +44,7 @@ class DeviceEmulation {
   DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep,
                   std::function<absl::Status()> cancelled);
 
-  // Waits until the pass `op` (F, R, I, W or STEP) of `stage` is over that began at `start_ns` of
+  // Waits until the pass `op` (F, R, I, W or UPDATE) of `stage` is over that began at `start_ns` of
   // the clock, its arithmetic now done. Waits at most the longest of the stages' times, with jitter
   // twice that.
   // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do;

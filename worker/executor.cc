@@ -196,7 +196,7 @@ absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
       return Reduce(action.group(), effect);
     case Op::kNorm:
       return Norm();
-    case Op::kStep:
+    case Op::kUpdate:
       return Step(Local(stage), effect);
     case Op::kFlush:
       return absl::OkStatus();
@@ -464,7 +464,7 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   PENSTOCK_RETURN_IF_ERROR(
       effect.moves ? Update(local, effect, learning_rate)
                    : local.stage->KeepWeights(effect.version, effect.oldest_live_version));
-  PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kStep, local));
+  PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kUpdate, local));
   local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
   local.meter->figure(v1::StageReport::kUpdatesFieldNumber)
       .Set(effect.version - local.first_version);
@@ -546,7 +546,7 @@ LocalStage* Executor::FindLocal(StageId stage) {
 }
 
 LocalStage& Executor::MeteredStage(const Action& action) {
-  const bool has_stage = HasMicrobatch(action.op) || action.op == Op::kStep;
+  const bool has_stage = HasMicrobatch(action.op) || action.op == Op::kUpdate;
   return has_stage ? Local(action.stage()) : parts_.stages.front();
 }
 

@@ -188,7 +188,7 @@ class Executor {
   Courier courier_;
   std::vector<int32_t> local_index_;  // by stage; -1 on another worker
   std::vector<Stage*> members_;       // room for those of a group
-  // There and back: whose REDUCE ends a step here; none: a STEP does.
+  // There and back: whose REDUCE ends a step here; none: an UPDATE does.
   std::optional<GroupId> first_copy_;
 
   OrderLog order_log_;

@@ -29,7 +29,7 @@ v1::MeasuredTime Exactly(double seconds) {
 }
 
 void SetTimes(const StageCosts& costs, v1::ShapeProfile& shape) {
-  *shape.mutable_update() = Exactly(costs.step_s);
+  *shape.mutable_update() = Exactly(costs.update_s);
   for (v1::SizeProfile& size : *shape.mutable_sizes()) {
     *size.mutable_forward() = Exactly(costs.forward_s);
     *size.mutable_backward_input() = Exactly(costs.backward_input_s);
@@ -39,7 +39,7 @@ void SetTimes(const StageCosts& costs, v1::ShapeProfile& shape) {
 
 bool SameTimes(const StageCosts& a, const StageCosts& b) {
   return a.forward_s == b.forward_s && a.backward_input_s == b.backward_input_s &&
-         a.backward_weight_s == b.backward_weight_s && a.step_s == b.step_s;
+         a.backward_weight_s == b.backward_weight_s && a.update_s == b.update_s;
 }
 
 // Returns the costs of each shape of a layer on an emulated device.

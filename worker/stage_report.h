@@ -30,7 +30,7 @@ struct WorkerMeasures {
   const StageEdges& edges;
 };
 
-// Busy is the time in F, I, W and STEP. The rest of the window is idle: its causes, and what remains of
+// Busy is the time in F, I, W and UPDATE. The rest of the window is idle: its causes, and what remains of
 // it (handing over, exchanging, the executor's own work), the overhead.
 v1::StageReport MakeStageReport(const LocalStage& local, const WorkerMeasures& worker,
                                 bool first_of_worker);

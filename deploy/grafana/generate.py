@@ -64,7 +64,7 @@ DASHBOARDS = {
          [(f"sum by (job, stage, part) (rate(penstock_stage_overhead_seconds_total{{{STAGE}}}{RATE})) / {WINDOW}",
            "stage {{stage}}: {{part}}")]),
         ("Busy time by action", "stacked", "percentunit",
-         [(f"sum by (job, stage, action) (rate(penstock_stage_action_seconds_total{{{STAGE},action=~\"F|R|I|W|STEP\"}}"
+         [(f"sum by (job, stage, action) (rate(penstock_stage_action_seconds_total{{{STAGE},action=~\"F|R|I|W|UPDATE\"}}"
            f"{RATE})) / {WINDOW}", "stage {{stage}}: {{action}}")]),
         ("Overhead of an action", "timeseries", "s",
          [(f"sum by (stage) (rate(penstock_stage_overhead_seconds_total{{{STAGE}}}{RATE}))"

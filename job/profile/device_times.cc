@@ -110,12 +110,12 @@ void Add(const v1::PassTimes& times, double share, StageCosts& costs) {
   costs.forward_s += share * times.forward_ms() * 1e-3;
   costs.backward_input_s += share * times.backward_input_ms() * 1e-3;
   costs.backward_weight_s += share * times.backward_weight_ms() * 1e-3;
-  costs.step_s += share * times.update_ms() * 1e-3;
+  costs.update_s += share * times.update_ms() * 1e-3;
 }
 
 absl::Status CheckStage(const StageCosts& costs, size_t stage) {
   for (const double seconds :
-       {costs.forward_s, costs.backward_input_s, costs.backward_weight_s, costs.step_s}) {
+       {costs.forward_s, costs.backward_input_s, costs.backward_weight_s, costs.update_s}) {
     PENSTOCK_RETURN_IF_ERROR(CheckPassMs(absl::StrCat("stage ", stage), seconds * 1e3));
   }
   return absl::OkStatus();

@@ -38,7 +38,7 @@ PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
       return {most, 0};
     }
     case Op::kNorm:
-    case Op::kStep:
+    case Op::kUpdate:
     case Op::kFlush:
       return {};
   }

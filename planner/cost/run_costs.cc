@@ -15,7 +15,7 @@ void Hasten(double speed, StageCosts& costs) {
   costs.forward_s /= speed;
   costs.backward_input_s /= speed;
   costs.backward_weight_s /= speed;
-  costs.step_s /= speed;
+  costs.update_s /= speed;
 }
 
 absl::Status CheckSpeeds(const v1::DeviceTimes& times, const Topology& topology) {

@@ -108,7 +108,8 @@ constexpr Method kMethods[] = {
      .updates_each_microbatch = true,
      .replicates_stages = true},
     {.name = "rpd",
-     .summary = "pipedream with drawn delays that updates one drawn stage a microbatch; for theory",
+     .summary =
+         "pipedream with sampled delays that updates one sampled stage a microbatch; for theory",
      .paper = "Ilin and Richtarik, 2026, arXiv 2606.03498",
      .weights = &Weights::kDrawn,
      .synchronous = false,
@@ -180,12 +181,12 @@ const Weights& WeightsOf(const Method& method, const ScheduleOptions& options) {
   return options.weights == nullptr ? *method.weights : *options.weights;
 }
 
-// Whether a range is a number of steps; otherwise any number of microbatches will do.
+// Checks that a range is a whole number of steps where it must be.
 bool RunsWholeSteps(const Method& method) {
   return method.synchronous || !method.updates_each_microbatch;
 }
 
-// Whether a step has a multiple of `round` microbatches; `why` says where that number comes from.
+// Checks that a step has a multiple of `round` microbatches; `why` says where that number comes from.
 absl::Status CheckMultiple(absl::string_view who, int64_t got, int64_t round,
                            absl::string_view why) {
   if (got % round == 0) return absl::OkStatus();
@@ -212,7 +213,7 @@ absl::Status CheckReplicas(const Method& method, const ScheduleOptions& options,
   const std::string replicas = absl::StrJoin(ReplicasOf(topology), ",");
   if (const int64_t most = ListedMicrobatchesMax(topology.depth()); cycle > most) {
     return absl::InvalidArgumentError(
-        absl::StrCat(method.name, " with ", replicas, " replicas begins anew only after ", cycle,
+        absl::StrCat(method.name, " with ", replicas, " replicas starts over only after ", cycle,
                      " microbatches, which are too many to be listed; at most ", most,
                      " are possible: use numbers with common divisors"));
   }
@@ -274,8 +275,9 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
                       : "all microbatches of a step read the same version anyway");
   }
   if (weights.draws != method.weights->draws) {
-    return refuse(weights.draws ? "only rpd draws what is read and which stage is updated"
-                                : "it draws what is read, together with the stage that is updated");
+    return refuse(weights.draws
+                      ? "only rpd samples what is read and which stage is updated"
+                      : "it samples what is read, together with the stage that is updated");
   }
   if (options.topology.form == Topology::Form::kReplicas && !weights.on_replicas) {
     std::vector<absl::string_view> names;
@@ -289,11 +291,13 @@ absl::Status CheckWeights(const Method& method, const ScheduleOptions& options) 
 }
 
 absl::Status CheckListed(const ScheduleOptions& options) {
-  if (options.listed == nullptr) return absl::InvalidArgumentError("no schedule is listed");
+  if (options.listed == nullptr)
+    return absl::InvalidArgumentError("the custom schedule is missing");
   const Topology& listed = options.listed->topology;
   if (listed.form == Topology::Form::kThereAndBack) {
     return absl::InvalidArgumentError(
-        "a listed step is of stages that do both passes of their layers, not of pipelines that go "
+        "a custom schedule is for stages that do both passes of their layers, not for pipelines "
+        "that go "
         "there and back");
   }
   const bool same_workers =
@@ -314,7 +318,7 @@ absl::Status CheckListed(const ScheduleOptions& options) {
   return absl::OkStatus();
 }
 
-// How replicas of stages combine their gradients.
+// Says how replicas of stages combine their gradients.
 ReduceGroup::Operation GradientsCombine(const Method& method) {
   return method.updates_each_microbatch ? ReduceGroup::Operation::kMean
                                         : ReduceGroup::Operation::kSum;
@@ -330,7 +334,7 @@ absl::Status CheckReplicates(const Method& method) {
       absl::StrCat("has no replicas of stages; ", absl::StrJoin(names, ", "), " have"));
 }
 
-// Whether the stages of the plan are wired, grouped and placed as the method has them.
+// Checks that the stages of the plan are wired, grouped and placed as the method has them.
 absl::Status CheckPlaced(const Method& method, const ScheduleOptions& options) {
   const Topology& topology = options.topology;
   const int64_t step = options.microbatches_per_step;
@@ -393,7 +397,7 @@ absl::Status CheckFits(const Method& method, const ScheduleOptions& options) {
   if (options.delta.has_value() && !WeightsOf(method, options).draws) {
     return absl::InvalidArgumentError(absl::StrCat(
         method.name,
-        " draws no delays: how late its gradients are follows from its order; rpd has a "
+        " samples no delays: how late its gradients are follows from its order; rpd has a "
         "greatest delay"));
   }
   return absl::OkStatus();

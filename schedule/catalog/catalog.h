@@ -18,17 +18,16 @@
 
 namespace penstock {
 
-// What a catalog schedule depends on besides the range.
+// A catalog schedule depends on these and on the range.
 struct ScheduleOptions {
   Topology topology;
   int64_t microbatches_per_step = 1;
   // Other weights than the method's own, where it allows them; null: its own.
   const Weights* weights = nullptr;
-  // Of drawn weights: the greatest delay (absent: PipelineDelay of block_draws.h) and what the
-  // draws depend on.
+  // For sampled weights: the greatest delay (absent: PipelineDelay of block_draws.h), and the seed of the samples.
   std::optional<int64_t> delta;
   uint64_t seed = 0;
-  // Of ListedMethod: one step, compute actions or with messages (STEP, REDUCE, NORM and FLUSH are
+  // For ListedMethod: a custom schedule of one step, compute actions alone or with messages (UPDATE, REDUCE, NORM and FLUSH are
   // left out and added as needed). `topology` is its own, but for groups.
   std::shared_ptr<const Schedule> listed;
   // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
@@ -38,8 +37,7 @@ struct ScheduleOptions {
   bool send_gradient_early = false;
 };
 
-// What a method says about updates, besides when they are made: defaults of a job that does not
-// (job.proto has the meaning of each).
+// A method sets these defaults for the updates of a job that does not set them (job.proto has the meaning of each).
 struct UpdatePreset {
   absl::string_view optimizer = "";  // "nadamw"; empty: the job names one
   bool reschedules_rates = false;    // training.staleness.rescheduled_steps
@@ -47,7 +45,7 @@ struct UpdatePreset {
 };
 
 struct Method {
-  // The compute actions (F, I, W, STEP) of `worker` over `range`.
+  // The compute actions (F, I, W, UPDATE) of `worker` over `range`.
   using List = Program(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 
   absl::string_view name;     // what the job says: "1f1b"
@@ -75,7 +73,7 @@ struct Method {
 // up where all updates are those of a step, whose microbatches each have their share of the loss,
 // and averaged where each microbatch has an update otherwise. REQUIRES: `replicas` is not empty.
 // Errors: InvalidArgument (the method has no replicas of stages, naming those that have; a number
-// below 1; numbers that only begin anew together after too many microbatches).
+// below 1; numbers that start over together only after too many microbatches).
 absl::StatusOr<Topology> PlaceReplicas(const Method& method, absl::Span<const int32_t> replicas);
 
 // A method of the same placement that drains at every step: what the first steps of an asynchronous
@@ -87,20 +85,20 @@ WeightPolicy WeightPolicyOf(const Method& method, const ScheduleOptions& options
 
 absl::Span<const Method> Methods();
 
-// Not in the catalog: repeats a step that somebody listed (ScheduleOptions::listed).
+// Not in the catalog: repeats the step of a custom schedule (ScheduleOptions::listed).
 const Method& ListedMethod();
 
 // Errors: NotFound, listing the names there are.
 absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 
-// A step is listed action by action, up to so many for all workers together. The coordinator lists
-// and verifies steps between two heartbeats, so this is a matter of a second or two.
+// The most actions that a step may have, all workers together. The coordinator lists and verifies steps between two
+// heartbeats, which takes a second or two at this limit.
 inline constexpr int64_t kStepActionsMax = 2'000'000;
-// So many microbatches may a step have in a pipeline of `stages` stages (one action more for each,
-// R, where stages recompute, is not counted).
+// The most microbatches that a step may have in a pipeline of `stages` stages. (The R of stages that recompute is not
+// counted.)
 int64_t ListedMicrobatchesMax(int32_t stages);
 
-// Whether BuildSchedule can build this, without building it. Errors: those of BuildSchedule.
+// Checks that BuildSchedule can build this, without building it. Errors: those of BuildSchedule.
 absl::Status CheckBuildable(const Method& method, const ScheduleOptions& options,
                             MicrobatchRange range);
 

@@ -16,7 +16,7 @@ Program ContinuousOneFOneB(const ScheduleOptions& options, StageId stage, Microb
   const auto backward = [&](ActionList& list, int64_t m) {
     if (m + warm_up < range.count) Forward(list, stage, range.first + m + warm_up);
     Backward(list, stage, range.first + m);
-    if ((m + 1) % update_interval == 0) Step(list, stage);
+    if ((m + 1) % update_interval == 0) Update(list, stage);
   };
   for (int64_t m = 0; m < update_interval && repeats > 0; ++m) backward(program.period, m);
   for (int64_t m = repeats * update_interval; m < range.count; ++m) backward(program.epilogue, m);

@@ -24,7 +24,7 @@ Program Gpipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRange r
   for (int64_t m = first; m < microbatches; m += stride) {
     Backward(program.period, stage, range.first + m);
   }
-  Step(program.period, stage);
+  Update(program.period, stage);
   return program;
 }
 

@@ -37,7 +37,7 @@ Program InterleavedOneFOneB(const ScheduleOptions& options, WorkerId worker,
       Backward(program.period, stages[parts - 1 - part(done)], microbatch(done));
     }
   }
-  for (const StageId stage : stages) Step(program.period, stage);
+  for (const StageId stage : stages) Update(program.period, stage);
   return program;
 }
 

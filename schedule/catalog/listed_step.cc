@@ -11,7 +11,7 @@ Program ListedStep(const ScheduleOptions& options, WorkerId worker, MicrobatchRa
     action.microbatch += range.first - listed.range.first;
     program.period.push_back(action);
   }
-  for (const StageId stage : options.topology.StagesOf(worker)) Step(program.period, stage);
+  for (const StageId stage : options.topology.StagesOf(worker)) Update(program.period, stage);
   return program;
 }
 

@@ -29,7 +29,7 @@
 namespace penstock {
 namespace {
 
-// When the microbatches of a round are due on a stage if F and whole backward take a slot each.
+// The times at which the microbatches of a round are due on a stage if F and a whole backward take a slot each.
 class Slots {
  public:
   Slots(const Topology& topology, int32_t stage)
@@ -51,7 +51,7 @@ class Slots {
   const int64_t local_step_;  // slots from one local step of a replica to its next
 };
 
-// How many microbatches after its backward a stage makes its update.
+// A stage makes its update this many microbatches after its backward.
 int64_t UpdateDelay(const Topology& topology, StageId stage) {
   const bool waits_for_first =
       topology[stage].last &&
@@ -79,9 +79,9 @@ Program LocalSgd(const ScheduleOptions& options, WorkerId worker, MicrobatchRang
       ++forward;
     }
     Backward(list, stage(m), range.first + m);
-    if (m >= delay) Step(list, stage(m - delay));
+    if (m >= delay) Update(list, stage(m - delay));
   }
-  for (int64_t m = microbatches - delay; m < microbatches; ++m) Step(list, stage(m));
+  for (int64_t m = microbatches - delay; m < microbatches; ++m) Update(list, stage(m));
   if (topology.pipelines > 1) Average(list, GroupId(depth));
   return program;
 }

@@ -22,7 +22,7 @@ Program LoopedBreadthFirst(const ScheduleOptions& options, WorkerId worker, Micr
   for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
     for (int64_t m = 0; m < microbatches; ++m) Backward(program.period, *stage, range.first + m);
   }
-  for (const StageId stage : stages) Step(program.period, stage);
+  for (const StageId stage : stages) Update(program.period, stage);
   return program;
 }
 

@@ -32,7 +32,7 @@ Program OneFOneB(const ScheduleOptions& options, WorkerId worker, MicrobatchRang
     if (turn + warm_up < turns) Forward(program.period, stage, microbatch(turn + warm_up));
     Backward(program.period, stage, microbatch(turn));
   }
-  Step(program.period, stage);
+  Update(program.period, stage);
   return program;
 }
 

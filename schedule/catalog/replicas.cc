@@ -81,7 +81,7 @@ Program RoundRobinOneFOneB(const Topology& topology, StageId stage, MicrobatchRa
   const auto backward = [&](ActionList& list, int64_t round) {
     if (round + warm_up < rounds) Forward(list, stage, microbatch(round + warm_up));
     Backward(list, stage, microbatch(round));
-    Step(list, stage);
+    Update(list, stage);
   };
   for (int64_t round = 0; round < warm_up; ++round) {
     Forward(program.prologue, stage, microbatch(round));

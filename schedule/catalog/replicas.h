@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// When the replicas of a place wait for each other.
+// The moments at which the replicas of a place wait for each other.
 enum class ReplicasMeet : uint8_t {
   kAtSteps,    // when the pipeline has drained
   kAtUpdates,  // after every backward
@@ -18,7 +18,7 @@ enum class ReplicasMeet : uint8_t {
 // By place: how many forwards each of its replicas does before its first backward, in a range that is long
 // enough; S-1-s without replicas.
 std::vector<int64_t> WarmUpForwards(absl::Span<const int32_t> replicas, ReplicasMeet meet);
-// The same of one stage.
+// Does the same for one stage.
 int64_t WarmUpForwardsOf(const Topology& topology, StageId stage, ReplicasMeet meet);
 
 // PipeDream on replicas (1F1B-RR), without end: each replica has a forward and a backward in turn, and an

@@ -57,7 +57,7 @@ Program RoundPipe(const ScheduleOptions& options, WorkerId worker, MicrobatchRan
   }
   const std::vector<StageId> stages = topology.StagesOf(worker);
   for (const StageId stage : stages) {
-    if (topology[stage].updates) Step(list, stage);
+    if (topology[stage].updates) Update(list, stage);
   }
   for (size_t id = 0; id < topology.groups.size(); ++id) {
     const ReduceGroup& group = topology.groups[id];

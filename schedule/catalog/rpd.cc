@@ -1,15 +1,15 @@
 // Randomized pipeline descent (RPD): the algorithm that theory stands on, as a training method.
 // PipeDream's order, 1F1B that never drains; but which weights a microbatch reads and which stage
-// it updates is drawn (block_draws.h, weight policy kDrawn).
+// it updates is sampled (block_draws.h, weight policy kDrawn).
 //
 // Microbatch k is update k of the model. Its forward reads on every stage a version between the
 // newest that it can find, k - d with d stages after this one, and k - delta; its backward reads
-// the same; then one stage is drawn, all equally likely, and only that stage's STEP changes its
+// the same; then one stage is sampled, all equally likely, and only that stage's UPDATE changes its
 // weights. The other stages compute a gradient too, which they drop: they must send that of their
 // input on anyway, and the methods are compared at equal cost.
 //
 // Differences to the paper's algorithm 1: microbatches come in the order of the job and not with
-// replacement, delays begin at d and not at 0, and like everything else they begin anew at a cut.
+// replacement, delays begin at d and not at 0, and like everything else they start over at a cut.
 // The rate is the paper's, without a factor S for the stages that stand still.
 //
 // With S stages, N microbatches between two cuts, stage s counted from 0, F and whole backward 1 each:

@@ -1,4 +1,4 @@
-// What the files of this folder write their lists in.
+// The words in which the files of this folder write their lists.
 //
 // Each file defines a function that lists the compute actions of a worker, as a prologue, a period
 // and an epilogue. It is named in the table of catalog.cc. REQUIRES for all: range.count > 0 is a
@@ -26,7 +26,7 @@ inline void BackwardInput(ActionList& list, StageId stage, int64_t microbatch) {
 inline void BackwardWeight(ActionList& list, StageId stage, int64_t microbatch) {
   list.push_back({Op::kBackwardWeight, stage.value, microbatch});
 }
-inline void Step(ActionList& list, StageId stage) { list.push_back({Op::kStep, stage.value}); }
+inline void Update(ActionList& list, StageId stage) { list.push_back({Op::kUpdate, stage.value}); }
 // The replicas of a group take the mean of their weights.
 inline void Average(ActionList& list, GroupId group) { list.push_back({Op::kReduce, group.value}); }
 // Where pipelines go there and back: all stages of a part get the weights of the one that updates.

@@ -12,7 +12,7 @@ Program VOrder::Finish() {
   for (const Part part : {kUp, kDown}) {
     while (due(part) > 0) W(part);
   }
-  for (const StageId stage : stages_) Step(program_.period, stage);
+  for (const StageId stage : stages_) Update(program_.period, stage);
   return std::move(program_);
 }
 

@@ -19,7 +19,7 @@ Program DelayedWeights(const ScheduleOptions& options, StageId stage, Microbatch
     if (!drains) Forward(list, stage, range.first + forwards++);
   }
   while (weights < microbatches) BackwardWeight(list, stage, range.first + weights++);
-  Step(list, stage);
+  Update(list, stage);
   return program;
 }
 

@@ -1,4 +1,4 @@
-// What ZB-H1 and ZB-H2 share: 1F1B whose weight gradients come later, where the worker would wait.
+// ZB-H1 and ZB-H2 share this: 1F1B whose weight gradients come later, where the worker would wait.
 #pragma once
 
 #include "schedule/catalog/schedules.h"

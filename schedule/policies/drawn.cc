@@ -2,8 +2,8 @@
 // stage, sampled too (randomized pipeline descent, block_draws.h).
 //
 // A version counts the microbatches that the whole model has seen. If the draw of a microbatch is another stage, its
-// STEP makes a version that is the same weights as the one before: the gradient is dropped, and no memory is taken.
-// What may be read, and so what is allowed, does not depend on the draws.
+// UPDATE makes a version that is the same weights as the one before: the gradient is dropped, and no memory is taken.
+// The versions that may be read, and so the actions that are allowed, do not depend on the samples.
 #include <algorithm>
 
 #include "schedule/block_draws.h"
@@ -49,7 +49,7 @@ constinit const Weights Weights::kDrawn = {
     .updates = [](const StageVersions& stage,
                   int64_t microbatch) { return DrawsOf(stage).StageOf(microbatch) == stage.stage; },
     .versions_max = [](const WeightPolicy& policy, int64_t, int64_t) { return policy.lag + 1; },
-    // What is allowed from here; not what was or will be sampled, nor which weights are the same.
+    // This is what is allowed from here, not what was or will be sampled, nor which weights are the same.
     .append_state =
         [](const StageVersions& stage, std::vector<int64_t>& state) {
           state.push_back(std::min<int64_t>(stage.forwards, stage.stages - 1 - stage.stage));

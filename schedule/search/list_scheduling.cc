@@ -81,7 +81,7 @@ class ListScheduler {
     return 0;
   }
 
-  // What a worker starts next if nothing else becomes ready before.
+  // A worker starts this next if nothing else becomes ready before.
   std::optional<Choice> Choose(int32_t worker) const {
     std::optional<Choice> best;     // of those that start first
     std::optional<Choice> awaited;  // the first F or I

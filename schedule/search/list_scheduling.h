@@ -16,7 +16,7 @@ struct ListRule {
   bool forward_first = false;  // F before I, where both are ready
   // Where W comes: before both, between them, or only where neither is ready.
   enum class Weights : uint8_t { kFirst, kBetween, kLast } weights = Weights::kLast;
-  // Of kLast: the worker rather waits for an F or I that is on its way and due within so many percent of W.
+  // With kLast the worker rather waits for an F or I that is on its way and due within this part of a W.
   int64_t patience_percent = 0;
 };
 

@@ -102,7 +102,7 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
     problem.stages.push_back(stage);
     StepProblem::Worker& worker = problem.workers[stage.worker];
     worker.stages.push_back(s);
-    worker.end_ns += costs_ns.overhead_ns() + costs_ns.compute_ns({Op::kStep, s});
+    worker.end_ns += costs_ns.overhead_ns() + costs_ns.compute_ns({Op::kUpdate, s});
     if (s + 1 == stages) break;
     const Action send{Op::kSendActivation, s};
     problem.links.push_back({costs_ns.transfer_ns(send), costs_ns.latency_ns(send)});

@@ -51,9 +51,9 @@ struct StepProblem {
   std::vector<Link> links;
   std::vector<Worker> workers;
 
-  // How long a pass keeps its worker busy, with its messages.
+  // The time that a pass keeps its worker busy, with its messages.
   int64_t duration_ns(int32_t pass_id) const;
-  // Whether the input of a pass comes, and its output goes, as a message.
+  // True if the input of a pass comes, and its output goes, as a message.
   bool receives(int32_t pass_id) const;
   bool sends(int32_t pass_id) const;
   // From the end of a pass that has a next stage (the next of F is up, of I down) to when its message is there;
@@ -75,8 +75,8 @@ struct StepOrder {
   std::vector<PassList> lists;
 };
 
-// Whether a worker alone could run `list`: own inputs first, within its memory. (Whether the workers wait
-// for each other for ever is for StepClock.)
+// Checks that a worker alone could run `list`: own inputs first, within its memory. (StepClock finds workers that wait
+// for each other for ever.)
 class ListCheck {
  public:
   // REQUIRES: `problem` outlives the check.

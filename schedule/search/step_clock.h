@@ -1,6 +1,6 @@
 // StepClock: how long an order takes, thousands of times a second.
 //
-// The same model as simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
+// Times orders by the model of simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
 // and with arrays that are allocated once. Also the critical path: the passes whose places in the lists
 // decide the length.
 #pragma once
@@ -18,15 +18,14 @@ class StepClock {
   // REQUIRES: `problem` outlives the clock.
   explicit StepClock(const StepProblem& problem);
 
-  // Of an order that does not end: the workers wait for each other.
+  // The time of an order that does not end because the workers wait for each other.
   static constexpr int64_t kNever = INT64_MAX;
 
   // The makespan. REQUIRES: ListCheck allows all lists.
   // `order` must live, unchanged, until CriticalPath was called.
   int64_t Measure(const StepOrder& order);
 
-  // Of the last order measured, if it ends:
-  // when each worker has done its last action.
+  // The time when each worker has done its last action of the last order measured, if that ends.
   int64_t end_ns(int32_t worker) const { return workers_[worker].now_ns; }
 
   struct Place {
@@ -37,7 +36,7 @@ class StepClock {
   const std::vector<Place>& CriticalPath();
 
  private:
-  // What a worker does next within a pass: receive and compute, or send.
+  // The next thing that a worker does within a pass: receive and compute, or send.
   enum class Phase : uint8_t { kCompute, kSend };
   struct Worker {
     int64_t now_ns = 0;

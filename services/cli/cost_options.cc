@@ -82,7 +82,7 @@ absl::StatusOr<SimulationCosts> CostsOf(const CostOptions& options, const Topolo
     PENSTOCK_ASSIGN_OR_RETURN(cost.forward_s, At(options.forward, stage, topology));
     PENSTOCK_ASSIGN_OR_RETURN(cost.backward_input_s, At(options.backward_input, stage, topology));
     PENSTOCK_ASSIGN_OR_RETURN(cost.backward_weight_s, At(options.backward_weight, stage, topology));
-    PENSTOCK_ASSIGN_OR_RETURN(cost.step_s, At(options.update, stage, topology));
+    PENSTOCK_ASSIGN_OR_RETURN(cost.update_s, At(options.update, stage, topology));
     costs.stages.push_back(cost);
   }
   for (int32_t number = 0; number < topology.links(); ++number) {

@@ -14,6 +14,7 @@
 #include "job/open_job.h"
 #include "job/yaml/yaml.h"
 #include "job/yaml/yaml_message.h"
+#include "schedule/text.h"
 #include "services/cli/command_text.h"
 
 namespace penstock {
@@ -220,6 +221,9 @@ std::string FolderOfJob(const std::string& path) {
 std::string NotesOf(const JobDocument& read, const v1::JobSpec& complete) {
   std::string text;
   for (const std::string& note : read.notes) absl::StrAppend(&text, note, "\n");
+  if (const std::string note = NoteOnOldNames(complete.pipeline().schedule()); !note.empty()) {
+    absl::StrAppend(&text, "pipeline.schedule_file: ", note, "\n");
+  }
   if (read.had_prediction && !complete.has_prediction()) {
     absl::StrAppend(&text,
                     "the job's prediction is left out: it was planned for other keys of the job; "

@@ -227,7 +227,7 @@ absl::StatusOr<v1::DeviceTimes> MeasuredTimes(const v1::GetJobResponse& job) {
   model.set_forward_ms(time(Op::kForward));
   model.set_backward_input_ms(time(Op::kBackwardInput));
   model.set_backward_weight_ms(time(Op::kBackwardWeight));
-  model.set_update_ms(time(Op::kStep));
+  model.set_update_ms(time(Op::kUpdate));
   if (model.forward_ms() + model.backward_input_ms() + model.backward_weight_ms() > 0.0) {
     return times;
   }

@@ -43,9 +43,13 @@ absl::StatusOr<Topology> WithRecompute(Topology topology, const std::string& tex
   return topology;
 }
 
-absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& options) {
+absl::StatusOr<Schedule> LoadFile(const std::string& path, const LowerOptions& options,
+                                  Console& console) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string text, RealFiles().Read(path, kScheduleBytesMax));
   absl::StatusOr<Schedule> schedule = ParseSchedule(text);
+  if (const std::string note = NoteOnOldNames(text); schedule.ok() && !note.empty()) {
+    console.err << path << ": " << note << "\n";
+  }
   if (schedule.ok() && !IsComplete(*schedule)) {
     schedule = CompleteSchedule(*std::move(schedule), options);
   }
@@ -178,7 +182,7 @@ absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const Sched
                          .send_gradient_early = source.send_early};
 }
 
-absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source) {
+absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source, Console& console) {
   const absl::StatusOr<const Method*> method = FindMethod(source.name);
   if (method.ok()) {
     PENSTOCK_ASSIGN_OR_RETURN(const ScheduleOptions options, CatalogOptions(**method, source));
@@ -187,7 +191,7 @@ absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source) {
   }
   if (RealFiles().Exists(source.name)) {
     PENSTOCK_RETURN_IF_ERROR(CheckIsOfAFile(source));
-    return LoadFile(source.name, {.send_gradient_early = source.send_early});
+    return LoadFile(source.name, {.send_gradient_early = source.send_early}, console);
   }
   return NeitherMethodNorFile(source.name);
 }

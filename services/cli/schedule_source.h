@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/schedule.h"
+#include "services/cli/console.h"
 
 namespace penstock {
 
@@ -39,9 +40,9 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source);
 absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const ScheduleSource& source);
 
 // A catalog name comes first; anything else is a file in the form of schedule/text.h, whose lists may
-// hold compute actions only (then the messages are added).
+// hold compute actions only (then the messages are added). An old name in a file is noted on `console`.
 // Errors: InvalidArgument (what the method refuses; line and column of a file), NotFound (neither a
 // method nor a file, with the nearest method).
-absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source);
+absl::StatusOr<Schedule> LoadSchedule(const ScheduleSource& source, Console& console);
 
 }  // namespace penstock

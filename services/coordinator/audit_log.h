@@ -1,10 +1,11 @@
-// AuditLog: who asked for what: submissions and cancellations, granted or refused, a JSON object a line.
+// AuditLog: who asked for what: submissions and cancellations, granted or refused, and workers that were refused because
+// they speak another version of the protocol. A JSON object a line.
 //
 //   {"time":"2026-01-31T12:00:00.123Z","action":"submit","caller":"spiffe://penstock/client/ann",
 //    "peer":"ipv4:10.0.0.7:50312","job_id":null,"outcome":"requested"}
 //   {"time":"2026-01-31T12:00:00.127Z","action":"submit", ... "job_id":"gpt-7","outcome":"OK"}
 //
-// The first is on the disk before anything is done, the second before the caller hears the answer: so what was done is
+// Of a submission or cancellation the first is on the disk before anything is done, the second before the caller hears the answer: so what was done is
 // always written down, also by a coordinator that died meanwhile. The file stays open, and is opened anew when another one
 // has its name, so that tools may move it away.
 //
@@ -23,7 +24,7 @@
 namespace penstock {
 
 struct AuditEntry {
-  std::string action;  // "submit", "submit-profile", "cancel"
+  std::string action;  // "submit", "submit-profile", "cancel", "register"
   std::string job_id;  // empty if there is none, as of a submission that was refused
   std::optional<absl::Status> outcome;  // none: it was asked for
 };

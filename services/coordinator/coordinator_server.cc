@@ -64,6 +64,9 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                                      [this](const AuditEntry& entry, const CallInfo& call) {
                                        return Audit(entry, call);
                                      },
+                                     [this](const absl::Status& refused, const CallInfo& call) {
+                                       NoteOtherVersion(refused, call);
+                                     },
                                      local_workers_only_});
     PENSTOCK_RETURN_IF_ERROR(loop_.Start());
     PENSTOCK_RETURN_IF_ERROR(server_.Start());
@@ -252,6 +255,15 @@ class CoordinatorServer::Impl final : public EffectPerformer {
                         recorded.message()));
     }
     return recorded;
+  }
+
+  // A worker that is started again and again fills neither log.
+  void NoteOtherVersion(const absl::Status& refused, const CallInfo& call) {
+    const std::optional<std::string> line =
+        refusals_.Add(refused, absl::Now(), Rejection::kOtherVersion);
+    if (!line.has_value()) return;
+    if (log_ != nullptr) log_(*line);
+    Audit({"register", "", refused}, call).IgnoreError();  // its failure is logged
   }
 
   // How often a job has begun anew, from a checkpoint or with a new split: its workers are others then.

@@ -215,18 +215,23 @@ absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission
 void AddRegistry(RpcServer& server, CoordinatorParts parts) {
   Registry& registry = server.AddService<Registry>();
   EventLoop& loop = parts.loop;
-  server.Unary(registry, &Registry::RequestRegisterWorker,
-               [&loop, local_only = parts.local_workers_only](
-                   const v1::RegisterWorkerRequest& request,
-                   const CallInfo& call) -> absl::StatusOr<v1::RegisterWorkerResponse> {
-                 PENSTOCK_RETURN_IF_ERROR(CheckWorkerName(request.name()));
-                 PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
-                 PENSTOCK_RETURN_IF_ERROR(CheckAddress(request.address(), local_only));
-                 return loop.Ask<v1::RegisterWorkerResponse>(
-                     DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
-                       return coordinator.RegisterWorker(request, now);
-                     });
-               });
+  server.Unary(
+      registry, &Registry::RequestRegisterWorker,
+      [&loop, local_only = parts.local_workers_only, on_other_version = parts.on_other_version](
+          const v1::RegisterWorkerRequest& request,
+          const CallInfo& call) -> absl::StatusOr<v1::RegisterWorkerResponse> {
+        PENSTOCK_RETURN_IF_ERROR(CheckWorkerName(request.name()));
+        PENSTOCK_RETURN_IF_ERROR(CheckIsWorker(call, request.name()));
+        PENSTOCK_RETURN_IF_ERROR(CheckAddress(request.address(), local_only));
+        absl::StatusOr<v1::RegisterWorkerResponse> response = loop.Ask<v1::RegisterWorkerResponse>(
+            DeadlineOf(call), [request](Coordinator& coordinator, JobStore&, Now now) {
+              return coordinator.RegisterWorker(request, now);
+            });
+        if (absl::IsFailedPrecondition(response.status())) {
+          on_other_version(response.status(), call);
+        }
+        return response;
+      });
   server.Unary(registry, &Registry::RequestHeartbeat,
                [&loop](const v1::HeartbeatRequest& request,
                        const CallInfo& call) -> absl::StatusOr<v1::HeartbeatResponse> {

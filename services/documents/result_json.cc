@@ -114,7 +114,8 @@ Json StageJson(const v1::StageReport& stage) {
       {"predicted_memory_bytes", stage.predicted_memory_bytes()},
       {"memory", MemoryJson(stage.memory())},
       {"copies", CopiesJson(stage)},
-      {"device_graphs", GraphsJson(stage.graphs())},
+      {"cuda_graphs", GraphsJson(stage.graphs())},
+      {"device_graphs", GraphsJson(stage.graphs())},  // its name before, for one version
       {"edges", EdgesJson(stage)},
       {"actions", actions}};
 }

@@ -206,7 +206,7 @@ const std::vector<LabelDescription>& MetricLabels() {
        "action to the next)"},
       {"action",
        "`F`, `R`, `I`, `W`, `SEND_F`, `RECV_F`, `SEND_B`, `RECV_B`, `REDUCE`, `NORM`, "
-       "`STEP`, ..."},
+       "`UPDATE`, ..."},
       {"direction", "copies: `to_device` or `to_host`; links: `sent` or `received`"},
       {"how", "passes: `replayed` from a CUDA graph, or `queued` call by call"},
       {"place", "`device`, or `host` for versions that wait there (`training.stash`)"},
@@ -222,7 +222,7 @@ const std::vector<LabelDescription>& MetricLabels() {
        "`cancelled`; of workers `free`, `busy`, `leaving`, `lost`"},
       {"reason",
        "`stale_epoch`, `corrupt`, `malformed`, `duplicate`, `over_limit`, "
-       "`unauthenticated`, `forbidden`, `other`"},
+       "`unauthenticated`, `forbidden`, `other_version`, `other`"},
       {"program", "`penstock-coordinator`, `penstock-worker` or, of `train --metrics`, `penstock`"},
       {"version", "the version of the build"},
   };

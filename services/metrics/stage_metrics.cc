@@ -64,7 +64,7 @@ const StageRows& TimeRows() {
        ValueOfEach<Actions, &Stage::actions, &Actions::action, &Actions::count>},
       {kCounter, "penstock_stage_action_seconds_total", "action",
        "Time at work on the stage's actions, by kind: on a GPU the GPU's time of F, R, I, W and "
-       "STEP.",
+       "UPDATE.",
        ValueOfEach<Actions, &Stage::actions, &Actions::action, &Actions::seconds>},
       {kCounter, "penstock_stage_copies_total", "direction",
        "Copies of the stage's tensors between host and device that did not wait first.",

@@ -7,9 +7,10 @@
 
 namespace penstock {
 
-std::optional<std::string> RefusalLog::Add(const absl::Status& refused, absl::Time now) {
+std::optional<std::string> RefusalLog::Add(const absl::Status& refused, absl::Time now,
+                                           Rejection reason) {
   constexpr absl::Duration kInterval = absl::Seconds(1);
-  rejected_.Count(refused);
+  rejected_.Count(reason);
   MutexLock lock(mutex_);
   if (now < next_) {
     ++left_out_;

@@ -16,9 +16,13 @@ namespace penstock {
 
 class RefusalLog {
  public:
-  // Counts `refused`. Returns the line to write at `now`, with how many were left out before it; nothing if one was
-  // written less than a second ago.
+  // Counts `refused`, as `reason` where it is not RejectionOf its code. Returns the line to write at `now`, with how many
+  // were left out before it; nothing if one was written less than a second ago.
   std::optional<std::string> Add(const absl::Status& refused, absl::Time now)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    return Add(refused, now, RejectionOf(refused.code()));
+  }
+  std::optional<std::string> Add(const absl::Status& refused, absl::Time now, Rejection reason)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // A server calls this with each refusal: it adds it, and writes the lines with `write`, which may be null. Must not

@@ -18,7 +18,7 @@ namespace {
 int64_t UnixOffsetNs(const v1::GetJobResponse& job, const Timeline& timeline) {
   std::optional<int64_t> last_step_ns;
   for (const Span& span : timeline.spans) {
-    if (span.lane == Lane::kCompute && span.action.op == Op::kStep) {
+    if (span.lane == Lane::kCompute && span.action.op == Op::kUpdate) {
       last_step_ns = std::max(last_step_ns.value_or(span.end_ns), span.end_ns);
     }
   }

@@ -58,6 +58,11 @@ void Registration::Run() {
 
 absl::Duration Registration::Register() {
   const absl::StatusOr<v1::RegisterWorkerResponse> answer = parts_.register_worker(parts_.worker);
+  if (absl::IsInvalidArgument(answer.status()) || absl::IsFailedPrecondition(answer.status())) {
+    refused_ = true;
+    parts_.on_refused(answer.status());
+    return absl::ZeroDuration();
+  }
   Note(answer.status());
   if (answer.ok()) {
     registered_ = true;
@@ -65,10 +70,6 @@ absl::Duration Registration::Register() {
     interval_ =
         std::clamp(absl::Milliseconds(answer->heartbeat_interval_ms()), kIntervalMin, kIntervalMax);
     return interval_;
-  }
-  if (absl::IsInvalidArgument(answer.status()) || absl::IsFailedPrecondition(answer.status())) {
-    refused_ = true;
-    parts_.on_refused(answer.status());
   }
   return NextBackoff();
 }

@@ -42,7 +42,7 @@ class Registration {
     std::function<void(v1::HeartbeatRequest&)> fill_activity;
     // Logs the outcome: OK when registered, else why not. Not called for a worker that leaves.
     std::function<void(const absl::Status&)> on_change;
-    // The coordinator will never take this worker (InvalidArgument, FailedPrecondition).
+    // Hears, instead, that the coordinator will never take this worker (InvalidArgument, FailedPrecondition).
     std::function<void(const absl::Status&)> on_refused;
   };
 

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "base/sha256.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
@@ -20,6 +22,13 @@ Manifest Example() {
           .step = 100,
           .updates = 100,
           .extra_cuts = {7, 100},
+          .model = GptConfig{.layers = 2,
+                             .width = 16,
+                             .heads = 2,
+                             .context = 8,
+                             .vocabulary = 300,
+                             .dropout = 0.1,
+                             .tied_head = false},
           .fingerprint = {{"model.width", "16"}, {"training.seed", "1"}},
           .weights_sha256 = "0123",
           .files = {{"layer-000-a.safetensors", 10, "aa", 0},
@@ -46,6 +55,22 @@ TEST(Manifest, Parse_UpdatesByLayerThatCannotBe_AreRefused) {
     EXPECT_THAT(ParseManifest(SerializeManifest(manifest)),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("layer_updates")));
   }
+}
+
+TEST(Manifest, WithoutAModel_IsReadWithoutOne) {
+  Manifest manifest = Example();
+  manifest.model.reset();
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+}
+
+TEST(Manifest, KindOfModelOfALaterVersion_IsReadWithoutOne) {
+  nlohmann::json json = nlohmann::json::parse(SerializeManifest(Example()));
+  json["model"] = {{"mixer", {{"depth", 3}}}};
+  json.erase("manifest_sha256");
+  json["manifest_sha256"] = Sha256Hex(absl::string_view(json.dump()));
+  Manifest expected = Example();
+  expected.model.reset();
+  EXPECT_THAT(ParseManifest(json.dump()), IsOkAndHolds(expected));
 }
 
 TEST(Manifest, Parse_AnyFlippedBit_IsDetected) {

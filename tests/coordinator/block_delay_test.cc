@@ -40,7 +40,7 @@ Timeline PipeDreamOnTwoStages() {
       const int64_t backward_ns = (2 * m + 3 - stage) * kSlotNs;
       add(stage, Op::kForward, m, forward_ns, forward_ns + kSlotNs - 3);
       add(stage, Op::kBackwardWeight, m, backward_ns, backward_ns + kSlotNs - 3);
-      add(stage, Op::kStep, 0, backward_ns + kSlotNs - 3, backward_ns + kSlotNs - 2);
+      add(stage, Op::kUpdate, 0, backward_ns + kSlotNs - 3, backward_ns + kSlotNs - 2);
     }
   }
   return timeline;

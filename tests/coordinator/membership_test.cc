@@ -65,9 +65,21 @@ TEST(Membership, Register_NameTakenElsewhere_IsRefusedUntilThatOneIsLost) {
 TEST(Membership, Register_OtherProtocol_IsRefused) {
   Membership membership({});
   v1::RegisterWorkerRequest request = Worker("a", 1);
+  request.set_build("0.0.9");
+  request.set_protocol_version(1);
+  EXPECT_THAT(
+      membership.Register(request, 0),
+      StatusIs(
+          absl::StatusCode::kFailedPrecondition,
+          AllOf(HasSubstr("worker a (build 0.0.9) speaks protocol version 1, this coordinator"),
+                HasSubstr("version 2: install the coordinator's build"))));
   request.set_protocol_version(99);
-  EXPECT_THAT(membership.Register(request, 0),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("protocol version 99")));
+  EXPECT_THAT(
+      membership.Register(request, 0),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               AllOf(HasSubstr("protocol version 99"),
+                     HasSubstr("install the worker's build on the coordinator's machine"))));
+  EXPECT_TRUE(membership.members().empty());
   EXPECT_THAT(membership.Register(v1::RegisterWorkerRequest(), 0),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a worker needs a name")));
 }

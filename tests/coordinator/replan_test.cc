@@ -55,7 +55,7 @@ struct MeasuredRun {
         time.set_median_seconds(1e-3 * stage.layers() * pass_ms[stage.worker_index()]);
       }
       v1::ActionTime& step = *report.add_actions();  // is not looked at
-      step.set_action("STEP");
+      step.set_action("UPDATE");
       step.set_median_seconds(17);
     }
   }

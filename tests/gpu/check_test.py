@@ -111,8 +111,8 @@ class Rows(unittest.TestCase):
 
 class Speed(unittest.TestCase):
     def test_step_seconds_run_from_update_to_update(self):
-        events = [{"ph": "X", "name": "1STEP", "ts": 1e6 * at, "dur": 5e5} for at in (1, 3, 6, 8, 10)]
-        others = [{"ph": "X", "name": "0STEP", "ts": 0.0, "dur": 1.0}, {"ph": "M", "name": "thread_name"}]
+        events = [{"ph": "X", "name": "1UPDATE", "ts": 1e6 * at, "dur": 5e5} for at in (1, 3, 6, 8, 10)]
+        others = [{"ph": "X", "name": "0UPDATE", "ts": 0.0, "dur": 1.0}, {"ph": "M", "name": "thread_name"}]
         with tempfile.TemporaryDirectory() as folder:
             trace = f"{folder}/run"
             pathlib.Path(f"{trace}.trace.json").write_text(json.dumps({"traceEvents": events[::-1] + others}))

@@ -78,7 +78,7 @@ def methods(context):
 def graphs_row(context, workers, plain, recorded):
     """CUDA graphs must give what the same calls give one by one."""
     step = f"loss, {plain['method']}, f32, CUDA graphs"
-    counts = [stage["device_graphs"] for stage in recorded["per_stage"]]
+    counts = [stage["cuda_graphs"] for stage in recorded["per_stage"]]
     passes, replayed = (sum(count[key] for count in counts) for key in ("passes", "replayed"))
     share = 100 * replayed / passes if passes else 0.0
     same = plain["weights_sha256"] == recorded["weights_sha256"]

@@ -105,7 +105,7 @@ def graphs(context):
     """Measures what CUDA graphs gain: there is no target, the figure decides what is the default."""
     one = one_stage(context)["speed"]
     recorded = run_penstock(context, 1, **{"training.cuda_graphs": "on"})
-    counts = recorded["per_stage"][0]["device_graphs"]
+    counts = recorded["per_stage"][0]["cuda_graphs"]
     ratio = recorded["speed"]["tokens_per_second"] / one["tokens_per_second"]
     share = 100 * counts["replayed"] / counts["passes"] if counts["passes"] else 0.0
     return [report.Row("gpt2, CUDA graphs against none",

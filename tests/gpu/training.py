@@ -44,7 +44,7 @@ def step_seconds(trace, stage, warmup_steps):
     with open(f"{trace}.trace.json", encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     ends = sorted(event["ts"] + event["dur"] for event in events
-                  if event["ph"] == "X" and event["name"] == f"{stage}STEP")
+                  if event["ph"] == "X" and event["name"] == f"{stage}UPDATE")
     seconds = [(after - before) * 1e-6 for before, after in zip(ends, ends[1:])][warmup_steps:]
     if len(seconds) < 3:
         raise StepFailed(f"the timeline shows only {len(ends)} updates of stage {stage}")

@@ -29,7 +29,7 @@ TEST(DeviceTimes, OfTheModel_AreSplitEvenlyOverTheStages) {
     EXPECT_DOUBLE_EQ(stage.forward_s, 0.020);
     EXPECT_DOUBLE_EQ(stage.backward_input_s, 0.010);
     EXPECT_DOUBLE_EQ(stage.backward_weight_s, 0.005);
-    EXPECT_DOUBLE_EQ(stage.step_s, 0.002);
+    EXPECT_DOUBLE_EQ(stage.update_s, 0.002);
   }
 }
 

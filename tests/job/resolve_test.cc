@@ -695,7 +695,7 @@ TEST(Rpd, WhatCannotHold_IsRefusedWithWhatWouldDo) {
 
   spec = ContinuousJob("rpd");
   spec.mutable_pipeline()->set_weights("stash");
-  ExpectRefused(spec, "pipeline.method", "it draws what is read");
+  ExpectRefused(spec, "pipeline.method", "it samples what is read");
   spec = ContinuousJob("rpd");
   spec.mutable_training()->mutable_staleness()->set_rescheduled_steps(5);
   ExpectRefused(spec, "training.staleness.rescheduled_steps", "rpd samples another for each");

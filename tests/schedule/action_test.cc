@@ -26,9 +26,13 @@ TEST(Action, KnownTexts_Print) {
   EXPECT_EQ(ToString({Op::kRecompute, 2, 0}), "2R0");
   EXPECT_EQ(ToString({Op::kBackwardInput, 2, 0}), "2I0");
   EXPECT_EQ(ToString({Op::kReduce, 4}), "4REDUCE");
-  EXPECT_EQ(ToString({Op::kStep, 1}), "1STEP");
+  EXPECT_EQ(ToString({Op::kUpdate, 1}), "1UPDATE");
   EXPECT_EQ(ToString({Op::kNorm}), "NORM");
   EXPECT_EQ(ToString({Op::kFlush}), "FLUSH");
+}
+
+TEST(ParseAction, NameOfTheVersionBefore_IsTheUpdate) {
+  EXPECT_THAT(ParseAction("1STEP"), IsOkAndHolds(Action{Op::kUpdate, 1}));
 }
 
 struct BadText {
@@ -46,7 +50,7 @@ TEST(ParseAction, BadText_SaysWhatWasExpected) {
                              {"1F3x", "the microbatch after F"},
                              {"1F99999999999999999999", "the microbatch after F"},
                              {"99999999999F1", "the stage in front of F"},
-                             {"1STEP2", "nothing after STEP"},
+                             {"1UPDATE2", "nothing after UPDATE"},
                              {"0FLUSH", "FLUSH without a stage"},
                              {"1F 3", "the microbatch after F"}}) {
     EXPECT_THAT(ParseAction(bad.text),

@@ -32,7 +32,7 @@ Timeline InSlots(int32_t stages, MicrobatchRange range) {
     const int32_t stage = span.action.index;
     span.start_ns = span.start_ns / 1'000'000'000 * kSlotNs + stage * 1000;
     if (span.action.op == Op::kBackwardWeight) weight_ns[stage] = span.start_ns;
-    if (span.action.op == Op::kStep) span.start_ns = weight_ns[stage];
+    if (span.action.op == Op::kUpdate) span.start_ns = weight_ns[stage];
     span.end_ns = span.start_ns;
   }
   return timeline;
@@ -69,7 +69,7 @@ TEST(BlockDelayMeter, KnownTimeline_CountsTheUpdatesBetween) {
   };
   const auto update = [&](int32_t stage, int64_t microbatch, int64_t at) {
     add(stage, Op::kBackwardWeight, microbatch, at - 1);
-    add(stage, Op::kStep, 0, at);
+    add(stage, Op::kUpdate, 0, at);
   };
   for (int64_t m = 0; m < 9; ++m) {
     add(0, Op::kForward, m, 100 * m);

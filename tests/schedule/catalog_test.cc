@@ -454,7 +454,7 @@ class DrawsSeen : public RunObserver {
     if (action.op == Op::kBackwardInput) {
       EXPECT_EQ(effect.version, (read[{stage, action.microbatch}]));
     }
-    if (action.op == Op::kStep && effect.moves) {
+    if (action.op == Op::kUpdate && effect.moves) {
       ++moved[stage];
       ++moves[effect.microbatches.first];
     }
@@ -553,12 +553,12 @@ TEST(Rpd, WhatCannotBeDrawn_IsRefusedWithWhatWouldDo) {
                         "updates before the microbatch's own; 3 or more would do, and PipeDream's "
                         "own is 14"));
   EXPECT_THAT(refusal(rpd, {.topology = StraightPipeline(4), .weights = &Weights::kStash}),
-              HasSubstr("it draws what is read"));
+              HasSubstr("it samples what is read"));
   EXPECT_THAT(refusal(**FindMethod("pipedream"),
                       {.topology = StraightPipeline(4), .weights = &Weights::kDrawn}),
-              HasSubstr("only rpd draws what is read"));
+              HasSubstr("only rpd samples what is read"));
   EXPECT_THAT(refusal(**FindMethod("pipedream"), {.topology = StraightPipeline(4), .delta = 20}),
-              HasSubstr("pipedream draws no delays"));
+              HasSubstr("pipedream samples no delays"));
   Schedule replicas = CatalogSchedule("local-sgd", 2, 2, {0, 4});
   replicas.weight_policy = {.weights = &Weights::kDrawn, .lag = 9};
   EXPECT_THAT(Verify(replicas),
@@ -666,7 +666,7 @@ TEST(Catalog, EveryMethod_HasItsGoldenPicture) {
   for (const Method& method : Methods()) {
     const Schedule schedule = CatalogSchedule(method.name, 4, 8, {0, 16});
     const SimulationCosts with_step{
-        .stages = std::vector<StageCosts>(schedule.topology.stages(), {.step_s = 0.5})};
+        .stages = std::vector<StageCosts>(schedule.topology.stages(), {.update_s = 0.5})};
     PENSTOCK_ASSERT_OK_AND_ASSIGN(
         const SimulationResult result,
         Simulate(schedule, with_step, {.channel_capacity = 8, .timeline_spans_max = 10'000}));

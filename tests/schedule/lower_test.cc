@@ -26,27 +26,27 @@ std::string LowerText(const Topology& topology, int32_t worker, absl::string_vie
 }
 
 TEST(Lower, WholeBackward_SendsItsGradientAfterW) {
-  EXPECT_EQ(LowerText(StraightPipeline(3), 1, "1F0 1I0 1W0 1STEP"),
-            "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1I0 1W0 1SEND_B0 1STEP FLUSH");
+  EXPECT_EQ(LowerText(StraightPipeline(3), 1, "1F0 1I0 1W0 1UPDATE"),
+            "1RECV_F0 1F0 1SEND_F0 1RECV_B0 1I0 1W0 1SEND_B0 1UPDATE FLUSH");
 }
 
 TEST(Lower, EarlyOrSplitBackward_SendsItsGradientAfterI) {
-  EXPECT_EQ(LowerText(StraightPipeline(2), 1, "1F0 1I0 1W0 1STEP", {.send_gradient_early = true}),
-            "1RECV_F0 1F0 1I0 1SEND_B0 1W0 1STEP FLUSH");
-  EXPECT_EQ(LowerText(StraightPipeline(2), 1, "1F0 1F1 1I0 1I1 1W0 1W1 1STEP"),
-            "1RECV_F0 1F0 1RECV_F1 1F1 1I0 1SEND_B0 1I1 1SEND_B1 1W0 1W1 1STEP FLUSH");
+  EXPECT_EQ(LowerText(StraightPipeline(2), 1, "1F0 1I0 1W0 1UPDATE", {.send_gradient_early = true}),
+            "1RECV_F0 1F0 1I0 1SEND_B0 1W0 1UPDATE FLUSH");
+  EXPECT_EQ(LowerText(StraightPipeline(2), 1, "1F0 1F1 1I0 1I1 1W0 1W1 1UPDATE"),
+            "1RECV_F0 1F0 1RECV_F1 1F1 1I0 1SEND_B0 1I1 1SEND_B1 1W0 1W1 1UPDATE FLUSH");
 }
 
 TEST(Lower, EndsOfThePipeline_HaveNoMessagesOutwards) {
-  EXPECT_EQ(LowerText(StraightPipeline(2), 0, "0F0 0I0 0W0 0STEP"),
-            "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP FLUSH");
-  EXPECT_EQ(LowerText(StraightPipeline(1), 0, "0F0 0I0 0W0 0STEP"), "0F0 0I0 0W0 0STEP FLUSH");
+  EXPECT_EQ(LowerText(StraightPipeline(2), 0, "0F0 0I0 0W0 0UPDATE"),
+            "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0UPDATE FLUSH");
+  EXPECT_EQ(LowerText(StraightPipeline(1), 0, "0F0 0I0 0W0 0UPDATE"), "0F0 0I0 0W0 0UPDATE FLUSH");
 }
 
 TEST(Lower, NeighboursOnOneWorker_ExchangeNoMessages) {
   const Topology topology = PipelineOn({WorkerId(0), WorkerId(0), WorkerId(1)});
-  EXPECT_EQ(LowerText(topology, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP"),
-            "0F0 1F0 1SEND_F0 1RECV_B0 1I0 1W0 0I0 0W0 0STEP 1STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0UPDATE 1UPDATE"),
+            "0F0 1F0 1SEND_F0 1RECV_B0 1I0 1W0 0I0 0W0 0UPDATE 1UPDATE FLUSH");
 }
 
 TEST(Lower, Groups_AreReducedOnceInAscendingOrderBeforeNormAndSteps) {
@@ -55,18 +55,19 @@ TEST(Lower, Groups_AreReducedOnceInAscendingOrderBeforeNormAndSteps) {
       {.stages = {StageId(1), StageId(2)}},
       {.stages = {StageId(0), StageId(2)}},
       {.stages = {StageId(0), StageId(1)}, .quantity = ReduceGroup::Quantity::kWeight}};
-  EXPECT_EQ(LowerText(topology, 0, "2STEP 0STEP 2STEP", {.global_norm = true}),
-            "0REDUCE 1REDUCE NORM 2STEP 0STEP 2STEP FLUSH");
-  EXPECT_EQ(LowerText(topology, 1, "1STEP"), "0REDUCE 1STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 0, "2UPDATE 0UPDATE 2UPDATE", {.global_norm = true}),
+            "0REDUCE 1REDUCE NORM 2UPDATE 0UPDATE 2UPDATE FLUSH");
+  EXPECT_EQ(LowerText(topology, 1, "1UPDATE"), "0REDUCE 1UPDATE FLUSH");
 }
 
 TEST(Lower, PrologueAndPeriod_AreLoweredByThemselves) {
   const Schedule schedule = CatalogSchedule("pipedream", 2, 1, {0, 3});
   EXPECT_EQ(schedule.programs[0].period.size(), 6u);
   EXPECT_EQ(schedule.programs[0].repeats, 2);
-  EXPECT_EQ(Text(schedule.programs[0]),
-            "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0W0 0STEP 0F2 0SEND_F2 0RECV_B1 0I1 0W1 0STEP "
-            "0RECV_B2 0I2 0W2 0STEP FLUSH");
+  EXPECT_EQ(
+      Text(schedule.programs[0]),
+      "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0W0 0UPDATE 0F2 0SEND_F2 0RECV_B1 0I1 0W1 0UPDATE "
+      "0RECV_B2 0I2 0W2 0UPDATE FLUSH");
 }
 
 Topology Recomputing(int32_t stages, const std::vector<StageId>& recomputes) {
@@ -77,40 +78,40 @@ Topology Recomputing(int32_t stages, const std::vector<StageId>& recomputes) {
 
 TEST(Lower, StageThatRecomputes_DoesSoBeforeItWaitsForTheGradient) {
   const Topology topology = Recomputing(3, {StageId(1), StageId(2)});
-  EXPECT_EQ(LowerText(topology, 0, "0F0 0I0 0W0 0STEP"),
-            "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP FLUSH");
-  EXPECT_EQ(LowerText(topology, 1, "1F0 1I0 1W0 1STEP"),
-            "1RECV_F0 1F0 1SEND_F0 1R0 1RECV_B0 1I0 1W0 1SEND_B0 1STEP FLUSH");
-  EXPECT_EQ(LowerText(topology, 2, "2F0 2F1 2I0 2I1 2W0 2W1 2STEP"),
-            "2RECV_F0 2F0 2RECV_F1 2F1 2R0 2I0 2SEND_B0 2R1 2I1 2SEND_B1 2W0 2W1 2STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0I0 0W0 0UPDATE"),
+            "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0UPDATE FLUSH");
+  EXPECT_EQ(LowerText(topology, 1, "1F0 1I0 1W0 1UPDATE"),
+            "1RECV_F0 1F0 1SEND_F0 1R0 1RECV_B0 1I0 1W0 1SEND_B0 1UPDATE FLUSH");
+  EXPECT_EQ(LowerText(topology, 2, "2F0 2F1 2I0 2I1 2W0 2W1 2UPDATE"),
+            "2RECV_F0 2F0 2RECV_F1 2F1 2R0 2I0 2SEND_B0 2R1 2I1 2SEND_B1 2W0 2W1 2UPDATE FLUSH");
 }
 
 TEST(Lower, ListWithItsMessages_GetsRBeforeThoseOfTheBackward) {
   const Topology topology = Recomputing(2, {StageId(0), StageId(1)});
   const LowerOptions has_messages = {.has_messages = true};
-  EXPECT_EQ(LowerText(topology, 0, "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP", has_messages),
-            "0F0 0SEND_F0 0R0 0RECV_B0 0I0 0W0 0STEP FLUSH");
-  EXPECT_EQ(LowerText(topology, 1, "1RECV_F0 1F0 1I0 1SEND_B0 1W0 1STEP", has_messages),
-            "1RECV_F0 1F0 1R0 1I0 1SEND_B0 1W0 1STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0SEND_F0 0RECV_B0 0I0 0W0 0UPDATE", has_messages),
+            "0F0 0SEND_F0 0R0 0RECV_B0 0I0 0W0 0UPDATE FLUSH");
+  EXPECT_EQ(LowerText(topology, 1, "1RECV_F0 1F0 1I0 1SEND_B0 1W0 1UPDATE", has_messages),
+            "1RECV_F0 1F0 1R0 1I0 1SEND_B0 1W0 1UPDATE FLUSH");
   // The gradient of a neighbour on the same worker comes without a message.
   Topology local = PipelineOn({WorkerId(0), WorkerId(0)});
   local.Recompute({StageId(0)});
-  EXPECT_EQ(LowerText(local, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP", has_messages),
-            "0F0 1F0 1I0 1W0 0R0 0I0 0W0 0STEP 1STEP FLUSH");
+  EXPECT_EQ(LowerText(local, 0, "0F0 1F0 1I0 1W0 0I0 0W0 0UPDATE 1UPDATE", has_messages),
+            "0F0 1F0 1I0 1W0 0R0 0I0 0W0 0UPDATE 1UPDATE FLUSH");
 }
 
 TEST(Lower, ListThatSaysWhereRIs_KeepsItThere) {
   const Topology topology = Recomputing(2, {StageId(0)});
-  EXPECT_EQ(LowerText(topology, 0, "0F0 0R0 0F1 0R1 0I0 0W0 0I1 0W1 0STEP"),
-            "0F0 0SEND_F0 0R0 0F1 0SEND_F1 0R1 0RECV_B0 0I0 0W0 0RECV_B1 0I1 0W1 0STEP FLUSH");
+  EXPECT_EQ(LowerText(topology, 0, "0F0 0R0 0F1 0R1 0I0 0W0 0I1 0W1 0UPDATE"),
+            "0F0 0SEND_F0 0R0 0F1 0SEND_F1 0R1 0RECV_B0 0I0 0W0 0RECV_B1 0I1 0W1 0UPDATE FLUSH");
   EXPECT_EQ(
-      LowerText(topology, 0, "0F0 0SEND_F0 0RECV_B0 0R0 0I0 0W0 0STEP", {.has_messages = true}),
-      "0F0 0SEND_F0 0RECV_B0 0R0 0I0 0W0 0STEP FLUSH");
+      LowerText(topology, 0, "0F0 0SEND_F0 0RECV_B0 0R0 0I0 0W0 0UPDATE", {.has_messages = true}),
+      "0F0 0SEND_F0 0RECV_B0 0R0 0I0 0W0 0UPDATE FLUSH");
 }
 
 TEST(CompleteSchedule, ListsWithoutStep_GetOneForEachStage) {
   const Schedule schedule = ScheduleFromText("0F0,,1F0,1B0,0B0\n");
-  EXPECT_EQ(Text(schedule.programs[0]), "0F0 1F0 1I0 1W0 0I0 0W0 0STEP 1STEP FLUSH");
+  EXPECT_EQ(Text(schedule.programs[0]), "0F0 1F0 1I0 1W0 0I0 0W0 0UPDATE 1UPDATE FLUSH");
   EXPECT_FALSE(IsComputeOnly(schedule));
 }
 

@@ -65,10 +65,10 @@ TEST_F(MachineTest, MiddleStage_NeedsWhatTheTableSays) {
   ExpectRefused("1SEND_B0", "no input gradient");
   Do("1I0");
   ExpectRefused("1I0", "no stash");
-  ExpectRefused("1STEP", "no accumulated gradient");
+  ExpectRefused("1UPDATE", "no accumulated gradient");
   Do("1SEND_B0 1W0");
-  ExpectRefused("FLUSH", "stage 1 has accumulated gradients without a STEP");
-  Do("1STEP FLUSH");
+  ExpectRefused("FLUSH", "stage 1 has accumulated gradients without an UPDATE");
+  Do("1UPDATE FLUSH");
 }
 
 TEST_F(MachineTest, Error_NamesWorkerActionAndReason) {
@@ -85,13 +85,13 @@ TEST_F(MachineTest, EndsOfThePipeline_HaveNoMessagesOutwards) {
   Make(StraightPipeline(2), 1);
   Do("1RECV_F0 1F0");
   ExpectRefused("1SEND_F0", "there is no stage on that side");
-  Do("1I0 1W0 1SEND_B0 1STEP FLUSH");
+  Do("1I0 1W0 1SEND_B0 1UPDATE FLUSH");
 }
 
 TEST_F(MachineTest, UnknownStageGroupOrMicrobatch_IsRefused) {
   Make(StraightPipeline(2), 0);
   ExpectRefused("1F0", "the stage is not on this worker");
-  ExpectRefused("7STEP", "the stage is not on this worker");
+  ExpectRefused("7UPDATE", "the stage is not on this worker");
   ExpectRefused("0REDUCE", "no stage of that group is on this worker");
   EXPECT_THAT(machine_->Apply({Op::kForward, 0, -1}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("negative")));
@@ -109,10 +109,10 @@ TEST_F(MachineTest, Gradients_AreAccumulatedInAscendingOrder) {
   Make(StraightPipeline(1), 0);
   Do("0F0 0F1 0F2 0I0 0I1 0I2 0W1");
   ExpectRefused("0W0", "gradients must be accumulated in the order of the microbatches");
-  const Effect step = Do("0W2 0STEP");
+  const Effect step = Do("0W2 0UPDATE");
   EXPECT_EQ(step.microbatches, (MicrobatchRange{1, 2}));
   EXPECT_EQ(step.version, 1);
-  Do("0W0 0STEP FLUSH");
+  Do("0W0 0UPDATE FLUSH");
 }
 
 TEST_F(MachineTest, NeighboursOnOneWorker_HandOverWithoutMessages) {
@@ -123,14 +123,14 @@ TEST_F(MachineTest, NeighboursOnOneWorker_HandOverWithoutMessages) {
   ExpectRefused("1RECV_F0", "the neighbour is on the same worker, there is no message");
   Do("1F0 1SEND_F0");
   ExpectRefused("0I0", "no output gradient");
-  Do("1RECV_B0 1I0 0I0 1W0 0W0 0STEP 1STEP FLUSH");
+  Do("1RECV_B0 1I0 0I0 1W0 0W0 0UPDATE 1UPDATE FLUSH");
 }
 
 TEST_F(MachineTest, HandingOverTwice_IsRefused) {
   Make(PipelineOn({WorkerId(0), WorkerId(0)}), 0);
-  Do("0F0 1F0 1I0 0I0 0W0 0STEP 0F0");
+  Do("0F0 1F0 1I0 0I0 0W0 0UPDATE 0F0");
   ExpectRefused("0F0", "the stage already holds its stash");
-  Do("1W0 1STEP");
+  Do("1W0 1UPDATE");
 }
 
 TEST_F(MachineTest, Evaluation_AllowsForwardAndItsMessagesOnly) {
@@ -138,12 +138,12 @@ TEST_F(MachineTest, Evaluation_AllowsForwardAndItsMessagesOnly) {
   machine_->BeginRange(Completeness::kEvaluate);
   EXPECT_EQ(Do("0F0").version, 0);
   Do("0SEND_F0 FLUSH");
-  for (const char* action : {"0RECV_B0", "0R0", "0I0", "0W0", "0STEP", "NORM"}) {
+  for (const char* action : {"0RECV_B0", "0R0", "0I0", "0W0", "0UPDATE", "NORM"}) {
     EXPECT_THAT(Apply(action), StatusIs(absl::StatusCode::kFailedPrecondition, testing::_));
   }
   EXPECT_EQ(counts(0).activations_peak, 0);
   machine_->BeginRange(Completeness::kTrain);
-  Do("0F0 0SEND_F0 0RECV_B0 0I0 0W0 0STEP FLUSH");
+  Do("0F0 0SEND_F0 0RECV_B0 0I0 0W0 0UPDATE FLUSH");
 }
 
 TEST_F(MachineTest, StageThatRecomputes_NeedsRBetweenFAndI) {
@@ -163,7 +163,7 @@ TEST_F(MachineTest, StageThatRecomputes_NeedsRBetweenFAndI) {
   EXPECT_EQ(counts(1).activations_live, 2) << "a checkpoint counts as a microbatch in flight";
   Do("1I0 1SEND_B0 1W0");
   ExpectRefused("1I1", "no stash");
-  Do("1R1 1SEND_F1 1RECV_B1 1I1 1W1 1SEND_B1 1STEP FLUSH");
+  Do("1R1 1SEND_F1 1RECV_B1 1I1 1W1 1SEND_B1 1UPDATE FLUSH");
   // Its neighbours do not.
   Make(topology, 0);
   Do("0F0");
@@ -174,7 +174,7 @@ TEST_F(MachineTest, Recompute_ReadsWhatTheBackwardWillRead) {
   Topology topology = StraightPipeline(2);
   topology.Recompute({StageId(0)});
   Make(topology, 0, kStashedVersions);
-  Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0I0 0W0 0STEP");
+  Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0I0 0W0 0UPDATE");
   EXPECT_EQ(Do("0F2").version, 1);
   EXPECT_EQ(Do("0R1").version, 0) << "the version that F read";
   EXPECT_EQ(Do("0RECV_B1 0I1").version, 0);
@@ -187,26 +187,26 @@ TEST_F(MachineTest, RecomputeWithTheCurrentWeights_IsOfNoUseAfterAStep) {
   Make(topology, 0);
   Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0R1 0RECV_B0 0I0 0W0");
   const std::vector<int64_t> before = State();
-  Do("0STEP 0RECV_B1");
-  ExpectRefused("0I1",
-                "the weights have changed since its R, which read version 0; put R after the STEP");
+  Do("0UPDATE 0RECV_B1");
+  ExpectRefused(
+      "0I1", "the weights have changed since its R, which read version 0; put R after the UPDATE");
   EXPECT_NE(State(), before);
   Make(topology, 0);
-  Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0I0 0W0 0STEP");
+  Do("0F0 0SEND_F0 0F1 0SEND_F1 0R0 0RECV_B0 0I0 0W0 0UPDATE");
   EXPECT_EQ(Do("0R1").version, 1);
   EXPECT_EQ(Do("0RECV_B1 0I1").version, 1);
-  Do("0W1 0STEP FLUSH");
+  Do("0W1 0UPDATE FLUSH");
   EXPECT_EQ(counts(0).version_drift, (StalenessCount{2, 1, 1, 2})) << "counted from F";
 }
 
 TEST_F(MachineTest, SinglePolicy_ReadsTheCurrentVersionAndCountsDrift) {
   Make(StraightPipeline(2), 0);
   Do("0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0I0 0W0");
-  const Effect step = Do("0STEP");
+  const Effect step = Do("0UPDATE");
   EXPECT_FALSE(step.keeps_replaced);
   EXPECT_EQ(Do("0RECV_B1 0I1").version, 1);
   EXPECT_EQ(Do("0W1").version, 1);
-  Do("0STEP");
+  Do("0UPDATE");
   EXPECT_EQ(counts(0).version_drift, (StalenessCount{2, 1, 1, 2}));
   EXPECT_EQ(counts(0).staleness, (StalenessCount{2, 1, 1, 2}));
   EXPECT_EQ(counts(0).versions_peak, 1);
@@ -226,7 +226,7 @@ TEST_F(MachineTest, DrawnPolicy_ReadsAndMovesWhatIsDrawn) {
     const int64_t read_before = 100 + m - 1 - draws.DelayOf(m - 1, 0, m - 1);
     EXPECT_EQ(Do(absl::StrCat("0I", m - 1)).version, read_before);
     Do(absl::StrCat("0W", m - 1));
-    const Effect step = Do("0STEP");
+    const Effect step = Do("0UPDATE");
     EXPECT_EQ(step.version, 100 + m);
     EXPECT_EQ(step.read_version, read_before);
     EXPECT_EQ(step.moves, draws.StageOf(m - 1) == 0);
@@ -247,12 +247,12 @@ TEST_F(MachineTest, DrawnPolicy_RefusesWhatDrawsCannotBeMadeFor) {
   const WeightPolicy policy = {.weights = &Weights::kDrawn, .lag = 3, .seed = 1};
   Make(StraightPipeline(2), 0, policy);
   Do("0F5 0SEND_F5");
-  ExpectRefused("0F7", "where weights are drawn, forwards come in the order of microbatches");
+  ExpectRefused("0F7", "where weights are sampled, forwards come in the order of microbatches");
   Do("0F6 0SEND_F6");
   // Whatever is drawn: with one stage after this one, it may be the version before microbatch 6's own.
   ExpectRefused("0F7", "it reads weight version 1, which is not made yet");
   Do("0RECV_B5 0I5 0W5 0RECV_B6 0I6 0W6");
-  ExpectRefused("0STEP", "where weights are drawn, every W has a STEP of its own");
+  ExpectRefused("0UPDATE", "where weights are sampled, every W has an UPDATE of its own");
 }
 
 TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
@@ -262,7 +262,7 @@ TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
   Do("0SEND_F0");
   EXPECT_EQ(Do("0F1 0SEND_F1 0RECV_B0 0I0").version, 100);
   EXPECT_EQ(Do("0W0").oldest_live_version, 100);
-  const Effect step = Do("0STEP");
+  const Effect step = Do("0UPDATE");
   EXPECT_TRUE(step.keeps_replaced) << "microbatch 1 still reads version 100";
   EXPECT_EQ(step.version, 101);
   EXPECT_EQ(step.oldest_live_version, 100);
@@ -272,8 +272,8 @@ TEST_F(MachineTest, StashPolicy_BackwardReadsTheForwardVersion) {
   EXPECT_EQ(Do("0RECV_B1 0I1").version, 100);
   EXPECT_EQ(Do("0W1").oldest_live_version, 101);
   EXPECT_EQ(counts(0).versions_live, 1);
-  EXPECT_TRUE(Do("0STEP").keeps_replaced);
-  EXPECT_FALSE(Do("0RECV_B2 0I2 0W2 0STEP FLUSH").keeps_replaced);
+  EXPECT_TRUE(Do("0UPDATE").keeps_replaced);
+  EXPECT_FALSE(Do("0RECV_B2 0I2 0W2 0UPDATE FLUSH").keeps_replaced);
   EXPECT_EQ(machine_->version(StageId(0)), 103);
   EXPECT_EQ(counts(0).versions_peak, 2);
   EXPECT_EQ(counts(0).staleness, (StalenessCount{3, 1, 2, 3}));
@@ -295,9 +295,9 @@ TEST(DelayCounts, LongDelays_AreCountedTogether) {
 
 TEST_F(MachineTest, StashPolicy_ReleasesVersionsInTheOrderTheyWereMade) {
   Make(StraightPipeline(1), 0, kStashedVersions);
-  Do("0F0 0F1 0I0 0W0 0STEP 0F2 0F3 0I2 0W2 0STEP");
+  Do("0F0 0F1 0I0 0W0 0UPDATE 0F2 0F3 0I2 0W2 0UPDATE");
   EXPECT_EQ(counts(0).versions_live, 3) << "versions 0 (of 1), 1 (of 3), 2";
-  Do("0I3 0W3 0STEP");
+  Do("0I3 0W3 0UPDATE");
   EXPECT_EQ(counts(0).versions_live, 3) << "version 1 stays until version 0 goes";
   EXPECT_EQ(Do("0I1 0W1").oldest_live_version, 3);
   EXPECT_EQ(counts(0).versions_live, 1);
@@ -308,15 +308,15 @@ TEST_F(MachineTest, GroupOfStages_MustReduceBeforeItsSteps) {
   Do("0F0 0SEND_F0 0RECV_B0 0I0");
   ExpectRefused("0REDUCE", "stage 0 has accumulated no gradient");
   Do("0W0");
-  ExpectRefused("0STEP", "the gradient is not reduced over its groups");
+  ExpectRefused("0UPDATE", "the gradient is not reduced over its groups");
   ExpectRefused("NORM", "the gradient of stage 0 is not reduced over its groups");
   Do("0REDUCE");
   ExpectRefused("0REDUCE", "stage 0 is already reduced");
   Do("0F1 0SEND_F1 0RECV_B1 0I1");
-  ExpectRefused("0W1", "the gradient is already reduced, a STEP must come first");
+  ExpectRefused("0W1", "the gradient is already reduced, an UPDATE must come first");
   Do("NORM");
   ExpectRefused("NORM", "the gradient of stage 0 is already normed");
-  Do("0STEP 0W1 0REDUCE 0STEP FLUSH");
+  Do("0UPDATE 0W1 0REDUCE 0UPDATE FLUSH");
 }
 
 TEST_F(MachineTest, GroupWithinAWorker_ReducesOnceForAllItsStages) {
@@ -325,9 +325,9 @@ TEST_F(MachineTest, GroupWithinAWorker_ReducesOnceForAllItsStages) {
   Make(topology, 0);
   Do("0F0 0SEND_F0 2RECV_F0 2F0 2I0 2W0 2SEND_B0");
   ExpectRefused("0REDUCE", "stage 0 has accumulated no gradient");
-  Do("0RECV_B0 0I0 0W0 0REDUCE 2STEP");
+  Do("0RECV_B0 0I0 0W0 0REDUCE 2UPDATE");
   ExpectRefused("0REDUCE", "stage 0 is already reduced");
-  Do("0STEP FLUSH");
+  Do("0UPDATE FLUSH");
 }
 
 TEST_F(MachineTest, ReduceOfWeights_ComesWithoutAccumulatedGradients) {
@@ -335,18 +335,18 @@ TEST_F(MachineTest, ReduceOfWeights_ComesWithoutAccumulatedGradients) {
   topology.groups[0].quantity = ReduceGroup::Quantity::kWeight;
   Make(topology, 0);
   Do("0F0 0SEND_F0 0RECV_B0 0I0 0W0");
-  ExpectRefused("0REDUCE", "stage 0 has accumulated gradients without a STEP");
-  Do("0STEP 0REDUCE FLUSH");
+  ExpectRefused("0REDUCE", "stage 0 has accumulated gradients without an UPDATE");
+  Do("0UPDATE 0REDUCE FLUSH");
 }
 
 TEST_F(MachineTest, Replicas_MustBeAveragedAfterTheirLastSteps) {
   Make(ReplicatedPipelines(1, 2), 0);
-  Do("0F0 0I0 0W0 0STEP");
-  ExpectRefused("FLUSH", "the weights of group 0 are not averaged since the last STEP");
+  Do("0F0 0I0 0W0 0UPDATE");
+  ExpectRefused("FLUSH", "the weights of group 0 are not averaged since the last UPDATE");
   Do("1F1");
   ExpectRefused("0REDUCE", "stage 1 has microbatches between F and W");
-  Do("1I1 1W1 1STEP 0REDUCE FLUSH 0F2 0I2 0W2 0STEP");
-  ExpectRefused("FLUSH", "the weights of group 0 are not averaged since the last STEP");
+  Do("1I1 1W1 1UPDATE 0REDUCE FLUSH 0F2 0I2 0W2 0UPDATE");
+  ExpectRefused("FLUSH", "the weights of group 0 are not averaged since the last UPDATE");
   Do("0REDUCE FLUSH");
 }
 
@@ -358,7 +358,7 @@ TEST_F(MachineTest, SeveralPipelines_TakeTheirOwnMicrobatchesInOrder) {
   Do("3RECV_F1 3F1 3RECV_F4 3F4 3RECV_F7 3F7 3I1 3I4 3I7 3W1");
   ExpectRefused("3W7", "gradients must be accumulated in the order of the microbatches");
   Do("3W4 3W7");
-  const Effect effect = Do("3STEP");
+  const Effect effect = Do("3UPDATE");
   EXPECT_EQ(effect.microbatches, (MicrobatchRange{1, 7}));
   EXPECT_EQ(counts(3).staleness, (StalenessCount{1, 0, 0, 3}));
 }
@@ -368,7 +368,7 @@ TEST_F(MachineTest, RelativeState_IsTheSameAfterAShiftOfMicrobatchesAndVersions)
   Do("0F0 0SEND_F0 0F1 0SEND_F1");
   const auto period = [](int64_t k) {
     return absl::StrCat("0F", k + 2, " 0SEND_F", k + 2, " 0RECV_B", k, " 0I", k, " 0W", k,
-                        " 0STEP");
+                        " 0UPDATE");
   };
   Do(period(0));
   const std::vector<int64_t> before = State(0);

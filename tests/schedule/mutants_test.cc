@@ -326,7 +326,7 @@ class RandomExecution {
         ok_ = ok_ && reduced_[s].empty() && normed_.count(s) == 0;
         accumulated_[s].push_back(m);
         break;
-      case Op::kStep:
+      case Op::kUpdate:
         Step(s);
         break;
       default:
@@ -559,13 +559,13 @@ std::vector<Schedule> Originals() {
   // R apart from I, with a step between some of them, whose weights the others must not miss.
   originals.push_back(
       ScheduleFromText("# penstock schedule 1 stages=0,1 range=0+3 recompute=0,1\n"
-                       "0F0,0F1,0R0,0B0,0R1,0B1,0STEP,0F2,0R2,0B2,0STEP\n"
-                       "1F0,1R0,1I0,1F1,1R1,1W0,1B1,1STEP,1F2,1R2,1B2,1STEP\n"));
+                       "0F0,0F1,0R0,0B0,0R1,0B1,0UPDATE,0F2,0R2,0B2,0UPDATE\n"
+                       "1F0,1R0,1I0,1F1,1R1,1W0,1B1,1UPDATE,1F2,1R2,1B2,1UPDATE\n"));
   // Two neighbouring stages on one worker, and W apart from I.
   originals.push_back(ScheduleFromText(
       "# penstock schedule 1 stages=0,0,1 range=0+3\n"
-      "0F0,1F0,0F1,1F1,1I0,0I0,0F2,1F2,1W0,0W0,1I1,0I1,1W1,0W1,1B2,0B2,0STEP,1STEP\n"
-      "2F0,2I0,2F1,2I1,2W0,2F2,2W1,2B2,2STEP\n"));
+      "0F0,1F0,0F1,1F1,1I0,0I0,0F2,1F2,1W0,0W0,1I1,0I1,1W1,0W1,1B2,0B2,0UPDATE,1UPDATE\n"
+      "2F0,2I0,2F1,2I1,2W0,2F2,2W1,2B2,2UPDATE\n"));
   return originals;
 }
 

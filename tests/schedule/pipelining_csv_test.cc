@@ -77,7 +77,7 @@ TEST(PipeliningCsvTest, WhatItHasNoWordsFor_IsRefusedWithTheReason) {
   expect(StepOf("pipedream-2bw", 3, 4), "weights=delayed:4:1");
   expect(StepOf("local-sgd", 3, 6), "no words for 3 replicas");
   expect(CatalogSteps(**FindMethod("gpipe"), 2, 2, 0, 2),
-         "an update within the range (0STEP before 0F2); it holds one step");
+         "an update within the range (0UPDATE before 0F2); it holds one step");
   expect(RecomputingSteps(**FindMethod("1f1b"), {.all = true}, 3, 4, 0, 1),
          "stages that do their forward again");
   const Method& method = **FindMethod("1f1b");

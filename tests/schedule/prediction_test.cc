@@ -34,7 +34,7 @@ TEST(Prediction, TimelineOfTheSimulatorItself_IsForetoldExactly) {
         costs.stages.push_back({.forward_s = 0.010 + 0.001 * s,
                                 .backward_input_s = 0.011,
                                 .backward_weight_s = 0.009 + 0.002 * s,
-                                .step_s = 0.003});
+                                .update_s = 0.003});
       }
       PENSTOCK_ASSERT_OK_AND_ASSIGN(
           const StepPrediction prediction,
@@ -99,7 +99,7 @@ TEST(Prediction, TailOfTheActions_IsPartOfTheOverhead) {
     add(Op::kForward, microbatch, microbatch % 5 == 2 ? 40 * kMs : 10 * kMs);
     add(Op::kBackwardInput, microbatch, 10 * kMs);
     add(Op::kBackwardWeight, microbatch, 10 * kMs);
-    if (microbatch % 5 == 4) add(Op::kStep, 0, 5 * kMs);
+    if (microbatch % 5 == 4) add(Op::kUpdate, 0, 5 * kMs);
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const StepPrediction prediction,
                                 PredictSteps(timeline, *method, options));

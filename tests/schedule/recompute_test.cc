@@ -177,7 +177,7 @@ TEST(Recompute, Costs_AreFoundInATimelineAndPredictIt) {
 TEST(Recompute, Picture_ShowsWhatIsDoneAgain) {
   const Method& method = **FindMethod("1f1b");
   const Schedule schedule = RecomputingSteps(method, {.places = {0, 1, 2}}, 4, 8, 0, 2);
-  const SimulationCosts with_step{.stages = std::vector<StageCosts>(4, {.step_s = 0.5})};
+  const SimulationCosts with_step{.stages = std::vector<StageCosts>(4, {.update_s = 0.5})};
   PENSTOCK_ASSERT_OK_AND_ASSIGN(
       const SimulationResult result,
       Simulate(schedule, with_step, {.channel_capacity = 8, .timeline_spans_max = 10'000}));

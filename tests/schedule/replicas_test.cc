@@ -344,7 +344,7 @@ TEST(Replicas, WrongSchedules_AreRefused) {
   Schedule alone = good;  // an update with the gradient of one replica alone
   ActionList& list = alone.programs[0].prologue;
   std::erase_if(list, [](const Action& action) { return action.op == Op::kReduce; });
-  EXPECT_THAT(verify(alone), HasSubstr("0STEP: the gradient is not reduced over its groups"));
+  EXPECT_THAT(verify(alone), HasSubstr("0UPDATE: the gradient is not reduced over its groups"));
 
   Schedule ungrouped = good;
   ungrouped.topology.groups.clear();
@@ -364,8 +364,8 @@ TEST(Replicas, ReductionOfOtherMicrobatches_IsRefused) {
       ParseSchedule(
           "# penstock schedule 1 name=- weights=stash complete=train range=0+4 stages=0,1 "
           "replicas=2 group=gradient:mean:0,1\n"
-          "0F0,0I0,0W0,0REDUCE,0STEP,0F2,0I2,0W2,0REDUCE,0STEP,FLUSH\n"
-          "1F1,1I1,1W1,1F3,1I3,1W3,0REDUCE,1STEP,0REDUCE,1STEP,FLUSH\n"));
+          "0F0,0I0,0W0,0REDUCE,0UPDATE,0F2,0I2,0W2,0REDUCE,0UPDATE,FLUSH\n"
+          "1F1,1I1,1W1,1F3,1I3,1W3,0REDUCE,1UPDATE,0REDUCE,1UPDATE,FLUSH\n"));
   EXPECT_THAT(Verify(schedule).status().message(),
               HasSubstr("its gradients are of microbatches 0+4, those of worker 0 of 0+2"));
 }

@@ -237,7 +237,7 @@ TEST(RoundPipe, WhatCannotBe_IsRefusedWithWhatWouldDo) {
   listed.listed = std::make_shared<const Schedule>(StepsOf(options, 1));
   EXPECT_THAT(BuildSchedule(ListedMethod(), listed, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("not of pipelines that go there and back")));
+                       HasSubstr("not for pipelines that go there and back")));
   ScheduleOptions straight = options;
   EXPECT_THAT(BuildSchedule(**FindMethod("1f1b"), straight, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1f1b")));
@@ -274,8 +274,8 @@ TEST_F(BrokenRoundPipe, SumThatDoesNotCome) {
 }
 TEST_F(BrokenRoundPipe, StepBeforeTheLastRound) {
   ActionList& list = ListWith({Op::kSendSum, 1, 2});
-  *std::find(list.begin(), list.end(), Action{Op::kSendSum, 1, 2}) = {Op::kStep, 1};
-  ExpectRefused("1STEP: the gradient is not that of a whole step");
+  *std::find(list.begin(), list.end(), Action{Op::kSendSum, 1, 2}) = {Op::kUpdate, 1};
+  ExpectRefused("1UPDATE: the gradient is not that of a whole step");
 }
 TEST_F(BrokenRoundPipe, WeightsThatAreNotCopied) {
   for (Program& program : schedule_.programs) {

@@ -86,7 +86,7 @@ TEST(Simulate, OneMicrobatch_TakesThePathThroughAllStagesAndLinks) {
   costs.links = {{.bytes = 100, .bytes_per_second = 200, .latency_s = 0.25}};
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult result,
                                 Simulate(CatalogSchedule("gpipe", 2, 1, {0, 1}), costs));
-  // F SEND | RECV F I W SEND | RECV I W STEP FLUSH, each with overhead, and two transfers.
+  // F SEND | RECV F I W SEND | RECV I W UPDATE FLUSH, each with overhead, and two transfers.
   EXPECT_NEAR(result.makespan_s, 1 + (5 + 6 + 7) + (2 + 3 + 4) + 2 * 0.75 + 12 * 0.01, 1e-9);
   EXPECT_NEAR(result.workers[0].wait_input_s, (5 + 6 + 7) + 1.5 + 5 * 0.01, 1e-9);
   EXPECT_NEAR(result.workers[1].wait_input_s, 1 + 0.75 + 2 * 0.01, 1e-9);
@@ -173,7 +173,7 @@ TEST(Simulate, BadCosts_AreNamed) {
   };
   expect({.stages = {{}, {}, {}}}, "expected costs of 2 stages (or none), got 3");
   expect({.stages = {{}, {.forward_s = -1}}}, "stage 1: forward time");
-  expect({.stages = {{.step_s = std::nan("")}, {}}}, "stage 0: step time");
+  expect({.stages = {{.update_s = std::nan("")}, {}}}, "stage 0: update time");
   expect({.links = {{}, {}}}, "expected costs of 1 links");
   expect({.links = {{.bytes_per_second = 0}}}, "link 0: bytes per second");
   expect({.links = {{.bytes = 1e300, .bytes_per_second = 1}}}, "link 0: transfer time");

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/random.h"
 #include "schedule/digest.h"
 #include "schedule/verify.h"
@@ -55,6 +56,16 @@ TEST(ScheduleText, EverySchedule_ParsesToItself) {
   }
 }
 
+TEST(ScheduleText, NameOfTheVersionBefore_IsReadAndNoted) {
+  const std::string text = PrintSchedule(CatalogSteps(**FindMethod("1f1b"), 2, 2, 4, 2));
+  const std::string old = absl::StrReplaceAll(text, {{"UPDATE", "STEP"}});
+  ASSERT_NE(old, text);
+  EXPECT_EQ(PrintSchedule(ParseSchedule(old).value()), text);
+  EXPECT_THAT(NoteOnOldNames(old), HasSubstr("the action STEP is called UPDATE now"));
+  EXPECT_EQ(NoteOnOldNames(text), "");
+  EXPECT_EQ(NoteOnOldNames("# STEP is a word of comments\n0F0\n"), "");
+}
+
 TEST(ScheduleText, Expanded_ParsesToTheSameActions) {
   for (const Schedule& schedule : Samples()) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule parsed,
@@ -101,7 +112,7 @@ TEST(ScheduleText, StagesThatRecompute_AreCheckedAndPartOfTheDigest) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("recompute=0,1")));
   for (const char* wrong : {"recompute=1", "recompute=0,0"}) {
     EXPECT_THAT(
-        ParseSchedule(absl::StrCat("# penstock schedule 1 ", wrong, "\n0F0,0B0,0STEP,FLUSH\n")),
+        ParseSchedule(absl::StrCat("# penstock schedule 1 ", wrong, "\n0F0,0B0,0UPDATE,FLUSH\n")),
         StatusIs(absl::StatusCode::kInvalidArgument,
                  HasSubstr("some of the 1 stages, in ascending order")));
   }

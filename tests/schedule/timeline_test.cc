@@ -49,7 +49,7 @@ Span Compute(int32_t worker, Op op, int64_t microbatch, int64_t start_ns, int64_
 TEST(Timeline, Shares_AddUpByLaneAndCause) {
   const Timeline timeline =
       Hand({Compute(0, Op::kForward, 0, 5, 15),
-            Compute(0, Op::kStep, 0, 20, 21),
+            Compute(0, Op::kUpdate, 0, 20, 21),
             {WorkerId(1), Lane::kWait, Wait::kInput, {Op::kRecvActivation, 1, 0}, 5, 15},
             {WorkerId(1), Lane::kWait, Wait::kCredit, {Op::kSendGradient, 1, 0}, 15, 18},
             {WorkerId(0), Lane::kTransfer, Wait::kNone, {Op::kSendActivation, 0, 0}, 15, 19}});

@@ -52,9 +52,9 @@ TEST(Verify, CollectivesInDifferentOrder_DeadlockAtAnyCapacity) {
   constexpr absl::string_view kText =
       "# penstock schedule 1 stages=0,1,0,1 group=gradient:sum:0,1 group=gradient:sum:2,3\n"
       "0F0,0SEND_F0,2RECV_F0,2F0,2SEND_F0,2RECV_B0,2B0,2SEND_B0,0RECV_B0,0B0,"
-      "0REDUCE,1REDUCE,0STEP,2STEP,FLUSH\n"
+      "0REDUCE,1REDUCE,0UPDATE,2UPDATE,FLUSH\n"
       "1RECV_F0,1F0,1SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,1RECV_B0,1B0,1SEND_B0,"
-      "0REDUCE,1REDUCE,1STEP,3STEP,FLUSH\n";
+      "0REDUCE,1REDUCE,1UPDATE,3UPDATE,FLUSH\n";
   Schedule schedule = ParseSchedule(kText).value();
   EXPECT_THAT(Verify(schedule), IsOk());
   ActionList& second = schedule.programs[1].prologue;
@@ -105,14 +105,14 @@ TEST(Verify, OneMistake_IsNamed) {
         {"range=0+2", "range=0+1", "0F1 is outside of the range 0 to 0"},
         {"1F1,1I1,", "1I1,1F1,", "worker 1: 1I1: no stash"},
         {"1RECV_F1", "1RECV_F0", "1RECV_F0: the next message is that of microbatch 1"},
-        {"1STEP,FLUSH", "FLUSH", "stage 1 has accumulated gradients without a STEP"},
-        {"1SEND_B1,1STEP", "1STEP",
+        {"1UPDATE,FLUSH", "FLUSH", "stage 1 has accumulated gradients without an UPDATE"},
+        {"1SEND_B1,1UPDATE", "1UPDATE",
          "worker 1: FLUSH: stage 1 still holds the input gradient of microbatch 1"},
         {"0F1,0SEND_F1,0RECV_B0,0I0,0W0", "0RECV_B0,0I0,0W0,0F1,0SEND_F1", ""},
         {"1F1,", "", "worker 1: 1I1: no stash"},
         {"0F0,0SEND_F0", "0F0,0F0,0SEND_F0", "0F0: the stage already holds its output"},
-        {"0STEP,FLUSH", "0STEP,0F1,0SEND_F1,FLUSH", "0F1 comes twice"},
-        {"0STEP,FLUSH", "FLUSH,0STEP", "the program of worker 0 does not end with FLUSH"}}) {
+        {"0UPDATE,FLUSH", "0UPDATE,0F1,0SEND_F1,FLUSH", "0F1 comes twice"},
+        {"0UPDATE,FLUSH", "FLUSH,0UPDATE", "the program of worker 0 does not end with FLUSH"}}) {
     const std::string text = absl::StrReplaceAll(good, {{mistake.from, mistake.to}});
     ASSERT_NE(text, good) << mistake.from;
     const absl::Status status = Verify(ParseSchedule(text).value()).status();

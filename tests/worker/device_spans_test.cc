@@ -155,7 +155,7 @@ TEST_F(DeviceSpansTest, Results_ComeLate_InTheOrderOfTheActions) {
   ASSERT_EQ(recorder_.Recent().size(), 1u);
   EXPECT_EQ(recorder_.Recent()[0].action, kForward0);
   clock_.now_ns += 1000;
-  Compute({Op::kStep, 0}, 1, 100);
+  Compute({Op::kUpdate, 0}, 1, 100);
   ASSERT_EQ(recorder_.Recent().size(), 3u);
   EXPECT_EQ(recorder_.Recent()[1].action.op, Op::kBackwardInput);
   EXPECT_EQ(recorder_.Recent()[2].action.op, Op::kBackwardWeight);
@@ -349,7 +349,7 @@ TEST_F(DeviceSpansTest, WithoutMeter_NothingIsMarkedOrKept) {
 TEST_F(DeviceSpansTest, Ranges_AreNamedLikeTheActions) {
   for (const Action& action :
        {Action{Op::kForward, 0, 3}, Action{Op::kSendGradient, 12, 1'234'567'890'123},
-        Action{Op::kStep, 2}, Action{Op::kReduce, 0}, Action{Op::kNorm}}) {
+        Action{Op::kUpdate, 2}, Action{Op::kReduce, 0}, Action{Op::kNorm}}) {
     ASSERT_THAT(timer_.Begin(action, nullptr), IsOk());
     timer_.End();
     EXPECT_EQ(device_.ranges.at(device_.ranges.size() - 2), ToString(action));

@@ -43,13 +43,13 @@ TEST_F(EmulationTest, EachPass_TakesItsTimeArithmeticIncluded) {
   EXPECT_EQ(PassMs(Op::kRecompute, 0, 3), 10);
   EXPECT_EQ(PassMs(Op::kBackwardInput, 0, 3), 20);
   EXPECT_EQ(PassMs(Op::kBackwardWeight, 0, 0), 30);
-  EXPECT_EQ(PassMs(Op::kStep, 0, 3), 40);
+  EXPECT_EQ(PassMs(Op::kUpdate, 0, 3), 40);
   EXPECT_EQ(PassMs(Op::kForward, 1, 100), 100);
 }
 
 TEST_F(EmulationTest, ArithmeticThatTakesLonger_IsNotWaitedFor) {
   EXPECT_EQ(PassMs(Op::kForward, 0, 15), 15);
-  EXPECT_EQ(PassMs(Op::kStep, 1, 2), 2);
+  EXPECT_EQ(PassMs(Op::kUpdate, 1, 2), 2);
 }
 
 TEST_F(EmulationTest, CancelledPass_EndsSoonAndSaysWhy) {

@@ -319,7 +319,7 @@ TEST_F(Choice, NextStep_WaitsForTheUpdateOfAllStages) {
   EXPECT_THAT(order.Done({StageId(1), true}), ::testing::IsEmpty());
   EXPECT_EQ(Next(order, all), "1B1");
   EXPECT_THAT(order.Done({StageId(1), true}),
-              ::testing::ElementsAre(Action{Op::kNorm}, Action{Op::kStep, 1}));
+              ::testing::ElementsAre(Action{Op::kNorm}, Action{Op::kUpdate, 1}));
   EXPECT_EQ(Next(order, all), "1F2");
   order.Shorten(2);
   EXPECT_TRUE(order.finished());

@@ -249,6 +249,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   if (std::set(manifest.layer_updates.begin(), manifest.layer_updates.end()).size() == 1) {
     manifest.layer_updates.clear();
   }
+  manifest.model = ModelOf(options_.spec.model());
   manifest.fingerprint = FingerprintOf(options_.spec, *job);
   std::map<int, std::string> digests;
   MutexLock lock(mutex_);

@@ -73,7 +73,7 @@ absl::Status WriteShown(const ShowOptions& options, const Schedule& schedule, Co
 }
 
 absl::Status Show(const ShowOptions& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source, console));
   if (options.drawing.any()) {
     PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
                               Simulate(schedule, {}, {.timeline_spans_max = kDrawnSpansMax}));
@@ -131,7 +131,7 @@ std::string VerifyText(const std::string& source, const Schedule& schedule,
 }
 
 absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source, console));
   const absl::StatusOr<VerifyReport> report =
       VerifyAndDraw(schedule, {.channel_capacity = options.capacity});
   if (!report.ok()) return Annotate(report.status(), options.source.name);

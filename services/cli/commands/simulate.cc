@@ -182,7 +182,7 @@ std::string ReportText(const SimulateOptions& options, const Schedule& schedule,
 }
 
 absl::Status RunSimulate(const SimulateOptions& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source));
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source, console));
   PENSTOCK_ASSIGN_OR_RETURN(const Report report, MakeReport(options, schedule));
   if (options.json) PrintJson(ReportJson(options, schedule, report), console);
   if (!report.result) return FailedError(report.deadlock);

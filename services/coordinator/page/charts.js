@@ -53,10 +53,10 @@ export function lossChart(points, validations, width) {
 }
 
 export const kKinds = [["f", "forward"], ["r", "recompute"], ["i", "backward, input"],
-  ["w", "backward, weights"], ["s", "step"], ["c", "collective"], ["m", "send, receive"],
+  ["w", "backward, weights"], ["s", "update"], ["c", "collective"], ["m", "send, receive"],
   ["input", "waits for input"], ["credit", "for credit"], ["collective", "for others"],
   ["data", "for data"]];
-const kCompute = { F: "f", R: "r", I: "i", W: "w", STEP: "s" };
+const kCompute = { F: "f", R: "r", I: "i", W: "w", UPDATE: "s" };
 
 // How a span looks: a class of style.css; null: not at all.
 export function kindOf(span) {

@@ -65,7 +65,7 @@ TEST(RunCosts, Speeds_DivideTheTimesOfEachWorker) {
                                 SplitRun(GoodJob(), kFour).Costs("speeds: [1, 2, 0.5, 4]"));
   EXPECT_DOUBLE_EQ(costs.stages[1].forward_s, 0.010);
   EXPECT_DOUBLE_EQ(costs.stages[2].forward_s, 0.040);
-  EXPECT_DOUBLE_EQ(costs.stages[2].step_s, 0.004);
+  EXPECT_DOUBLE_EQ(costs.stages[2].update_s, 0.004);
   EXPECT_DOUBLE_EQ(costs.stages[3].backward_input_s, 0.0025);
   // By worker, not by place: the first place has two.
   PENSTOCK_ASSERT_OK_AND_ASSIGN(

@@ -280,7 +280,7 @@ TEST_F(BadInputTest, Resume_CheckpointOfAnotherModel_SaysWhatDiffers) {
 TEST_F(BadInputTest, Schedule_ThatBreaksARule_IsRefused) {
   job_.Write(
       "bad.csv",
-      "0F0,0SEND_F0,0RECV_B0,0I0,0W0,0STEP,FLUSH\n1RECV_F0,1I0,1F0,1W0,1SEND_B0,1STEP,FLUSH\n");
+      "0F0,0SEND_F0,0RECV_B0,0I0,0W0,0UPDATE,FLUSH\n1RECV_F0,1I0,1F0,1W0,1SEND_B0,1UPDATE,FLUSH\n");
   const ProcessResult result =
       RunProcess({ProgramPath("penstock"), "schedule", "verify", job_.path("bad.csv")});
   EXPECT_EQ(result.exit_code, 2);
@@ -293,8 +293,8 @@ TEST_F(BadInputTest, ScheduleFile_OfAJob_IsNamedWithItsPlace) {
   job_.Write("step.csv", "0F0,0F1\n1F0,1F1,1B0,1B1\n");
   const ProcessResult result = RunProcess(job_.Train());  // with the grid below the first line
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("job.yaml:15:3: pipeline.schedule_file: worker 0: 0STEP"));
-  EXPECT_THAT(result.err, HasSubstr("-->  0STEP"));
+  EXPECT_THAT(result.err, HasSubstr("job.yaml:15:3: pipeline.schedule_file: worker 0: 0UPDATE"));
+  EXPECT_THAT(result.err, HasSubstr("-->  0UPDATE"));
 }
 
 TEST_F(BadInputTest, Health_OfNobody_FailsWithTheAddress) {

@@ -68,7 +68,7 @@ SimulationCosts CostsOf(const Topology& topology) {
     costs.stages.push_back({.forward_s = 0.010 + 0.001 * stage,
                             .backward_input_s = 0.011,
                             .backward_weight_s = 0.009,
-                            .step_s = 0.002});
+                            .update_s = 0.002});
   }
   return costs;
 }

@@ -183,6 +183,32 @@ TEST_F(CoordinatorServerTest, WorkerThatSaysWhatIsNoNameOrAddress_IsRefused) {
   EXPECT_THAT(register_as("w", "127.0.0.1:1"), IsOk());
 }
 
+// A worker of the build before, as it would introduce itself. It ends with what it is told (worker_program_test.cc).
+TEST_F(CoordinatorServerTest, WorkerOfAnotherProtocolVersion_IsRefusedByNameAuditedAndCounted) {
+  audit_file_ = directory_ / "audit.jsonl";
+  ASSERT_THAT(StartServer(), IsOk());
+  const auto registry = v1::WorkerRegistry::NewStub(
+      MakeControlChannel(address_.ToString(), grpc::InsecureChannelCredentials()));
+  v1::RegisterWorkerRequest old_worker;
+  old_worker.set_name("w7");
+  old_worker.set_address("127.0.0.1:1");
+  old_worker.set_protocol_version(v1::PROTOCOL_VERSION_CURRENT - 1);
+  old_worker.set_build("0.0.9");
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    EXPECT_THAT(Call("coordinator", *registry, &v1::WorkerRegistry::Stub::RegisterWorker,
+                     old_worker, kTimeout),
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("worker w7 (build 0.0.9) speaks protocol version 1"),
+                               HasSubstr(" version 2: install the coordinator's build"))));
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const CoordinatorSnapshot snapshot, server_->Snapshot());
+  EXPECT_EQ(snapshot.workers.workers_size(), 0);
+  EXPECT_EQ(snapshot.rejected[static_cast<int>(Rejection::kOtherVersion)], 3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::string audit, RealFiles().Read(audit_file_, 1 << 20));
+  EXPECT_THAT(audit, AllOf(HasSubstr("\"action\":\"register\""),
+                           HasSubstr("FAILED_PRECONDITION: worker w7 (build 0.0.9)")));
+}
+
 // A question may be answered long after whoever asked it has gone.
 TEST_F(CoordinatorServerTest, LoopIsBusy_CallsThatGiveUpDoNoHarm) {
   std::promise<void> blocked, gate;

@@ -38,8 +38,8 @@ class TimelineSpansTest : public ::testing::Test {
         Make(1, {Op::kBackwardInput, 1, 3}, 20, 30),
         Make(0, {Op::kBackwardInput, 0, 3}, 31, 40),
         Make(0, {Op::kReduce, 7}, 40, 41, Lane::kCollective),
-        Make(1, {Op::kStep, 1}, 30, 33),
-        Make(0, {Op::kStep, 0}, 41, 45),
+        Make(1, {Op::kUpdate, 1}, 30, 33),
+        Make(0, {Op::kUpdate, 0}, 41, 45),
     };
     for (const TraceSpan& span : TimelineSpans(job_, drawn_)) spans_[span.name] = span;
   }
@@ -66,7 +66,7 @@ TEST_F(TimelineSpansTest, Actions_AreBelowTheirWorkerBelowTheJob) {
 }
 
 TEST_F(TimelineSpansTest, Times_AreSetByTheLastStep) {
-  EXPECT_EQ(spans_["0STEP"].end_unix_ns, 5000 * kNsOfMs);
+  EXPECT_EQ(spans_["0UPDATE"].end_unix_ns, 5000 * kNsOfMs);
   EXPECT_EQ(spans_["0F3"].start_unix_ns, 4955 * kNsOfMs);
   EXPECT_EQ(spans_["0F3"].end_unix_ns, 4965 * kNsOfMs);
   EXPECT_EQ(spans_["timeline of beta"].start_unix_ns, 4955 * kNsOfMs);

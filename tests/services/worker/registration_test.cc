@@ -103,6 +103,8 @@ TEST_F(RegistrationTest, RefusedForGood_EndsTrying) {
   register_answers_ = {absl::FailedPreconditionError("protocol versions differ")};
   const auto registration = Begin();
   EXPECT_THAT(AwaitCalls(2), ElementsAre("register", "refused"));
+  MutexLock lock(mutex_);
+  EXPECT_THAT(changes_, ::testing::IsEmpty()) << "it is not tried again";
 }
 
 bool AwaitMayLeave(const Registration& registration) {

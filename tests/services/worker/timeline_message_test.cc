@@ -48,9 +48,7 @@ TEST(TimelineMessage, EnumsOfMessages_AreThoseOfSchedules) {
   }
   ASSERT_EQ(v1::ActionKind_ARRAYSIZE, kOps);
   for (int i = 0; i < kOps; ++i) {
-    const Op op = static_cast<Op>(i);
-    EXPECT_EQ(v1::ActionKind_Name(i),
-              op == Op::kStep ? "ACTION_KIND_UPDATE" : absl::StrCat("ACTION_KIND_", OpName(op)));
+    EXPECT_EQ(v1::ActionKind_Name(i), absl::StrCat("ACTION_KIND_", OpName(static_cast<Op>(i))));
   }
 }
 
