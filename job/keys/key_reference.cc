@@ -34,7 +34,7 @@ training:
 ```
 
 [examples/](../examples/README.md) has more to start from. `penstock train` and `penstock submit` set any key with
-`--set KEY=VALUE`, such as `--set training.seed=2` ([cli.md](cli.md#job-files)). What is wrong in a file is refused
+`--set KEY=VALUE`, such as `--set training.seed=2` ([cli.md](cli.md#job-files)). Mistakes in a file are refused
 with line, column, key, value and what would do. `auto` for an optional number or truth value is as if the key were
 not there. A list of one value may be written as the value.
 

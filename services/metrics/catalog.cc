@@ -14,7 +14,7 @@ using enum MetricKind;
 MetricGroup Jobs() {
   return {
       "Jobs",
-      "Of jobs under way, and for five minutes after their end.",
+      "Jobs under way have these, and for five minutes after their end.",
       MetricProgram::kCoordinator,
       {
           {kGauge,

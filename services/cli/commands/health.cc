@@ -26,7 +26,7 @@ absl::Status RunHealth(const HealthOptions& options) {
 
 CommandRunner DeclareHealth(CLI::App& app) {
   const auto options = std::make_shared<HealthOptions>();
-  app.add_option("address", options->address, "HOST:PORT of a health port (--health)")
+  app.add_option("address", options->address, "HOST:PORT of a health service")
       ->required()
       ->type_name("ADDRESS");
   app.add_option("--timeout", options->timeout_seconds, "Longest wait for an answer")

@@ -122,7 +122,7 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
       ->needs(job);
   app.add_option("--times", options.times_path,
                  "With a job: write the times and links that the fastest was simulated on, for "
-                 "--emulate")
+                 "emulation")
       ->type_name("FILE")
       ->needs(job);
 }

@@ -103,11 +103,10 @@ Flags FlagsOfCommand(const std::string& command) {
   return flags;
 }
 
-// The help of a command without the flags that all have, or all that speak to a coordinator.
+// The help of a command without the flags that "Security" has for all.
 std::string OwnHelp(const std::vector<std::string>& command) {
-  const std::vector<std::string> shared = {
-      "  -h,--help ", "  --coordinator ADDRESS           HOST:PORT of the coordinator, ",
-      "  --certificates ", "  --insecure ", "  --insecure-network "};
+  const std::vector<std::string> shared = {"  -h,--help ", "  --certificates ", "  --insecure ",
+                                           "  --insecure-network "};
   std::string own;
   bool skips = false;
   std::istringstream lines(Help(command));
