@@ -21,14 +21,6 @@ namespace {
 // Bounds a prediction's times: a job's message is below 1 MiB, and its record has the result too.
 constexpr size_t kTimesBytesMax = 128 << 10;
 
-// The kind alone counts: rates cost no time.
-void ClearRate(v1::OptimizerSpec& optimizer) {
-  if (optimizer.has_sgd()) optimizer.mutable_sgd()->clear_learning_rate();
-  if (optimizer.has_adamw()) optimizer.mutable_adamw()->clear_learning_rate();
-  if (optimizer.has_nadamw()) optimizer.mutable_nadamw()->clear_learning_rate();
-  if (optimizer.has_muon()) optimizer.mutable_muon()->clear_learning_rate();
-}
-
 absl::Status CheckCount(const std::string& key, int count, int64_t workers) {
   if (count == 0 || count == workers) return absl::OkStatus();
   return InvalidKey(key, absl::StrCat("has ", count, " numbers, but the pipeline has ", workers,
@@ -77,7 +69,7 @@ std::string PredictedJobSha256(const v1::JobSpec& spec) {
   training.clear_seed();
   training.clear_learning_rate();
   training.mutable_staleness()->clear_rescheduled_steps();  // its default follows from these
-  ClearRate(*training.mutable_optimizer());
+  ClearPeakRate(*training.mutable_optimizer());
   return Sha256Hex(WriteYamlMessage(counts, ""));
 }
 

@@ -470,6 +470,16 @@ absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
   return absl::OkStatus();
 }
 
+// Every optimizer has a learning rate of its own, so a new one is found here without a line.
+const google::protobuf::FieldDescriptor* KindFieldOf(const v1::OptimizerSpec& spec) {
+  return spec.GetReflection()->GetOneofFieldDescriptor(spec, spec.GetDescriptor()->oneof_decl(0));
+}
+
+const google::protobuf::FieldDescriptor& RateFieldOf(
+    const google::protobuf::FieldDescriptor& kind) {
+  return *kind.message_type()->FindFieldByName("learning_rate");
+}
+
 }  // namespace
 
 GptConfig ModelOf(const v1::ModelSpec& model) {
@@ -484,9 +494,17 @@ GptConfig ModelOf(const v1::ModelSpec& model) {
 }
 
 double PeakRateOf(const v1::OptimizerSpec& spec) {
-  if (spec.has_sgd()) return spec.sgd().learning_rate();
-  if (spec.has_nadamw()) return spec.nadamw().learning_rate();
-  return spec.has_muon() ? spec.muon().learning_rate() : spec.adamw().learning_rate();
+  const google::protobuf::FieldDescriptor* const kind = KindFieldOf(spec);
+  if (kind == nullptr) return 0.0;
+  const google::protobuf::Message& chosen = spec.GetReflection()->GetMessage(spec, kind);
+  return chosen.GetReflection()->GetDouble(chosen, &RateFieldOf(*kind));
+}
+
+void ClearPeakRate(v1::OptimizerSpec& spec) {
+  const google::protobuf::FieldDescriptor* const kind = KindFieldOf(spec);
+  if (kind == nullptr) return;
+  google::protobuf::Message& chosen = *spec.GetReflection()->MutableMessage(&spec, kind);
+  chosen.GetReflection()->ClearField(&chosen, &RateFieldOf(*kind));
 }
 
 absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {

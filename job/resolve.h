@@ -154,11 +154,11 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
-// The model that `model` describes. REQUIRES: it has its defaults filled in.
-GptConfig ModelOf(const v1::ModelSpec& model);
-
-// The learning rate of whatever optimizer is named, after warm-up; 0 if none is.
+// The learning rate of the chosen optimizer, after warm-up; 0 without one.
 double PeakRateOf(const v1::OptimizerSpec& spec);
+void ClearPeakRate(v1::OptimizerSpec& spec);
+double PeakRateOf(const v1::OptimizerSpec& spec);
+void ClearPeakRate(v1::OptimizerSpec& spec);
 
 // Where a run drains. Ascending; the last one is the end of the job.
 struct Cut {
