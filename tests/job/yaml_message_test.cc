@@ -199,10 +199,12 @@ TEST(ReadYamlMessage, NameOfTheVersionBefore_IsReadWithANote) {
   EXPECT_THAT(notes, ElementsAre("f.yaml:2:3: training.device_graphs is called "
                                  "training.cuda_graphs now; the next version will not know the old "
                                  "name"));
+  v1::JobSpec average;
+  YamlPositions others;
   ASSERT_THAT(
-      ReadYamlMessage("training: {staleness: {motion_decay: 0.5}}", "f.yaml", spec, positions),
+      ReadYamlMessage("training: {staleness: {motion_decay: 0.5}}", "f.yaml", average, others),
       IsOk());
-  EXPECT_EQ(spec.training().staleness().momentum_average_decay(), 0.5);
+  EXPECT_EQ(average.training().staleness().momentum_average_decay(), 0.5);
   v1::JobSpec twice;
   YamlPositions places;
   EXPECT_THAT(ReadYamlMessage("training: {device_graphs: \"on\", cuda_graphs: \"on\"}", "f.yaml",
