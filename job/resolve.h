@@ -154,6 +154,9 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
+// The model that `model` describes. REQUIRES: it has its defaults filled in.
+GptConfig ModelOf(const v1::ModelSpec& model);
+
 // The learning rate of the chosen optimizer, after warm-up; 0 without one.
 double PeakRateOf(const v1::OptimizerSpec& spec);
 void ClearPeakRate(v1::OptimizerSpec& spec);
