@@ -45,9 +45,10 @@ absl::StatusOr<std::vector<int64_t>> LimitsOf(const Topology& topology,
   return options.activations_max;
 }
 
-absl::Status CheckSize(const Topology& topology, int64_t microbatches) {
+absl::Status CheckSize(const Topology& topology, int64_t microbatches, int64_t steps) {
   PENSTOCK_RETURN_IF_ERROR(CheckTopology(topology));
-  const int64_t most = kSearchPassesMax / kPasses / topology.stages();
+  PENSTOCK_CHECK(steps >= 1);
+  const int64_t most = kSearchPassesMax / kPasses / topology.stages() / steps;
   if (microbatches >= 1 && microbatches <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("a search on ", topology.stages(),
                                                  " stages takes 1 to ", most, " microbatches, got ",
@@ -62,8 +63,8 @@ class Search {
         check_(problem),
         clock_(problem),
         random_(options.seed, kPurpose) {
-    const auto passes =
-        static_cast<int64_t>(problem.stages.size()) * kPasses * problem.microbatches;
+    const auto passes = static_cast<int64_t>(problem.stages.size()) * kPasses *
+                        problem.microbatches * problem.steps;
     moves_ = options.moves.value_or(std::min(kMoves, kMovesTimesPasses / passes));
   }
 
@@ -111,18 +112,21 @@ class Search {
         absl::StatusOr<Schedule> schedule = BuildSchedule(method, options, step);
         if (!schedule.ok() || !Fits(OrderOf(*schedule))) continue;
         AddSeed(OrderOf(*schedule));
-        Compare(method, *std::move(schedule));
+        Compare(method, options, *std::move(schedule));
       }
     }
   }
 
-  // Keeps the best of the catalog.
-  void Compare(const Method& method, Schedule schedule) {
+  // Keeps the best of the catalog. `step`: one step of the method.
+  void Compare(const Method& method, const ScheduleOptions& options, Schedule step) {
+    const absl::StatusOr<Schedule> steps = BuildSchedule(
+        method, options, {.first = 0, .count = problem_.steps * problem_.microbatches});
+    if (!steps.ok()) return;
     const absl::StatusOr<SimulationResult> simulated =
-        Simulate(schedule, options_.costs, {.channel_capacity = options_.channel_capacity});
+        Simulate(*steps, options_.costs, {.channel_capacity = options_.channel_capacity});
     if (!simulated.ok()) return;  // it needs larger channels
     if (catalog_ && simulated->makespan_s >= result_.catalog_makespan_s) return;
-    catalog_ = std::move(schedule);
+    catalog_ = std::move(step);
     result_.catalog_method = std::string(method.name);
     result_.catalog_makespan_s = simulated->makespan_s;
   }
@@ -179,15 +183,15 @@ class Search {
 
 absl::StatusOr<SearchResult> SearchSchedule(const Topology& topology, int64_t microbatches,
                                             const SearchOptions& options) {
-  PENSTOCK_RETURN_IF_ERROR(CheckSize(topology, microbatches));
+  PENSTOCK_RETURN_IF_ERROR(CheckSize(topology, microbatches, options.steps));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int64_t> limits, LimitsOf(topology, options));
   if (options.channel_capacity < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("a channel must hold at least 1 message, got ", options.channel_capacity));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const StepProblem problem,
-      MakeStepProblem(topology, microbatches, options.costs, limits, options.channel_capacity));
+  PENSTOCK_ASSIGN_OR_RETURN(const StepProblem problem,
+                            MakeStepProblem(topology, microbatches, options.costs, limits,
+                                            options.channel_capacity, options.steps));
   return Search(problem, options).Run();
 }
 

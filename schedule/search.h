@@ -2,7 +2,8 @@
 //
 // Every worker keeps its stages, all microbatches of the step pass all of them, and the pipeline drains at
 // the end (weights of a single version, staleness 0). What is free is the order in which each worker runs
-// its forwards, input gradients and weight gradients; what is minimised is the length of the step.
+// its forwards, input gradients and weight gradients; what is minimised is the length of the step, or of
+// several that run on from one to the next, as those between two cuts do: a worker that is done begins the next one.
 //
 // The search starts from the synchronous methods of the catalog and from list scheduling under many rules,
 // and improves the best of them by local search, under a limit of activations on each worker. It ends when
@@ -33,12 +34,13 @@ struct SearchOptions {
   // for steps of more than 3,000 passes, so that a search takes seconds. 0: none.
   std::optional<int64_t> moves;
   uint64_t seed = 0;
+  int64_t steps = 1;                            // whose length counts; each runs in the same order
   int32_t channel_capacity = kChannelCapacity;  // messages
 };
 
 struct SearchResult {
-  Schedule schedule;  // "searched": one step from microbatch 0 on, complete
-  double makespan_s = 0.0;
+  Schedule schedule;                // "searched": one step from microbatch 0 on, complete
+  double makespan_s = 0.0;          // of all steps
   double bound_s = 0.0;             // no order is shorter
   std::string catalog_method;       // the best synchronous one within the limits; empty: none
   double catalog_makespan_s = 0.0;  // its length, gradients sent early or not
@@ -47,7 +49,7 @@ struct SearchResult {
   double gap() const { return bound_s > 0 ? makespan_s / bound_s - 1.0 : 0.0; }
 };
 
-// The passes (F, I, W of every stage and microbatch) of a step that is searched.
+// The passes (F, I, W of every stage and microbatch) of the steps that are searched.
 inline constexpr int64_t kSearchPassesMax = 100'000;
 
 // The times leave out the groups of `topology` (REDUCE) and a gradient norm.

@@ -43,8 +43,8 @@ class Relaxation {
   explicit Relaxation(const StepProblem& problem)
       : problem_(problem),
         stages_(static_cast<int32_t>(problem.stages.size())),
-        microbatches_(problem.microbatches),
-        head_(problem.stages.size() * kPasses * problem.microbatches),
+        microbatches_(problem.microbatches * problem.steps),
+        head_(problem.stages.size() * kPasses * microbatches_),
         tail_(head_.size()) {
     for (int32_t id = 0; id < stages_ * kPasses; ++id) {
       duration_.push_back(problem.duration_ns(id));
@@ -120,7 +120,8 @@ class Relaxation {
     const int64_t memory = MemoryOf(s);
     const int64_t left = microbatches_ - m;
     const int64_t waiting = left - memory;  // F's that need the room of m
-    const int64_t end_ns = problem_.workers[problem_.stages[s].worker].end_ns;
+    const int64_t end_ns =
+        problem_.workers[problem_.stages[s].worker].update_ns + problem_.overhead_ns;
     int64_t& tail = tail_[Index(id, m)];
     if (left > 1) tail = TailStart(id, m + 1);
     const auto raise = [&tail](int64_t ns) { tail = std::max(tail, ns); };

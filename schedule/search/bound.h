@@ -10,7 +10,8 @@
 // one-machine sequencing problem", EJOR 1982), which is found by sorting.
 //
 // Heads and tails count the passes that must come before and after on the same worker too, and the memory:
-// F of microbatch m + L needs W of m where a worker holds at most L.
+// F of microbatch m + L needs W of m where a worker holds at most L. Steps that run on are bounded as one long step,
+// without the updates between them.
 #pragma once
 
 #include <cstdint>

@@ -71,23 +71,23 @@ int64_t StepProblem::delay_ns(int32_t pass_id) const {
 absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t microbatches,
                                             const SimulationCosts& costs,
                                             const std::vector<int64_t>& memory_max,
-                                            int64_t channel_capacity) {
+                                            int64_t channel_capacity, int64_t steps) {
   if (topology.depth() < topology.stages() || !topology.Recomputing().empty()) {
     return absl::InvalidArgumentError(
         "an order is searched for one pipeline whose stages do not recompute");
   }
   const int32_t stages = topology.stages();
   PENSTOCK_ASSIGN_OR_RETURN(const CostsNs costs_ns, CostsNs::From(costs, topology));
-  PENSTOCK_RETURN_IF_ERROR(CheckLength(costs_ns, microbatches * stages * kPasses));
+  PENSTOCK_RETURN_IF_ERROR(CheckLength(costs_ns, steps * microbatches * stages * kPasses));
   StepProblem problem{.topology = topology,
                       .microbatches = microbatches,
+                      .steps = steps,
                       .channel_capacity = channel_capacity,
                       .overhead_ns = costs_ns.overhead_ns()};
   problem.topology.groups.clear();
   problem.workers.resize(topology.workers);
   for (int32_t worker = 0; worker < topology.workers; ++worker) {
     problem.workers[worker].memory_max = memory_max[worker];
-    problem.workers[worker].end_ns = costs_ns.overhead_ns();  // of FLUSH
   }
   for (int32_t s = 0; s < stages; ++s) {
     StepProblem::Stage stage{.worker = topology.table[s].worker.value};
@@ -102,7 +102,7 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
     problem.stages.push_back(stage);
     StepProblem::Worker& worker = problem.workers[stage.worker];
     worker.stages.push_back(s);
-    worker.end_ns += costs_ns.overhead_ns() + costs_ns.compute_ns({Op::kUpdate, s});
+    worker.update_ns += costs_ns.overhead_ns() + costs_ns.compute_ns({Op::kUpdate, s});
     if (s + 1 == stages) break;
     const Action send{Op::kSendActivation, s};
     problem.links.push_back({costs_ns.transfer_ns(send), costs_ns.latency_ns(send)});

@@ -1,6 +1,6 @@
 // StepProblem and StepOrder: what the search for a schedule works on.
 //
-// One training step as a flow shop: every microbatch passes F of all stages, then I of all stages
+// A training step as a flow shop: every microbatch passes F of all stages, then I of all stages
 // backwards, and each I leaves a W. A pass is one of them on one stage, without its microbatch: all
 // microbatches cost the same, messages arrive in the order in which they were sent, and W's must ascend,
 // so every pass takes its microbatches in ascending order and a worker's order is a word over its passes.
@@ -40,13 +40,14 @@ struct StepProblem {
   struct Worker {
     std::vector<int32_t> stages;  // ascending
     int64_t memory_max = 0;       // microbatches between F and W, over its stages
-    int64_t end_ns = 0;           // its updates, after the last pass
+    int64_t update_ns = 0;        // its updates, after the last pass of a step
   };
 
   Topology topology;
-  int64_t microbatches = 0;
+  int64_t microbatches = 0;  // of a step
+  int64_t steps = 1;         // that run on from one to the next, each in the same order
   int64_t channel_capacity = 0;
-  int64_t overhead_ns = 0;  // of a send or a receive
+  int64_t overhead_ns = 0;  // of a send, a receive or the FLUSH at the end
   std::vector<Stage> stages;
   std::vector<Link> links;
   std::vector<Worker> workers;
@@ -67,7 +68,7 @@ struct StepProblem {
 absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t microbatches,
                                             const SimulationCosts& costs,
                                             const std::vector<int64_t>& memory_max,
-                                            int64_t channel_capacity);
+                                            int64_t channel_capacity, int64_t steps = 1);
 
 // By worker: its passes in order, each of its pass ids once for every microbatch.
 using PassList = std::vector<int32_t>;

@@ -6,7 +6,7 @@ namespace penstock {
 
 StepClock::StepClock(const StepProblem& problem)
     : problem_(problem),
-      microbatches_(static_cast<size_t>(problem.microbatches)),
+      microbatches_(static_cast<size_t>(problem.microbatches * problem.steps)),
       workers_(problem.workers.size()) {
   const auto passes = static_cast<int32_t>(problem.stages.size()) * kPasses;
   for (int32_t id = 0; id < passes; ++id) {
@@ -50,8 +50,8 @@ int64_t StepClock::Measure(const StepOrder& order) {
   }
   int64_t makespan_ns = 0;
   for (size_t id = 0; id < workers_.size(); ++id) {
-    if (workers_[id].position < static_cast<int32_t>(order.lists[id].size())) return kNever;
-    workers_[id].now_ns += problem_.workers[id].end_ns;
+    if (workers_[id].done < static_cast<int32_t>(steps_[id].size())) return kNever;
+    workers_[id].now_ns += problem_.overhead_ns;
     makespan_ns = std::max(makespan_ns, workers_[id].now_ns);
   }
   return makespan_ns;
@@ -65,8 +65,8 @@ void StepClock::Wake(int32_t worker) {
 
 void StepClock::Advance(int32_t id, const PassList& list) {
   Worker& worker = workers_[id];
-  const auto size = static_cast<int32_t>(list.size());
-  while (worker.position < size) {
+  const auto all = static_cast<int32_t>(steps_[id].size());
+  while (worker.done < all) {
     const int32_t pass = list[worker.position];
     const int64_t microbatch = done_[pass];
     if (worker.phase == Phase::kCompute) {
@@ -76,14 +76,17 @@ void StepClock::Advance(int32_t id, const PassList& list) {
     }
     if (!Send(worker, pass, microbatch)) return;
     ++done_[pass];
-    ++worker.position;
+    ++worker.done;
     worker.phase = Phase::kCompute;
+    if (++worker.position < static_cast<int32_t>(list.size())) continue;
+    worker.position = 0;
+    worker.now_ns += problem_.workers[id].update_ns;
   }
 }
 
 bool StepClock::Receive(int32_t id, int32_t pass, int64_t microbatch) {
   Worker& worker = workers_[id];
-  Step& step = steps_[id][worker.position];
+  Step& step = steps_[id][worker.done];
   step = {.microbatch = static_cast<int32_t>(microbatch), .waited = false};
   const int32_t source = facts_[pass].source;
   if (source < 0) return true;
@@ -117,7 +120,7 @@ bool StepClock::Send(Worker& worker, int32_t pass, int64_t microbatch) {
   channel.link_free_ns = std::max(worker.now_ns, channel.link_free_ns) + facts.transfer_ns;
   Message& message = messages_[MessageIndex(pass, microbatch)];
   message.arrival_ns = channel.link_free_ns + facts.latency_ns;
-  message.sent_at = worker.position;
+  message.sent_at = worker.done;
   ++channel.sent;
   Wake(facts_[facts.target].worker);
   return true;
@@ -129,16 +132,18 @@ const std::vector<StepClock::Place>& StepClock::CriticalPath() {
   for (size_t other = 1; other < workers_.size(); ++other) {
     if (workers_[other].now_ns > workers_[id].now_ns) id = static_cast<int32_t>(other);
   }
-  int32_t position = workers_[id].position - 1;
-  while (position >= 0) {
+  int32_t done = workers_[id].done - 1;
+  while (done >= 0) {
+    const PassList& list = order_->lists[id];
+    const auto position = static_cast<int32_t>(done % list.size());
     path_.push_back({id, position});
-    const Step& step = steps_[id][position];
+    const Step& step = steps_[id][done];
     if (!step.waited) {
-      --position;
+      --done;
       continue;
     }
-    const int32_t source = facts_[order_->lists[id][position]].source;
-    position = messages_[MessageIndex(source, step.microbatch)].sent_at;
+    const int32_t source = facts_[list[position]].source;
+    done = messages_[MessageIndex(source, step.microbatch)].sent_at;
     id = facts_[source].worker;
   }
   return path_;

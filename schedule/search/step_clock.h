@@ -1,4 +1,4 @@
-// StepClock: how long an order takes, thousands of times a second.
+// StepClock: how long steps in an order take, thousands of times a second.
 //
 // Times orders by the model of simulate.h, to the nanosecond (the tests compare them), but for lists of passes alone
 // and with arrays that are allocated once. Also the critical path: the passes whose places in the lists
@@ -32,7 +32,7 @@ class StepClock {
     int32_t worker;
     int32_t position;
   };
-  // The passes on one longest path, from the last to the first.
+  // The passes on one longest path, from the last to the first; a place comes once for each step it is on the path.
   const std::vector<Place>& CriticalPath();
 
  private:
@@ -40,7 +40,8 @@ class StepClock {
   enum class Phase : uint8_t { kCompute, kSend };
   struct Worker {
     int64_t now_ns = 0;
-    int32_t position = 0;
+    int32_t position = 0;  // in the list
+    int32_t done = 0;      // passes of all steps
     Phase phase = Phase::kCompute;
     bool queued = false;
   };
@@ -59,9 +60,9 @@ class StepClock {
   struct Message {
     int64_t arrival_ns = 0;
     int64_t freed_ns = 0;  // when it was received
-    int32_t sent_at = 0;   // position of the sender
+    int32_t sent_at = 0;   // which pass of the sender did: its `done`
   };
-  // A place in a list.
+  // A pass that a worker has done.
   struct Step {
     int32_t microbatch = 0;
     bool waited = false;  // for its message
@@ -84,7 +85,7 @@ class StepClock {
   std::vector<Channel> channels_;  // by the pass id of the sender
   std::vector<Message> messages_;  // by MessageIndex of the sender
   std::vector<Worker> workers_;
-  std::vector<std::vector<Step>> steps_;  // by worker and position
+  std::vector<std::vector<Step>> steps_;  // by worker and `done`
   std::vector<int32_t> queue_;            // workers that may go on
   const StepOrder* order_ = nullptr;
   std::vector<Place> path_;

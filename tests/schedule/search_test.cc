@@ -77,7 +77,12 @@ SimulationCosts RandomCosts(int32_t stages, bool with_overhead, RandomStream& ra
 }
 
 Schedule Lowered(const StepProblem& problem, const StepOrder& order) {
-  return CompleteSchedule(ToComputeSchedule(problem, order), {.send_gradient_early = true}).value();
+  const ScheduleOptions options{
+      .topology = problem.topology,
+      .microbatches_per_step = problem.microbatches,
+      .listed = std::make_shared<const Schedule>(ToComputeSchedule(problem, order)),
+      .send_gradient_early = true};
+  return BuildSchedule(ListedMethod(), options, {0, problem.steps * problem.microbatches}).value();
 }
 
 // Orders that list scheduling gives, and what a few random swaps make of them: with messages that wait for
@@ -92,7 +97,8 @@ TEST(StepClock, AnyOrder_TakesAsLongAsInTheSimulator) {
       const int32_t capacity = 1 + static_cast<int32_t>(random.Below(4));
       const SimulationCosts costs = RandomCosts(topology.stages(), round % 2 == 0, random);
       const StepProblem problem =
-          MakeStepProblem(topology, 6, costs, std::vector<int64_t>(topology.workers, 9), capacity)
+          MakeStepProblem(topology, 6, costs, std::vector<int64_t>(topology.workers, 9), capacity,
+                          /*steps=*/1 + round % 3)
               .value();
       const std::vector<ListRule> rules = ListRules(problem);
       std::optional<StepOrder> order = ListSchedule(problem, rules[random.Below(rules.size())]);
@@ -153,6 +159,28 @@ TEST(SearchSchedule, EqualTimesAndRoom_LeavesTheFillAlone) {
                                   SearchSchedule(StraightPipeline(stages), microbatches, options));
     EXPECT_DOUBLE_EQ(found.bound_s, double(3 * microbatches + stages - 1));
     EXPECT_DOUBLE_EQ(found.makespan_s, found.bound_s);
+  }
+}
+
+// Steps that run on: with the memory of zb-h2 each worker fills the drain of one with the next, and the fill comes once.
+TEST(SearchSchedule, StepsThatRunOn_AreShorterThanStepsOneByOne) {
+  RandomStream random(8, 0);
+  for (int round = 0; round < 8; ++round) {
+    SearchOptions options{.costs = RandomCosts(4, round % 2 == 0, random), .moves = 4000};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SearchResult one,
+                                  SearchSchedule(StraightPipeline(4), 8, options));
+    options.steps = 3;
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const SearchResult three,
+                                  SearchSchedule(StraightPipeline(4), 8, options));
+    EXPECT_LE(three.makespan_s, 3 * one.makespan_s);
+    EXPECT_LE(three.bound_s, three.makespan_s);
+    EXPECT_LE(three.makespan_s, three.catalog_makespan_s);
+    const ScheduleOptions listed{.topology = three.schedule.topology,
+                                 .microbatches_per_step = 8,
+                                 .listed = std::make_shared<const Schedule>(three.schedule)};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Schedule steps,
+                                  BuildSchedule(ListedMethod(), listed, {0, 24}));
+    EXPECT_DOUBLE_EQ(Simulate(steps, options.costs)->makespan_s, three.makespan_s);
   }
 }
 
