@@ -134,6 +134,7 @@ absl::StatusOr<Manifest> FromJson(const Json& json) {
   if (json.contains("stage_layers")) {
     manifest.stage_layers = json.at("stage_layers").get<std::vector<int32_t>>();
   }
+  if (json.contains("schedule")) manifest.schedule = json.at("schedule").get<std::string>();
   if (manifest.step < 0 || manifest.updates < 0) {
     return BadManifest(
         absl::StrCat("step ", manifest.step, " or updates ", manifest.updates, " is negative"));
@@ -185,6 +186,7 @@ std::string SerializeManifest(const Manifest& manifest) {
   if (manifest.model.has_value()) json["model"] = ModelToJson(*manifest.model);
   if (!manifest.layer_updates.empty()) json["layer_updates"] = manifest.layer_updates;
   if (!manifest.stage_layers.empty()) json["stage_layers"] = manifest.stage_layers;
+  if (!manifest.schedule.empty()) json["schedule"] = manifest.schedule;
   json[kOwnDigest] = DigestOf(json);
   return json.dump(2) + "\n";
 }

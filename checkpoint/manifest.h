@@ -48,6 +48,7 @@ struct Manifest {
   // Absent where the version before wrote the manifest, or where a later one wrote a kind of model that this one does
   // not know.
   std::optional<GptConfig> model;
+  std::string schedule;  // of the method searched: its step (schedule/text.h); else empty
   Fingerprint fingerprint;
   std::string weights_sha256;  // weights_digest.h
   std::vector<CheckpointFile> files;

@@ -40,7 +40,8 @@ absl::StatusOr<FoundStart> Resume(Files& files, const StartQuery& query) {
                       .layer_updates = found.manifest.layer_updates,
                       .extra_cuts = found.manifest.extra_cuts,
                       .method = found.manifest.method,
-                      .stage_layers = found.manifest.stage_layers};
+                      .stage_layers = found.manifest.stage_layers,
+                      .schedule = found.manifest.schedule};
   for (const std::string& reason : found.passed_over) {
     start.notes.push_back(absl::StrCat("passed over a newer checkpoint: ", reason));
   }

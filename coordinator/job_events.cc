@@ -107,13 +107,15 @@ void JobRun::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
   manifest.extra_cuts = ExtraCutsUpTo(complete->step);
   manifest.stage_layers = LayersOfStages();
   manifest.model = ModelOf(spec().model());
+  if (job_.method == &SearchedMethod()) manifest.schedule = spec().pipeline().schedule();
   manifest.fingerprint = FingerprintOf(spec(), job_);
   saving_[manifest.step] = {.step = manifest.step,
                             .updates = manifest.updates,
                             .layer_updates = manifest.layer_updates,
                             .extra_cuts = manifest.extra_cuts,
                             .method = manifest.method,
-                            .stage_layers = manifest.stage_layers};
+                            .stage_layers = manifest.stage_layers,
+                            .schedule = manifest.schedule};
   RunProgress digests(/*first_step=*/0, /*stages=*/0);
   digests.OnLayers({complete->layers.begin(), complete->layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job_.chain.size());

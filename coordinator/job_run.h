@@ -208,8 +208,8 @@ class JobRun {
 
   // ---- Starting (job_start.cc).
   bool NeedsPlanning() const;
-  // The method and the split that the checkpoint was trained with, where the job leaves them open and the workers can
-  // have them.
+  // The method, the split and the order that the checkpoint was trained with, where the job leaves them open and the
+  // workers can have them.
   void KeepSavedSplit(Now now);
   // The workers at the places of the pipeline that they had in the job's last plan.
   void KeepPlaces();
@@ -218,6 +218,8 @@ class JobRun {
   void GoOnPlanned(Now now);
   // Back to the queue before anything was trained.
   void WaitAgain(const std::string& reason, Now now);
+  // Finds the order of a step where it is still open and the workers were not measured.
+  absl::Status OrderByEstimate(Now now);
   absl::Status MakePlanAndRecordIt(Now now);
   void PrepareAll();
   void OnPrepared(int32_t worker_index, const CallAnswer& answer, Now now);

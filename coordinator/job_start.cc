@@ -10,6 +10,7 @@
 #include "job/defaults.h"
 #include "job/job_trace.h"
 #include "job/open_job.h"
+#include "planner/job/searched_order.h"
 #include "schedule/block_delay.h"
 
 namespace penstock {
@@ -58,6 +59,7 @@ void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLeas
 
 bool JobRun::NeedsPlanning() const {
   if (!SplitIsOpen(spec(), job_)) return false;
+  if (OrderIsOpen(spec())) return parts_.size() > 1;
   if (MethodIsOpen(spec()) || !spec().pipeline().has_stages()) {
     return MethodIsOpen(spec()) || parts_.size() > 1;
   }
@@ -75,6 +77,7 @@ void JobRun::KeepSavedSplit(Now now) {
   const auto stages = static_cast<int32_t>(start_.stage_layers.size());
   if (pipeline.has_stages() && pipeline.stages() != stages) return;
   pipeline.set_stages(stages);
+  if (OrderIsOpen(kept)) pipeline.set_schedule(start_.schedule);
   pipeline.mutable_stage_layers()->Assign(start_.stage_layers.begin(), start_.stage_layers.end());
   FillDefaults(kept);
   absl::StatusOr<ResolvedJob> job = ResolveJob(kept);
@@ -187,6 +190,10 @@ void JobRun::WaitAgain(const std::string& reason, Now now) {
 
 void JobRun::GoOnPlanned(Now now) {
   phase_ = Phase::kFinding;
+  if (OrderIsOpen(spec())) {
+    const absl::Status ordered = OrderByEstimate(now);
+    if (!ordered.ok()) return Fail(absl::StrCat("cannot be planned: ", ordered.message()), now);
+  }
   if (spec().feedback().replan() == "auto" && !spec().has_prediction()) {
     Log("feedback.replan is auto, but the job has no prediction to hold its steps against; "
         "`penstock plan -o` writes one",
@@ -197,6 +204,16 @@ void JobRun::GoOnPlanned(Now now) {
     return Fail(absl::StrCat("cannot be planned: ", planned.message()), now);
   }
   PrepareAll();
+}
+
+absl::Status JobRun::OrderByEstimate(Now now) {
+  v1::JobSpec ordered = spec();
+  const int64_t stages = job_.StagesOn(static_cast<int64_t>(parts_.size()));
+  PENSTOCK_RETURN_IF_ERROR(FillEstimatedOrder(stages, ordered));
+  PENSTOCK_ASSIGN_OR_RETURN(job_, ResolveJob(ordered));
+  *record_.mutable_spec() = std::move(ordered);
+  Log("its order is searched for estimated times", now);
+  return absl::OkStatus();
 }
 
 absl::Status JobRun::MakePlanAndRecordIt(Now now) {

@@ -26,6 +26,19 @@ absl::Status CheckOpenPipeline(v1::PipelineSpec pipeline) {
                     "the method (pipeline.stages alone may be said)");
 }
 
+// What the draft could have, but a searched order has not.
+absl::Status CheckOpenOrder(const v1::PipelineSpec& pipeline) {
+  const auto refuse = [](absl::string_view key) {
+    return InvalidKey(key, absl::StrCat("is not for ", SearchedMethod().name,
+                                        ", which orders one pipeline with a stage on each worker; "
+                                        "leave it out, or name another method"));
+  };
+  if (!pipeline.replicas().empty()) return refuse("pipeline.replicas");
+  if (pipeline.has_stages_per_worker()) return refuse("pipeline.stages_per_worker");
+  if (pipeline.order() == "recorded") return refuse("pipeline.order");
+  return absl::OkStatus();
+}
+
 absl::Status CheckPlanning(const v1::JobSpec& spec) {
   const v1::PlanningSpec& planning = spec.planning();
   if (!MethodIsOpen(spec)) {
@@ -46,6 +59,12 @@ absl::Status CheckPlanning(const v1::JobSpec& spec) {
 
 bool MethodIsOpen(const v1::JobSpec& spec) { return spec.pipeline().method() == kOpenMethod; }
 
+bool OrderIsOpen(const v1::JobSpec& spec) {
+  const v1::PipelineSpec& pipeline = spec.pipeline();
+  return pipeline.method() == SearchedMethod().name && pipeline.schedule_file().empty() &&
+         pipeline.schedule().empty();
+}
+
 bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job) {
   return MethodIsOpen(spec) || (spec.planning().split() != "estimated" &&
                                 job.stage_layers.empty() && job.listed == nullptr);
@@ -53,8 +72,8 @@ bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job) {
 
 v1::JobSpec DraftOf(const v1::JobSpec& spec) {
   v1::JobSpec draft = spec;
-  if (MethodIsOpen(spec)) {
-    draft.clear_prediction();  // of a job with a method
+  if (MethodIsOpen(spec) || OrderIsOpen(spec)) {
+    draft.clear_prediction();  // of a job with a method and an order
     draft.mutable_pipeline()->clear_method();
   }
   FillDefaults(draft);
@@ -72,6 +91,7 @@ void FillKnownDefaults(v1::JobSpec& spec) {
 absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckPlanning(spec));
   if (MethodIsOpen(spec)) PENSTOCK_RETURN_IF_ERROR(CheckOpenPipeline(spec.pipeline()));
+  if (OrderIsOpen(spec)) PENSTOCK_RETURN_IF_ERROR(CheckOpenOrder(spec.pipeline()));
   return ResolveJob(DraftOf(spec));
 }
 

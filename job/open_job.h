@@ -1,7 +1,8 @@
-// An open job leaves its method (pipeline.method: auto) or the split of its layers to the coordinator.
+// An open job leaves its method (pipeline.method: auto), the order of its step (pipeline.method: searched, without a
+// schedule) or the split of its layers to the coordinator.
 //
 // A job whose method is open lacks the defaults that depend on the method until it is chosen. Its draft, the same job
-// with the default method, has everything that does not depend on it (model, data, steps).
+// with the default method, has everything that does not depend on method and order (model, data, steps).
 //
 // Pure functions.
 #pragma once
@@ -17,18 +18,21 @@ inline constexpr char kOpenMethod[] = "auto";
 inline constexpr double kRaceSecondsDefault = 120;
 
 bool MethodIsOpen(const v1::JobSpec& spec);
+// Whether an order has to be found for its times.
+bool OrderIsOpen(const v1::JobSpec& spec);
 
 // Returns whether the split needs measurements. REQUIRES: `job` is `spec` or its draft, resolved.
 bool SplitIsOpen(const v1::JobSpec& spec, const ResolvedJob& job);
 
-// `spec`, or with an open method its draft, with all defaults.
+// `spec`, or with an open method or order its draft, with all defaults.
 v1::JobSpec DraftOf(const v1::JobSpec& spec);
 
 // Fills in the defaults, with an open method those that do not depend on it.
 void FillKnownDefaults(v1::JobSpec& spec);
 
 // The job, or its draft. Errors: those of ResolveJob; InvalidArgument naming the key if a job with an open method says
-// more of its pipeline than the number of stages, or if `planning` says what a job with a method has no use for.
+// more of its pipeline than the number of stages, one with an open order what no order is searched for, or `planning`
+// what a job with a method has no use for.
 absl::StatusOr<ResolvedJob> ResolveSubmitted(const v1::JobSpec& spec);
 
 }  // namespace penstock

@@ -29,7 +29,7 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
   if (method.ok()) {
     return method;
   }
-  std::vector<std::string> names;
+  std::vector<std::string> names = {std::string(SearchedMethod().name)};
   for (const Method& known : Methods()) {
     names.emplace_back(known.name);
   }
@@ -39,12 +39,19 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
                                                     nearest, nearest.empty() ? "" : "?"));
 }
 
-// Reads and verifies the step that a job brings along.
-absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpec& pipeline) {
-  if (pipeline.method() != ListedMethod().name) {
+// Reads and verifies the step that a job brings along, for `method`.
+absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpec& pipeline,
+                                                           const Method& method) {
+  if (pipeline.method() != method.name) {
     return InvalidKey("pipeline.schedule_file",
                       absl::StrCat("cannot be together with pipeline.method ", pipeline.method(),
                                    "; leave one of them out"));
+  }
+  if (pipeline.schedule_file().empty() && pipeline.schedule().empty()) {
+    return InvalidKey("pipeline.method",
+                      absl::StrCat("is ", method.name,
+                                   ", but no order is found yet; `penstock train` and `penstock "
+                                   "submit` find one for their workers"));
   }
   if (pipeline.has_stages_per_worker()) {
     return InvalidKey("pipeline.stages_per_worker",
@@ -512,11 +519,12 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(job.chain, BuildChain(spec.model()));
-  if (spec.pipeline().schedule_file().empty()) {
+  const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
+  if (spec.pipeline().schedule_file().empty() && !is_searched) {
     PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));
   } else {
-    job.method = &ListedMethod();
-    PENSTOCK_ASSIGN_OR_RETURN(job.listed, ReadListed(spec.pipeline()));
+    job.method = is_searched ? &SearchedMethod() : &ListedMethod();
+    PENSTOCK_ASSIGN_OR_RETURN(job.listed, ReadListed(spec.pipeline(), *job.method));
   }
   if (!spec.pipeline().weights().empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(job.weights, WeightsOfJob(spec.pipeline().weights()));

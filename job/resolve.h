@@ -60,7 +60,7 @@ struct ResolvedJob {
   std::vector<std::string> worker_names;   // by worker of the pipeline; empty: any
   std::optional<int32_t> workers;          // that the stages go round (roundpipe)
   int32_t stages = 0;                      // of the job, where `workers` is there
-  std::shared_ptr<const Schedule> listed;  // of ListedMethod
+  std::shared_ptr<const Schedule> listed;  // of ListedMethod and SearchedMethod
   RecomputeChoice recompute;               // which stages do, by place in a pipeline
   Order order = Order::kStatic;
   int32_t in_flight_factor = 1;  // of recorded order

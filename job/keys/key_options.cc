@@ -68,6 +68,7 @@ std::vector<std::string> WordsOf(const FieldDescriptor& field) {
   std::vector<std::string> words(options.words().begin(), options.words().end());
   if (options.catalog() == v1::CATALOG_METHODS) {
     for (const Method& method : Methods()) words.emplace_back(method.name);
+    words.emplace_back(SearchedMethod().name);
   } else if (options.catalog() == v1::CATALOG_WEIGHTS) {
     for (const Weights* weights : kAllWeights) words.emplace_back(weights->name);
   }

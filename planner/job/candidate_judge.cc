@@ -8,13 +8,22 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "job/defaults.h"
+#include "job/open_job.h"
 #include "job/prediction.h"
 #include "job/profile/device_times.h"
 #include "job/profile/model_profile.h"
+#include "planner/cost/run_costs.h"
 #include "planner/job/pipeline_links.h"
 #include "planner/job/split_search.h"
 
 namespace penstock {
+namespace {
+
+// Moves of a search for an order: of one that is kept, and of one for its time alone.
+constexpr int64_t kMoves = 20'000;
+constexpr int64_t kMovesForTime = 1'000;
+
+}  // namespace
 
 absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
                                                   const Candidate& candidate) {
@@ -24,17 +33,15 @@ absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
     judge.draft_.rejected = std::string(job.status().message());
     return judge;
   }
-  judge.job_ = *std::move(job);
-  absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(input.profile, judge.job_.microbatch.batch);
+  absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(input.profile, job->microbatch.batch);
   if (!times.ok()) return Annotate(times.status(), "training.microbatches");
   judge.times_ = *std::move(times);
-  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input.profile, judge.job_.chain));
-  PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(input.profile, judge.job_.precision));
-  std::vector<LayerRange> single(judge.job_.chain.size());
-  for (int layer = 0; layer < judge.job_.chain.size(); ++layer) single[layer] = {layer, 1};
-  PENSTOCK_ASSIGN_OR_RETURN(judge.layer_costs_,
-                            StageCostsOf(judge.times_, judge.job_.chain, single));
-  if (const absl::Status status = judge.Prepare(); !status.ok()) {
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input.profile, job->chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(input.profile, job->precision));
+  std::vector<LayerRange> single(job->chain.size());
+  for (int layer = 0; layer < job->chain.size(); ++layer) single[layer] = {layer, 1};
+  PENSTOCK_ASSIGN_OR_RETURN(judge.layer_costs_, StageCostsOf(judge.times_, job->chain, single));
+  if (const absl::Status status = judge.Prepare(*std::move(job)); !status.ok()) {
     judge.draft_.rejected = std::string(status.message());
     return judge;
   }
@@ -55,13 +62,14 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   pipeline.set_stages(candidate.stages);
   pipeline.clear_stage_layers();
   pipeline.clear_worker_names();
+  pipeline.clear_schedule();
   const absl::StatusOr<const Method*> method = FindMethod(absl::string_view(candidate.method));
   if (method.ok() && (*method)->replicates_stages) {
     pipeline.mutable_replicas()->Assign(candidate.replicas.begin(), candidate.replicas.end());
   }
   pipeline.set_recompute(TextOf(candidate.recompute));
   draft_.spec.mutable_training()->set_microbatches(candidate.microbatches);
-  FillDefaults(draft_.spec);
+  draft_.spec = DraftOf(draft_.spec);
   PENSTOCK_RETURN_IF_ERROR(ValidateJob(draft_.spec));
   PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(draft_.spec));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(job, candidate.stages));
@@ -73,15 +81,31 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   return job;
 }
 
-absl::Status CandidateJudge::Prepare() {
+absl::Status CandidateJudge::Prepare(ResolvedJob job) {
+  PENSTOCK_ASSIGN_OR_RETURN(run_, RunnableOf(std::move(job)));
+  return SetDelays(run_, draft_);
+}
+
+bool CandidateJudge::searches_order() const {
+  return draft_.candidate.method == SearchedMethod().name;
+}
+
+absl::StatusOr<CandidateJudge::Runnable> CandidateJudge::RunnableOf(ResolvedJob job) const {
   const int32_t stages = draft_.candidate.stages;
-  options_ = ScheduleOptionsOf(job_, TopologyOf(job_, stages));
-  PENSTOCK_ASSIGN_OR_RETURN(steps_, StepsToSimulateOf(job_, options_, stages));
-  PENSTOCK_ASSIGN_OR_RETURN(draft_.lateness, LatenessOf(job_, options_));
-  if (absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*job_.method, options_); delay.ok()) {
-    draft_.block_delay = *delay;
-  }
-  return absl::OkStatus();
+  Runnable run = {.options = ScheduleOptionsOf(job, TopologyOf(job, stages))};
+  PENSTOCK_ASSIGN_OR_RETURN(run.steps, StepsToSimulateOf(job, run.options, stages));
+  run.job = std::move(job);
+  return run;
+}
+
+absl::StatusOr<CandidateJudge::Runnable> CandidateJudge::WithOrder(
+    const v1::DeviceTimes& times, const std::vector<LayerRange>& layers,
+    const OrderSearch& search) const {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const SimulationCosts costs,
+      RunCostsOf(times, job(), topology(), LayersOfStages(topology(), layers)));
+  PENSTOCK_ASSIGN_OR_RETURN(Schedule order, SearchOrder(job(), run_.options, costs, search));
+  return RunnableOf(InOrder(job(), std::move(order)));
 }
 
 absl::StatusOr<StagePlacement> CandidateJudge::Evenly() const {
@@ -94,10 +118,10 @@ absl::StatusOr<StagePlacement> CandidateJudge::Evenly() const {
     return cluster.workers[a].speed > cluster.workers[b].speed;
   });
   const int32_t stages = draft_.candidate.stages;
-  workers.resize(job_.WorkersOf(stages));
+  workers.resize(job().WorkersOf(stages));
   std::sort(workers.begin(), workers.end());
   PENSTOCK_ASSIGN_OR_RETURN(placement.layers,
-                            SplitByTimes(job_, topology(), stages, TimesOn(workers)));
+                            SplitByTimes(job(), topology(), stages, TimesOn(workers)));
   return placement;
 }
 
@@ -109,13 +133,24 @@ v1::DeviceTimes CandidateJudge::TimesOn(const std::vector<int>& workers) const {
 
 absl::StatusOr<double> CandidateJudge::StepSeconds(const v1::DeviceTimes& times,
                                                    const std::vector<LayerRange>& layers) const {
-  return penstock::StepSeconds(job_, options_, steps_, layers, times);
+  if (!searches_order()) {
+    return penstock::StepSeconds(run_.job, run_.options, run_.steps, layers, times);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Runnable run,
+      WithOrder(times, layers, {.room = OrderRoom::kTwice, .moves = kMovesForTime}));
+  return penstock::StepSeconds(run.job, run.options, run.steps, layers, times);
+}
+
+absl::StatusOr<std::vector<WorkerMemory>> CandidateJudge::MemoryOf(
+    const Runnable& run, const std::vector<LayerRange>& layers) const {
+  return PredictRunMemory(run.job, run.options, LayersOfStages(topology(), layers), 0,
+                          CutsOf(draft_.spec, 0, {}), input_->profile, /*own_memory=*/false);
 }
 
 absl::StatusOr<std::vector<WorkerMemory>> CandidateJudge::Memory(
     const std::vector<LayerRange>& layers) const {
-  return PredictRunMemory(job_, options_, LayersOfStages(topology(), layers), 0,
-                          CutsOf(draft_.spec, 0, {}), input_->profile, /*own_memory=*/false);
+  return MemoryOf(run_, layers);
 }
 
 absl::Status CandidateJudge::CheckMemory(const std::vector<WorkerMemory>& memory,
@@ -140,21 +175,42 @@ JudgedCandidate CandidateJudge::Judge(const StagePlacement& placement) const {
   for (const int worker : placement.workers) {
     if (input_->names_workers) pipeline.add_worker_names(input_->cluster.workers[worker].name);
   }
-  if (const absl::Status status = Fill(judged); !status.ok()) {
+  const absl::Status status = searches_order() ? FillInOrder(judged) : Fill(run_, judged);
+  if (!status.ok()) {
     judged.rejected = std::string(status.message());
     judged.lacks_memory = absl::IsResourceExhausted(status) && !judged.memory.empty();
   }
   return judged;
 }
 
-absl::Status CandidateJudge::Fill(JudgedCandidate& judged) const {
-  PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep step,
-                            SimulateStep(job_, options_, steps_, judged.layers, judged.times));
+absl::Status CandidateJudge::FillInOrder(JudgedCandidate& judged) const {
+  absl::Status filled;
+  for (const OrderRoom room : {OrderRoom::kTwice, OrderRoom::kOfFirst, OrderRoom::kOfOneFOneB}) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Runnable run, WithOrder(judged.times, judged.layers,
+                                                            {.room = room, .moves = kMoves}));
+    PENSTOCK_RETURN_IF_ERROR(SetOrder(*run.job.listed, judged.spec));
+    PENSTOCK_RETURN_IF_ERROR(SetDelays(run, judged));
+    filled = Fill(run, judged);
+    if (!absl::IsResourceExhausted(filled)) break;
+  }
+  return filled;
+}
+
+absl::Status CandidateJudge::SetDelays(const Runnable& run, JudgedCandidate& judged) {
+  PENSTOCK_ASSIGN_OR_RETURN(judged.lateness, LatenessOf(run.job, run.options));
+  const absl::StatusOr<BlockDelay> delay = PredictBlockDelay(*run.job.method, run.options);
+  if (delay.ok()) judged.block_delay = *delay;
+  return absl::OkStatus();
+}
+
+absl::Status CandidateJudge::Fill(const Runnable& run, JudgedCandidate& judged) const {
+  PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep step, SimulateStep(run.job, run.options, run.steps,
+                                                                   judged.layers, judged.times));
   judged.step_s = step.step_s;
   judged.bubble_ratio = step.bubble_ratio;
   judged.busy_s = step.busy_s;
   judged.sent_bytes = step.sent_bytes;
-  PENSTOCK_ASSIGN_OR_RETURN(judged.memory, Memory(judged.layers));
+  PENSTOCK_ASSIGN_OR_RETURN(judged.memory, MemoryOf(run, judged.layers));
   PENSTOCK_RETURN_IF_ERROR(CheckMemory(judged.memory, judged.workers));
   Predict(judged);
   return absl::OkStatus();

@@ -1,7 +1,8 @@
 // CandidateJudge: what one candidate is worth, for any placement of its stages.
 //
 // What does not depend on the placement, such as the schedule, is made once, so that a search through many
-// placements pays for a simulation each.
+// placements pays for a simulation each. With the method searched each placement has an order of its own; job() and
+// topology() are then those of its draft (job/open_job.h).
 //
 // Plain values and pure functions.
 #pragma once
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "job/resolve.h"
 #include "planner/job/candidate.h"
+#include "planner/job/searched_order.h"
 #include "planner/job/timed_split.h"
 #include "schedule/schedule.h"
 #include "schedule/simulate.h"
@@ -34,8 +36,10 @@ class CandidateJudge {
   // All below REQUIRES: may_run().
 
   const PlanningInput& input() const { return *input_; }
-  const ResolvedJob& job() const { return job_; }
-  const Topology& topology() const { return options_.topology; }
+  const ResolvedJob& job() const { return run_.job; }
+  const Topology& topology() const { return run_.options.topology; }
+  // Whether the order of a step is searched for each placement: then a placement might have a better one than was found.
+  bool searches_order() const;
   // By layer, on a worker of speed 1.
   const std::vector<StageCosts>& layer_costs() const { return layer_costs_; }
 
@@ -43,7 +47,7 @@ class CandidateJudge {
   absl::StatusOr<StagePlacement> Evenly() const;
   // What the simulator counts in.
   v1::DeviceTimes TimesOn(const std::vector<int>& workers) const;
-  // Of a step in a long run. `times`: those on the placement's workers.
+  // Of a step in a long run. `times`: those on the placement's workers. An order is searched for a moment only.
   absl::StatusOr<double> StepSeconds(const v1::DeviceTimes& times,
                                      const std::vector<LayerRange>& layers) const;
   // By worker of the pipeline.
@@ -56,23 +60,39 @@ class CandidateJudge {
   JudgedCandidate Judge(const StagePlacement& placement) const;
 
  private:
+  // A job with what is made of it for any placement.
+  struct Runnable {
+    ResolvedJob job;
+    ScheduleOptions options;
+    StepsToSimulate steps;
+  };
+
   CandidateJudge(const PlanningInput& input, const Candidate& candidate)
       : input_(&input), draft_{.candidate = candidate} {}
 
   // The job as the candidate runs it, if the cluster has enough workers. Errors: what rejects the candidate.
   absl::StatusOr<ResolvedJob> Resolve();
   // The schedule, and what it says. Errors: what rejects the candidate.
-  absl::Status Prepare();
+  absl::Status Prepare(ResolvedJob job);
+  absl::StatusOr<Runnable> RunnableOf(ResolvedJob job) const;
+  // How late its gradients are.
+  static absl::Status SetDelays(const Runnable& run, JudgedCandidate& judged);
+  // The draft in an order for these times.
+  absl::StatusOr<Runnable> WithOrder(const v1::DeviceTimes& times,
+                                     const std::vector<LayerRange>& layers,
+                                     const OrderSearch& search) const;
+  absl::StatusOr<std::vector<WorkerMemory>> MemoryOf(const Runnable& run,
+                                                     const std::vector<LayerRange>& layers) const;
   // Time and memory of the placement. Errors: what rejects it.
-  absl::Status Fill(JudgedCandidate& judged) const;
+  absl::Status Fill(const Runnable& run, JudgedCandidate& judged) const;
+  // The same with an order that is searched, in as much room as the memory leaves.
+  absl::Status FillInOrder(JudgedCandidate& judged) const;
   // What the job will be held against when it runs.
   static void Predict(JudgedCandidate& judged);
 
   const PlanningInput* input_;
   JudgedCandidate draft_;
-  ResolvedJob job_;
-  ScheduleOptions options_;
-  StepsToSimulate steps_;
+  Runnable run_;
   v1::DeviceTimes times_;  // of the profile
   std::vector<StageCosts> layer_costs_;
 };

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "job/defaults.h"
+#include "job/open_job.h"
 #include "job/resolve.h"
 #include "planner/graph/placement_planner.h"
 #include "planner/job/candidate_judge.h"
@@ -28,12 +28,14 @@ constexpr double kSearchShare = 0.3;
 constexpr double kShareOfOne = 0.2;  // of that, for the best of one method
 constexpr int64_t kRefinementsMax = 200;
 constexpr int64_t kSimulationsMax = 1'000;
+constexpr int64_t kOrdersMax = 30;  // of a candidate whose order is searched for each placement
 constexpr int64_t kCountsMax = 100;
 
 absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& options) {
   std::vector<const Method*> methods;
   if (options.methods.empty()) {
     for (const Method& method : Methods()) methods.push_back(&method);
+    methods.push_back(&SearchedMethod());
   }
   for (const std::string& name : options.methods) {
     PENSTOCK_ASSIGN_OR_RETURN(const Method* const method, FindMethod(absl::string_view(name)));
@@ -103,9 +105,10 @@ std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJo
     }
   }
   const auto& said = input.spec.pipeline().replicas();
+  const Method& method = OrderIsOpen(input.spec) ? SearchedMethod() : *job.method;
   std::vector<Candidate> candidates;
   for (const int32_t stages : numbers) {
-    Candidate candidate = {.method = std::string(job.method->name),
+    Candidate candidate = {.method = std::string(method.name),
                            .stages = stages,
                            .microbatches = job.microbatches,
                            .recompute = job.recompute};
@@ -229,11 +232,15 @@ class JobPlanner {
       PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge, CandidateJudge::Of(input_, candidate));
       TimeBudget own = part.Part(kShareOfOne);
       PENSTOCK_RETURN_IF_ERROR(MoveLayers(judge, own, judged));
-      SearchEffort effort = {.placements = kRefinementsMax, .budget = own};
+      SearchEffort effort = {.placements = PlacementsMax(judge, kRefinementsMax), .budget = own};
       SplitSearchResult found = SearchShortestStep(judge, judged.step_s * (1 - kMargin), effort);
       if (found.best.has_value()) judged = *std::move(found.best);
     }
     return absl::OkStatus();
+  }
+
+  static int64_t PlacementsMax(const CandidateJudge& judge, int64_t most) {
+    return judge.searches_order() ? kOrdersMax : most;
   }
 
   // As long as a layer more or less for one of two neighbours makes the simulated step shorter.
@@ -278,9 +285,9 @@ class JobPlanner {
         unproven_s = std::min(unproven_s, judged.step_bound_s);
         continue;
       }
-      SearchEffort effort = {.placements = kSimulationsMax, .budget = part};
       PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
                                 CandidateJudge::Of(input_, judged.candidate));
+      SearchEffort effort = {.placements = PlacementsMax(judge, kSimulationsMax), .budget = part};
       SplitSearchResult found = SearchShortestStep(judge, best_s * (1 - kMargin), effort);
       if (!found.is_complete) unproven_s = std::min(unproven_s, judged.step_bound_s);
       if (!found.best.has_value()) continue;
@@ -305,6 +312,7 @@ class JobPlanner {
     std::vector<JudgedCandidate> smaller;
     for (const JudgedCandidate& judged : plan_.candidates) {
       if (!judged.is_placed()) continue;
+      if (judged.candidate.method == SearchedMethod().name) continue;  // orders are for time
       PENSTOCK_RETURN_IF_ERROR(options_.may_go_on());
       if (part.IsSpent()) {
         plan_.is_smallest = false;
@@ -334,6 +342,9 @@ class JobPlanner {
         plan_.smallest = index;
       }
     }
+    // Of an order that was searched for time nothing is proven.
+    plan_.is_smallest = plan_.is_smallest && plan_.smallest.has_value() &&
+                        plan_.candidates[*plan_.smallest].candidate.method != SearchedMethod().name;
   }
 
   const PlanningInput& input_;
@@ -347,9 +358,7 @@ class JobPlanner {
 absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
                                                            const PlanJobOptions& options,
                                                            TimeBudget& budget) {
-  v1::JobSpec spec = input.spec;
-  FillDefaults(spec);
-  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(DraftOf(input.spec)));
   if (options.only_placement) return PlacementsOf(input, job, options);
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<const Method*> methods, MethodsOf(options));
   const std::vector<std::vector<int32_t>> replicas_of_stages = ReplicasOf(input, job, budget);
@@ -358,7 +367,8 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
     const int32_t per_worker = StagesPerWorkerMin(method->placement);
     const int32_t workers_max = std::min<int32_t>(
         input.cluster.size(), static_cast<int32_t>(job.chain.size()) / per_worker);
-    for (int32_t workers = 1; workers <= workers_max; ++workers) {
+    const bool is_searched = method == &SearchedMethod();  // on one worker all orders are alike
+    for (int32_t workers = is_searched ? 2 : 1; workers <= workers_max; ++workers) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
         for (const bool all : {false, true}) {
           candidates.push_back({.method = std::string(method->name),

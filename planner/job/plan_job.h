@@ -1,7 +1,7 @@
 // PlanJob: which method, how many stages, microbatches and layers of each, let a job run fastest, or in the least
 // memory, on a cluster.
 //
-// Every method of the catalog is tried with every number of workers, every number of microbatches that divides the
+// Every method of the catalog, and an order that is searched for the candidate's times, is tried with every number of workers, every number of microbatches that divides the
 // batch where that changes nothing but rounding, with and without recomputation, or in the stages alone whose workers lack
 // memory without, and, where the method has them,
 // with replicas of stages: as many of each, or as planner/graph/placement_planner.h has them; each candidate is judged by
@@ -26,7 +26,7 @@
 namespace penstock {
 
 struct PlanJobOptions {
-  std::vector<std::string> methods;  // empty: all of the catalog
+  std::vector<std::string> methods;  // empty: all of the catalog, and searched
   std::vector<int32_t> stages;       // of the model, that may be chosen; empty: any number
   // Only the stages, their layers and their workers are chosen: microbatches and replicas are the job's, and so is
   // recomputation, unless the job has none and lacks the memory.
@@ -43,8 +43,9 @@ struct JobPlan {
   std::optional<int> smallest;              // in the memory of the worker that needs most
   bool in_time = true;                      // else some were not judged, or could still be improved
   double step_bound_s = 0;                  // no placement of a candidate has a shorter step
-  bool is_fastest = false;   // it is proven that none has a shorter step than the fastest
-  bool is_smallest = false;  // the same of the memory of the smallest
+  bool is_fastest = false;  // it is proven that none has a shorter step than the fastest
+  bool is_smallest =
+      false;  // the same of the memory of the smallest, orders that were not searched for left out
 };
 
 // The candidates for a job, in the order in which they are judged.

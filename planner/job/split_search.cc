@@ -235,6 +235,7 @@ bool SearchEffort::Take(int64_t steps) {
 SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s,
                                      SearchEffort& effort) {
   SplitSearchResult result;
+  bool may_have_better_order = false;  // some placement whose bound does not rule it out
   const auto search = [&](const std::vector<int>& workers) {
     const v1::DeviceTimes times = judge.TimesOn(workers);
     StepBound bound(judge, workers);
@@ -251,6 +252,7 @@ SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s
     splits.visit = [&](const std::vector<LayerRange>& layers) {
       result.is_complete = effort.Take(kStepsOfASimulation);
       if (!result.is_complete) return;
+      may_have_better_order = may_have_better_order || judge.searches_order();
       const absl::StatusOr<double> step_s = judge.StepSeconds(times, layers);
       if (!step_s.ok() || *step_s >= known_s) return;
       JudgedCandidate judged = judge.Judge({.workers = workers, .layers = layers});
@@ -268,6 +270,7 @@ SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s
   } else {
     WorkerOrders(judge.input().cluster).ForEach(judge.topology().workers, search);
   }
+  result.is_complete = result.is_complete && !may_have_better_order;
   return result;
 }
 

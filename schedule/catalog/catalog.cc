@@ -177,6 +177,15 @@ constexpr Method kListed = {.name = "schedule-file",
                             .program = ListedStep,
                             .placement = Placement::kListed};
 
+constexpr Method kSearched = {
+    .name = "searched",
+    .summary = "an order that is searched for the times of the job's stages; any bubble and stash",
+    .paper = "as Qi et al., ICLR 2024, arXiv 2401.10241",
+    .weights = &Weights::kSingle,
+    .synchronous = true,
+    .program = ListedStep,
+    .placement = Placement::kListed};
+
 const Weights& WeightsOf(const Method& method, const ScheduleOptions& options) {
   return options.weights == nullptr ? *method.weights : *options.weights;
 }
@@ -435,12 +444,16 @@ absl::Span<const Method> Methods() { return kMethods; }
 
 const Method& ListedMethod() { return kListed; }
 
+const Method& SearchedMethod() { return kSearched; }
+
 absl::StatusOr<const Method*> FindMethod(absl::string_view name) {
   std::vector<absl::string_view> names;
   for (const Method& method : kMethods) {
     if (method.name == name) return &method;
     names.push_back(method.name);
   }
+  if (name == kSearched.name) return &kSearched;
+  names.push_back(kSearched.name);
   return absl::NotFoundError(absl::StrCat("there is no method \"", name, "\"; the methods are ",
                                           absl::StrJoin(names, ", ")));
 }

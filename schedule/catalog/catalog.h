@@ -27,7 +27,7 @@ struct ScheduleOptions {
   // For sampled weights: the greatest delay (absent: PipelineDelay of block_draws.h), and the seed of the samples.
   std::optional<int64_t> delta;
   uint64_t seed = 0;
-  // For ListedMethod: a custom schedule of one step, compute actions alone or with messages (UPDATE, REDUCE, NORM and FLUSH are
+  // For ListedMethod and SearchedMethod: a custom schedule of one step, compute actions alone or with messages (UPDATE, REDUCE, NORM and FLUSH are
   // left out and added as needed). `topology` is its own, but for groups.
   std::shared_ptr<const Schedule> listed;
   // Clipping by the global gradient norm: a NORM before the steps. Only methods that drain at every
@@ -87,8 +87,10 @@ absl::Span<const Method> Methods();
 
 // Not in the catalog: repeats the step of a custom schedule (ScheduleOptions::listed).
 const Method& ListedMethod();
+// The same of a step that a search found for the times of a job (schedule/search.h).
+const Method& SearchedMethod();
 
-// Errors: NotFound, listing the names there are.
+// Of the catalog, or SearchedMethod. Errors: NotFound, listing the names there are.
 absl::StatusOr<const Method*> FindMethod(absl::string_view name);
 
 // The most actions that a step may have, all workers together. The coordinator lists and verifies steps between two

@@ -39,6 +39,12 @@ TEST(Manifest, Parse_WhatWasSerialized_IsEqual) {
   EXPECT_THAT(ParseManifest(SerializeManifest(Example())), IsOkAndHolds(Example()));
 }
 
+TEST(Manifest, ScheduleThatWasSearched_IsKept) {
+  Manifest manifest = Example();
+  manifest.schedule = "0F0,0I0,0W0\n";
+  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)), IsOkAndHolds(manifest));
+}
+
 TEST(Manifest, UpdatesByLayer_AreThoseOfAllWhereNothingElseIsSaid) {
   Manifest manifest = Example();
   EXPECT_EQ(manifest.UpdatesOf(3), 100);

@@ -264,6 +264,102 @@ TEST(JobPlanning, Resumed_KeepsTheSplitOfTheCheckpoint) {
   EXPECT_THAT(cluster.commits().back().stage_layers, ElementsAre(6, 1));
 }
 
+v1::JobSpec SearchedJob(int64_t steps, int32_t stages) {
+  v1::JobSpec spec = MeasuredJob(steps, stages);
+  spec.mutable_pipeline()->set_method("searched");
+  return spec;
+}
+
+TEST(JobPlanning, SearchedOrder_IsFoundForTheMeasuredTimesAndPartOfTheRecord) {
+  SimulatedCluster cluster({.workers = 3, .devices = {"a", "b", "c"}});
+  const std::string job = cluster.Submit(SearchedJob(4, 3));
+  const std::string plain = cluster.Submit(MeasuredJob(4, 3));
+  ASSERT_TRUE(cluster.RunUntilOver(2 * kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+  EXPECT_TRUE(WasMeasured(cluster, job));
+  EXPECT_EQ(saved.summary().method(), "searched");
+  EXPECT_EQ(saved.plan().method(), "searched");
+  EXPECT_EQ(saved.spec().pipeline().stage_layers_size(), 3);
+  EXPECT_FALSE(OrderIsOpen(saved.spec()));
+  EXPECT_FALSE(saved.spec().pipeline().schedule().empty());
+  ASSERT_THAT(saved.planning().candidates(), Not(IsEmpty()));
+  EXPECT_EQ(saved.planning().candidates(0).method(), "searched");
+  EXPECT_LT(saved.spec().prediction().step_seconds(),
+            cluster.Saved(plain).spec().prediction().step_seconds());
+  EXPECT_THAT(cluster.violations(), IsEmpty());
+  // What is recorded can be submitted: the same order, and nothing is measured.
+  v1::JobSpec repeated = saved.spec();
+  repeated.clear_prediction();
+  const std::string second = cluster.Submit(repeated);
+  ASSERT_TRUE(cluster.RunUntilOver(3 * kLimitMs));
+  EXPECT_FALSE(WasMeasured(cluster, second));
+  EXPECT_EQ(cluster.Saved(second).plan().schedule_digest(), saved.plan().schedule_digest());
+}
+
+TEST(JobPlanning, SearchedOrder_WithoutMeasuredTimes_IsFoundByEstimate) {
+  SimulatedCluster cluster({.workers = 3});
+  v1::JobSpec estimated = SearchedJob(4, 3);
+  estimated.mutable_planning()->set_split("estimated");
+  v1::JobSpec split = SearchedJob(4, 2);
+  split.mutable_pipeline()->add_stage_layers(6);
+  split.mutable_pipeline()->add_stage_layers(1);
+  v1::JobSpec alone = SearchedJob(4, 1);
+  for (const v1::JobSpec& spec : {estimated, split, alone}) {
+    const std::string job = cluster.Submit(spec);
+    ASSERT_TRUE(cluster.RunUntilOver(4 * kLimitMs));
+    const v1::GetJobResponse& saved = cluster.Saved(job);
+    EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+    EXPECT_FALSE(WasMeasured(cluster, job));
+    EXPECT_FALSE(saved.spec().pipeline().schedule().empty());
+    EXPECT_THAT(cluster.Logs(job), Contains(HasSubstr("searched for estimated times")));
+  }
+}
+
+TEST(JobPlanning, SearchedOrder_Resumed_IsThatOfTheCheckpoint) {
+  std::string schedule;
+  for (const bool resumes : {false, true}) {
+    SimulatedCluster cluster({.workers = 2});
+    v1::JobSpec spec = SearchedJob(4, 2);
+    spec.mutable_checkpoint()->set_directory("/ck");
+    spec.mutable_checkpoint()->set_every_steps(2);
+    if (resumes) {
+      spec.mutable_checkpoint()->set_resume("latest");
+      cluster.found_start = FoundStart{.checkpoint = "/ck/step-2",
+                                       .step = 2,
+                                       .method = "searched",
+                                       .stage_layers = {6, 1},
+                                       .schedule = schedule};
+    }
+    const std::string job = cluster.Submit(spec);
+    ASSERT_TRUE(cluster.RunUntilOver(kLimitMs));
+    EXPECT_EQ(WasMeasured(cluster, job), !resumes);
+    ASSERT_THAT(cluster.commits(), Not(IsEmpty()));
+    const v1::PipelineSpec& pipeline = cluster.Saved(job).spec().pipeline();
+    EXPECT_FALSE(pipeline.schedule().empty());
+    EXPECT_EQ(cluster.commits().back().schedule, pipeline.schedule());
+    if (resumes) {
+      EXPECT_EQ(pipeline.schedule(), schedule);
+      EXPECT_THAT(pipeline.stage_layers(), ElementsAre(6, 1));
+    }
+    schedule = pipeline.schedule();
+  }
+}
+
+TEST(JobPlanning, SearchedOrder_TakesWhatItCanOrder) {
+  Coordinator coordinator({});
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = SearchedJob(20, 2);
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}).status(), IsOk());
+  request.mutable_spec()->mutable_pipeline()->set_stages_per_worker(2);
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
+              StatusIs(kInvalid, HasSubstr("pipeline.stages_per_worker: is not for searched")));
+  *request.mutable_spec() = SearchedJob(20, 2);
+  request.mutable_spec()->mutable_pipeline()->add_replicas(2);
+  EXPECT_THAT(coordinator.CheckSubmission(request, {}),
+              StatusIs(kInvalid, HasSubstr("pipeline.replicas: is not for searched")));
+}
+
 TEST(JobPlanning, RestartOfTheCoordinatorWhileItPlans_LosesNothing) {
   SimulatedCluster cluster({.workers = 2, .step_ms = 50});
   const std::string job = cluster.Submit(MeasuredJob(4, 2));

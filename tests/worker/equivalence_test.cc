@@ -14,6 +14,9 @@
 #include "schedule/block_draws.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/pipelining_csv.h"
+#include "schedule/search.h"
+#include "schedule/simulate.h"
+#include "schedule/text.h"
 #include "tests/support/status_matchers.h"
 #include "tests/worker/test_cluster.h"
 #include "tests/worker/test_job.h"
@@ -373,6 +376,27 @@ TEST_F(Equivalence, ScheduleFiles_AreTheSerialReference) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
     ExpectEqual(spec, EvenSplit(kLayers, static_cast<int>(job.StagesOn(1))), /*delay_seed=*/3);
   }
+}
+
+// An order for stages that take unequal times is shorter than 1f1b for them, and trains as it does.
+TEST_F(Equivalence, SearchedOrder_IsTheSerialReference) {
+  const SimulationCosts costs = {.stages = {{1, 1.5, 0.5, 0}, {3, 2, 2.5, 0}, {0.5, 1, 2, 0}}};
+  v1::JobSpec spec = SmallJob("searched");
+  const Topology topology = StraightPipeline(3);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const SearchResult found,
+      SearchSchedule(topology, spec.training().microbatches(), {.costs = costs, .moves = 2000}));
+  const ScheduleOptions options{.topology = topology,
+                                .microbatches_per_step = spec.training().microbatches()};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const Schedule plain,
+      BuildSchedule(**FindMethod("1f1b"), options, {0, spec.training().microbatches()}));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const SimulationResult simulated, Simulate(plain, costs));
+  EXPECT_LT(found.makespan_s, simulated.makespan_s);
+  spec.mutable_pipeline()->set_schedule(PrintSchedule(found.schedule));
+  SetTied(spec);
+  SetGlobalClip(spec, 0.5);
+  ExpectEqual(spec, EvenSplit(kLayers, 3), /*delay_seed=*/5);
 }
 
 // What `penstock schedule show METHOD -o FILE.csv` writes trains as the method does.

@@ -7,6 +7,8 @@
 
 #include "job/defaults.h"
 #include "job/resolve.h"
+#include "planner/job/searched_order.h"
+#include "schedule/verify.h"
 #include "tests/planner/job/planning_input.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
@@ -57,6 +59,84 @@ TEST(JudgeCandidate, Outcome_SaysWhatRunsAndWhatItCosts) {
   ASSERT_TRUE(judged.block_delay.has_value());
   EXPECT_EQ(judged.block_delay->max, 7);  // floor(S^2 - S/2)
   EXPECT_NEAR(judged.bubble_ratio, 0.0, 1e-9);
+}
+
+// Methods whose stages are one on each worker and drain: what an order is searched among.
+constexpr const char* kOneStageEach[] = {"gpipe", "1f1b", "zb-h1", "zb-h2"};
+
+TEST(JudgeCandidate, SearchedOrder_IsAtLeastAsFastAsTheMethodsOfItsPlacement) {
+  for (const std::map<std::string, double>& slow : {std::map<std::string, double>{},
+                                                    {{"h.0.mlp", 2.5}},
+                                                    {{"embedding", 3.0}, {"h.2.attention", 2.0}}}) {
+    PlanningInput input =
+        InputOf(kPlannedJob, UniformCluster(1, 3, 2048.0 / 0.002, kInfinity), slow);
+    input.cluster.workers[1].speed = 1.7;
+    const std::vector<LayerRange> layers = {{0, 2}, {2, 4}, {6, 3}};
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const JudgedCandidate searched,
+        JudgeCandidate(input, {.method = "searched", .stages = 3, .microbatches = 8}, layers));
+    EXPECT_EQ(searched.rejected, "");
+    EXPECT_GE(searched.step_s, searched.step_bound_s);
+    for (const char* method : kOneStageEach) {
+      PENSTOCK_ASSERT_OK_AND_ASSIGN(
+          const JudgedCandidate other,
+          JudgeCandidate(input, {.method = method, .stages = 3, .microbatches = 8}, layers));
+      EXPECT_LE(searched.step_s, other.step_s * (1 + 1e-9)) << method;
+      if (std::string(method) == "1f1b") {
+        EXPECT_LT(searched.step_s, 0.97 * other.step_s);
+      }
+    }
+  }
+}
+
+TEST(JudgeCandidate, SearchedOrder_IsInTheJobAndTheSameEveryTime) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(4), {{"h.1.mlp", 2.0}});
+  const Candidate candidate = {.method = "searched", .stages = 3, .microbatches = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate judged, JudgeCandidate(input, candidate));
+  EXPECT_EQ(judged.spec.pipeline().method(), "searched");
+  EXPECT_THAT(judged.spec.pipeline().stage_layers(), ::testing::SizeIs(3));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(judged.spec));
+  ASSERT_NE(job.listed, nullptr);
+  EXPECT_EQ(job.method, &SearchedMethod());
+  EXPECT_EQ(judged.most_staleness(), 0);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate again, JudgeCandidate(input, candidate));
+  EXPECT_EQ(again.spec.SerializeAsString(), judged.spec.SerializeAsString());
+}
+
+TEST(JudgeCandidate, SearchedOrder_KeepsToTheMemoryOfTheWorkers) {
+  const Candidate searched = {.method = "searched", .stages = 3, .microbatches = 8};
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate roomy,
+                                JudgeCandidate(InputOf(kPlannedJob, Alike(3)), searched));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate plain,
+                                JudgeCandidate(InputOf(kPlannedJob, Alike(3)),
+                                               {.method = "1f1b", .stages = 3, .microbatches = 8}));
+  ASSERT_GT(roomy.most_memory(), plain.most_memory());
+  Cluster cluster = Alike(3);
+  for (int worker = 0; worker < 3; ++worker) {
+    cluster.workers[worker].memory_bytes = static_cast<double>(plain.memory[worker].total());
+  }
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate tight,
+                                JudgeCandidate(InputOf(kPlannedJob, cluster), searched));
+  EXPECT_EQ(tight.rejected, "");
+  EXPECT_LE(tight.most_memory(), plain.most_memory());
+  EXPECT_GE(tight.step_s, roomy.step_s);
+  EXPECT_LT(tight.step_s, plain.step_s);
+  cluster.workers[0].memory_bytes -= 1;
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate lacking,
+                                JudgeCandidate(InputOf(kPlannedJob, cluster), searched));
+  EXPECT_TRUE(lacking.runs() || lacking.lacks_memory);
+}
+
+TEST(JudgeCandidate, SearchedOrder_MayRecompute) {
+  const PlanningInput input = InputOf(kPlannedJob, Alike(3));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JudgedCandidate judged,
+      JudgeCandidate(
+          input,
+          {.method = "searched", .stages = 3, .microbatches = 8, .recompute = {.places = {0}}}));
+  EXPECT_EQ(judged.rejected, "");
+  EXPECT_EQ(judged.spec.pipeline().recompute(), "0");
+  EXPECT_THAT(ValidateJob(judged.spec), IsOk());
 }
 
 TEST(JudgeCandidate, UnequalWorkers_GetLayersBySpeed) {
@@ -248,6 +328,54 @@ TEST(PlanJob, FewLayers_FindsTheBestOfAllSplits) {
       }
     }
     EXPECT_LE(plan.candidates[*plan.fastest].step_s, best_s + 1e-9);
+  }
+}
+
+TEST(PlanJob, AllMethods_HaveTheSearchedOrderAmongThem) {
+  PlanningInput input = InputOf(kPlannedJob, Alike(3), {{"h.0.attention", 2.0}, {"h.2.mlp", 3.0}});
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const JobPlan plan,
+                                PlanJob(input, PlanJobOptions{.stages = {3}}, Unlimited()));
+  double searched_s = kInfinity;
+  double synchronous_s = kInfinity;
+  for (const JudgedCandidate& judged : plan.candidates) {
+    if (!judged.runs()) continue;
+    const std::string& method = judged.candidate.method;
+    if (method == "searched") searched_s = std::min(searched_s, judged.step_s);
+    for (const char* other : kOneStageEach) {
+      if (method == other) synchronous_s = std::min(synchronous_s, judged.step_s);
+    }
+  }
+  EXPECT_LE(searched_s, synchronous_s * (1 + 1e-9));
+}
+
+TEST(PlanJob, OpenOrder_IsFoundForThePlacementOfTheJob) {
+  PlanningInput input = InputOf(kPlannedJob, Alike(3));
+  input.spec.mutable_pipeline()->set_method("searched");
+  input.spec.mutable_pipeline()->set_recompute("all");
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(
+      const JobPlan plan,
+      PlanJob(input, PlanJobOptions{.methods = {"searched"}, .stages = {2}, .only_placement = true},
+              Unlimited()));
+  ASSERT_TRUE(plan.fastest.has_value());
+  const JudgedCandidate& best = plan.candidates[*plan.fastest];
+  EXPECT_EQ(best.candidate.method, "searched");
+  EXPECT_EQ(best.spec.pipeline().recompute(), "all");
+  EXPECT_FALSE(best.spec.pipeline().schedule().empty());
+  EXPECT_THAT(ValidateJob(best.spec), IsOk());
+}
+
+TEST(FillEstimatedOrder, OpenOrder_IsTheSameEveryTimeAndInTheMemoryOf1F1B) {
+  v1::JobSpec spec = InputOf(kPlannedJob, Alike(1)).spec;
+  spec.mutable_pipeline()->set_method("searched");
+  FillDefaults(spec);
+  v1::JobSpec again = spec;
+  ASSERT_THAT(FillEstimatedOrder(4, spec), IsOk());
+  ASSERT_THAT(FillEstimatedOrder(4, again), IsOk());
+  EXPECT_EQ(spec.SerializeAsString(), again.SerializeAsString());
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const VerifyReport report, Verify(*job.listed));
+  for (int stage = 0; stage < 4; ++stage) {
+    EXPECT_LE(report.stages[stage].activations_peak, 4 - stage) << stage;
   }
 }
 

@@ -152,7 +152,7 @@ TEST(SplitSearch, RandomCandidates_EqualTheBestOfAllPlacements) {
                                   EnumerateCandidates(input, {}, Unlimited()));
     const Candidate& candidate = candidates[random.Below(candidates.size())];
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const CandidateJudge judge, CandidateJudge::Of(input, candidate));
-    if (!judge.may_run()) continue;
+    if (!judge.may_run() || judge.searches_order()) continue;
     SCOPED_TRACE(absl::StrCat(compared, ": ", NameOf(candidate)));
     const BestOfAll expected = BruteForce(judge);
     SearchEffort effort = Endless();
@@ -174,6 +174,38 @@ TEST(SplitSearch, RandomCandidates_EqualTheBestOfAllPlacements) {
     EXPECT_FALSE(SearchShortestStep(judge, expected.step_s, effort).best.has_value());
   }
   EXPECT_GT(impossible, 10);
+}
+
+// Another order could be shorter, so that nothing is proven of a placement but by its bound.
+TEST(SplitSearch, OrdersThatAreSearched_AreAboveTheBoundAndAtLeastAsFastAs1F1B) {
+  RandomStream random(/*seed=*/7, /*purpose=*/0);
+  int compared = 0;
+  int unproven = 0;
+  while (compared < 40) {
+    const PlanningInput input = RandomInput(random);
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(
+        const std::vector<Candidate> candidates,
+        EnumerateCandidates(input, {.methods = {"searched"}}, Unlimited()));
+    if (candidates.empty()) continue;  // one worker
+    Candidate candidate = candidates[random.Below(candidates.size())];
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const CandidateJudge judge, CandidateJudge::Of(input, candidate));
+    if (!judge.may_run()) continue;
+    SCOPED_TRACE(absl::StrCat(compared, ": ", NameOf(candidate)));
+    SearchEffort effort = {.placements = 10, .budget = Unlimited()};
+    const SplitSearchResult found = SearchShortestStep(judge, kInfinity, effort);
+    if (!found.best.has_value()) continue;
+    ++compared;
+    unproven += !found.is_complete;
+    EXPECT_GE(found.best->step_s, StepBoundSeconds(judge));
+    candidate.method = "1f1b";
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const CandidateJudge plain, CandidateJudge::Of(input, candidate));
+    const JudgedCandidate other =
+        plain.Judge({.workers = found.best->workers, .layers = found.best->layers});
+    if (other.runs()) {
+      EXPECT_LE(found.best->step_s, other.step_s * (1 + 1e-9));
+    }
+  }
+  EXPECT_GT(unproven, 20);
 }
 
 TEST(SplitSearch, PlansOfRandomJobs_EqualTheBestOfAllCandidatesAndPlacements) {

@@ -1,0 +1,109 @@
+#include "planner/job/searched_order.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "job/keys/check_fields.h"
+#include "job/keys/limits.h"
+#include "job/open_job.h"
+#include "planner/job/assign.h"
+#include "schedule/search.h"
+#include "schedule/text.h"
+
+namespace penstock {
+namespace {
+
+// Steps that a search looks at, so that what a worker does while others still drain counts.
+constexpr int64_t kSteps = 3;
+constexpr int64_t kMovesByEstimate = 10'000;
+constexpr int64_t kMovesTimesPasses = 10'000'000;
+
+std::vector<int64_t> ActivationsMax(OrderRoom room, int32_t stages) {
+  std::vector<int64_t> most(stages, room == OrderRoom::kTwice ? 2 * stages : stages);
+  if (room == OrderRoom::kOfOneFOneB) {
+    for (int32_t stage = 0; stage < stages; ++stage) most[stage] = stages - stage;
+  }
+  return most;
+}
+
+// Of each stage for a microbatch; all together take a second, as only their ratios count.
+SimulationCosts EstimatedTimes(const Chain& chain, const std::vector<LayerRange>& layers) {
+  SimulationCosts costs;
+  double all = 0;
+  for (const LayerRange& range : layers) {
+    StageCosts& stage = costs.stages.emplace_back(StageCosts{0, 0, 0, 0});
+    for (int layer = range.first; layer < range.end(); ++layer) {
+      const LayerCost cost = EstimateCost(chain, chain.layers[layer]);
+      stage.forward_s += cost.forward_flops;
+      stage.backward_input_s += cost.backward_input_flops;
+      stage.backward_weight_s += cost.backward_weight_flops;
+    }
+    all += stage.forward_s + stage.backward_input_s + stage.backward_weight_s;
+  }
+  for (StageCosts& stage : costs.stages) {
+    for (double* time : {&stage.forward_s, &stage.backward_input_s, &stage.backward_weight_s}) {
+      *time /= std::max(all, 1.0);
+    }
+  }
+  return costs;
+}
+
+}  // namespace
+
+absl::StatusOr<Schedule> SearchOrder(const ResolvedJob& draft, const ScheduleOptions& options,
+                                     const SimulationCosts& costs, const OrderSearch& search) {
+  const int64_t passes = kSteps * draft.microbatches * options.topology.stages() * 3;
+  SearchOptions asked = {
+      .costs = costs,
+      .activations_max = ActivationsMax(search.room, options.topology.stages()),
+      .moves = std::min(search.moves, kMovesTimesPasses / passes),
+      .steps = kSteps,
+      .channel_capacity = static_cast<int32_t>(ChannelCapacityOf(options.topology))};
+  // A forward that is done again comes with the backward.
+  Topology topology = options.topology;
+  for (const StageId stage : topology.Recomputing()) {
+    StageCosts& cost = asked.costs.stages[stage.value];
+    cost.backward_input_s += cost.recompute_s.value_or(cost.forward_s);
+  }
+  topology.Recompute({});
+  PENSTOCK_ASSIGN_OR_RETURN(SearchResult found,
+                            SearchSchedule(topology, draft.microbatches, asked));
+  return std::move(found.schedule);
+}
+
+ResolvedJob InOrder(const ResolvedJob& draft, Schedule order) {
+  ResolvedJob job = draft;
+  job.method = &SearchedMethod();
+  job.listed = std::make_shared<const Schedule>(std::move(order));
+  return job;
+}
+
+absl::Status SetOrder(const Schedule& order, v1::JobSpec& spec) {
+  std::string text = PrintSchedule(order);
+  if (text.size() > kScheduleBytesMax) {
+    return InvalidKey("pipeline.method",
+                      absl::StrCat("is searched, but the order that was found takes ", text.size(),
+                                   " bytes to write, and a job holds ", kScheduleBytesMax,
+                                   "; fewer microbatches would do"));
+  }
+  spec.mutable_pipeline()->set_method(std::string(SearchedMethod().name));
+  spec.mutable_pipeline()->set_schedule(std::move(text));
+  return absl::OkStatus();
+}
+
+absl::Status FillEstimatedOrder(int64_t stages, v1::JobSpec& spec) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob draft, ResolveSubmitted(spec));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<LayerRange> layers, SplitLayers(draft, stages));
+  const ScheduleOptions options = ScheduleOptionsOf(draft, TopologyOf(draft, stages));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const Schedule order,
+      SearchOrder(draft, options, EstimatedTimes(draft.chain, layers),
+                  {.room = OrderRoom::kOfOneFOneB, .moves = kMovesByEstimate}));
+  return SetOrder(order, spec);
+}
+
+}  // namespace penstock

@@ -1,0 +1,49 @@
+// The order of a job with pipeline.method searched: the one that schedule/search.h finds for the times of its stages.
+//
+// What bounds a search is a number of moves, so the same job and times give the same order on any machine.
+//
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "job/resolve.h"
+#include "penstock/v1/job.pb.h"
+#include "schedule/schedule.h"
+#include "schedule/simulate.h"
+
+namespace penstock {
+
+// How many microbatches a worker may have between forward and weight gradient, on S stages.
+enum class OrderRoom : uint8_t {
+  kTwice,      // 2 S, which is what zb-h2 keeps
+  kOfFirst,    // S, which is what the first worker of 1f1b keeps
+  kOfOneFOneB  // what each worker of 1f1b keeps
+};
+
+struct OrderSearch {
+  OrderRoom room = OrderRoom::kOfOneFOneB;
+  int64_t moves =
+      0;  // of the local search, at most; fewer for long steps, so that a search takes tenths of a second
+};
+
+// The order of a step of `draft` (job/open_job.h), complete. Steps run on from one to the next, and the time from one
+// to the next is what counts. `options`, `costs`: of the draft.
+// Errors: those of SearchSchedule.
+absl::StatusOr<Schedule> SearchOrder(const ResolvedJob& draft, const ScheduleOptions& options,
+                                     const SimulationCosts& costs, const OrderSearch& search);
+
+// `draft` in `order`.
+ResolvedJob InOrder(const ResolvedJob& draft, Schedule order);
+
+// Writes `order` into `spec` as that of pipeline.method searched. Errors: InvalidArgument if a job cannot hold it.
+absl::Status SetOrder(const Schedule& order, v1::JobSpec& spec);
+
+// Finds the order of a job whose workers are not measured, on `stages` stages: for the layers of SplitLayers, by their
+// estimated cost, with messages that take no time, in the memory of 1f1b. REQUIRES: OrderIsOpen; defaults are filled in.
+// Errors: those of ResolveSubmitted, SplitLayers and SearchOrder.
+absl::Status FillEstimatedOrder(int64_t stages, v1::JobSpec& spec);
+
+}  // namespace penstock
