@@ -165,6 +165,12 @@ absl::StatusOr<Schedule> ScheduleAround(const ReplayPlan& plan, const Stretch& s
 
 }  // namespace
 
+absl::StatusOr<Schedule> StepOfPlan(const v1::GetJobResponse& job) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanOf(job));
+  return BuildSchedule(*plan.job.method, plan.options,
+                       {.first = 0, .count = plan.job.microbatches});
+}
+
 absl::StatusOr<Topology> TopologyOfPlan(const v1::GetJobResponse& job) {
   PENSTOCK_ASSIGN_OR_RETURN(const ReplayPlan plan, PlanOf(job));
   return plan.options.topology;

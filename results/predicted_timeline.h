@@ -41,6 +41,10 @@ struct ComparedSteps {
 absl::StatusOr<ComparedSteps> CompareWithPrediction(const v1::GetJobResponse& job,
                                                     const Timeline& measured);
 
+// The schedule of one step of the job's plan, from microbatch 0 on; of an asynchronous method it is drained at its ends.
+// Errors: those of TopologyOfPlan and BuildSchedule.
+absl::StatusOr<Schedule> StepOfPlan(const v1::GetJobResponse& job);
+
 // Who feeds whom in the job's plan. Errors: those of ResolveJob; FailedPrecondition if the plan is not there yet.
 absl::StatusOr<Topology> TopologyOfPlan(const v1::GetJobResponse& job);
 

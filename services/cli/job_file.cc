@@ -103,7 +103,7 @@ void AddJobFileOptions(CLI::App& app, JobFileOptions& options) {
          "Train with this method (`penstock methods`), and with its paper's optimizer unless --set "
          "names one")
       ->type_name("NAME")
-      ->check(KnownMethods({"auto"}));
+      ->check(KnownMethods({"auto", "searched"}));
   app.add_option(
          "--resume", options.resume,
          "Resume the `latest` checkpoint of the job's directory, or start if there is none; or "
@@ -190,6 +190,9 @@ absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document) {
   JobDocument draft = document;
   draft.spec = DraftOf(document.spec);
   PENSTOCK_ASSIGN_OR_RETURN(v1::JobSpec complete, CompleteJob(std::move(draft)));
+  if (OrderIsOpen(document.spec)) {
+    complete.mutable_pipeline()->set_method(document.spec.pipeline().method());
+  }
   const bool is_open = MethodIsOpen(document.spec);
   PENSTOCK_RETURN_IF_ERROR(
       Annotate(ResolveSubmitted(is_open ? document.spec : complete).status(), document.path));
@@ -200,14 +203,15 @@ absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document) {
 }
 
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options) {
-  PENSTOCK_ASSIGN_OR_RETURN(const JobDocument document, ReadJob(options));
+  PENSTOCK_ASSIGN_OR_RETURN(JobDocument document, ReadJob(options));
   if (MethodIsOpen(document.spec)) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.path,
         ": pipeline.method: is auto; `penstock train` and `penstock submit` choose one for "
         "their workers, and `penstock plan -o FILE` writes a job with one"));
   }
-  return CompleteJob(document);
+  document.spec = DraftOf(document.spec);
+  return CompleteJob(std::move(document));
 }
 
 std::string FolderOfJob(const std::string& path) {

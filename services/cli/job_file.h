@@ -36,11 +36,11 @@ void AddJobFileOptions(CLI::App& app, JobFileOptions& options);
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<JobDocument> ReadJob(const JobFileOptions& options);
 
-// Reads the job, validates it and fills in defaults.
+// Reads the job, validates it and fills in defaults; returns the draft of a job whose order is open (job/open_job.h).
 // Errors: InvalidArgument with file, line and column, or naming the option; NotFound (no such file).
 absl::StatusOr<v1::JobSpec> LoadJob(const JobFileOptions& options);
 
-// Completes the job for a coordinator, which makes the open choices: a job with an open method stays as written.
+// Completes the job for a coordinator, which makes the open choices: an open method or order stays open.
 absl::StatusOr<v1::JobSpec> CompleteSubmission(const JobDocument& document);
 
 // The absolute folder of a job's file, where its relative paths start.

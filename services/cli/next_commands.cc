@@ -55,6 +55,11 @@ std::string FollowCommand(const std::string& job_id, const std::string& flags) {
   return CommandLine("logs", job_id, "-f", flags);
 }
 
+std::string ShowOrderCommand(const std::string& job_id, const std::string& file,
+                             const std::string& flags) {
+  return CommandLine("schedule show", job_id, ("-o " + ShellWord(file)).c_str(), flags);
+}
+
 std::string ModelCommands(const v1::GetJobResponse& job) {
   // Without a directory of its own a job may still name the checkpoint it began with.
   const std::string& checkpoint = job.result().checkpoint();

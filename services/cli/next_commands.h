@@ -18,6 +18,10 @@ std::string NextCommands(const std::string& job_id, const std::string& flags);
 // The one that watches it to its end.
 std::string FollowCommand(const std::string& job_id, const std::string& flags);
 
+// The one that writes the schedule of its steps to `file`.
+std::string ShowOrderCommand(const std::string& job_id, const std::string& file,
+                             const std::string& flags);
+
 // Says how to use the model of a job that has trained on this machine or, if none was kept, how to keep the next one.
 std::string ModelCommands(const v1::GetJobResponse& job);
 

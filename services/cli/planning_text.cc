@@ -76,7 +76,8 @@ std::string PlanningText(const v1::JobPlanning& planning) {
   return text;
 }
 
-std::string RepeatText(const v1::GetJobResponse& job) {
+std::string RepeatText(const v1::GetJobResponse& job, const std::string& order_file,
+                       const std::string& order_command) {
   if (job.planning().candidates().empty()) return "";
   const v1::PipelineSpec& pipeline = job.spec().pipeline();
   std::string text = absl::StrCat(
@@ -89,9 +90,16 @@ std::string RepeatText(const v1::GetJobResponse& job) {
   if (!pipeline.recompute().empty() && pipeline.recompute() != "none") {
     absl::StrAppend(&text, ", recompute: \"", pipeline.recompute(), "\"");
   }
-  return absl::StrCat(
-      text, ", worker_names: [", absl::StrJoin(job.planning().candidates(0).workers(), ", "),
-      "]}\n  training: {microbatches: ", job.spec().training().microbatches(), "}\n");
+  const bool is_searched = !pipeline.schedule().empty();
+  if (is_searched) absl::StrAppend(&text, ", schedule_file: \"", order_file, "\"");
+  absl::StrAppend(&text, ", worker_names: [",
+                  absl::StrJoin(job.planning().candidates(0).workers(), ", "),
+                  "]}\n  training: {microbatches: ", job.spec().training().microbatches(), "}\n");
+  if (is_searched) {
+    absl::StrAppend(&text, order_file, " holds the order that was found: `", order_command,
+                    "` writes it\n");
+  }
+  return text;
 }
 
 }  // namespace penstock

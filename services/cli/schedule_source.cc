@@ -156,6 +156,12 @@ void AddScheduleOptions(CLI::App& app, ScheduleSource& source) {
 }
 
 absl::StatusOr<ScheduleOptions> CatalogOptions(const Method& method, const ScheduleSource& source) {
+  if (method.placement == Placement::kListed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(method.name,
+                     " has an order for the times of its stages; `penstock schedule search` finds "
+                     "and draws one, and writes it to a file"));
+  }
   const int32_t per_worker = source.stages_per_worker > 0 ? source.stages_per_worker
                                                           : StagesPerWorkerMin(method.placement);
   if (source.workers > 0 && method.placement != Placement::kRoundTrip) {

@@ -11,6 +11,7 @@
 #include "coordinator/start_query.h"
 #include "job/open_job.h"
 #include "job/resolve.h"
+#include "planner/job/searched_order.h"
 #include "services/cli/data_file.h"
 
 namespace penstock {
@@ -81,6 +82,7 @@ std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& sp
   }
   const std::vector<int32_t>& layers = found->manifest.stage_layers;
   spec.mutable_pipeline()->mutable_stage_layers()->Assign(layers.begin(), layers.end());
+  if (OrderIsOpen(spec)) spec.mutable_pipeline()->set_schedule(found->manifest.schedule);
   return absl::StrCat("layers are split ", absl::StrJoin(layers, "-"), ", as in ", found->directory,
                       "\n");
 }
@@ -118,6 +120,12 @@ absl::StatusOr<TrainJob> PrepareTrainJob(Files& files, const TrainJobOptions& op
   }
   if (options.reference) {
     absl::StrAppend(&train.notes, TakeSavedSplit(files, resolved, train.spec));
+    if (OrderIsOpen(train.spec)) {
+      PENSTOCK_RETURN_IF_ERROR(FillEstimatedOrder(train.spec.pipeline().stages(), train.spec));
+      absl::StrAppend(&train.notes,
+                      "the order of a step is searched for estimated times; a cluster measures its "
+                      "workers and may have another, with the same weights in the end\n");
+    }
   } else {
     PENSTOCK_RETURN_IF_ERROR(FindStart(files, StartQueryOf(train.spec, resolved)).status());
   }

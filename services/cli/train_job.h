@@ -14,9 +14,10 @@ namespace penstock {
 
 struct TrainJobOptions {
   JobFileOptions job;
-  int workers = 0;         // 0: the job's pipeline.stages, or kDefaultWorkers
-  std::string data_root;   // empty: the folder of the job file
-  bool reference = false;  // trains without a cluster, and neither reads nor writes checkpoints
+  int workers = 0;        // 0: the job's pipeline.stages, or kDefaultWorkers
+  std::string data_root;  // empty: the folder of the job file
+  bool reference =
+      false;  // trains without a cluster, and neither reads nor writes checkpoints; no order stays open
 };
 
 struct TrainJob {

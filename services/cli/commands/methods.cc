@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "schedule/catalog/catalog.h"
+#include "schedule/search.h"
 #include "schedule/simulate.h"
 #include "schedule/verify.h"
 #include "services/cli/commands/commands.h"
@@ -38,17 +40,38 @@ std::string ToString(absl::string_view view) { return std::string(view.data(), v
 // Steps of a run, so that filling and draining at its ends does not count.
 constexpr int64_t kStepsFew = 8;
 constexpr int64_t kStepsMany = 16;
+// Of the search for an order.
+constexpr int64_t kMoves = 4'000;
+constexpr int64_t kSteps = 3;
+
+// The catalog, and the method whose order is searched.
+std::vector<const Method*> AllMethods() {
+  std::vector<const Method*> methods;
+  for (const Method& method : Methods()) methods.push_back(&method);
+  methods.push_back(&SearchedMethod());
+  return methods;
+}
 
 absl::StatusOr<Costs> CostsOf(const Method& method, const MethodsOptions& options) {
   const int32_t per_worker = StagesPerWorkerMin(method.placement);
   const int32_t stages = options.workers * per_worker;
+  const bool is_searched = method.placement == Placement::kListed;
   PENSTOCK_ASSIGN_OR_RETURN(const Topology topology,
-                            Place(method.placement, stages, options.workers, options.microbatches));
-  const ScheduleOptions catalog = {.topology = topology,
-                                   .microbatches_per_step = options.microbatches};
+                            Place(is_searched ? Placement::kStraight : method.placement, stages,
+                                  options.workers, options.microbatches));
   // F, I and W take the same time on every stage, messages none.
   const SimulationCosts equal = {.stages =
                                      std::vector<StageCosts>(topology.stages(), {1, 1, 1, 0})};
+  ScheduleOptions catalog = {.topology = topology, .microbatches_per_step = options.microbatches};
+  if (is_searched) {
+    const std::vector<int64_t> as_zb_h2(options.workers, 2 * options.workers);
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const SearchResult found,
+        SearchSchedule(
+            topology, options.microbatches,
+            {.costs = equal, .activations_max = as_zb_h2, .moves = kMoves, .steps = kSteps}));
+    catalog.listed = std::make_shared<const Schedule>(found.schedule);
+  }
   double makespan_s[2] = {};
   VerifyReport report;
   for (const int64_t steps : {kStepsFew, kStepsMany}) {
@@ -130,8 +153,8 @@ nlohmann::ordered_json MethodJson(const Method& method, const absl::StatusOr<Cos
 absl::Status RunMethods(const MethodsOptions& options, Console& console) {
   if (options.json) {
     nlohmann::ordered_json methods = nlohmann::ordered_json::array();
-    for (const Method& method : Methods()) {
-      methods.push_back(MethodJson(method, CostsOf(method, options)));
+    for (const Method* const method : AllMethods()) {
+      methods.push_back(MethodJson(*method, CostsOf(*method, options)));
     }
     PrintJson(methods, console);
     return absl::OkStatus();
@@ -144,14 +167,14 @@ absl::Status RunMethods(const MethodsOptions& options, Console& console) {
                {"STALENESS", kRight},
                {"SUMMARY"},
                {"PAPER"}});
-  for (const Method& method : Methods()) {
-    const absl::StatusOr<Costs> costs = CostsOf(method, options);
-    table.AddRow({ToString(method.name),
+  for (const Method* const method : AllMethods()) {
+    const absl::StatusOr<Costs> costs = CostsOf(*method, options);
+    table.AddRow({ToString(method->name),
                   costs.ok() ? absl::StrFormat("%.0f %%", costs->bubble_ratio * 100.0) : "-",
                   costs.ok() ? absl::StrCat(costs->versions_peak + costs->predicted_copies) : "-",
                   costs.ok() ? absl::StrCat(costs->weights_kept) : "-",
-                  costs.ok() ? absl::StrCat(costs->staleness_max) : "-", ToString(method.summary),
-                  ToString(method.paper)});
+                  costs.ok() ? absl::StrCat(costs->staleness_max) : "-", ToString(method->summary),
+                  ToString(method->paper)});
   }
   console.out
       << table.Render() << "\n"

@@ -77,10 +77,10 @@ void AddJobPlanOptions(CLI::App& app, JobPlanOptions& options) {
       ->needs(job);
   AddSecurityFlags(app, options.coordinator.security);
   app.add_option("--methods", options.methods,
-                 "With a job: the methods to try; default: all of the catalog")
+                 "With a job: the methods to try; default: all of the catalog, and searched")
       ->type_name("NAME[,NAME...]")
       ->delimiter(',')
-      ->check(KnownMethods())
+      ->check(KnownMethods({"searched"}))
       ->needs(job);
   app.add_option("--stages", options.stages,
                  "With a job: the numbers of stages to try; default: all, or the job's if it has "
@@ -140,10 +140,13 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
     document.spec.clear_planning();
     document.spec.clear_prediction();
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec complete, CompleteJob(document));
+  JobDocument draft = document;
+  draft.spec = DraftOf(document.spec);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::JobSpec complete, CompleteJob(std::move(draft)));
   for (const std::string& note : document.notes) console.err << note << "\n";
   // A custom schedule is of one split; no candidate has it.
   document.spec.mutable_pipeline()->clear_schedule_file();
+  document.spec.mutable_pipeline()->clear_schedule();
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   PENSTOCK_ASSIGN_OR_RETURN(MeasuredCluster measured,
                             Measured(options, input, complete, interrupt, console));

@@ -1,11 +1,14 @@
 // penstock schedule show | verify | search: a schedule as text or picture, whether it is right, and the best
 // one for given times (schedule_search.cc).
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/files.h"
 #include "base/status.h"
+#include "results/predicted_timeline.h"
 #include "schedule/digest.h"
 #include "schedule/pipelining_csv.h"
 #include "schedule/simulate.h"
@@ -14,6 +17,7 @@
 #include "services/cli/command_text.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/schedule_search.h"
+#include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
 #include "services/cli/json_output.h"
 #include "services/cli/schedule_source.h"
@@ -27,6 +31,7 @@ struct ShowOptions {
   ScheduleTextOptions text;
   std::string output;
   DrawingOptions drawing;
+  CoordinatorOptions coordinator;
 };
 
 struct VerifyOptions {
@@ -72,8 +77,28 @@ absl::Status WriteShown(const ShowOptions& options, const Schedule& schedule, Co
   return absl::OkStatus();
 }
 
+// "small-1": a name of no method or file that ends like an ID.
+bool MayBeJob(const std::string& name) {
+  const size_t dash = name.rfind('-');
+  const absl::string_view number = absl::string_view(name).substr(std::min(dash, name.size()));
+  return number.size() > 1 && number.find_first_not_of("0123456789", 1) == number.npos &&
+         !FindMethod(name).ok() && !RealFiles().Exists(name);
+}
+
+absl::StatusOr<Schedule> ShownSchedule(const ShowOptions& options, Console& console) {
+  const std::string& name = options.source.name;
+  if (!MayBeJob(name)) return LoadSchedule(options.source, console);
+  PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
+                            CoordinatorClient::Connect(options.coordinator));
+  const absl::StatusOr<v1::GetJobResponse> job = client.GetJob(name);
+  if (!job.ok()) {
+    return Annotate(job.status(), absl::StrCat("'", name, "' is neither a method nor a file"));
+  }
+  return StepOfPlan(*job);
+}
+
 absl::Status Show(const ShowOptions& options, Console& console) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, LoadSchedule(options.source, console));
+  PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule, ShownSchedule(options, console));
   if (options.drawing.any()) {
     PENSTOCK_ASSIGN_OR_RETURN(const SimulationResult result,
                               Simulate(schedule, {}, {.timeline_spans_max = kDrawnSpansMax}));
@@ -143,11 +168,8 @@ absl::Status VerifyOne(const VerifyOptions& options, Console& console) {
   return absl::OkStatus();
 }
 
-void AddSource(CLI::App& app, ScheduleSource& source) {
-  app.add_option("METHOD|FILE", source.name, "A method of the catalog, or a schedule file")
-      ->required()
-      ->type_name("")
-      ->check(KnownMethods());
+void AddSource(CLI::App& app, const char* what, const char* description, ScheduleSource& source) {
+  app.add_option(what, source.name, description)->required()->type_name("")->check(KnownMethods());
   AddScheduleOptions(app, source);
 }
 
@@ -156,7 +178,10 @@ void AddSource(CLI::App& app, ScheduleSource& source) {
 CommandRunner DeclareSchedule(CLI::App& app) {
   const auto show = std::make_shared<ShowOptions>();
   CLI::App* show_app = app.add_subcommand("show", "Print or draw a schedule");
-  AddSource(*show_app, show->source);
+  AddSource(*show_app, "METHOD|FILE|ID",
+            "A method of the catalog, a schedule file, or a job, a step of which is shown",
+            show->source);
+  AddCoordinatorOptions(*show_app, show->coordinator);
   show_app->add_flag("--merge", show->text.merge_backward, "Write 0B3 for 0I3,0W3");
   show_app->add_flag("--expand", show->text.expand, "Write every copy of a repeated period");
   show_app->add_option("-o,--output", show->output, "Write the text to this file")
@@ -165,7 +190,8 @@ CommandRunner DeclareSchedule(CLI::App& app) {
 
   const auto verify = std::make_shared<VerifyOptions>();
   CLI::App* verify_app = app.add_subcommand("verify", "Check a schedule: rules, deadlock, memory");
-  AddSource(*verify_app, verify->source);
+  AddSource(*verify_app, "METHOD|FILE", "A method of the catalog, or a schedule file",
+            verify->source);
   verify_app->add_option("--capacity", verify->capacity, "Messages a channel holds")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000))

@@ -109,7 +109,8 @@ absl::Status RunSubmit(const SubmitOptions& options, Console& console) {
   } else if (job.result().steps() > 0) {
     console.out << ResultText(job);
   }
-  console.err << RepeatText(job);
+  const std::string order_file = job_id + ".schedule";
+  console.err << RepeatText(job, order_file, ShowOrderCommand(job_id, order_file, client.flags()));
   return StatusOfEnd(job);
 }
 

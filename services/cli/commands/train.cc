@@ -26,6 +26,7 @@
 #include "services/cli/planning_text.h"
 #include "services/cli/reference_run.h"
 #include "services/cli/result_table.h"
+#include "services/cli/shell_word.h"
 #include "services/cli/train_job.h"
 #include "services/documents/result_json.h"
 
@@ -90,8 +91,16 @@ absl::Status DrawTimeline(const absl::StatusOr<LastSteps>& timeline, const v1::G
 absl::Status WriteOrder(const v1::GetJobResponse& job, const TrainOptions& options,
                         Console& console) {
   if (options.record_path.empty()) return absl::OkStatus();
-  PENSTOCK_ASSIGN_OR_RETURN(const RecordedOrder order, RecordedOrderOf(job));
-  PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.record_path, PrintRecordedOrder(order)));
+  std::string text = job.spec().pipeline().schedule();
+  if (job.spec().pipeline().order() == "recorded") {
+    PENSTOCK_ASSIGN_OR_RETURN(const RecordedOrder order, RecordedOrderOf(job));
+    text = PrintRecordedOrder(order);
+  } else if (text.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has trained with ", job.summary().method(),
+                     ", whose order `penstock schedule show` prints"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(WriteTextFile(options.record_path, text));
   console.err << "wrote " << options.record_path << "\n";
   return absl::OkStatus();
 }
@@ -159,7 +168,9 @@ absl::Status TrainOnCluster(const TrainJob& train, const TrainOptions& options, 
                             Follow(*cluster, client, job_id, interrupt, console));
   const absl::StatusOr<LastSteps> timeline = FetchTimeline(client, job, options);
   PrintAndStop(job, timeline.value_or(LastSteps()), options, *cluster, interrupt, console);
-  console.err << RepeatText(job);
+  const std::string order_file =
+      options.record_path.empty() ? job.summary().name() + ".schedule" : options.record_path;
+  console.err << RepeatText(job, order_file, "penstock train --record " + ShellWord(order_file));
   const absl::Status drawn = DrawTimeline(timeline, job, options, console);
   const absl::Status written = WriteOrder(job, options, console);
   absl::Status ended = StatusOfEnd(job);
@@ -187,7 +198,9 @@ absl::Status RunTrain(const TrainOptions& options, Console& console) {
   }
   PENSTOCK_ASSIGN_OR_RETURN(const TrainJob train, PrepareTrainJob(RealFiles(), options.job));
   console.err << train.notes;
-  if (!options.record_path.empty() && train.spec.pipeline().order() != "recorded") {
+  const bool finds_order = OrderIsOpen(train.spec) || MethodIsOpen(train.spec) ||
+                           train.spec.pipeline().order() == "recorded";
+  if (!options.record_path.empty() && !finds_order) {
     return absl::InvalidArgumentError(
         absl::StrCat("--record: pipeline.order is ", train.spec.pipeline().order(),
                      ", so there is nothing to record; add --set pipeline.order=recorded"));
@@ -216,7 +229,8 @@ CommandRunner DeclareTrain(CLI::App& app) {
       ->delimiter(',')
       ->needs(reference);
   app.add_option("--record", options->record_path,
-                 "With pipeline.order recorded: write the order that the workers took")
+                 "With pipeline.order recorded, or method searched: write the order that the workers "
+                 "took, or that was found")
       ->type_name("FILE")
       ->excludes(reference);
   app.add_option(

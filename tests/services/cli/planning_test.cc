@@ -86,6 +86,25 @@ TEST_F(PlanningTest, PermutedSpeeds_PermuteTheSplit) {
   EXPECT_GE(layers["worker-1"], layers["worker-2"]);
 }
 
+TEST_F(PlanningTest, SearchedOrder_IsShownByTheCoordinatorAndRepeatedFromItsFile) {
+  StartWorkers({1, 0.5, 2});
+  const std::vector<std::string> searched = {"--set", "pipeline.method=searched"};
+  const Json result = Submit(searched);
+  ASSERT_EQ(result["state"], "succeeded") << result["error"];
+  EXPECT_EQ(result["method"], "searched");
+  const std::string id = result["job_id"];
+  const ProcessResult shown = Run({"schedule", "show", id, "-o", job_.path("order.schedule")});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  const Json repeated = Submit(
+      {"--set", "pipeline.method=searched", "--set", "pipeline.schedule_file=order.schedule"});
+  ASSERT_EQ(repeated["state"], "succeeded") << repeated["error"];
+  EXPECT_EQ(RunJson({"status", repeated["job_id"]})["planning"], Json());
+  EXPECT_EQ(repeated["weights_sha256"], result["weights_sha256"]);
+  EXPECT_EQ(Submit()["weights_sha256"], result["weights_sha256"]);  // of 1f1b
+  EXPECT_THAT(Run({"schedule", "show", "absent-1"}).err,
+              HasSubstr("'absent-1' is neither a method nor a file"));
+}
+
 TEST_F(PlanningTest, SplitOfASavedJob_IsThatOfItsReference) {
   StartWorkers({1, 0.5, 2});
   const std::vector<std::string> saved = {"--set", "pipeline.method=pipedream",

@@ -241,6 +241,24 @@ TEST_F(TrainTest, ScheduleFiles_ShownSearchedOrWrittenByHand_SameWeightsAsTheRef
   EXPECT_EQ(Weights(job_.Train({"--method", "gpipe", "--workers", "2"})), expected);
 }
 
+TEST_F(TrainTest, SearchedOrder_IsFoundAndWritten_SameWeightsAsTheReference) {
+  const std::string reference = Weights(job_.Train({"--reference"}));
+  EXPECT_EQ(Weights(job_.Train({"--method", "searched", "--workers", "3", "--reference"})),
+            reference);
+  const std::string file = job_.path("order.csv");
+  const ProcessResult run =
+      RunProcess(job_.Train({"--method", "searched", "--workers", "3", "--set", "planning={}",
+                             "--record", file, "--json"}));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("schedule_file: \"" + file + "\""));
+  const Json json = Json::parse(run.out);
+  EXPECT_EQ(json["weights_sha256"], reference);
+  EXPECT_EQ(json["method"], "searched");
+  EXPECT_EQ(Weights(job_.Train({"--set", "pipeline.method=searched", "--set",
+                                "pipeline.schedule_file=order.csv", "--workers", "3"})),
+            reference);
+}
+
 TEST_F(TrainTest, StagesThatRecompute_SameWeightsAsWithout) {
   const std::string expected = Weights(job_.Train({"--workers", "2"}));
   for (const char* recompute : {"all", "0"}) {
