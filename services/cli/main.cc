@@ -3,6 +3,7 @@
 #include "services/cli/commands/commands.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/grpc_polling.h"
+#include "studies/command/commands.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "services/cli/study_output.h"
+#include "studies/command/study_output.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "services/cli/method_comparison.h"
+#include "studies/command/method_comparison.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "job/profile/device_times.h"
 #include "job/yaml/yaml.h"
-#include "services/cli/study_output.h"
+#include "studies/command/study_output.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {

@@ -1,4 +1,4 @@
-#include "services/cli/study_runner.h"
+#include "studies/command/study_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

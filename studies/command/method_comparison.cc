@@ -1,4 +1,4 @@
-#include "services/cli/method_comparison.h"
+#include "studies/command/method_comparison.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,9 @@
 #include "planner/cost/run_costs.h"
 #include "planner/cost/run_time.h"
 #include "schedule/action.h"
-#include "services/cli/study_output.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "studies/command/study_output.h"
 
 namespace penstock {
 namespace {

@@ -1,11 +1,11 @@
-#include "services/cli/training_runner.h"
+#include "studies/command/training_runner.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
 #include "services/cli/command.h"
-#include "studies/experiments/study_threads.h"
 #include "services/cli/text.h"
+#include "studies/experiments/study_threads.h"
 
 namespace penstock {
 namespace {

@@ -14,17 +14,17 @@
 #include "job/profile/device_times.h"
 #include "services/cli/cluster_options.h"
 #include "services/cli/command_text.h"
-#include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/json_output.h"
 #include "services/cli/local_cluster.h"
-#include "services/cli/method_comparison.h"
-#include "services/cli/result_files.h"
-#include "services/cli/study_output.h"
 #include "services/cli/text.h"
 #include "services/cli/train_job.h"
+#include "studies/command/commands.h"
+#include "studies/command/method_comparison.h"
+#include "studies/command/result_files.h"
+#include "studies/command/study_output.h"
 
 namespace penstock {
 namespace {

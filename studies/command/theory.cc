@@ -3,18 +3,21 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "services/cli/commands/commands.h"
-#include "services/cli/commands/theory_language_model.h"
 #include "services/cli/interrupt.h"
-#include "services/cli/study_output.h"
-#include "services/cli/study_runner.h"
+#include "services/cli/json_output.h"
 #include "services/cli/text.h"
+#include "studies/command/commands.h"
+#include "studies/command/study_output.h"
+#include "studies/command/study_runner.h"
+#include "studies/command/training_runner.h"
+#include "studies/experiments/language_model_study.h"
 #include "studies/experiments/race_study.h"
 #include "studies/theory/libsvm.h"
 #include "studies/theory/studies.h"
@@ -27,6 +30,7 @@ constexpr double kL2 = 1e-4;
 constexpr int64_t kFeaturesMin = 16;  // the stages of local-sgd
 constexpr int64_t kRowsMin = 10;
 constexpr int64_t kSeeds = 5;
+constexpr char kLanguageModel[] = "language-model";
 constexpr char kLanguageModelSummary[] = "PipeDream and LocalSGD train a network, over time";
 
 struct TheoryOptions {
@@ -134,18 +138,32 @@ absl::StatusOr<StudyResult> RunLinear(const TheoryOptions& options, Console& con
   return study.run(options, data.has_value() ? &*data : nullptr, runner);
 }
 
+// The study that trains a network.
+absl::StatusOr<StudyResult> RunLanguageModel(const TheoryOptions& options, Console& console,
+                                             Interrupt& interrupt) {
+  if (options.data_path.empty()) {
+    return absl::InvalidArgumentError(
+        "--data: the study language-model needs a text; give Tiny Shakespeare, as the paper has "
+        "it, or another of about a megabyte");
+  }
+  LanguageModelStudy study = {.text_path = options.data_path};
+  if (options.full) {
+    study.local_steps = {1, 4, 8};
+    study.learning_rates = LanguageModelGrid();
+  }
+  if (options.microbatches.has_value()) study.microbatches = *options.microbatches;
+  TrainingRunner runner(options.threads, console, RealClock(), interrupt);
+  return RunLanguageModelStudy(std::move(study), JoinPath(options.output, "language-model-runs"),
+                               RealFiles(), runner);
+}
+
 absl::Status RunTheory(const TheoryOptions& options, Console& console) {
   PENSTOCK_RETURN_IF_ERROR(CheckFlags(options));
   PENSTOCK_ASSIGN_OR_RETURN(Interrupt interrupt, Interrupt::Create());
   const int64_t start_ns = RealClock().MonotonicNs();
-  const absl::StatusOr<StudyResult> result =
-      options.study == kLanguageModel ? RunLanguageModel({.text_path = options.data_path,
-                                                          .full = options.full,
-                                                          .microbatches = options.microbatches,
-                                                          .output = options.output,
-                                                          .threads = options.threads},
-                                                         console, interrupt)
-                                      : RunLinear(options, console, interrupt);
+  const absl::StatusOr<StudyResult> result = options.study == kLanguageModel
+                                                 ? RunLanguageModel(options, console, interrupt)
+                                                 : RunLinear(options, console, interrupt);
   PENSTOCK_RETURN_IF_ERROR(result.status());
   const double seconds = static_cast<double>(RealClock().MonotonicNs() - start_ns) * 1e-9;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> files,

@@ -1,4 +1,4 @@
-#include "services/cli/result_files.h"
+#include "studies/command/result_files.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

@@ -1,4 +1,4 @@
-#include "services/cli/training_runner.h"
+#include "studies/command/training_runner.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,12 @@
+// The commands of the studies: penstock theory and penstock compare. The table of commands (services/cli/main.cc) has
+// them.
+#pragma once
+
+#include "services/cli/command.h"
+
+namespace penstock {
+
+CommandRunner DeclareTheory(CLI::App& app);
+CommandRunner DeclareCompare(CLI::App& app);
+
+}  // namespace penstock
