@@ -77,15 +77,6 @@ v1::RaceRecord RecordOf(const RacerResult& result) {
 
 }  // namespace
 
-std::vector<int64_t> SizesAround(const ResolvedJob& job) {
-  const int64_t samples = job.microbatch.batch;
-  std::vector<int64_t> sizes;
-  if (samples >= 2) sizes.push_back(samples / 2);
-  sizes.push_back(samples);
-  if (samples < job.batch) sizes.push_back(std::min(2 * samples, job.batch));
-  return sizes;
-}
-
 std::optional<std::vector<v1::ProfiledLink>> KnownLinks::Find(
     const std::vector<WorkerOffer>& workers) const {
   std::vector<v1::ProfiledLink> links;

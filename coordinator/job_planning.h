@@ -156,8 +156,4 @@ class JobPlanning {
   std::vector<v1::JobEvent> events_;
 };
 
-// The sizes of a microbatch, in samples, that are measured for a job whose number of microbatches may be chosen: half as
-// many as the job has, as many, and twice as many.
-std::vector<int64_t> SizesAround(const ResolvedJob& job);
-
 }  // namespace penstock

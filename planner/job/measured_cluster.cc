@@ -6,7 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
+#include "job/profile/cluster_profile.h"
+#include "job/profile/cluster_spec.h"
 #include "job/profile/model_profile.h"
 
 namespace penstock {
@@ -119,6 +124,64 @@ class Measured {
 
 MeasuredCluster ClusterOfProfile(const v1::ClusterProfile& profile) {
   return Measured(profile).Run();
+}
+
+absl::StatusOr<MeasuredCluster> ParseMeasuredCluster(absl::string_view text,
+                                                     const std::string& path) {
+  if (absl::StartsWith(text, "devices:") || absl::StrContains(text, "\ndevices:")) {
+    PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterProfile profile, ParseClusterProfile(text, path));
+    return ClusterOfProfile(profile);
+  }
+  MeasuredCluster measured;
+  PENSTOCK_ASSIGN_OR_RETURN(measured.profile, ParseModelProfile(text, path));
+  return measured;
+}
+
+Cluster ClusterOf(const v1::ClusterSpec& spec) {
+  constexpr double kBytesOfGigabit = 1e9 / 8;
+  constexpr double kBytesOfGib = 1024.0 * 1024.0 * 1024.0;
+  Cluster cluster{.full_duplex = !spec.half_duplex()};
+  std::map<std::string, int> host_of;
+  for (const v1::ClusterHost& alike : spec.hosts()) {
+    for (const std::string& name : HostNamesOf(alike)) {
+      const int number = static_cast<int>(cluster.hosts.size());
+      host_of[name] = number;
+      PlanHost host{.name = name,
+                    .card_latency_s = alike.latency_us() * 1e-6,
+                    .inside_latency_s = alike.inside_latency_us() * 1e-6};
+      if (alike.has_gigabits()) host.card_bytes_per_second = alike.gigabits() * kBytesOfGigabit;
+      if (alike.has_inside_gigabits()) {
+        host.inside_bytes_per_second = alike.inside_gigabits() * kBytesOfGigabit;
+      }
+      cluster.hosts.push_back(std::move(host));
+      int on_host = 0;
+      for (const v1::ClusterWorkers& workers : alike.workers()) {
+        const int count = workers.has_count() ? workers.count() : 1;
+        for (int i = 0; i < count; ++i) {
+          PlanWorker worker{.name = absl::StrCat(name, "/", on_host++), .host = number};
+          if (workers.has_speed()) worker.speed = workers.speed();
+          if (workers.has_memory_gib()) worker.memory_bytes = workers.memory_gib() * kBytesOfGib;
+          cluster.workers.push_back(std::move(worker));
+        }
+      }
+    }
+  }
+  for (const v1::ClusterPath& path : spec.paths()) {
+    cluster.paths.push_back({.from = host_of.at(path.hosts(0)),
+                             .to = host_of.at(path.hosts(1)),
+                             .bytes_per_second = path.gigabits() * kBytesOfGigabit,
+                             .latency_s = path.latency_us() * 1e-6});
+  }
+  return cluster;
+}
+
+std::vector<int64_t> SizesAround(const ResolvedJob& job) {
+  const int64_t samples = job.microbatch.batch;
+  std::vector<int64_t> sizes;
+  if (samples >= 2) sizes.push_back(samples / 2);
+  sizes.push_back(samples);
+  if (samples < job.batch) sizes.push_back(std::min(2 * samples, job.batch));
+  return sizes;
 }
 
 }  // namespace penstock

@@ -1,8 +1,16 @@
-// MeasuredCluster: a profile of a cluster as what planner/ plans for.
+// MeasuredCluster: a profile of a cluster, or a description of one, as what planner/ plans for.
 //
 // Pure functions.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "job/resolve.h"
+#include "penstock/v1/cluster_spec.pb.h"
 #include "penstock/v1/profile.pb.h"
 #include "planner/graph/cluster.h"
 
@@ -19,5 +27,17 @@ struct MeasuredCluster {
 // a path of their own. Inside a host counts the slowest link. Nobody else was on the network then.
 // REQUIRES: CheckClusterProfile is OK.
 MeasuredCluster ClusterOfProfile(const v1::ClusterProfile& profile);
+
+// What `penstock profile` wrote, of one device or of a cluster; of one device there are no workers. `path` is for messages.
+// Errors: those of ParseClusterProfile and ParseModelProfile.
+absl::StatusOr<MeasuredCluster> ParseMeasuredCluster(absl::string_view text,
+                                                     const std::string& path);
+
+// REQUIRES: CheckClusterSpec is OK.
+Cluster ClusterOf(const v1::ClusterSpec& spec);
+
+// The sizes of a microbatch, in samples, that are measured for a job whose number of microbatches may be chosen: half as
+// many as the job has, as many, and twice as many.
+std::vector<int64_t> SizesAround(const ResolvedJob& job);
 
 }  // namespace penstock

@@ -171,8 +171,7 @@ RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options)
       race.End();
       break;
     }
-    const absl::StatusOr<std::vector<double>> losses =
-        racers[heat->racer].contestant->TrainTo(heat->steps);
+    const absl::StatusOr<std::vector<double>> losses = racers[heat->racer].train_to(heat->steps);
     if (!losses.ok() && options.is_over()) {
       race.End();
       break;
@@ -182,7 +181,7 @@ RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options)
     for (size_t racer = 0; racer < racers.size(); ++racer) {
       if (left[racer] || race.IsIn(static_cast<int>(racer))) continue;
       left[racer] = true;
-      racers[racer].contestant->Leave();
+      racers[racer].leave();
     }
   }
   return race.Result();

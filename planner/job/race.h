@@ -10,7 +10,7 @@
 // Losses of training are compared, each the mean over the last eighth of the steps, so that noise of
 // single steps does not decide.
 //
-// Pure functions, but for what contestants do.
+// Pure functions, but for what racers do.
 #pragma once
 
 #include <cstdint>
@@ -25,27 +25,20 @@
 namespace penstock {
 
 // Trains one way, further each time it is asked.
-class Contestant {
- public:
-  virtual ~Contestant() = default;
-
-  // The losses of all steps from the first up to `steps`; fewer if the job is done before.
-  // Errors: what stops this one, such as a loss that is not finite; it then leaves the race.
-  virtual absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) = 0;
-  // It will not be asked again, and may let go of what it holds.
-  virtual void Leave() {}
-};
-
 struct Racer {
   double step_s = 0;  // on its workers
-  Contestant* contestant = nullptr;
+  // The losses of all steps from the first up to `steps`; fewer if the job is done before.
+  // Errors: what stops this one, such as a loss that is not finite; it then leaves the race.
+  std::function<absl::StatusOr<std::vector<double>>(int64_t steps)> train_to;
+  // It will not be asked again, and may let go of what it holds.
+  std::function<void()> leave = [] {};
 };
 
 struct RaceOptions {
   double first_s = 0;    // that the first round lasts, in the time of the workers
   double longest_s = 0;  // no round lasts longer
   std::optional<double> until_loss;
-  // Whether no more time is to be spent, asked before and after a racer trains; an error of TrainTo counts for nothing
+  // Whether no more time is to be spent, asked before and after a racer trains; an error of train_to counts for nothing
   // then.
   std::function<bool()> is_over = [] { return false; };
   // Before a racer trains: which round, who, and how many are in it.

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "services/cli/job_planning.h"
+#include "planner/job/planned_job.h"
 
 namespace penstock {
 

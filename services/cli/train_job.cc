@@ -12,7 +12,7 @@
 #include "job/open_job.h"
 #include "job/resolve.h"
 #include "planner/job/searched_order.h"
-#include "services/cli/data_file.h"
+#include "worker/data_file.h"
 
 namespace penstock {
 namespace {

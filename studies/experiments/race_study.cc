@@ -105,19 +105,6 @@ absl::StatusOr<Ran> RunWay(const Way& way, const RaceStudy& study, const Logisti
   return ran;
 }
 
-// Sees the curve of a run as far as it would have trained.
-class CurveContestant : public Contestant {
- public:
-  explicit CurveContestant(const std::vector<double>& gaps) : gaps_(gaps) {}
-  absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) override {
-    const auto seen = std::min(steps, static_cast<int64_t>(gaps_.size()));
-    return std::vector<double>(gaps_.begin(), gaps_.begin() + seen);
-  }
-
- private:
-  const std::vector<double>& gaps_;
-};
-
 struct Outcome {
   std::vector<std::optional<int64_t>> reached;  // by run: the look
   std::optional<int> first;                     // absent: none reached it
@@ -131,12 +118,14 @@ struct Outcome {
 
 Outcome OutcomeOf(const std::vector<Ran>& runs, double target) {
   Outcome outcome;
-  std::vector<CurveContestant> contestants;
-  contestants.reserve(runs.size());
   std::vector<Racer> racers;
   for (const Ran& run : runs) {
-    contestants.emplace_back(run.gaps);
-    racers.push_back({.step_s = 1.0, .contestant = &contestants.back()});
+    // Sees the curve of the run as far as it would have trained.
+    const auto train_to = [&run](int64_t steps) {
+      const auto seen = std::min(steps, static_cast<int64_t>(run.gaps.size()));
+      return std::vector<double>(run.gaps.begin(), run.gaps.begin() + seen);
+    };
+    racers.push_back({.step_s = 1.0, .train_to = train_to});
     const auto found =
         std::find_if(run.gaps.begin(), run.gaps.end(), [&](double gap) { return gap <= target; });
     outcome.reached.emplace_back();

@@ -6,20 +6,25 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "job/profile/cluster_spec.h"
+#include "job/profile/model_profile.h"
+#include "planner/graph/pipedream_profile.h"
 #include "planner/graph/placement_planner.h"
 #include "planner/graph/render_plan.h"
 #include "planner/graph/stage_planner.h"
+#include "planner/job/measured_cluster.h"
+#include "planner/job/profiled_graph.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/plan_job.h"
 #include "services/cli/drawings.h"
 #include "services/cli/json_output.h"
-#include "services/cli/plan_input.h"
 #include "services/cli/plan_output.h"
 #include "services/cli/text.h"
 
@@ -120,6 +125,41 @@ absl::StatusOr<StagePlan> PlanGraph(const PlanOptions& options, const PlanInput&
        .rule = {.versions = versions->second, .may_recompute = options.recompute},
        .goal = options.goal == "period" ? PlacementGoal::kPeriod : PlacementGoal::kMemory},
       budget);
+}
+
+absl::StatusOr<PlanInput> OfModelProfile(const std::string& path, std::optional<int64_t> samples) {
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ModelProfile profile, ReadModelProfile(path));
+  const auto& sizes = profile.shapes(0).sizes();
+  const int64_t of_microbatch = samples.value_or(sizes.rbegin()->samples());
+  absl::StatusOr<ProfiledGraph> graph = GraphOfProfile(profile, of_microbatch);
+  if (!graph.ok()) return Annotate(graph.status(), absl::StrCat(path, ": --samples"));
+  return PlanInput{.graph = std::move(graph->graph),
+                   .memory = std::move(graph->memory),
+                   .what = absl::StrCat(path, ", ", profile.layers_size(), " layers, ",
+                                        of_microbatch, " samples, ", profile.device())};
+}
+
+absl::StatusOr<PlanInput> OfPipeDreamProfile(const std::string& path) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string text,
+                            RealFiles().Read(path, kPipeDreamProfileBytesMax));
+  absl::StatusOr<PipeDreamProfile> profile = ParsePipeDreamProfile(text);
+  if (!profile.ok()) return Annotate(profile.status(), path);
+  LayerGraph graph = WithoutInputsAndUnreadItems(*profile).graph;
+  std::string what = absl::StrCat(path, ", ", graph.nodes.size(), " layers");
+  return PlanInput{.graph = std::move(graph), .memory = {}, .what = std::move(what)};
+}
+
+// A file named .yaml or .yml is one that `penstock profile` wrote, of whose layers `samples` are the microbatch's; any
+// other is PipeDream's graph.txt, without the nodes that load data and those that nobody reads.
+absl::StatusOr<PlanInput> ReadPlanInput(const std::string& path, std::optional<int64_t> samples) {
+  if (absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml")) {
+    return OfModelProfile(path, samples);
+  }
+  if (samples.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--samples: ", path, " is of minibatches of one size, that of its profiler"));
+  }
+  return OfPipeDreamProfile(path);
 }
 
 // The workers of the cluster file; without one, none.

@@ -1,37 +1,119 @@
 #include "services/cli/commands/plan_job.h"
 
+#include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "job/open_job.h"
+#include "job/resolve.h"
+#include "job/yaml/yaml_message.h"
 #include "job/yaml/yaml_writer.h"
 #include "planner/graph/render_plan.h"
+#include "planner/job/measured_cluster.h"
+#include "planner/job/planned_job.h"
 #include "services/cli/command.h"
 #include "services/cli/command_text.h"
 #include "services/cli/coordinator_client.h"
 #include "services/cli/drawings.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/job_plan_output.h"
-#include "services/cli/job_planning.h"
 #include "services/cli/json_output.h"
+#include "services/cli/profile_job.h"
 #include "services/cli/text.h"
+#include "services/cli/work_display.h"
+#include "worker/data_file.h"
+#include "worker/layer_profiler.h"
+#include "worker/paused_reference.h"
 
 namespace penstock {
 namespace {
 
-PlanChoice ChoiceOf(const JobPlanOptions& options, const JobPlanInput& input) {
-  PlanChoice choice = {.methods = options.methods,
-                       .stages = options.stages,
-                       .budget_s = input.budget_s,
-                       .explains = options.explains};
-  if (options.races) {
-    choice.race = RaceChoice{.until_loss = options.until_loss,
-                             .steps = options.race_steps,
-                             .limit_s = options.race_seconds,
-                             .data_root = FolderOfJob(options.job.path)};
+constexpr double kRaceSecondsEver = 1e7;
+
+std::function<absl::Status()> Unless(Interrupt& interrupt) {
+  return [&interrupt] {
+    return interrupt.Count() > 0 ? InterruptedError("interrupted; nothing was written")
+                                 : absl::OkStatus();
+  };
+}
+
+// The candidates train on this machine, one after the other.
+absl::StatusOr<JobRace> RunRaceOf(const JobPlan& plan, const JobPlanOptions& asked,
+                                  Interrupt& interrupt, Console& console) {
+  JobRace race = {.candidates = CandidatesToRace(plan, !asked.methods.empty())};
+  if (race.candidates.empty()) {
+    return FailedError(
+        "only methods with drawn delays can run, which are for theory; --methods names them");
   }
-  return choice;
+  const int64_t over_ns =
+      RealClock().MonotonicNs() +
+      static_cast<int64_t>(std::min(asked.race_seconds, kRaceSecondsEver) * 1e9);
+  const auto is_over = [over_ns] { return RealClock().MonotonicNs() >= over_ns; };
+  const std::function<absl::Status()> not_interrupted = Unless(interrupt);
+  const std::function<absl::Status()> may_go_on = [&] {
+    return is_over() ? absl::DeadlineExceededError("the time of the race is over")
+                     : not_interrupted();
+  };
+  const std::string data_root = FolderOfJob(asked.job.path);
+  std::vector<std::unique_ptr<PausedReference>> trainings;
+  std::vector<Racer> racers;
+  v1::DataSpec data;
+  for (const int candidate : race.candidates) {
+    const JudgedCandidate& judged = plan.candidates[candidate];
+    ReferenceOptions reference = {
+        .spec = judged.spec, .stages = judged.layers, .data_root = data_root};
+    if (racers.empty()) {  // the text of all
+      PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(judged.spec));
+      PENSTOCK_RETURN_IF_ERROR(CheckJobData(RealFiles(), data_root, job, reference.spec));
+      data = reference.spec.data();
+    }
+    *reference.spec.mutable_data() = data;
+    trainings.push_back(std::make_unique<PausedReference>(std::move(reference), may_go_on));
+    PausedReference* const training = trainings.back().get();
+    racers.push_back({.step_s = judged.step_s,
+                      .train_to = [training](int64_t steps) { return training->TrainTo(steps); },
+                      .leave = [training] { training->Leave(); }});
+  }
+  const JudgedCandidate& fastest = plan.candidates[race.candidates.front()];
+  WorkDisplay display("racer", console, RealClock());
+  RaceOptions options = RoundsOf(fastest, asked.race_steps);
+  options.until_loss = asked.until_loss;
+  options.is_over = is_over;
+  options.progress = [&](int round, int racer, int all) {
+    display.Draw(racer, all, absl::StrCat("round ", round + 1));
+  };
+  race.result = RunRace(racers, options);
+  PENSTOCK_RETURN_IF_ERROR(not_interrupted());
+  return race;
+}
+
+// `stages`: that the job may have; none: any.
+absl::StatusOr<PlannedJob> PlanOnThisMachine(const PlanningInput& input,
+                                             const JobPlanOptions& asked,
+                                             const std::vector<int32_t>& stages, double budget_s,
+                                             Interrupt& interrupt, Console& console) {
+  PlannedJob planned;
+  {
+    WorkDisplay display("candidate", console, RealClock());
+    TimeBudget budget(RealClock(), absl::Seconds(budget_s));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        planned.plan, PlanJob(input,
+                              {.methods = asked.methods,
+                               .stages = stages,
+                               .progress = [&](int done, int all) { display.Draw(done, all, ""); },
+                               .may_go_on = Unless(interrupt)},
+                              budget));
+  }
+  if (asked.races && planned.plan.fastest.has_value()) {
+    PENSTOCK_ASSIGN_OR_RETURN(planned.race, RunRaceOf(planned.plan, asked, interrupt, console));
+  }
+  PENSTOCK_RETURN_IF_ERROR(DescribeChosen(input, asked.explains, planned));
+  return planned;
 }
 
 // The file's profile, or one made now by the coordinator's workers.
@@ -42,10 +124,20 @@ absl::StatusOr<MeasuredCluster> Measured(const JobPlanOptions& options, const Jo
     return absl::InvalidArgumentError(
         "expected either --profile FILE or --coordinator ADDRESS, whose workers are profiled");
   }
-  if (!input.profile_path.empty()) return ReadMeasuredCluster(input.profile_path);
+  if (!input.profile_path.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadYamlFile(input.profile_path));
+    return ParseMeasuredCluster(text, input.profile_path);
+  }
   PENSTOCK_ASSIGN_OR_RETURN(CoordinatorClient client,
                             CoordinatorClient::Connect(options.coordinator));
-  return MeasureCluster(client, spec, interrupt, console);
+  PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
+  v1::ProfileSpec asked;
+  const std::vector<int64_t> samples = SizesAround(job);
+  asked.mutable_samples()->Assign(samples.begin(), samples.end());
+  asked.set_seconds(LayerProfilerOptions().seconds);
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ClusterProfile profile,
+                            ProfileCluster(client, spec, asked, interrupt, console, RealClock()));
+  return ClusterOfProfile(profile);
 }
 
 absl::Status WriteChosen(const JobPlanOptions& options, const JudgedCandidate& chosen,
@@ -157,13 +249,13 @@ absl::Status RunJobPlan(const JobPlanOptions& options, JobPlanInput input, Conso
         "the profile is of one device: say for which workers to plan, with --cluster FILE or "
         "--workers N");
   }
-  PlanChoice choice = ChoiceOf(options, input);
-  if (choice.stages.empty()) choice.stages = stages;
-  const absl::StatusOr<PlannedJob> planned = PlanForJob({.spec = std::move(document.spec),
-                                                         .profile = std::move(measured.profile),
-                                                         .cluster = std::move(measured.cluster),
-                                                         .names_workers = is_measured},
-                                                        choice, interrupt, console);
+  const PlanningInput planning = {.spec = std::move(document.spec),
+                                  .profile = std::move(measured.profile),
+                                  .cluster = std::move(measured.cluster),
+                                  .names_workers = is_measured};
+  const absl::StatusOr<PlannedJob> planned =
+      PlanOnThisMachine(planning, options, options.stages.empty() ? stages : options.stages,
+                        input.budget_s, interrupt, console);
   if (!planned.ok()) return Annotate(planned.status(), options.job.path);
   if (input.json) {
     PrintJson(JobPlanJson(*planned), console);

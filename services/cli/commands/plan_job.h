@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "planner/graph/cluster.h"
 #include "services/cli/console.h"
+#include "services/cli/coordinator_client.h"
 #include "services/cli/job_file.h"
-#include "services/cli/job_planning.h"
 
 namespace penstock {
 
@@ -24,8 +24,8 @@ struct JobPlanOptions {
   bool explains = false;
   bool races = false;
   std::optional<double> until_loss;
-  int64_t race_steps = 0;  // of the fastest candidate, at most; 0: a quarter of the job's
-  double race_seconds = kRaceSecondsMax;  // of this machine
+  int64_t race_steps = 0;     // of the fastest candidate, at most; 0: a quarter of the job's
+  double race_seconds = 600;  // of this machine
   std::string output_path;
   std::string times_path;
 };

@@ -12,7 +12,6 @@
 #include "job/resolve.h"
 #include "services/cli/commands/commands.h"
 #include "services/cli/coordinator_client.h"
-#include "services/cli/data_file.h"
 #include "services/cli/follow.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/job_file.h"
@@ -21,6 +20,7 @@
 #include "services/cli/planning_text.h"
 #include "services/cli/result_table.h"
 #include "services/documents/result_json.h"
+#include "worker/data_file.h"
 
 namespace penstock {
 namespace {

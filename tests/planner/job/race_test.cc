@@ -13,11 +13,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Losses that fall like a power of the steps; counts what was asked of it.
-class Falling : public Contestant {
+class Falling {
  public:
   Falling(double exponent, int64_t steps_max = 1 << 20)
       : exponent_(exponent), steps_max_(steps_max) {}
-  absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) override {
+  absl::StatusOr<std::vector<double>> TrainTo(int64_t steps) {
     EXPECT_GE(steps, trained);
     trained = std::min(steps, steps_max_);
     if (fails_after > 0 && trained > fails_after) {
@@ -26,6 +26,9 @@ class Falling : public Contestant {
     std::vector<double> losses;
     for (int64_t step = 1; step <= trained; ++step) losses.push_back(LossAfter(step));
     return losses;
+  }
+  Racer With(double step_s) {
+    return {.step_s = step_s, .train_to = [this](int64_t steps) { return TrainTo(steps); }};
   }
   double LossAfter(int64_t step) const { return std::pow(static_cast<double>(step), -exponent_); }
 
@@ -42,7 +45,7 @@ TEST(RunRace, SlowerStepsThatLearnMore_Win) {
   Falling wise(0.6);
   Falling slow(0.3);
   const RaceResult result =
-      RunRace({{1.0, &fast}, {1.5, &wise}, {4.0, &slow}}, {.first_s = 60, .longest_s = 960});
+      RunRace({fast.With(1.0), wise.With(1.5), slow.With(4.0)}, {.first_s = 60, .longest_s = 960});
   ASSERT_TRUE(result.winner.has_value());
   EXPECT_EQ(*result.winner, 1);
   // The slow one leaves after the first round, the fast one after the second.
@@ -57,7 +60,7 @@ TEST(RunRace, SlowerStepsThatLearnMore_Win) {
 TEST(RunRace, LossToReach_IsTimedByTheStepsOfEach) {
   Falling quick(0.5);
   Falling heavy(1.0);
-  const RaceResult result = RunRace({{1.0, &quick}, {8.0, &heavy}},
+  const RaceResult result = RunRace({quick.With(1.0), heavy.With(8.0)},
                                     {.first_s = 100, .longest_s = 10'000, .until_loss = 0.1});
   // 0.1 takes the one 100 steps and more, the other 10 and more.
   ASSERT_TRUE(result.winner.has_value());
@@ -71,7 +74,7 @@ TEST(RunRace, NobodyReachesTheLoss_TheNearestWins) {
   Falling one(0.2);
   Falling two(0.3);
   const RaceResult result =
-      RunRace({{1.0, &one}, {1.0, &two}}, {.first_s = 10, .longest_s = 80, .until_loss = 1e-9});
+      RunRace({one.With(1.0), two.With(1.0)}, {.first_s = 10, .longest_s = 80, .until_loss = 1e-9});
   EXPECT_EQ(*result.winner, 1);
   EXPECT_FALSE(result.racers[1].reached_s.has_value());
   EXPECT_EQ(two.trained, 80);
@@ -82,22 +85,16 @@ TEST(RunRace, Failures_LeaveAndAllOfThemLeaveNoWinner) {
   Falling bad(0.9);
   bad.fails_after = 5;
   const RaceOptions options = {.first_s = 10, .longest_s = 40};
-  const RaceResult result = RunRace({{1.0, &bad}, {1.0, &good}}, options);
+  const RaceResult result = RunRace({bad.With(1.0), good.With(1.0)}, options);
   EXPECT_EQ(*result.winner, 1);
   EXPECT_THAT(result.racers[0].failed, HasSubstr("not finite"));
-  EXPECT_FALSE(RunRace({{1.0, &bad}}, options).winner.has_value());
+  EXPECT_FALSE(RunRace({bad.With(1.0)}, options).winner.has_value());
 }
 
 TEST(RunRace, LossError_IsThatOfTheMeanOfTheLastLosses) {
-  class Given : public Contestant {
-   public:
-    absl::StatusOr<std::vector<double>> TrainTo(int64_t) override {
-      return std::vector<double>{9, 9, 9, 9, 1, 3, 1, 3};
-    }
-  };
-  Given given;
+  const auto given = [](int64_t) { return std::vector<double>{9, 9, 9, 9, 1, 3, 1, 3}; };
   const RaceResult result =
-      RunRace({{.step_s = 1, .contestant = &given}}, {.first_s = 8, .longest_s = 8});
+      RunRace({{.step_s = 1, .train_to = given}}, {.first_s = 8, .longest_s = 8});
   EXPECT_DOUBLE_EQ(result.racers[0].loss, 2.0);
   // A deviation of sqrt(4 / 3) over sqrt(4).
   EXPECT_DOUBLE_EQ(result.racers[0].loss_error, std::sqrt(1.0 / 3.0));
@@ -107,9 +104,7 @@ TEST(RunRace, TimeThatIsOver_LetsWhoWasAheadWin) {
   Falling slow(0.1);
   Falling fast(0.5);
   Falling other(0.2);
-  const std::vector<Racer> racers = {{.step_s = 1, .contestant = &slow},
-                                     {.step_s = 1, .contestant = &fast},
-                                     {.step_s = 1, .contestant = &other}};
+  const std::vector<Racer> racers = {slow.With(1.0), fast.With(1.0), other.With(1.0)};
   int rounds = 0;
   const auto progress = [&](int round, int, int) { rounds = round; };
   const RaceResult second = RunRace(racers, {.first_s = 10,
@@ -126,24 +121,19 @@ TEST(RunRace, TimeThatIsOver_LetsWhoWasAheadWin) {
 }
 
 TEST(RunRace, WhoIsOut_IsTold) {
-  class Leaving : public Falling {
-   public:
-    using Falling::Falling;
-    void Leave() override { ++left; }
-    int left = 0;
-  };
-  Leaving first(0.5);
-  Leaving last(0.1);
-  RunRace({{.step_s = 1, .contestant = &first}, {.step_s = 1, .contestant = &last}},
-          {.first_s = 10, .longest_s = 40});
-  EXPECT_EQ(first.left, 0);
-  EXPECT_EQ(last.left, 1);
+  Falling first(0.5);
+  Falling last(0.1);
+  std::vector<int> left(2);
+  std::vector<Racer> racers = {first.With(1.0), last.With(1.0)};
+  for (size_t i = 0; i < racers.size(); ++i) racers[i].leave = [&left, i] { ++left[i]; };
+  RunRace(racers, {.first_s = 10, .longest_s = 40});
+  EXPECT_THAT(left, ElementsAre(0, 1));
 }
 
 TEST(RunRace, JobThatEnds_IsNotAskedForMore) {
   Falling brief(0.5, /*steps_max=*/30);
   Falling other(0.4, /*steps_max=*/30);
-  const RaceResult result = RunRace({{1.0, &brief}, {1.0, &other}},
+  const RaceResult result = RunRace({brief.With(1.0), other.With(1.0)},
                                     {.first_s = 20, .longest_s = 1'000, .until_loss = 1e-9});
   EXPECT_EQ(*result.winner, 0);
   EXPECT_EQ(result.racers[0].steps, 30);

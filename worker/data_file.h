@@ -1,5 +1,4 @@
-// DataFile: the training text as the command line sees it before a job starts: there, readable, long
-// enough, and named by its digest.
+// DataFile: the training text before a job starts: there, readable, long enough, and named by its digest.
 #pragma once
 
 #include <cstdint>

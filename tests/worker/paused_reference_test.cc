@@ -1,10 +1,10 @@
-#include "services/cli/reference_contestant.h"
+#include "worker/paused_reference.h"
 
 #include <fstream>
 
 #include "job/yaml/yaml.h"
-#include "services/cli/data_file.h"
 #include "tests/support/status_matchers.h"
+#include "worker/data_file.h"
 
 namespace penstock {
 namespace {
@@ -24,7 +24,7 @@ validation: {every_steps: 2, batches: 1}
 pipeline: {method: pipedream, stages: 2}
 )";
 
-class ReferenceContestantTest : public ::testing::Test {
+class PausedReferenceTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::ofstream text(root_ + "/raced.txt");
@@ -34,19 +34,20 @@ class ReferenceContestantTest : public ::testing::Test {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec_));
     ASSERT_THAT(CheckJobData(RealFiles(), root_, job, spec_), IsOk());
   }
-  ReferenceContestant Make(std::function<absl::Status()> may_go_on = absl::OkStatus) {
-    return ReferenceContestant(spec_, root_, std::move(may_go_on));
+  PausedReference Make(std::function<absl::Status()> may_go_on = absl::OkStatus) {
+    return PausedReference({.spec = spec_, .stages = {{0, 3}, {3, 2}}, .data_root = root_},
+                           std::move(may_go_on));
   }
 
   const std::string root_ = ::testing::TempDir();
   v1::JobSpec spec_;
 };
 
-TEST_F(ReferenceContestantTest, Pauses_ChangeNothing) {
-  ReferenceContestant whole = Make();
+TEST_F(PausedReferenceTest, Pauses_ChangeNothing) {
+  PausedReference whole = Make();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<double> at_once, whole.TrainTo(9));
   ASSERT_EQ(at_once.size(), 9u);
-  ReferenceContestant halting = Make();
+  PausedReference halting = Make();
   for (const int64_t steps : {1, 4, 5, 9}) {
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<double> losses, halting.TrainTo(steps));
     ASSERT_EQ(losses.size(), static_cast<size_t>(steps));
@@ -54,25 +55,25 @@ TEST_F(ReferenceContestantTest, Pauses_ChangeNothing) {
   }
 }
 
-TEST_F(ReferenceContestantTest, MoreStepsThanTheJobHas_AreNotTrained) {
-  ReferenceContestant contestant = Make();
+TEST_F(PausedReferenceTest, MoreStepsThanTheJobHas_AreNotTrained) {
+  PausedReference contestant = Make();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const std::vector<double> losses, contestant.TrainTo(100));
   EXPECT_EQ(losses.size(), 9u);
 }
 
-TEST_F(ReferenceContestantTest, LeftInTheMiddle_Ends) {
-  ReferenceContestant contestant = Make();
+TEST_F(PausedReferenceTest, LeftInTheMiddle_Ends) {
+  PausedReference contestant = Make();
   EXPECT_THAT(contestant.TrainTo(2), IsOk());
 }
 
-TEST_F(ReferenceContestantTest, WhatStopsIt_IsTold) {
+TEST_F(PausedReferenceTest, WhatStopsIt_IsTold) {
   spec_.mutable_data()->mutable_text()->set_path("none.txt");
-  ReferenceContestant lost = Make();
+  PausedReference lost = Make();
   EXPECT_THAT(lost.TrainTo(2).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.txt")));
   spec_.mutable_data()->mutable_text()->set_path("raced.txt");
   spec_.mutable_training()->set_steps(1'000'000);
-  ReferenceContestant stopped = Make([] { return absl::CancelledError("enough"); });
+  PausedReference stopped = Make([] { return absl::CancelledError("enough"); });
   EXPECT_THAT(stopped.TrainTo(1'000'000).status(),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("enough")));
 }

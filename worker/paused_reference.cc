@@ -1,4 +1,4 @@
-#include "services/cli/reference_contestant.h"
+#include "worker/paused_reference.h"
 
 #include <chrono>
 #include <cstdint>
@@ -9,8 +9,6 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "job/resolve.h"
-#include "planner/job/assign.h"
-#include "worker/reference.h"
 
 namespace penstock {
 namespace {
@@ -19,9 +17,8 @@ constexpr std::chrono::milliseconds kPauseTick(50);
 
 }  // namespace
 
-struct ReferenceContestant::State {
-  v1::JobSpec spec;
-  std::string data_root;
+struct PausedReference::State {
+  ReferenceOptions options;
   std::function<absl::Status()> may_go_on;
   std::thread thread;
 
@@ -35,9 +32,7 @@ struct ReferenceContestant::State {
 
   // In the thread.
   absl::Status Train() {
-    PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
-    ReferenceOptions options = {.spec = spec, .data_root = data_root};
-    PENSTOCK_ASSIGN_OR_RETURN(options.stages, SplitLayers(job, spec.pipeline().stages()));
+    PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(options.spec));
     PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, MakeCpuBackend(job.threads));
     options.on_step = [this](const StepResult& step) { PauseAfter(step.loss); };
     options.on_microbatch = [this](int64_t, double) {
@@ -62,27 +57,25 @@ struct ReferenceContestant::State {
   }
 };
 
-ReferenceContestant::ReferenceContestant(v1::JobSpec spec, std::string data_root,
-                                         std::function<absl::Status()> may_go_on)
+PausedReference::PausedReference(ReferenceOptions options, std::function<absl::Status()> may_go_on)
     : state_(std::make_unique<State>()) {
-  spec.mutable_validation()->set_every_steps(0);
-  v1::CheckpointSpec& checkpoint = *spec.mutable_checkpoint();
+  options.spec.mutable_validation()->set_every_steps(0);
+  v1::CheckpointSpec& checkpoint = *options.spec.mutable_checkpoint();
   checkpoint.clear_every_steps();
   checkpoint.clear_directory();
   checkpoint.clear_resume();
-  state_->spec = std::move(spec);
-  state_->data_root = std::move(data_root);
+  state_->options = std::move(options);
   state_->may_go_on = std::move(may_go_on);
 }
 
-ReferenceContestant::~ReferenceContestant() { Leave(); }
+PausedReference::~PausedReference() { Leave(); }
 
-void ReferenceContestant::Leave() {
+void PausedReference::Leave() {
   state_->Cancel();
   if (state_->thread.joinable()) state_->thread.join();
 }
 
-absl::StatusOr<std::vector<double>> ReferenceContestant::TrainTo(int64_t steps) {
+absl::StatusOr<std::vector<double>> PausedReference::TrainTo(int64_t steps) {
   State& state = *state_;
   {
     const MutexLock lock(state.mutex);

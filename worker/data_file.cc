@@ -1,4 +1,4 @@
-#include "services/cli/data_file.h"
+#include "worker/data_file.h"
 
 #include <cerrno>
 #include <filesystem>
