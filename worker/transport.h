@@ -8,7 +8,7 @@
 // Tensors travel in host memory, or, between processes that can, as exported memory of a device
 // (compute/device_share.h). Then the message is received when the receiver's device has its own copy.
 //
-// Implementations: memory_transport.h (threads of one process, for tests) and
+// Implementations: tests/worker/memory_transport.h (threads of one process) and
 // services/transport/ (gRPC). tests/worker/transport_suite.h holds what all must do.
 //
 // Thread safety: Open*, Reserve, Send, Take and Receive are called by the executor's thread, and ends are

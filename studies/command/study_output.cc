@@ -8,11 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/files.h"
-#include "base/line_chart.h"
 #include "base/status.h"
 #include "services/cli/drawings.h"
 #include "services/cli/table.h"
 #include "services/cli/text.h"
+#include "studies/theory/line_chart.h"
 
 namespace penstock {
 namespace {

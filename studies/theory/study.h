@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/line_chart.h"
+#include "studies/theory/line_chart.h"
 
 namespace penstock {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/line_chart.h"
+#include "studies/theory/line_chart.h"
 #include "studies/theory/study.h"
 #include "studies/theory/tuning.h"
 

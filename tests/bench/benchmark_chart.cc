@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/line_chart.h"
+#include "studies/theory/line_chart.h"
 
 namespace penstock {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "tests/support/status_matchers.h"
 #include "tests/worker/fake_device.h"
-#include "worker/memory_transport.h"
+#include "tests/worker/memory_transport.h"
 
 namespace penstock {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "compute/backend.h"
 #include "tests/support/status_matchers.h"
-#include "worker/memory_transport.h"
+#include "tests/worker/memory_transport.h"
 
 namespace penstock {
 namespace {

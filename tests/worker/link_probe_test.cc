@@ -12,7 +12,7 @@
 #include "compute/buffer_pool.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
-#include "worker/memory_transport.h"
+#include "tests/worker/memory_transport.h"
 
 namespace penstock {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/memory_transport.h"
+#include "tests/worker/memory_transport.h"
 
 #include "tests/worker/transport_suite.h"
 

@@ -13,8 +13,8 @@
 #include "job/profile/model_profile.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/status_matchers.h"
+#include "tests/worker/memory_transport.h"
 #include "tests/worker/test_job.h"
-#include "worker/memory_transport.h"
 
 namespace penstock {
 namespace {

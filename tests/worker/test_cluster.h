@@ -14,7 +14,7 @@
 #include "base/mutex.h"
 #include "model/chain.h"
 #include "tests/support/memory_files.h"
-#include "worker/memory_transport.h"
+#include "tests/worker/memory_transport.h"
 #include "worker/reference.h"
 #include "worker/run.h"
 

@@ -1,4 +1,4 @@
-#include "base/line_chart.h"
+#include "studies/theory/line_chart.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "base/line_chart.h"
+#include "studies/theory/line_chart.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
