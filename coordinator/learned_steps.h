@@ -22,9 +22,9 @@ std::string SetupOf(const v1::JobSpec& spec);
 
 class LearnedSteps {
  public:
-  // Of the latest jobs, so many runs and setups are remembered.
-  static constexpr size_t kRunsMax = 256;
-  static constexpr size_t kSetupsMax = 32;
+  // Of the latest jobs, so many runs and setups are remembered: what is fitted to them takes some hundredths of a second.
+  static constexpr size_t kRunsMax = 128;
+  static constexpr size_t kSetupsMax = 16;
 
   // Takes what the job's record tells so far, in place of what it told before.
   void Learn(const v1::GetJobResponse& record);

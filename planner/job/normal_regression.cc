@@ -37,10 +37,13 @@ std::vector<double> NormalRegression::Solve(std::vector<double> b) const {
 
 void NormalRegression::Add(const std::vector<double>& x, double y, double precision) {
   factor_.clear();
+  std::vector<int> there;  // most are not
   for (int i = 0; i < size_; ++i) {
-    if (x[i] == 0) continue;
+    if (x[i] != 0) there.push_back(i);
+  }
+  for (const int i : there) {
     pull_[i] += precision * x[i] * y;
-    for (int j = 0; j < size_; ++j) precision_[i * size_ + j] += precision * x[i] * x[j];
+    for (const int j : there) precision_[i * size_ + j] += precision * x[i] * x[j];
   }
 }
 

@@ -7,18 +7,19 @@ namespace penstock {
 namespace {
 
 constexpr int kFeatures = 6;
-// The weights' deviations a priori, by whose they are: those that all share, the method's, the setup's. 0: there is no
-// such weight. In the order: constant, d, u, p, d p, u p.
+// The weights' deviations a priori, by whose they are: those that all share, the method's, the setup's, the method's in the
+// setup. 0: there is no such weight. In the order: constant, d, u, p, d p, u p.
 constexpr double kDeviations[][kFeatures] = {
     {0, 0.2, 0.25, 0, 0.1, 0.1},
     {0.15, 0.2, 0, 0.1, 0.07, 0},
     {0, 0.2, 0.2, 0, 0.1, 0.1},
+    {0.15, 0.2, 0, 0.1, 0, 0},
 };
 // Of d in the weights that all share: one update of delay costs a third of the steps.
 constexpr int kDelay = 1;
 constexpr double kDelayMean = 0.3;
 // Of the steps of one run, as a part.
-constexpr double kNoise = 0.1;
+constexpr double kNoise = 0.125;
 
 // Levels of loss stand at the parts 1, 0.71, 0.5, ... of the job's steps.
 constexpr int kLevels = 9;
@@ -45,10 +46,14 @@ std::vector<std::pair<StepsToLoss::Key, double>> StepsToLoss::FeaturesOf(
   const double u = std::log(pattern.updates_per_step);
   const double p = std::log(std::clamp(progress, kProgressMin, 1.0));
   const std::array<double, kFeatures> values = {1, d, u, p, d * p, u * p};
-  for (const Of of : {Of::kAll, Of::kMethod, Of::kSetup}) {
-    const std::string whose = of == Of::kAll ? "" : of == Of::kMethod ? pattern.method : setup;
+  for (const Of of : {Of::kAll, Of::kMethod, Of::kSetup, Of::kMethodInSetup}) {
+    const bool has_method = of == Of::kMethod || of == Of::kMethodInSetup;
+    const bool has_setup = of == Of::kSetup || of == Of::kMethodInSetup;
+    const Key key = {of, has_method ? pattern.method : "", has_setup ? setup : ""};
     for (int i = 0; i < kFeatures; ++i) {
-      if (kDeviations[static_cast<int>(of)][i] > 0) features.push_back({{of, whose, i}, values[i]});
+      if (kDeviations[static_cast<int>(of)][i] == 0) continue;
+      features.push_back({key, values[i]});
+      features.back().first.feature = i;
     }
   }
   return features;

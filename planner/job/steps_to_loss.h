@@ -11,8 +11,9 @@
 //   p, the logarithm of the progress (the part of the job's steps that a synchronous run takes to the loss)
 //   d p, u p, and a constant of the method
 //
-// with weights that are the sum of those that all runs share, those of the method, and those of the setup: a method,
-// or a setup, that nobody has tried is expected to behave as others do, and less is known of it. A priori a delay costs
+// with weights that are the sum of those that all runs share, those of the method, those of the setup, and those of the
+// method in this setup: a method, or a setup, that nobody has tried is expected to behave as others do, and less is known
+// of it. A priori a delay costs
 // steps, and smaller updates neither cost nor save any (ADR 28 has the numbers and where they are from). The levels of
 // one curve go wrong together, so they count as one observation.
 //
@@ -75,11 +76,12 @@ class StepsToLoss {
   int RunsOf(const std::string& setup) const;
 
  private:
-  enum class Of { kAll, kMethod, kSetup };
-  // Of a weight: whose it is (the name of the method or setup), and which of kFeatures it belongs to.
+  enum class Of { kAll, kMethod, kSetup, kMethodInSetup };
+  // Of a weight: whose it is (the names of the method and setup), and which of kFeatures it belongs to.
   struct Key {
     Of of = Of::kAll;
-    std::string whose;
+    std::string method;
+    std::string setup;
     int feature = 0;
     auto operator<=>(const Key&) const = default;
   };

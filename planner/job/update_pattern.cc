@@ -51,7 +51,7 @@ UpdatePattern UpdatePatternOf(const ResolvedJob& job, const Topology& topology,
     parameters += weight;
     delay += weight * DelayOf(job, lateness[stage]);
   }
-  pattern.delay = delay / parameters + job.PipelinesOf(stages) - 1;
+  pattern.delay = delay / parameters + 1 - 1.0 / job.PipelinesOf(stages);
   parameters = 0;
   double updates = 0;
   for (int64_t stage = 0; stage < stages; ++stage) {

@@ -18,8 +18,8 @@ struct UpdatePattern {
   std::string method;
   bool synchronous = true;  // all that are train alike
   // How late gradients are, in updates, and how many updates a step makes: means over the model's parameters.
-  // With replicas of the model, which do not see each other's updates within a step, the former is the number
-  // of the other replicas, and the latter is what one replica makes.
+  // Replicas of the model do not see each other's updates within a step. Each of R makes its part of them, which count
+  // 1/R in the mean of the weights: the latter is what one makes, and the former (R - 1)/R of an update.
   double delay = 0;
   double updates_per_step = 1;
   friend bool operator==(const UpdatePattern&, const UpdatePattern&) = default;

@@ -141,11 +141,13 @@ TEST(StepsToLoss, Synchronous_IsOneExactly) {
 TEST(StepsToLoss, WithoutRuns_IsThePrior) {
   const StepsToLoss model({});
   const StepsFactor factor = model.Predict(Late(2), "a", 1);
-  // At the end of the job nothing of progress counts, and log(1) update in a step is 0. What is left: the delay,
-  // of all (0.2), the method (0.2) and the setup (0.2), times 2; the method's constant (0.15); and the noise (0.1).
+  // At the end of the job nothing of progress counts, and log(1) update in a step is 0. What is left: the delay, of all,
+  // the method, the setup and both together (0.2 each), times 2; the constants of the method, here and everywhere
+  // (0.15 each); and the noise (0.125).
+  const double variance = 4 * 0.16 + 2 * 0.0225 + 0.015625;
   EXPECT_NEAR(factor.log_mean, 0.6, 1e-12);
-  EXPECT_NEAR(factor.log_deviation, std::sqrt(3 * 0.16 + 0.0225 + 0.01), 1e-12);
-  EXPECT_NEAR(factor.expected(), std::exp(0.6 + 0.5 * (3 * 0.16 + 0.0225 + 0.01)), 1e-12);
+  EXPECT_NEAR(factor.log_deviation, std::sqrt(variance), 1e-12);
+  EXPECT_NEAR(factor.expected(), std::exp(0.6 + 0.5 * variance), 1e-12);
   EXPECT_NEAR(std::log(factor.high() / factor.median()), 1.645 * factor.log_deviation, 1e-12);
 }
 
@@ -246,10 +248,10 @@ TEST(UpdatePatternOf, Methods_HaveTheDelaysOfTheirClosedForms) {
   EXPECT_GT(PatternOf("paci", layers).delay, 0);
   EXPECT_EQ(PatternOf("paci", {{0, 9}}).delay, 0);
 
-  // Of replicas of the model each makes its part of the updates, and misses those of the others.
+  // Of two replicas of the model each makes half of the updates, and misses the other's half of the mean.
   const UpdatePattern local = PatternOf("local-sgd", {{0, 5}, {5, 4}});
   EXPECT_FALSE(local.synchronous);
-  EXPECT_DOUBLE_EQ(local.delay, 1);
+  EXPECT_DOUBLE_EQ(local.delay, 0.5);
   EXPECT_DOUBLE_EQ(local.updates_per_step, 4);
 }
 
