@@ -25,9 +25,11 @@ Coordinator::Coordinator(CoordinatorLimits limits)
     : limits_(limits), membership_(limits.membership) {}
 
 void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
+  size_t left = jobs.size();
   for (StoredJob& job : jobs) {
     const v1::JobSummary& summary = job.record.summary();
     TakeId(summary.job_id());
+    if (left-- <= LearnedSteps::kRunsMax) earlier_.steps.Learn(job.record);
     if (!job.idempotency_key.empty()) {
       job_of_key_[job.idempotency_key] = summary.job_id();
     }
@@ -102,7 +104,7 @@ void Coordinator::FailAfterRestart(StoredJob job, Now now) {
 void Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job) {
   const std::string job_id = record.summary().job_id();
   runs_[job_id] = std::make_unique<JobRun>(std::move(record), last_sequence, std::move(job),
-                                           limits_.run, links_, effects_);
+                                           limits_.run, earlier_, effects_);
   waiting_.push_back(job_id);
 }
 
@@ -364,16 +366,15 @@ void Coordinator::OnCommitted(const std::string& job_id, int64_t step,
   }
 }
 
-void Coordinator::OnTimelineGathered(const std::string& job_id, const Timeline& timeline,
-                                     Now now) {
+void Coordinator::OnTimelineGathered(const std::string& job_id, const Timeline& timeline, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
     run->OnTimelineGathered(timeline, now);
     Settle(now);
   }
 }
 
-void Coordinator::OnPassesGathered(const std::string& job_id, int64_t epoch,
-                                   const Timeline& passes, Now now) {
+void Coordinator::OnPassesGathered(const std::string& job_id, int64_t epoch, const Timeline& passes,
+                                   Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) run->OnPassesGathered(epoch, passes, now);
 }
 

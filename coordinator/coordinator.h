@@ -118,6 +118,7 @@ class Coordinator {
   CoordinatorEffects TakeEffects();
 
   const Membership& membership() const { return membership_; }
+  const LearnedSteps& learned_steps() const { return earlier_.steps; }
   // Heartbeats and reports of runs that are over, and events that came twice.
   const RejectedMessages& rejected() const { return rejected_; }
   // Errors: Internal naming the invariant that does not hold.
@@ -165,7 +166,7 @@ class Coordinator {
   const CoordinatorLimits limits_;
   Membership membership_;
   CoordinatorEffects effects_;
-  KnownLinks links_;
+  EarlierJobs earlier_;
   std::vector<std::string> order_;                       // all job ids by submission
   std::map<std::string, int64_t> last_numbers_;          // of IDs, by the jobs' name
   std::vector<std::string> waiting_;                     // those that are queued

@@ -1,6 +1,8 @@
 #include "coordinator/job_planning.h"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,7 @@
 #include "job/open_job.h"
 #include "job/profile/cluster_profile.h"
 #include "planner/job/measured_cluster.h"
+#include "schedule/catalog/catalog.h"
 
 namespace penstock {
 namespace {
@@ -72,7 +75,14 @@ v1::RaceRecord RecordOf(const RacerResult& result) {
   record.set_loss_error(result.loss_error);
   if (result.reached_s.has_value()) record.set_reached_seconds(*result.reached_s);
   record.set_failed(CleanUtf8(result.failed, JobRun::kTextBytesMax));
+  ToMessage(result.curve, *record.mutable_curve());
   return record;
+}
+
+// Its delays are sampled.
+bool IsForTheory(const std::string& method) {
+  const absl::StatusOr<const Method*> found = FindMethod(absl::string_view(method));
+  return !found.ok() || (*found)->weights->draws;
 }
 
 }  // namespace
@@ -102,13 +112,13 @@ void KnownLinks::Keep(const std::vector<WorkerOffer>& workers, const v1::Cluster
 
 JobPlanning::JobPlanning(std::string job_id, v1::JobSpec spec, ResolvedJob draft,
                          std::vector<WorkerOffer> workers, int64_t epoch,
-                         const JobRunLimits& limits, KnownLinks& links)
+                         const JobRunLimits& limits, EarlierJobs& earlier)
     : job_id_(std::move(job_id)),
       spec_(std::move(spec)),
       draft_(std::move(draft)),
       workers_(std::move(workers)),
       limits_(limits),
-      links_(links),
+      earlier_(earlier),
       epoch_(epoch),
       profile_spec_(WhatIsMeasured(spec_, draft_)),
       known_(profile_spec_, draft_, workers_) {}
@@ -130,7 +140,7 @@ void JobPlanning::OnLayerTimesFound(const std::vector<std::optional<v1::DevicePr
                                     Now now) {
   if (stopped_ || input_ != nullptr || run_ != nullptr || outcome_.has_value()) return;
   known_.TakeKnown(known);
-  const std::optional<std::vector<v1::ProfiledLink>> links = links_.Find(workers_);
+  const std::optional<std::vector<v1::ProfiledLink>> links = earlier_.links.Find(workers_);
   if (!known_.KnowsLayers() || !links.has_value()) return Measure(now);
   v1::ClusterProfile profile = known_.Result();
   profile.mutable_links()->Assign(links->begin(), links->end());
@@ -148,7 +158,7 @@ void JobPlanning::Measure(Now now) {
 }
 
 void JobPlanning::OnMeasured(const v1::ClusterProfile& profile, Now now) {
-  links_.Keep(workers_, profile);
+  earlier_.links.Keep(workers_, profile);
   MeasuredCluster measured = ClusterOfProfile(profile);
   input_ = std::make_shared<PlanningInput>(PlanningInput{
       .spec = spec_,
@@ -220,12 +230,11 @@ void JobPlanning::BeginRace(Now now) {
   const double limit_s =
       spec_.planning().has_race_seconds() ? spec_.planning().race_seconds() : kRaceSecondsDefault;
   const JudgedCandidate& fastest = plan_->candidates[racers_.front()];
-  if (racers_.size() == 1) {
+  record_.set_setup_sha256(SetupOf(spec_));
+  if (racers_.size() == 1 && fastest.pattern.synchronous) {
     return Choose(racers_.front(), "the shortest step; all that can run train alike", now);
   }
-  if (limit_s <= 0) {
-    return Choose(racers_.front(), "the shortest step; planning.race_seconds is 0", now);
-  }
+  if (limit_s <= 0) return ChooseByExpectedTime("planning.race_seconds is 0", now);
   std::vector<double> steps_s;
   for (const int racer : racers_) steps_s.push_back(plan_->candidates[racer].step_s);
   RaceOptions options = RoundsOf(fastest);
@@ -271,6 +280,7 @@ void JobPlanning::EndHeat(Now now) {
 }
 
 void JobPlanning::ChooseByRace(Now now) {
+  LearnFromRace();
   const RaceResult result = race_->Result();
   record_.set_racing_seconds(SecondsSince(asked_ns_, now));
   record_.set_in_time(record_.in_time() && result.in_time);
@@ -285,13 +295,90 @@ void JobPlanning::ChooseByRace(Now now) {
   if (winner.reached_s.has_value()) {
     reason = absl::StrFormat("a race: loss %g after %.4g s", spec_.planning().race_until_loss(),
                              *winner.reached_s);
-  } else if (!result.in_time && winner.rounds == 0) {
-    reason = "the shortest step; the race was over before its first round";
+  } else if (result.rounds == 0) {
+    return ChooseByExpectedTime("the race was over before its first round", now);
   }
   Choose(racers_[*result.winner], reason, now);
 }
 
 // --------------------------------------------------------------------------------------- the outcome
+
+void JobPlanning::ChooseByExpectedTime(const std::string& why, Now now) {
+  const StepsToLoss model(earlier_.steps.Runs());
+  const std::string& setup = record_.setup_sha256();
+  double progress = 1;  // as far as the job trains
+  if (spec_.planning().has_race_until_loss()) {
+    progress = model.ProgressAt(setup, spec_.planning().race_until_loss()).value_or(progress);
+  }
+  // Where a race has begun, those that have not failed in it; else all, with any number of stages.
+  std::vector<int> eligible;
+  if (race_.has_value()) {
+    const RaceResult result = race_->Result();
+    for (size_t i = 0; i < racers_.size(); ++i) {
+      if (result.racers[i].failed.empty()) eligible.push_back(racers_[i]);
+    }
+  } else {
+    for (int at = 0; at < static_cast<int>(plan_->candidates.size()); ++at) {
+      const JudgedCandidate& judged = plan_->candidates[at];
+      if (judged.runs() && !IsForTheory(judged.candidate.method)) eligible.push_back(at);
+    }
+  }
+  int best = -1;
+  int next = -1;  // the best that trains otherwise
+  const auto alike = [&](int a, int b) {
+    const UpdatePattern& one = plan_->candidates[a].pattern;
+    const UpdatePattern& two = plan_->candidates[b].pattern;
+    return one.synchronous ? two.synchronous : one.method == two.method;
+  };
+  for (const int at : eligible) {
+    factors_[at] = model.Predict(plan_->candidates[at].pattern, setup, progress);
+    if (ExpectedSeconds(at) < ExpectedSeconds(best)) best = at;
+  }
+  for (const int at : eligible) {
+    if (!alike(best, at) && ExpectedSeconds(at) < ExpectedSeconds(next)) next = at;
+  }
+  const auto says = [&](int at) {
+    const StepsFactor& factor = factors_.at(at);
+    const double step_s = plan_->candidates[at].step_s;
+    if (plan_->candidates[at].pattern.synchronous) return absl::StrFormat("%.4g s a step", step_s);
+    return absl::StrFormat(
+        "%.4g s a step and %.3g times the steps of a method that drains (%.3g to %.3g)", step_s,
+        factor.expected(), factor.low(), factor.high());
+  };
+  std::string reason = absl::StrCat("the expected time to the same loss: ", says(best));
+  if (next >= 0) {
+    absl::StrAppend(&reason, ", against ", NameOf(plan_->candidates[next].candidate), " with ",
+                    says(next));
+  }
+  const int runs = model.RunsOf(setup);
+  absl::StrAppend(&reason, "; ",
+                  runs == 0
+                      ? "no job of this kind has run"
+                      : absl::StrCat(runs, runs == 1 ? " run" : " runs", " of such jobs told it"),
+                  "; ", why);
+  Choose(best, reason, now);
+}
+
+double JobPlanning::ExpectedSeconds(int candidate) const {
+  const auto factor = factors_.find(candidate);
+  return factor == factors_.end() ? std::numeric_limits<double>::infinity()
+                                  : plan_->candidates[candidate].step_s * factor->second.expected();
+}
+
+void JobPlanning::LearnFromRace() {
+  const RaceResult result = race_->Result();
+  v1::GetJobResponse record;
+  record.mutable_summary()->set_job_id(job_id_);
+  *record.mutable_spec() = spec_;
+  v1::JobPlanning& planning = *record.mutable_planning();
+  planning.set_setup_sha256(record_.setup_sha256());
+  for (size_t i = 0; i < racers_.size(); ++i) {
+    v1::PlannedCandidate& entry = *planning.add_candidates();
+    *entry.mutable_update_pattern() = ToMessage(plan_->candidates[racers_[i]].pattern);
+    *entry.mutable_race() = RecordOf(result.racers[i]);
+  }
+  earlier_.steps.Learn(record);
+}
 
 void JobPlanning::Choose(int candidate, const std::string& reason, Now) {
   const JudgedCandidate& judged = plan_->candidates[candidate];
@@ -306,11 +393,22 @@ void JobPlanning::Choose(int candidate, const std::string& reason, Now) {
     const JudgedCandidate& one = plan_->candidates[at];
     if (!kinds.emplace(one.candidate.method, one.candidate.replicas.empty()).second) return;
     v1::PlannedCandidate& entry = *record_.add_candidates() = RecordOf(one, input_->cluster);
+    if (method_is_open() && one.runs()) {
+      *entry.mutable_update_pattern() = ToMessage(one.pattern);
+    }
     if (const auto found = raced.find(at); found != raced.end())
       *entry.mutable_race() = found->second;
+    if (const auto found = factors_.find(at); found != factors_.end())
+      *entry.mutable_steps_factor() = ToMessage(found->second);
   };
   add(candidate);
-  for (size_t at = 0; at < plan_->candidates.size(); ++at) add(static_cast<int>(at));
+  std::vector<int> order(plan_->candidates.size());  // the best of each kind first
+  std::iota(order.begin(), order.end(), 0);
+  if (!race_.has_value()) {
+    std::stable_sort(order.begin(), order.end(),
+                     [this](int a, int b) { return ExpectedSeconds(a) < ExpectedSeconds(b); });
+  }
+  for (const int at : order) add(at);
 
   Chosen chosen = {.spec = judged.spec, .workers = WorkersOf(judged)};
   *chosen.spec.mutable_checkpoint() = spec_.checkpoint();
@@ -349,8 +447,8 @@ void JobPlanning::Run(const std::string& suffix, v1::GetJobResponse record, Reso
   summary.set_name(spec_.name());
   summary.set_state(v1::JOB_STATE_QUEUED);
   run_error_.clear();
-  run_ =
-      std::make_unique<JobRun>(std::move(record), 0, std::move(job), limits_, links_, run_effects_);
+  run_ = std::make_unique<JobRun>(std::move(record), 0, std::move(job), limits_, earlier_,
+                                  run_effects_);
   run_->BeginAfter(epoch_);
   run_->Begin(workers, now);
   epoch_ = run_->epoch();

@@ -2,6 +2,10 @@
 //
 //   layer times that are known -> what is not known is measured -> candidates -> [a race] -> the outcome
 //
+// Without a race the method is chosen by the time that it is expected to take to a loss: its step, times the steps that
+// earlier jobs let it be expected to need (planner/job/steps_to_loss.h). The bare shortest step is never what decides
+// between methods that train differently.
+//
 // Measuring, and every heat of a race, is a run of its own that nobody sees in a list: a JobRun under the job's id with
 // a suffix ("small-1.profile", "small-1.heat-3"), on the job's workers. A heat is a job like any other, with fewer
 // steps and the learning rate of the whole job, so what raced is what will train.
@@ -23,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/effects.h"
+#include "coordinator/learned_steps.h"
 #include "coordinator/profile_gatherer.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
@@ -50,6 +55,12 @@ class KnownLinks {
       links_;  // by the incarnations of both ends
 };
 
+// What earlier jobs have found out.
+struct EarlierJobs {
+  KnownLinks links;
+  LearnedSteps steps;
+};
+
 class JobPlanning {
  public:
   // The job as it will run.
@@ -66,10 +77,10 @@ class JobPlanning {
   };
 
   // `spec`: as it was submitted. `draft`: the same, resolved, or its draft (job/open_job.h). `epoch`: of the job, which
-  // those of the runs are above. REQUIRES: SplitIsOpen; `limits` and `links` outlive it.
+  // those of the runs are above. REQUIRES: SplitIsOpen; `limits` and `earlier` outlive it.
   JobPlanning(std::string job_id, v1::JobSpec spec, ResolvedJob draft,
               std::vector<WorkerOffer> workers, int64_t epoch, const JobRunLimits& limits,
-              KnownLinks& links);
+              EarlierJobs& earlier);
   ~JobPlanning();
 
   // ---- Events. Each may add effects, and events of the job.
@@ -108,6 +119,11 @@ class JobPlanning {
   void NextHeat(Now now);
   void EndHeat(Now now);
   void ChooseByRace(Now now);
+  // The candidate that is expected to be the first at a loss; nothing races, for `why`.
+  void ChooseByExpectedTime(const std::string& why, Now now);
+  // To a loss, in steps of a method that drains; infinite where it is not known.
+  double ExpectedSeconds(int candidate) const;
+  void LearnFromRace();
   void Choose(int candidate, const std::string& reason, Now now);
   // No candidate can run.
   void EndWithoutCandidate();
@@ -129,7 +145,7 @@ class JobPlanning {
   const ResolvedJob draft_;
   const std::vector<WorkerOffer> workers_;
   const JobRunLimits& limits_;
-  KnownLinks& links_;
+  EarlierJobs& earlier_;
   int64_t epoch_;
 
   v1::ProfileSpec profile_spec_;
@@ -141,7 +157,8 @@ class JobPlanning {
   std::optional<Race::Heat> heat_;
   std::vector<double> losses_;  // of the heat
   int heats_ = 0;
-  bool race_is_over_ = false;  // its time is
+  bool race_is_over_ = false;           // its time is
+  std::map<int, StepsFactor> factors_;  // of the candidates that were chosen from by it
 
   std::unique_ptr<JobRun> run_;
   CoordinatorEffects run_effects_;

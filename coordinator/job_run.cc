@@ -13,7 +13,7 @@
 namespace penstock {
 
 JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job,
-               JobRunLimits limits, KnownLinks& links, CoordinatorEffects& effects)
+               JobRunLimits limits, EarlierJobs& earlier, CoordinatorEffects& effects)
     : record_(std::move(record)),
       job_(std::move(job)),
       limits_(limits),
@@ -21,7 +21,7 @@ JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job
       last_sequence_(last_sequence),
       blame_(limits.blame_grace_ms * kNsPerMs),
       returned_(record_.summary().step() > 0),
-      links_(links) {}
+      earlier_(earlier) {}
 
 v1::GetJobResponse JobRun::Record() const {
   v1::GetJobResponse record = record_;

@@ -93,10 +93,10 @@ class JobRun {
   static constexpr size_t kTextBytesMax = 2000;
 
   // Takes over a QUEUED record. `last_sequence`: of the events published for it so far. REQUIRES:
-  // `job` is the record's spec or its draft (job/open_job.h), resolved; `links` and `effects` outlive the run;
+  // `job` is the record's spec or its draft (job/open_job.h), resolved; `earlier` and `effects` outlive the run;
   // `effects` receives what is to be done.
   JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job, JobRunLimits limits,
-         KnownLinks& links, CoordinatorEffects& effects);
+         EarlierJobs& earlier, CoordinatorEffects& effects);
 
   // ---- Looking.
   const std::string& id() const { return record_.summary().job_id(); }
@@ -337,7 +337,7 @@ class JobRun {
   std::optional<int64_t> workers_before_;   // that it had then, as long as it wants as many
   int64_t return_deadline_ns_ = 0;          // until when that is
   std::optional<ProfileGatherer> profile_;  // of a profile that has workers
-  KnownLinks& links_;
+  EarlierJobs& earlier_;
   std::unique_ptr<JobPlanning> planning_;  // while it plans, or what is left of that still stops
   int64_t plannings_ = 0;                  // that lost a worker
   bool unreachable_ = false;

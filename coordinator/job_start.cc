@@ -116,7 +116,7 @@ void JobRun::BeginPlanning(Now now) {
   for (const Part& part : parts_) workers.push_back(part.worker);
   record_.clear_plan();  // of an attempt before, whose workers may be others
   planning_ = std::make_unique<JobPlanning>(id(), spec(), job_, std::move(workers), epoch_, limits_,
-                                            links_);
+                                            earlier_);
   planning_->Begin(now);
   GoOnPlanning(now);
 }

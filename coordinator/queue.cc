@@ -34,6 +34,7 @@ bool Coordinator::ForgetOver() {
   const size_t before = runs_.size();
   for (auto run = runs_.begin(); run != runs_.end();) {
     if (run->second->Over()) {
+      earlier_.steps.Learn(run->second->Record());
       ended_[run->first] = run->second->summary();
       run = runs_.erase(run);
     } else {

@@ -20,6 +20,7 @@
 #include "penstock/v1/profile.pb.h"
 #include "planner/cost/run_memory.h"
 #include "planner/graph/cluster.h"
+#include "planner/job/update_pattern.h"
 #include "schedule/block_delay.h"
 #include "schedule/recompute.h"
 
@@ -67,6 +68,7 @@ struct JudgedCandidate {
   std::vector<WorkerMemory> memory;       // by worker of the pipeline
   std::vector<StageLateness> lateness;    // by stage
   std::optional<BlockDelay> block_delay;  // absent where it is not known
+  UpdatePattern pattern;                  // once it is placed
   double step_bound_s = 0;                // no placement of its stages has a shorter step
 
   bool runs() const { return rejected.empty(); }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "planner/job/update_pattern.h"
 
 namespace penstock {
 namespace {
@@ -15,38 +16,7 @@ namespace {
 constexpr int64_t kFirstSteps = 20;
 constexpr int64_t kFirstWarmUps = 3;
 constexpr int64_t kShareOfJob = 4;
-constexpr int64_t kLossesMin = 4;    // that are averaged
-constexpr int64_t kLossesShare = 8;  // one of so many steps is
-
-int64_t LossesAveraged(int64_t steps) {
-  return std::min(steps, std::max(kLossesMin, steps / kLossesShare));
-}
-
-// After the first `steps` of `losses`.
-double SmoothLoss(const std::vector<double>& losses, int64_t steps) {
-  const int64_t averaged = LossesAveraged(steps);
-  const auto end = losses.begin() + steps;
-  return std::accumulate(end - averaged, end, 0.0) / static_cast<double>(averaged);
-}
-
-// The standard error of that mean, as if the losses of single steps were independent.
-double ErrorOfSmoothLoss(const std::vector<double>& losses, int64_t steps) {
-  const int64_t averaged = LossesAveraged(steps);
-  if (averaged < 2) return 0;
-  const double mean = SmoothLoss(losses, steps);
-  double squares = 0;
-  for (int64_t at = steps - averaged; at < steps; ++at) {
-    squares += (losses[at] - mean) * (losses[at] - mean);
-  }
-  return std::sqrt(squares / static_cast<double>(averaged - 1) / static_cast<double>(averaged));
-}
-
-std::optional<int64_t> StepsTo(double loss, const std::vector<double>& losses) {
-  for (int64_t steps = 1; steps <= static_cast<int64_t>(losses.size()); ++steps) {
-    if (steps >= kLossesMin && SmoothLoss(losses, steps) <= loss) return steps;
-  }
-  return std::nullopt;
-}
+constexpr int64_t kStepsMin = 4;  // of a heat
 
 std::vector<double> StepTimesOf(const std::vector<Racer>& racers) {
   std::vector<double> steps_s;
@@ -79,7 +49,7 @@ std::optional<Race::Heat> Race::Next() {
                 .racer = racer,
                 .at = static_cast<int>(at_),
                 .racers = static_cast<int>(running_.size()),
-                .steps = std::max(kLossesMin, static_cast<int64_t>(seconds_ / steps_s_[racer]))};
+                .steps = std::max(kStepsMin, static_cast<int64_t>(seconds_ / steps_s_[racer]))};
   }
   return std::nullopt;
 }
@@ -93,6 +63,7 @@ void Race::OnTrained(const absl::StatusOr<std::vector<double>>& losses) {
   }
   ++result.rounds;
   result.steps = static_cast<int64_t>(losses->size());
+  result.curve = CurveOf(*losses);
   result.loss = SmoothLoss(*losses, result.steps);
   result.loss_error = ErrorOfSmoothLoss(*losses, result.steps);
   if (options_.until_loss.has_value()) {
@@ -106,7 +77,7 @@ void Race::OnTrained(const absl::StatusOr<std::vector<double>>& losses) {
 void Race::EndRound() {
   running_ = std::exchange(still_, {});
   at_ = 0;
-  ++round_;
+  result_.rounds = ++round_;
   if (running_.empty()) {
     ended_ = true;
     return;
@@ -206,7 +177,7 @@ std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn) {
     const absl::StatusOr<const Method*> method =
         FindMethod(absl::string_view(judged.candidate.method));
     if (!method.ok() || ((*method)->weights->draws && !with_drawn)) continue;
-    const bool is_plain = (*method)->synchronous && (*method)->placement != Placement::kReplicas;
+    const bool is_plain = TrainsSynchronously(**method);
     const char* const form = judged.candidate.replicas.empty() ? "" : " with replicas";
     if (kinds.insert(is_plain ? "" : absl::StrCat(judged.candidate.method, form)).second) {
       chosen.push_back(static_cast<int>(at));

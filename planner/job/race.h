@@ -7,7 +7,7 @@
 // (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943). With a loss to reach, whoever has it stands with the time
 // it took, and the race ends when nobody else can be earlier.
 //
-// Losses of training are compared, each the mean over the last eighth of the steps, so that noise of
+// Losses of training are compared, each the mean over the last eighth of the steps (loss_curve.h), so that noise of
 // single steps does not decide.
 //
 // Pure functions, but for what racers do.
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "planner/job/loss_curve.h"
 #include "planner/job/plan_job.h"
 
 namespace penstock {
@@ -52,11 +53,13 @@ struct RacerResult {
   double loss_error = 0;            // the standard error of this mean
   std::optional<double> reached_s;  // when it had `until_loss`
   std::string failed;               // empty: it did not
+  LossCurve curve;
 };
 
 struct RaceResult {
   std::vector<RacerResult> racers;  // in the order given
   std::optional<int> winner;        // absent: all failed
+  int rounds = 0;                   // that all who were in them have trained
   bool in_time = true;              // else it was over before it was decided
 };
 

@@ -22,6 +22,14 @@ std::string RaceText(const v1::RaceRecord& race) {
   return text;
 }
 
+// "1.32 (0.9-1.9)".
+std::string FactorText(const v1::PlannedCandidate& candidate) {
+  if (!candidate.has_steps_factor()) return "-";
+  const v1::StepsFactor& factor = candidate.steps_factor();
+  if (candidate.update_pattern().synchronous()) return "1";
+  return absl::StrFormat("%.3g (%.2g-%.2g)", factor.expected(), factor.low(), factor.high());
+}
+
 std::string TookText(const v1::JobPlanning& planning) {
   std::vector<std::string> parts;
   parts.push_back(planning.measuring_seconds() > 0
@@ -40,8 +48,10 @@ std::string PlanningText(const v1::JobPlanning& planning) {
   if (planning.candidates().empty()) return "";
   using Align = Table::Align;
   bool raced = false;
+  bool predicted = false;
   for (const v1::PlannedCandidate& candidate : planning.candidates()) {
     raced = raced || candidate.has_race();
+    predicted = predicted || candidate.has_steps_factor();
   }
   std::vector<Table::Column> columns = {{"CANDIDATE"},
                                         {"LAYERS"},
@@ -49,6 +59,7 @@ std::string PlanningText(const v1::JobPlanning& planning) {
                                         {"BUBBLE", Align::kRight},
                                         {"MEMORY", Align::kRight},
                                         {"STALENESS", Align::kRight}};
+  if (predicted) columns.push_back({"STEPS TO A LOSS"});
   if (raced) columns.push_back({"RACE"});
   Table table(columns);
   std::vector<std::string> rejected;
@@ -63,6 +74,7 @@ std::string PlanningText(const v1::JobPlanning& planning) {
                                     FormatPercent(candidate.bubble_ratio()),
                                     FormatBytes(candidate.memory_bytes()),
                                     absl::StrCat(candidate.staleness_max())};
+    if (predicted) row.push_back(FactorText(candidate));
     if (raced) row.push_back(candidate.has_race() ? RaceText(candidate.race()) : "-");
     table.AddRow(row);
   }
@@ -70,6 +82,11 @@ std::string PlanningText(const v1::JobPlanning& planning) {
       absl::StrCat("planned: ", planning.candidates(0).name(), ", chosen by ", planning.reason(),
                    planning.in_time() ? "" : " (cut short by its limit of time)", "; ",
                    TookText(planning), "\n", table.Render());
+  if (predicted) {
+    absl::StrAppend(&text,
+                    "STEPS TO A LOSS: expected, in those of a method that drains at every step; in "
+                    "brackets the range that holds 9 of 10\n");
+  }
   if (!rejected.empty()) {
     absl::StrAppend(&text, "cannot run:\n", absl::StrJoin(rejected, "\n"), "\n");
   }

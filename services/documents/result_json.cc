@@ -143,6 +143,14 @@ Json PlanningJson(const v1::JobPlanning& planning) {
                record.has_reached_seconds() ? Json(record.reached_seconds()) : Json()},
               {"failed", TextOrNull(record.failed())}};
     }
+    Json factor;
+    if (candidate.has_steps_factor()) {
+      const v1::StepsFactor& predicted = candidate.steps_factor();
+      factor = {{"expected", predicted.expected()},
+                {"median", predicted.median()},
+                {"low", predicted.low()},
+                {"high", predicted.high()}};
+    }
     candidates.push_back({{"name", candidate.name()},
                           {"method", candidate.method()},
                           {"stage_layers", std::vector<int32_t>(candidate.stage_layers().begin(),
@@ -154,6 +162,7 @@ Json PlanningJson(const v1::JobPlanning& planning) {
                           {"bubble_ratio", candidate.bubble_ratio()},
                           {"memory_bytes", candidate.memory_bytes()},
                           {"staleness_max", candidate.staleness_max()},
+                          {"steps_factor", factor},
                           {"race", race}});
   }
   return {{"chosen_by", planning.reason()},

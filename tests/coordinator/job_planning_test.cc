@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "absl/strings/match.h"
@@ -40,6 +42,13 @@ v1::JobSpec JobWithOpenMethod(int64_t steps, double race_seconds) {
   return spec;
 }
 
+// The same of a model that asynchronous methods can have on several stages.
+v1::JobSpec UntiedJobWithOpenMethod(int64_t steps, double race_seconds) {
+  v1::JobSpec spec = JobWithOpenMethod(steps, race_seconds);
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  return spec;
+}
+
 // How many layers each worker has.
 std::map<std::string, int> LayersOf(const v1::GetJobResponse& job) {
   std::map<std::string, int> layers;
@@ -47,6 +56,35 @@ std::map<std::string, int> LayersOf(const v1::GetJobResponse& job) {
     layers[stage.worker()] += stage.layers();
   }
   return layers;
+}
+
+// As if a step of paci on two stages took `factor` times as long as the shortest of those that drain.
+void SetStepOfPaci(double factor, JobPlan& plan) {
+  double shortest_s = std::numeric_limits<double>::infinity();
+  for (const JudgedCandidate& judged : plan.candidates) {
+    if (judged.runs() && judged.pattern.synchronous)
+      shortest_s = std::min(shortest_s, judged.step_s);
+  }
+  for (JudgedCandidate& judged : plan.candidates) {
+    if (judged.runs()) judged.step_s = std::max(judged.step_s, shortest_s);
+    if (judged.runs() && judged.candidate.method == "paci" && judged.candidate.stages == 2) {
+      judged.step_s = factor * shortest_s;
+    }
+  }
+  std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
+                   [](const JudgedCandidate& a, const JudgedCandidate& b) {
+                     return std::pair(!a.runs(), a.step_s) < std::pair(!b.runs(), b.step_s);
+                   });
+  plan.fastest = 0;
+}
+
+const v1::PlannedCandidate& CandidateOf(const std::string& method,
+                                        const v1::JobPlanning& planning) {
+  for (const v1::PlannedCandidate& candidate : planning.candidates()) {
+    if (candidate.method() == method) return candidate;
+  }
+  ADD_FAILURE() << "no candidate of " << method;
+  return planning.candidates(0);
 }
 
 bool WasMeasured(const SimulatedCluster& cluster, const std::string& job) {
@@ -172,6 +210,70 @@ TEST(JobPlanning, RaceWithoutTime_EndsInTheFirstRound) {
   EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
   EXPECT_FALSE(saved.planning().in_time());
   EXPECT_LT(saved.planning().racing_seconds(), 2);
+}
+
+TEST(JobPlanning, WithoutARace_AShorterStepAloneDoesNotWin) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 10});
+  cluster.change_plan = [](JobPlan& plan) { SetStepOfPaci(0.95, plan); };
+  const std::string job = cluster.Submit(UntiedJobWithOpenMethod(200, 0));
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const v1::JobPlanning& planning = cluster.Saved(job).planning();
+  ASSERT_GT(planning.candidates_size(), 5);
+  const v1::PlannedCandidate& chosen = planning.candidates(0);
+  const v1::PlannedCandidate& paci = CandidateOf("paci", planning);
+  EXPECT_TRUE(chosen.update_pattern().synchronous()) << chosen.name();
+  EXPECT_EQ(chosen.steps_factor().expected(), 1);
+  EXPECT_LT(paci.step_seconds(), chosen.step_seconds());
+  EXPECT_GT(paci.steps_factor().expected(), 1 / 0.95);
+  EXPECT_GT(paci.steps_factor().high(), paci.steps_factor().low());
+  EXPECT_THAT(
+      planning.reason(),
+      AllOf(HasSubstr("the expected time to the same loss: "), HasSubstr("against paci, "),
+            HasSubstr("no job of this kind has run"), HasSubstr("planning.race_seconds is 0")));
+}
+
+TEST(JobPlanning, WithoutARace_JobsThatLostNothingLetTheShorterStepWin) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 10});
+  cluster.change_plan = [](JobPlan& plan) { SetStepOfPaci(0.95, plan); };
+  // Simulated losses fall with steps alone, so that no delay costs any.
+  for (const char* method : {"1f1b", "1f1b", "paci", "paci", "paci"}) {
+    v1::JobSpec spec = SmallJob(200, 2);
+    spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+    spec.mutable_pipeline()->set_method(method);
+    cluster.Submit(spec);
+  }
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const std::string job = cluster.Submit(UntiedJobWithOpenMethod(200, 0));
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const v1::JobPlanning& planning = cluster.Saved(job).planning();
+  EXPECT_EQ(planning.candidates(0).method(), "paci") << planning.reason();
+  EXPECT_LT(planning.candidates(0).steps_factor().expected(), 1 / 0.95);
+  EXPECT_THAT(planning.reason(), HasSubstr("3 runs of such jobs"));
+}
+
+TEST(JobPlanning, RaceCutShortInItsFirstRound_LeavesTheChoiceToExpectedTimes) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 10});
+  cluster.change_plan = [](JobPlan& plan) { SetStepOfPaci(0.95, plan); };
+  const std::string job = cluster.Submit(UntiedJobWithOpenMethod(200, 0.5));
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const v1::JobPlanning& planning = cluster.Saved(job).planning();
+  EXPECT_TRUE(planning.candidates(0).has_steps_factor());
+  EXPECT_THAT(planning.reason(), AllOf(HasSubstr("the expected time to the same loss: "),
+                                       HasSubstr("over before its first round")));
+}
+
+TEST(JobPlanning, WhatRacesAndJobsTell_OutlivesTheProcess) {
+  SimulatedCluster cluster({.workers = 2, .step_ms = 10});
+  const std::string job = cluster.Submit(UntiedJobWithOpenMethod(200, 1e5));
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const std::vector<ObservedRun> runs = cluster.coordinator().learned_steps().Runs();
+  EXPECT_GT(runs.size(), 5u);
+  EXPECT_EQ(runs.back().curve.steps(), 200);  // the job itself
+  for (const ObservedRun& run : runs)
+    EXPECT_EQ(run.setup, SetupOf(UntiedJobWithOpenMethod(200, 0)));
+  Coordinator next({});
+  next.Restore(cluster.Store(), cluster.now());
+  EXPECT_EQ(next.learned_steps().Runs(), runs);
 }
 
 TEST(JobPlanning, OpenMethod_TakesNothingElseOfThePipeline) {

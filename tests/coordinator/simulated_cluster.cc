@@ -552,7 +552,8 @@ void SimulatedCluster::Perform(const JudgeCandidates& judge) {
   Say("        -> judge candidates");
   After(Delay(), [this, judge] {
     TimeBudget budget(RealClock(), absl::Seconds(60));
-    const absl::StatusOr<JobPlan> plan = PlanJob(*judge.input, judge.options, budget);
+    absl::StatusOr<JobPlan> plan = PlanJob(*judge.input, judge.options, budget);
+    if (plan.ok()) change_plan(*plan);
     Tell([&] { coordinator_.OnCandidates(judge.job_id, plan, now()); });
   });
 }

@@ -75,6 +75,8 @@ class SimulatedCluster {
   std::string commit_note;
   // What the workers answer to GatherPasses; empty: nothing.
   std::function<Timeline(const GatherPasses&)> timeline_of;
+  // What tests change of the plans that the coordinator gets.
+  std::function<void(JobPlan&)> change_plan = [](JobPlan&) {};
   // Whose checkpoint directory it is right now.
   std::vector<std::string> LeasedDirectories() const;
 

@@ -130,15 +130,22 @@ const updates = (statistic) => statistic.max === statistic.mean ? number(statist
 // The candidates that the coordinator weighed, the chosen one first.
 function candidates(planning) {
   const raced = planning.candidates.some((candidate) => candidate.race !== null);
+  const predicted = planning.candidates.some((candidate) => candidate.steps_factor !== null);
+  const steps = (factor) => factor === null ? "–" : factor.low === factor.high ? "1"
+    : `${number(factor.expected, 2)} (${number(factor.low, 2)} to ${number(factor.high, 2)})`;
   const race = (record) => record === null ? "–"
     : record.failed ?? `${loss(record.loss)} after ${number(record.steps)} steps`;
   return [el("p", {}, `Chosen by ${planning.chosen_by}.`),
     table([["candidate", false], ["layers", false], ["step", true], ["bubble", true],
-      ["memory", true], ["staleness", true], ...(raced ? [["loss in the race", false]] : [])],
+      ["memory", true], ["staleness", true],
+      ...(predicted ? [["steps to a loss", true]] : []),
+      ...(raced ? [["loss in the race", false]] : [])],
     planning.candidates.filter((candidate) => candidate.rejected === null).map((candidate) => [
       candidate.name, candidate.stage_layers.join("-"), seconds(candidate.step_seconds),
       percent(candidate.bubble_ratio), bytes(candidate.memory_bytes),
-      number(candidate.staleness_max), ...(raced ? [race(candidate.race)] : [])]))];
+      number(candidate.staleness_max),
+      ...(predicted ? [steps(candidate.steps_factor)] : []),
+      ...(raced ? [race(candidate.race)] : [])]))];
 }
 
 export function jobView(job, live, widths) {

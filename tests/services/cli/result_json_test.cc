@@ -1,8 +1,11 @@
 #include "services/documents/result_json.h"
 
+#include <gmock/gmock.h>
+
 #include <sstream>
 
 #include "services/cli/json_output.h"
+#include "services/cli/planning_text.h"
 #include "services/cli/result_table.h"
 #include "tests/support/golden.h"
 #include "tests/support/status_matchers.h"
@@ -186,6 +189,46 @@ TEST(JsonOutputTest, BytesThatAreNotUtf8_AreReplaced) {
   Console console{out, err};
   PrintJson({{"text", "a\xff\xfe"}}, console);
   EXPECT_EQ(out.str(), "{\n  \"text\": \"a\xEF\xBF\xBD\xEF\xBF\xBD\"\n}\n");
+}
+
+// One that drains, and one whose steps were predicted.
+v1::JobPlanning ChosenByExpectedTime() {
+  v1::JobPlanning planning;
+  planning.set_reason("the expected time to the same loss: 0.2 s a step");
+  planning.set_in_time(true);
+  v1::PlannedCandidate& drains = *planning.add_candidates();
+  drains.set_name("zb-h1, 4 stages, 8 microbatches");
+  drains.mutable_update_pattern()->set_synchronous(true);
+  for (const auto set : {&v1::StepsFactor::set_median, &v1::StepsFactor::set_low,
+                         &v1::StepsFactor::set_high, &v1::StepsFactor::set_expected}) {
+    (drains.mutable_steps_factor()->*set)(1);
+  }
+  v1::PlannedCandidate& late = *planning.add_candidates();
+  late.set_name("paci, 4 stages, 8 microbatches");
+  late.mutable_update_pattern()->set_delay(0.5);
+  v1::StepsFactor& factor = *late.mutable_steps_factor();
+  factor.set_median(1.25);
+  factor.set_low(0.9);
+  factor.set_high(1.7);
+  factor.set_expected(1.3);
+  return planning;
+}
+
+TEST(PlanningJson, StepsFactor_IsThereWhereItWasPredicted) {
+  v1::JobPlanning planning = ChosenByExpectedTime();
+  EXPECT_EQ(PlanningJson(planning)["candidates"][1]["steps_factor"].dump(),
+            R"({"expected":1.3,"median":1.25,"low":0.9,"high":1.7})");
+  planning.mutable_candidates(1)->clear_steps_factor();
+  EXPECT_TRUE(PlanningJson(planning)["candidates"][1]["steps_factor"].is_null());
+}
+
+TEST(PlanningText, StepsToALoss_AreToldWithTheirRange) {
+  v1::JobPlanning planning = ChosenByExpectedTime();
+  EXPECT_THAT(PlanningText(planning), ::testing::AllOf(::testing::HasSubstr("STEPS TO A LOSS"),
+                                                       ::testing::HasSubstr("1.3 (0.9-1.7)")));
+  planning.mutable_candidates(0)->clear_steps_factor();
+  planning.mutable_candidates(1)->clear_steps_factor();
+  EXPECT_THAT(PlanningText(planning), ::testing::Not(::testing::HasSubstr("STEPS TO A LOSS")));
 }
 
 }  // namespace
