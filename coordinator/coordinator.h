@@ -89,19 +89,8 @@ class Coordinator {
   // Errors: NotFound.
   absl::StatusOr<v1::JobSummary> FindSummary(const std::string& job_id) const;
 
-  // ---- What effects led to. Answers for jobs that are over are ignored.
-  void OnAnswer(const CallAnswer& answer, Now now);
-  void OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
-                    DirectoryLease lease, Now now);
-  // `known`: by key of the FindLayerTimes.
-  void OnLayerTimesFound(const std::string& job_id,
-                         const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
-  void OnCandidates(const std::string& job_id, const absl::StatusOr<JobPlan>& plan, Now now);
-  void OnCommitted(const std::string& job_id, int64_t step,
-                   const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
-  // `timeline`: of all workers that answered.
-  void OnTimelineGathered(const std::string& job_id, const Timeline& timeline, Now now);
-  void OnPassesGathered(const std::string& job_id, int64_t epoch, const Timeline& passes, Now now);
+  // What an effect of the job led to. Ignored if the job is over.
+  void OnAnswer(const std::string& job_id, EffectAnswer answer, Now now);
 
   // ---- Time.
   void Tick(Now now);

@@ -67,17 +67,18 @@ void JobRun::HoldAll(Now now) {
   CutIfAllHeld(now);
 }
 
-void JobRun::OnHeld(int32_t worker_index, const CallAnswer& answer, Now now) {
+void JobRun::OnResponse(int32_t worker_index, const absl::StatusOr<v1::HoldRunResponse>& held,
+                        Now now) {
   if (phase_ != Phase::kHolding) {
     return;
   }
-  if (absl::IsFailedPrecondition(answer.status) || absl::IsNotFound(answer.status)) {
+  if (absl::IsFailedPrecondition(held.status()) || absl::IsNotFound(held.status())) {
     // It ran to its end meanwhile, and its RunDone is on the way.
     parts_[worker_index].held_step = job_.steps;
-  } else if (!answer.status.ok()) {
-    return BlameCall(worker_index, "cannot be held", answer.status, now);
+  } else if (!held.ok()) {
+    return BlameCall(worker_index, "cannot be held", held.status(), now);
   } else {
-    parts_[worker_index].held_step = std::min(answer.step, job_.steps);
+    parts_[worker_index].held_step = std::min(held->step(), job_.steps);
   }
   CutIfAllHeld(now);
 }
@@ -140,9 +141,9 @@ void JobRun::EndIfAllDone(Now now) {
   effects_.push_back(GatherTimeline{id(), record_.plan(), JobTraceOf(record_)});
 }
 
-void JobRun::OnTimelineGathered(const Timeline& timeline, Now now) {
+void JobRun::On(const TimelineGathered& gathered, Now now) {
   if (phase_ == Phase::kGathering) {
-    block_delay_.OnGathered(timeline, now);
+    block_delay_.OnGathered(gathered.timeline, now);
     Finish(now);
   }
 }
@@ -210,8 +211,9 @@ void JobRun::StopRemaining(Now now) {
   }
 }
 
-void JobRun::OnStopped(int32_t worker_index, const CallAnswer& answer) {
-  if (answer.status.ok()) {
+void JobRun::OnResponse(int32_t worker_index, const absl::StatusOr<v1::StopRunResponse>& stopped,
+                        Now) {
+  if (stopped.ok()) {
     parts_[worker_index].gone = true;
     CheckAllGone();
   }

@@ -160,8 +160,9 @@ void JobRun::OnSaveFailed(int32_t worker_index, const v1::SaveFailed& failed, No
   }
 }
 
-void JobRun::OnCommitted(int64_t step, const absl::StatusOr<CommittedCheckpoint>& committed,
-                         Now now) {
+void JobRun::On(const CheckpointCommitted& answer, Now now) {
+  const int64_t step = answer.step;
+  const absl::StatusOr<CommittedCheckpoint>& committed = answer.checkpoint;
   if (!committed.ok()) {
     checkpoints_.Failed(step);
     saving_.erase(step);

@@ -377,7 +377,7 @@ void JobPlanning::TakeFromRun(Now now) {
           losses_.push_back(published->event.step_done().loss());
         }
       } else if (std::holds_alternative<GatherTimeline>(effect)) {
-        run_->OnTimelineGathered(Timeline(), now);
+        run_->OnAnswer(TimelineGathered(), now);
       } else if (!std::holds_alternative<SaveJob>(effect) &&
                  !std::holds_alternative<GatherPasses>(effect)) {  // nobody reads its block delay
         effects_.push_back(std::move(effect));

@@ -25,21 +25,20 @@ void JobRun::BeginProfile(Now now) {
   }
   profile_.emplace(record_.profile_spec(), job_, std::move(workers));
   if (record_.profile_spec().fresh()) {
-    return OnLayerTimesFound({}, now);
+    return On(LayerTimesFound{}, now);
   }
   effects_.push_back(FindLayerTimes{id(), profile_->Keys()});
 }
 
-void JobRun::OnLayerTimesFound(const std::vector<std::optional<v1::DeviceProfile>>& known,
-                               Now now) {
+void JobRun::On(const LayerTimesFound& found, Now now) {
   if (phase_ == Phase::kPlanning) {
-    planning_->OnLayerTimesFound(known, now);
+    planning_->OnLayerTimesFound(found.known, now);
     return GoOnPlanning(now);
   }
   if (phase_ != Phase::kFinding || !profile_.has_value()) {
     return;
   }
-  profile_->TakeKnown(known);
+  profile_->TakeKnown(found.known);
   for (const std::string& note : profile_->Notes()) {
     Log(note, now);
   }

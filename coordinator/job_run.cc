@@ -110,27 +110,23 @@ void JobRun::Wait(const std::string& reason, Now now) {
   SetState(v1::JOB_STATE_QUEUED, now);
 }
 
-void JobRun::OnAnswer(const CallAnswer& answer, Now now) {
+void JobRun::OnAnswer(EffectAnswer answer, Now now) {
+  std::visit([&](auto& typed) { On(std::move(typed), now); }, answer);
+}
+
+void JobRun::On(const CallAnswer& answer, Now now) {
   if (answer.epoch != epoch_ || answer.worker_index < 0 || answer.worker_index > last_worker()) {
     return;
   }
-  // By alternative of WorkerRequest.
-  switch (answer.request) {
-    case 0:
-      return OnPrepared(answer.worker_index, answer, now);
-    case 1:
-      return OnStarted(answer.worker_index, answer, now);
-    case 2:
-      return OnHeld(answer.worker_index, answer, now);
-    case 3:
-      // A worker that ran to its end meanwhile refuses the cut, rightly.
-      if (phase_ == Phase::kCutting && !answer.status.ok() &&
-          answer.status.code() != absl::StatusCode::kFailedPrecondition) {
-        BlameCall(answer.worker_index, "cannot be told where to cut", answer.status, now);
-      }
-      return;
-    case 4:
-      return OnStopped(answer.worker_index, answer);
+  std::visit([&](const auto& response) { OnResponse(answer.worker_index, response, now); },
+             answer.response);
+}
+
+void JobRun::OnResponse(int32_t worker_index, const absl::StatusOr<v1::CutRunResponse>& cut,
+                        Now now) {
+  // A worker that ran to its end meanwhile refuses the cut, rightly.
+  if (phase_ == Phase::kCutting && !cut.ok() && !absl::IsFailedPrecondition(cut.status())) {
+    BlameCall(worker_index, "cannot be told where to cut", cut.status(), now);
   }
 }
 
@@ -209,8 +205,8 @@ void JobRun::Tick(Now now) {
   }
 }
 
-void JobRun::OnPassesGathered(int64_t epoch, const Timeline& passes, Now now) {
-  if (epoch == epoch_ && Active()) block_delay_.OnGathered(passes, now);
+void JobRun::On(const PassesGathered& gathered, Now now) {
+  if (gathered.epoch == epoch_ && Active()) block_delay_.OnGathered(gathered.passes, now);
 }
 
 absl::Status JobRun::CheckInvariants() const {

@@ -144,14 +144,9 @@ class JobRun {
   void Begin(absl::Span<const WorkerOffer> workers, Now now);
   // Its epochs will be above this one.
   void BeginAfter(int64_t epoch) { epoch_ = std::max(epoch_, epoch); }
-  // The run keeps `lease` for as long as it exists.
-  void OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLease lease, Now now);
-  // `known`: by key of the FindLayerTimes.
-  void OnLayerTimesFound(const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
-  void OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now);
+  void OnAnswer(EffectAnswer answer, Now now);
   // Called after every event of the run that its planning has under way.
   void GoOnPlanning(Now now);
-  void OnAnswer(const CallAnswer& answer, Now now);
   // Takes the events from number `first_sequence` on that it does not have yet. Returns the number
   // of the first one it lacks. REQUIRES: `worker_index` comes from IndexOf.
   int64_t OnReport(int32_t worker_index, int64_t first_sequence,
@@ -159,9 +154,6 @@ class JobRun {
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
   void OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
                     Now now);
-  void OnCommitted(int64_t step, const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
-  void OnTimelineGathered(const Timeline& timeline, Now now);
-  void OnPassesGathered(int64_t epoch, const Timeline& passes, Now now);
   // Ends the job as soon as it can be done without losing a step. Without effect once it is
   // terminal or draining.
   void Cancel(const std::string& reason, Now now);
@@ -206,6 +198,24 @@ class JobRun {
     int64_t reported_step = -1;  // of its last reports
   };
 
+  // ---- Answers: each by its type.
+  void On(const CallAnswer& answer, Now now);
+  // The run keeps the lease for as long as it exists.
+  void On(StartFound found, Now now);
+  void On(const CheckpointCommitted& committed, Now now);
+  void On(const TimelineGathered& gathered, Now now);
+  void On(const PassesGathered& gathered, Now now);
+  void On(const LayerTimesFound& found, Now now);
+  void On(const CandidatesJudged& judged, Now now);
+  void OnResponse(int32_t worker_index, const absl::StatusOr<v1::PrepareRunResponse>& prepared,
+                  Now now);
+  void OnResponse(int32_t worker_index, const absl::StatusOr<v1::StartRunResponse>& started,
+                  Now now);
+  void OnResponse(int32_t worker_index, const absl::StatusOr<v1::HoldRunResponse>& held, Now now);
+  void OnResponse(int32_t worker_index, const absl::StatusOr<v1::CutRunResponse>& cut, Now now);
+  void OnResponse(int32_t worker_index, const absl::StatusOr<v1::StopRunResponse>& stopped,
+                  Now now);
+
   // ---- Starting (job_start.cc).
   bool NeedsPlanning() const;
   // The method and the split that the checkpoint was trained with, where the job leaves them open and the workers can
@@ -220,8 +230,6 @@ class JobRun {
   void WaitAgain(const std::string& reason, Now now);
   absl::Status MakePlanAndRecordIt(Now now);
   void PrepareAll();
-  void OnPrepared(int32_t worker_index, const CallAnswer& answer, Now now);
-  void OnStarted(int32_t worker_index, const CallAnswer& answer, Now now);
   void EnterRunning(Now now);
 
   // ---- Running (job_events.cc).
@@ -261,7 +269,6 @@ class JobRun {
   // ---- Draining and ending (job_end.cc).
   void StartDrain(Now now);
   void HoldAll(Now now);
-  void OnHeld(int32_t worker_index, const CallAnswer& answer, Now now);
   void CutIfAllHeld(Now now);
   void EndIfAllDone(Now now);
   void Finish(Now now);
@@ -269,7 +276,6 @@ class JobRun {
   // Ends the job without its workers' consent and stops them.
   void EndStopped(v1::JobState state, Now now);
   void StopRemaining(Now now);
-  void OnStopped(int32_t worker_index, const CallAnswer& answer);
   void CheckAllGone();
 
   // ---- Going back to the queue (job_recovery.cc).

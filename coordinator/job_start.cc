@@ -30,20 +30,20 @@ void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
   }
   const v1::CheckpointSpec& checkpoint = spec().checkpoint();
   if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
-    return OnStartFound(FoundStart{}, nullptr, now);
+    return On(StartFound{FoundStart{}, nullptr}, now);
   }
   effects_.push_back(FindCheckpoint{id(), StartQueryOf(spec(), job_)});
 }
 
-void JobRun::OnStartFound(const absl::StatusOr<FoundStart>& found, DirectoryLease lease, Now now) {
+void JobRun::On(StartFound found, Now now) {
   if (phase_ != Phase::kFinding) {
     return;
   }
-  if (!found.ok()) {
-    return Fail(absl::StrCat("cannot start: ", found.status().message()), now);
+  if (!found.start.ok()) {
+    return Fail(absl::StrCat("cannot start: ", found.start.status().message()), now);
   }
-  start_ = *found;
-  lease_ = std::move(lease);
+  start_ = *found.start;
+  lease_ = std::move(found.lease);
   for (const std::string& note : start_.notes) {
     Log(note, now);
   }
@@ -118,9 +118,9 @@ void JobRun::BeginPlanning(Now now) {
   GoOnPlanning(now);
 }
 
-void JobRun::OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now) {
+void JobRun::On(const CandidatesJudged& judged, Now now) {
   if (phase_ != Phase::kPlanning) return;
-  planning_->OnCandidates(plan, now);
+  planning_->OnCandidates(judged.plan, now);
   GoOnPlanning(now);
 }
 
@@ -272,16 +272,17 @@ void JobRun::PrepareAll() {
   }
 }
 
-void JobRun::OnPrepared(int32_t worker_index, const CallAnswer& answer, Now now) {
+void JobRun::OnResponse(int32_t worker_index,
+                        const absl::StatusOr<v1::PrepareRunResponse>& prepared, Now now) {
   if (phase_ != Phase::kPreparing) {
     return;
   }
-  if (!answer.status.ok()) {
-    return BlameCall(worker_index, "cannot prepare", answer.status, now);
+  if (!prepared.ok()) {
+    return BlameCall(worker_index, "cannot prepare", prepared.status(), now);
   }
-  if (answer.schedule_digest != record_.plan().schedule_digest()) {
+  if (prepared->schedule_digest() != record_.plan().schedule_digest()) {
     blame_.Own(worker_index,
-               absl::StrCat("derives schedule ", answer.schedule_digest, ", the coordinator ",
+               absl::StrCat("derives schedule ", prepared->schedule_digest(), ", the coordinator ",
                             record_.plan().schedule_digest(), "; run the same build on both"));
     return DecideBlame(now);
   }
@@ -299,12 +300,13 @@ void JobRun::OnPrepared(int32_t worker_index, const CallAnswer& answer, Now now)
   }
 }
 
-void JobRun::OnStarted(int32_t worker_index, const CallAnswer& answer, Now now) {
+void JobRun::OnResponse(int32_t worker_index, const absl::StatusOr<v1::StartRunResponse>& started,
+                        Now now) {
   if (phase_ != Phase::kStarting) {
     return;
   }
-  if (!answer.status.ok()) {
-    return BlameCall(worker_index, "cannot start", answer.status, now);
+  if (!started.ok()) {
+    return BlameCall(worker_index, "cannot start", started.status(), now);
   }
   parts_[worker_index].started = true;
   if (std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.started; })) {

@@ -29,9 +29,6 @@ class WorkerCaller {
 
  private:
   void Attempt(std::shared_ptr<const CallWorker> call, int attempt);
-  // On the loop's thread.
-  void OnAnswer(std::shared_ptr<const CallWorker> call, int attempt, const CallAnswer& answer,
-                Coordinator& coordinator, Now now);
 
   EventLoop& loop_;
   WorkerCalls& calls_;

@@ -123,6 +123,13 @@ class SimulatedCluster {
     std::deque<v1::RunEvent> outbox;   // not yet acknowledged
     int64_t outbox_first = 0;          // sequence of its front
     std::set<std::string> ended_runs;  // fencing: what was stopped stays stopped
+
+    bool Has(const std::string& job_id, int64_t epoch) const {
+      return state != State::kIdle && run.job_id() == job_id && run.epoch() == epoch;
+    }
+    bool Runs(const std::string& job_id, int64_t epoch) const {
+      return Has(job_id, epoch) && state == State::kRunning;
+    }
   };
 
   bool Lost() { return Percent(options_.loss_percent); }
@@ -147,8 +154,12 @@ class SimulatedCluster {
   void Perform(const PublishEvent& publish);
   void Perform(const SaveJob& save);
   void Deliver(const CallWorker& call, int attempt);
-  CallAnswer Handle(int worker, const CallWorker& call);
-  CallAnswer HandlePrepare(int worker, const v1::PrepareRunRequest& request, CallAnswer answer);
+  // What a worker answers.
+  absl::StatusOr<v1::PrepareRunResponse> Handle(int worker, const v1::PrepareRunRequest& request);
+  absl::StatusOr<v1::StartRunResponse> Handle(int worker, const v1::StartRunRequest& request);
+  absl::StatusOr<v1::HoldRunResponse> Handle(int worker, const v1::HoldRunRequest& request);
+  absl::StatusOr<v1::CutRunResponse> Handle(int worker, const v1::CutRunRequest& request);
+  absl::StatusOr<v1::StopRunResponse> Handle(int worker, const v1::StopRunRequest& request);
 
   std::string Add(absl::StatusOr<Submission> submission);
   int64_t StepMs(const v1::PrepareRunRequest& run) const;
