@@ -101,8 +101,8 @@ void Coordinator::FailAfterRestart(StoredJob job, Now now) {
 
 void Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job) {
   const std::string job_id = record.summary().job_id();
-  runs_[job_id] = std::make_unique<JobRun>(std::move(record), last_sequence, std::move(job),
-                                           limits_.run, links_, effects_);
+  runs_[job_id] =
+      JobRun::Make(record, last_sequence, std::move(job), limits_.run, links_, effects_);
   waiting_.push_back(job_id);
 }
 

@@ -358,8 +358,7 @@ void JobPlanning::Run(const std::string& suffix, v1::GetJobResponse record, Reso
   summary.set_name(spec_.name());
   summary.set_state(v1::JOB_STATE_QUEUED);
   run_error_.clear();
-  run_ =
-      std::make_unique<JobRun>(std::move(record), 0, std::move(job), limits_, links_, run_effects_);
+  run_ = JobRun::Make(record, 0, std::move(job), limits_, links_, run_effects_);
   run_->BeginAfter(epoch_);
   run_->Begin(workers, now);
   epoch_ = run_->epoch();
