@@ -71,13 +71,17 @@ void Crew::Ask(int32_t worker_index, WorkerRequest request) {
 bool Crew::OnLaunch(int32_t worker_index, const WorkerResponse& response,
                     const std::string& schedule_digest, Now now) {
   Part& part = parts_[worker_index];
-  if (const auto* prepared = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response)) {
+  const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response);
+  const auto* profile = std::get_if<absl::StatusOr<v1::PrepareProfileResponse>>(&response);
+  if (run != nullptr || profile != nullptr) {
     if (starting_) return false;
-    if (!prepared->ok()) {
-      BlameCall(worker_index, "cannot prepare", prepared->status(), now);
+    if (const absl::Status prepared = run != nullptr ? run->status() : profile->status();
+        !prepared.ok()) {
+      BlameCall(worker_index, "cannot prepare", prepared, now);
       return false;
     }
-    if (const std::string& digest = (*prepared)->schedule_digest(); digest != schedule_digest) {
+    const std::string digest = run != nullptr ? (*run)->schedule_digest() : "";
+    if (digest != schedule_digest) {
       blame_.Own(worker_index, absl::StrCat("derives schedule ", digest, ", the coordinator ",
                                             schedule_digest, "; run the same build on both"));
       return false;

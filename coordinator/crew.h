@@ -67,7 +67,7 @@ class Crew {
   // Sends the worker a call of this attempt.
   void Ask(int32_t worker_index, WorkerRequest request);
   // Takes a response to a preparation or a start; when the last worker is prepared, starts all. A schedule with
-  // another digest than `schedule_digest` is the worker's fault. Returns whether all have started now.
+  // another digest than `schedule_digest` is the worker's fault; a profile has none. Returns whether all have started now.
   bool OnLaunch(int32_t worker_index, const WorkerResponse& response,
                 const std::string& schedule_digest, Now now);
   // Asks all to stop that have not stopped, a lost one only once and only if it was not done.

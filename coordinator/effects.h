@@ -33,12 +33,13 @@ struct Now {
 inline constexpr int64_t kNsPerMs = 1'000'000;
 
 // A call to a worker (WorkerControl in cluster.proto), and its response.
-using WorkerRequest = std::variant<v1::PrepareRunRequest, v1::StartRunRequest, v1::HoldRunRequest,
-                                   v1::CutRunRequest, v1::StopRunRequest>;
+using WorkerRequest =
+    std::variant<v1::PrepareRunRequest, v1::PrepareProfileRequest, v1::StartRunRequest,
+                 v1::HoldRunRequest, v1::CutRunRequest, v1::StopRunRequest>;
 using WorkerResponse =
-    std::variant<absl::StatusOr<v1::PrepareRunResponse>, absl::StatusOr<v1::StartRunResponse>,
-                 absl::StatusOr<v1::HoldRunResponse>, absl::StatusOr<v1::CutRunResponse>,
-                 absl::StatusOr<v1::StopRunResponse>>;
+    std::variant<absl::StatusOr<v1::PrepareRunResponse>, absl::StatusOr<v1::PrepareProfileResponse>,
+                 absl::StatusOr<v1::StartRunResponse>, absl::StatusOr<v1::HoldRunResponse>,
+                 absl::StatusOr<v1::CutRunResponse>, absl::StatusOr<v1::StopRunResponse>>;
 
 // Call a worker. Exactly one CallAnswer comes back, after retries and at the latest at the
 // deadline.

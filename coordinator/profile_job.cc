@@ -24,12 +24,12 @@ class Measuring final : public JobPhase {
     job_.summary().set_steps(gatherer_->total());
     PlanStages();
     for (int32_t i = 0; i < crew_->size(); ++i) {
-      v1::PrepareRunRequest request;
+      v1::PrepareProfileRequest request;
       *request.mutable_spec() = job_.spec();
       *request.mutable_plan() = job_.plan();
       request.set_worker_index(i);
-      *request.mutable_profile()->mutable_spec() = job_.profile_spec();
-      request.mutable_profile()->set_times_layers(gatherer_->TimesLayers(i));
+      *request.mutable_profile() = job_.profile_spec();
+      request.set_times_layers(gatherer_->TimesLayers(i));
       crew_->Ask(i, std::move(request));
     }
     return nullptr;

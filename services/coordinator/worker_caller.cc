@@ -10,6 +10,7 @@ using Stub = v1::WorkerControl::Stub;
 
 // The method of each request.
 auto MethodOf(const v1::PrepareRunRequest&) { return &Stub::AsyncPrepareRun; }
+auto MethodOf(const v1::PrepareProfileRequest&) { return &Stub::AsyncPrepareProfile; }
 auto MethodOf(const v1::StartRunRequest&) { return &Stub::AsyncStartRun; }
 auto MethodOf(const v1::HoldRunRequest&) { return &Stub::AsyncHoldRun; }
 auto MethodOf(const v1::CutRunRequest&) { return &Stub::AsyncCutRun; }
@@ -18,7 +19,8 @@ auto MethodOf(const v1::StopRunRequest&) { return &Stub::AsyncStopRun; }
 }  // namespace
 
 void WorkerCaller::Attempt(std::shared_ptr<const CallWorker> call, int attempt) {
-  const bool prepares = std::holds_alternative<v1::PrepareRunRequest>(call->request);
+  const bool prepares = std::holds_alternative<v1::PrepareRunRequest>(call->request) ||
+                        std::holds_alternative<v1::PrepareProfileRequest>(call->request);
   std::visit(
       [&](const auto& request) {
         calls_.Start(

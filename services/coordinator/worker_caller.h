@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// Preparing reads data and a checkpoint; everything else is answered at once.
+// Preparing takes a device, and reads data and a checkpoint; everything else is answered at once.
 inline constexpr absl::Duration kPrepareTimeout = absl::Minutes(5);
 inline constexpr absl::Duration kControlTimeout = absl::Seconds(3);
 inline constexpr int kCallAttemptsMax = 3;

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/sha256.h"
+#include "base/status.h"
 #include "job/defaults.h"
 #include "job/profile/model_profile.h"
 #include "model/describe.h"
@@ -404,7 +405,7 @@ absl::StatusOr<v1::StartRunResponse> SimulatedCluster::Handle(int worker,
   if (w.state == Worker::State::kPrepared) {
     w.state = Worker::State::kRunning;
     ++starts_[{worker, absl::StrCat(request.job_id(), "/", request.epoch())}];
-    if (w.run.has_profile()) {
+    if (w.profile.has_value()) {
       MeasureLoop(worker, w.generation, 0);
     } else {
       TrainLoop(worker, w.generation);
@@ -464,6 +465,7 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   }
   w.state = Worker::State::kPrepared;
   w.run = request;
+  w.profile.reset();
   w.step = request.first_step();
   w.cuts = CutsOf(request.spec(), request.first_step(), request.extra_cuts());
   w.held_step.reset();
@@ -472,6 +474,20 @@ absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
   w.outbox_first = 0;
   ++w.generation;
   return response;
+}
+
+absl::StatusOr<v1::PrepareProfileResponse> SimulatedCluster::Handle(
+    int worker, const v1::PrepareProfileRequest& request) {
+  v1::PrepareRunRequest run;
+  run.set_job_id(request.job_id());
+  run.set_epoch(request.epoch());
+  *run.mutable_spec() = request.spec();
+  *run.mutable_plan() = request.plan();
+  run.set_worker_index(request.worker_index());
+  const bool again = workers_[worker].Has(request.job_id(), request.epoch());
+  PENSTOCK_RETURN_IF_ERROR(Handle(worker, run).status());
+  if (!again) workers_[worker].profile = request;
+  return v1::PrepareProfileResponse();
 }
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {

@@ -114,7 +114,8 @@ class SimulatedCluster {
     bool leaving = false;
     int64_t generation = 0;  // of the run; what an older one scheduled is void
     enum class State { kIdle, kPrepared, kRunning } state = State::kIdle;
-    v1::PrepareRunRequest run;
+    v1::PrepareRunRequest run;  // of a profile: with what both requests have
+    std::optional<v1::PrepareProfileRequest> profile;
     std::vector<Cut> cuts;
     std::vector<int64_t> extra_cut;
     int64_t step = 0;
@@ -156,6 +157,8 @@ class SimulatedCluster {
   void Deliver(const CallWorker& call, int attempt);
   // What a worker answers.
   absl::StatusOr<v1::PrepareRunResponse> Handle(int worker, const v1::PrepareRunRequest& request);
+  absl::StatusOr<v1::PrepareProfileResponse> Handle(int worker,
+                                                    const v1::PrepareProfileRequest& request);
   absl::StatusOr<v1::StartRunResponse> Handle(int worker, const v1::StartRunRequest& request);
   absl::StatusOr<v1::HoldRunResponse> Handle(int worker, const v1::HoldRunRequest& request);
   absl::StatusOr<v1::CutRunResponse> Handle(int worker, const v1::CutRunRequest& request);
