@@ -49,11 +49,11 @@ class Crew {
   bool Uses(const std::string& worker) const;
   // The index of this incarnation of a worker.
   std::optional<int32_t> Find(const std::string& worker, uint64_t incarnation) const;
-  // Whether the workers have heard of the attempt, and whether they are being started.
+  // Returns whether the workers have heard of the attempt, and whether they are being started.
   bool asked() const { return asked_; }
   bool starting() const { return starting_; }
   bool AllDone() const;
-  // Whether no worker is taken any more.
+  // Returns whether no worker is taken any more.
   bool AllGone() const;
   Blame& blame() { return blame_; }
   const Blame& blame() const { return blame_; }
@@ -84,7 +84,7 @@ class Crew {
   // ---- Leaving.
   // A worker has said that it will leave. Returns whether that is new.
   bool OnLeaving(const std::string& worker) { return leavers_.insert(worker).second; }
-  // Why the job is to go back to the queue; empty: it is not.
+  // Says why the job is to go back to the queue; empty: it is not.
   const std::string& return_reason() const { return return_reason_; }
   void SetReturnReason(const std::string& reason) { return_reason_ = reason; }
 

@@ -1,4 +1,4 @@
-// What the state machines of this folder want done.
+// Effects: the state machines of this folder say with them what they want done.
 //
 // They call nobody, write nothing and have no clock: an event and a time go in, effects come out,
 // and the owner (services/coordinator/event_loop.h, or a simulation) performs them in order. What
@@ -152,7 +152,7 @@ using CoordinatorEffect =
                  FindLayerTimes, KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
-// What came of an effect, as its owner tells the job.
+// The owner of the state machines tells a job with one of these what came of an effect.
 using EffectAnswer = std::variant<CallAnswer, StartFound, CheckpointCommitted, TimelineGathered,
                                   PassesGathered, LayerTimesFound, CandidatesJudged>;
 

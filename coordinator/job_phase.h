@@ -36,7 +36,7 @@ class JobPhase {
   // ---- Events. REQUIRES, of those with the index of a worker: the crew has it.
   // The job comes into the phase. Called first, and once.
   virtual NextPhase Enter(Now) { return nullptr; }
-  // Of an effect that is no call. The phase may take what it wants from `answer`.
+  // An effect that is no call is answered. The phase may take what it wants from `answer`.
   virtual NextPhase OnAnswer(EffectAnswer& answer, Now now);
   virtual NextPhase OnResponse(int32_t, const WorkerResponse&, Now) { return nullptr; }
   // A worker that was to start tells of it.
@@ -54,12 +54,12 @@ class JobPhase {
   virtual NextPhase GoOn(Now) { return nullptr; }
 
   // ---- Looking.
-  // Whether a job in this state can be in the phase.
+  // Returns whether a job in this state can be in the phase.
   virtual bool Fits(v1::JobState state) const { return state == v1::JOB_STATE_PREPARING; }
   virtual bool CanReturn() const { return job_.IsSaved(); }
   // This phase if the job waits, or null.
   virtual const Queued* queued() const { return nullptr; }
-  // Whether the job has ended and no worker is taken any more.
+  // Returns whether the job has ended and no worker is taken any more.
   virtual bool over() const { return false; }
   Crew* crew() const { return crew_.get(); }
   virtual bool Uses(const std::string& worker) const {
@@ -67,7 +67,7 @@ class JobPhase {
   }
   // The run that it has under way, or null.
   virtual JobRun* run() { return nullptr; }
-  // When Tick has something to do at the earliest.
+  // Returns the time when Tick next has something to do.
   virtual std::optional<int64_t> NextDeadlineNs() const;
 
  protected:
@@ -77,7 +77,7 @@ class JobPhase {
   NextPhase FailIfBlamed(Now now);
   // The worker, for people.
   virtual std::string NameOf(int32_t worker_index) const;
-  // Whether the workers show progress, or are stuck.
+  // Returns whether the workers show progress, or are stuck.
   virtual bool Works() const { return false; }
 
   JobRun& job_;

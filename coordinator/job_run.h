@@ -47,9 +47,9 @@ class Crew;
 class JobPhase;
 
 struct JobRunLimits {
-  // How long a report that blames a neighbour waits for that neighbour's own.
+  // A report that blames a neighbour waits this long for that neighbour's own.
   int64_t blame_grace_ms = 1000;
-  // How long a job waits before it is begun again after its planning could not reach a worker.
+  // A job whose planning could not reach a worker waits this long before it is begun again.
   int64_t rest_ms = 10'000;
   // From the first HoldRun to the last RunDone; then the job is stopped hard.
   int64_t drain_timeout_ms = 120'000;
@@ -98,16 +98,16 @@ class JobRun {
   int64_t WorkersNeeded() const;
   bool TakesAllFree() const;
   int64_t WorkersOf(int64_t free) const;
-  // Whether the job says which workers it runs on, and in which order.
+  // Returns whether the job says which workers it runs on, and in which order.
   virtual bool NamesWorkers() const { return false; }
   bool queued() const;
-  // Whether its checkpoint directory is its own although it waits: it goes on from there.
+  // Returns whether its checkpoint directory is its own although it waits: it goes on from there.
   virtual bool returned() const { return false; }
   // A job whose planning could not reach a worker is not begun again before this. REQUIRES: queued().
   int64_t rests_until_ns() const;
-  // Whether a call to a worker failed because nobody answered.
+  // Returns whether a call to a worker failed because nobody answered.
   bool unreachable() const { return unreachable_; }
-  // Whether it can go back to the queue without losing a step.
+  // Returns whether it can go back to the queue without losing a step.
   bool CanReturn() const;
   // The run that its planning has under way, or null.
   JobRun* planning_run() const;
@@ -119,7 +119,7 @@ class JobRun {
                                  int64_t epoch) const;
   // The number of the worker's first event that it lacks. REQUIRES: `worker_index` comes from IndexOf.
   int64_t NextSequence(int32_t worker_index) const;
-  // When Tick has something to do at the earliest.
+  // Returns the time when Tick next has something to do.
   std::optional<int64_t> NextDeadlineNs() const;
   // Errors: Internal naming the invariant that does not hold.
   absl::Status CheckInvariants() const;
@@ -157,7 +157,7 @@ class JobRun {
   const TraceContext& trace() const { return trace_; }
   const std::string& cancel_reason() const { return cancel_reason_; }
   int64_t progressed_ns() const { return progressed_ns_; }
-  // Whether its last cut is saved, so that it can go on from there.
+  // Returns whether its last cut is saved, so that it can go on from there.
   virtual bool IsSaved() const { return false; }
   v1::JobSummary& summary() { return summary_; }
   void SetUnreachable() { unreachable_ = true; }
@@ -184,8 +184,8 @@ class JobRun {
   int64_t ended_ns() const { return ended_ns_; }
 
  private:
-  // What its kind says: how many workers it takes, as above; the phase that it begins with; why it cannot go back to
-  // the queue; what it adds to the record; its own invariants.
+  // Its kind says how many workers it takes (as above), with which phase it begins and why it cannot go back to the
+  // queue, adds to the record, and has invariants of its own.
   virtual int64_t FewestWorkers() const = 0;
   virtual bool WantsAllFree() const = 0;
   virtual int64_t WorkersAmong(int64_t free) const = 0;

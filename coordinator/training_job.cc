@@ -164,7 +164,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
   result_->set_stages(static_cast<int32_t>(attempt_->stages));
   result_->set_microbatches(resolved().microbatches);
   result_->set_checkpoint(attempt_->start.checkpoint);
-  // Those of the static order. They are a statistic: where they cannot be told, the job runs without.
+  // Delays are those of the static order. They are a statistic: where they cannot be told, the job runs without.
   if (resolved().order == Order::kStatic) {
     const absl::StatusOr<BlockDelay> delay =
         PredictBlockDelay(*resolved().method, ScheduleOptionsOf(resolved(), attempt_->topology));

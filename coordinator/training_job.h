@@ -34,7 +34,7 @@ struct TrainingAttempt {
   int32_t validation_worker() const {
     return plan.stages(topology.TellsEvaluations().value).worker_index();
   }
-  // Whether it was drained before the job's last step.
+  // Returns whether it was drained before the job's last step.
   bool cut_short() const { return drain_step.value_or(job.steps) < job.steps; }
   // The cuts of this attempt and those before it, up to `step`, that are not among the regular ones.
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
@@ -49,7 +49,7 @@ struct TrainingAttempt {
   const FoundStart start;
   const std::vector<int64_t> cuts;  // regular ones
   CheckpointTracker checkpoints;
-  // Where the job would go on from the checkpoints that are not committed yet, by step, and from the last that is.
+  // The job would go on from here: with each checkpoint that is not committed yet, by step, and with the last that is.
   std::map<int64_t, FoundStart> saving;
   FoundStart saved;
   std::string save_error;  // of the latest checkpoint, if it failed
