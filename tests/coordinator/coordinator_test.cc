@@ -385,7 +385,7 @@ TEST(Epoch, CoordinatorThatLostItsRecords_GivesLaterOnes) {
 }
 
 TEST(Stall, NoProgressAnywhere_FailsTheJob) {
-  SimulationOptions options{.workers = 1, .step_ms = 10'000'000};
+  SimulatedClusterOptions options{.workers = 1, .step_ms = 10'000'000};
   options.limits.run.stall_timeout_ms = 60'000;
   SimulatedCluster cluster(options);
   cluster.RunFor(10);
@@ -427,7 +427,7 @@ TEST(Drain, RunningJob_IsCutAndWaitingOnesStay) {
 }
 
 TEST(Drain, WorkersDoNotAnswer_EndsHardAfterTheTimeout) {
-  SimulationOptions options{.workers = 1, .step_ms = 500'000};
+  SimulatedClusterOptions options{.workers = 1, .step_ms = 500'000};
   options.limits.run.drain_timeout_ms = 10'000;
   SimulatedCluster cluster(options);
   cluster.RunFor(10);

@@ -83,7 +83,7 @@ absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::Submit
   return submission->job_id;
 }
 
-SimulatedCluster::SimulatedCluster(SimulationOptions options)
+SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
     : options_(options), random_(options.seed, 5), coordinator_(options.limits) {
   for (int i = 0; i < options_.workers; ++i) {
     workers_.push_back({.name = absl::StrCat("w", i), .incarnation = 100u + i});

@@ -24,7 +24,7 @@
 
 namespace penstock {
 
-struct SimulationOptions {
+struct SimulatedClusterOptions {
   uint64_t seed = 0;
   int workers = 2;
   int64_t step_ms = 100;
@@ -47,7 +47,7 @@ inline constexpr int64_t kLimitMs = 600'000;
 
 class SimulatedCluster {
  public:
-  explicit SimulatedCluster(SimulationOptions options);
+  explicit SimulatedCluster(SimulatedClusterOptions options);
 
   // ---- Doing things, now or at a time.
   std::string Submit(const v1::JobSpec& spec);
@@ -177,7 +177,7 @@ class SimulatedCluster {
   void FailNeighbours(int worker);
   int IndexOfName(const std::string& name) const;
 
-  const SimulationOptions options_;
+  const SimulatedClusterOptions options_;
   RandomStream random_;
   Coordinator coordinator_;
   int64_t now_ms_ = 0;
