@@ -2,7 +2,7 @@
 //
 // When one worker goes, its neighbours fail too, and their reports may come first. A failure of a
 // worker's own settles the question. A report that only points at a neighbour waits a short grace
-// time for that neighbour's own failure or loss; then whoever stands at the end of the chain of
+// time for that neighbour's own failure or loss; then the worker at the end of the chain of
 // pointing is to blame.
 //
 // A state machine without clock; thread-compatible.

@@ -103,8 +103,8 @@ void Coordinator::FailAfterRestart(StoredJob job, Now now) {
 
 void Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job) {
   const std::string job_id = record.summary().job_id();
-  runs_[job_id] = std::make_unique<JobRun>(std::move(record), last_sequence, std::move(job),
-                                           limits_.run, earlier_, effects_);
+  runs_[job_id] =
+      JobRun::Make(record, last_sequence, std::move(job), limits_.run, earlier_, effects_);
   waiting_.push_back(job_id);
 }
 
@@ -326,56 +326,11 @@ absl::StatusOr<v1::JobSummary> Coordinator::FindSummary(const std::string& job_i
   return ended->second;
 }
 
-void Coordinator::OnAnswer(const CallAnswer& answer, Now now) {
-  if (JobRun* run = Find(answer.job_id); run != nullptr) {
-    run->OnAnswer(answer, now);
-    Settle(now);
-  }
-}
-
-void Coordinator::OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
-                               DirectoryLease lease, Now now) {
+void Coordinator::OnAnswer(const std::string& job_id, EffectAnswer answer, Now now) {
   if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnStartFound(found, std::move(lease), now);
+    run->OnAnswer(std::move(answer), now);
     Settle(now);
   }
-}
-
-void Coordinator::OnLayerTimesFound(const std::string& job_id,
-                                    const std::vector<std::optional<v1::DeviceProfile>>& known,
-                                    Now now) {
-  if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnLayerTimesFound(known, now);
-    Settle(now);
-  }
-}
-
-void Coordinator::OnCandidates(const std::string& job_id, const absl::StatusOr<JobPlan>& plan,
-                               Now now) {
-  if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnCandidates(plan, now);
-    Settle(now);
-  }
-}
-
-void Coordinator::OnCommitted(const std::string& job_id, int64_t step,
-                              const absl::StatusOr<CommittedCheckpoint>& committed, Now now) {
-  if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnCommitted(step, committed, now);
-    Settle(now);
-  }
-}
-
-void Coordinator::OnTimelineGathered(const std::string& job_id, const Timeline& timeline, Now now) {
-  if (JobRun* run = Find(job_id); run != nullptr) {
-    run->OnTimelineGathered(timeline, now);
-    Settle(now);
-  }
-}
-
-void Coordinator::OnPassesGathered(const std::string& job_id, int64_t epoch, const Timeline& passes,
-                                   Now now) {
-  if (JobRun* run = Find(job_id); run != nullptr) run->OnPassesGathered(epoch, passes, now);
 }
 
 void Coordinator::Tick(Now now) {

@@ -32,7 +32,7 @@ struct CoordinatorLimits {
   MembershipLimits membership;
   JobRunLimits run;
   size_t jobs_waiting_max = 256;
-  // Of one answer to ListJobs; older jobs are left out.
+  // An answer to ListJobs leaves out the older jobs beyond this.
   int64_t list_bytes_max = 900 << 10;
   // Between attempts to stop a run that no job knows (of an earlier coordinator, say).
   int64_t orphan_stop_ms = 2000;
@@ -48,7 +48,7 @@ struct StoredJob {
   int64_t last_sequence = 0;  // of its events
 };
 
-// What becomes of a submission.
+// A submission leads to this.
 struct Submission {
   std::string job_id;
   // The new job's record, to be kept; nothing if an earlier submission had the same key.
@@ -77,7 +77,7 @@ class Coordinator {
   // Errors: InvalidArgument naming the field, ResourceExhausted (too many jobs wait), Unavailable
   // (draining).
   absl::StatusOr<Submission> CheckSubmission(const v1::SubmitJobRequest& request, Now now) const;
-  // The same of a job that measures.
+  // Does the same for a job that measures.
   absl::StatusOr<Submission> CheckProfile(const v1::SubmitProfileRequest& request, Now now) const;
   // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is of a
   // CheckSubmission after which nothing else was called.
@@ -89,29 +89,18 @@ class Coordinator {
   // Errors: NotFound.
   absl::StatusOr<v1::JobSummary> FindSummary(const std::string& job_id) const;
 
-  // ---- What effects led to. Answers for jobs that are over are ignored.
-  void OnAnswer(const CallAnswer& answer, Now now);
-  void OnStartFound(const std::string& job_id, const absl::StatusOr<FoundStart>& found,
-                    DirectoryLease lease, Now now);
-  // `known`: by key of the FindLayerTimes.
-  void OnLayerTimesFound(const std::string& job_id,
-                         const std::vector<std::optional<v1::DeviceProfile>>& known, Now now);
-  void OnCandidates(const std::string& job_id, const absl::StatusOr<JobPlan>& plan, Now now);
-  void OnCommitted(const std::string& job_id, int64_t step,
-                   const absl::StatusOr<CommittedCheckpoint>& committed, Now now);
-  // `timeline`: of all workers that answered.
-  void OnTimelineGathered(const std::string& job_id, const Timeline& timeline, Now now);
-  void OnPassesGathered(const std::string& job_id, int64_t epoch, const Timeline& passes, Now now);
+  // Takes the answer to an effect of the job. It is ignored if the job is over.
+  void OnAnswer(const std::string& job_id, EffectAnswer answer, Now now);
 
   // ---- Time.
   void Tick(Now now);
-  // When Tick has something to do at the earliest.
+  // Returns the time when Tick next has something to do.
   std::optional<int64_t> NextDeadlineNs() const;
 
   // Takes no new jobs, starts none, and drains those under way. Those with a checkpoint directory go back to the queue,
   // the others end. Jobs that wait stay in the store.
   void Drain(Now now);
-  // Whether nothing is under way any more.
+  // Returns whether nothing is under way any more.
   bool Drained() const;
 
   // The effects since the last call.
@@ -136,7 +125,7 @@ class Coordinator {
   JobRun* Find(const std::string& job_id);
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
   void AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job);
-  // Whether a job that an earlier process has left waits now; changes its record to that end.
+  // Returns whether a job that an earlier process has left waits now; changes its record to that end.
   static bool WaitsAgain(v1::GetJobResponse& record);
   // Fails a job that an earlier process was working on.
   void FailAfterRestart(StoredJob job, Now now);
@@ -151,9 +140,9 @@ class Coordinator {
   // Starts the job, or says why it waits. Takes its workers out of `free`. Returns whether it holds
   // back those behind it.
   bool StartOrWait(JobRun& run, std::vector<WorkerOffer>& free, Now now);
-  // The same for a job that names its workers.
+  // Does the same for a job that names its workers.
   bool StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now);
-  // Why a job that takes all free workers had better wait; empty if it need not.
+  // Says why a job that takes all free workers should wait; empty if it need not.
   std::string WhyNotAllFree(Now now);
   // Alive workers that have not left a job that has ended.
   int64_t StoppingWorkers() const;

@@ -1,4 +1,4 @@
-// What the state machines of this folder want done.
+// Effects: the state machines of this folder say with them what they want done.
 //
 // They call nobody, write nothing and have no clock: an event and a time go in, effects come out,
 // and the owner (services/coordinator/event_loop.h, or a simulation) performs them in order. What
@@ -20,6 +20,7 @@
 #include "checkpoint/start.h"
 #include "penstock/v1/cluster.pb.h"
 #include "planner/job/plan_job.h"
+#include "schedule/timeline.h"
 
 namespace penstock {
 
@@ -31,8 +32,14 @@ struct Now {
 
 inline constexpr int64_t kNsPerMs = 1'000'000;
 
-using WorkerRequest = std::variant<v1::PrepareRunRequest, v1::StartRunRequest, v1::HoldRunRequest,
-                                   v1::CutRunRequest, v1::StopRunRequest>;
+// A call to a worker (WorkerControl in cluster.proto), and its response.
+using WorkerRequest =
+    std::variant<v1::PrepareRunRequest, v1::PrepareProfileRequest, v1::StartRunRequest,
+                 v1::HoldRunRequest, v1::CutRunRequest, v1::StopRunRequest>;
+using WorkerResponse =
+    std::variant<absl::StatusOr<v1::PrepareRunResponse>, absl::StatusOr<v1::PrepareProfileResponse>,
+                 absl::StatusOr<v1::StartRunResponse>, absl::StatusOr<v1::HoldRunResponse>,
+                 absl::StatusOr<v1::CutRunResponse>, absl::StatusOr<v1::StopRunResponse>>;
 
 // Call a worker. Exactly one CallAnswer comes back, after retries and at the latest at the
 // deadline.
@@ -46,13 +53,9 @@ struct CallWorker {
   std::optional<TraceContext> trace = std::nullopt;  // of the job
 };
 struct CallAnswer {
-  std::string job_id;
   int64_t epoch = 0;
   int32_t worker_index = 0;
-  size_t request = 0;  // the index of the WorkerRequest's alternative
-  absl::Status status;
-  std::string schedule_digest;  // of PrepareRun
-  int64_t step = 0;             // of HoldRun
+  WorkerResponse response;
 };
 
 // Holds a checkpoint directory for one job: nobody else writes there while a copy lives. Null: there
@@ -60,40 +63,58 @@ struct CallAnswer {
 using DirectoryLease = std::shared_ptr<const void>;
 
 // Make the job's checkpoint directory its own, clear up what dead attempts left there, and find where
-// the job goes on. Answered with a FoundStart and the lease.
+// the job goes on. Answered with StartFound.
 struct FindCheckpoint {
   std::string job_id;
   StartQuery query;
 };
+struct StartFound {
+  absl::StatusOr<FoundStart> start;
+  DirectoryLease lease;
+};
 
-// Make a checkpoint of files that all workers have written. Answered with its directory.
+// Make a checkpoint of files that all workers have written. Answered with CheckpointCommitted.
 struct CommitStaged {
   std::string job_id;
   DirectoryLease lease;  // the run may end before the commit does
   CommitOptions options;
   Manifest manifest;
 };
+struct CheckpointCommitted {
+  int64_t step = 0;
+  absl::StatusOr<CommittedCheckpoint> checkpoint;
+};
 
-// Fetch the run's timeline from its workers and keep it with the job. Answered when done or given
-// up.
+// Fetch the run's timeline from its workers and keep it with the job. Answered with TimelineGathered, when done or
+// given up.
 struct GatherTimeline {
   std::string job_id;
   v1::Plan plan;
   std::optional<TraceContext> trace = std::nullopt;  // of the job
 };
+struct TimelineGathered {
+  Timeline timeline;  // of all workers that answered
+};
 
-// Fetch what the run's workers computed in the last `last_ns`. Answered once, with as much as they told.
+// Fetch what the run's workers computed in the last `last_ns`. Answered once, with PassesGathered.
 struct GatherPasses {
   std::string job_id;
   int64_t epoch = 0;
   v1::Plan plan;
   int64_t last_ns = 0;
 };
+struct PassesGathered {
+  int64_t epoch = 0;
+  Timeline passes;  // as much as the workers told
+};
 
-// Look up times of layers that were kept earlier. Answered with what is kept under each key, in their order.
+// Look up times of layers that were kept earlier. Answered with LayerTimesFound.
 struct FindLayerTimes {
   std::string job_id;
   std::vector<std::string> keys;
+};
+struct LayerTimesFound {
+  std::vector<std::optional<v1::DeviceProfile>> known;  // by key
 };
 
 // Keep times of layers for later profiles.
@@ -103,12 +124,15 @@ struct KeepLayerTimes {
 };
 
 // Search for ways to run a job (PlanJob). It takes seconds, so it must not keep the owner from other events. Answered
-// with the plan.
+// with CandidatesJudged.
 struct JudgeCandidates {
   std::string job_id;
   std::shared_ptr<const PlanningInput> input;
   PlanJobOptions options;
   double budget_s = 0;
+};
+struct CandidatesJudged {
+  absl::StatusOr<JobPlan> plan;
 };
 
 // Append to the job's events and wake those who watch it. Events are numbered already.
@@ -127,5 +151,9 @@ using CoordinatorEffect =
     std::variant<CallWorker, FindCheckpoint, CommitStaged, GatherTimeline, GatherPasses,
                  FindLayerTimes, KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
+
+// The owner of the state machines tells a job with one of these what came of an effect.
+using EffectAnswer = std::variant<CallAnswer, StartFound, CheckpointCommitted, TimelineGathered,
+                                  PassesGathered, LayerTimesFound, CandidatesJudged>;
 
 }  // namespace penstock

@@ -447,8 +447,7 @@ void JobPlanning::Run(const std::string& suffix, v1::GetJobResponse record, Reso
   summary.set_name(spec_.name());
   summary.set_state(v1::JOB_STATE_QUEUED);
   run_error_.clear();
-  run_ = std::make_unique<JobRun>(std::move(record), 0, std::move(job), limits_, earlier_,
-                                  run_effects_);
+  run_ = JobRun::Make(record, 0, std::move(job), limits_, earlier_, run_effects_);
   run_->BeginAfter(epoch_);
   run_->Begin(workers, now);
   epoch_ = run_->epoch();
@@ -466,7 +465,7 @@ void JobPlanning::TakeFromRun(Now now) {
           losses_.push_back(published->event.step_done().loss());
         }
       } else if (std::holds_alternative<GatherTimeline>(effect)) {
-        run_->OnTimelineGathered(Timeline(), now);
+        run_->OnAnswer(TimelineGathered(), now);
       } else if (!std::holds_alternative<SaveJob>(effect) &&
                  !std::holds_alternative<GatherPasses>(effect)) {  // nobody reads its block delay
         effects_.push_back(std::move(effect));

@@ -1,314 +1,231 @@
 #include "coordinator/job_run.h"
 
 #include <algorithm>
-#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "base/utf8.h"
+#include "coordinator/job_phase.h"
+#include "coordinator/profile_job.h"
+#include "coordinator/training_job.h"
 #include "job/job_trace.h"
-#include "job/profile/cluster_profile.h"
 
 namespace penstock {
 
-JobRun::JobRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job,
-               JobRunLimits limits, EarlierJobs& earlier, CoordinatorEffects& effects)
-    : record_(std::move(record)),
-      job_(std::move(job)),
+std::unique_ptr<JobRun> JobRun::Make(const v1::GetJobResponse& record, int64_t last_sequence,
+                                     ResolvedJob job, const JobRunLimits& limits, EarlierJobs& earlier,
+                                     CoordinatorEffects& effects) {
+  if (record.has_profile_spec()) {
+    return std::make_unique<ProfileJob>(record, last_sequence, std::move(job), limits, effects);
+  }
+  return std::make_unique<TrainingJob>(record, last_sequence, std::move(job), limits, earlier,
+                                       effects);
+}
+
+JobRun::JobRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,
+               const JobRunLimits& limits, CoordinatorEffects& effects)
+    : summary_(record.summary()),
+      spec_(record.spec()),
+      resolved_(std::move(job)),
+      traceparent_(record.traceparent()),
+      trace_(JobTraceOf(record)),
       limits_(limits),
       effects_(effects),
       last_sequence_(last_sequence),
-      blame_(limits.blame_grace_ms * kNsPerMs),
-      returned_(record_.summary().step() > 0),
-      earlier_(earlier) {}
+      phase_(std::make_unique<Queued>(*this)) {}
+
+JobRun::~JobRun() = default;
+
+// ---------------------------------------------------------------------------------------- looking
 
 v1::GetJobResponse JobRun::Record() const {
-  v1::GetJobResponse record = record_;
-  if (!record.has_plan() || is_profile()) {
-    return record;
-  }
-  v1::JobResult& result = *record.mutable_result();
-  progress_.WriteTo(result);
-  feedback_.WriteTo(*result.mutable_feedback());
-  result.mutable_feedback()->set_replans(replans_);
-  block_delay_.WriteTo(result);
-  result.set_weights_sha256(progress_.WeightsSha256(job_.chain.size()));
-  const int64_t until_ns = ended_ns_ > 0 ? ended_ns_ : progressed_ns_;
-  if (started_ns_ > 0 && until_ns > started_ns_) {
-    result.set_wall_seconds(1e-9 * static_cast<double>(until_ns - started_ns_));
-  }
-  const std::vector<int64_t> extra = ExtraCutsUpTo(job_.steps);
-  result.mutable_extra_cuts()->Assign(extra.begin(), extra.end());
+  v1::GetJobResponse record;
+  *record.mutable_summary() = summary_;
+  *record.mutable_spec() = spec_;
+  record.set_traceparent(traceparent_);
+  WriteTo(record);
   return record;
 }
 
 int64_t JobRun::WorkersNeeded() const {
-  if (is_profile()) return std::max(1, record_.profile_spec().workers());
-  if (workers_before_.has_value()) return *workers_before_;
-  return std::max<int64_t>(1, job_.WorkersOf(std::max(1, spec().pipeline().stages())));
+  return phase_->queued()->workers_before().value_or(FewestWorkers());
 }
 
 bool JobRun::TakesAllFree() const {
-  if (is_profile()) return record_.profile_spec().workers() == 0;
-  return !spec().pipeline().has_stages() && !workers_before_.has_value();
+  return !phase_->queued()->workers_before().has_value() && WantsAllFree();
 }
 
 int64_t JobRun::WorkersOf(int64_t free) const {
-  if (workers_before_.has_value()) return *workers_before_;
-  if (!is_profile()) return WorkersFor(spec(), job_, free);
-  return TakesAllFree() ? std::min<int64_t>(free, kProfileWorkersMax) : WorkersNeeded();
+  return phase_->queued()->workers_before().value_or(WorkersAmong(free));
 }
 
-bool JobRun::Uses(const std::string& worker) const {
-  return std::any_of(parts_.begin(), parts_.end(),
-                     [&](const Part& part) { return part.worker.name == worker && !part.gone; }) ||
-         (planning_ != nullptr && planning_->Uses(worker));
-}
+bool JobRun::queued() const { return phase_->queued() != nullptr; }
+int64_t JobRun::rests_until_ns() const { return phase_->queued()->rests_until_ns(); }
+bool JobRun::CanReturn() const { return phase_->CanReturn(); }
+JobRun* JobRun::planning_run() const { return phase_->run(); }
+bool JobRun::Over() const { return phase_->over(); }
+bool JobRun::Uses(const std::string& worker) const { return phase_->Uses(worker); }
+std::optional<int64_t> JobRun::NextDeadlineNs() const { return phase_->NextDeadlineNs(); }
 
 std::optional<int32_t> JobRun::IndexOf(const std::string& worker, uint64_t incarnation,
                                        int64_t epoch) const {
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    if (parts_[i].worker.name == worker && parts_[i].worker.incarnation == incarnation &&
-        epoch == epoch_) {
-      return static_cast<int32_t>(i);
-    }
-  }
-  return std::nullopt;
+  const Crew* const crew = phase_->crew();
+  if (crew == nullptr || crew->epoch() != epoch) return std::nullopt;
+  return crew->Find(worker, incarnation);
 }
 
-std::optional<int64_t> JobRun::NextDeadlineNs() const {
-  std::optional<int64_t> next;
-  const auto consider = [&](std::optional<int64_t> deadline) {
-    if (deadline.has_value()) {
-      next = std::min(next.value_or(*deadline), *deadline);
-    }
-  };
-  if (workers_before_.has_value()) consider(return_deadline_ns_);
-  if (planning_ != nullptr) consider(planning_->NextDeadlineNs());
-  if (queued() && rests_until_ns_ > 0) consider(rests_until_ns_);
-  if (Active()) {
-    consider(blame_.DecideAtNs());
-    consider(drain_deadline_ns_);
-    if (Training()) {
-      consider(progressed_ns_ + limits_.stall_timeout_ms * kNsPerMs);
-      consider(block_delay_.AskAtNs());
-    }
+int64_t JobRun::NextSequence(int32_t worker_index) const {
+  return phase_->crew()->parts()[worker_index].next_sequence;
+}
+
+absl::Status JobRun::CheckInvariants() const {
+  absl::Status status = CheckSteps();
+  if (const Crew* crew = phase_->crew()) status.Update(crew->CheckInvariants());
+  if (ended() != (summary_.ended_unix_ms() != 0)) {
+    status = absl::InternalError("has an end time exactly when it has ended");
+  } else if (!phase_->Fits(state())) {
+    status = absl::InternalError("its phase and its state differ");
   }
-  if (phase_ == Phase::kStopping) {
-    consider(stop_retry_ns_);
-    consider(stop_deadline_ns_);
+  return Annotate(status, absl::StrCat("job ", id()));
+}
+
+// ----------------------------------------------------------------------------------------- events
+
+void JobRun::Become(NextPhase next, Now now) {
+  while (next != nullptr) {
+    phase_ = std::move(next);
+    next = phase_->Enter(now);
+  }
+}
+
+void JobRun::Wait(const std::string& reason, Now now) {
+  if (summary_.reason() == reason) return;
+  summary_.set_reason(reason);
+  SetState(v1::JOB_STATE_QUEUED, now);
+}
+
+void JobRun::Begin(absl::Span<const WorkerOffer> workers, Now now) {
+  NextEpoch(now);
+  summary_.clear_reason();
+  SetState(v1::JOB_STATE_PREPARING, now);
+  Become(FirstPhase(std::make_unique<Crew>(*this, std::vector(workers.begin(), workers.end()))),
+         now);
+}
+
+void JobRun::OnAnswer(EffectAnswer answer, Now now) {
+  const auto* const call = std::get_if<CallAnswer>(&answer);
+  if (call == nullptr) return Become(phase_->OnAnswer(answer, now), now);
+  const Crew* const crew = phase_->crew();
+  if (crew == nullptr || call->epoch != crew->epoch() || call->worker_index < 0 ||
+      call->worker_index >= crew->size()) {
+    return;
+  }
+  Become(phase_->OnResponse(call->worker_index, call->response, now), now);
+}
+
+int64_t JobRun::OnReport(int32_t worker_index, int64_t first_sequence,
+                         absl::Span<const v1::RunEvent* const> events, Now now) {
+  const int64_t epoch = phase_->crew()->epoch();
+  int64_t next = NextSequence(worker_index);
+  for (const v1::RunEvent* event : events) {
+    if (first_sequence++ != next) continue;
+    ++next;
+    Crew* const crew = phase_->crew();
+    if (crew == nullptr || crew->epoch() != epoch) continue;  // an event before has ended it
+    crew->parts()[worker_index].next_sequence = next;
+    if (ended() || !crew->parts()[worker_index].start_asked) continue;
+    progressed_ns_ = now.monotonic_ns;
+    Become(phase_->OnEvent(worker_index, *event, now), now);
   }
   return next;
 }
 
-void JobRun::Wait(const std::string& reason, Now now) {
-  if (record_.summary().reason() == reason) {
-    return;
-  }
-  record_.mutable_summary()->set_reason(reason);
-  SetState(v1::JOB_STATE_QUEUED, now);
-}
-
-void JobRun::OnAnswer(const CallAnswer& answer, Now now) {
-  if (answer.epoch != epoch_ || answer.worker_index < 0 || answer.worker_index > last_worker()) {
-    return;
-  }
-  // By alternative of WorkerRequest.
-  switch (answer.request) {
-    case 0:
-      return OnPrepared(answer.worker_index, answer, now);
-    case 1:
-      return OnStarted(answer.worker_index, answer, now);
-    case 2:
-      return OnHeld(answer.worker_index, answer, now);
-    case 3:
-      // A worker that ran to its end meanwhile refuses the cut, rightly.
-      if (phase_ == Phase::kCutting && !answer.status.ok() &&
-          answer.status.code() != absl::StatusCode::kFailedPrecondition) {
-        BlameCall(answer.worker_index, "cannot be told where to cut", answer.status, now);
-      }
-      return;
-    case 4:
-      return OnStopped(answer.worker_index, answer);
-  }
-}
-
 void JobRun::OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now) {
-  Part& part = parts_[worker_index];
-  if (part.actions_done != actions_done) {
-    part.actions_done = actions_done;
-    progressed_ns_ = now.monotonic_ns;
-  }
+  int64_t& before = phase_->crew()->parts()[worker_index].actions_done;
+  if (std::exchange(before, actions_done) != actions_done) progressed_ns_ = now.monotonic_ns;
 }
 
 void JobRun::OnWorkerLost(const std::string& worker, uint64_t incarnation,
                           const std::string& reason, Now now) {
-  if (planning_ != nullptr) {
-    planning_->OnWorkerLost({.name = worker, .incarnation = incarnation}, reason, now);
-    return GoOnPlanning(now);
-  }
-  const std::optional<int32_t> index = IndexOf(worker, incarnation, epoch_);
-  if (!index.has_value() || parts_[*index].gone) {
+  Become(phase_->OnWorkerLost(worker, incarnation, reason, now), now);
+}
+
+void JobRun::OnWorkerLeaving(const std::string& worker, Now now) {
+  if (ended() || !phase_->crew()->OnLeaving(worker)) return;
+  if (CanReturn()) return Return(absl::StrCat("worker ", worker, " is leaving"), now);
+  Log(absl::StrCat("worker ", worker,
+                   " is leaving, and ends with what the job has not done by then: ", WhyNotSaved()),
+      now);
+}
+
+void JobRun::Cancel(const std::string& reason, Now now) {
+  if (ended() || !cancel_reason_.empty()) return;
+  cancel_reason_ = reason;
+  Become(phase_->Cancel(now), now);
+}
+
+void JobRun::Stop(const std::string& reason, Now now) {
+  if (ended()) return;
+  cancel_reason_ = reason;
+  Become(phase_->JobPhase::Cancel(now), now);
+}
+
+void JobRun::Return(const std::string& reason, Now now) {
+  Crew* const crew = phase_->crew();
+  if (crew == nullptr || ended() || !cancel_reason_.empty() || !crew->return_reason().empty()) {
     return;
   }
-  if (Active() && !parts_[*index].done) {
-    blame_.Own(*index, absl::StrCat("was lost: ", reason));
-    DecideBlame(now);
-  }
-  if (!parts_.empty()) {  // a job that ends before it has a plan drops them
-    parts_[*index].gone = true;
-  }
-  CheckAllGone();
+  crew->SetReturnReason(reason);
+  Become(phase_->Return(now), now);
 }
 
-void JobRun::Tick(Now now) {
-  if (now.monotonic_ns >= return_deadline_ns_) workers_before_.reset();
-  if (now.monotonic_ns >= rests_until_ns_) rests_until_ns_ = 0;
-  if (planning_ != nullptr) {
-    planning_->Tick(now);
-    GoOnPlanning(now);
-  }
-  if (Active()) {
-    DecideBlame(now);
-  }
-  if (Active() && drain_deadline_ns_.has_value() && now.monotonic_ns >= *drain_deadline_ns_) {
-    const std::string lost =
-        absl::StrCat("the workers did not drain within ", limits_.drain_timeout_ms / 1000,
-                     " s, so the steps after the last checkpoint are lost");
-    if (new_split_.has_value()) {
-      Fail(absl::StrCat("for a new split ", lost), now);
-    } else if (!return_reason_.empty()) {
-      Fail(absl::StrCat(return_reason_, ", and ", lost), now);
-    } else {
-      record_.mutable_summary()->set_reason(
-          absl::StrCat(cancel_reason_, "; stopped hard, for ", lost));
-      EndStopped(v1::JOB_STATE_CANCELLED, now);
-    }
-  }
-  if (Active() && Training() &&
-      now.monotonic_ns >= progressed_ns_ + limits_.stall_timeout_ms * kNsPerMs) {
-    Fail(absl::StrCat("no worker made any progress for ", limits_.stall_timeout_ms / 1000, " s"),
-         now);
-  }
-  if (Active() && Training()) {
-    if (const std::optional<int64_t> last_ns = block_delay_.Ask(now)) {
-      effects_.push_back(GatherPasses{id(), epoch_, record_.plan(), *last_ns});
-    }
-  }
-  if (phase_ == Phase::kStopping && stop_deadline_ns_.has_value() &&
-      now.monotonic_ns >= *stop_deadline_ns_) {
-    for (Part& part : parts_) {
-      part.gone = true;
-    }
-    CheckAllGone();
-  }
-  if (phase_ == Phase::kStopping && stop_retry_ns_.has_value() &&
-      now.monotonic_ns >= *stop_retry_ns_) {
-    StopRemaining(now);
-  }
-}
+void JobRun::Tick(Now now) { Become(phase_->Tick(now), now); }
+void JobRun::GoOnPlanning(Now now) { Become(phase_->GoOn(now), now); }
 
-void JobRun::OnPassesGathered(int64_t epoch, const Timeline& passes, Now now) {
-  if (epoch == epoch_ && Active()) block_delay_.OnGathered(passes, now);
-}
+// ----------------------------------------------------------------------------------- for its phases
 
-absl::Status JobRun::CheckInvariants() const {
-  const auto broken = [this](absl::string_view what) {
-    return absl::InternalError(absl::StrCat("job ", id(), ": ", what));
-  };
-  if (IsTerminal(state()) != (record_.summary().ended_unix_ms() != 0)) {
-    return broken("has an end time exactly when it has ended");
-  }
-  if (IsTerminal(state()) != (phase_ == Phase::kStopping || phase_ == Phase::kOver)) {
-    return broken("its phase and its state differ");
-  }
-  const bool all_prepared =
-      std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.prepared; });
-  const bool all_done =
-      std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.done; });
-  for (const Part& part : parts_) {
-    if (part.start_asked && !all_prepared) {
-      return broken("a worker was started before all were prepared");
-    }
-    if (part.done && !part.start_asked) {
-      return broken("a worker is done that was never started");
-    }
-    if (IsTerminal(state()) && !all_done && !part.stop_asked && !part.gone) {
-      return broken("ended without asking every worker to stop");
-    }
-  }
-  if (progress_.step() < start_.step || progress_.step() > job_.steps) {
-    return broken(absl::StrCat("is at step ", progress_.step()));
-  }
-  return absl::OkStatus();
-}
-
-bool JobRun::Active() const { return phase_ != Phase::kQueued && !IsTerminal(state()); }
-
-std::string JobRun::NameOf(int32_t worker_index) const {
-  std::vector<int32_t> stages;
-  for (const v1::StageAssignment& stage : record_.plan().stages()) {
-    if (stage.worker_index() == worker_index) stages.push_back(stage.stage());
-  }
-  const std::string worker = absl::StrCat("worker ", parts_[worker_index].worker.name);
-  if (stages.empty() || is_profile()) return worker;  // the former: not planned yet
-  return absl::StrCat(worker, stages.size() == 1 ? " (stage " : " (stages ",
-                      absl::StrJoin(stages, ", "), ")");
-}
-
-std::vector<int64_t> JobRun::ExtraCutsUpTo(int64_t step) const {
-  std::vector<int64_t> extra = start_.extra_cuts;
-  if (drain_step_.has_value() && *drain_step_ > start_.step && *drain_step_ <= step &&
-      *drain_step_ < job_.steps) {
-    const std::vector<Cut> cuts = CutsOf(spec(), start_.step, start_.extra_cuts);
-    const bool regular = std::any_of(cuts.begin(), cuts.end(),
-                                     [&](const Cut& cut) { return cut.step == *drain_step_; });
-    if (!regular) {
-      extra.push_back(*drain_step_);
-    }
-  }
-  return extra;
+void JobRun::SetSpec(v1::JobSpec spec, ResolvedJob resolved) {
+  spec_ = std::move(spec);
+  resolved_ = std::move(resolved);
+  summary_.set_method(spec_.pipeline().method());
 }
 
 void JobRun::SetState(v1::JobState state, Now now) {
-  v1::JobSummary& summary = *record_.mutable_summary();
-  summary.set_state(state);
-  summary.clear_estimated_remaining_seconds();  // until the next step, if there is one
-  if (state == v1::JOB_STATE_SUCCEEDED) summary.set_estimated_remaining_seconds(0);
-  if (IsTerminal(state)) {
-    summary.set_ended_unix_ms(now.unix_ms);
-    if (ended_ns_ == 0) {
-      ended_ns_ = now.monotonic_ns;
-    }
+  summary_.set_state(state);
+  summary_.clear_estimated_remaining_seconds();  // until the next step, if there is one
+  if (state == v1::JOB_STATE_SUCCEEDED) summary_.set_estimated_remaining_seconds(0);
+  if (ended()) {
+    summary_.set_ended_unix_ms(now.unix_ms);
+    ended_ns_ = now.monotonic_ns;
   }
   v1::JobEvent event;
-  *event.mutable_state_changed() = summary;
+  *event.mutable_state_changed() = summary_;
   Publish(std::move(event), now);
   Save();
 }
 
-void JobRun::Publish(v1::JobEvent event, Now now) {
-  if (IsTerminal(state()) && !event.has_state_changed()) {
-    return;  // the end of a job is its last event
+void JobRun::SetRunning(Now now) {
+  progressed_ns_ = now.monotonic_ns;
+  if (started_ns_ == 0) {  // else an attempt before has run
+    started_ns_ = now.monotonic_ns;
+    summary_.set_started_unix_ms(now.unix_ms);
   }
+  SetState(v1::JOB_STATE_RUNNING, now);
+}
+
+void JobRun::Publish(v1::JobEvent event, Now now) {
+  if (ended() && !event.has_state_changed()) return;
   event.set_sequence(++last_sequence_);
   event.set_unix_ms(now.unix_ms);
-  effects_.push_back(PublishEvent{id(), std::move(event)});
+  Add(PublishEvent{id(), std::move(event)});
 }
 
 void JobRun::Log(const std::string& text, Now now) {
   v1::JobEvent event;
   event.set_log(CleanUtf8(text, kTextBytesMax));
   Publish(std::move(event), now);
-}
-
-void JobRun::Save() { effects_.push_back(SaveJob{Record()}); }
-
-void JobRun::Call(int32_t worker_index, WorkerRequest request) {
-  const WorkerOffer& worker = parts_[worker_index].worker;
-  effects_.push_back(CallWorker{id(), epoch_, worker_index, worker.name, worker.address,
-                                std::move(request), JobTraceOf(record_)});
 }
 
 }  // namespace penstock

@@ -128,6 +128,12 @@ std::string RunProgress::WeightsSha256(int32_t layers) const {
   return CombineLayerDigests(digests);
 }
 
+google::protobuf::RepeatedPtrField<v1::StageReport> RunProgress::Reports() const {
+  google::protobuf::RepeatedPtrField<v1::StageReport> reports;
+  for (const auto& [stage, report] : stages_) *reports.Add() = report;
+  return reports;
+}
+
 void RunProgress::WriteTo(v1::JobResult& result) const {
   result.set_steps(step_);
   result.set_tokens(tokens_);
@@ -144,8 +150,7 @@ void RunProgress::WriteTo(v1::JobResult& result) const {
   result.clear_order();
   for (const auto& [place, order] : orders_) *result.add_order() = order;
 
-  result.clear_per_stage();
-  for (const auto& [stage, report] : stages_) *result.add_per_stage() = report;
+  *result.mutable_per_stage() = Reports();
   if (const std::vector<double> bubbles = BubblesByWorker(result.per_stage()); !bubbles.empty()) {
     result.set_bubble_ratio(std::accumulate(bubbles.begin(), bubbles.end(), 0.0) /
                             static_cast<double>(bubbles.size()));

@@ -54,6 +54,8 @@ class RunProgress {
   // weights_sha256, once all `layers` digests are there; else empty.
   std::string WeightsSha256(int32_t layers) const;
 
+  // The latest of each stage, in their order.
+  google::protobuf::RepeatedPtrField<v1::StageReport> Reports() const;
   // Writes what is known into `result`; leaves the rest of it.
   void WriteTo(v1::JobResult& result) const;
 

@@ -80,7 +80,7 @@ std::vector<int> HostsOf(const v1::Plan& plan) {
   return hosts;
 }
 
-absl::Status CheckPlan(const v1::PrepareRunRequest& request) {
+absl::Status CheckPlan(const v1::PrepareProfileRequest& request) {
   const v1::Plan& plan = request.plan();
   for (int i = 0; i < plan.stages_size(); ++i) {
     if (plan.stages(i).worker_index() == i) continue;
@@ -97,10 +97,10 @@ absl::Status CheckPlan(const v1::PrepareRunRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Run>> ProfileRun::Create(const v1::PrepareRunRequest& request,
+absl::StatusOr<std::unique_ptr<Run>> ProfileRun::Create(const v1::PrepareProfileRequest& request,
                                                         RunEnvironment environment) {
   PENSTOCK_RETURN_IF_ERROR(CheckPlan(request));
-  PENSTOCK_RETURN_IF_ERROR(CheckProfileSpec(request.profile().spec()));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileSpec(request.profile()));
   PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(request.spec()));
   std::vector<StageCosts> costs;
   if (environment.emulated_device.has_value()) {
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Run>> ProfileRun::Create(const v1::PrepareRunRequ
       new ProfileRun(request, std::move(job), std::move(costs), std::move(environment)));
 }
 
-ProfileRun::ProfileRun(const v1::PrepareRunRequest& request, ResolvedJob job,
+ProfileRun::ProfileRun(const v1::PrepareProfileRequest& request, ResolvedJob job,
                        std::vector<StageCosts> emulated_costs, RunEnvironment environment)
     : request_(request),
       job_(std::move(job)),
@@ -148,7 +148,7 @@ absl::Status ProfileRun::MayGoOn() {
 absl::Status ProfileRun::Measure() {
   PENSTOCK_RETURN_IF_ERROR(MayGoOn());
   if (workers() > 1) PENSTOCK_RETURN_IF_ERROR(MeasureLinks());
-  return request_.profile().times_layers() ? TimeLayers() : absl::OkStatus();
+  return request_.times_layers() ? TimeLayers() : absl::OkStatus();
 }
 
 absl::Status ProfileRun::MeasureLinks() {
@@ -182,7 +182,7 @@ absl::Status ProfileRun::MeasureLinks() {
 }
 
 absl::Status ProfileRun::TimeLayers() {
-  const v1::ProfileSpec& spec = request_.profile().spec();
+  const v1::ProfileSpec& spec = request_.profile();
   LayerProfilerOptions options = {.samples = {spec.samples().begin(), spec.samples().end()},
                                   .precision = job_.precision,
                                   .optimizer = job_.optimizer,

@@ -26,7 +26,7 @@ class ProfileRun : public Run {
   // Errors: InvalidArgument naming the key or the worker's index, or a layer without emulated times;
   // FailedPrecondition (emulated times that differ for two layers of one shape, which it names, or that have
   // `speeds` or `links`).
-  static absl::StatusOr<std::unique_ptr<Run>> Create(const v1::PrepareRunRequest& request,
+  static absl::StatusOr<std::unique_ptr<Run>> Create(const v1::PrepareProfileRequest& request,
                                                      RunEnvironment environment);
 
   // Emits what it measured, then RunDone or RunFailed. Errors: Aborted (stopped), those of the edges naming the
@@ -45,7 +45,7 @@ class ProfileRun : public Run {
   Timeline RecentTimeline() const override { return {.workers = workers()}; }
 
  private:
-  ProfileRun(const v1::PrepareRunRequest& request, ResolvedJob job,
+  ProfileRun(const v1::PrepareProfileRequest& request, ResolvedJob job,
              std::vector<StageCosts> emulated_costs, RunEnvironment environment);
 
   int workers() const { return request_.plan().stages_size(); }
@@ -63,7 +63,7 @@ class ProfileRun : public Run {
   void ReportNext(const std::string& what);
   void ReportEnd(const absl::Status& status);
 
-  const v1::PrepareRunRequest request_;
+  const v1::PrepareProfileRequest request_;
   const ResolvedJob job_;
   const std::vector<StageCosts> emulated_costs_;  // of each shape of a layer; of an emulated device
   const RunEnvironment environment_;

@@ -9,9 +9,12 @@
 
 namespace penstock {
 
-absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const v1::PrepareRunRequest& request,
+absl::StatusOr<std::unique_ptr<Run>> Run::Prepare(const RunRequest& any_request,
                                                   RunEnvironment environment) {
-  if (request.has_profile()) return ProfileRun::Create(request, std::move(environment));
+  if (const auto* profile = std::get_if<v1::PrepareProfileRequest>(&any_request)) {
+    return ProfileRun::Create(*profile, std::move(environment));
+  }
+  const auto& request = std::get<v1::PrepareRunRequest>(any_request);
   PENSTOCK_ASSIGN_OR_RETURN(RunPlan plan, MakeRunPlan(request, environment.limits));
   const std::function<absl::Status()> may_go_on = environment.may_go_on;
   PENSTOCK_RETURN_IF_ERROR(may_go_on());

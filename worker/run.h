@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -60,15 +61,21 @@ struct RunEnvironment {
   std::optional<EmulatedDevice> emulated_device = std::nullopt;
 };
 
+// A worker is asked to train or to measure a profile.
+using RunRequest = std::variant<v1::PrepareRunRequest, v1::PrepareProfileRequest>;
+inline const v1::JobSpec& SpecOf(const RunRequest& request) {
+  return std::visit([](const auto& typed) -> const v1::JobSpec& { return typed.spec(); }, request);
+}
+
 class Run {
  public:
-  // Prepares a profile: checks what is to be measured. Else: builds the worker's stages, loads weights and data,
-  // derives and verifies the schedule and opens the edges. REQUIRES: what `environment` refers to outlives the run.
+  // Prepares training: builds the worker's stages, loads weights and data, derives and verifies the schedule and opens the
+  // edges. Prepares a profile: checks what is to be measured. REQUIRES: what `environment` refers to outlives the run.
   //
   // Errors: InvalidArgument (job, plan or checkpoint do not fit), NotFound (data or checkpoint),
   // FailedPrecondition (schedule digest differs from the plan's), DataLoss (tampered data or
   // checkpoint), ResourceExhausted (no memory), or that of `may_go_on`.
-  static absl::StatusOr<std::unique_ptr<Run>> Prepare(const v1::PrepareRunRequest& request,
+  static absl::StatusOr<std::unique_ptr<Run>> Prepare(const RunRequest& request,
                                                       RunEnvironment environment);
   virtual ~Run() = default;
 

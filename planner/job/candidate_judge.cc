@@ -170,7 +170,7 @@ JudgedCandidate CandidateJudge::Judge(const StagePlacement& placement) const {
   judged.workers = placement.workers;
   judged.layers = placement.layers;
   judged.times = TimesOn(placement.workers);
-  judged.pattern = UpdatePatternOf(job_, options_.topology, placement.layers, judged.lateness);
+  judged.pattern = UpdatePatternOf(job(), topology(), placement.layers, judged.lateness);
   v1::PipelineSpec& pipeline = *judged.spec.mutable_pipeline();
   for (const LayerRange& range : placement.layers) pipeline.add_stage_layers(range.count);
   for (const int worker : placement.workers) {

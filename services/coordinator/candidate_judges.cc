@@ -11,8 +11,8 @@ namespace {
 
 void Answer(EventLoop& loop, const std::string& job_id, absl::StatusOr<JobPlan> plan) {
   loop.Post(
-      [job_id, plan = std::make_shared<const absl::StatusOr<JobPlan>>(std::move(plan))](
-          Coordinator& coordinator, Now now) { coordinator.OnCandidates(job_id, *plan, now); });
+      [job_id, answer = std::make_shared<const EffectAnswer>(CandidatesJudged{std::move(plan)})](
+          Coordinator& coordinator, Now now) { coordinator.OnAnswer(job_id, *answer, now); });
 }
 
 }  // namespace

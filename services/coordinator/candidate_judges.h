@@ -18,7 +18,7 @@ class CandidateJudges {
   // What is under way ends soon, without a plan.
   ~CandidateJudges() { stopping_ = true; }
 
-  // Answers with OnCandidates.
+  // Answers with CandidatesJudged.
   void Perform(const JudgeCandidates& judge);
 
  private:

@@ -47,9 +47,9 @@ void CheckpointKeeper::Perform(const FindCheckpoint& find) {
   const auto answer = [this, job_id = find.job_id](absl::StatusOr<FoundStart> found,
                                                    DirectoryLease lease) {
     // The run gets the only lease: when it goes, the directory is free for the next.
-    loop_.Post([job_id, found = std::move(found), lease = std::move(lease)](
+    loop_.Post([job_id, answer = StartFound{std::move(found), std::move(lease)}](
                    Coordinator& coordinator, Now now) mutable {
-      coordinator.OnStartFound(job_id, found, std::move(lease), now);
+      coordinator.OnAnswer(job_id, std::move(answer), now);
     });
   };
   const auto task = [this, find, answer] {
@@ -87,9 +87,9 @@ absl::Status CheckpointKeeper::LookAhead(const v1::CheckpointSpec& checkpoint) {
 void CheckpointKeeper::Perform(const CommitStaged& commit) {
   const auto answer = [this, job_id = commit.job_id,
                        step = commit.manifest.step](absl::StatusOr<CommittedCheckpoint> committed) {
-    loop_.Post([job_id, step, committed = std::move(committed)](Coordinator& coordinator, Now now) {
-      coordinator.OnCommitted(job_id, step, committed, now);
-    });
+    loop_.Post(
+        [job_id, answer = CheckpointCommitted{step, std::move(committed)}](
+            Coordinator& coordinator, Now now) { coordinator.OnAnswer(job_id, answer, now); });
   };
   if (!tasks_.Submit([this, commit, answer] {
         answer(CommitCheckpoint(files_, commit.options, commit.manifest));

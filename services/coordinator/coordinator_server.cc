@@ -191,11 +191,12 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     timelines_.Gather(
         gather.job_id, gather.plan,
         [this, job_id = gather.job_id](v1::GetTimelineResponse timeline) {
-          loop_.Post([this, job_id, timeline = std::move(timeline)](Coordinator& coordinator,
-                                                                    Now now) {
-            if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
-            coordinator.OnTimelineGathered(job_id, TimelineOf(timeline).value_or(Timeline()), now);
-          });
+          loop_.Post(
+              [this, job_id, timeline = std::move(timeline)](Coordinator& coordinator, Now now) {
+                if (!timeline.spans().empty()) loop_.StoreTimeline(job_id, timeline);
+                coordinator.OnAnswer(
+                    job_id, TimelineGathered{TimelineOf(timeline).value_or(Timeline())}, now);
+              });
         },
         gather.trace);
   }
@@ -204,10 +205,11 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     timelines_.GatherPasses(
         gather.job_id, gather.plan, absl::Nanoseconds(gather.last_ns),
         [this, job_id = gather.job_id, epoch = gather.epoch](v1::GetTimelineResponse response) {
-          loop_.Post([job_id, epoch, passes = TimelineOf(response).value_or(Timeline())](
-                         Coordinator& coordinator, Now now) {
-            coordinator.OnPassesGathered(job_id, epoch, passes, now);
-          });
+          loop_.Post(
+              [job_id, answer = PassesGathered{epoch, TimelineOf(response).value_or(Timeline())}](
+                  Coordinator& coordinator, Now now) {
+                coordinator.OnAnswer(job_id, answer, now);
+              });
         });
   }
   void OnEventStored(const PublishEvent& published) override {

@@ -139,33 +139,28 @@ bool EventLoop::TakeTurn(std::vector<Event>& events) {
 void EventLoop::PerformEffects() {
   CoordinatorEffects outside;
   for (CoordinatorEffect& effect : coordinator_.TakeEffects()) {
-    if (auto* save = std::get_if<SaveJob>(&effect)) {
-      pending_.Add(std::move(*save));
-    } else if (auto* event = std::get_if<PublishEvent>(&effect)) {
-      pending_.Add(std::move(*event));
-    } else if (auto* keep = std::get_if<KeepLayerTimes>(&effect)) {
-      pending_.Add(std::move(*keep));
-    } else {
-      outside.push_back(std::move(effect));
-    }
+    const bool is_kept = std::visit(
+        [this](auto& kept) {
+          if constexpr (requires { pending_.Add(std::move(kept)); }) {
+            pending_.Add(std::move(kept));
+            return true;
+          }
+          return false;
+        },
+        effect);
+    if (!is_kept) outside.push_back(std::move(effect));
   }
   WritePending();
   for (const CoordinatorEffect& effect : outside) {
-    if (const auto* call = std::get_if<CallWorker>(&effect)) {
-      performer_.Perform(*call);
-    } else if (const auto* find = std::get_if<FindCheckpoint>(&effect)) {
-      performer_.Perform(*find);
-    } else if (const auto* commit = std::get_if<CommitStaged>(&effect)) {
-      performer_.Perform(*commit);
-    } else if (const auto* gather = std::get_if<GatherTimeline>(&effect)) {
-      performer_.Perform(*gather);
-    } else if (const auto* judge = std::get_if<JudgeCandidates>(&effect)) {
-      performer_.Perform(*judge);
-    } else if (const auto* passes = std::get_if<GatherPasses>(&effect)) {
-      performer_.Perform(*passes);
-    } else if (const auto* layer_times = std::get_if<FindLayerTimes>(&effect)) {
-      Perform(*layer_times);
-    }
+    std::visit(
+        [this](const auto& asked) {
+          if constexpr (requires { performer_.Perform(asked); }) {
+            performer_.Perform(asked);
+          } else if constexpr (!requires { pending_.Add(asked); }) {
+            Perform(asked);
+          }
+        },
+        effect);
   }
 }
 
@@ -178,9 +173,8 @@ void EventLoop::Perform(const FindLayerTimes& find) {
     }
     known.push_back(times.ok() ? std::optional(*std::move(times)) : std::nullopt);
   }
-  Post([job_id = find.job_id, known = std::move(known)](Coordinator& coordinator, Now now) {
-    coordinator.OnLayerTimesFound(job_id, known, now);
-  });
+  Post([job_id = find.job_id, answer = LayerTimesFound{std::move(known)}](
+           Coordinator& coordinator, Now now) { coordinator.OnAnswer(job_id, answer, now); });
 }
 
 void EventLoop::WritePending() {

@@ -13,7 +13,7 @@
 
 namespace penstock {
 
-// Preparing reads data and a checkpoint; everything else is answered at once.
+// Preparing takes a device, and reads data and a checkpoint; everything else is answered at once.
 inline constexpr absl::Duration kPrepareTimeout = absl::Minutes(5);
 inline constexpr absl::Duration kControlTimeout = absl::Seconds(3);
 inline constexpr int kCallAttemptsMax = 3;
@@ -29,9 +29,6 @@ class WorkerCaller {
 
  private:
   void Attempt(std::shared_ptr<const CallWorker> call, int attempt);
-  // On the loop's thread.
-  void OnAnswer(std::shared_ptr<const CallWorker> call, int attempt, const CallAnswer& answer,
-                Coordinator& coordinator, Now now);
 
   EventLoop& loop_;
   WorkerCalls& calls_;

@@ -25,6 +25,7 @@ absl::Span<const AccessRule> AccessTable() {
       {"/penstock.v1.WorkerRegistry/ReportRun", {kWorker}},
 
       {"/penstock.v1.WorkerControl/PrepareRun", {kCoordinator}},
+      {"/penstock.v1.WorkerControl/PrepareProfile", {kCoordinator}},
       {"/penstock.v1.WorkerControl/StartRun", {kCoordinator}},
       {"/penstock.v1.WorkerControl/HoldRun", {kCoordinator}},
       {"/penstock.v1.WorkerControl/CutRun", {kCoordinator}},

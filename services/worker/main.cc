@@ -208,57 +208,56 @@ class Worker {
   }
 
   RunHostParts HostParts() {
-    return {.describe_device = [this]() -> absl::StatusOr<DeviceDescription> {
-              PENSTOCK_ASSIGN_OR_RETURN(const auto backend,
-                                        MakeBackendOn(flags_.device, flags_.threads));
-              std::string name(backend->name());
-              if (flags_.emulated) absl::StrAppend(&name, " as ", NameOfTimes(*flags_.emulated));
-              return DeviceDescription{std::move(name), backend->memory_bytes()};
+    return {
+        .describe_device = [this]() -> absl::StatusOr<DeviceDescription> {
+          PENSTOCK_ASSIGN_OR_RETURN(const auto backend,
+                                    MakeBackendOn(flags_.device, flags_.threads));
+          std::string name(backend->name());
+          if (flags_.emulated) absl::StrAppend(&name, " as ", NameOfTimes(*flags_.emulated));
+          return DeviceDescription{std::move(name), backend->memory_bytes()};
+        },
+        .make_backend =
+            [this](const RunRequest& request) {
+              return MakeJobBackend(SpecOf(request), flags_.device, flags_.threads);
             },
-            .make_backend =
-                [this](const v1::PrepareRunRequest& request) {
-                  return MakeJobBackend(request.spec(), flags_.device, flags_.threads);
-                },
-            .join = [this](const v1::PrepareRunRequest& request)
-                -> absl::StatusOr<std::unique_ptr<Transport>> {
-              PENSTOCK_ASSIGN_OR_RETURN(RunPeers peers,
-                                        PeersOf(request, flags_.name, incarnation_));
-              return hub_.Join(std::move(peers));
+        .join = [this](const RunRequest& request) -> absl::StatusOr<std::unique_ptr<Transport>> {
+          PENSTOCK_ASSIGN_OR_RETURN(RunPeers peers, PeersOf(request, flags_.name, incarnation_));
+          return hub_.Join(std::move(peers));
+        },
+        .prepare =
+            [this](const RunRequest& request, Backend& backend, Transport& transport,
+                   std::function<void(v1::RunEvent)> events,
+                   std::function<absl::Status()> may_go_on) {
+              return Run::Prepare(
+                  request,
+                  {.clock = RealClock(),
+                   .files = files_.checkpoints,
+                   .backend = backend,
+                   .transport = transport,
+                   .data_root = flags_.data_root,
+                   .data_files = &files_.data,
+                   .limits = flags_.limits,
+                   .events = std::move(events),
+                   .notice = [this](const std::string& text) { log_.info("run: {}", text); },
+                   .may_go_on = std::move(may_go_on),
+                   .emulated_device = Emulated()});
             },
-            .prepare =
-                [this](const v1::PrepareRunRequest& request, Backend& backend, Transport& transport,
-                       std::function<void(v1::RunEvent)> events,
-                       std::function<absl::Status()> may_go_on) {
-                  return Run::Prepare(
-                      request,
-                      {.clock = RealClock(),
-                       .files = files_.checkpoints,
-                       .backend = backend,
-                       .transport = transport,
-                       .data_root = flags_.data_root,
-                       .data_files = &files_.data,
-                       .limits = flags_.limits,
-                       .events = std::move(events),
-                       .notice = [this](const std::string& text) { log_.info("run: {}", text); },
-                       .may_go_on = std::move(may_go_on),
-                       .emulated_device = Emulated()});
-                },
-            .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },
-            .on_attempt =
-                [this](const std::string& job_id, int64_t epoch, const CallTrace& trace) {
-                  log_.info("job {}: preparing epoch {}{}", job_id, epoch,
-                            trace ? ", trace " + ToHex(trace->trace_id) : "");
-                  reporter_.Begin(job_id, epoch, trace);
-                },
-            .on_event =
-                [this](v1::RunEvent event) {
-                  if (event.has_run_failed()) {
-                    log_.error("run failed: {}", event.run_failed().message());
-                  } else if (event.has_run_done()) {
-                    log_.info("run done after step {}", event.run_done().step());
-                  }
-                  reporter_.Add(std::move(event));
-                }};
+        .on_attempt_over = [this] { finished_.Add(Snapshot(), RealClock().MonotonicNs()); },
+        .on_attempt =
+            [this](const std::string& job_id, int64_t epoch, const CallTrace& trace) {
+              log_.info("job {}: preparing epoch {}{}", job_id, epoch,
+                        trace ? ", trace " + ToHex(trace->trace_id) : "");
+              reporter_.Begin(job_id, epoch, trace);
+            },
+        .on_event =
+            [this](v1::RunEvent event) {
+              if (event.has_run_failed()) {
+                log_.error("run failed: {}", event.run_failed().message());
+              } else if (event.has_run_done()) {
+                log_.info("run done after step {}", event.run_done().step());
+              }
+              reporter_.Add(std::move(event));
+            }};
   }
 
   Registration::Parts RegistrationParts() {

@@ -1,6 +1,8 @@
 #include "services/worker/run_host.h"
 
 #include <algorithm>
+#include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/deadline.h"
@@ -90,8 +92,8 @@ RunHost::Work RunHost::AwaitWork(std::shared_ptr<Attempt>& attempt) {
 }
 
 void RunHost::DoPrepare(Attempt& attempt) {
-  const v1::PrepareRunRequest& request = attempt.request;
-  parts_.on_attempt(request.job_id(), request.epoch(), attempt.trace);
+  const RunRequest& request = attempt.request;
+  parts_.on_attempt(attempt.job_id, attempt.epoch, attempt.trace);
   const absl::Status prepared = [&]() -> absl::Status {
     PENSTOCK_ASSIGN_OR_RETURN(transport_, parts_.join(request));
     PENSTOCK_ASSIGN_OR_RETURN(backend_, parts_.make_backend(request));
@@ -168,15 +170,16 @@ void RunHost::DropRun(Attempt& attempt, const absl::Status& outcome) {
 
 // -------------------------------------------------------------------------------- control calls
 
-absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const v1::PrepareRunRequest& request,
+absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const RunRequest& request,
                                                         absl::Time deadline,
                                                         const std::optional<TraceContext>& trace) {
-  const std::string name = NameOf(request.job_id(), request.epoch());
+  const auto [job_id, epoch] = std::visit(
+      [](const auto& typed) { return std::pair(typed.job_id(), typed.epoch()); }, request);
+  const std::string name = NameOf(job_id, epoch);
   MutexLock lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(closed_);
-  PENSTOCK_RETURN_IF_ERROR(CheckEpoch(request.job_id(), request.epoch()));
-  if (attempt_ == nullptr || attempt_->request.job_id() != request.job_id() ||
-      attempt_->request.epoch() != request.epoch()) {
+  PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
+  if (attempt_ == nullptr || attempt_->job_id != job_id || attempt_->epoch != epoch) {
     if (IsActive()) {
       const std::shared_ptr<Attempt> older = attempt_;
       AskToStop(*older, absl::StrCat("the worker was given the ", name));
@@ -185,12 +188,14 @@ absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const v1::PrepareRunRequ
       }
       // Another call may have come in while this one waited.
       PENSTOCK_RETURN_IF_ERROR(closed_);
-      PENSTOCK_RETURN_IF_ERROR(CheckEpoch(request.job_id(), request.epoch()));
+      PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
       if (IsActive()) return absl::AbortedError("the worker was given another run meanwhile");
     }
-    Fence(request.job_id(), request.epoch());
+    Fence(job_id, epoch);
     attempt_ = std::make_shared<Attempt>();
     attempt_->request = request;
+    attempt_->job_id = job_id;
+    attempt_->epoch = epoch;
     attempt_->trace = trace;
     changed_.NotifyAll();
   }
@@ -208,8 +213,7 @@ absl::StatusOr<v1::PrepareRunResponse> RunHost::Prepare(const v1::PrepareRunRequ
 absl::Status RunHost::Start(const std::string& job_id, int64_t epoch) {
   MutexLock lock(mutex_);
   PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
-  const bool same = attempt_ != nullptr && attempt_->request.job_id() == job_id &&
-                    attempt_->request.epoch() == epoch;
+  const bool same = attempt_ != nullptr && attempt_->job_id == job_id && attempt_->epoch == epoch;
   if (!same || !attempt_->prepared) {
     return absl::FailedPreconditionError(absl::StrCat(NameOf(job_id, epoch), ": not prepared"));
   }
@@ -238,7 +242,7 @@ absl::Status RunHost::Stop(const std::string& job_id, int64_t epoch, const std::
                            absl::Time deadline) {
   MutexLock lock(mutex_);
   Fence(job_id, epoch + 1);  // a PrepareRun that comes late must not bring it back
-  if (!IsActive() || attempt_->request.job_id() != job_id || attempt_->request.epoch() > epoch) {
+  if (!IsActive() || attempt_->job_id != job_id || attempt_->epoch > epoch) {
     return absl::OkStatus();
   }
   const std::shared_ptr<Attempt> attempt = attempt_;
@@ -250,7 +254,7 @@ absl::Status RunHost::Stop(const std::string& job_id, int64_t epoch, const std::
 
 absl::StatusOr<Timeline> RunHost::RecentTimeline(const std::string& job_id) {
   MutexLock lock(mutex_);
-  if (attempt_ == nullptr || attempt_->request.job_id() != job_id) {
+  if (attempt_ == nullptr || attempt_->job_id != job_id) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job_id, " is not the last one that this worker ran"));
   }
@@ -271,9 +275,7 @@ bool RunHost::AwaitIdle(absl::Time deadline) {
 RunHost::Activity RunHost::GetActivity(bool with_stages) const {
   MutexLock lock(mutex_);
   if (attempt_ == nullptr) return {};
-  Activity activity = {.job_id = attempt_->request.job_id(),
-                       .epoch = attempt_->request.epoch(),
-                       .active = IsActive()};
+  Activity activity = {.job_id = attempt_->job_id, .epoch = attempt_->epoch, .active = IsActive()};
   const Run* run = attempt_->run;
   activity.actions_done = run == nullptr ? attempt_->actions_done : run->actions_done();
   if (with_stages) activity.stages = run == nullptr ? attempt_->stages : run->Reports();
@@ -295,8 +297,8 @@ absl::Status RunHost::CheckEpoch(const std::string& job_id, int64_t epoch) const
 absl::StatusOr<RunHost::Attempt*> RunHost::FindRunning(const std::string& job_id,
                                                        int64_t epoch) const {
   PENSTOCK_RETURN_IF_ERROR(CheckEpoch(job_id, epoch));
-  if (attempt_ == nullptr || attempt_->request.job_id() != job_id ||
-      attempt_->request.epoch() != epoch || attempt_->run == nullptr) {
+  if (attempt_ == nullptr || attempt_->job_id != job_id || attempt_->epoch != epoch ||
+      attempt_->run == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(job_id, epoch), ": not executing on this worker"));
   }

@@ -49,14 +49,13 @@ struct RunHostParts {
   // Describes the device that this worker computes on. Called once, first.
   std::function<absl::StatusOr<DeviceDescription>()> describe_device;
   // The back-end of the attempt.
-  std::function<absl::StatusOr<std::unique_ptr<Backend>>(const v1::PrepareRunRequest&)>
-      make_backend;
+  std::function<absl::StatusOr<std::unique_ptr<Backend>>(const RunRequest&)> make_backend;
   // The edges of the attempt.
-  std::function<absl::StatusOr<std::unique_ptr<Transport>>(const v1::PrepareRunRequest&)> join;
+  std::function<absl::StatusOr<std::unique_ptr<Transport>>(const RunRequest&)> join;
   // Run::Prepare with everything but these filled in.
-  std::function<absl::StatusOr<std::unique_ptr<Run>>(
-      const v1::PrepareRunRequest&, Backend&, Transport&, std::function<void(v1::RunEvent)> events,
-      std::function<absl::Status()> may_go_on)>
+  std::function<absl::StatusOr<std::unique_ptr<Run>>(const RunRequest&, Backend&, Transport&,
+                                                     std::function<void(v1::RunEvent)> events,
+                                                     std::function<absl::Status()> may_go_on)>
       prepare;
   // A prepared attempt is over; its counts can still be asked for, and go when this returns.
   std::function<void()> on_attempt_over = [] {};
@@ -81,11 +80,11 @@ class RunHost {
   // Waits until the device is described. Errors: describe_device's.
   absl::StatusOr<DeviceDescription> Device() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // WorkerControl, see cluster.proto. Repeating a call changes nothing. PrepareRun stops an older
+  // WorkerControl, see cluster.proto. Repeating a call changes nothing. Prepare stops an older
   // attempt first: the coordinator decides what this worker works on.
   // Errors also: Aborted (epoch), DeadlineExceeded (still at it: call again), FailedPrecondition.
   absl::StatusOr<v1::PrepareRunResponse> Prepare(
-      const v1::PrepareRunRequest& request, absl::Time deadline,
+      const RunRequest& request, absl::Time deadline,
       const std::optional<TraceContext>& trace = std::nullopt) ABSL_LOCKS_EXCLUDED(mutex_);
   // Errors also: the reason, if it was stopped before it started.
   absl::Status Start(const std::string& job_id, int64_t epoch) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -120,7 +119,9 @@ class RunHost {
   enum class Phase { kPreparing, kPrepared, kStarting, kRunning, kEnded };
 
   struct Attempt {
-    v1::PrepareRunRequest request;      // constant
+    RunRequest request;                 // constant
+    std::string job_id;                 // constant
+    int64_t epoch = 0;                  // constant
     std::optional<TraceContext> trace;  // constant; of the job
     Phase phase = Phase::kPreparing;
     absl::Status stop;                // asked to stop, with the reason

@@ -1,6 +1,7 @@
 #include "services/worker/run_peers.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -8,15 +9,15 @@
 namespace penstock {
 namespace {
 
-absl::Status BadPlan(const v1::PrepareRunRequest& request, const std::string& what) {
+template <typename Request>
+absl::Status BadPlan(const Request& request, const std::string& what) {
   return absl::InvalidArgumentError(
       absl::StrCat("plan of job ", request.job_id(), ", epoch ", request.epoch(), ": ", what));
 }
 
-}  // namespace
-
-absl::StatusOr<RunPeers> PeersOf(const v1::PrepareRunRequest& request, const std::string& name,
-                                 uint64_t incarnation) {
+template <typename Request>
+absl::StatusOr<RunPeers> PeersOfTyped(const Request& request, const std::string& name,
+                                      uint64_t incarnation) {
   const int stages = request.plan().stages_size();
   if (request.job_id().empty()) return BadPlan(request, "job_id is empty");
   if (request.epoch() < 1) return BadPlan(request, "epoch is below 1");
@@ -61,6 +62,14 @@ absl::StatusOr<RunPeers> PeersOf(const v1::PrepareRunRequest& request, const std
         self.incarnation, "; this is worker ", name, ", incarnation ", incarnation));
   }
   return peers;
+}
+
+}  // namespace
+
+absl::StatusOr<RunPeers> PeersOf(const RunRequest& request, const std::string& name,
+                                 uint64_t incarnation) {
+  return std::visit([&](const auto& typed) { return PeersOfTyped(typed, name, incarnation); },
+                    request);
 }
 
 }  // namespace penstock

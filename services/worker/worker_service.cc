@@ -52,6 +52,13 @@ void AddWorkerControl(RpcServer& server, RunHost& host, Clock& clock) {
                [&host](const v1::PrepareRunRequest& request, const CallInfo& call) {
                  return host.Prepare(request, HandlerDeadline(call), call.trace);
                });
+  server.Unary(
+      service, &Service::RequestPrepareProfile,
+      [&host](const v1::PrepareProfileRequest& request,
+              const CallInfo& call) -> absl::StatusOr<v1::PrepareProfileResponse> {
+        PENSTOCK_RETURN_IF_ERROR(host.Prepare(request, HandlerDeadline(call), call.trace).status());
+        return v1::PrepareProfileResponse();
+      });
   server.Unary(service, &Service::RequestStartRun,
                [&host](const v1::StartRunRequest& request,
                        const CallInfo&) -> absl::StatusOr<v1::StartRunResponse> {

@@ -123,9 +123,11 @@ TEST(Prepare, DigestDiffers_FailsTheJobNamingBoth) {
   Coordinator& coordinator = cluster.coordinator();
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job, SubmitJob(coordinator, request, cluster.now()));
   coordinator.TakeEffects();
-  coordinator.OnAnswer(
-      {.job_id = job, .epoch = coordinator.FindRun(job)->epoch(), .schedule_digest = "abc"},
-      cluster.now());
+  v1::PrepareRunResponse prepared;
+  prepared.set_schedule_digest("abc");
+  coordinator.OnAnswer(job,
+                       CallAnswer{.epoch = coordinator.FindRun(job)->epoch(), .response = prepared},
+                       cluster.now());
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto summary, coordinator.FindSummary(job));
   EXPECT_EQ(summary.state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(summary.error(), AllOf(StartsWith("worker w0 (stage 0): derives schedule abc"),
@@ -139,9 +141,9 @@ TEST(Prepare, WorkerRefuses_FailsTheJobWithItsReason) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto job,
                                 SubmitJob(coordinator, Request(SmallJob(10, 1)), cluster.now()));
   coordinator.TakeEffects();
-  coordinator.OnAnswer({.job_id = job,
-                        .epoch = coordinator.FindRun(job)->epoch(),
-                        .status = absl::NotFoundError("a.txt: no such file")},
+  const absl::StatusOr<v1::PrepareRunResponse> refusal = absl::NotFoundError("a.txt: no such file");
+  coordinator.OnAnswer(job,
+                       CallAnswer{.epoch = coordinator.FindRun(job)->epoch(), .response = refusal},
                        cluster.now());
   EXPECT_EQ(coordinator.FindSummary(job)->error(),
             "worker w0 (stage 0): cannot prepare: a.txt: no such file");
@@ -383,7 +385,7 @@ TEST(Epoch, CoordinatorThatLostItsRecords_GivesLaterOnes) {
 }
 
 TEST(Stall, NoProgressAnywhere_FailsTheJob) {
-  SimulationOptions options{.workers = 1, .step_ms = 10'000'000};
+  SimulatedClusterOptions options{.workers = 1, .step_ms = 10'000'000};
   options.limits.run.stall_timeout_ms = 60'000;
   SimulatedCluster cluster(options);
   cluster.RunFor(10);
@@ -425,7 +427,7 @@ TEST(Drain, RunningJob_IsCutAndWaitingOnesStay) {
 }
 
 TEST(Drain, WorkersDoNotAnswer_EndsHardAfterTheTimeout) {
-  SimulationOptions options{.workers = 1, .step_ms = 500'000};
+  SimulatedClusterOptions options{.workers = 1, .step_ms = 500'000};
   options.limits.run.drain_timeout_ms = 10'000;
   SimulatedCluster cluster(options);
   cluster.RunFor(10);
@@ -494,8 +496,10 @@ TEST(Restore, RunningJobHasFailedAndWaitingOneRuns) {
   bool stopped = false, prepared = false;
   for (const CoordinatorEffect& effect : after.TakeEffects()) {
     if (const auto* call = std::get_if<CallWorker>(&effect)) {
-      stopped |= call->job_id == running && call->request.index() == 4;
-      prepared |= call->job_id == waiting && call->request.index() == 0;
+      stopped |=
+          call->job_id == running && std::holds_alternative<v1::StopRunRequest>(call->request);
+      prepared |=
+          call->job_id == waiting && std::holds_alternative<v1::PrepareRunRequest>(call->request);
     }
   }
   EXPECT_TRUE(stopped);

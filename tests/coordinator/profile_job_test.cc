@@ -218,7 +218,7 @@ TEST(Profile, WaitingAtARestartOfTheCoordinator_WaitsAgain) {
   after.Restore(before.Store(), {});
   const JobRun* run = after.FindRun(profile);
   ASSERT_NE(run, nullptr);
-  EXPECT_TRUE(run->is_profile());
+  EXPECT_TRUE(run->Record().has_profile_spec());
   EXPECT_TRUE(run->queued());
 }
 

@@ -141,7 +141,7 @@ TEST(Leave, OneAfterTheOther_TheJobKeepsItsWorkers) {
 }
 
 TEST(Leave, NeverComesBack_TheJobGoesOnWithFewerAfterAWhile) {
-  SimulationOptions options{.workers = 3};
+  SimulatedClusterOptions options{.workers = 3};
   options.limits.run.return_timeout_ms = 30'000;
   SimulatedCluster cluster(options);
   cluster.RunFor(4000);
@@ -156,7 +156,7 @@ TEST(Leave, NeverComesBack_TheJobGoesOnWithFewerAfterAWhile) {
 }
 
 TEST(Membership, LostWorker_IsForgottenAfterAWhile) {
-  SimulationOptions options{.workers = 2};
+  SimulatedClusterOptions options{.workers = 2};
   options.limits.membership.remember_lost_ms = 60'000;
   SimulatedCluster cluster(options);
   cluster.RunFor(10);

@@ -6,9 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/sha256.h"
+#include "base/status.h"
 #include "job/defaults.h"
 #include "job/profile/model_profile.h"
 #include "model/describe.h"
@@ -17,7 +19,15 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kWallStartMs = 1'700'000'000'000;
-constexpr const char* kRequestNames[] = {"PrepareRun", "StartRun", "HoldRun", "CutRun", "StopRun"};
+
+// The name of its call.
+std::string NameOf(const WorkerRequest& request) {
+  return std::visit(
+      [](const auto& typed) {
+        return std::string(absl::StripSuffix(typed.GetDescriptor()->name(), "Request"));
+      },
+      request);
+}
 
 // One spelling of a checkpoint directory.
 std::string DirectoryOf(const std::string& root) {
@@ -73,7 +83,7 @@ absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::Submit
   return submission->job_id;
 }
 
-SimulatedCluster::SimulatedCluster(SimulationOptions options)
+SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
     : options_(options), random_(options.seed, 5), coordinator_(options.limits) {
   for (int i = 0; i < options_.workers; ++i) {
     workers_.push_back({.name = absl::StrCat("w", i), .incarnation = 100u + i});
@@ -341,7 +351,7 @@ int SimulatedCluster::IndexOfName(const std::string& name) const {
 // --------------------------------------------------------------------------------------- effects
 
 void SimulatedCluster::Perform(const CallWorker& call) {
-  Say(absl::StrCat("        -> ", call.worker, " ", kRequestNames[call.request.index()]));
+  Say(absl::StrCat("        -> ", call.worker, " ", NameOf(call.request)));
   Deliver(call, 0);
 }
 
@@ -350,24 +360,30 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
   const int worker = IndexOfName(call.worker);
   const bool request_lost = Lost();
   const int copies = Percent(options_.duplicate_percent) ? 2 : 1;
+  const auto answer = [this, call](int64_t ms, const WorkerResponse& response) {
+    After(ms, [this, job_id = call.job_id,
+               answer = CallAnswer{call.epoch, call.worker_index, response}] {
+      Tell([&] { coordinator_.OnAnswer(job_id, answer, now()); });
+    });
+  };
+  const auto handle = [this, worker](const auto& request) -> WorkerResponse {
+    return Handle(worker, request);
+  };
+  const auto error = [this, worker, call](absl::Status status) {
+    const auto of_its_type = [&](const auto& request) -> WorkerResponse {
+      return decltype(Handle(worker, request))(status);
+    };
+    return std::visit(of_its_type, call.request);
+  };
   for (int copy = 0; copy < copies && !request_lost; ++copy) {
-    After(Delay(), [this, call, worker, attempt, copy] {
+    After(Delay(), [this, call, worker, attempt, copy, answer, handle, error] {
       if (!workers_[worker].alive || workers_[worker].frozen) {
-        CallAnswer answer{call.job_id,
-                          call.epoch,
-                          call.worker_index,
-                          call.request.index(),
-                          absl::DeadlineExceededError("no answer within 5 s"),
-                          "",
-                          0};
-        if (copy == 0) {
-          After(5000, [this, answer] { Tell([&] { coordinator_.OnAnswer(answer, now()); }); });
-        }
+        if (copy == 0) answer(5000, error(absl::DeadlineExceededError("no answer within 5 s")));
         return;
       }
-      const CallAnswer answer = Handle(worker, call);
+      const WorkerResponse response = std::visit(handle, call.request);
       if (copy == 0 && !Lost()) {
-        After(Delay(), [this, answer] { Tell([&] { coordinator_.OnAnswer(answer, now()); }); });
+        answer(Delay(), response);
       } else if (copy == 0 && attempt < kAttemptsMax) {
         After(100, [this, call, attempt] { Deliver(call, attempt + 1); });
       }
@@ -375,95 +391,81 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
   }
   const bool dead = !workers_[worker].alive;
   if (dead || (request_lost && attempt >= kAttemptsMax)) {
-    CallAnswer answer{call.job_id,
-                      call.epoch,
-                      call.worker_index,
-                      call.request.index(),
-                      absl::UnavailableError("connection refused"),
-                      "",
-                      0};
-    After(Delay(), [this, answer] { Tell([&] { coordinator_.OnAnswer(answer, now()); }); });
+    answer(Delay(), error(absl::UnavailableError("connection refused")));
   } else if (request_lost) {
     After(100, [this, call, attempt] { Deliver(call, attempt + 1); });
   }
 }
 
-CallAnswer SimulatedCluster::Handle(int worker, const CallWorker& call) {
+absl::StatusOr<v1::StartRunResponse> SimulatedCluster::Handle(int worker,
+                                                              const v1::StartRunRequest& request) {
   Worker& w = workers_[worker];
-  CallAnswer answer{
-      call.job_id, call.epoch, call.worker_index, call.request.index(), absl::OkStatus(), "", 0};
-  const std::string run = absl::StrCat(call.job_id, "/", call.epoch);
-  const bool mine = w.state != Worker::State::kIdle && w.run.job_id() == call.job_id &&
-                    w.run.epoch() == call.epoch;
-  switch (call.request.index()) {
-    case 0:
-      return HandlePrepare(worker, std::get<v1::PrepareRunRequest>(call.request), answer);
-    case 1:
-      if (!mine) {
-        answer.status = absl::FailedPreconditionError("not prepared");
-      } else if (w.state == Worker::State::kPrepared) {
-        w.state = Worker::State::kRunning;
-        ++starts_[{worker, run}];
-        if (w.run.has_profile()) {
-          MeasureLoop(worker, w.generation, 0);
-        } else {
-          TrainLoop(worker, w.generation);
-        }
-      }
-      return answer;
-    case 2:
-      if (!mine || w.state != Worker::State::kRunning) {
-        answer.status = absl::FailedPreconditionError("not running");
-        return answer;
-      }
-      w.held_step = w.held_step.value_or(std::min(w.step + 1, w.run.spec().training().steps()));
-      answer.step = *w.held_step;
-      return answer;
-    case 3:
-      if (!mine || w.state != Worker::State::kRunning) {
-        answer.status = absl::FailedPreconditionError("not running");
-        return answer;
-      }
-      if (!w.held_step.has_value()) {
-        violations_.push_back("CutRun without HoldRun");
-      }
-      if (!w.cut_step.has_value()) {
-        w.cut_step = std::get<v1::CutRunRequest>(call.request).step();
-        ++w.generation;  // wakes it up if it held
-        TrainLoop(worker, w.generation);
-      }
-      return answer;
-    default:
-      w.ended_runs.insert(run);
-      if (mine) {
-        EndRun(worker);
-      }
-      return answer;
+  if (!w.Has(request.job_id(), request.epoch()))
+    return absl::FailedPreconditionError("not prepared");
+  if (w.state == Worker::State::kPrepared) {
+    w.state = Worker::State::kRunning;
+    ++starts_[{worker, absl::StrCat(request.job_id(), "/", request.epoch())}];
+    if (w.profile.has_value()) {
+      MeasureLoop(worker, w.generation, 0);
+    } else {
+      TrainLoop(worker, w.generation);
+    }
   }
+  return v1::StartRunResponse();
 }
 
-CallAnswer SimulatedCluster::HandlePrepare(int worker, const v1::PrepareRunRequest& request,
-                                           CallAnswer answer) {
+absl::StatusOr<v1::HoldRunResponse> SimulatedCluster::Handle(int worker,
+                                                             const v1::HoldRunRequest& request) {
+  Worker& w = workers_[worker];
+  if (!w.Runs(request.job_id(), request.epoch()))
+    return absl::FailedPreconditionError("not running");
+  w.held_step = w.held_step.value_or(std::min(w.step + 1, w.run.spec().training().steps()));
+  v1::HoldRunResponse response;
+  response.set_step(*w.held_step);
+  return response;
+}
+
+absl::StatusOr<v1::CutRunResponse> SimulatedCluster::Handle(int worker,
+                                                            const v1::CutRunRequest& request) {
+  Worker& w = workers_[worker];
+  if (!w.Runs(request.job_id(), request.epoch()))
+    return absl::FailedPreconditionError("not running");
+  if (!w.held_step.has_value()) violations_.push_back("CutRun without HoldRun");
+  if (!w.cut_step.has_value()) {
+    w.cut_step = request.step();
+    ++w.generation;  // wakes it up if it held
+    TrainLoop(worker, w.generation);
+  }
+  return v1::CutRunResponse();
+}
+
+absl::StatusOr<v1::StopRunResponse> SimulatedCluster::Handle(int worker,
+                                                             const v1::StopRunRequest& request) {
+  Worker& w = workers_[worker];
+  w.ended_runs.insert(absl::StrCat(request.job_id(), "/", request.epoch()));
+  if (w.Has(request.job_id(), request.epoch())) EndRun(worker);
+  return v1::StopRunResponse();
+}
+
+absl::StatusOr<v1::PrepareRunResponse> SimulatedCluster::Handle(
+    int worker, const v1::PrepareRunRequest& request) {
   Worker& w = workers_[worker];
   if (w.ended_runs.count(absl::StrCat(request.job_id(), "/", request.epoch())) > 0) {
-    answer.status = absl::AbortedError("this run was stopped");
-    return answer;
+    return absl::AbortedError("this run was stopped");
   }
-  answer.schedule_digest = request.plan().schedule_digest();
   if (w.run.job_id() == request.job_id() && w.run.epoch() > request.epoch()) {
-    answer.status = absl::AbortedError("this run is over");
-    return answer;
+    return absl::AbortedError("this run is over");
   }
-  if (w.state != Worker::State::kIdle && w.run.job_id() == request.job_id() &&
-      w.run.epoch() == request.epoch()) {
-    return answer;  // again
-  }
+  v1::PrepareRunResponse response;
+  response.set_schedule_digest(request.plan().schedule_digest());
+  if (w.Has(request.job_id(), request.epoch())) return response;  // again
   if (w.state == Worker::State::kRunning) {
     violations_.push_back(
         absl::StrCat(w.name, " is given ", request.job_id(), " while it trains ", w.run.job_id()));
   }
   w.state = Worker::State::kPrepared;
   w.run = request;
+  w.profile.reset();
   w.step = request.first_step();
   w.cuts = CutsOf(request.spec(), request.first_step(), request.extra_cuts());
   w.held_step.reset();
@@ -471,7 +473,21 @@ CallAnswer SimulatedCluster::HandlePrepare(int worker, const v1::PrepareRunReque
   w.outbox.clear();
   w.outbox_first = 0;
   ++w.generation;
-  return answer;
+  return response;
+}
+
+absl::StatusOr<v1::PrepareProfileResponse> SimulatedCluster::Handle(
+    int worker, const v1::PrepareProfileRequest& request) {
+  v1::PrepareRunRequest run;
+  run.set_job_id(request.job_id());
+  run.set_epoch(request.epoch());
+  *run.mutable_spec() = request.spec();
+  *run.mutable_plan() = request.plan();
+  run.set_worker_index(request.worker_index());
+  const bool again = workers_[worker].Has(request.job_id(), request.epoch());
+  PENSTOCK_RETURN_IF_ERROR(Handle(worker, run).status());
+  if (!again) workers_[worker].profile = request;
+  return v1::PrepareProfileResponse();
 }
 
 void SimulatedCluster::Perform(const FindCheckpoint& find) {
@@ -489,7 +505,7 @@ void SimulatedCluster::Perform(const FindCheckpoint& find) {
       lease = std::make_shared<int>(0);
       leases_[directory] = lease;
     }
-    Tell([&] { coordinator_.OnStartFound(find.job_id, found, std::move(lease), now()); });
+    Tell([&] { coordinator_.OnAnswer(find.job_id, StartFound{found, std::move(lease)}, now()); });
   });
 }
 
@@ -518,21 +534,24 @@ void SimulatedCluster::Perform(const CommitStaged& commit) {
                                                    .layer_updates = commit.manifest.layer_updates,
                                                    .extra_cuts = commit.manifest.extra_cuts};
     }
-    Tell([&] { coordinator_.OnCommitted(commit.job_id, commit.manifest.step, result, now()); });
+    Tell([&] {
+      coordinator_.OnAnswer(commit.job_id, CheckpointCommitted{commit.manifest.step, result},
+                            now());
+    });
   });
 }
 
 void SimulatedCluster::Perform(const GatherTimeline& gather) {
   gathered_.push_back(gather.job_id);
   After(Delay(), [this, job_id = gather.job_id] {
-    Tell([&] { coordinator_.OnTimelineGathered(job_id, Timeline(), now()); });
+    Tell([&] { coordinator_.OnAnswer(job_id, TimelineGathered(), now()); });
   });
 }
 
 void SimulatedCluster::Perform(const GatherPasses& gather) {
   const Timeline passes = timeline_of ? timeline_of(gather) : Timeline();
   After(Delay(), [this, passes, job_id = gather.job_id, epoch = gather.epoch] {
-    Tell([&] { coordinator_.OnPassesGathered(job_id, epoch, passes, now()); });
+    Tell([&] { coordinator_.OnAnswer(job_id, PassesGathered{epoch, passes}, now()); });
   });
 }
 
@@ -544,7 +563,7 @@ void SimulatedCluster::Perform(const FindLayerTimes& find) {
       const auto times = layer_times_.find(key);
       known.push_back(times == layer_times_.end() ? std::nullopt : std::optional(times->second));
     }
-    Tell([&] { coordinator_.OnLayerTimesFound(find.job_id, known, now()); });
+    Tell([&] { coordinator_.OnAnswer(find.job_id, LayerTimesFound{known}, now()); });
   });
 }
 
@@ -554,7 +573,7 @@ void SimulatedCluster::Perform(const JudgeCandidates& judge) {
     TimeBudget budget(RealClock(), absl::Seconds(60));
     absl::StatusOr<JobPlan> plan = PlanJob(*judge.input, judge.options, budget);
     if (plan.ok()) change_plan(*plan);
-    Tell([&] { coordinator_.OnCandidates(judge.job_id, plan, now()); });
+    Tell([&] { coordinator_.OnAnswer(judge.job_id, CandidatesJudged{plan}, now()); });
   });
 }
 

@@ -24,7 +24,7 @@
 
 namespace penstock {
 
-struct SimulationOptions {
+struct SimulatedClusterOptions {
   uint64_t seed = 0;
   int workers = 2;
   int64_t step_ms = 100;
@@ -47,7 +47,7 @@ inline constexpr int64_t kLimitMs = 600'000;
 
 class SimulatedCluster {
  public:
-  explicit SimulatedCluster(SimulationOptions options);
+  explicit SimulatedCluster(SimulatedClusterOptions options);
 
   // ---- Doing things, now or at a time.
   std::string Submit(const v1::JobSpec& spec);
@@ -116,7 +116,8 @@ class SimulatedCluster {
     bool leaving = false;
     int64_t generation = 0;  // of the run; what an older one scheduled is void
     enum class State { kIdle, kPrepared, kRunning } state = State::kIdle;
-    v1::PrepareRunRequest run;
+    v1::PrepareRunRequest run;  // of a profile: with what both requests have
+    std::optional<v1::PrepareProfileRequest> profile;
     std::vector<Cut> cuts;
     std::vector<int64_t> extra_cut;
     int64_t step = 0;
@@ -125,6 +126,13 @@ class SimulatedCluster {
     std::deque<v1::RunEvent> outbox;   // not yet acknowledged
     int64_t outbox_first = 0;          // sequence of its front
     std::set<std::string> ended_runs;  // fencing: what was stopped stays stopped
+
+    bool Has(const std::string& job_id, int64_t epoch) const {
+      return state != State::kIdle && run.job_id() == job_id && run.epoch() == epoch;
+    }
+    bool Runs(const std::string& job_id, int64_t epoch) const {
+      return Has(job_id, epoch) && state == State::kRunning;
+    }
   };
 
   bool Lost() { return Percent(options_.loss_percent); }
@@ -149,8 +157,14 @@ class SimulatedCluster {
   void Perform(const PublishEvent& publish);
   void Perform(const SaveJob& save);
   void Deliver(const CallWorker& call, int attempt);
-  CallAnswer Handle(int worker, const CallWorker& call);
-  CallAnswer HandlePrepare(int worker, const v1::PrepareRunRequest& request, CallAnswer answer);
+  // What a worker answers.
+  absl::StatusOr<v1::PrepareRunResponse> Handle(int worker, const v1::PrepareRunRequest& request);
+  absl::StatusOr<v1::PrepareProfileResponse> Handle(int worker,
+                                                    const v1::PrepareProfileRequest& request);
+  absl::StatusOr<v1::StartRunResponse> Handle(int worker, const v1::StartRunRequest& request);
+  absl::StatusOr<v1::HoldRunResponse> Handle(int worker, const v1::HoldRunRequest& request);
+  absl::StatusOr<v1::CutRunResponse> Handle(int worker, const v1::CutRunRequest& request);
+  absl::StatusOr<v1::StopRunResponse> Handle(int worker, const v1::StopRunRequest& request);
 
   std::string Add(absl::StatusOr<Submission> submission);
   int64_t StepMs(const v1::PrepareRunRequest& run) const;
@@ -165,7 +179,7 @@ class SimulatedCluster {
   void FailNeighbours(int worker);
   int IndexOfName(const std::string& name) const;
 
-  const SimulationOptions options_;
+  const SimulatedClusterOptions options_;
   RandomStream random_;
   Coordinator coordinator_;
   int64_t now_ms_ = 0;

@@ -123,9 +123,9 @@ void SimulatedCluster::MeasureLoop(int worker, int64_t generation, int64_t measu
     if (w.frozen) {
       return MeasureLoop(worker, generation, measured);
     }
-    const v1::ProfileTask& task = w.run.profile();
-    const int64_t layers =
-        task.times_layers() ? ProfileOf(w.run.spec(), task.spec(), 1.0).shapes_size() : 0;
+    const int64_t layers = w.profile->times_layers()
+                               ? ProfileOf(w.run.spec(), w.profile->profile(), 1.0).shapes_size()
+                               : 0;
     ++w.step;
     if (measured <= layers) {
       ReportMeasured(worker, measured, layers);
@@ -165,7 +165,7 @@ void SimulatedCluster::ReportMeasured(int worker, int64_t measured, int64_t laye
     timings_.push_back(absl::StrCat(w.name, " times ", layers, " of ", run.job_id()));
     v1::RunEvent event;
     *event.mutable_layers_timed()->mutable_model() =
-        ProfileOf(run.spec(), run.profile().spec(), 1.0 + worker);
+        ProfileOf(run.spec(), w.profile->profile(), 1.0 + worker);
     Emit(worker, event);
   }
 }

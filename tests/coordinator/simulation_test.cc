@@ -25,15 +25,15 @@ struct Outcome {
 Outcome RunHistory(uint64_t seed) {
   RandomStream random(seed, 7);
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random.Below(bound)); };
-  SimulationOptions options{.seed = seed,
-                            .workers = static_cast<int>(1 + below(5)),
-                            .step_ms = 20 + below(100),
-                            .delay_ms_min = 1,
-                            .delay_ms_max = 1 + below(40),
-                            .loss_percent = static_cast<int>(below(15)),
-                            .duplicate_percent = static_cast<int>(below(20)),
-                            .commit_failure_percent = static_cast<int>(below(30)),
-                            .devices = {"cpu", "gpu"}};
+  SimulatedClusterOptions options{.seed = seed,
+                                  .workers = static_cast<int>(1 + below(5)),
+                                  .step_ms = 20 + below(100),
+                                  .delay_ms_min = 1,
+                                  .delay_ms_max = 1 + below(40),
+                                  .loss_percent = static_cast<int>(below(15)),
+                                  .duplicate_percent = static_cast<int>(below(20)),
+                                  .commit_failure_percent = static_cast<int>(below(30)),
+                                  .devices = {"cpu", "gpu"}};
   if (below(2) == 0) {  // one worker is slower than the others
     options.pass_ms.assign(options.workers, 1);
     options.pass_ms[below(options.workers)] = 2 + below(3);

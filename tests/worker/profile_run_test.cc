@@ -22,8 +22,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-v1::PrepareRunRequest RequestOf(int worker, int workers, bool times_layers) {
-  v1::PrepareRunRequest request;
+v1::PrepareProfileRequest RequestOf(int worker, int workers, bool times_layers) {
+  v1::PrepareProfileRequest request;
   request.set_job_id("profile-1");
   request.set_epoch(1);
   *request.mutable_spec() = SmallJob("1f1b");
@@ -34,10 +34,9 @@ v1::PrepareRunRequest RequestOf(int worker, int workers, bool times_layers) {
     stage.set_worker_index(i);
     stage.set_worker("w" + std::to_string(i));
   }
-  v1::ProfileTask& task = *request.mutable_profile();
-  task.set_times_layers(times_layers);
-  task.mutable_spec()->add_samples(1);
-  task.mutable_spec()->add_samples(2);
+  request.set_times_layers(times_layers);
+  request.mutable_profile()->add_samples(1);
+  request.mutable_profile()->add_samples(2);
   return request;
 }
 
@@ -211,8 +210,8 @@ TEST(ProfileRun, HoldAndCut_AreRefused) {
 
 TEST(ProfileRun, RequestsThatMakeNoSense_AreRefused) {
   ProfileRuns runs(2);
-  const auto prepared = [&](const std::function<void(v1::PrepareRunRequest&)>& edit) {
-    v1::PrepareRunRequest request = RequestOf(0, 2, true);
+  const auto prepared = [&](const std::function<void(v1::PrepareProfileRequest&)>& edit) {
+    v1::PrepareProfileRequest request = RequestOf(0, 2, true);
     edit(request);
     return Run::Prepare(request, runs.EnvironmentOf(0)).status();
   };
@@ -227,9 +226,8 @@ TEST(ProfileRun, RequestsThatMakeNoSense_AreRefused) {
                 request.mutable_plan()->mutable_stages(1)->set_worker_index(0);
               }),
               invalid("one stage on every worker"));
-  EXPECT_THAT(
-      prepared([](auto& request) { request.mutable_profile()->mutable_spec()->clear_samples(); }),
-      invalid("profile.samples: has 0"));
+  EXPECT_THAT(prepared([](auto& request) { request.mutable_profile()->clear_samples(); }),
+              invalid("profile.samples: has 0"));
   EXPECT_THAT(
       prepared([](auto& request) { request.mutable_spec()->mutable_training()->set_batch(0); }),
       invalid("training.batch"));

@@ -95,6 +95,7 @@ void ActingWorker::AddHandlers() {
                   EndTraining();
                   MutexLock lock(mutex_);
                   run_ = request;
+                  profile_.reset();
                   step_ = request.first_step();
                   held_.reset();
                   cut_.reset();
@@ -102,6 +103,21 @@ void ActingWorker::AddHandlers() {
                   response.set_schedule_digest(
                       options_.digest.empty() ? request.plan().schedule_digest() : options_.digest);
                   return response;
+                });
+  server_.Unary(service, &Service::RequestPrepareProfile,
+                [this](const v1::PrepareProfileRequest& request,
+                       const CallInfo& call) -> absl::StatusOr<v1::PrepareProfileResponse> {
+                  NoteTrace(call);
+                  ++prepares_;
+                  if (!options_.prepare_status.ok()) return options_.prepare_status;
+                  EndTraining();
+                  MutexLock lock(mutex_);
+                  run_.Clear();
+                  run_.set_job_id(request.job_id());
+                  run_.set_epoch(request.epoch());
+                  *run_.mutable_spec() = request.spec();
+                  profile_ = request;
+                  return v1::PrepareProfileResponse();
                 });
   server_.Unary(service, &Service::RequestStartRun,
                 [this](const v1::StartRunRequest&, const CallInfo& call) {
@@ -111,7 +127,9 @@ void ActingWorker::AddHandlers() {
                     MutexLock lock(mutex_);
                     stop_training_ = false;
                     next_sequence_ = 0;
-                    trainer_ = std::thread([this, run = run_] { Train(run); });
+                    trainer_ = std::thread([this, run = run_, profile = profile_] {
+                      profile.has_value() ? Measure(run, *profile) : Train(run);
+                    });
                   }
                   return Done<v1::StartRunResponse>();
                 });
@@ -176,8 +194,9 @@ std::optional<int64_t> ActingWorker::EndOf(const v1::PrepareRunRequest& run, int
   return cut_.value_or(run.spec().training().steps());
 }
 
-void ActingWorker::Measure(const v1::PrepareRunRequest& run) {
-  if (run.profile().times_layers()) {
+void ActingWorker::Measure(const v1::PrepareRunRequest& run,
+                           const v1::PrepareProfileRequest& profile) {
+  if (profile.times_layers()) {
     ++timings_;
     const absl::StatusOr<ResolvedJob> job = ResolveJob(run.spec());
     PENSTOCK_CHECK(job.ok());
@@ -188,7 +207,7 @@ void ActingWorker::Measure(const v1::PrepareRunRequest& run) {
     for (const int layer : FirstLayersOfShapes(job->chain)) {
       v1::ShapeProfile& shape = *model.add_shapes();
       shape.set_shape(model.layers(layer).shape());
-      for (const int64_t samples : run.profile().spec().samples()) {
+      for (const int64_t samples : profile.profile().samples()) {
         shape.add_sizes()->set_samples(samples);
       }
     }
@@ -201,7 +220,6 @@ void ActingWorker::Measure(const v1::PrepareRunRequest& run) {
 }
 
 void ActingWorker::Train(v1::PrepareRunRequest run) {
-  if (run.has_profile()) return Measure(run);
   const bool last = run.worker_index() + 1 == run.plan().stages_size();
   int64_t step = run.first_step();
   for (;;) {

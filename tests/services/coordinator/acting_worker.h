@@ -66,7 +66,7 @@ class ActingWorker {
   void HeartbeatLoop();
   void Train(v1::PrepareRunRequest run);
   // The part of an only worker in a profile: every layer takes no time.
-  void Measure(const v1::PrepareRunRequest& run);
+  void Measure(const v1::PrepareRunRequest& run, const v1::PrepareProfileRequest& profile);
   // Where the run ends, or nothing while it is held before `step`.
   std::optional<int64_t> EndOf(const v1::PrepareRunRequest& run, int64_t step);
   void Report(const v1::PrepareRunRequest& run, v1::RunEvent event);
@@ -84,7 +84,8 @@ class ActingWorker {
   int64_t next_sequence_ = 0;
 
   Mutex mutex_;
-  v1::PrepareRunRequest run_ ABSL_GUARDED_BY(mutex_);
+  v1::PrepareRunRequest run_ ABSL_GUARDED_BY(mutex_);  // of a profile: with what both have
+  std::optional<v1::PrepareProfileRequest> profile_ ABSL_GUARDED_BY(mutex_);
   // As traceparent; "none" of a call without.
   std::set<std::string> traces_ ABSL_GUARDED_BY(mutex_);
   int64_t step_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -119,20 +119,22 @@ class RunHostTest : public ::testing::Test {
                 [] {
                   return absl::StatusOr<DeviceDescription>({"a device", 1 << 20});
                 },
-            .make_backend = [](const v1::PrepareRunRequest&) { return MakeCpuBackend(1); },
+            .make_backend = [](const RunRequest&) { return MakeCpuBackend(1); },
             .join =
-                [this](const v1::PrepareRunRequest&) {
+                [this](const RunRequest&) {
                   return absl::StatusOr<std::unique_ptr<Transport>>(
                       std::make_unique<ScriptedTransport>(script_));
                 },
-            .prepare = [this](const v1::PrepareRunRequest& request, Backend&, Transport&,
+            .prepare = [this](const RunRequest& request, Backend&, Transport&,
                               std::function<void(v1::RunEvent)>,
                               std::function<absl::Status()> may_go_on)
                 -> absl::StatusOr<std::unique_ptr<penstock::Run>> {
               script_.while_preparing();
               if (!may_go_on().ok()) script_.Log("told to stop preparing");
               if (!script_.prepare.ok()) return script_.prepare;
-              return std::make_unique<ScriptedRun>(script_, request.epoch());
+              const int64_t epoch =
+                  std::visit([](const auto& typed) { return typed.epoch(); }, request);
+              return std::make_unique<ScriptedRun>(script_, epoch);
             },
             .on_attempt =
                 [this](const std::string& job, int64_t epoch, const std::optional<TraceContext>&) {
@@ -218,6 +220,21 @@ TEST_F(RunHostTest, TimelineCall_GivesTheLastMomentsAndTheStagesIfAsked) {
   EXPECT_EQ(all.spans_size(), 1);
   EXPECT_EQ(all.monotonic_ns(), 1000);
   script_.Finish();
+}
+
+TEST_F(RunHostTest, ProfilePreparedTwice_IsOneAttemptThatStartsAndStopsLikeAnyOther) {
+  v1::PrepareProfileRequest request;
+  request.set_job_id("p");
+  request.set_epoch(3);
+  EXPECT_THAT(host_.Prepare(request, InAWhile()), IsOk());
+  EXPECT_THAT(host_.Prepare(request, InAWhile()), IsOk());
+  EXPECT_THAT(host_.Start("p", 3), IsOk());
+  ASSERT_TRUE(script_.AwaitLog("executing 3"));
+  EXPECT_THAT(host_.Stop("p", 3, "cancelled", InAWhile()), IsOk());
+  EXPECT_THAT(host_.Prepare(request, InAWhile()),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("p")));
+  const auto lines = script_.Lines();
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), "attempt p 3"), 1);
 }
 
 TEST_F(RunHostTest, RepeatedCalls_HaveTheEffectOfOne) {
@@ -392,18 +409,18 @@ class RunHostJobs : public ::testing::Test {
                   return absl::StatusOr<DeviceDescription>({"a device", 1 << 20});
                 },
             .make_backend =
-                [this](const v1::PrepareRunRequest& request) {
-                  auto backend = MakeJobBackend(request.spec(), Device{Device::Kind::kCpu},
+                [this](const RunRequest& request) {
+                  auto backend = MakeJobBackend(SpecOf(request), Device{Device::Kind::kCpu},
                                                 /*threads_max=*/2);
                   if (backend.ok()) device_ = std::string((*backend)->name());
                   return backend;
                 },
             .join =
-                [this](const v1::PrepareRunRequest&) {
+                [this](const RunRequest&) {
                   return absl::StatusOr<std::unique_ptr<Transport>>(network_.MakeTransport(0));
                 },
             .prepare =
-                [this](const v1::PrepareRunRequest& request, Backend& backend, Transport& transport,
+                [this](const RunRequest& request, Backend& backend, Transport& transport,
                        std::function<void(v1::RunEvent)> events,
                        std::function<absl::Status()> may_go_on) {
                   return Run::Prepare(request, {.clock = RealClock(),

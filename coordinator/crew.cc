@@ -1,0 +1,163 @@
+#include "coordinator/crew.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+
+namespace penstock {
+namespace {
+
+bool IsGone(const Crew::Part& part) { return part.stopped || part.lost; }
+
+}  // namespace
+
+Crew::Crew(JobRun& job, std::vector<WorkerOffer> workers)
+    : job_(job), epoch_(job.epoch()), blame_(job.limits().blame_grace_ms * kNsPerMs) {
+  Reorder(std::move(workers));
+}
+
+void Crew::Reorder(std::vector<WorkerOffer> workers) {
+  parts_.clear();
+  for (WorkerOffer& worker : workers) parts_.push_back({.worker = std::move(worker)});
+}
+
+void Crew::BeginAgain(std::vector<WorkerOffer> workers, Now now) {
+  epoch_ = job_.NextEpoch(now);
+  blame_ = Blame(job_.limits().blame_grace_ms * kNsPerMs);
+  asked_ = starting_ = false;
+  Reorder(std::move(workers));
+}
+
+std::vector<WorkerOffer> Crew::Workers() const {
+  std::vector<WorkerOffer> workers;
+  for (const Part& part : parts_) workers.push_back(part.worker);
+  return workers;
+}
+
+bool Crew::Uses(const std::string& worker) const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [&](const Part& part) { return part.worker.name == worker && !IsGone(part); });
+}
+
+std::optional<int32_t> Crew::Find(const std::string& worker, uint64_t incarnation) const {
+  for (int32_t i = 0; i < size(); ++i) {
+    const WorkerOffer& offer = parts_[i].worker;
+    if (offer.name == worker && offer.incarnation == incarnation) return i;
+  }
+  return std::nullopt;
+}
+
+bool Crew::AllDone() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.done; });
+}
+
+bool Crew::AllGone() const { return std::all_of(parts_.begin(), parts_.end(), IsGone); }
+
+void Crew::Ask(int32_t worker_index, WorkerRequest request) {
+  asked_ = true;
+  std::visit(
+      [this](auto& typed) {
+        typed.set_job_id(job_.id());
+        typed.set_epoch(epoch_);
+      },
+      request);
+  const WorkerOffer& worker = parts_[worker_index].worker;
+  job_.Add(CallWorker{job_.id(), epoch_, worker_index, worker.name, worker.address,
+                      std::move(request), job_.trace()});
+}
+
+bool Crew::OnLaunch(int32_t worker_index, const WorkerResponse& response,
+                    const std::string& schedule_digest, Now now) {
+  Part& part = parts_[worker_index];
+  const auto* run = std::get_if<absl::StatusOr<v1::PrepareRunResponse>>(&response);
+  const auto* profile = std::get_if<absl::StatusOr<v1::PrepareProfileResponse>>(&response);
+  if (run != nullptr || profile != nullptr) {
+    if (starting_) return false;
+    if (const absl::Status prepared = run != nullptr ? run->status() : profile->status();
+        !prepared.ok()) {
+      BlameCall(worker_index, "cannot prepare", prepared, now);
+      return false;
+    }
+    const std::string digest = run != nullptr ? (*run)->schedule_digest() : "";
+    if (digest != schedule_digest) {
+      blame_.Own(worker_index, absl::StrCat("derives schedule ", digest, ", the coordinator ",
+                                            schedule_digest, "; run the same build on both"));
+      return false;
+    }
+    part.prepared = true;
+    starting_ = std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.prepared; });
+    for (int32_t i = 0; i < size() && starting_; ++i) {
+      parts_[i].start_asked = true;
+      Ask(i, v1::StartRunRequest());
+    }
+  } else if (const auto* started = std::get_if<absl::StatusOr<v1::StartRunResponse>>(&response)) {
+    if (!starting_) return false;
+    if (!started->ok()) {
+      BlameCall(worker_index, "cannot start", started->status(), now);
+      return false;
+    }
+    part.started = true;
+    return std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.started; });
+  }
+  return false;
+}
+
+void Crew::Stop(const std::string& reason) {
+  for (int32_t i = 0; i < size(); ++i) {
+    Part& part = parts_[i];
+    if (part.stopped || (part.lost && (part.stop_asked || part.done))) continue;
+    part.stop_asked = true;
+    v1::StopRunRequest request;
+    request.set_reason(reason);
+    Ask(i, std::move(request));
+  }
+}
+
+void Crew::OnLost(const std::string& worker, uint64_t incarnation, const std::string& reason) {
+  const std::optional<int32_t> index = Find(worker, incarnation);
+  if (!index.has_value() || IsGone(parts_[*index])) return;
+  parts_[*index].lost = true;
+  if (!parts_[*index].done) blame_.Own(*index, absl::StrCat("was lost: ", reason));
+}
+
+void Crew::BlameCall(int32_t worker_index, const std::string& what, const absl::Status& status,
+                     Now now) {
+  const std::string message = absl::StrCat(what, ": ", status.message());
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+    job_.SetUnreachable();
+    blame_.Pointing(worker_index, Blame::kNobody, message, now.monotonic_ns);
+  } else {
+    blame_.Own(worker_index, message);
+  }
+}
+
+void Crew::OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now) {
+  if (failed.peer().empty()) return blame_.Own(worker_index, failed.message());
+  int32_t peer = Blame::kNobody;
+  for (int32_t i = 0; i < size(); ++i) {
+    const WorkerOffer& offer = parts_[i].worker;
+    if (offer.name == failed.peer() || offer.address == failed.peer()) peer = i;
+  }
+  blame_.Pointing(worker_index, peer, failed.message(), now.monotonic_ns);
+}
+
+absl::Status Crew::CheckInvariants() const {
+  const bool all_prepared =
+      std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.prepared; });
+  for (const Part& part : parts_) {
+    if (part.start_asked && !all_prepared) {
+      return absl::InternalError("a worker was started before all were prepared");
+    }
+    if (part.done && !part.start_asked) {
+      return absl::InternalError("a worker is done that was never started");
+    }
+    if (job_.ended() && !AllDone() && !part.stop_asked && !IsGone(part)) {
+      return absl::InternalError("ended without asking every worker to stop");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock

@@ -1,0 +1,106 @@
+// Crew: the workers of an attempt at a job, and the checkpoint directory that they write to.
+//
+// It launches them (all are prepared, then all are started) and keeps what each has told. What goes wrong is only noted
+// (blame.h): the phase that has the crew looks at it and ends the job.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/blame.h"
+#include "coordinator/effects.h"
+#include "coordinator/job_run.h"
+#include "penstock/v1/cluster.pb.h"
+#include "planner/job/assign.h"
+
+namespace penstock {
+
+class Crew {
+ public:
+  struct Part {
+    WorkerOffer worker;
+    bool prepared = false;
+    bool start_asked = false;
+    bool started = false;
+    bool done = false;
+    bool stop_asked = false;
+    bool stopped = false;
+    bool lost = false;
+    int64_t next_sequence = 0;  // of the first event that it has not told
+    int64_t actions_done = -1;
+  };
+
+  // REQUIRES: `job` outlives the crew.
+  Crew(JobRun& job, std::vector<WorkerOffer> workers);
+
+  // ---- Looking.
+  int64_t epoch() const { return epoch_; }
+  int32_t size() const { return static_cast<int32_t>(parts_.size()); }
+  const std::vector<Part>& parts() const { return parts_; }  // by worker index
+  std::vector<Part>& parts() { return parts_; }
+  std::vector<WorkerOffer> Workers() const;
+  bool Uses(const std::string& worker) const;
+  // The index of this incarnation of a worker.
+  std::optional<int32_t> Find(const std::string& worker, uint64_t incarnation) const;
+  // Returns whether the workers have heard of the attempt, and whether they are being started.
+  bool asked() const { return asked_; }
+  bool starting() const { return starting_; }
+  bool AllDone() const;
+  // Returns whether no worker is taken any more.
+  bool AllGone() const;
+  Blame& blame() { return blame_; }
+  const Blame& blame() const { return blame_; }
+  absl::Status CheckInvariants() const;
+
+  // ---- Calls.
+  // Puts the workers into another order. REQUIRES: !asked().
+  void Reorder(std::vector<WorkerOffer> workers);
+  // Begins another attempt, on `workers`, under a later epoch.
+  void BeginAgain(std::vector<WorkerOffer> workers, Now now);
+  // Sends the worker a call of this attempt.
+  void Ask(int32_t worker_index, WorkerRequest request);
+  // Takes a response to a preparation or a start; when the last worker is prepared, starts all. A schedule with
+  // another digest than `schedule_digest` is the worker's fault; a profile has none. Returns whether all have started now.
+  bool OnLaunch(int32_t worker_index, const WorkerResponse& response,
+                const std::string& schedule_digest, Now now);
+  // Asks all to stop that have not stopped, a lost one only once and only if it was not done.
+  void Stop(const std::string& reason);
+
+  // ---- What goes wrong.
+  // A worker was lost. It is to blame if it had anything left to do.
+  void OnLost(const std::string& worker, uint64_t incarnation, const std::string& reason);
+  void OnRunFailed(int32_t worker_index, const v1::RunFailed& failed, Now now);
+  // A call failed: the worker may be to blame, or another that made it unreachable.
+  void BlameCall(int32_t worker_index, const std::string& what, const absl::Status& status,
+                 Now now);
+
+  // ---- Leaving.
+  // A worker has said that it will leave. Returns whether that is new.
+  bool OnLeaving(const std::string& worker) { return leavers_.insert(worker).second; }
+  // Says why the job is to go back to the queue; empty: it is not.
+  const std::string& return_reason() const { return return_reason_; }
+  void SetReturnReason(const std::string& reason) { return_reason_ = reason; }
+
+  const DirectoryLease& lease() const { return lease_; }
+  void SetLease(DirectoryLease lease) { lease_ = std::move(lease); }
+
+ private:
+  JobRun& job_;
+  int64_t epoch_;
+  std::vector<Part> parts_;
+  Blame blame_;
+  bool asked_ = false;
+  bool starting_ = false;
+  std::set<std::string> leavers_;
+  std::string return_reason_;
+  DirectoryLease lease_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,144 @@
+// JobPhase: what a job does at the moment, as an object that has the state that this takes and no other.
+//
+// An event goes in, the next phase comes out, or null: this phase goes on. What the phase wants done it adds to its job
+// as effects. Events that do not concern a phase leave it as it is. The phases of training are in training_start.cc and
+// training_run.cc, those of measuring in profile_job.cc; here is what both have.
+//
+// State machines without clock or I/O (effects.h); thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "coordinator/crew.h"
+#include "coordinator/effects.h"
+#include "coordinator/job_run.h"
+#include "penstock/v1/cluster.pb.h"
+
+namespace penstock {
+
+class Queued;
+
+using NextPhase = std::unique_ptr<JobPhase>;
+
+class JobPhase {
+ public:
+  // `crew`: the workers that the job has; may be null. REQUIRES: `job` outlives the phase.
+  explicit JobPhase(JobRun& job, std::unique_ptr<Crew> crew = nullptr)
+      : job_(job), crew_(std::move(crew)) {}
+  virtual ~JobPhase() = default;
+  JobPhase(const JobPhase&) = delete;
+  JobPhase& operator=(const JobPhase&) = delete;
+
+  // ---- Events. REQUIRES, of those with the index of a worker: the crew has it.
+  // The job comes into the phase. Called first, and once.
+  virtual NextPhase Enter(Now) { return nullptr; }
+  // An effect that is no call is answered. The phase may take what it wants from `answer`.
+  virtual NextPhase OnAnswer(EffectAnswer& answer, Now now);
+  virtual NextPhase OnResponse(int32_t, const WorkerResponse&, Now) { return nullptr; }
+  // A worker that was to start tells of it.
+  virtual NextPhase OnEvent(int32_t, const v1::RunEvent&, Now) { return nullptr; }
+  virtual NextPhase OnWorkerLost(const std::string& worker, uint64_t incarnation,
+                                 const std::string& reason, Now now);
+  // The job is to end as soon as it can without losing a step; JobRun::cancel_reason says why. Here: at once.
+  virtual NextPhase Cancel(Now now);
+  // The job is to drain and go back to the queue; Crew::return_reason says why. REQUIRES: CanReturn().
+  virtual NextPhase Return(Now) { return nullptr; }
+  // The job ends in `state` without its workers' consent.
+  virtual NextPhase End(v1::JobState state, Now now);
+  virtual NextPhase Tick(Now now);
+  // Something happened to a run that the phase has under way.
+  virtual NextPhase GoOn(Now) { return nullptr; }
+
+  // ---- Looking.
+  // Returns whether a job in this state can be in the phase.
+  virtual bool Fits(v1::JobState state) const { return state == v1::JOB_STATE_PREPARING; }
+  virtual bool CanReturn() const { return job_.IsSaved(); }
+  // This phase if the job waits, or null.
+  virtual const Queued* queued() const { return nullptr; }
+  // Returns whether the job has ended and no worker is taken any more.
+  virtual bool over() const { return false; }
+  Crew* crew() const { return crew_.get(); }
+  virtual bool Uses(const std::string& worker) const {
+    return crew_ != nullptr && crew_->Uses(worker);
+  }
+  // The run that it has under way, or null.
+  virtual JobRun* run() { return nullptr; }
+  // Returns the time when Tick next has something to do.
+  virtual std::optional<int64_t> NextDeadlineNs() const;
+
+ protected:
+  // Ends the job with an error.
+  virtual NextPhase Fail(const std::string& error, Now now);
+  // Fails the job if it is settled which of its workers failed first.
+  NextPhase FailIfBlamed(Now now);
+  // The worker, for people.
+  virtual std::string NameOf(int32_t worker_index) const;
+  // Returns whether the workers show progress, or are stuck.
+  virtual bool Works() const { return false; }
+
+  JobRun& job_;
+  std::unique_ptr<Crew> crew_;
+
+ private:
+  int64_t StalledAtNs() const;
+};
+
+// Waits for workers.
+class Queued final : public JobPhase {
+ public:
+  // The job was just submitted, or was taken over from an earlier process.
+  using JobPhase::JobPhase;
+  // The job comes back to the queue for `reason`, and is not begun again before `rests_until_ns`.
+  Queued(JobRun& job, const std::string& reason, int64_t rests_until_ns)
+      : JobPhase(job), reason_(reason), until_ns_(rests_until_ns) {}
+  // It was drained and saved. Until `until_ns` it wants as many workers as it had.
+  Queued(JobRun& job, const std::string& reason, int64_t workers_before, int64_t until_ns)
+      : JobPhase(job), reason_(reason), workers_before_(workers_before), until_ns_(until_ns) {}
+
+  int64_t rests_until_ns() const { return workers_before_.has_value() ? 0 : until_ns_; }
+  std::optional<int64_t> workers_before() const { return workers_before_; }
+
+  NextPhase Enter(Now now) override;
+  NextPhase Tick(Now now) override;
+  bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_QUEUED; }
+  const Queued* queued() const override { return this; }
+  std::optional<int64_t> NextDeadlineNs() const override {
+    return until_ns_ > 0 ? std::optional(until_ns_) : std::nullopt;
+  }
+
+ private:
+  const std::string reason_;
+  std::optional<int64_t> workers_before_;
+  int64_t until_ns_ = 0;
+};
+
+// The job has ended. Workers that are left are stopped: until each has confirmed it, is lost, or the time is over.
+class Ended final : public JobPhase {
+ public:
+  Ended(JobRun& job, v1::JobState state, std::unique_ptr<Crew> crew)
+      : JobPhase(job, std::move(crew)), state_(state) {}
+
+  NextPhase Enter(Now now) override;
+  NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override;
+  NextPhase OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
+                         Now now) override;
+  NextPhase Tick(Now now) override;
+  bool Fits(v1::JobState state) const override { return IsTerminal(state); }
+  bool over() const override { return crew_ == nullptr || crew_->AllGone(); }
+  std::optional<int64_t> NextDeadlineNs() const override {
+    return std::min(retry_ns_, deadline_ns_);
+  }
+
+ private:
+  void AskToStop(Now now);
+
+  const v1::JobState state_;
+  int64_t retry_ns_ = 0;
+  int64_t deadline_ns_ = 0;
+};
+
+}  // namespace penstock

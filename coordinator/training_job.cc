@@ -1,0 +1,255 @@
+#include "coordinator/training_job.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/utf8.h"
+#include "coordinator/crew.h"
+#include "coordinator/training_phases.h"
+#include "job/fingerprint.h"
+#include "schedule/block_delay.h"
+
+namespace penstock {
+namespace {
+
+std::vector<int64_t> CutStepsOf(const v1::JobSpec& spec, const FoundStart& start) {
+  std::vector<int64_t> steps;
+  for (const Cut& cut : CutsOf(spec, start.step, start.extra_cuts)) steps.push_back(cut.step);
+  return steps;
+}
+
+// Counted from the start, for earlier runs may have had another method or other microbatches.
+void CountUpdates(const TrainingAttempt& attempt, Manifest& manifest) {
+  const auto& [job, start, topology] = std::tie(attempt.job, attempt.start, attempt.topology);
+  std::vector<int64_t> updates(job.chain.size(), start.updates);
+  std::copy_n(start.layer_updates.begin(), std::min(start.layer_updates.size(), updates.size()),
+              updates.begin());
+  for (const v1::StageAssignment& stage : attempt.plan.stages()) {
+    const StageId id(stage.stage());
+    if (!topology[id].of_model) continue;
+    const int64_t more =
+        job.UpdatesBetween(start.step, manifest.step, attempt.stages, topology[id].part);
+    for (int i = 0; i < stage.layers(); ++i) updates[stage.first_layer() + i] += more;
+  }
+  manifest.updates = updates.front();
+  const bool differ = std::any_of(updates.begin(), updates.end(),
+                                  [&](int64_t count) { return count != manifest.updates; });
+  if (differ) manifest.layer_updates = std::move(updates);
+}
+
+}  // namespace
+
+TrainingAttempt::TrainingAttempt(const v1::JobSpec& spec, const ResolvedJob& job, v1::Plan plan,
+                                 int64_t workers, FoundStart start)
+    : spec(spec),
+      job(job),
+      plan(std::move(plan)),
+      stages(job.StagesOn(workers)),
+      topology(TopologyOf(job, stages)),
+      start(std::move(start)),
+      cuts(CutStepsOf(spec, this->start)),
+      checkpoints(static_cast<int32_t>(workers)),
+      block_delay(job, topology, this->start.step, cuts),
+      remaining(job.steps, cuts),
+      reported_step(workers, -1) {}
+
+std::vector<int64_t> TrainingAttempt::ExtraCutsUpTo(int64_t step) const {
+  std::vector<int64_t> extra = start.extra_cuts;
+  if (cut_short() && *drain_step > start.step && *drain_step <= step &&
+      std::find(cuts.begin(), cuts.end(), *drain_step) == cuts.end()) {
+    extra.push_back(*drain_step);
+  }
+  return extra;
+}
+
+Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete) {
+  Manifest manifest;
+  manifest.method = spec.pipeline().method();
+  manifest.step = complete.step;
+  CountUpdates(*this, manifest);
+  manifest.extra_cuts = ExtraCutsUpTo(complete.step);
+  manifest.stage_layers.resize(topology.parts());
+  for (const v1::StageAssignment& stage : plan.stages()) {
+    manifest.stage_layers[topology[StageId(stage.stage())].part] = stage.layers();
+  }
+  manifest.model = ModelOf(spec.model());
+  if (job.method == &SearchedMethod()) manifest.schedule = spec.pipeline().schedule();
+  manifest.fingerprint = FingerprintOf(spec, job);
+  RunProgress digests(/*first_step=*/0, /*stages=*/0);
+  digests.OnLayers({complete.layers.begin(), complete.layers.end()});
+  manifest.weights_sha256 = digests.WeightsSha256(job.chain.size());
+  for (const v1::SavedFile& file : complete.files) {
+    manifest.files.push_back({.name = file.name(),
+                              .size_bytes = file.size_bytes(),
+                              .sha256 = file.sha256(),
+                              .layer = file.layer()});
+  }
+  saving[manifest.step] = {.step = manifest.step,
+                           .updates = manifest.updates,
+                           .layer_updates = manifest.layer_updates,
+                           .extra_cuts = manifest.extra_cuts,
+                           .method = manifest.method,
+                           .stage_layers = manifest.stage_layers,
+                           .schedule = manifest.schedule};
+  return manifest;
+}
+
+// -------------------------------------------------------------------------------------- the job
+
+TrainingJob::TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,
+                         const JobRunLimits& limits, EarlierJobs& earlier,
+                         CoordinatorEffects& effects)
+    : JobRun(record, last_sequence, std::move(job), limits, effects),
+      earlier_(earlier),
+      returned_(record.summary().step() > 0) {
+  if (record.has_planning()) planning_ = record.planning();
+  if (record.has_result()) result_ = record.result();
+}
+
+std::unique_ptr<JobPhase> TrainingJob::FirstPhase(std::unique_ptr<Crew> crew) {
+  return FindStart(*this, std::move(crew));
+}
+
+int64_t TrainingJob::FewestWorkers() const {
+  return std::max<int64_t>(1, resolved().WorkersOf(std::max(1, spec().pipeline().stages())));
+}
+
+absl::Status TrainingJob::TakeSpec(v1::JobSpec spec) {
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob resolved, ResolveJob(spec));
+  SetSpec(std::move(spec), std::move(resolved));
+  return absl::OkStatus();
+}
+
+absl::Status TrainingJob::TakeSplit(const NewSplit& split) {
+  v1::JobSpec changed = spec();
+  changed.mutable_pipeline()->mutable_stage_layers()->Assign(split.stage_layers.begin(),
+                                                             split.stage_layers.end());
+  *changed.mutable_prediction() = split.prediction;
+  PENSTOCK_RETURN_IF_ERROR(TakeSpec(std::move(changed)));
+  ++replans_;
+  return absl::OkStatus();
+}
+
+void TrainingJob::SetReturned() {
+  // So that it goes on from there also if another process takes it from the queue.
+  v1::JobSpec resumed = spec();
+  resumed.mutable_checkpoint()->set_resume("latest");
+  SetSpec(std::move(resumed), ResolvedJob(resolved()));
+  returned_ = true;
+}
+
+absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, FoundStart start,
+                                       Now now) {
+  const auto stopwatch_ns = [this] { return limits().stopwatch_ns ? limits().stopwatch_ns() : 0; };
+  const int64_t began_ns = stopwatch_ns();
+  PENSTOCK_ASSIGN_OR_RETURN(v1::Plan plan,
+                            MakePlan(spec(), resolved(), workers, start.step, start.extra_cuts));
+  const bool is_first = !attempt_.has_value();
+  attempt_.emplace(spec(), resolved(), std::move(plan), static_cast<int64_t>(workers.size()),
+                   std::move(start));
+  const int32_t reporting_stage = attempt_->topology.TellsSteps().value;
+  if (!is_first) {
+    progress_.BeginAgain(reporting_stage);
+  } else {
+    progress_ = RunProgress(attempt_->start.step, reporting_stage);
+    if (returned_ && result_.has_value()) progress_.GoOnFrom(*result_);
+  }
+  feedback_.Begin(spec(), attempt_->plan, attempt_->start.step, attempt_->start.extra_cuts);
+  summary().set_step(attempt_->start.step);
+
+  if (!result_.has_value()) result_.emplace();
+  result_->set_job(spec().name());
+  result_->set_job_id(id());
+  result_->set_method(spec().pipeline().method());
+  result_->set_stages(static_cast<int32_t>(attempt_->stages));
+  result_->set_microbatches(resolved().microbatches);
+  result_->set_checkpoint(attempt_->start.checkpoint);
+  // Delays are those of the static order. They are a statistic: where they cannot be told, the job runs without.
+  if (resolved().order == Order::kStatic) {
+    const absl::StatusOr<BlockDelay> delay =
+        PredictBlockDelay(*resolved().method, ScheduleOptionsOf(resolved(), attempt_->topology));
+    if (delay.ok()) {
+      WriteBlockDelay(*delay, delay->max, *result_->mutable_block_delay(),
+                      *result_->mutable_block_delays());
+    }
+  }
+  result_->set_planning_seconds(static_cast<double>(stopwatch_ns() - began_ns) * 1e-9);
+
+  v1::JobEvent event;
+  *event.mutable_planned() = attempt_->plan;
+  Publish(std::move(event), now);
+  Save();
+  return absl::OkStatus();
+}
+
+void TrainingJob::OnTraining(Now now) {
+  attempt_->block_delay.Start(now);
+  result_->set_last_step_unix_ms(now.unix_ms);
+  SetRunning(now);
+  if (!std::exchange(returned_, false)) return;
+  result_->set_recoveries(result_->recoveries() + 1);
+  Log(absl::StrCat("goes on after step ", attempt_->start.step), now);
+}
+
+void TrainingJob::OnCommitted(const CheckpointCommitted& committed, Now now) {
+  if (!attempt_.has_value()) return;
+  const int64_t step = committed.step;
+  if (!committed.checkpoint.ok()) {
+    attempt_->checkpoints.Failed(step);
+    attempt_->saving.erase(step);
+    return NoteSaveError(step, std::string(committed.checkpoint.status().message()), now);
+  }
+  const auto& [directory, note] = *committed.checkpoint;
+  attempt_->checkpoints.Committed(step);
+  attempt_->saved = attempt_->saving[step];
+  attempt_->saved.checkpoint = directory;
+  attempt_->saving.erase(step);
+  attempt_->save_error.clear();
+  result_->set_checkpoint(directory);
+  v1::JobEvent event;
+  event.mutable_checkpoint_done()->set_step(step);
+  event.mutable_checkpoint_done()->set_directory(directory);
+  Publish(std::move(event), now);
+  if (!note.empty()) Log(note, now);
+  Save();
+}
+
+void TrainingJob::NoteSaveError(int64_t step, const std::string& error, Now now) {
+  attempt_->save_error = CleanUtf8(
+      absl::StrCat("the checkpoint of step ", step, " could not be saved: ", error), kTextBytesMax);
+  Log(absl::StrCat(attempt_->save_error, "; the older ones stay"), now);
+}
+
+void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
+  if (planning_.has_value()) *record.mutable_planning() = *planning_;
+  if (!result_.has_value()) return;
+  v1::JobResult& result = *record.mutable_result() = *result_;
+  if (!attempt_.has_value()) return;
+  *record.mutable_plan() = attempt_->plan;
+  progress_.WriteTo(result);
+  feedback_.WriteTo(*result.mutable_feedback());
+  result.mutable_feedback()->set_replans(replans_);
+  attempt_->block_delay.WriteTo(result);
+  result.set_weights_sha256(progress_.WeightsSha256(resolved().chain.size()));
+  const int64_t until_ns = attempt_->done_ns > 0 ? attempt_->done_ns
+                           : ended()             ? ended_ns()
+                                                 : progressed_ns();
+  if (started_ns() > 0 && until_ns > started_ns()) {
+    result.set_wall_seconds(1e-9 * static_cast<double>(until_ns - started_ns()));
+  }
+  const std::vector<int64_t> extra = attempt_->ExtraCutsUpTo(resolved().steps);
+  result.mutable_extra_cuts()->Assign(extra.begin(), extra.end());
+}
+
+absl::Status TrainingJob::CheckSteps() const {
+  const int64_t step = progress_.step();
+  if (!attempt_.has_value() || (attempt_->start.step <= step && step <= resolved().steps)) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrCat("is at step ", step));
+}
+
+}  // namespace penstock

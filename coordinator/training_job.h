@@ -1,0 +1,120 @@
+// TrainingJob: a job that trains. What outlives its attempts is the job's; what one attempt has come to is in a
+// TrainingAttempt, which the next attempt replaces.
+//
+// Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/block_delay_watch.h"
+#include "coordinator/checkpoint_tracker.h"
+#include "coordinator/job_run.h"
+#include "coordinator/remaining_time.h"
+#include "coordinator/run_feedback.h"
+#include "coordinator/run_progress.h"
+#include "penstock/v1/cluster.pb.h"
+#include "planner/job/replan.h"
+
+namespace penstock {
+
+struct TrainingAttempt {
+  // REQUIRES: `job` is `spec` resolved, `plan` is of both; both outlive the attempt.
+  TrainingAttempt(const v1::JobSpec& spec, const ResolvedJob& job, v1::Plan plan, int64_t workers,
+                  FoundStart start);
+
+  // The workers that report steps and validations.
+  int32_t step_worker() const { return plan.stages(topology.TellsSteps().value).worker_index(); }
+  int32_t validation_worker() const {
+    return plan.stages(topology.TellsEvaluations().value).worker_index();
+  }
+  // Returns whether it was drained before the job's last step.
+  bool cut_short() const { return drain_step.value_or(job.steps) < job.steps; }
+  // The cuts of this attempt and those before it, up to `step`, that are not among the regular ones.
+  std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
+  // All workers have written this checkpoint. Returns its manifest without the job's id and epoch.
+  Manifest ManifestOf(const CheckpointTracker::Complete& complete);
+
+  const v1::JobSpec& spec;
+  const ResolvedJob& job;
+  const v1::Plan plan;
+  const int64_t stages;
+  const Topology topology;
+  const FoundStart start;
+  const std::vector<int64_t> cuts;  // regular ones
+  CheckpointTracker checkpoints;
+  // The job would go on from here: with each checkpoint that is not committed yet, by step, and with the last that is.
+  std::map<int64_t, FoundStart> saving;
+  FoundStart saved;
+  std::string save_error;  // of the latest checkpoint, if it failed
+  BlockDelayWatch block_delay;
+  RemainingTime remaining;
+  // With feedback.replan "auto": from this step on a new split is looked for, at a cut that all workers have reported.
+  std::optional<int64_t> drifts_since;
+  std::vector<int64_t> reported_step;  // by worker
+  std::optional<NewSplit> new_split;   // the run drains for it
+  std::optional<int64_t> drain_step;   // the cut of a drain, once it is known
+  int64_t done_ns = 0;                 // when all workers were done
+};
+
+class TrainingJob final : public JobRun {
+ public:
+  TrainingJob(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,
+              const JobRunLimits& limits, EarlierJobs& earlier, CoordinatorEffects& effects);
+
+  // ---- JobRun.
+  bool NamesWorkers() const override { return spec().pipeline().worker_names_size() > 0; }
+  bool returned() const override { return returned_; }
+  bool IsSaved() const override { return !spec().checkpoint().directory().empty(); }
+  void OnCommitted(const CheckpointCommitted& committed, Now now) override;
+
+  // ---- For its phases.
+  EarlierJobs& earlier() const { return earlier_; }
+  // The last attempt. REQUIRES: BeginAttempt was OK.
+  TrainingAttempt& attempt() { return *attempt_; }
+  RunProgress& progress() { return progress_; }
+  RunFeedback& feedback() { return feedback_; }
+  v1::JobResult& result() { return *result_; }
+  std::optional<v1::JobPlanning>& planning() { return planning_; }
+  int64_t& lost_plannings() { return lost_plannings_; }
+  int64_t replans() const { return replans_; }
+  // Takes another spec. Errors: those of ResolveJob.
+  absl::Status TakeSpec(v1::JobSpec spec);
+  absl::Status TakeSplit(const NewSplit& split);
+  // Plans an attempt on `workers`, and tells of the plan. Errors: those of MakePlan; the last attempt stays.
+  absl::Status BeginAttempt(const std::vector<WorkerOffer>& workers, FoundStart start, Now now);
+  // All workers have started. Counts and tells if the job goes on after it went back to the queue.
+  void OnTraining(Now now);
+  // The attempt was drained and saved, and the job goes back to the queue.
+  void SetReturned();
+  void NoteSaveError(int64_t step, const std::string& error, Now now);
+
+ private:
+  int64_t FewestWorkers() const override;
+  bool WantsAllFree() const override { return !spec().pipeline().has_stages(); }
+  int64_t WorkersAmong(int64_t free) const override { return WorkersFor(spec(), resolved(), free); }
+  std::unique_ptr<JobPhase> FirstPhase(std::unique_ptr<Crew> crew) override;
+  std::string WhyNotSaved() const override {
+    return "with checkpoint.directory the job would be saved and go on";
+  }
+  void WriteTo(v1::GetJobResponse& record) const override;
+  absl::Status CheckSteps() const override;
+
+  EarlierJobs& earlier_;
+  std::optional<v1::JobPlanning> planning_;
+  std::optional<v1::JobResult> result_;  // what is not derived from the rest
+  std::optional<TrainingAttempt> attempt_;
+  RunProgress progress_{0, 0};
+  RunFeedback feedback_;
+  bool returned_;  // it waits, or is about to train, after it went back to the queue
+  int64_t replans_ = 0;
+  int64_t lost_plannings_ = 0;  // during which a worker was lost
+};
+
+}  // namespace penstock

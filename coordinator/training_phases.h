@@ -1,0 +1,72 @@
+// The phases of a job that trains, from its workers to its end.
+//
+//   FindingStart -> [Planning ->] Launching -> Running -> [Draining ->] [Saving ->] Gathering -> Ended
+//                                     ^                                    |
+//                                     +------- with a new split -----------+--> Queued, where the job was saved
+//
+// Any of them can also end in Ended at once (job_phase.h).
+//
+// Thread-compatible.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "coordinator/job_phase.h"
+#include "coordinator/training_job.h"
+
+namespace penstock {
+
+// A phase of an attempt: what the workers tell of it, which is the same in all of them.
+class AttemptPhase : public JobPhase {
+ public:
+  AttemptPhase(TrainingJob& job, std::unique_ptr<Crew> crew)
+      : JobPhase(job, std::move(crew)), job_(job) {}
+
+  NextPhase OnAnswer(EffectAnswer& answer, Now now) override;
+  NextPhase OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) override;
+  NextPhase End(v1::JobState state, Now now) override;
+  NextPhase Tick(Now now) override;
+  std::optional<int64_t> NextDeadlineNs() const override;
+
+ protected:
+  TrainingAttempt& attempt() const { return job_.attempt(); }
+  std::string NameOf(int32_t worker_index) const override;
+  bool MayReplan() const { return job_.spec().feedback().replan() == "auto"; }
+  // All workers have reported their stages at the cut after `step`, which is not the last one.
+  virtual NextPhase OnCut(int64_t /*step*/, Now) { return nullptr; }
+  // A worker is done after `step`.
+  virtual NextPhase OnDone(int32_t /*worker_index*/, int64_t /*step*/, Now now) {
+    return GoOnIfAllDone(now);
+  }
+  virtual NextPhase GoOnIfAllDone(Now now);
+  // All are done and nothing is left to commit: another attempt, back to the queue, or the end.
+  NextPhase GoOnSaved(Now now);
+
+  TrainingJob& job_;
+
+ private:
+  void OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now);
+  NextPhase OnReports(int32_t worker_index, int64_t step,
+                      const google::protobuf::RepeatedPtrField<v1::StageReport>& stages, Now now);
+  void OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved);
+  NextPhase OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now);
+};
+
+// Finds the checkpoint to start from, and plans what the job leaves open.
+NextPhase FindStart(TrainingJob& job, std::unique_ptr<Crew> crew);
+// Plans an attempt, prepares all workers and starts them. `has_new_split`: since an attempt before.
+NextPhase Launch(TrainingJob& job, std::unique_ptr<Crew> crew, FoundStart start,
+                 bool has_new_split);
+// All workers have started.
+NextPhase Train(TrainingJob& job, std::unique_ptr<Crew> crew);
+// The job drains: because it was cancelled, goes back to the queue, or gets a new split, in which case its public state
+// stays RUNNING.
+NextPhase Drain(TrainingJob& job, std::unique_ptr<Crew> crew);
+// All workers are done and a checkpoint is being committed.
+NextPhase AwaitCommits(TrainingJob& job, std::unique_ptr<Crew> crew);
+// Fetches the timeline; then the job has ended.
+NextPhase GatherAndEnd(TrainingJob& job, std::unique_ptr<Crew> crew);
+
+}  // namespace penstock

@@ -1,0 +1,287 @@
+// Takes what the workers of an attempt tell, and has the phase in which they train.
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/training_phases.h"
+
+namespace penstock {
+
+// ---------------------------------------------------------------------------------- AttemptPhase
+
+NextPhase AttemptPhase::OnAnswer(EffectAnswer& answer, Now now) {
+  const auto* gathered = std::get_if<PassesGathered>(&answer);
+  if (gathered == nullptr) return JobPhase::OnAnswer(answer, now);
+  if (gathered->epoch == crew_->epoch()) attempt().block_delay.OnGathered(gathered->passes, now);
+  return nullptr;
+}
+
+NextPhase AttemptPhase::OnEvent(int32_t worker_index, const v1::RunEvent& event, Now now) {
+  switch (event.kind_case()) {
+    case v1::RunEvent::kStepDone:
+      OnStepDone(worker_index, event.step_done(), now);
+      return nullptr;
+    case v1::RunEvent::kValidationDone: {
+      if (worker_index != attempt().validation_worker()) return nullptr;
+      job_.progress().OnValidation(event.validation_done());
+      v1::JobEvent published;
+      *published.mutable_validation_done() = event.validation_done();
+      job_.Publish(std::move(published), now);
+      return nullptr;
+    }
+    case v1::RunEvent::kCutReached: {
+      const v1::CutReached& cut = event.cut_reached();
+      if (cut.has_order()) job_.progress().OnOrder(worker_index, cut.order());
+      NextPhase next = OnReports(worker_index, cut.step(), cut.stages(), now);
+      job_.Save();
+      return next;
+    }
+    case v1::RunEvent::kLayersSaved:
+      OnLayersSaved(worker_index, event.layers_saved());
+      return nullptr;
+    case v1::RunEvent::kSaveFailed: {
+      const v1::SaveFailed& failed = event.save_failed();
+      if (!attempt().checkpoints.Failed(failed.step())) return nullptr;
+      job_.NoteSaveError(failed.step(), absl::StrCat(NameOf(worker_index), ": ", failed.message()),
+                         now);
+      return nullptr;
+    }
+    case v1::RunEvent::kRunDone:
+      return OnRunDone(worker_index, event.run_done(), now);
+    case v1::RunEvent::kRunFailed:
+      if (event.run_failed().not_finite()) job_.result().set_not_finite(true);
+      crew_->OnRunFailed(worker_index, event.run_failed(), now);
+      return FailIfBlamed(now);
+    case v1::RunEvent::kMeasurementBegun:
+    case v1::RunEvent::kLinksMeasured:
+    case v1::RunEvent::kLayersTimed:
+    case v1::RunEvent::KIND_NOT_SET:
+      return nullptr;  // of a profile, or of a newer version
+  }
+  return nullptr;
+}
+
+void AttemptPhase::OnStepDone(int32_t worker_index, const v1::StepDone& done, Now now) {
+  if (worker_index != attempt().step_worker() || done.step() > job_.resolved().steps ||
+      !job_.progress().OnStep(done)) {
+    return;
+  }
+  job_.summary().set_step(done.step());
+  attempt().remaining.OnStep(done.step(), done.monotonic_ns());
+  if (const auto seconds = attempt().remaining.Seconds();
+      seconds && job_.state() == v1::JOB_STATE_RUNNING) {
+    job_.summary().set_estimated_remaining_seconds(*seconds);
+  }
+  job_.result().set_last_step_unix_ms(now.unix_ms);
+  v1::JobEvent event;
+  *event.mutable_step_done() = done;
+  job_.Publish(std::move(event), now);
+  attempt().block_delay.OnStep(done.step());
+  const RunFeedback::News news = job_.feedback().OnStep(done);
+  if (!news.text.empty()) job_.Log(news.text, now);
+  if (news.turn == Drift::Turn::kLeaves && MayReplan()) attempt().drifts_since = done.step();
+  if (news.turn == Drift::Turn::kReturns) attempt().drifts_since.reset();
+}
+
+NextPhase AttemptPhase::OnReports(int32_t worker_index, int64_t step,
+                                  const google::protobuf::RepeatedPtrField<v1::StageReport>& stages,
+                                  Now now) {
+  job_.progress().OnReports(stages);
+  for (const std::string& news : job_.feedback().OnReports(step, stages)) job_.Log(news, now);
+  std::vector<int64_t>& reported = attempt().reported_step;
+  reported[worker_index] = step;
+  const bool all = std::count(reported.begin(), reported.end(), step) == crew_->size();
+  return all && step < job_.resolved().steps ? OnCut(step, now) : nullptr;
+}
+
+void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& saved) {
+  const std::optional<CheckpointTracker::Complete> complete =
+      attempt().checkpoints.Saved(worker_index, saved);
+  if (!complete.has_value()) return;
+  CommitStaged commit{.job_id = job_.id(), .lease = crew_->lease()};
+  commit.options = {.root = job_.spec().checkpoint().directory(),
+                    .tag = absl::StrCat(job_.id(), "-", crew_->epoch()),
+                    .layers = job_.resolved().chain.size(),
+                    .keep = job_.spec().checkpoint().keep()};
+  commit.manifest = attempt().ManifestOf(*complete);
+  commit.manifest.job_id = job_.id();
+  commit.manifest.epoch = crew_->epoch();
+  job_.Add(std::move(commit));
+}
+
+NextPhase AttemptPhase::OnRunDone(int32_t worker_index, const v1::RunDone& done, Now now) {
+  const int64_t expected = attempt().drain_step.value_or(job_.resolved().steps);
+  if (done.step() != expected) {
+    crew_->blame().Own(worker_index,
+                       absl::StrCat("ended after step ", done.step(), " instead of ", expected));
+    return FailIfBlamed(now);
+  }
+  if (NextPhase next = OnReports(worker_index, done.step(), done.stages(), now)) return next;
+  job_.progress().OnLayers(done.layers());
+  crew_->parts()[worker_index].done = true;
+  return OnDone(worker_index, done.step(), now);
+}
+
+NextPhase AttemptPhase::GoOnIfAllDone(Now now) {
+  if (!crew_->AllDone()) return nullptr;
+  attempt().done_ns = now.monotonic_ns;
+  if (attempt().checkpoints.Committing()) return AwaitCommits(job_, std::move(crew_));
+  return GoOnSaved(now);
+}
+
+NextPhase AttemptPhase::GoOnSaved(Now now) {
+  constexpr absl::string_view kAdvice = "; submit it again with checkpoint.resume: latest to go on";
+  const std::optional<NewSplit>& split = attempt().new_split;
+  const std::string& reason = crew_->return_reason();
+  if (!attempt().cut_short() || (!split.has_value() && reason.empty())) {
+    return GatherAndEnd(job_, std::move(crew_));
+  }
+  for (int32_t i = 0; i < crew_->size() && split.has_value(); ++i) {
+    if (!crew_->parts()[i].lost) continue;
+    return Fail(
+        absl::StrCat(NameOf(i), ": was lost while the job drained for a new split", kAdvice), now);
+  }
+  const FoundStart& saved = attempt().saved;
+  if (saved.checkpoint.empty() || saved.step != *attempt().drain_step) {
+    const std::string& error = attempt().save_error;
+    return Fail(
+        absl::StrCat("drained ",
+                     split.has_value() ? "for a new split" : absl::StrCat("because ", reason),
+                     ", but ", error.empty() ? "nothing was saved" : error, kAdvice),
+        now);
+  }
+  if (split.has_value()) {
+    if (const absl::Status taken = job_.TakeSplit(*split); !taken.ok()) {
+      return Fail(absl::StrCat("cannot go on with a new split: ", taken.message()), now);
+    }
+    crew_->BeginAgain(crew_->Workers(), now);
+    job_.SetState(v1::JOB_STATE_PREPARING, now);
+    return Launch(job_, std::move(crew_), saved, /*has_new_split=*/true);
+  }
+  job_.SetReturned();
+  return std::make_unique<Queued>(
+      job_, absl::StrCat(reason, "; the job is saved and goes on after step ", saved.step),
+      crew_->size(), now.monotonic_ns + job_.limits().return_timeout_ms * kNsPerMs);
+}
+
+std::string AttemptPhase::NameOf(int32_t worker_index) const {
+  std::vector<int32_t> stages;
+  for (const v1::StageAssignment& stage : attempt().plan.stages()) {
+    if (stage.worker_index() == worker_index) stages.push_back(stage.stage());
+  }
+  return absl::StrCat(JobPhase::NameOf(worker_index), stages.size() == 1 ? " (stage " : " (stages ",
+                      absl::StrJoin(stages, ", "), ")");
+}
+
+// One wants to see what a job did last if it failed. Workers keep that until they prepare another run, and they are
+// given none before they have answered that they have stopped.
+NextPhase AttemptPhase::End(v1::JobState state, Now now) {
+  job_.Add(GatherTimeline{job_.id(), attempt().plan, job_.trace()});
+  return JobPhase::End(state, now);
+}
+
+NextPhase AttemptPhase::Tick(Now now) {
+  if (NextPhase next = JobPhase::Tick(now)) return next;
+  if (!Works()) return nullptr;
+  if (const std::optional<int64_t> last_ns = attempt().block_delay.Ask(now)) {
+    job_.Add(GatherPasses{job_.id(), crew_->epoch(), attempt().plan, *last_ns});
+  }
+  return nullptr;
+}
+
+std::optional<int64_t> AttemptPhase::NextDeadlineNs() const {
+  const std::optional<int64_t> next = JobPhase::NextDeadlineNs();
+  const std::optional<int64_t> ask = Works() ? attempt().block_delay.AskAtNs() : std::nullopt;
+  return ask.has_value() ? std::min(next.value_or(*ask), *ask) : next;
+}
+
+// --------------------------------------------------------------------------------------- Running
+
+namespace {
+
+// With feedback.replan "auto", a run whose steps have left their prediction gets another split. It is looked for at the
+// next cut that all workers have reported, and again a window later for as long as the steps are off: they may get worse.
+class Running final : public AttemptPhase {
+ public:
+  Running(TrainingJob& job, std::unique_ptr<Crew> crew)
+      : AttemptPhase(job, std::move(crew)), window_(job.spec().feedback().drift_steps()) {}
+
+  NextPhase Enter(Now now) override {
+    job_.OnTraining(now);
+    if (!job_.cancel_reason().empty() || !crew_->return_reason().empty()) return BeginDrain(now);
+    return GoOnIfAllDone(now);
+  }
+
+  // A run of which a worker has failed ends anyway.
+  NextPhase Cancel(Now now) override { return crew_->blame().any() ? nullptr : BeginDrain(now); }
+  NextPhase Return(Now now) override { return Running::Cancel(now); }
+  bool Fits(v1::JobState state) const override { return state == v1::JOB_STATE_RUNNING; }
+
+ private:
+  using Reports = google::protobuf::RepeatedPtrField<v1::StageReport>;
+
+  bool Works() const override { return true; }
+
+  NextPhase BeginDrain(Now now) {
+    const std::string& cancelled = job_.cancel_reason();
+    job_.summary().set_reason(cancelled.empty() ? crew_->return_reason() : cancelled);
+    job_.SetState(v1::JOB_STATE_DRAINING, now);
+    return Drain(job_, std::move(crew_));
+  }
+
+  NextPhase OnCut(int64_t step, Now now) override {
+    // A new split is kept for this many windows, whatever is measured.
+    constexpr int64_t kWindowsOfASplit = 4;
+    if (!MayReplan() || crew_->blame().any()) return nullptr;
+    const bool too_soon =
+        job_.replans() > 0 && step < attempt().start.step + kWindowsOfASplit * window_;
+    Reports before = std::exchange(reports_of_cut_, job_.progress().Reports());
+    const std::optional<int64_t>& since = attempt().drifts_since;
+    if (!since.has_value() || step < *since || too_soon) return nullptr;
+    return LookForSplit(TimesSince(before, reports_of_cut_), now);
+  }
+
+  NextPhase LookForSplit(const Reports& reports, Now now) {
+    const int64_t done = job_.progress().step();
+    const int64_t left = job_.resolved().steps - done;
+    if (left <= window_) {
+      attempt().drifts_since.reset();
+      job_.Log(absl::StrCat("no new split for the last ", left, " steps"), now);
+      return nullptr;
+    }
+    attempt().drifts_since = done + window_;
+    std::vector<int64_t> memory_bytes;
+    for (const WorkerOffer& worker : crew_->Workers()) memory_bytes.push_back(worker.memory_bytes);
+    absl::StatusOr<NewSplit> split =
+        PlanAnew(job_.spec(), job_.resolved(), attempt().plan, reports, memory_bytes);
+    if (!split.ok()) {
+      const std::string refusal = absl::StrCat("no new split: ", split.status().message());
+      if (std::exchange(refusal_, refusal) != refusal) job_.Log(refusal, now);
+      return nullptr;
+    }
+    job_.Log(
+        absl::StrFormat("goes on with its layers split %s, from a checkpoint: a step of %.4g s "
+                        "instead of %.4g s is predicted from the measured times",
+                        absl::StrJoin(split->stage_layers, "-"), split->prediction.step_seconds(),
+                        split->step_s_before),
+        now);
+    attempt().new_split = *std::move(split);
+    return Drain(job_, std::move(crew_));
+  }
+
+  const int64_t window_;    // steps
+  Reports reports_of_cut_;  // of all stages at the last cut
+  std::string refusal_;     // why the last look found no split
+};
+
+}  // namespace
+
+NextPhase Train(TrainingJob& job, std::unique_ptr<Crew> crew) {
+  return std::make_unique<Running>(job, std::move(crew));
+}
+
+}  // namespace penstock

@@ -1,0 +1,309 @@
+// The phases of a job that trains until all its workers have started.
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/job_planning.h"
+#include "coordinator/start_query.h"
+#include "coordinator/training_phases.h"
+#include "job/defaults.h"
+#include "job/open_job.h"
+#include "planner/job/searched_order.h"
+
+namespace penstock {
+namespace {
+
+// Plans what the job leaves open (job_planning.h). A job that is to end or to go back to the queue stays until nothing
+// of its planning runs any more.
+class Planning final : public JobPhase {
+ public:
+  Planning(TrainingJob& job, std::unique_ptr<Crew> crew, FoundStart start)
+      : JobPhase(job, std::move(crew)),
+        job_(job),
+        start_(std::move(start)),
+        planning_(job.id(), job.spec(), job.resolved(), crew_->Workers(), job.epoch(), job.limits(),
+                  job.earlier()) {}
+
+  NextPhase Enter(Now now) override {
+    planning_.Begin(now);
+    return GoOn(now);
+  }
+
+  NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
+    if (const auto* found = std::get_if<LayerTimesFound>(&answer)) {
+      planning_.OnLayerTimesFound(found->known, now);
+    } else if (const auto* judged = std::get_if<CandidatesJudged>(&answer)) {
+      planning_.OnCandidates(judged->plan, now);
+    }
+    return GoOn(now);
+  }
+
+  NextPhase OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
+                         Now now) override {
+    planning_.OnWorkerLost({.name = worker, .incarnation = incarnation}, reason, now);
+    return GoOn(now);
+  }
+
+  NextPhase Return(Now now) override {
+    planning_.Stop(crew_->return_reason(), now);
+    return GoOn(now);
+  }
+
+  NextPhase End(v1::JobState state, Now now) override {
+    crew_.reset();  // it has not heard of the job
+    planning_.Stop(job_.cancel_reason(), now);
+    job_.SetState(state, now);
+    return GoOn(now);
+  }
+
+  NextPhase Tick(Now now) override {
+    planning_.Tick(now);
+    return GoOn(now);
+  }
+
+  NextPhase GoOn(Now now) override {
+    planning_.GoOn(now);
+    for (v1::JobEvent& event : planning_.TakeEvents()) job_.Publish(std::move(event), now);
+    for (CoordinatorEffect& effect : planning_.TakeEffects()) {
+      if (auto* const call = std::get_if<CallWorker>(&effect)) call->trace = job_.trace();
+      job_.Add(std::move(effect));
+    }
+    if (job_.ended()) return nullptr;
+    if (planning_.Stopped()) {
+      return std::make_unique<Queued>(job_, crew_->return_reason(), /*rests_until_ns=*/0);
+    }
+    if (!planning_.outcome().has_value()) return nullptr;
+    return TakeOutcome(*planning_.outcome(), now);
+  }
+
+  bool Fits(v1::JobState state) const override {
+    return state == v1::JOB_STATE_PREPARING || IsTerminal(state);
+  }
+  bool CanReturn() const override { return true; }
+  bool over() const override { return job_.ended() && planning_.Stopped(); }
+  bool Uses(const std::string& worker) const override {
+    return JobPhase::Uses(worker) || planning_.Uses(worker);
+  }
+  JobRun* run() override { return planning_.run(); }
+  std::optional<int64_t> NextDeadlineNs() const override { return planning_.NextDeadlineNs(); }
+
+ private:
+  NextPhase TakeOutcome(JobPlanning::Outcome outcome, Now now) {
+    constexpr int64_t kPlanningsMax = 3;
+    job_.BeginAfter(planning_.epoch());
+    if (!outcome.lost.empty()) {
+      const int64_t plannings = ++job_.lost_plannings();
+      if (plannings >= kPlanningsMax) {
+        return Fail(
+            absl::StrCat("cannot be planned, after ", plannings, " attempts: ", outcome.lost), now);
+      }
+      return std::make_unique<Queued>(job_, outcome.lost,
+                                      now.monotonic_ns + job_.limits().rest_ms * kNsPerMs);
+    }
+    absl::Status status = outcome.failed;
+    std::vector<WorkerOffer> workers = crew_->Workers();
+    if (status.ok() && outcome.chosen.has_value()) {
+      workers = std::move(outcome.chosen->workers);
+      job_.planning() = std::move(outcome.chosen->record);
+      status = job_.TakeSpec(std::move(outcome.chosen->spec));
+    } else if (status.ok()) {
+      job_.Log(absl::StrCat("its layers are split by estimated cost, for they could not be planned "
+                            "by measurement: ",
+                            outcome.estimate_why),
+               now);
+    }
+    if (!status.ok()) return Fail(absl::StrCat("cannot be planned: ", status.message()), now);
+    crew_->BeginAgain(std::move(workers), now);  // later than the runs of the planning
+    return Launch(job_, std::move(crew_), std::move(start_), /*has_new_split=*/false);
+  }
+
+  TrainingJob& job_;
+  FoundStart start_;
+  JobPlanning planning_;
+};
+
+// Finds the checkpoint to start from.
+class FindingStart final : public JobPhase {
+ public:
+  FindingStart(TrainingJob& job, std::unique_ptr<Crew> crew)
+      : JobPhase(job, std::move(crew)), job_(job) {}
+
+  NextPhase Enter(Now now) override {
+    const v1::CheckpointSpec& checkpoint = job_.spec().checkpoint();
+    if (checkpoint.directory().empty() && checkpoint.resume().empty()) {
+      return GoOnFrom(FoundStart{}, now);
+    }
+    job_.Add(FindCheckpoint{job_.id(), StartQueryOf(job_.spec(), job_.resolved())});
+    return nullptr;
+  }
+
+  NextPhase OnAnswer(EffectAnswer& answer, Now now) override {
+    auto* const found = std::get_if<StartFound>(&answer);
+    if (found == nullptr) return nullptr;
+    if (!found->start.ok()) {
+      return Fail(absl::StrCat("cannot start: ", found->start.status().message()), now);
+    }
+    crew_->SetLease(std::move(found->lease));
+    return GoOnFrom(*std::move(found->start), now);
+  }
+
+ private:
+  NextPhase GoOnFrom(FoundStart start, Now now) {
+    for (const std::string& note : start.notes) job_.Log(note, now);
+    if (!start.checkpoint.empty()) {
+      job_.Log(absl::StrCat("continues after step ", start.step, " from ", start.checkpoint), now);
+      KeepSavedSplit(start, now);
+    }
+    if (NeedsPlanning()) {
+      return std::make_unique<Planning>(job_, std::move(crew_), std::move(start));
+    }
+    KeepPlaces();
+    return Launch(job_, std::move(crew_), std::move(start), /*has_new_split=*/false);
+  }
+
+  bool NeedsPlanning() const {
+    const v1::JobSpec& spec = job_.spec();
+    if (!SplitIsOpen(spec, job_.resolved())) return false;
+    if (MethodIsOpen(spec)) return true;
+    if (OrderIsOpen(spec) || !spec.pipeline().has_stages()) return crew_->size() > 1;
+    const int32_t stages = spec.pipeline().stages();
+    return stages > 1 && stages < job_.resolved().chain.size();  // else there is one split
+  }
+
+  // Takes the method, the split and the order that the checkpoint was trained with, where the job leaves them open and
+  // the workers can have them.
+  void KeepSavedSplit(const FoundStart& start, Now now) {
+    if (start.stage_layers.empty() || !SplitIsOpen(job_.spec(), job_.resolved())) return;
+    v1::JobSpec kept = job_.spec();
+    v1::PipelineSpec& pipeline = *kept.mutable_pipeline();
+    if (MethodIsOpen(kept)) SetMethod(start.method, /*keeps_optimizer=*/false, kept);
+    if (pipeline.method() != start.method) return;
+    const auto stages = static_cast<int32_t>(start.stage_layers.size());
+    if (pipeline.has_stages() && pipeline.stages() != stages) return;
+    pipeline.set_stages(stages);
+    if (OrderIsOpen(kept)) pipeline.set_schedule(start.schedule);
+    pipeline.mutable_stage_layers()->Assign(start.stage_layers.begin(), start.stage_layers.end());
+    FillDefaults(kept);
+    const absl::StatusOr<ResolvedJob> job = ResolveJob(kept);
+    if (!job.ok() || job->WorkersOf(stages) != crew_->size()) return;
+    job_.Log(absl::StrCat("keeps the layers that the checkpoint was trained with, ",
+                          absl::StrJoin(start.stage_layers, "-")),
+             now);
+    job_.TakeSpec(std::move(kept)).IgnoreError();  // it was resolved just now
+  }
+
+  // Puts the workers where they were in the job's last plan.
+  void KeepPlaces() {
+    if (!job_.planning().has_value() || job_.planning()->candidates().empty()) return;
+    if (job_.NamesWorkers()) return;
+    const auto& places = job_.planning()->candidates(0).workers();
+    std::vector<WorkerOffer> kept(crew_->size());
+    std::vector<WorkerOffer> others;
+    for (WorkerOffer& worker : crew_->Workers()) {
+      const auto at = std::find(places.begin(), places.end(), worker.name) - places.begin();
+      const bool is_place = at < std::min<int64_t>(places.size(), crew_->size());
+      (is_place ? kept[at] : others.emplace_back()) = std::move(worker);
+    }
+    auto other = others.begin();
+    for (WorkerOffer& worker : kept) {
+      if (worker.name.empty()) worker = std::move(*other++);
+    }
+    crew_->Reorder(std::move(kept));
+  }
+
+  TrainingJob& job_;
+};
+
+class Launching final : public AttemptPhase {
+ public:
+  Launching(TrainingJob& job, std::unique_ptr<Crew> crew, FoundStart start, bool has_new_split)
+      : AttemptPhase(job, std::move(crew)),
+        start_(std::move(start)),
+        has_new_split_(has_new_split) {}
+
+  NextPhase Enter(Now now) override {
+    if (const absl::Status ordered = OrderByEstimate(now); !ordered.ok()) {
+      return Fail(absl::StrCat("cannot be planned: ", ordered.message()), now);
+    }
+    if (job_.spec().feedback().replan() == "auto" && !job_.spec().has_prediction()) {
+      job_.Log(
+          "feedback.replan is auto, but the job has no prediction to hold its steps against; "
+          "`penstock plan -o` writes one",
+          now);
+    }
+    if (const absl::Status planned = job_.BeginAttempt(crew_->Workers(), start_, now);
+        !planned.ok()) {
+      return Fail(absl::StrCat("cannot be planned", has_new_split_ ? " with a new split" : "", ": ",
+                               planned.message()),
+                  now);
+    }
+    for (int32_t i = 0; i < crew_->size(); ++i) {
+      v1::PrepareRunRequest request;
+      *request.mutable_spec() = job_.spec();
+      *request.mutable_plan() = attempt().plan;
+      request.set_worker_index(i);
+      request.set_first_step(start_.step);
+      request.set_checkpoint(start_.checkpoint);
+      request.mutable_extra_cuts()->Assign(start_.extra_cuts.begin(), start_.extra_cuts.end());
+      request.set_staging_tag(absl::StrCat(job_.id(), "-", crew_->epoch()));
+      crew_->Ask(i, std::move(request));
+    }
+    return nullptr;
+  }
+
+  NextPhase OnResponse(int32_t worker_index, const WorkerResponse& response, Now now) override {
+    const bool launched =
+        crew_->OnLaunch(worker_index, response, attempt().plan.schedule_digest(), now);
+    if (NextPhase failed = FailIfBlamed(now)) return failed;
+    return launched ? Train(job_, std::move(crew_)) : nullptr;
+  }
+
+  // Once workers are being started, the job drains as soon as all have.
+  NextPhase Cancel(Now now) override { return crew_->starting() ? nullptr : JobPhase::Cancel(now); }
+
+  NextPhase End(v1::JobState state, Now now) override { return JobPhase::End(state, now); }
+
+ private:
+  // Finds the order of a step where it is still open, because the workers were not measured.
+  absl::Status OrderByEstimate(Now now) {
+    if (!OrderIsOpen(job_.spec())) return absl::OkStatus();
+    v1::JobSpec ordered = job_.spec();
+    PENSTOCK_RETURN_IF_ERROR(FillEstimatedOrder(job_.resolved().StagesOn(crew_->size()), ordered));
+    PENSTOCK_RETURN_IF_ERROR(job_.TakeSpec(std::move(ordered)));
+    job_.Log("its order is searched for estimated times", now);
+    return absl::OkStatus();
+  }
+
+  // All may be done before the last answer to StartRun comes.
+  NextPhase GoOnIfAllDone(Now) override {
+    return crew_->AllDone() ? Train(job_, std::move(crew_)) : nullptr;
+  }
+
+  NextPhase Fail(const std::string& error, Now now) override {
+    const bool advises = has_new_split_ && !crew_->starting();
+    return JobPhase::Fail(
+        absl::StrCat(error, advises ? "; it was to go on with a new split: submit it again with "
+                                      "checkpoint.resume: latest and feedback.replan: never"
+                                    : ""),
+        now);
+  }
+
+  const FoundStart start_;
+  const bool has_new_split_;
+};
+
+}  // namespace
+
+NextPhase FindStart(TrainingJob& job, std::unique_ptr<Crew> crew) {
+  return std::make_unique<FindingStart>(job, std::move(crew));
+}
+
+NextPhase Launch(TrainingJob& job, std::unique_ptr<Crew> crew, FoundStart start,
+                 bool has_new_split) {
+  return std::make_unique<Launching>(job, std::move(crew), std::move(start), has_new_split);
+}
+
+}  // namespace penstock
