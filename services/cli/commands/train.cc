@@ -228,9 +228,10 @@ CommandRunner DeclareTrain(CLI::App& app) {
       ->type_name("STEP[,STEP...]")
       ->delimiter(',')
       ->needs(reference);
-  app.add_option("--record", options->record_path,
-                 "With pipeline.order recorded, or method searched: write the order that the workers "
-                 "took, or that was found")
+  app.add_option(
+         "--record", options->record_path,
+         "With pipeline.order recorded, or method searched: write the order that the workers "
+         "took, or that was found")
       ->type_name("FILE")
       ->excludes(reference);
   app.add_option(
