@@ -59,7 +59,7 @@ std::string JobWatch::News() {
   MutexLock lock(mutex_);
   // A coordinator that has nothing to tell is silent: then it is back when the attempt has not failed.
   const bool away = away_ && !ended_ && CondVar::Clock::now() - attempt_began_ < kConnectedFor;
-  if (away == told_away_ || ended_) return "";
+  if (away == told_away_ || (ended_ && !status_.ok())) return "";
   told_away_ = away;
   return away ? absl::StrCat("the coordinator does not answer; trying again for ",
                              absl::FormatDuration(reconnect_timeout_))
