@@ -191,10 +191,15 @@ void JobPlanning::OnCandidates(const absl::StatusOr<JobPlan>& plan, Now now) {
   record_.set_choosing_seconds(SecondsSince(asked_ns_, now));
   record_.set_in_time(plan_->in_time);
   if (!plan_->fastest.has_value()) return EndWithoutCandidate();
-  if (!method_is_open()) {
+  if (method_is_open()) return BeginRace(now);
+  const bool are_as_late = spec_.pipeline().has_stages() ||
+                           plan_->candidates[*plan_->fastest].pattern.synchronous ||
+                           IsForTheory(spec_.pipeline().method());
+  if (are_as_late) {
     return Choose(*plan_->fastest, "the shortest step of its method on these workers", now);
   }
-  BeginRace(now);
+  record_.set_setup_sha256(SetupOf(spec_));
+  ChooseByExpectedTime("more stages mean more delay", now);
 }
 
 void JobPlanning::EndWithoutCandidate() {
@@ -328,6 +333,7 @@ void JobPlanning::ChooseByExpectedTime(const std::string& why, Now now) {
   const auto alike = [&](int a, int b) {
     const UpdatePattern& one = plan_->candidates[a].pattern;
     const UpdatePattern& two = plan_->candidates[b].pattern;
+    if (!method_is_open()) return one == two;
     return one.synchronous ? two.synchronous : one.method == two.method;
   };
   for (const int at : eligible) {

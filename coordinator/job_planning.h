@@ -4,7 +4,7 @@
 //
 // Without a race the method is chosen by the time that it is expected to take to a loss: its step, times the steps that
 // earlier jobs let it be expected to need (planner/job/steps_to_loss.h). The bare shortest step is never what decides
-// between methods that train differently.
+// between methods that train differently, or numbers of stages with unlike delays.
 //
 // Measuring, and every heat of a race, is a run of its own that nobody sees in a list: a JobRun under the job's id with
 // a suffix ("small-1.profile", "small-1.heat-3"), on the job's workers. A heat is a job like any other, with fewer

@@ -181,6 +181,29 @@ TEST(JobPlanning, StagesThatAreOpen_AreAsManyAsAreFastest) {
   EXPECT_EQ(saved.result().stages(), saved.spec().pipeline().stages());
 }
 
+TEST(JobPlanning, StagesThatAreOpen_DelayCountsBesideTheStep) {
+  SimulatedCluster cluster({.workers = 3, .step_ms = 10});
+  cluster.change_plan = [](JobPlan& plan) {  // each stage saves a thousandth of a step
+    for (JudgedCandidate& judged : plan.candidates) {
+      if (judged.runs()) judged.step_s = 1 - 0.001 * judged.candidate.stages;
+    }
+    std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
+                     [](const JudgedCandidate& a, const JudgedCandidate& b) {
+                       return std::pair(!a.runs(), a.step_s) < std::pair(!b.runs(), b.step_s);
+                     });
+    plan.fastest = 0;
+  };
+  v1::JobSpec spec = MeasuredJob(4, 0);
+  spec.mutable_model()->mutable_gpt()->set_tied_head(false);
+  spec.mutable_pipeline()->set_method("pipedream");
+  const std::string job = cluster.Submit(spec);
+  ASSERT_TRUE(cluster.RunUntilOver(100 * kLimitMs));
+  const v1::GetJobResponse& saved = cluster.Saved(job);
+  EXPECT_EQ(saved.summary().state(), v1::JOB_STATE_SUCCEEDED) << saved.summary().error();
+  EXPECT_EQ(saved.spec().pipeline().stages(), 1) << saved.planning().reason();
+  EXPECT_THAT(saved.planning().reason(), HasSubstr("the expected time to the same loss: "));
+}
+
 TEST(JobPlanning, OpenMethod_IsChosenByARaceOnTheWorkers) {
   SimulatedCluster cluster({.workers = 2, .step_ms = 10});
   const std::string job = cluster.Submit(JobWithOpenMethod(200, 1e5));
