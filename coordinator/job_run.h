@@ -75,7 +75,7 @@ class JobRun {
   static constexpr size_t kTextBytesMax = 2000;
 
   // Takes over a QUEUED record, of either kind. `last_sequence`: of the events published for it so far. REQUIRES: `job`
-  // is the record's spec or its draft (job/open_job.h), resolved; `limits`, `links` and `effects` outlive the run.
+  // is the record's spec or its draft (job/open_job.h), resolved; `limits`, `earlier` and `effects` outlive the run.
   static std::unique_ptr<JobRun> Make(const v1::GetJobResponse& record, int64_t last_sequence,
                                       ResolvedJob job, const JobRunLimits& limits,
                                       EarlierJobs& earlier, CoordinatorEffects& effects);
