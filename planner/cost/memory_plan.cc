@@ -7,7 +7,7 @@
 namespace penstock {
 namespace {
 
-// What an action does to the bytes in use, beside what was there before it.
+// Returns how an action changes the bytes that were in use before it.
 PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
   const auto stage = [&]() -> const StageBytes& { return stages[action.index]; };
   switch (action.op) {

@@ -81,7 +81,7 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
   for (const ReduceGroup& group : topology.groups) {
     traffic.groups.push_back(TrafficOfGroup(group, job, topology, layers));
   }
-  // A double for each layer, from the worker that has it.
+  // The norms are a double for each layer, from the worker that has it.
   traffic.norms =
       static_cast<double>(sizeof(double) * job.chain.layers.size()) / std::max(topology.workers, 1);
   return traffic;

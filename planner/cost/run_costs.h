@@ -1,5 +1,5 @@
-// What a run costs on the devices of a file (job/profile/device_times.h), for the simulator and for emulated workers, which
-// so count in the same times.
+// Computes what a run costs on the devices of a file (job/profile/device_times.h), for the simulator and for emulated
+// workers, so that both count in the same times.
 //
 // Plain functions.
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace penstock {
 
-// `topology`: that of ScheduleOptionsOf. `layers`: by stage of it.
-// Errors: InvalidArgument: those of StageCostsOf; `speeds` that are not one for each worker, a link of a worker
-// that there is not.
+// `topology` is that of ScheduleOptionsOf; `layers` is by stage of it.
+// Errors: InvalidArgument: those of StageCostsOf; `speeds` without exactly one for each worker; a link of a worker that
+// does not exist.
 absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const ResolvedJob& job,
                                            const Topology& topology,
                                            absl::Span<const LayerRange> layers);
 
-// The bytes that a run sends between its workers. Of losses and other small numbers nothing is counted.
+// Returns the bytes that a run sends between its workers. It does not count losses and other small numbers.
 Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
                   absl::Span<const LayerRange> layers);
 

@@ -23,7 +23,7 @@ void Keep(int64_t bytes, PassBytes& pass) {
   pass.left += bytes;
 }
 
-// The memory of one worker of a run.
+// Predicts the memory of one worker of a run.
 class MemoryOfWorker {
  public:
   MemoryOfWorker(const RunLayout& run, WorkerId worker, absl::Span<const TapeNeeds> needs,
@@ -78,7 +78,7 @@ class MemoryOfWorker {
     return run_.job.microbatch.batch * run_.job.microbatch.time * SizeOf(DType::kI32);
   }
 
-  // What the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the other's if
+  // Returns what the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the other's if
   // that is on another worker.
   int64_t ReduceBytes() const {
     const auto tied = std::find_if(topology_.groups.begin(), topology_.groups.end(),
@@ -91,17 +91,17 @@ class MemoryOfWorker {
     return (local ? 1 : 2) * TiedBytes(run_.job.chain);
   }
 
-  // What its REDUCE takes where a stage has replicas.
+  // Adds what the REDUCE of a stage with replicas takes.
   void AddReplicaSums(StageId id, StageBytes& bytes) const {
     const int32_t replicas = topology_[id].replicas;
     if (replicas == 1) return;
     const int64_t chunk = BufferPool::BlockBytes(ReplicaChunkBytes(Gradients(id), replicas));
-    // One to each other replica; meanwhile what has come so far and the next one.
+    // One chunk goes to each other replica; meanwhile there are what has come so far and the next one.
     bytes.reduced_gradients = (replicas + 1) * chunk;
     bytes.sent_gradients = chunk;
   }
 
-  // What a stage's passes and messages take where it does half of them.
+  // Sets what a stage's passes and messages take where it does half of them.
   void FitToRoundTrip(StageId id, const StageOptions& options, StageBytes& bytes) const {
     const int64_t tokens = BufferPool::BlockBytes(TokenBytes());
     // The tokens are given up after F, and read again for R.
@@ -118,7 +118,7 @@ class MemoryOfWorker {
     if (topology_[id].updates && IsCopied(id)) bytes.sent_weights = weights;
   }
 
-  // Whether another worker gets the weights of the stage.
+  // Returns whether another worker gets the weights of the stage.
   bool IsCopied(StageId stage) const {
     for (int32_t id = 0; id < topology_.stages(); ++id) {
       const StageId other(id);

@@ -1,7 +1,7 @@
-// How long a run takes on devices of given times: every range between cuts, simulated.
+// Computes how long a run takes on devices of given times, by simulating every range between cuts.
 //
-// What a run computes does not depend on timing, so a loss curve that was trained anywhere can be stamped with
-// these times.
+// The results of a run do not depend on timing, so a loss curve that was trained anywhere can be stamped with these
+// times.
 //
 // Plain functions without I/O.
 #pragma once

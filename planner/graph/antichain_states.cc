@@ -78,7 +78,7 @@ class States {
                        [&](int producer) { return HasBit(state.data(), producer); });
   }
 
-  // The layer and its ancestors with a reader that is neither the layer nor an ancestor of it.
+  // Returns the layer and those of its ancestors with a reader that is neither the layer nor an ancestor of it.
   Set Augmentation(int layer) const {
     Set augmentation(words_);
     SetBit(augmentation.data(), layer);

@@ -1,8 +1,8 @@
 // Cluster: the workers that a plan may use, and the network between them.
 //
-// A host's workers reach each other by links of their own, and workers of other hosts through the one
-// network card of their host, which they share; between some hosts the way may be slower still. Latencies
-// count where steps are simulated (planner/job/), not in the loads of planner/graph/placement.h.
+// The workers of a host reach each other over their own links, and workers of other hosts through the NIC of their
+// host, which they share; the path between some hosts may be slower still. Latencies count where steps are simulated
+// (planner/job/), not in the loads of planner/graph/placement.h.
 //
 // Plain values.
 #pragma once
@@ -31,7 +31,7 @@ struct PlanWorker {
   double memory_bytes = std::numeric_limits<double>::infinity();
 };
 
-// A way between two hosts that is slower than their cards, in both directions alike.
+// A path between two hosts that is slower than their NICs, equally in both directions.
 struct HostPath {
   int from = 0;
   int to = 0;
@@ -43,21 +43,21 @@ struct Cluster {
   std::vector<PlanHost> hosts;
   std::vector<PlanWorker> workers;
   std::vector<HostPath> paths;
-  // Whether links carry both directions at the same time, as Ethernet does. Else their bytes add up.
+  // True if links carry both directions at the same time, as Ethernet does; otherwise their bytes add up.
   bool full_duplex = true;
 
   int size() const { return static_cast<int>(workers.size()); }
 };
 
-// `hosts` alike, with `workers_per_host` alike each.
+// Returns a cluster of `hosts` equal hosts with `workers_per_host` equal workers each.
 Cluster UniformCluster(int hosts, int workers_per_host, double card_bytes_per_second,
                        double inside_bytes_per_second);
 
-// By host: its workers, ascending.
+// Returns the workers of each host, ascending.
 std::vector<std::vector<int>> WorkersByHost(const Cluster& cluster);
 
-// InvalidArgument, naming host or worker, unless there is a worker, every worker has one of the hosts,
-// and all speeds, sizes and bandwidths are positive.
+// Returns InvalidArgument, naming the host or worker, unless there is a worker, every worker has one of the hosts, and
+// all speeds, sizes and bandwidths are positive.
 absl::Status CheckCluster(const Cluster& cluster);
 
 }  // namespace penstock

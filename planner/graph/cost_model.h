@@ -5,9 +5,9 @@
 //
 //   sum:  (C + traffic(m) P / B) / m          max:  max(C, traffic(m) P / B) / m
 //
-// where traffic(m) is what one replica sends and receives in units of P, and a minibatch's transfer of O
-// bytes over a cut, forward and gradient, 2 O / B, divided by some number of replicas. The pipeline's
-// period is the largest of all these. Nothing overlaps but what the maximum says.
+// where traffic(m) is what one replica sends and receives in units of P. It charges a minibatch's transfer of O bytes
+// over a cut, forward and gradient, 2 O / B divided by some number of replicas. The pipeline's period is the largest of
+// all these. Nothing overlaps except what the maximum joins.
 //
 // A model is a value; the functions below make the published ones. Pure functions.
 #pragma once
@@ -21,14 +21,14 @@
 
 namespace penstock {
 
-// How gradients of a replicated stage are averaged, and what that hides behind.
+// Says how the gradients of a replicated stage are averaged, and what that overlaps.
 enum class SyncRule : uint8_t {
   kSum4,  // through sharded parameter servers, 4 (m-1)/m P, after computing
   kMax4,  // the same traffic, while computing
   kMax2,  // an all-reduce, 2 (m-1) P over all replicas, while computing
 };
 
-// What a transfer over a cut is divided by.
+// Says by what a transfer over a cut is divided.
 enum class LinkRule : uint8_t {
   kFree,         // transfers cost nothing
   kWhole,        // by nothing
@@ -44,18 +44,18 @@ struct StageCostModel {
   bool replicates = true;         // else every stage has one worker: a straight pipeline
   bool uses_all_workers = false;  // exactly as many workers as there are; else at most
 
-  // Seconds to average P bytes among m replicas, per minibatch of all of them together.
+  // Returns the seconds to average P bytes among m replicas, per minibatch of all of them together.
   double SyncS(double parameter_bytes, int replicas) const {
     const double others = replicas - 1;
     const double traffic = sync == SyncRule::kMax2 ? 2 * others : 4 * others / replicas;
     return traffic * parameter_bytes / bytes_per_second;
   }
-  // The whole stage, without its links.
+  // Returns the seconds of the whole stage, without its links.
   double StageS(double work_s, double parameter_bytes, int replicas) const {
     const double sync_s = SyncS(parameter_bytes, replicas);
     return (sync == SyncRule::kSum4 ? work_s + sync_s : std::max(work_s, sync_s)) / replicas;
   }
-  // Of `bytes` over a cut that `replicas` share.
+  // Returns the seconds that `bytes` take over a cut that `replicas` share.
   double LinkS(double bytes, int replicas) const {
     switch (link) {
       case LinkRule::kFree:
@@ -79,16 +79,15 @@ StageCostModel PipeDream2018Model(double bytes_per_second);
 // 3.1: T = max(C, 2 (m-1) P / B) / m, links 2 O / B, at every level of a hierarchy.
 StageCostModel PipeDream2019Model(double bytes_per_second);
 
-// What the released optimizer computes: T = (C + 4 (m-1)/m P / B) / m, exactly as many workers as there
-// are, links by the replicas of the stage at hand, and only if `charge_links` (its flag
-// --activation_compression_ratio 1).
+// Returns the model of the released optimizer: T = (C + 4 (m-1)/m P / B) / m, exactly as many workers as there are,
+// links by the replicas of the stage at hand, and only if `charge_links` (its flag --activation_compression_ratio 1).
 StageCostModel PipeDreamReleasedModel(double bytes_per_second, bool charge_links);
 
-// The same stage times with what the released model leaves out: every link is charged, by the smaller
-// side, and workers may stay idle.
+// Keeps the released model's stage times and adds what it leaves out: every link is charged, by the smaller side, and
+// workers may stay idle.
 StageCostModel ConsistentModel(double bytes_per_second);
 
-// InvalidArgument unless the bandwidth is positive and finite.
+// Returns InvalidArgument unless the bandwidth is positive and finite.
 absl::Status CheckCostModel(const StageCostModel& model);
 
 }  // namespace penstock

@@ -21,7 +21,7 @@ constexpr int kHalvingsMax = 7;        // for one period
 constexpr size_t kSlicesMax = 10'000;  // at once
 constexpr double kTolerance = 2e-4;    // relative
 
-// The same slices, counted from the end of the graph.
+// Returns the same slices, counted from the end of the graph.
 Slices Mirrored(const Slices& slices) {
   const CutFamily::Slice& whole = slices.back();
   Slices mirrored;
@@ -37,9 +37,8 @@ Slices Mirrored(const Slices& slices) {
   return mirrored;
 }
 
-// Those that a cut of a plan with a period of at most `period_s` may be in: the workers for the layers
-// inside and those for the layers outside are not too many. None if there is no such plan. Absent if the
-// time ran out.
+// Returns the slices that a cut of a plan with a period of at most `period_s` may be in: the layers inside and those
+// outside do not need too many workers. Returns no slices if there is no such plan, and nullopt if the time ran out.
 std::optional<Slices> Reachable(const Slices& slices, const StageCostModel& model, int workers,
                                 double period_s, TimeBudget& budget) {
   const auto inside = LeastWorkers(CutFamily::OfSlices(slices), model, workers, period_s, budget);
@@ -61,9 +60,9 @@ std::optional<Slices> Reachable(const Slices& slices, const StageCostModel& mode
   return reachable;
 }
 
-// A better bound than `bound_s`, from thinner and thinner slices where a plan may be cut. A period is
-// proven too short when no plan over slices keeps it; `open_s` is the shortest for which that failed, or
-// the one to beat, and `slices` are those that plans with shorter ones may be cut in.
+// Returns `bound_s` or a better bound, from ever thinner slices where a plan may be cut. A period is proven too short
+// when no plan over slices keeps it. `open_s` is the shortest for which that failed, or the one to beat, and plans with
+// shorter ones may be cut in `slices`.
 double RefinedBoundS(const SliceBounds& bounds, Slices slices, const StageCostModel& model,
                      int workers, double bound_s, double open_s, TimeBudget& budget) {
   while (open_s > bound_s * (1 + kTolerance)) {
@@ -103,7 +102,7 @@ double LowerBoundS(const SortedGraph& graph, const StageCostModel& model, int wo
   const CutSearchResult result =
       SearchCuts(CutFamily::OfSlices(slices), at_most, workers, known_s, budget, kTolerance);
   const double bound_s = std::max(even_s, result.lower_bound_s);
-  // No plan over slices is better than the known one, or there is none to refuse slices by.
+  // No plan over slices is better than the known one, or no known period is there to refuse slices by.
   if (!result.plan.has_value() || !std::isfinite(known_s)) return bound_s;
   return RefinedBoundS(*bounds, std::move(slices), at_most, workers, bound_s, known_s, budget);
 }

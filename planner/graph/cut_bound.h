@@ -1,10 +1,10 @@
 // LowerBoundS: a period that no plan of a graph can beat, for graphs with too many cuts to list.
 //
-// All cuts are sorted into slices by the work inside them, and these into bands by the parameters
-// inside. Of the cuts in one band the fewest bytes that can cross any are computed without listing them
-// (planner/graph/slice_bounds.h). A plan over bands, whose stages pay the least that these allow, is then no
-// slower than the best plan over cuts, and planner/graph/cut_search.h finds it. Slices in which a plan that
-// beats the known one may still be cut are halved again and again.
+// All cuts are sorted into slices by the work inside them, and these into bands by the parameters inside. The fewest
+// bytes that can cross any cut of a band are computed without listing its cuts (planner/graph/slice_bounds.h). A plan
+// over bands, whose stages pay the least that these allow, is then no slower than the best plan over cuts, and
+// planner/graph/cut_search.h finds it. Slices in which a plan that beats the known one may still be cut are halved
+// repeatedly.
 //
 // Pure functions.
 #pragma once
@@ -15,9 +15,9 @@
 
 namespace penstock {
 
-// At least the work of a worker if all share it evenly. When the budget ends early, or the graph is too
-// wide for a narrow order (planner/graph/narrow_order.h), the bound may be no more. No more than `known_s`, the
-// period of some plan, but for rounding.
+// Returns at least the work of a worker if all share it evenly. The bound may be no more than that if the budget ends
+// early or the graph is too wide for a narrow order (planner/graph/narrow_order.h). It is at most `known_s`, the period
+// of some plan, except for rounding.
 // REQUIRES: workers >= 1, CheckCostModel(model) is OK.
 double LowerBoundS(const SortedGraph& graph, const StageCostModel& model, int workers,
                    double known_s, TimeBudget& budget);

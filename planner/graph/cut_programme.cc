@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kNone = std::numeric_limits<float>::infinity();
 
-// The end of a cut in the order: its last layer, and which of the 128 up to it are inside.
+// Holds the end of a cut in the order: its last layer, and which of the 128 layers up to it are inside.
 struct Trail {
   int last = -1;
   uint64_t near = 0;  // bit b: the layer b places before the last
@@ -44,7 +44,7 @@ struct Trail {
 
 }  // namespace
 
-// The least charges of the cuts so far, by units of work from `first` up to `end`, and the cuts if kept.
+// Holds the least charges of the cuts so far, by units of work from `first` to `end`, and the cuts if they are kept.
 struct CutProgramme::Values {
   int first = 0;
   int end = 0;
@@ -56,8 +56,8 @@ struct CutProgramme::Values {
     end = std::max(end, to);
   }
 
-  // Takes what is better of `other`, moved by `units` and `charge`; with the layer `at` of the order, if
-  // it is not negative. REQUIRES: all its units are covered.
+  // Takes the smaller charges of `other`, moved by `units` and `charge`, and adds the layer `at` of the order unless it
+  // is negative. REQUIRES: all its units are covered.
   void Merge(const Values& other, int units, float charge, int at) {
     const int begin = other.first + units - first;
     float* to = best.data() + begin;
@@ -78,7 +78,7 @@ struct CutProgramme::Values {
   }
 };
 
-// What placing one layer does.
+// Crossing and Step describe what placing one layer does.
 struct CutProgramme::Crossing {
   uint64_t inside;  // of a layer that it reads, PlacedLayer's bit
   double charge;
@@ -91,7 +91,7 @@ struct CutProgramme::Step {
   const std::vector<Crossing>& crossing;
 };
 
-// In the order in which they were reached, which depends on the graph alone.
+// States are in the order in which they were reached, which depends on the graph alone.
 struct CutProgramme::States {
   std::vector<uint64_t> keys;
   std::vector<Values> values;
@@ -110,7 +110,7 @@ struct CutProgramme::States {
 CutProgramme::CutProgramme(const SortedGraph& graph, int units, TimeBudget& budget)
     : graph_(graph), budget_(budget), order_(NarrowOrder(graph, budget)), units_(graph.size()) {
   unit_s_ = std::accumulate(graph.work_s.begin(), graph.work_s.end(), 0.0) / units;
-  // Units by rounding the sums along the order, so that errors do not add up along it.
+  // Rounding the sums along the order gives the units, so that errors do not add up along it.
   double sum_s = 0;
   int sum_units = 0;
   for (const int position : order_.value_or(std::vector<int>())) {
@@ -139,7 +139,7 @@ std::optional<NodeSets> CutProgramme::LightCuts(const CutCharges& charges) {
     for (int at = graph_.size() - 1; at >= 0; --at) {
       const int position = (*order_)[at];
       if (values->trails[unit].Has(at)) SetBit(cut.data(), position);
-      // Closed downwards, also where a layer far back is taken to be inside.
+      // This closes the cut downwards, also where a layer far back is taken to be inside.
       if (!HasBit(cut.data(), position)) continue;
       for (const int producer : graph_.producers[position]) SetBit(cut.data(), producer);
     }
@@ -149,7 +149,7 @@ std::optional<NodeSets> CutProgramme::LightCuts(const CutCharges& charges) {
 }
 
 std::optional<CutProgramme::Rounding> CutProgramme::WorkRounding() {
-  // The same programme, of charges that are the errors and without any work.
+  // This runs the same programme with the errors as charges and without any work.
   CutCharges errors{std::vector<double>(graph_.size()), std::vector<double>(graph_.size())};
   for (int position = 0; position < graph_.size(); ++position) {
     errors.inside[position] = graph_.work_s[position] - unit_s_ * units_[position];
@@ -186,7 +186,7 @@ std::optional<CutProgramme::Values> CutProgramme::Run(const CutCharges& charges,
   return std::move(states.values.front());
 }
 
-// The states once one more layer is inside or outside. Leaves nothing of `states`.
+// Returns the states once one more layer is inside or outside. Leaves nothing of `states`.
 CutProgramme::States CutProgramme::Place(const Step& step, States& states) {
   struct Move {
     int from;

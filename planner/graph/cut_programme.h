@@ -1,10 +1,10 @@
 // CutProgramme: for every amount of work, the cut with the least charge, without listing cuts.
 //
-// A dynamic programme over the layers in a narrow order (planner/graph/narrow_order.h). Its states
-// (planner/graph/cut_states.h) have each the least charge by units of work inside. Their number grows with the
-// width of the order, not with the number of cuts: a few hundred for the published NASNets.
+// This is a dynamic programme over the layers in a narrow order (planner/graph/narrow_order.h). Each of its states
+// (planner/graph/cut_states.h) has the least charge by units of work inside. Their number grows with the width of the
+// order, not with the number of cuts: a few hundred for the published NASNets.
 //
-// Takes O(layers * states * units) time. Thread-compatible.
+// It takes O(layers * states * units) time. Thread-compatible.
 #pragma once
 
 #include <limits>
@@ -17,7 +17,7 @@
 
 namespace penstock {
 
-// What a cut is charged for, by position: a layer inside, and one inside with a reader outside.
+// Holds the charges of a cut by position: for a layer inside, and for one inside with a reader outside.
 struct CutCharges {
   std::vector<double> inside;
   std::vector<double> crossing;
@@ -29,23 +29,22 @@ class CutProgramme {
   CutProgramme(const SortedGraph& graph, int units, TimeBudget& budget);
 
   double unit_s() const { return unit_s_; }
-  // One rounding for every layer, and one of its charge.
+  // Allows one rounding for every layer, and one of its charge.
   double charge_margin() const {
     return graph_.size() * static_cast<double>(std::numeric_limits<float>::epsilon());
   }
 
-  // Each of these gives up, without a value, when the budget ends or the graph is too wide for a narrow
-  // order.
+  // Each of these returns no value when the budget ends or the graph is too wide for a narrow order.
 
-  // The least charge of all cuts, by units of work inside; infinite where no cut is. Sums are single
-  // precision: off by no more than charge_margin() of a cut's charges, added without their signs.
+  // Returns the least charge of all cuts by units of work inside, infinite where there is no cut. Sums are single
+  // precision: they are off by at most charge_margin() of a cut's charges, added without their signs.
   std::optional<std::vector<float>> LeastCharges(const CutCharges& charges);
 
-  // Cuts of about the least charge, one for most units of work. (A cut that leaves out a layer more than
-  // 128 places before its last one in the order comes back with that layer inside.)
+  // Returns cuts of about the least charge, one for most units of work. (A cut that leaves out a layer more than 128
+  // places before its last one in the order comes back with that layer inside.)
   std::optional<NodeSets> LightCuts(const CutCharges& charges);
 
-  // How much the work inside a cut may differ from its units, over all cuts.
+  // Bounds how much the work inside a cut differs from its units, over all cuts.
   struct Rounding {
     double least_s = 0;
     double most_s = 0;

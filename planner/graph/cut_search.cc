@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// The numbers of replicas that keep a stage within a period: 1 if `one`, and from `low` to `high`.
+// Holds the numbers of replicas that keep a stage within a period: 1 if `one`, and `low` to `high`.
 struct ReplicaRange {
   bool one = false;
   int low = 2;
@@ -19,7 +19,7 @@ struct ReplicaRange {
   bool empty() const { return !one && low > high; }
 };
 
-// By cut: with how many workers the layers inside can be done within a period.
+// Records by cut with how many workers the layers inside can be done within a period.
 class WorkerCounts {
  public:
   WorkerCounts(int cuts, int workers, bool exact)
@@ -35,13 +35,13 @@ class WorkerCounts {
   int least(int cut) const { return least_[cut]; }
   void Start(int cut) { Insert(cut, 0, exact_ ? 0 : workers_); }
 
-  // The largest number up to `most` that does not reach `cut` yet; -1 if all do.
+  // Returns the largest number up to `most` that does not reach `cut` yet, or -1 if all do.
   int LargestMissing(int cut, int most) const {
     while (most >= 0 && Has(cut, most)) --most;
     return most;
   }
 
-  // Those of `from` and one stage's replicas more.
+  // Adds to the counts of `to` those of `from` plus the replicas of one stage.
   void Extend(int from, ReplicaRange range, int to) {
     if (!exact_) {
       const int added = range.one ? 1 : range.low;
@@ -82,7 +82,7 @@ class WorkerCounts {
   std::vector<int> least_;  // workers + 1: none
 };
 
-// One sweep: whether some plan has a period of at most `period_s`, and which.
+// Finds in one sweep whether some plan has a period of at most `period_s`, and which.
 class Sweep {
  public:
   Sweep(const CutFamily& family, const StageCostModel& model, int workers, double period_s)
@@ -137,7 +137,7 @@ class Sweep {
   }
 
  private:
-  // The replicas that a stage must have at `cut`, for its link to keep within the period.
+  // Returns the replicas that a stage must have at `cut` to keep its link within the period.
   int ReplicasBeside(int cut) const {
     const double bytes = family_.live_bytes(cut);
     if (cut == 0 || cut == last_ || model_.LinkS(bytes, 1) <= period_s_) return 1;
@@ -150,7 +150,7 @@ class Sweep {
     return replicas;
   }
 
-  // The least number of workers for the layers behind `cut`.
+  // Returns the least number of workers for the layers behind `cut`.
   int WorkersBehind(int cut) const {
     if (cut == last_) return 0;
     const double work_s = family_.StageWorkS(cut, last_) - slack_s_;
@@ -162,8 +162,8 @@ class Sweep {
     return std::max(beside_[from], sends_free ? 1 : beside_[to]);
   }
 
-  // What the stage between two cuts may have, up to `most`. For the summed and the sharded rules more
-  // replicas than two are never slower; an all-reduce's time grows with them.
+  // Returns the replicas that the stage between two cuts may have, up to `most`. Under the summed and the sharded rules
+  // more than two replicas are never slower; an all-reduce's time grows with them.
   ReplicaRange RangeOf(int from, int to, int most) const {
     const double work_s = family_.StageWorkS(from, to);
     const double parameter_bytes = family_.StageParameterBytes(from, to);
@@ -214,7 +214,7 @@ class Sweep {
         model_.replicates ? kInfinity : period_s_ + slack_s_;  // of one stage's work
     int missing = counts_.LargestMissing(cut, most);
     for (size_t at = kept_.size(); at-- > 0 && missing > 0;) {
-      // A stage from here takes more workers than would be news.
+      // A stage from here takes more workers than the largest number still missing.
       if (keys_[at] + slack_s_ < family_.work_s(cut) - period_s_ * missing) continue;
       const int from = kept_[at];
       if (family_.StageWorkS(from, cut) > window_s) break;
@@ -231,7 +231,7 @@ class Sweep {
     int from;
     int replicas;
   };
-  // A stage that ends at `cut` and brings the number of workers up to `count`.
+  // Returns a stage that ends at `cut` and brings the number of workers up to `count`.
   Step StageInto(int cut, int count) const {
     for (size_t at = kept_.size(); at-- > 0;) {
       const int from = kept_[at];
@@ -258,7 +258,7 @@ class Sweep {
   std::vector<double> keys_;  // of them: work - period * least workers
 };
 
-// No pipeline of the family needs longer, however it is cut.
+// Returns a period that no pipeline of the family exceeds, however it is cut.
 double LongestPeriod(const CutFamily& family, const StageCostModel& model, int workers) {
   const int last = family.size() - 1;
   double link_s = 0;

@@ -1,8 +1,8 @@
 // CutStates: what a programme over the layers of a graph, in some topological order, must know of a cut.
 //
-// Whether the layers to come may be inside the cut, and what will cross it, depends on the layers that
-// wait: those placed that still have readers to come. Each is outside, inside, or crossing, that is
-// inside with a reader outside. A state is these statuses, two bits for each, in one number.
+// The layers that wait, those placed with readers still to come, decide whether the layers to come may be inside the
+// cut, and what will cross it. Each is outside, inside, or crossing, which is inside with a reader outside. A state is
+// these statuses, two bits for each, in one number.
 //
 // Plain values; thread-compatible.
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace penstock {
 
-// What becomes of a state when one more layer is placed. Of the two bits of a status the lower says
-// inside, the upper crossing; neither is outside.
+// Changes a state when one more layer is placed. Of the two bits of a status the lower says inside, the upper crossing;
+// neither says outside.
 struct PlacedLayer {
   uint64_t producers = 0;  // the lower bits of those that it reads
   uint64_t done = 0;       // both bits of those without a reader to come
@@ -25,7 +25,7 @@ struct PlacedLayer {
   bool MayBeInside(uint64_t state) const { return ((state | state >> 1) & producers) == producers; }
   uint64_t Inside(uint64_t state) const { return (state & ~done) | own; }
 
-  // The lower bits of those that cross if this layer is outside, and did not before.
+  // Returns the lower bits of the layers that cross if this layer is outside, and did not before.
   uint64_t NewlyCrossing(uint64_t state) const { return state & producers; }
   uint64_t Outside(uint64_t state) const {
     const uint64_t crossing = NewlyCrossing(state);
@@ -33,19 +33,19 @@ struct PlacedLayer {
   }
 };
 
-// Which layers wait, and where in a state each has its two bits.
+// Tracks which layers wait, and where in a state each has its two bits.
 class WaitingLayers {
  public:
   explicit WaitingLayers(const SortedGraph& graph)
       : slot_of_(graph.size(), -1), readers_(graph.size()) {}
 
-  // Absent if more than 30 layers wait. REQUIRES: all that the layer reads is placed, it is not.
+  // Places a layer, or returns nullopt if more than 30 wait. REQUIRES: all that the layer reads is placed, it is not.
   std::optional<PlacedLayer> Place(const SortedGraph& graph, int position);
 
-  // How many more wait once this layer is placed.
+  // Returns how many more wait once this layer is placed.
   int Growth(const SortedGraph& graph, int position) const;
 
-  // The lower bit of a layer's status, as of its placing. REQUIRES: something reads it.
+  // Returns the lower bit of a layer's status, assigned when it was placed. REQUIRES: something reads it.
   uint64_t InsideBit(int position) const { return uint64_t{1} << (2 * slot_of_[position]); }
 
  private:

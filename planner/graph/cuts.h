@@ -2,12 +2,11 @@
 //
 // A cut is a set of layers closed downwards: with a layer, all that it reads from. The layers inside
 // run on earlier stages, those outside on later ones; two cuts, one inside the other, bound a stage.
-// What crosses a cut is the output of every layer inside that has a reader outside, once each, however
-// far behind the reader is: a tensor that skips stages is forwarded by them and charged on every cut it
-// crosses.
+// The output of every layer inside that has a reader outside crosses the cut, once each, however far behind the reader
+// is: a tensor that skips stages is forwarded by them and charged on every cut it crosses.
 //
-// Cuts of a chain are its prefixes; a graph with branches has more, often too many to list
-// (planner/graph/ideals.h), so that a family may hold some of them only.
+// Cuts of a chain are its prefixes. A graph with branches has more, often too many to list (planner/graph/ideals.h), so
+// a family may hold only some of them.
 //
 // Plain values; thread-compatible.
 #pragma once
@@ -36,7 +35,7 @@ struct SortedGraph {
 // REQUIRES: CheckLayerGraph(graph) is OK.
 SortedGraph SortGraph(const LayerGraph& graph);
 
-// Many sets of positions of one graph, as bits.
+// Holds many sets of positions of one graph, as bits.
 class NodeSets {
  public:
   explicit NodeSets(int positions) : words_((positions + 63) / 64) {}
@@ -60,13 +59,13 @@ inline void SetBit(uint64_t* set, int position) {
   set[position / 64] |= uint64_t{1} << (position % 64);
 }
 
-// Bytes that cross the cut `set`, by the rule above.
+// Returns the bytes that cross the cut `set`, by the rule above.
 double LiveBytes(const SortedGraph& graph, const uint64_t* set);
 
 class CutFamily {
  public:
-  // From cuts and the bytes that cross each; repeated cuts count once. `complete` says that no cut of
-  // the graph is missing. REQUIRES: the empty set and the set of all positions are among them.
+  // Takes cuts and the bytes that cross each; repeated cuts count once. `complete` says that no cut of the graph is
+  // missing. REQUIRES: the empty set and the set of all positions are among them.
   CutFamily(const SortedGraph& graph, const NodeSets& sets, const std::vector<double>& live_bytes,
             bool complete);
 
@@ -78,7 +77,7 @@ class CutFamily {
   double live_bytes(int cut) const { return live_bytes_[cut]; }
   bool complete() const { return complete_; }
 
-  // Of the stage between two cuts. REQUIRES: Inside(from, to).
+  // These two return the costs of the stage between two cuts. REQUIRES: Inside(from, to).
   double StageWorkS(int from, int to) const {
     return std::max(0.0, work_s_[to] - most_work_s_[from]);
   }
@@ -87,10 +86,10 @@ class CutFamily {
   }
   double most_work_s(int cut) const { return most_work_s_[cut]; }
 
-  // Whether every layer inside `inner` is inside `outer`. REQUIRES: inner < outer.
+  // Returns whether every layer inside `inner` is inside `outer`. REQUIRES: inner < outer.
   bool Inside(int inner, int outer) const {
-    // Before the outer set's first gap nothing can be missing, behind the inner set's end nothing is
-    // asked for; that leaves a word or two.
+    // Nothing can be missing before the outer set's first gap, and nothing is asked for behind the inner set's end;
+    // that leaves a word or two.
     const uint64_t* a = bits_.data() + static_cast<size_t>(inner) * words_;
     const uint64_t* b = bits_.data() + static_cast<size_t>(outer) * words_;
     for (int word = first_gap_[outer]; word < end_[inner]; ++word) {
@@ -99,10 +98,10 @@ class CutFamily {
     return true;
   }
 
-  // What is known of cuts in slices of work: from so much inside to so much, and bytes that cross any of
-  // the slice at least. Every slice counts as inside every later one, so a stage between two costs no
-  // more than between any two cuts in them. REQUIRES: work ascends; the first slice is that of the
-  // empty cut alone, the last that of the whole graph.
+  // Describes the cuts in a slice of work: their least and most work and parameters, and the least bytes that cross any
+  // of them. Every slice counts as inside every later one, so a stage between two costs no more than between any two
+  // cuts in them. REQUIRES: work ascends; the first slice is that of the empty cut alone, the last that of the whole
+  // graph.
   struct Slice {
     double least_work_s = 0;
     double most_work_s = 0;
@@ -112,14 +111,14 @@ class CutFamily {
   };
   static CutFamily OfSlices(const std::vector<Slice>& slices);
 
-  // The same cuts but for those not named. REQUIRES: `cuts` ascends from 0 to size() - 1.
+  // Returns the family of the named cuts alone. REQUIRES: `cuts` ascends from 0 to size() - 1.
   CutFamily Subfamily(const std::vector<int>& cuts) const;
 
-  // The layers inside, as bits by position. Not for slices.
+  // Returns the layers inside, as bits by position. It is not for slices.
   const uint64_t* set(int cut) const { return bits_.data() + static_cast<size_t>(cut) * words_; }
 
-  // The layers between two cuts, as indices into the layer graph, in topological order.
-  // REQUIRES: Inside(inner, outer).
+  // Returns the layers between two cuts, as indices into the layer graph, in topological order. REQUIRES: Inside(inner,
+  // outer).
   std::vector<int> NodesBetween(int inner, int outer) const;
 
  private:
@@ -139,8 +138,8 @@ class CutFamily {
   std::vector<int> end_;        // by cut: one past the last word with a layer inside
 };
 
-// The cuts of a family and others. REQUIRES: `more` holds cuts of the same graph; live bytes of the
-// family's are true ones.
+// Returns the cuts of a family and `more`. REQUIRES: `more` holds cuts of the same graph; the family's live bytes are
+// true ones.
 CutFamily WithCuts(const SortedGraph& graph, const CutFamily& family, const NodeSets& more);
 
 }  // namespace penstock

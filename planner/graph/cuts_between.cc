@@ -8,7 +8,7 @@
 namespace penstock {
 namespace {
 
-// The layers between two cuts as a graph of their own. Layers before that are read from here stand at its
+// Holds the layers between two cuts as a graph of their own. Layers before them that are read here stand at its
 // beginning, without work; one layer at its end stands for all behind.
 class Between {
  public:
@@ -26,8 +26,8 @@ class Between {
 
   const SortedGraph& between() const { return between_; }
 
-  // A layer before is always inside the cut. It costs its bytes as long as something reads it outside,
-  // which is what it costs relative to these when it counts as outside, with all its readers.
+  // A layer before is always inside the cut and costs its bytes as long as something outside reads it. Charges are
+  // relative to that cost when it counts as outside, with all its readers.
   CutCharges Charges(double weight) const {
     CutCharges charges{between_.parameter_bytes, between_.activation_bytes};
     for (double& bytes : charges.inside) bytes *= weight;
@@ -37,7 +37,7 @@ class Between {
     return charges;
   }
 
-  // The cut of the whole graph.
+  // Returns the cut of the whole graph for `cut`.
   std::vector<uint64_t> Whole(const uint64_t* cut) const {
     std::vector<uint64_t> whole(inner_, inner_ + (graph_.size() + 63) / 64);
     for (int index = before_; index + 1 < between_.size(); ++index) {
@@ -67,7 +67,7 @@ class Between {
     for (const int producer : graph_.producers[position]) Connect(index_of_[producer], index);
   }
 
-  // Reads all that is read behind, and all that nothing else reads: it comes last.
+  // Adds a layer that reads all that is read behind and all that nothing else reads, so that it comes last.
   void AddLayerBehind() {
     const int last = between_.size();
     between_.node_of.push_back(-1);

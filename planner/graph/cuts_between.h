@@ -15,9 +15,9 @@
 
 namespace penstock {
 
-// Cuts of `graph` around `inner` and inside `outer`: for most of `units` parts of the work between them one
-// with about the fewest of the bytes that cross plus `weight` times the parameters inside. Absent if the
-// budget ends or the graph is too wide (planner/graph/narrow_order.h). REQUIRES: `inner` lies inside `outer`.
+// Returns cuts of `graph` around `inner` and inside `outer`: for most of `units` parts of the work between them, one
+// with about the least sum of the bytes that cross and `weight` times the parameters inside. Absent if the budget ends
+// or the graph is too wide (planner/graph/narrow_order.h). REQUIRES: `inner` lies inside `outer`.
 std::optional<NodeSets> LightCutsBetween(const SortedGraph& graph, const uint64_t* inner,
                                          const uint64_t* outer, int units, double weight,
                                          TimeBudget& budget);

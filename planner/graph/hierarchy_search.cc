@@ -10,7 +10,7 @@
 namespace penstock {
 namespace {
 
-// What rounding is relative to: the largest of the times that are added up.
+// Returns the time that rounding is relative to: the largest of the times that are added up.
 double LongestTerm(const CutFamily& family, const std::vector<HierarchyLevel>& levels) {
   const int last = family.size() - 1;
   double longest_s = family.work_s(last);
@@ -54,7 +54,7 @@ class Searcher {
   }
 
  private:
-  // A table of one level and one first cut i: by number of components m and cut j.
+  // Holds the values of one level and one first cut i, by number of components m and cut j.
   struct Table {
     int from = 0;
     int cuts = 0;
@@ -65,14 +65,14 @@ class Searcher {
     }
   };
 
-  // A cut with a finite value in a table, and the least number of components that has one.
+  // Names a cut with a finite value in a table, and the least number of components that has one.
   struct Reached {
     int cut;
     int least;
   };
 
-  // Of the layers between two cuts on all components of a level; of one worker below the lowest.
-  // Infinite if it is too long to matter.
+  // Returns the period of the layers between two cuts on all components of a level, or on one worker below the lowest.
+  // It is infinite if it is too long to matter.
   double PeriodOf(int level, int from, int to) {
     if (level < 0) return family_.StageWorkS(from, to);
     std::unique_ptr<std::vector<double>>& row = rows_[level][from];
@@ -86,14 +86,14 @@ class Searcher {
 
   double Parameters(int from, int to) const { return family_.StageParameterBytes(from, to); }
 
-  // What a stage of a level averages: the released optimizer divides that of the first one.
+  // Returns the bytes that a stage of a level averages; the released optimizer divides those of the first one.
   double Averaged(int level, double parameter_bytes, bool is_first) const {
     const bool divides = is_first && level > 0 && levels_[level].model.sync == SyncRule::kSum4;
     return divides ? parameter_bytes / levels_[level - 1].workers : parameter_bytes;
   }
 
-  // How long `level` may take over layers from a cut on with so many parameters, in a plan within the
-  // limit: as a stage of the level above with the best number of replicas. Grows with no layer more.
+  // Returns how long `level` may take over layers from a cut on with `parameter_bytes`, in a plan within the limit: as
+  // a stage of the level above with the best number of replicas. Adding a layer never raises it.
   double LongestUseful(int level, int from, double parameter_bytes) const {
     const int above = level + 1;
     const int top = static_cast<int>(levels_.size()) - 1;
@@ -117,7 +117,7 @@ class Searcher {
     return longest_s + slack_s_;
   }
 
-  // The slowest of a stage's computing, averaging and links, as the last of several stages.
+  // Returns the slowest of a stage's computing, averaging and links, for the last of several stages.
   double StageS(int level, int from, int to, double work_s, int replicas) const {
     const StageCostModel& model = levels_[level].model;
     double stage_s = model.StageS(work_s, Parameters(from, to), replicas);
@@ -150,7 +150,7 @@ class Searcher {
     return table;
   }
 
-  // All of the range as one stage of the level: the first one of any plan for more.
+  // Fills in the whole range as one stage of the level, the first one of any plan for more.
   void FillSingle(int level, int from, int to, double useful_s, Table& table) {
     const HierarchyLevel& here = levels_[level];
     const double inner_s = PeriodOf(level - 1, from, to);
@@ -162,7 +162,7 @@ class Searcher {
     }
   }
 
-  // The last stage behind one of the cuts reached before.
+  // Fills in plans whose last stage lies behind one of the cuts reached before.
   void FillSplits(int level, int to, double useful_s, const std::vector<Reached>& reached,
                   Table& table) {
     const HierarchyLevel& here = levels_[level];
@@ -201,7 +201,7 @@ class Searcher {
                                                 : 0;
   }
 
-  // The stages behind a value of the table, found by looking for what gives it.
+  // Returns the stages behind a value of the table, found by looking for what gives it.
   std::vector<HierarchyStage> Trace(int level, int from, int to) {
     std::vector<HierarchyStage> stages;
     if (level < 0) return stages;
@@ -255,8 +255,8 @@ class Searcher {
   std::vector<std::vector<std::unique_ptr<std::vector<double>>>> rows_;  // by level and first cut
 };
 
-// A few cuts that are small for their place: the ones with the fewest live bytes in every of many
-// slices of work.
+// Returns a few cuts that are small for their place: the ones with the fewest live bytes in each of many slices of
+// work.
 CutFamily SmallCuts(const CutFamily& family, int slices) {
   constexpr int kOfEach = 3;
   const int last = family.size() - 1;
@@ -278,7 +278,7 @@ CutFamily SmallCuts(const CutFamily& family, int slices) {
   return family.Subfamily(cuts);
 }
 
-// A period that some plan reaches: of subfamilies that grow, each searched below what the last one gave.
+// Returns a period that some plan reaches, from growing subfamilies, each searched below the last one's period.
 double ReachedPeriod(const CutFamily& family, const std::vector<HierarchyLevel>& levels,
                      TimeBudget& budget) {
   double period_s = kInfinity;

@@ -27,13 +27,13 @@
 
 namespace penstock {
 
-// One level: how many of the components below it joins, and what its stages and links cost.
+// Says how many of the components below it a level joins, and what its stages and links cost.
 struct HierarchyLevel {
   int workers = 1;
   StageCostModel model;  // of link rule kFree, kWhole or kOwnReplicas; uses all workers
 };
 
-// A stage of a level, and what runs in one replica of it.
+// Describes a stage of a level, and what runs in one replica of it.
 struct HierarchyStage {
   int from_cut = 0;
   int to_cut = 0;
@@ -52,12 +52,12 @@ struct HierarchySearchResult {
   bool in_time = true;
 };
 
-// Levels from the lowest up. REQUIRES: at least one level, of at least one worker each.
+// Takes levels from the lowest up. REQUIRES: at least one level, of at least one worker each.
 HierarchySearchResult SearchHierarchy(const CutFamily& family,
                                       const std::vector<HierarchyLevel>& levels,
                                       TimeBudget& budget);
 
-// One stage, all layers on every worker, averaged level by level: what PipeDream compares with.
+// Returns the period that PipeDream compares with: one stage, all layers on every worker, averaged level by level.
 double DataParallelS(const SortedGraph& graph, const std::vector<HierarchyLevel>& levels);
 
 }  // namespace penstock

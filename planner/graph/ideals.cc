@@ -13,7 +13,7 @@ namespace {
 
 using Set = std::vector<uint64_t>;
 
-// Every cut of one layer more than `set`, put into `next`.
+// Puts every cut of one layer more than `set` into `next`.
 void Extend(const SortedGraph& graph, const uint64_t* set, int words,
             absl::flat_hash_set<Set>& next) {
   int first_gap = 0;
@@ -51,7 +51,7 @@ absl::StatusOr<CutFamily> EnumerateIdeals(const SortedGraph& graph, const IdealL
 
     absl::flat_hash_set<Set> next;
     for (const Set& set : level) Extend(graph, set.data(), sets.words(), next);
-    // Sorted, so that nothing depends on the order of a hash table.
+    // The level is sorted, so that nothing depends on the order of a hash table.
     level.assign(next.begin(), next.end());
     std::sort(level.begin(), level.end());
     level_bytes.resize(level.size());

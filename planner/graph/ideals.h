@@ -1,10 +1,9 @@
 // Ideals: listing the cuts of a layer graph, all of them or the best of each size.
 //
-// The number of cuts (down-sets, the ideals of the order of layers) is the number of layers plus one
-// for a chain and exponential in the width of a graph with branches: 241 for the published ResNet-50,
-// 16,887 for GNMT-16, more than a million for the NASNets. So they are listed up to a limit; beyond it,
-// a beam keeps for every number of layers the cuts with the fewest live bytes, between which a
-// pipeline would be cut anyway.
+// The number of cuts (down-sets, the ideals of the order of layers) is the number of layers plus one for a chain and
+// exponential in the width of a graph with branches: 241 for the published ResNet-50, 16,887 for GNMT-16, more than a
+// million for the NASNets. They are listed up to a limit; beyond it, a beam keeps for every number of layers the cuts
+// with the fewest live bytes, between which a pipeline would be cut anyway.
 //
 // Pure functions.
 #pragma once
@@ -19,7 +18,7 @@ namespace penstock {
 
 struct IdealLimits {
   int64_t ideals_max = 40'000;
-  // Of each number of layers keep so many, the ones with the fewest live bytes.
+  // At most this many cuts of each number of layers are kept, the ones with the fewest live bytes.
   int per_size_max = std::numeric_limits<int>::max();
 };
 

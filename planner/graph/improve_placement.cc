@@ -54,7 +54,7 @@ class Improver {
     return improves;
   }
 
-  // By worker: whether it has a stage.
+  // Returns by worker whether it has a stage.
   std::vector<bool> Used() const {
     std::vector<bool> used(costs_.cluster().workers.size());
     for (const PlacedStage& stage : best_.placement) {

@@ -1,8 +1,7 @@
 // ImprovePlacement: small changes to a placement, as long as one of them is for the better.
 //
-// A cut between two stages moves; two workers change places; a worker joins another stage, or leaves for
-// none; two stages become one. What no single change improves is what is left: a good placement, not
-// a proof.
+// A cut between two stages moves; two workers change places; a worker joins another stage, or leaves for none; two
+// stages become one. The result is a placement that no single change improves: a good one, not a proof.
 //
 // Pure functions.
 #pragma once

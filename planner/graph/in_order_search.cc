@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kFirstStep = 0.01;  // of the least period there could be
 
-// One sweep for one period.
+// Runs one sweep for one period.
 class Sweep {
  public:
   Sweep(const PlacementCosts& costs, const WorkerUnits& units, double period_s)
@@ -110,7 +110,7 @@ class Sweep {
   std::vector<int> workers_from_;     // by unit: in it and those behind
   std::vector<double> speed_before_;  // by unit: of those before it together
   std::vector<State> states_;
-  // By cut: the state of every place, which is its first unit and the workers of its first stage.
+  // By cut, this holds the state of every place, which is its first unit and the workers of its first stage.
   std::vector<std::map<std::pair<int, int>, int>> by_cut_;
   int found_ = -1;
 };
@@ -124,7 +124,7 @@ std::optional<ClusterPlacement> SearchInOrder(const PlacementCosts& costs, const
   for (const std::vector<int>& unit : units) {
     for (const int worker : unit) speed += costs.cluster().workers[worker].speed;
   }
-  // From below: a sweep takes the longer, the more room the period leaves.
+  // The search starts from below, since a sweep takes longer the more room the period leaves.
   double low_s = costs.family().work_s(costs.family().size() - 1) / speed * (1 - 1e-12);
   double high_s = must_beat_s * (1 - tolerance);
   double step_s = std::max(kFirstStep * low_s, 1e-6 * high_s);

@@ -77,8 +77,8 @@ absl::Status CheckEdges(const LayerGraph& graph) {
   return absl::OkStatus();
 }
 
-// Some cycle among the nodes that have `unread` producers left: each such node has one among them, so
-// going from producer to producer must come round.
+// Returns some cycle among the nodes that have `unread` producers left: each such node has one among them, so going
+// from producer to producer must come round.
 std::string CycleAmong(const LayerGraph& graph, const Neighbours& neighbours,
                        const std::vector<int>& unread) {
   int node = static_cast<int>(

@@ -1,7 +1,7 @@
 // LayerGraph: what a profile says of a model: its layers, what each costs, and which reads whose output.
 //
-// A layer's output is one tensor, whoever reads it: a cut of the graph carries it once however many
-// readers lie behind (planner/graph/cuts.h). Times and sizes are of one minibatch on one worker.
+// A layer's output is one tensor: a cut of the graph carries it once, however many readers lie behind
+// (planner/graph/cuts.h). Times and sizes are of one minibatch on one worker.
 //
 // Plain values and pure functions.
 #pragma once
@@ -45,15 +45,15 @@ inline constexpr int kLayerEdgesMax = 1'000'000;
 inline constexpr double kLayerSecondsMax = 1e6;
 inline constexpr double kLayerBytesMax = 1e15;
 
-// InvalidArgument, naming the node, unless: the graph has 1 to kLayerNodesMax nodes and at most
-// kLayerEdgesMax edges between them, ids are unique and not empty, times and sizes are numbers from 0
-// to the limits above, and no layer reads its own output, directly or through others.
+// Returns InvalidArgument, naming the node, unless the graph has 1 to kLayerNodesMax nodes and at most kLayerEdgesMax
+// edges between them, ids are unique and not empty, times and sizes are numbers from 0 to the limits above, and no
+// layer reads its own output, directly or through others.
 absl::Status CheckLayerGraph(const LayerGraph& graph);
 
-// The part of it that looks at one node's times and sizes.
+// Checks one node's times and sizes, as CheckLayerGraph does.
 absl::Status CheckLayerNode(const LayerNode& node);
 
-// By node, without repetition, in the order of the edges.
+// Lists the neighbours by node, without repetition, in the order of the edges.
 struct Neighbours {
   std::vector<std::vector<int>> producers;  // whose outputs it reads
   std::vector<std::vector<int>> consumers;  // who reads its output
@@ -61,21 +61,21 @@ struct Neighbours {
 // REQUIRES: every edge joins two nodes.
 Neighbours NeighboursOf(const LayerGraph& graph);
 
-// Nodes that read no output, and nodes whose output nobody reads; ascending.
+// These return the nodes that read no output, and the nodes whose output nobody reads, ascending.
 std::vector<int> SourcesOf(const LayerGraph& graph);
 std::vector<int> SinksOf(const LayerGraph& graph);
 
-// Every node after what it reads, among those possible the earliest node first. InvalidArgument with
-// one cycle written out if there is any. REQUIRES: every edge joins two nodes.
+// Returns every node after what it reads, the earliest possible node first. Errors: InvalidArgument with one cycle
+// written out if there is any. REQUIRES: every edge joins two nodes.
 absl::StatusOr<std::vector<int>> TopologicalOrder(const LayerGraph& graph);
 
-// The graph without some nodes; edges at them go too. `removed` is by node.
+// Returns the graph without the nodes in `removed`, which is by node, and without the edges at them.
 LayerGraph WithoutNodes(const LayerGraph& graph, const std::vector<bool>& removed);
 
-// A graph without branches: each layer reads the one before.
+// Returns a graph without branches: each layer reads the one before.
 LayerGraph ChainGraph(std::vector<LayerNode> nodes);
 
-// Over all nodes.
+// These add up over all nodes.
 double TotalWorkS(const LayerGraph& graph);
 double TotalParameterBytes(const LayerGraph& graph);
 

@@ -1,4 +1,4 @@
-// The two numbers that the searches of this folder compare by.
+// The searches of this folder compare by these two numbers.
 #pragma once
 
 #include <limits>
@@ -6,7 +6,7 @@
 namespace penstock {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// Relative; periods and scores closer than this are one.
+// The margin is relative; periods and scores closer than this count as equal.
 inline constexpr double kMargin = 1e-12;
 
 }  // namespace penstock

@@ -14,13 +14,13 @@ namespace {
 
 constexpr size_t kStatesMax = 20'000;  // of one place in an order
 
-// Orders that are looked at together, and ways to go on with each.
+// The search looks at this many orders together, and at this many ways to go on with each.
 constexpr size_t kOrders = 12;
 constexpr size_t kNexts = 8;
-// A layer that makes few states now often makes many later: so many of its own count at once.
+// A layer that makes few states now often makes many later, so its own states count this many times more.
 constexpr int kFutureSteps = 3;
 
-// The beginning of an order.
+// Holds the beginning of an order.
 struct Beginning {
   std::vector<int> order;
   std::vector<uint64_t> placed;  // as a set of positions
@@ -44,7 +44,7 @@ Beginning Nothing(const SortedGraph& graph) {
   return nothing;
 }
 
-// Those that leave the fewest layers waiting, of equals the latest.
+// Returns the next layers that leave the fewest layers waiting, of equals the latest.
 std::vector<int> BestNexts(const SortedGraph& graph, const Beginning& beginning) {
   std::vector<std::tuple<int, int, int>> ranked;
   for (size_t at = 0; at < beginning.ready.size(); ++at) {
@@ -58,7 +58,7 @@ std::vector<int> BestNexts(const SortedGraph& graph, const Beginning& beginning)
   return nexts;
 }
 
-// Absent if the graph is too wide here.
+// Returns the beginning with one more layer, or nullopt if the graph is too wide here.
 std::optional<Beginning> With(const SortedGraph& graph, const Beginning& before, int position) {
   Beginning next{.order = before.order,
                  .placed = before.placed,
@@ -117,7 +117,7 @@ std::optional<std::vector<int>> NarrowOrder(const SortedGraph& graph, TimeBudget
     for (const Choice& choice : choices) {
       std::optional<Beginning> next = With(graph, beginnings[choice.beginning], choice.next);
       if (next.has_value()) longer.push_back(*std::move(next));
-      // In wide graphs fewer choices must do.
+      // Fewer choices must do in wide graphs.
       steps += beginnings[choice.beginning].states.size();
       if (steps > kStatesMax && !longer.empty()) break;
     }

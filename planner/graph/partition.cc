@@ -46,13 +46,13 @@ class Partitioner {
   }
 
  private:
-  // Of the layers [first, end) as stage number `stage`.
+  // Returns the cost of the layers [first, end) as stage number `stage`.
   double Cost(int stage, int first, int end) const {
     return (cost_before_[end] - cost_before_[first]) / speeds_[stage];
   }
 
-  // The smallest possible cost of the largest stage. largest[end], after round k, is that of the
-  // best way to cut the layers before `end` into k stages.
+  // Returns the smallest possible cost of the largest stage. largest[end], after round k, is that of the best way to
+  // cut the layers before `end` into k stages.
   double Bottleneck() const {
     std::vector<double> largest(layers_ + 1, kInfinity);
     largest[0] = 0;
@@ -68,14 +68,13 @@ class Partitioner {
     return largest[layers_];
   }
 
-  // The cuts with the smallest sum of squares whose stages cost `limit` at most. Goes over
-  // suffixes, so that among equal sums the first cut can be chosen as early as possible, then the
-  // second, ...
+  // Returns the cuts with the smallest sum of squares whose stages cost `limit` at most. It goes over suffixes, so that
+  // among equal sums the first cut can be chosen as early as possible, then the second, ...
   std::vector<int> Cut(double limit) const {
-    // squares[first] after round k: of the layers from `first` on in k stages.
+    // squares[first] after round k is that of the layers from `first` on in k stages.
     std::vector<double> squares(layers_ + 1, kInfinity);
     squares[layers_] = 0;
-    // end_of[k][first]: where the first of k stages from `first` on ends.
+    // end_of[k][first] is where the first of k stages from `first` on ends.
     std::vector<std::vector<int>> end_of(stages_ + 1, std::vector<int>(layers_ + 1, 0));
     for (int stage = 1; stage <= stages_; ++stage) {
       std::vector<double> next(layers_ + 1, kInfinity);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::string_view kSeparator = " -- ";
 
-// Of what a file holds, for messages.
+// Quotes the beginning of what a file holds, for messages.
 std::string Quoted(absl::string_view text) {
   constexpr size_t kShownMax = 60;
   return text.size() <= kShownMax ? absl::StrCat("'", text, "'")
@@ -33,7 +33,7 @@ absl::StatusOr<double> ParseNumber(absl::string_view text) {
   return value;
 }
 
-// The text behind "key=".
+// Returns the text behind "key=".
 absl::StatusOr<absl::string_view> ValueOf(absl::string_view key, absl::string_view field) {
   if (!absl::ConsumePrefix(&field, key) || !absl::ConsumePrefix(&field, "=")) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", key, "=.., got ", Quoted(field)));
@@ -47,7 +47,7 @@ absl::StatusOr<double> ParseAmount(absl::string_view key, absl::string_view fiel
   return value.ok() ? value : Annotate(value.status(), key);
 }
 
-// "[1.0; 2.0]"; empty for a plain number.
+// Parses "[1.0; 2.0]"; returns an empty list for a plain number.
 absl::StatusOr<std::vector<double>> ParseList(absl::string_view text) {
   std::vector<double> elements;
   if (!absl::ConsumePrefix(&text, "[")) return elements;
@@ -172,8 +172,8 @@ class Parser {
   absl::flat_hash_map<std::string, int> index_of_;
 };
 
-// As Python prints a float: whole numbers with one zero behind the point, others as short as they
-// read back the same.
+// Formats as Python prints a float: whole numbers with one zero behind the point, others as short as they read back the
+// same.
 std::string FormatBytes(double bytes) {
   if (bytes == std::floor(bytes)) return absl::StrFormat("%.1f", bytes);
   for (int digits = 1; digits < 17; ++digits) {

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-// How many replicas of a stage, of those that are alike modulo `classes`, each host has.
+// Counts how many replicas of a stage, of those that are alike modulo `classes`, each host has.
 std::vector<std::vector<int>> CountByClass(const Cluster& cluster, const std::vector<int>& workers,
                                            int classes) {
   std::vector<std::vector<int>> counts(classes, std::vector<int>(cluster.hosts.size()));
@@ -89,7 +89,7 @@ void PlacementCosts::AddWorkerBytes(int worker, double bytes, Loads& loads) cons
 void PlacementCosts::AddSync(const PlacedStage& stage, Loads& loads) const {
   const int replicas = static_cast<int>(stage.workers.size());
   if (replicas == 1) return;
-  // What one replica sends to one other, for one minibatch.
+  // One replica sends each other one this many bytes for one minibatch.
   const double bytes = 2 * family_.StageParameterBytes(stage.from_cut, stage.to_cut) /
                        (static_cast<double>(replicas) * replicas);
   const std::vector<int> count = CountByClass(cluster_, stage.workers, 1).front();

@@ -6,14 +6,14 @@
 //
 //   worker        C / (speed r), the slowest replica's, and the averaging of gradients after it
 //   averaging     every replica sends each other one its part, P / r, twice (worker/replica_sum.cc), once
-//                 for r minibatches: the time of the busiest link, host's card or path that it uses
+//                 for r minibatches: the time of the busiest link, host's NIC or path that it uses
 //   worker's link bytes to and from other workers of its host
-//   host's card   bytes of all its workers to and from other hosts
+//   host's NIC    bytes of all its workers to and from other hosts
 //   path          bytes between two hosts
 //
-// Minibatch b goes from replica b mod r to replica b mod r' of the next stage, so that it is the order
-// of replicas that says what crosses between hosts. A cut's bytes go one way as activations and the
-// other way as gradients: full duplex links carry both at the same time.
+// Minibatch b goes from replica b mod r to replica b mod r' of the next stage, so the order of replicas decides what
+// crosses between hosts. A cut's bytes go one way as activations and the other way as gradients: full duplex links
+// carry both at the same time.
 //
 // Memory of a worker: weights, as many versions as the rule keeps, gradients and optimizer state, and
 // what every microbatch in flight leaves until its backward; or, if the stage recomputes, its input,
@@ -42,18 +42,18 @@ struct PlacedStage {
   friend bool operator==(const PlacedStage&, const PlacedStage&) = default;
 };
 
-// From the first to the last; each begins where the one before ends. Workers without a stage are idle.
+// Lists the stages from the first to the last; each begins where the one before ends. Workers without a stage are idle.
 using ClusterPlacement = std::vector<PlacedStage>;
 
-// Bytes of a layer on a worker beside its output.
+// Counts the bytes of a layer on a worker, apart from its output.
 struct LayerMemory {
   double weight_bytes = 0;  // of one version
   double state_bytes = 0;   // gradients and optimizer
   double stash_bytes = 0;   // that one microbatch leaves until its backward
 };
 
-// Of a graph of which only sizes are known: gradients and `optimizer_copies` as large as the parameters;
-// a layer keeps its output.
+// Guesses the memory of a graph of which only sizes are known: gradients and each of `optimizer_copies` are as large as
+// the parameters, and a layer keeps its output.
 std::vector<LayerMemory> GuessMemory(const LayerGraph& graph, double optimizer_copies);
 
 enum class KeptVersions : uint8_t {
@@ -70,7 +70,7 @@ struct MemoryRule {
   bool may_recompute = true;
 };
 
-// Why a plan is not faster.
+// Says why a plan is not faster.
 struct BusiestResource {
   enum class Kind : uint8_t { kStage, kWorkerLink, kCard, kPath };
   Kind kind = Kind::kStage;
@@ -97,7 +97,7 @@ struct PlacementCharge {
   double memory_bytes = 0;  // of the stage that needs most
 };
 
-// What a placement is charged by. `graph`, `family` and `cluster` must outlive it.
+// Charges placements. `graph`, `family` and `cluster` must outlive it.
 class PlacementCosts {
  public:
   // REQUIRES: `family` holds cuts of `graph` as SortGraph sorts it; CheckCluster(cluster) is OK;
@@ -111,11 +111,11 @@ class PlacementCosts {
   // REQUIRES: the stages cover all layers, and no worker has two.
   PlacementCharge Charge(const ClusterPlacement& placement) const;
 
-  // One stage by itself, with `behind` workers in it and the stages behind. Its memory is within that of
-  // its workers, or has no value.
+  // Charges one stage by itself, with `behind` workers in it and the stages behind. Returns nullopt if it does not fit
+  // into the memory of its workers.
   std::optional<StageCharge> ChargeStage(const PlacedStage& stage, int behind) const;
 
-  // What the rest of the resources have to do for a minibatch, as stages are put before others.
+  // Holds what the rest of the resources have to do for a minibatch, as stages are put before others.
   struct Loads {
     std::vector<double> worker_link_s;
     std::vector<double> card_s;
@@ -123,16 +123,16 @@ class PlacementCosts {
     double most_s = 0;
   };
   Loads NoLoads() const;
-  // Of averaging the gradients of `stage`.
+  // Adds the load of averaging the gradients of `stage`.
   void AddSync(const PlacedStage& stage, Loads& loads) const;
-  // Of what crosses between two stages.
+  // Adds the load of what crosses between two stages.
   void AddBoundary(const PlacedStage& stage, const PlacedStage& next, Loads& loads) const;
 
-  // Without a limit of memory no plan needs more than so many bytes on a worker.
+  // Returns the bytes that a stage needs on each of its workers, without a limit of memory.
   double StageMemoryBytes(const PlacedStage& stage, int behind, bool recomputes) const;
 
  private:
-  // Sums by cut over the layers inside.
+  // Holds sums by cut over the layers inside.
   struct Inside {
     std::vector<double> forward_s;
     std::vector<double> weight_bytes;
@@ -140,7 +140,7 @@ class PlacementCosts {
     std::vector<double> stash_bytes;
   };
 
-  // Bytes from each of `stage`'s replicas; see placement.cc.
+  // These add bytes in one direction; see placement.cc.
   void AddHostBytes(int host, double bytes, Loads& loads) const;
   void AddPathBytes(int from, int to, double bytes, Loads& loads) const;
   void AddWorkerBytes(int worker, double bytes, Loads& loads) const;

@@ -67,10 +67,10 @@ double LeastInsideBandwidth(const Cluster& cluster) {
   return least;
 }
 
-// For models that want a number.
+// Some models want a finite number.
 double Finite(double bytes_per_second) { return std::min(bytes_per_second, 1e18); }
 
-// What StagePlan says of a placement.
+// Returns what StagePlan says of a placement.
 StagePlan Describe(const LayerGraph& graph, const PlacementCosts& costs,
                    const ClusterPlacement& placement) {
   const CutFamily& family = costs.family();
@@ -167,7 +167,7 @@ class Planner {
   }
 
  private:
-  // All cuts, or the best of each size.
+  // Returns all cuts, or the best of each size.
   absl::StatusOr<CutFamily> Cuts() const {
     absl::StatusOr<CutFamily> all = EnumerateIdeals(sorted_, {.ideals_max = kCutsMax});
     if (all.ok()) return all;
@@ -175,7 +175,7 @@ class Planner {
                            {.ideals_max = std::numeric_limits<int64_t>::max(), .per_size_max = 1});
   }
 
-  // PipeDream's, and the best flat one with consistent links as if all workers were as fast as the
+  // Returns PipeDream's plans, and the best flat one with consistent links as if all workers were as fast as the
   // fastest and had the fastest link; its bound holds for every placement.
   std::vector<std::vector<PlacedNodes>> PlansOfOthers() {
     std::vector<std::vector<PlacedNodes>> plans;
@@ -228,7 +228,7 @@ class Planner {
   }
 
  public:
-  // The cuts behind each stage but the last.
+  // Adds the cuts behind each stage but the last.
   static void AddSets(const SortedGraph& sorted, const std::vector<PlacedNodes>& stages,
                       NodeSets& sets) {
     std::vector<int> position_of(sorted.node_of.size());
@@ -273,10 +273,10 @@ class Planner {
     }
   }
 
-  // PipeDream-2BW's plans: every depth with as many workers for each stage, data parallelism among them.
+  // Considers PipeDream-2BW's plans: every depth with as many workers for each stage, data parallelism among them.
   void ConsiderEvenStages(const PlacementCosts& costs) {
     const CutFamily& family = costs.family();
-    // One cut of each number of layers, each inside the next.
+    // The chain has one cut of each number of layers, each inside the next.
     std::vector<int> chain = {0};
     for (int cut = 1; cut < family.size(); ++cut) {
       if (family.Inside(chain.back(), cut)) chain.push_back(cut);
@@ -298,7 +298,7 @@ class Planner {
     }
   }
 
-  // Orders of the workers worth trying, as units that a stage takes whole.
+  // Returns orders of the workers worth trying, as units that a stage takes whole.
   std::vector<WorkerUnits> Orders() const {
     std::vector<WorkerUnits> orders;
     std::vector<std::vector<int>> hosts = WorkersByHost(cluster_);
@@ -320,12 +320,12 @@ class Planner {
                        return speed_of(a.front()) > speed_of(b.front());
                      });
     add(hosts);
-    // All workers by speed, wherever they are.
+    // This order takes all workers by speed, wherever they are.
     std::vector<int> all(cluster_.size());
     std::iota(all.begin(), all.end(), 0);
     std::stable_sort(all.begin(), all.end(), by_speed);
     add({all});
-    // The same pipeline on several groups of hosts, side by side.
+    // These orders run the same pipeline on several groups of hosts, side by side.
     const bool alike = std::all_of(hosts.begin(), hosts.end(), [&](const std::vector<int>& host) {
       return host.size() == hosts.front().size();
     });
@@ -353,7 +353,7 @@ class Planner {
     return distinct;
   }
 
-  // Single workers, or where there are many, several of one host.
+  // Adds single workers, or several of one host where there are many.
   void AddUnits(const std::vector<int>& host, WorkerUnits& units) const {
     const size_t size = (cluster_.size() + kOrderedUnitsMax - 1) / kOrderedUnitsMax;
     for (size_t at = 0; at < host.size(); at += size) {
@@ -363,7 +363,7 @@ class Planner {
     }
   }
 
-  // Of a family too large for sweeps: for each amount of work the cut with the fewest bytes.
+  // Returns for each amount of work the cut with the fewest bytes, for a family too large for sweeps.
   static std::vector<int> Thinned(const CutFamily& family) {
     const int last = family.size() - 1;
     std::vector<int> kept = {0};
@@ -404,7 +404,7 @@ class Planner {
     }
   }
 
-  // No placement takes longer, but one that nobody would make.
+  // Returns a period that no placement exceeds, except one that nobody would make.
   double LongestPeriod(const PlacementCosts& costs) const {
     const CutFamily& family = costs.family();
     const int last = family.size() - 1;
@@ -418,7 +418,7 @@ class Planner {
     return 2 * family.work_s(last) / slowest + 4 * bytes / least + 1e-9;
   }
 
-  // Small changes, and if there are few enough, all placements. Whether none is better.
+  // Tries small changes, and if there are few enough, all placements. Returns whether none is better.
   bool Refine(const PlacementCosts& costs) {
     if (best_.has_value()) best_ = ImprovePlacement(costs, judge_, std::move(*best_), budget_);
     const double must_beat = best_.has_value() ? best_->score : kInfinity;
@@ -445,7 +445,7 @@ class Planner {
                           : is_proven;
   }
 
-  // How much memory would do: the limits multiplied until something fits.
+  // Returns the error that says how much memory would do, the least with which something was found to fit.
   absl::Status NothingFits(const PlacementCosts& costs) {
     if (budget_.IsSpent(0)) {
       return absl::DeadlineExceededError(
@@ -460,7 +460,7 @@ class Planner {
                         cluster_.size(), most / 1e9, LeastMemory(costs) / 1e9));
   }
 
-  // The least memory, equal on all workers, with which a plan was found.
+  // Returns the least memory, equal on all workers, with which a plan was found.
   double LeastMemory(const PlacementCosts& costs) {
     ClusterPlacement all = {{.from_cut = 0, .to_cut = costs.family().size() - 1, .workers = {0}}};
     double high = costs.StageMemoryBytes(all.front(), 1, false);

@@ -1,13 +1,13 @@
 // PlanPlacement: the fastest way to run a layer graph on the workers of a cluster that are not all alike.
 //
-// Starts from the plans of others (PipeDream's, flat and over hosts; stages of equally many layers, each
-// with equally many workers, as PipeDream-2BW plans; data parallelism), so that it never ends with a
-// slower one under the model of planner/graph/placement.h, goes on with placements in several orders of the
-// workers (planner/graph/in_order_search.h), improves the best by small changes and, where there are few
-// enough placements, looks through all of them (planner/graph/placement_search.h).
+// It starts from the plans of others (PipeDream's, flat and over hosts; stages of equally many layers, each with
+// equally many workers, as PipeDream-2BW plans; data parallelism), so that it never ends with a slower one under the
+// model of planner/graph/placement.h. It goes on with placements in several orders of the workers
+// (planner/graph/in_order_search.h), improves the best by small changes and, where there are few enough placements,
+// looks through all of them (planner/graph/placement_search.h).
 //
-// Always ends with the best found when its time is spent, and with a bound on how much faster any plan
-// could be. Pure functions but for the clock behind the budget.
+// It always ends with the best found when its time is spent, and with a bound on how much faster any plan could be.
+// Pure functions but for the clock behind the budget.
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,9 @@ struct PlacementRequest {
 absl::StatusOr<StagePlan> PlanPlacement(const LayerGraph& graph, const PlacementRequest& request,
                                         TimeBudget& budget);
 
-// A plan of planner/graph/stage_planner.h, of one level or of workers in hosts, on a cluster. Stages take workers
-// in the cluster's order; where a stage of hosts has several, the pipelines inside them run side by
-// side. Its cuts are added to `sets`' family by the caller.
+// PlacedNodes put a plan of planner/graph/stage_planner.h, of one level or of workers in hosts, on a cluster. Stages
+// take workers in the cluster's order; where a stage of hosts has several, the pipelines inside them run side by side.
+// The caller adds its cuts to `sets`' family.
 struct PlacedNodes {
   std::vector<int> nodes;
   std::vector<int> workers;
@@ -52,8 +52,8 @@ struct PlacedNodes {
 // have as many workers as the lower level.
 std::vector<PlacedNodes> PlaceInOrder(const StagePlan& plan, const Cluster& cluster);
 
-// What a plan given as nodes and workers costs, as a StagePlan. Errors: as PlanPlacement;
-// InvalidArgument if the nodes are no stages of the graph.
+// Returns what a plan given as nodes and workers costs, as a StagePlan. Errors: as PlanPlacement; InvalidArgument if
+// the nodes are no stages of the graph.
 absl::StatusOr<StagePlan> ChargePlan(const LayerGraph& graph, const PlacementRequest& request,
                                      const std::vector<PlacedNodes>& stages);
 

@@ -27,7 +27,7 @@ class ByMemory : public PlacementJudge {
   double Bound(double /*period_s*/, double memory_bytes) const override { return memory_bytes; }
 };
 
-// Which workers and hosts may stand for each other.
+// Says which workers and hosts may stand for each other.
 class Alikes {
  public:
   explicit Alikes(const Cluster& cluster) : cluster_(cluster) {
@@ -52,7 +52,7 @@ class Alikes {
     }
   }
 
-  // The one that is to be taken before this one; -1: none.
+  // Returns the one that is to be taken before this one, or -1 if there is none.
   int worker_before(int worker) const { return worker_before_[worker]; }
   int host_before(int host) const { return host_before_[host]; }
   int class_of(int worker) const { return class_of_[worker]; }
@@ -107,7 +107,7 @@ class Search {
   }
 
  private:
-  // The stages put so far, all of them behind `to_cut`.
+  // Describes the stages put so far, all of them behind `to_cut`.
   struct Suffix {
     int to_cut = 0;
     PlacementCosts::Loads loads;
@@ -145,7 +145,7 @@ class Search {
     }
   }
 
-  // Every way to give the stage at hand one more worker, and the stages before it the others.
+  // Tries every way to give the stage at hand one more worker, and the stages before it the others.
   void AddReplica(const Suffix& suffix) {
     for (int worker = 0; worker < cluster_.size(); ++worker) {
       if (is_used_[worker] || !IsFirstOfAlikes(worker)) continue;
@@ -160,8 +160,8 @@ class Search {
   }
 
   bool IsFirstOfAlikes(int worker) const {
-    // Later replicas of the last stage: counting minibatches from another one changes nothing, so that
-    // its first replica may be of the first class of all of them.
+    // For later replicas of the last stage, counting minibatches from another one changes nothing, so its first replica
+    // may be of the first class of all of them.
     const std::vector<int>& workers = stages_.back().workers;
     if (stages_.size() == 1 && !workers.empty() &&
         alikes_.class_of(worker) < alikes_.class_of(workers.front())) {
@@ -179,7 +179,7 @@ class Search {
     is_used_[worker] = is_used;
     used_on_[cluster_.workers[worker].host] += sign;
     unused_ -= sign;
-    // Summed anew: a running difference would drift.
+    // The sum is computed again, since a running difference would drift.
     unused_speed_ = 0;
     for (int other = 0; other < cluster_.size(); ++other) {
       if (!is_used_[other]) unused_speed_ += cluster_.workers[other].speed;

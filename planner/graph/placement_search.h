@@ -1,11 +1,10 @@
 // PlacementSearch: the best placement of all, by branch and bound.
 //
-// Stages are put on from the last to the first, so that what is in flight on a stage, and with it its
-// memory, is known when it is put. A branch ends where what its stages and the least that the rest
-// could take is no better than the best placement known. Workers that are alike are taken in one order,
-// and so are hosts.
+// Stages are put on from the last to the first, so that what is in flight on a stage, and with it its memory, is known
+// when it is put. A branch ends where its stages and the least that the rest could take are no better than the best
+// placement known. Workers that are alike are taken in one order, and so are hosts.
 //
-// Takes time exponential in layers and workers: for small instances, and to prove or improve what
+// The search takes time exponential in layers and workers: it is for small instances, and to prove or improve what
 // planner/graph/in_order_search.h found for others, within a limit.
 //
 // Pure functions.
@@ -19,18 +18,18 @@
 
 namespace penstock {
 
-// What a placement is worth: smaller is better. Implementations are pure.
+// Says what a placement is worth; smaller is better. Implementations are pure.
 class PlacementJudge {
  public:
   virtual ~PlacementJudge() = default;
 
-  // Infinite if it cannot be run.
+  // Returns infinity if it cannot be run.
   virtual double Score(const PlacementCosts& costs, const ClusterPlacement& placement) const = 0;
   // No placement with at least this period and this memory on a worker has a smaller score.
   virtual double Bound(double period_s, double memory_bytes) const = 0;
 };
 
-// The period; the largest memory that a worker needs.
+// These score by the period, and by the largest memory that a worker needs.
 const PlacementJudge& PeriodJudge();
 const PlacementJudge& MemoryJudge();
 
@@ -40,8 +39,8 @@ struct PlacementSearchResult {
   bool is_complete = true;  // else the search ended early: there may be better ones
 };
 
-// The best placement with a score below `must_beat` (relative margin 1e-12), looking at `stages_max`
-// stages at most.
+// Returns the best placement with a score below `must_beat` (relative margin 1e-12), looking at `stages_max` stages at
+// most.
 PlacementSearchResult SearchPlacements(const PlacementCosts& costs, const PlacementJudge& judge,
                                        double must_beat, int64_t stages_max, TimeBudget& budget);
 

@@ -38,13 +38,13 @@ PrefixBound::Fastest PrefixBound::FastestOf(const Cluster& cluster) {
   return fastest;
 }
 
-// Of one minibatch of a stage.
+// Returns the least seconds to average the gradients of one minibatch of a stage.
 double PrefixBound::SyncS(const Fastest& fastest, double parameter_bytes, int replicas) {
   const double pair_bytes = 2 * parameter_bytes / (static_cast<double>(replicas) * replicas);
   double sync_s = pair_bytes * (replicas - 1) / fastest.bytes_per_second;
   if (replicas > fastest.host_workers) {
-    // The host with most of them has from `few` to all that a host can have, and sends k (r - k) parts:
-    // the fewest at one of the two ends.
+    // The host with most of them has k, from `few` to all that a host can have, and sends k (r - k) parts, which are
+    // fewest at one of the two ends.
     const int few = (replicas + fastest.hosts - 1) / fastest.hosts;
     const double parts =
         std::min(static_cast<double>(few) * (replicas - few),
@@ -54,7 +54,7 @@ double PrefixBound::SyncS(const Fastest& fastest, double parameter_bytes, int re
   return sync_s;
 }
 
-// Row by row: a last stage from `from` to `to` with `replicas`, and the best of what is before it.
+// Fills row by row: a last stage from `from` to `to` with `replicas`, and the best of what is before it.
 void PrefixBound::Fill(const Fastest& fastest) {
   table_.assign(static_cast<size_t>(family_.size()) * stride_, kInfinity);
   for (int workers = 0; workers <= workers_; ++workers) At(0, workers) = 0;

@@ -1,11 +1,10 @@
-// PrefixBound: the least that the layers inside a cut can take on so many workers, wherever these are.
+// PrefixBound: the least time that the layers inside a cut can take on a number of workers, wherever they are.
 //
-// Every worker is as fast as the fastest and has the host's card to itself besides its own link; memory
-// has no limit; only where a stage has more replicas than any host has workers, their gradients go over
-// shared cards, spread as they burden them least. What a plan needs under planner/graph/placement.h is then no
-// less. A table over cuts and
-// workers, filled by the recurrence of planner/graph/cut_search.h; where that would take too long, work
-// divided by speed alone.
+// The bound takes every worker to be as fast as the fastest and to have the host's NIC to itself in addition to its own
+// link, and memory to have no limit. Only where a stage has more replicas than any host has workers do their gradients
+// go over shared NICs, spread as they burden them least. What a plan needs under planner/graph/placement.h is then no
+// less. The bound is a table over cuts and workers, filled by the recurrence of planner/graph/cut_search.h; where that
+// would take too long, it is work divided by speed alone.
 //
 // Immutable, and so thread-safe.
 #pragma once
@@ -21,15 +20,15 @@ class PrefixBound {
  public:
   PrefixBound(const CutFamily& family, const Cluster& cluster);
 
-  // Of all placements of the layers inside `cut` on `workers` workers, whose speeds add up to `speed`;
-  // infinite if there is none.
+  // Returns the least period of all placements of the layers inside `cut` on `workers` workers, whose speeds add up to
+  // `speed`; infinite if there is none.
   double PeriodS(int cut, int workers, double speed) const;
 
  private:
-  // What every worker has at most.
+  // Holds what every worker has at most.
   struct Fastest {
     double speed = 0;
-    double bytes_per_second = 0;       // of its link and the host's card together
+    double bytes_per_second = 0;       // of its link and the host's NIC together
     double card_bytes_per_second = 0;  // of a host
     int host_workers = 0;
     int hosts = 0;

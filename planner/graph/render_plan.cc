@@ -12,7 +12,7 @@
 namespace penstock {
 namespace {
 
-// One bar: of a stage computing and then averaging gradients, or of a link.
+// Describes one bar, of a stage that computes and then averages gradients, or of a link.
 struct Row {
   std::string label;   // "stage 0 x7"
   std::string detail;  // its layers, or bytes
@@ -59,7 +59,7 @@ std::vector<Row> RowsOf(const LayerGraph& graph, const StagePlan& plan) {
   return rows;
 }
 
-// Where a bar's parts end, as shares of the period. What is done at the same time lies over each other.
+// Says where a bar's parts end, as shares of the period. Parts that are done at the same time overlap.
 struct Shares {
   double compute = 0;
   double sync = 0;

@@ -1,4 +1,4 @@
-// A stage plan as bars, with characters or as a self-contained SVG picture: a row for each stage and for each
+// Draws a stage plan as bars, with characters or as a self-contained SVG picture: a row for each stage and for each
 // link between two, its times against the period that the longest of them sets.
 //
 // Pure functions.

@@ -12,8 +12,8 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::infinity();
 constexpr int kUnits = 65'536;
 
-// Cuts are also bounded by their live bytes plus so many times the parameters inside, which no cut of few
-// bytes and few (or many) parameters can avoid.
+// Cuts are also bounded by their live bytes plus these multiples of the parameters inside, which no cut of few bytes
+// and few (or many) parameters can avoid.
 constexpr double kParameterWeights[] = {-2, 1, 3, 10, 20};
 
 double Sum(const std::vector<double>& amounts) {

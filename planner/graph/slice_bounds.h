@@ -1,8 +1,8 @@
-// SliceBounds: what holds for every cut of a layer graph with so much work inside.
+// SliceBounds: what holds for every cut of a layer graph with a given amount of work inside.
 //
-// Bytes that cross and parameters inside are bounded together: besides the least of each alone, the
-// least of their sums with several weights (planner/graph/cut_programme.h) says how few bytes can cross a cut
-// with so many parameters inside.
+// Bytes that cross and parameters inside are bounded together: in addition to the least of each alone, the least of
+// their sums with several weights (planner/graph/cut_programme.h) says how few bytes can cross a cut with a given
+// amount of parameters inside.
 //
 // Pure functions; planner/graph/cut_bound.h says what for.
 #pragma once
@@ -18,18 +18,18 @@ namespace penstock {
 
 class SliceBounds {
  public:
-  // Absent if the budget ends, the graph is too wide (planner/graph/cut_programme.h), or without any work.
+  // Returns nullopt if the budget ends, or if the graph is too wide (planner/graph/cut_programme.h) or has no work.
   static std::optional<SliceBounds> Of(const SortedGraph& graph, TimeBudget& budget);
 
-  // The empty cut, `slices` of equal work, each as `bands` of parameters, and the whole graph. Slices
-  // and bands without any cut are left out.
+  // Returns the empty cut, `slices` of equal work, each as `bands` of parameters, and the whole graph. Slices and bands
+  // without any cut are left out.
   std::vector<CutFamily::Slice> Slices(int slices, int bands) const;
 
-  // Each of `slices`, which may be some of those above, in two by work and these in two by parameters.
+  // Splits each of `slices`, which may be some of those above, in two by work and these in two by parameters.
   std::vector<CutFamily::Slice> Halves(const std::vector<CutFamily::Slice>& slices) const;
 
  private:
-  // The least of a weighted sum of live bytes and parameters, by units of work.
+  // Holds the least of a weighted sum of live bytes and parameters, by units of work.
   struct Curve {
     double live_weight = 0;
     double parameter_weight = 0;
@@ -37,9 +37,9 @@ class SliceBounds {
   };
 
   SliceBounds() = default;
-  // Not above the sum of any cut with work from `from_s` to `to_s`; infinite if there is none.
+  // Returns no more than the sum of any cut with work from `from_s` to `to_s`; infinite if there is none.
   double Least(const Curve& curve, double from_s, double to_s) const;
-  // Bands of one slice of work, within `within`.
+  // Adds the bands of one slice of work, within `within`.
   void AddBands(const CutFamily::Slice& within, int bands,
                 std::vector<CutFamily::Slice>& slices) const;
 

@@ -12,12 +12,12 @@
 
 namespace penstock {
 
-// What the period is made of where it is longest.
+// Names what the period is made of where it is longest.
 enum class Binding : uint8_t { kCompute, kSync, kLink, kShared };
 const char* NameOf(Binding binding);  // "compute", "sync", "link", "shared"
 
-// What several stages or links use together, on a cluster: a host's network card, the way between two hosts,
-// a worker's link to the others of its host.
+// Names what several stages or links use together, on a cluster: a host's NIC, the path between two hosts, a worker's
+// link to the others of its host.
 struct SharedResource {
   std::string name;
   double busy_s = 0;  // for one minibatch
@@ -33,21 +33,21 @@ struct PlannedStage {
   double input_bytes = 0;   // over the cut before it, tensors for later stages included
   double output_bytes = 0;  // over the cut behind it
 
-  // What the cost model charges for a minibatch, in its period.
+  // The cost model charges these for a minibatch, in its period.
   double compute_s = 0;
   double sync_s = 0;
   double input_s = 0;   // the link before it
   double output_s = 0;  // the link behind it
   double stage_s = 0;   // compute and sync as the model joins them
 
-  // On a cluster (planner/graph/cluster.h): the workers of its replicas, in their order.
+  // On a cluster (planner/graph/cluster.h), these are the workers of its replicas, in their order.
   std::vector<int> placed_on;
   double memory_bytes = 0;  // on each of them
   int in_flight = 0;        // minibatches of a replica
   bool recomputes = false;  // its forwards, to fit into memory
 
-  // How one replica runs: as a pipeline of the level below, of `workers / replicas` workers. Empty at
-  // the lowest level.
+  // One replica runs as this pipeline of the level below, of `workers / replicas` workers. It is empty at the lowest
+  // level.
   std::vector<PlannedStage> inner;
 
   double period_s() const;  // the largest of stage_s, input_s, output_s
@@ -69,16 +69,16 @@ struct StagePlan {
   bool in_time = true;  // else the search was cut short by its budget
   int cuts_examined = 0;
 
-  // For comparison under the same model.
+  // These are for comparison under the same model.
   double one_worker_s = 0;
   double data_parallel_s = 0;  // the whole model on every worker
 };
 
-// "7-1", or with levels "3x(2-1-1) + 1x(1-1-1-1)".
+// Returns "7-1", or with levels "3x(2-1-1) + 1x(1-1-1-1)".
 std::string ReplicasText(const StagePlan& plan);
 
-// One paragraph for people: the period, the stage and the part of its cost that set it, and how far
-// from the bound that is.
+// Explains the plan in one paragraph for people: the period, the stage and the part of its cost that set it, and how
+// far from the bound that is.
 std::string Explain(const LayerGraph& graph, const StagePlan& plan);
 
 }  // namespace penstock

@@ -83,7 +83,7 @@ class Planner {
       Improve(states, /*is_whole=*/true);
       return absl::OkStatus();
     }
-    // A few cuts first: their plan is a bound that lets most pairs of many cuts be refused at once.
+    // A few cuts come first: their plan is a bound that lets most pairs of many cuts be refused at once.
     PENSTOCK_ASSIGN_OR_RETURN(const CutFamily narrow, EnumerateIdeals(sorted_, Beam(1)));
     Improve(narrow, narrow.complete());
     if (narrow.complete()) return absl::OkStatus();
@@ -106,8 +106,8 @@ class Planner {
     return absl::OkStatus();
   }
 
-  // The family and the lightest cuts for every amount of work, of equal ones those with few and those
-  // with many parameters inside.
+  // Returns the family with the lightest cuts for every amount of work, of equal ones those with few and those with
+  // many parameters inside.
   CutFamily WithLightCuts(const CutFamily& family) {
     constexpr int kUnits = 3072;
     CutProgramme programme(sorted_, kUnits, budget_);
@@ -238,8 +238,8 @@ class Planner {
     return stages;
   }
 
-  // Of the cuts between the stages of one level. By its own replicas, a stage but the first sends over
-  // the end of the level's range too.
+  // Charges the cuts between the stages of one level. Under kOwnReplicas, every stage but the first also sends over the
+  // end of the level's range.
   static void ChargeLinks(const StageCostModel& model, const std::vector<HierarchyStage>& found,
                           size_t index, int last_cut, PlannedStage& stage) {
     const auto sharing = [&](size_t other) {
@@ -260,7 +260,7 @@ class Planner {
   }
   double TotalWorkS() const { return Sum(sorted_.work_s); }
 
-  // What a plan says besides its stages.
+  // Fills in what a plan says apart from its stages.
   void Finish() {
     plan_.model = model().name;
     plan_.in_time = plan_.in_time && !budget_.IsSpent(0);

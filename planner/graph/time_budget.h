@@ -1,6 +1,6 @@
 // TimeBudget: until when planning may go on looking for something better.
 //
-// Thread-compatible; reads the clock at most once in so many questions, so that an inner loop may ask.
+// Thread-compatible. It reads the clock at most once in many questions, so that an inner loop may ask.
 #pragma once
 
 #include <algorithm>
@@ -14,19 +14,19 @@ namespace penstock {
 
 class TimeBudget {
  public:
-  // From now on. `clock` must outlive it.
+  // Counts from now on. `clock` must outlive it.
   TimeBudget(Clock& clock, absl::Duration budget)
       : clock_(clock),
         end_ns_(clock.MonotonicNs() + absl::ToInt64Nanoseconds(std::min(budget, kLongestWait))) {}
 
-  // A part of the time that is left.
+  // Returns a budget of a part of the time that is left.
   TimeBudget Part(double share) const {
     const int64_t now_ns = clock_.MonotonicNs();
     const auto left_ns = static_cast<double>(std::max<int64_t>(0, end_ns_ - now_ns));
     return {clock_, absl::Nanoseconds(static_cast<int64_t>(share * left_ns))};
   }
 
-  // Whether the time has passed, asked after `steps` of a few nanoseconds each; once true, always.
+  // Returns whether the time has passed, asked after `steps` of a few nanoseconds each. Once true, it stays true.
   bool IsSpent(int64_t steps = kStepsBetweenReadings) {
     steps_ += steps;
     if (steps_ < kStepsBetweenReadings) return is_spent_;
