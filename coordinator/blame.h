@@ -31,11 +31,11 @@ class Blame {
   // `worker` failed because it lost `peer` (kNobody if it cannot tell). Only its first counts.
   void Pointing(int32_t worker, int32_t peer, std::string message, int64_t now_ns);
 
-  // Whether anything failed.
+  // Returns whether anything failed.
   bool any() const { return own_.has_value() || !pointing_.empty(); }
-  // When the verdict stands at the latest; nothing if nothing failed.
+  // Returns when the verdict stands at the latest; nothing if nothing failed.
   std::optional<int64_t> DecideAtNs() const;
-  // Who failed first, once that is settled or the grace time is over.
+  // Returns who failed first, once that is settled or the grace time is over.
   std::optional<Verdict> Decide(int64_t now_ns) const;
 
  private:

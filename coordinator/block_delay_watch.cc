@@ -46,7 +46,7 @@ void WriteBlockDelay(const BlockDelay& delay, int64_t longest, v1::Statistic& st
 BlockDelayWatch::BlockDelayWatch(const ResolvedJob& job, const Topology& topology,
                                  int64_t first_step, absl::Span<const int64_t> cuts)
     : microbatches_of_step_(job.microbatches) {
-  // As far as any timing takes PipeDream, and a little further.
+  // This is as far as any timing takes PipeDream, and a little further.
   const int64_t depth = topology.depth();
   longest_ = PipelineDelay(depth) + 2 * depth;
   const bool replicas = topology.form == Topology::Form::kReplicas;

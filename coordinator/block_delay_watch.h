@@ -1,7 +1,7 @@
 // BlockDelayWatch: when the workers of a run are asked what they computed, and the block delay that their answers show
 // (schedule/block_delay_meter.h).
 //
-// Workers are asked only by a run whose updates may be stale. Where weights are sampled nobody need be asked.
+// Only a run whose updates may be stale asks its workers. A run that samples weights need not ask.
 //
 // A state machine without clock or I/O; thread-compatible.
 #pragma once
@@ -19,31 +19,31 @@
 
 namespace penstock {
 
-// Delays are told one by one up to this; a distribution has a row for each and for each stage.
+// Delays are counted one by one up to this; a distribution has a row for each and for each stage.
 inline constexpr int64_t kBlockDelaysExact = 255;
 
-// What the messages of a job's result say of a block delay. `longest`: the greatest that is told by itself.
+// Writes a block delay into the messages of a job's result. `longest`: the greatest delay that is counted by itself.
 void WriteBlockDelay(const BlockDelay& delay, int64_t longest, v1::Statistic& statistic,
                      google::protobuf::RepeatedPtrField<v1::DelayCounts>& counts);
 
 class BlockDelayWatch {
  public:
-  // From an answer to the next question.
+  // The time from an answer to the next question.
   static constexpr int64_t kIntervalNs = 2'000'000'000;
 
-  // Of no run.
+  // Watches no run.
   BlockDelayWatch() = default;
-  // Of a run of `job` after `first_step` with cuts after the steps `cuts`.
+  // Watches a run of `job` after `first_step` with cuts after the steps `cuts`.
   BlockDelayWatch(const ResolvedJob& job, const Topology& topology, int64_t first_step,
                   absl::Span<const int64_t> cuts);
 
   // The workers have begun to train.
   void Start(Now now) { ask_at_ns_ = now.monotonic_ns + kIntervalNs; }
-  // When they are to be asked; none while an answer is on its way, or if they need not be asked.
+  // Returns when to ask them; none while an answer is on its way, or if they need not be asked.
   std::optional<int64_t> AskAtNs() const;
-  // How much of the timeline to ask for if that is now. OnGathered must follow.
+  // Returns how much of the timeline to ask for if that is now. OnGathered must follow.
   std::optional<int64_t> Ask(Now now);
-  // What the workers answered, or what was gathered at the end.
+  // Takes what the workers answered, or what was gathered at the end.
   void OnGathered(const Timeline& passes, Now now);
   void OnStep(int64_t step);
 

@@ -17,7 +17,7 @@ namespace penstock {
 
 class CheckpointTracker {
  public:
-  // What all workers have written for one step.
+  // A checkpoint of one step that all workers have written.
   struct Complete {
     int64_t step = 0;
     std::vector<v1::SavedFile> files;
@@ -34,9 +34,9 @@ class CheckpointTracker {
   // The commit of a complete one ended.
   void Committed(int64_t step);
 
-  // Whether a complete one waits for its commit.
+  // Returns whether a complete one waits for its commit.
   bool Committing() const { return !committing_.empty(); }
-  // Whether the checkpoint of `step` was completed and committed.
+  // Returns whether the checkpoint of `step` was completed and committed.
   bool IsCommitted(int64_t step) const { return committed_.count(step) > 0; }
 
  private:

@@ -37,7 +37,7 @@ void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
       ended_[summary.job_id()] = summary;
       continue;
     }
-    // A job that an older build has stored lacks the keys that came since.
+    // A job that an older build stored lacks the keys that were added since.
     FillKnownDefaults(*job.record.mutable_spec());
     absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(job.record.spec());
     if (resolved.ok() && WaitsAgain(job.record)) {

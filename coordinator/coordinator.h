@@ -34,10 +34,10 @@ struct CoordinatorLimits {
   size_t jobs_waiting_max = 256;
   // An answer to ListJobs leaves out the older jobs beyond this.
   int64_t list_bytes_max = 900 << 10;
-  // Between attempts to stop a run that no job knows (of an earlier coordinator, say).
+  // The time between attempts to stop a run that no job knows (of an earlier coordinator, say).
   int64_t orphan_stop_ms = 2000;
-  // A job that takes all free workers waits until none has joined for so long. After a restart of the
-  // coordinator they come back one by one, some only after a gRPC reconnect and a heartbeat.
+  // A job that takes all free workers waits until none has joined for this long. After a restart of the coordinator
+  // they come back one by one, some only after a gRPC reconnect and a heartbeat.
   int64_t settle_ms = 3000;
 };
 
@@ -79,12 +79,12 @@ class Coordinator {
   absl::StatusOr<Submission> CheckSubmission(const v1::SubmitJobRequest& request, Now now) const;
   // Does the same for a job that measures.
   absl::StatusOr<Submission> CheckProfile(const v1::SubmitProfileRequest& request, Now now) const;
-  // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is of a
-  // CheckSubmission after which nothing else was called.
+  // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is from a CheckSubmission after which
+  // nothing else was called.
   void AddJob(SaveJob submitted, Now now);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id, Now now);
   v1::ListJobsResponse ListJobs() const;
-  // The run of a job that has not ended or whose workers still stop, or null.
+  // Returns the run of a job that has not ended or whose workers still stop, or null.
   const JobRun* FindRun(const std::string& job_id) const;
   // Errors: NotFound.
   absl::StatusOr<v1::JobSummary> FindSummary(const std::string& job_id) const;
@@ -103,12 +103,12 @@ class Coordinator {
   // Returns whether nothing is under way any more.
   bool Drained() const;
 
-  // The effects since the last call.
+  // Returns the effects since the last call.
   CoordinatorEffects TakeEffects();
 
   const Membership& membership() const { return membership_; }
   const LearnedSteps& learned_steps() const { return earlier_.steps; }
-  // Heartbeats and reports of runs that are over, and events that came twice.
+  // Returns the heartbeats and reports of runs that are over, and the events that came twice.
   const RejectedMessages& rejected() const { return rejected_; }
   // Errors: Internal naming the invariant that does not hold.
   absl::Status CheckInvariants() const;
@@ -117,11 +117,11 @@ class Coordinator {
   // `profile`: null if the job trains.
   absl::StatusOr<Submission> CheckNewJob(const v1::JobSpec& spec, const std::string& key,
                                          const v1::ProfileSpec* profile, Now now) const;
-  // NAME-NUMBER, counted for each name from 1 on: what no job has had, by this process or one that it took over from.
+  // Returns NAME-NUMBER, counted per name from 1: no job had it, by this process or one that it took over from.
   std::string NextId(const std::string& name) const;
   // Adds a job, whose ID no other gets any more.
   void TakeId(const std::string& job_id);
-  // The job's run, or one of its planning.
+  // Returns the job's run, or one of its planning.
   JobRun* Find(const std::string& job_id);
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
   void AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job);
@@ -144,9 +144,9 @@ class Coordinator {
   bool StartOnNamed(JobRun& run, std::vector<WorkerOffer>& free, Now now);
   // Says why a job that takes all free workers should wait; empty if it need not.
   std::string WhyNotAllFree(Now now);
-  // Alive workers that have not left a job that has ended.
+  // Returns the number of alive workers that have not left a job that has ended.
   int64_t StoppingWorkers() const;
-  // Another job under way that writes the same checkpoints, or null.
+  // Returns another job under way that writes the same checkpoints, or null.
   const JobRun* DirectoryUser(const JobRun& run) const;
   std::vector<WorkerOffer> FreeWorkers() const;
   JobRun* UserOf(const std::string& worker) const;

@@ -1,7 +1,7 @@
 // Crew: the workers of an attempt at a job, and the checkpoint directory that they write to.
 //
-// It launches them (all are prepared, then all are started) and keeps what each has told. What goes wrong is only noted
-// (blame.h): the phase that has the crew looks at it and ends the job.
+// It launches them (all are prepared, then all are started) and keeps what each has reported. Failures are only noted
+// (blame.h): the phase that has the crew looks at them and ends the job.
 //
 // Thread-compatible.
 #pragma once
@@ -33,7 +33,7 @@ class Crew {
     bool stop_asked = false;
     bool stopped = false;
     bool lost = false;
-    int64_t next_sequence = 0;  // of the first event that it has not told
+    int64_t next_sequence = 0;  // of the first event that it has not reported
     int64_t actions_done = -1;
   };
 
@@ -47,7 +47,7 @@ class Crew {
   std::vector<Part>& parts() { return parts_; }
   std::vector<WorkerOffer> Workers() const;
   bool Uses(const std::string& worker) const;
-  // The index of this incarnation of a worker.
+  // Returns the index of this incarnation of a worker.
   std::optional<int32_t> Find(const std::string& worker, uint64_t incarnation) const;
   // Returns whether the workers have heard of the attempt, and whether they are being started.
   bool asked() const { return asked_; }

@@ -1,9 +1,9 @@
 // Drift: whether what a run measures has left what was predicted of it.
 //
-// Off is what differs from the prediction by more than a part of it, up or down: a plan is as wrong about a step that
-// takes half as about one that takes twice. A turn is told once a whole window of steps lies behind the turn
-// before, or behind the start, so that one slow step says nothing, and a measure that swings about the bound is told
-// once a window at most.
+// A measure is off if it differs from the prediction by more than a part of it, up or down: a plan is as wrong about a
+// step that takes half as about one that takes twice. A turn is reported once a whole window of steps lies behind the
+// turn before, or behind the start, so that one slow step says nothing, and a measure that swings about the bound is
+// reported once a window at most.
 //
 // A state machine without clock or I/O; thread-compatible.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace penstock {
 
-// How far `measured` is from `predicted`, as a part of it: 1.1 is "+110 %". REQUIRES: predicted > 0.
+// Returns how far `measured` is from `predicted`, as a part of it: 1.1 is "+110 %". REQUIRES: predicted > 0.
 double DriftOf(double predicted, double measured);
 
 class Drift {
@@ -27,7 +27,7 @@ class Drift {
   Drift(double predicted, double bound, int64_t window)
       : predicted_(predicted), bound_(bound), window_(window) {}
 
-  // One more step; `measured` is the median of the last `window`, or of as many as there are.
+  // Takes one more step; `measured` is the median of the last `window`, or of as many as there are.
   Turn OnStep(double measured);
 
   bool off() const { return off_; }

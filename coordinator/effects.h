@@ -1,4 +1,4 @@
-// Effects: the state machines of this folder say with them what they want done.
+// Effects: how the state machines of this folder say what they want done.
 //
 // They call nobody, write nothing and have no clock: an event and a time go in, effects come out,
 // and the owner (services/coordinator/event_loop.h, or a simulation) performs them in order. What
@@ -41,8 +41,7 @@ using WorkerResponse =
                  absl::StatusOr<v1::StartRunResponse>, absl::StatusOr<v1::HoldRunResponse>,
                  absl::StatusOr<v1::CutRunResponse>, absl::StatusOr<v1::StopRunResponse>>;
 
-// Call a worker. Exactly one CallAnswer comes back, after retries and at the latest at the
-// deadline.
+// Call a worker. Exactly one CallAnswer comes back, after retries and at the latest at the deadline.
 struct CallWorker {
   std::string job_id;
   int64_t epoch = 0;
@@ -105,7 +104,7 @@ struct GatherPasses {
 };
 struct PassesGathered {
   int64_t epoch = 0;
-  Timeline passes;  // as much as the workers told
+  Timeline passes;  // as much as the workers reported
 };
 
 // Look up times of layers that were kept earlier. Answered with LayerTimesFound.
@@ -152,7 +151,7 @@ using CoordinatorEffect =
                  FindLayerTimes, KeepLayerTimes, JudgeCandidates, PublishEvent, SaveJob>;
 using CoordinatorEffects = std::vector<CoordinatorEffect>;
 
-// The owner of the state machines tells a job with one of these what came of an effect.
+// The owner of the state machines uses one of these to give a job the result of an effect.
 using EffectAnswer = std::variant<CallAnswer, StartFound, CheckpointCommitted, TimelineGathered,
                                   PassesGathered, LayerTimesFound, CandidatesJudged>;
 

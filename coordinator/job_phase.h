@@ -1,8 +1,8 @@
 // JobPhase: what a job does at the moment, as an object that has the state that this takes and no other.
 //
-// An event goes in, the next phase comes out, or null: this phase goes on. What the phase wants done it adds to its job
+// An event goes in, the next phase comes out, or null: this phase goes on. A phase adds what it wants done to its job
 // as effects. Events that do not concern a phase leave it as it is. The phases of training are in training_start.cc and
-// training_run.cc, those of measuring in profile_job.cc; here is what both have.
+// training_run.cc, those of measuring in profile_job.cc; this header has what both share.
 //
 // State machines without clock or I/O (effects.h); thread-compatible.
 #pragma once
@@ -57,7 +57,7 @@ class JobPhase {
   // Returns whether a job in this state can be in the phase.
   virtual bool Fits(v1::JobState state) const { return state == v1::JOB_STATE_PREPARING; }
   virtual bool CanReturn() const { return job_.IsSaved(); }
-  // This phase if the job waits, or null.
+  // Returns this phase if the job waits, or null.
   virtual const Queued* queued() const { return nullptr; }
   // Returns whether the job has ended and no worker is taken any more.
   virtual bool over() const { return false; }
@@ -65,7 +65,7 @@ class JobPhase {
   virtual bool Uses(const std::string& worker) const {
     return crew_ != nullptr && crew_->Uses(worker);
   }
-  // The run that it has under way, or null.
+  // Returns the run that it has under way, or null.
   virtual JobRun* run() { return nullptr; }
   // Returns the time when Tick next has something to do.
   virtual std::optional<int64_t> NextDeadlineNs() const;
@@ -75,7 +75,7 @@ class JobPhase {
   virtual NextPhase Fail(const std::string& error, Now now);
   // Fails the job if it is settled which of its workers failed first.
   NextPhase FailIfBlamed(Now now);
-  // The worker, for people.
+  // Names the worker, for people.
   virtual std::string NameOf(int32_t worker_index) const;
   // Returns whether the workers show progress, or are stuck.
   virtual bool Works() const { return false; }

@@ -19,9 +19,9 @@
 namespace penstock {
 namespace {
 
-// That each layer and size is measured for.
+// The time that each layer and size is measured for.
 constexpr double kSecondsOfAMeasurement = 0.1;
-// That the search for candidates may take.
+// The time that the search for candidates may take.
 constexpr double kBudgetOfASplitS = 2.0;
 constexpr double kBudgetOfAMethodS = 5.0;
 
@@ -79,7 +79,7 @@ v1::RaceRecord RecordOf(const RacerResult& result) {
   return record;
 }
 
-// Its delays are sampled.
+// Returns whether its delays are sampled.
 bool IsForTheory(const std::string& method) {
   const absl::StatusOr<const Method*> found = FindMethod(absl::string_view(method));
   return !found.ok() || (*found)->weights->draws;
@@ -315,7 +315,7 @@ void JobPlanning::ChooseByExpectedTime(const std::string& why, Now now) {
   if (spec_.planning().has_race_until_loss()) {
     progress = model.ProgressAt(setup, spec_.planning().race_until_loss()).value_or(progress);
   }
-  // Where a race has begun, those that have not failed in it; else all, with any number of stages.
+  // Where a race has begun, those that have not failed in it are eligible; else all, with any number of stages.
   std::vector<int> eligible;
   if (race_.has_value()) {
     const RaceResult result = race_->Result();
@@ -461,7 +461,7 @@ void JobPlanning::Run(const std::string& suffix, v1::GetJobResponse record, Reso
 }
 
 void JobPlanning::TakeFromRun(Now now) {
-  // What is answered here may lead to more.
+  // An answer given here may lead to more effects.
   while (!run_effects_.empty()) {
     for (CoordinatorEffect& effect : std::exchange(run_effects_, {})) {
       if (const auto* published = std::get_if<PublishEvent>(&effect)) {

@@ -3,8 +3,8 @@
 //   layer times that are known -> what is not known is measured -> candidates -> [a race] -> the outcome
 //
 // Without a race the method is chosen by the time that it is expected to take to a loss: its step, times the steps that
-// earlier jobs let it be expected to need (planner/job/steps_to_loss.h). The bare shortest step is never what decides
-// between methods that train differently, or numbers of stages with unlike delays.
+// earlier jobs let it be expected to need (planner/job/steps_to_loss.h). The bare shortest step never decides between
+// methods that train differently, or numbers of stages with unlike delays.
 //
 // Measuring, and every heat of a race, is a run of its own that nobody sees in a list: a JobRun under the job's id with
 // a suffix ("small-1.profile", "small-1.heat-3"), on the job's workers. A heat is a job like any other, with fewer
@@ -40,11 +40,11 @@ namespace penstock {
 class JobRun;
 struct JobRunLimits;
 
-// Links that jobs have measured, by the incarnations of their workers. What several jobs use at the same time is not in
-// it: a link was alone when it was measured.
+// Links that jobs have measured, by the incarnations of their workers. It leaves out what several jobs use at the same
+// time: a link was alone when it was measured.
 class KnownLinks {
  public:
-  // Between all of `workers`, both ways; absent if one is not known.
+  // Finds the links between all of `workers`, both ways; absent if one is not known.
   std::optional<std::vector<v1::ProfiledLink>> Find(const std::vector<WorkerOffer>& workers) const;
   void Keep(const std::vector<WorkerOffer>& workers, const v1::ClusterProfile& profile);
 
@@ -55,7 +55,7 @@ class KnownLinks {
       links_;  // by the incarnations of both ends
 };
 
-// What earlier jobs have found out.
+// The knowledge from earlier jobs.
 struct EarlierJobs {
   KnownLinks links;
   LearnedSteps steps;
@@ -76,8 +76,8 @@ class JobPlanning {
     absl::Status failed;       // no plan can run
   };
 
-  // `spec`: as it was submitted. `draft`: the same, resolved, or its draft (job/open_job.h). `epoch`: of the job, which
-  // those of the runs are above. REQUIRES: SplitIsOpen; `limits` and `earlier` outlive it.
+  // `spec`: as it was submitted. `draft`: `spec` resolved, or its draft (job/open_job.h). `epoch`: the job's; those of
+  // the runs are above it. REQUIRES: SplitIsOpen; `limits` and `earlier` outlive it.
   JobPlanning(std::string job_id, v1::JobSpec spec, ResolvedJob draft,
               std::vector<WorkerOffer> workers, int64_t epoch, const JobRunLimits& limits,
               EarlierJobs& earlier);
@@ -91,7 +91,7 @@ class JobPlanning {
   // Ends what runs, for `reason`. There is no outcome after it.
   void Stop(const std::string& reason, Now now);
   void Tick(Now now);
-  // Looks what the run under way has come to. Called after every event, also of the run's own.
+  // Looks at what the run under way has come to. Called after every event, also of the run's own.
   void GoOn(Now now);
 
   // ---- Looking.
@@ -107,7 +107,7 @@ class JobPlanning {
   // The largest epoch of its runs.
   int64_t epoch() const { return epoch_; }
 
-  // Since the last call.
+  // These return what was added since the last call.
   CoordinatorEffects TakeEffects() { return std::exchange(effects_, {}); }
   std::vector<v1::JobEvent> TakeEvents() { return std::exchange(events_, {}); }
 
@@ -119,9 +119,9 @@ class JobPlanning {
   void NextHeat(Now now);
   void EndHeat(Now now);
   void ChooseByRace(Now now);
-  // The candidate that is expected to be the first at a loss; nothing races, for `why`.
+  // Chooses the candidate that is expected to be the first at a loss; nothing races, for `why`.
   void ChooseByExpectedTime(const std::string& why, Now now);
-  // To a loss, in steps of a method that drains; infinite where it is not known.
+  // Returns the time to a loss, per step that a method that drains takes to it; infinite where it is not known.
   double ExpectedSeconds(int candidate) const;
   void LearnFromRace();
   void Choose(int candidate, const std::string& reason, Now now);
@@ -137,7 +137,7 @@ class JobPlanning {
   void TakeFromRun(Now now);
   void Log(const std::string& text);
   bool method_is_open() const;
-  // Of a plan's candidate, in the order of the pipeline.
+  // Returns the workers of a plan's candidate, in the order of the pipeline.
   std::vector<WorkerOffer> WorkersOf(const JudgedCandidate& judged) const;
 
   const std::string job_id_;

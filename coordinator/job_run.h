@@ -51,11 +51,11 @@ struct JobRunLimits {
   int64_t blame_grace_ms = 1000;
   // A job whose planning could not reach a worker waits this long before it is begun again.
   int64_t rest_ms = 10'000;
-  // From the first HoldRun to the last RunDone; then the job is stopped hard.
+  // The time from the first HoldRun to the last RunDone; then the job is stopped hard.
   int64_t drain_timeout_ms = 120'000;
   // A job is stuck when no worker has shown any progress for this long.
   int64_t stall_timeout_ms = 900'000;
-  // Between attempts to stop a worker, and after how long it counts as stopped all the same.
+  // The time between attempts to stop a worker, and the time after which it counts as stopped all the same.
   int64_t stop_retry_ms = 1000;
   int64_t stop_timeout_ms = 30'000;
   // A job that takes all free workers and went back to the queue waits this long for as many as it had, for the one
@@ -65,8 +65,8 @@ struct JobRunLimits {
   std::function<int64_t()> stopwatch_ns = nullptr;
 };
 
-// Makes `record`, of a job that trains, that of a profile of its model: it has no method, no steps of training, no
-// checkpoints, and nothing that was predicted of it.
+// Turns `record`, of a job that trains, into that of a profile of its model: it has no method, no steps of training, no
+// checkpoints, and no predictions.
 void MakeProfileRecord(const v1::ProfileSpec& profile, v1::GetJobResponse& record);
 
 class JobRun {
@@ -91,10 +91,10 @@ class JobRun {
   const v1::JobSpec& spec() const { return spec_; }
   const ResolvedJob& resolved() const { return resolved_; }
   int64_t epoch() const { return epoch_; }
-  // The record with the result so far. Made here and nowhere else.
+  // Returns the record with the result so far. Made here and nowhere else.
   v1::GetJobResponse Record() const;
-  // The fewest workers that it needs, whether it takes all that are free, and how many of `free` it takes. REQUIRES, of
-  // all three: queued().
+  // Return the fewest workers that it needs, whether it takes all that are free, and how many of `free` it takes.
+  // REQUIRES, of all three: queued().
   int64_t WorkersNeeded() const;
   bool TakesAllFree() const;
   int64_t WorkersOf(int64_t free) const;
@@ -109,15 +109,15 @@ class JobRun {
   bool unreachable() const { return unreachable_; }
   // Returns whether it can go back to the queue without losing a step.
   bool CanReturn() const;
-  // The run that its planning has under way, or null.
+  // Returns the run that its planning has under way, or null.
   JobRun* planning_run() const;
-  // Ended, and no worker is taken any more: the run can be dropped.
+  // Returns whether it has ended and no worker is taken any more: the run can be dropped.
   bool Over() const;
   bool Uses(const std::string& worker) const;
-  // The worker's index in the plan, if this incarnation of it takes part in epoch `epoch`.
+  // Returns the worker's index in the plan, if this incarnation of it takes part in epoch `epoch`.
   std::optional<int32_t> IndexOf(const std::string& worker, uint64_t incarnation,
                                  int64_t epoch) const;
-  // The number of the worker's first event that it lacks. REQUIRES: `worker_index` comes from IndexOf.
+  // Returns the number of the worker's first event that it lacks. REQUIRES: `worker_index` comes from IndexOf.
   int64_t NextSequence(int32_t worker_index) const;
   // Returns the time when Tick next has something to do.
   std::optional<int64_t> NextDeadlineNs() const;
@@ -139,7 +139,7 @@ class JobRun {
   void OnHeartbeat(int32_t worker_index, int64_t actions_done, Now now);
   void OnWorkerLost(const std::string& worker, uint64_t incarnation, const std::string& reason,
                     Now now);
-  // A worker of it has said that it will leave. A job that cannot return runs on for as long as the worker waits.
+  // One of its workers has said that it will leave. A job that cannot return runs on for as long as the worker waits.
   void OnWorkerLeaving(const std::string& worker, Now now);
   // Ends the job as soon as it can be done without losing a step. Without effect once it is terminal or cancelled.
   void Cancel(const std::string& reason, Now now);

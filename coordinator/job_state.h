@@ -10,13 +10,13 @@
 
 namespace penstock {
 
-// Whether the job has ended, for better or worse.
+// Returns whether the job has ended, for better or worse.
 bool IsTerminal(v1::JobState state);
 // "queued", "running", ...
 std::string JobStateName(v1::JobState state);
-// Whether a cut of the job is saved, so that it can go on from there. A profile has none.
+// Returns whether a cut of the job is saved, so that it can go on from there. A profile has none.
 bool IsSaved(const v1::GetJobResponse& job);
-// How much of the job is done, 0 to 100, rounded down; of a profile nothing before it knows what it has to measure.
+// Returns how much of the job is done, 0 to 100, rounded down; nothing for a profile that does not know its total yet.
 std::optional<int> ProgressPercentage(const v1::JobSummary& job);
 
 }  // namespace penstock

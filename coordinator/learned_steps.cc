@@ -14,7 +14,7 @@
 namespace penstock {
 namespace {
 
-// As many warm-ups of the rate as the first round of a race lasts (planner/job/race.h).
+// The first round of a race lasts this many warm-ups of the rate (planner/job/race.h).
 constexpr int64_t kWarmUps = 3;
 
 UpdatePattern FromMessage(const v1::UpdatePattern& message) {
@@ -32,7 +32,7 @@ LossCurve FromMessage(const google::protobuf::RepeatedPtrField<v1::LossPoint>& p
   return curve;
 }
 
-// Of a job's own training. Absent: it did not begin at its first step, or its delays are not known.
+// Returns the run of a job's own training. Absent: it did not begin at its first step, or its delays are not known.
 std::optional<ObservedRun> OwnRun(const v1::GetJobResponse& record) {
   const auto& points = record.result().losses();
   if (points.size() < 2 || points[0].step() != 1) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<ObservedRun> OwnRun(const v1::GetJobResponse& record) {
   }
   const absl::StatusOr<ResolvedJob> job = ResolveJob(record.spec());
   if (!job.ok() || job->synchronous_steps > 0) return std::nullopt;
-  // Each part of the model once, whatever its replicas.
+  // Counts each part of the model once, whatever its replicas.
   std::map<int32_t, int32_t> parts;
   for (const v1::StageAssignment& stage : record.plan().stages()) {
     parts[stage.first_layer()] = stage.layers();
@@ -60,7 +60,7 @@ std::optional<ObservedRun> OwnRun(const v1::GetJobResponse& record) {
 
 std::string SetupOf(const v1::JobSpec& spec) {
   v1::JobSpec counts = DraftOf(spec);
-  // What the method brings is the method's; what the job says against it is the setup's.
+  // Settings that the method brings belong to it; those that the job changes belong to the setup.
   v1::JobSpec plain = counts;
   plain.mutable_training()->clear_staleness();
   FillDefaults(plain);

@@ -15,18 +15,18 @@
 
 namespace penstock {
 
-// Of all that decides how fast a job learns, but for its method: equal for two jobs whose losses can be compared. Seeds,
-// names, and what says how a job is run do not count, nor does the number of microbatches (UpdatePattern has what it
-// changes). `spec`: as it was submitted, with the defaults that are known.
+// Returns a text of all that decides how fast a job learns, but for its method: equal for two jobs whose losses can be
+// compared. Seeds, names and settings of how a job is run do not count, nor does the number of microbatches
+// (UpdatePattern has what it changes). `spec`: as it was submitted, with the defaults that are known.
 std::string SetupOf(const v1::JobSpec& spec);
 
 class LearnedSteps {
  public:
-  // Of the latest jobs, so many runs and setups are remembered: what is fitted to them takes some hundredths of a second.
+  // The runs and setups remembered, of the latest jobs; fitting a model to them takes some hundredths of a second.
   static constexpr size_t kRunsMax = 128;
   static constexpr size_t kSetupsMax = 16;
 
-  // Takes what the job's record tells so far, in place of what it told before.
+  // Takes what the job's record says so far, in place of what it said before.
   void Learn(const v1::GetJobResponse& record);
 
   std::vector<ObservedRun> Runs() const;

@@ -16,7 +16,7 @@ std::string BuildOf(const v1::RegisterWorkerRequest& request) {
   return request.build().empty() ? "unknown" : request.build().substr(0, kBuildCharactersMax);
 }
 
-// Says who speaks what, and which of the two is to be replaced.
+// Says which version each side speaks, and which of the two is to be replaced.
 absl::Status OtherProtocol(const v1::RegisterWorkerRequest& request) {
   const bool worker_is_older = request.protocol_version() < v1::PROTOCOL_VERSION_CURRENT;
   return absl::FailedPreconditionError(absl::StrFormat(

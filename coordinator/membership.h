@@ -28,7 +28,7 @@ struct MembershipLimits {
   int64_t heartbeat_interval_ms = 500;
   int64_t heartbeat_timeout_ms = 3000;
   size_t workers_max = 1024;
-  // A worker that was lost is remembered for so long, unless it comes back.
+  // A lost worker is remembered for this long, unless it comes back.
   int64_t remember_lost_ms = 3'600'000;
 };
 
@@ -69,19 +69,19 @@ class Membership {
   // It has left in good order, and is as unknown as if it had never been there.
   void Dismiss(const std::string& worker) { members_.erase(worker); }
 
-  // Marks those as lost that were silent for too long, and returns them.
+  // Marks the workers as lost that were silent for too long, and returns them.
   std::vector<Departure> Expire(int64_t now_ns);
 
-  // When to call Expire next (0: now); nothing if no worker is alive.
+  // Returns when to call Expire next (0: now); nothing if no worker is alive.
   std::optional<int64_t> NextExpiryNs() const;
 
-  // The member, or null. Valid until the next Register.
+  // Returns the member, or null. Valid until the next Register.
   const Member* Find(const std::string& worker) const;
-  // When a worker last joined: one that was unknown or counted as lost.
+  // Returns when a worker last joined: one that was unknown or counted as lost.
   std::optional<int64_t> joined_ns() const { return joined_ns_; }
-  // Those that can be given work: alive and not leaving, in the order of their first registration.
+  // Returns the workers that can be given work: alive and not leaving, in the order of their first registration.
   std::vector<const Member*> Available() const;
-  // By name, lost ones among them.
+  // Returns the members by name, lost ones among them.
   const std::map<std::string, Member>& members() const { return members_; }
   const MembershipLimits& limits() const { return limits_; }
 
@@ -93,7 +93,7 @@ class Membership {
   // Makes room by forgetting the worker that has been lost for longest.
   absl::Status MakeRoom();
 
-  // Expire is called at least this often, and twice this time without is a gap.
+  // Expire is called at least this often; twice this time without a call is a gap.
   int64_t expire_interval_ns() const { return limits_.heartbeat_timeout_ms * kNsPerMs / 4; }
 
   const MembershipLimits limits_;

@@ -48,7 +48,7 @@ std::vector<std::string> ProfileGatherer::Keys() const {
   return keys;
 }
 
-// Not the time that each measurement lasts: whoever wants better times asks for fresh ones.
+// Leaves out how long each measurement lasts: a user who wants better times asks for fresh ones.
 std::string ProfileGatherer::KeyOf(const Kind& kind) const {
   std::string key = absl::StrCat(
       "device ", kind.times.device(), "\nbuild ", workers_[kind.timed_by].build, "\nthreads ",
@@ -65,7 +65,7 @@ void ProfileGatherer::TakeKnown(absl::Span<const std::optional<v1::DeviceProfile
   for (size_t i = 0; i < std::min(known.size(), kinds_.size()); ++i) {
     if (!known[i].has_value() || known[i]->device() != kinds_[i].times.device()) continue;
     v1::DeviceProfile times = *known[i];
-    // They may be of another model, with other numbers of layers of the same shapes.
+    // The times may be of another model, with other numbers of layers of the same shapes.
     SetLayers(job_.chain, *times.mutable_model());
     if (!CheckModel(times.model()).ok()) continue;
     times.set_cached(true);

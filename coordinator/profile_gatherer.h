@@ -28,15 +28,15 @@ class ProfileGatherer {
   // worker; CheckProfileSpec is OK.
   ProfileGatherer(v1::ProfileSpec spec, const ResolvedJob& job, std::vector<WorkerOffer> workers);
 
-  // Of each kind of device: everything that the times of the layers depend on, as a text to look them up by.
+  // Returns, by kind of device, all that its layer times depend on, as a text to look them up by.
   std::vector<std::string> Keys() const;
-  // What was found, by kind: times that are not of this model and these sizes do not count.
+  // Takes what was found, by kind; times of another model or other sizes do not count.
   void TakeKnown(absl::Span<const std::optional<v1::DeviceProfile>> known);
-  // Of each kind, for people: who times its layers, or timed them.
+  // Returns, by kind and for people, who times its layers, or timed them.
   std::vector<std::string> Notes() const;
 
   bool TimesLayers(int32_t worker_index) const;
-  // Whether no worker needs to time any.
+  // Returns whether no worker needs to time any.
   bool KnowsLayers() const;
   // Measurements: links, and layers of each shape and size.
   int64_t done() const;
@@ -47,10 +47,10 @@ class ProfileGatherer {
   // Errors, of all the rest: InvalidArgument saying what is wrong with the report.
   absl::Status OnLinks(int32_t worker_index, const v1::LinksMeasured& measured);
   absl::Status OnLayers(int32_t worker_index, const v1::LayersTimed& timed);
-  // Whether it has reported all it was to measure.
+  // Checks that it has reported all it was to measure.
   absl::Status CheckDone(int32_t worker_index) const;
 
-  // What this worker measured, to be kept for later. REQUIRES: OnLayers was OK for it.
+  // Returns what this worker measured, to be kept for later. REQUIRES: OnLayers was OK for it.
   KeepLayerTimes Kept(int32_t worker_index) const;
   // REQUIRES: CheckDone is OK for all workers.
   v1::ClusterProfile Result() const;

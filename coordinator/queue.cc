@@ -9,8 +9,8 @@
 namespace penstock {
 namespace {
 
-// One spelling of "ck", "./ck", "ck/" and "a/../ck". Links are not followed: two names for one
-// directory are found out by its lock.
+// Returns one spelling of "ck", "./ck", "ck/" and "a/../ck". Links are not followed: two names for one directory are
+// found out by its lock.
 std::string Normalised(const std::string& directory) {
   const std::filesystem::path normal = std::filesystem::path(directory).lexically_normal();
   return normal.has_filename() ? normal.string() : normal.parent_path().string();

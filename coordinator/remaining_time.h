@@ -29,7 +29,7 @@ class RemainingTime {
   // `step` was done at `at_ns`, on one clock for all.
   void OnStep(int64_t step, int64_t at_ns);
 
-  // As of the last step; nothing before the second.
+  // Returns the remaining seconds as of the last step; nothing before the second.
   std::optional<double> Seconds() const;
 
  private:

@@ -30,7 +30,7 @@ void RunFeedback::Begin(const v1::JobSpec& spec, const v1::Plan& plan, int64_t f
   }
   std::vector<int64_t> cuts;
   for (const Cut& cut : CutsOf(spec, first_step, extra_cuts)) cuts.push_back(cut.step);
-  // What is predicted is the method's own step, not that of the steps which drain before it begins.
+  // The prediction is for the method's own step, not for the steps which drain before it begins.
   const int64_t method_begins = spec.pipeline().synchronous_steps();
   times_.emplace(std::max(first_step, method_begins), cuts, rules_.drift_steps());
   drift_.reset();

@@ -20,13 +20,13 @@ namespace penstock {
 
 class RunFeedback {
  public:
-  // What a step may bring to light.
+  // The news that a step may bring.
   struct News {
     Drift::Turn turn = Drift::Turn::kNone;
     std::string text;  // for people; empty: nothing to tell
   };
 
-  // A run begins, or begins again under another plan: then what was told stays counted. `spec` is complete.
+  // A run begins, or begins again under another plan: then what was reported stays counted. `spec` is complete.
   void Begin(const v1::JobSpec& spec, const v1::Plan& plan, int64_t first_step,
              absl::Span<const int64_t> extra_cuts);
 

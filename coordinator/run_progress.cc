@@ -51,13 +51,13 @@ void RunProgress::GoOnFrom(const v1::JobResult& before) {
   losses_.points = until_here(before.losses());
   validations_.points = until_here(before.validations());
   const std::vector<v1::LossPoint>& losses = losses_.points;
-  if (losses.size() > 1) losses_.stride = losses[1].step() - losses[0].step();  // of every step one
+  if (losses.size() > 1) losses_.stride = losses[1].step() - losses[0].step();  // every step has one
   const size_t recent = losses_.stride > 1 ? 0 : std::min(kTrainLossSteps, losses.size());
   for (size_t i = losses.size() - recent; i < losses.size(); ++i) {
     recent_losses_.push_back(losses[i].loss());
   }
   if (!validations_.points.empty()) validation_loss_ = validations_.points.back().loss();
-  // All steps have as many.
+  // All steps have as many tokens.
   if (before.steps() > 0) tokens_ = tokens_before_ = before.tokens() / before.steps() * step_;
 }
 

@@ -16,17 +16,17 @@
 
 namespace penstock {
 
-// The part of its time in which each worker computes for none of its stages, in the order of their first
+// Returns the part of its time in which each worker computes for none of its stages, in the order of their first
 // stages.
 std::vector<double> BubblesByWorker(
     const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
 
 class RunProgress {
  public:
-  // Points of a curve kept, beside the last one; beyond it every second one is dropped, and so on. Two curves of this
-  // length fit into one control message.
+  // A curve keeps at most this many points and the last one; beyond that every second one is dropped, and so on. Two
+  // curves of this length fit into one control message.
   static constexpr int kLossPointsMax = 8192;
-  // What train_loss is the mean of.
+  // The last steps that train_loss is the mean of.
   static constexpr size_t kTrainLossSteps = 10;
 
   // `reporting_stage`: the one whose worker reports the steps.
@@ -46,15 +46,15 @@ class RunProgress {
   bool OnStep(const v1::StepDone& done);
   void OnValidation(const v1::ValidationDone& done);
   void OnReports(const google::protobuf::RepeatedPtrField<v1::StageReport>& stages);
-  // Of a range that ended on a worker (pipeline.order "recorded").
+  // Takes the order of a range that ended on a worker (pipeline.order "recorded").
   void OnOrder(int32_t worker_index, const v1::WorkerOrder& order);
   void OnLayers(const google::protobuf::RepeatedPtrField<v1::LayerDigest>& layers);
 
   int64_t step() const { return step_; }
-  // weights_sha256, once all `layers` digests are there; else empty.
+  // Returns weights_sha256, once all `layers` digests are there; else empty.
   std::string WeightsSha256(int32_t layers) const;
 
-  // The latest of each stage, in their order.
+  // Returns the latest report of each stage, in their order.
   google::protobuf::RepeatedPtrField<v1::StageReport> Reports() const;
   // Writes what is known into `result`; leaves the rest of it.
   void WriteTo(v1::JobResult& result) const;
@@ -67,7 +67,7 @@ class RunProgress {
     void WriteTo(google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) const;
     std::vector<v1::LossPoint> points;
     v1::LossPoint last;
-    int64_t stride = 1;  // of every so many points one is kept
+    int64_t stride = 1;  // one point is kept of this many
     int64_t skipped = 0;
   };
 
@@ -75,8 +75,8 @@ class RunProgress {
   int32_t reporting_stage_;
   int64_t tokens_ = 0;
   int64_t tokens_before_ = 0;  // of runs with other stages
-  // Of the range of steps that the last report of the last stage covers. That stage's worker is the
-  // one that reports the steps, and in order, so these are the same steps.
+  // These cover the range of steps of the last stage's last report. That stage's worker is the one that reports the
+  // steps, and in order, so these are the same steps.
   int64_t window_tokens_ = 0;
   double window_seconds_ = 0.0;
   std::deque<double> recent_losses_;

@@ -1,5 +1,5 @@
-// What a job asks of its checkpoints: the coordinator's question when it starts one, and the command
-// line's before it starts anything.
+// The query that a job makes of its checkpoints: the coordinator asks it when it starts a job, and the command line
+// before it starts anything.
 //
 // Pure functions. REQUIRES, of both: `job` is `spec`, resolved.
 #pragma once

@@ -1,7 +1,7 @@
 // StepTimes: how long the last steps of a run took.
 //
-// Either those between cuts, without the first of a run: a step that follows on a cut holds the validation, the
-// snapshot and the filling of the pipeline, which no prediction of a step has. Or just those that follow on a cut.
+// It counts the steps between cuts, without the first of a run: a step that follows a cut holds the validation, the
+// snapshot and the filling of the pipeline, which no predicted step has. Or it counts just those that follow a cut.
 //
 // A state machine without clock or I/O; thread-compatible.
 #pragma once
@@ -27,7 +27,7 @@ class StepTimes {
   // `step` was done at `at_ns`, on one clock for all. Returns whether it counts.
   bool OnStep(int64_t step, int64_t at_ns);
 
-  // Of the window; nothing before the first step that counts.
+  // Returns the median of the window; nothing before the first step that counts.
   std::optional<double> MedianSeconds() const;
 
  private:

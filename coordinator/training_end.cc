@@ -34,7 +34,7 @@ class Ending : public AttemptPhase {
   }
 };
 
-// All workers hold and name the step they can stop at; all are told to cut at the largest.
+// All workers hold and name the step they can stop at; all are asked to cut at the largest.
 class Draining final : public Ending {
  public:
   using Ending::Ending;
@@ -163,7 +163,7 @@ class Gathering final : public Ending {
     return std::make_unique<Ended>(job_, state, nullptr);
   }
 
-  // The workers have told everything, and the job ends anyway.
+  // The workers have reported everything, and the job ends anyway.
   NextPhase OnEvent(int32_t, const v1::RunEvent&, Now) override { return nullptr; }
   NextPhase Cancel(Now) override { return nullptr; }
   NextPhase Return(Now) override { return nullptr; }

@@ -21,7 +21,7 @@ std::vector<int64_t> CutStepsOf(const v1::JobSpec& spec, const FoundStart& start
   return steps;
 }
 
-// Counted from the start, for earlier runs may have had another method or other microbatches.
+// Counts from the start, for earlier runs may have had another method or other microbatches.
 void CountUpdates(const TrainingAttempt& attempt, Manifest& manifest) {
   const auto& [job, start, topology] = std::tie(attempt.job, attempt.start, attempt.topology);
   std::vector<int64_t> updates(job.chain.size(), start.updates);
@@ -134,7 +134,7 @@ absl::Status TrainingJob::TakeSplit(const NewSplit& split) {
 }
 
 void TrainingJob::SetReturned() {
-  // So that it goes on from there also if another process takes it from the queue.
+  // Makes it go on from there also if another process takes it from the queue.
   v1::JobSpec resumed = spec();
   resumed.mutable_checkpoint()->set_resume("latest");
   SetSpec(std::move(resumed), ResolvedJob(resolved()));
@@ -167,7 +167,7 @@ absl::Status TrainingJob::BeginAttempt(const std::vector<WorkerOffer>& workers, 
   result_->set_stages(static_cast<int32_t>(attempt_->stages));
   result_->set_microbatches(resolved().microbatches);
   result_->set_checkpoint(attempt_->start.checkpoint);
-  // Delays are those of the static order. They are a statistic: where they cannot be told, the job runs without.
+  // Delays are those of the static order. They are a statistic: where they cannot be predicted, the job runs without.
   if (resolved().order == Order::kStatic) {
     const absl::StatusOr<BlockDelay> delay =
         PredictBlockDelay(*resolved().method, ScheduleOptionsOf(resolved(), attempt_->topology));

@@ -1,4 +1,4 @@
-// TrainingJob: a job that trains. What outlives its attempts is the job's; what one attempt has come to is in a
+// TrainingJob: a job that trains. State that outlives its attempts is in the job; that of one attempt is in a
 // TrainingAttempt, which the next attempt replaces.
 //
 // Thread-compatible.
@@ -36,7 +36,7 @@ struct TrainingAttempt {
   }
   // Returns whether it was drained before the job's last step.
   bool cut_short() const { return drain_step.value_or(job.steps) < job.steps; }
-  // The cuts of this attempt and those before it, up to `step`, that are not among the regular ones.
+  // Returns the cuts of this attempt and those before it, up to `step`, that are not among the regular ones.
   std::vector<int64_t> ExtraCutsUpTo(int64_t step) const;
   // All workers have written this checkpoint. Returns its manifest without the job's id and epoch.
   Manifest ManifestOf(const CheckpointTracker::Complete& complete);

@@ -4,7 +4,7 @@
 //                                     ^                                    |
 //                                     +------- with a new split -----------+--> Queued, where the job was saved
 //
-// Any of them can also end in Ended at once (job_phase.h).
+// Each of them can also end in Ended at once (job_phase.h).
 //
 // Thread-compatible.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace penstock {
 
-// A phase of an attempt: what the workers tell of it, which is the same in all of them.
+// A phase of an attempt: handles what the workers report, which is the same in all of them.
 class AttemptPhase : public JobPhase {
  public:
   AttemptPhase(TrainingJob& job, std::unique_ptr<Crew> crew)
@@ -41,7 +41,7 @@ class AttemptPhase : public JobPhase {
     return GoOnIfAllDone(now);
   }
   virtual NextPhase GoOnIfAllDone(Now now);
-  // All are done and nothing is left to commit: another attempt, back to the queue, or the end.
+  // Goes on once all are done and nothing is left to commit: another attempt, back to the queue, or the end.
   NextPhase GoOnSaved(Now now);
 
   TrainingJob& job_;

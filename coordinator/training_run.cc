@@ -1,4 +1,4 @@
-// Takes what the workers of an attempt tell, and has the phase in which they train.
+// Handles what the workers of an attempt report, and has the phase in which they train.
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -177,8 +177,8 @@ std::string AttemptPhase::NameOf(int32_t worker_index) const {
                       absl::StrJoin(stages, ", "), ")");
 }
 
-// One wants to see what a job did last if it failed. Workers keep that until they prepare another run, and they are
-// given none before they have answered that they have stopped.
+// A user wants to see what a failed job did last. Workers keep that until they prepare another run, and they get none
+// before they have answered that they have stopped.
 NextPhase AttemptPhase::End(v1::JobState state, Now now) {
   job_.Add(GatherTimeline{job_.id(), attempt().plan, job_.trace()});
   return JobPhase::End(state, now);

@@ -32,7 +32,7 @@ absl::StatusOr<int64_t> VerifyRun(const ResolvedJob& job, const ScheduleOptions&
   bool validates = false;
   for (const Cut& cut : cuts) {
     RangeKey key = KeyOfSteps(job, from_step, cut.step);
-    key.drawn_from = 0;  // what is drawn does not change what is in flight
+    key.drawn_from = 0;  // sampling does not change what is in flight
     if (verified.insert(key).second) {
       PENSTOCK_ASSIGN_OR_RETURN(const Schedule schedule,
                                 ScheduleOfSteps(job, options, from_step, cut.step));

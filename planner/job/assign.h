@@ -19,14 +19,14 @@ struct WorkerOffer {
   std::string name;
   std::string address;
   uint64_t incarnation = 0;
-  // As it introduced itself: what a profile tells workers apart by.
+  // The device as the worker registered it: a profile tells workers apart by it.
   std::string device = "";
   int64_t memory_bytes = 0;
   std::string build = "";
 };
 
-// How many workers `job` takes when `free` are free: what the spec asks for, or as many as there
-// are (with at most one stage a layer). 0 if there are too few.
+// Returns how many workers `job` takes when `free` are free: what the spec asks for, or as many as there are (with at
+// most one stage a layer). 0 if there are too few.
 int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free);
 
 // The layers of each of `stages` stages of the model: as many as the job says (pipeline.stage_layers), or cut so
@@ -39,8 +39,8 @@ absl::StatusOr<std::vector<LayerRange>> SplitLayers(const ResolvedJob& job, int6
 // SplitLayers, messages in flight as the schedule needs, and the digest of everything that will be
 // run from `first_step` on.
 //
-// Errors: InvalidArgument naming the key (the job cannot run in so many stages), FailedPrecondition
-// (the schedule does not verify).
+// Errors: InvalidArgument naming the key (the job cannot run in this many stages), FailedPrecondition (the schedule
+// does not verify).
 absl::StatusOr<v1::Plan> MakePlan(const v1::JobSpec& spec, const ResolvedJob& job,
                                   absl::Span<const WorkerOffer> workers, int64_t first_step,
                                   absl::Span<const int64_t> extra_cuts);

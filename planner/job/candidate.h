@@ -26,7 +26,7 @@
 
 namespace penstock {
 
-// What a job is planned for. Outlives whatever is made of it.
+// The input of planning. It must outlive whatever is made of it.
 struct PlanningInput {
   v1::JobSpec spec;  // as it is written: defaults are filled in for each candidate
   v1::ModelProfile profile;
@@ -72,14 +72,14 @@ struct JudgedCandidate {
   double step_bound_s = 0;                // no placement of its stages has a shorter step
 
   bool runs() const { return rejected.empty(); }
-  // Whether it came to a placement, as what the method's rules refuse does not.
+  // True if it has a placement; a candidate that the method's rules refuse has none.
   bool is_placed() const { return !workers.empty(); }
   int64_t most_memory() const { return MostBytes(memory); }
   int64_t most_staleness() const;
 };
 
-// A candidate with the layers cut so that the slowest stage is as fast as can be, or as `layers` says (by stage).
-// What makes it impossible is in `rejected`: the method's rules, memory, too few workers or layers.
+// Judges a candidate with the layers cut so that the slowest stage is as fast as can be, or as `layers` says (by
+// stage). `rejected` says what makes it impossible: the method's rules, memory, too few workers or layers.
 //
 // Errors: InvalidArgument if the profile is not of the job's model, or has no microbatches of that size.
 absl::StatusOr<JudgedCandidate> JudgeCandidate(const PlanningInput& input,

@@ -19,7 +19,7 @@
 namespace penstock {
 namespace {
 
-// Moves of a search for an order: of one that is kept, and of one for its time alone.
+// Moves of a search for an order that is kept, and for one of which only the time counts.
 constexpr int64_t kMoves = 20'000;
 constexpr int64_t kMovesForTime = 1'000;
 
@@ -55,7 +55,7 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   draft_.spec.clear_prediction();
   v1::PipelineSpec& pipeline = *draft_.spec.mutable_pipeline();
   if (pipeline.method() != candidate.method) {
-    // What the file says of its own method means nothing to others.
+    // The file's settings for its own method mean nothing to others.
     pipeline.Clear();
     SetMethod(candidate.method, /*keeps_optimizer=*/false, draft_.spec);
   }

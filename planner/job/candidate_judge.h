@@ -1,6 +1,6 @@
 // CandidateJudge: what one candidate is worth, for any placement of its stages.
 //
-// What does not depend on the placement, such as the schedule, is made once, so that a search through many
+// Everything that does not depend on the placement, such as the schedule, is made once, so that a search through many
 // placements pays for a simulation each. With the method searched each placement has an order of its own; job() and
 // topology() are then those of its draft (job/open_job.h).
 //
@@ -27,10 +27,10 @@ class CandidateJudge {
   // Errors: InvalidArgument if the profile is not of the job's model, or has no microbatches of that size.
   static absl::StatusOr<CandidateJudge> Of(const PlanningInput& input, const Candidate& candidate);
 
-  // Whether some placement may run, as far as the method's rules, the workers and the layers go; if not, the
-  // candidate with the reason in `rejected` is draft().
+  // Returns whether some placement may run, as far as the method's rules, the workers and the layers go; if not,
+  // draft() is the candidate with the reason in `rejected`.
   bool may_run() const { return draft_.runs(); }
-  // Without what a placement says.
+  // Returns the candidate without what a placement adds.
   const JudgedCandidate& draft() const { return draft_; }
 
   // All below REQUIRES: may_run().
@@ -38,25 +38,25 @@ class CandidateJudge {
   const PlanningInput& input() const { return *input_; }
   const ResolvedJob& job() const { return run_.job; }
   const Topology& topology() const { return run_.options.topology; }
-  // Whether the order of a step is searched for each placement: then a placement might have a better one than was found.
+  // Returns whether the order of a step is searched for each placement: a better one may then exist than was found.
   bool searches_order() const;
   // By layer, on a worker of speed 1.
   const std::vector<StageCosts>& layer_costs() const { return layer_costs_; }
 
-  // The fastest workers in the cluster's order, and the layers cut so that the slowest stage is as fast as can be.
+  // Places it on the fastest workers in the cluster's order, with the layers cut so that the slowest stage is fastest.
   absl::StatusOr<StagePlacement> Evenly() const;
-  // What the simulator counts in.
+  // Returns the times that the simulator uses.
   v1::DeviceTimes TimesOn(const std::vector<int>& workers) const;
-  // Of a step in a long run. `times`: those on the placement's workers. An order is searched for a moment only.
+  // Returns the time of a step in a long run. `times`: on the placement's workers. An order is searched only briefly.
   absl::StatusOr<double> StepSeconds(const v1::DeviceTimes& times,
                                      const std::vector<LayerRange>& layers) const;
-  // By worker of the pipeline.
+  // Returns the memory by worker of the pipeline.
   absl::StatusOr<std::vector<WorkerMemory>> Memory(const std::vector<LayerRange>& layers) const;
-  // ResourceExhausted, naming the worker, if one has less.
+  // Errors: ResourceExhausted, naming the worker, if one has less.
   absl::Status CheckMemory(const std::vector<WorkerMemory>& memory,
                            const std::vector<int>& workers) const;
 
-  // With what makes the placement impossible in `rejected`.
+  // Judges the placement; `rejected` says what makes it impossible.
   JudgedCandidate Judge(const StagePlacement& placement) const;
 
  private:
@@ -70,24 +70,24 @@ class CandidateJudge {
   CandidateJudge(const PlanningInput& input, const Candidate& candidate)
       : input_(&input), draft_{.candidate = candidate} {}
 
-  // The job as the candidate runs it, if the cluster has enough workers. Errors: what rejects the candidate.
+  // Returns the job as the candidate runs it, if the cluster has enough workers. Errors: what rejects the candidate.
   absl::StatusOr<ResolvedJob> Resolve();
-  // The schedule, and what it says. Errors: what rejects the candidate.
+  // Makes the schedule, and takes what it says. Errors: what rejects the candidate.
   absl::Status Prepare(ResolvedJob job);
   absl::StatusOr<Runnable> RunnableOf(ResolvedJob job) const;
-  // How late its gradients are.
+  // Sets how late its gradients are.
   static absl::Status SetDelays(const Runnable& run, JudgedCandidate& judged);
-  // The draft in an order for these times.
+  // Returns the draft with an order searched for these times.
   absl::StatusOr<Runnable> WithOrder(const v1::DeviceTimes& times,
                                      const std::vector<LayerRange>& layers,
                                      const OrderSearch& search) const;
   absl::StatusOr<std::vector<WorkerMemory>> MemoryOf(const Runnable& run,
                                                      const std::vector<LayerRange>& layers) const;
-  // Time and memory of the placement. Errors: what rejects it.
+  // Fills in time and memory of the placement. Errors: what rejects it.
   absl::Status Fill(const Runnable& run, JudgedCandidate& judged) const;
-  // The same with an order that is searched, in as much room as the memory leaves.
+  // Fills them in with a searched order, in as much room as the memory leaves.
   absl::Status FillInOrder(JudgedCandidate& judged) const;
-  // What the job will be held against when it runs.
+  // Writes the prediction that the job is compared with when it runs.
   static void Predict(JudgedCandidate& judged);
 
   const PlanningInput* input_;

@@ -9,15 +9,15 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kLossesMin = 4;    // that are averaged
-constexpr int64_t kLossesShare = 8;  // one of so many steps is
-// From a point of a curve to the next one: 2^(1/4) times the steps.
+constexpr int64_t kLossesShare = 8;  // one in this many steps is
+// From one point of a curve to the next the steps grow by the factor 2^(1/4).
 constexpr double kPointRatio = 1.189207115002721;
 
 int64_t LossesAveraged(int64_t steps) {
   return std::min(steps, std::max(kLossesMin, steps / kLossesShare));
 }
 
-// SmoothLoss after each step, in a time that does not grow with the steps.
+// Computes SmoothLoss after each step, in a time that does not grow with the steps.
 class SmoothLosses {
  public:
   explicit SmoothLosses(const std::vector<double>& losses) : sums_(losses.size() + 1) {
@@ -32,7 +32,7 @@ class SmoothLosses {
   std::vector<double> sums_;  // of the first losses
 };
 
-// Linear in the logarithm of the steps: the weight of `b` at `steps`.
+// Interpolates in the logarithm of the steps: returns the weight of `b` at `steps`.
 double Between(const LossCurve::Point& a, const LossCurve::Point& b, double steps) {
   return std::log(steps / static_cast<double>(a.steps)) /
          std::log(static_cast<double>(b.steps) / static_cast<double>(a.steps));

@@ -14,15 +14,15 @@
 
 namespace penstock {
 
-// The mean over the last eighth of the first `steps` of `losses`, and its standard error, as if the losses of single steps
-// were independent. REQUIRES: 0 < steps <= losses.size().
+// Return the mean over the last eighth of the first `steps` of `losses`, and its standard error, as if the losses of
+// single steps were independent. REQUIRES: 0 < steps <= losses.size().
 double SmoothLoss(const std::vector<double>& losses, int64_t steps);
 double ErrorOfSmoothLoss(const std::vector<double>& losses, int64_t steps);
 
-// The first step, four at the earliest, at which `losses` (of all steps from the first) reach `loss`.
+// Returns the first step, four at the earliest, at which `losses` (of all steps from the first) reach `loss`.
 std::optional<int64_t> StepsTo(double loss, const std::vector<double>& losses);
 
-// What is kept of a training: steps and the least smooth loss up to each, at most kPointsMax of them, which stand further
+// Summarizes a training by steps and the least smooth loss up to each, at most kPointsMax points, which are further
 // apart the later they are.
 struct LossCurve {
   static constexpr size_t kPointsMax = 96;
@@ -34,14 +34,14 @@ struct LossCurve {
   std::vector<Point> points;  // steps rise, losses do not
 
   int64_t steps() const { return points.empty() ? 0 : points.back().steps; }
-  // Between points by the logarithm of the steps. Absent: it was not reached, or was before the first point.
+  // Interpolates in the logarithm of the steps. Absent: it was not reached, or was before the first point.
   std::optional<double> StepsTo(double loss) const;
   // The least smooth loss up to `steps`. Absent: it was not trained as far, or `steps` is before the first point.
   std::optional<double> LossAt(double steps) const;
   friend bool operator==(const LossCurve&, const LossCurve&) = default;
 };
 
-// Of the losses of the steps 1, 1 + `stride`, 1 + 2 `stride`, ...: of a long training not every step is kept.
+// Makes a curve from the losses of the steps 1, 1 + `stride`, 1 + 2 `stride`, ...: a long training does not keep all.
 LossCurve CurveOf(const std::vector<double>& losses, int64_t stride = 1);
 
 }  // namespace penstock

@@ -17,10 +17,10 @@
 namespace penstock {
 namespace {
 
-// A path is one if its links are slower by more than a measurement varies.
+// A path is kept if its links are slower by more than a measurement varies.
 constexpr double kSlowerThanCards = 0.9;
 
-// Of all layers together, with the largest microbatches that were measured.
+// Returns the time of all layers together, with the largest microbatches that were measured.
 double ModelMs(const v1::ModelProfile& profile) {
   const absl::StatusOr<v1::DeviceTimes> times =
       DeviceTimesOf(profile, profile.shapes(0).sizes().rbegin()->samples());
@@ -33,7 +33,7 @@ double ModelMs(const v1::ModelProfile& profile) {
   return ms;
 }
 
-// Between two hosts, or inside one, the worst of what was measured.
+// The worst that was measured between two hosts, or inside one.
 struct Way {
   double bytes_per_second = std::numeric_limits<double>::infinity();
   double latency_s = 0;

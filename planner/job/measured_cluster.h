@@ -17,18 +17,18 @@
 namespace penstock {
 
 struct MeasuredCluster {
-  // Of the first kind of device. Workers of another kind have as their speed how much faster that one does all
-  // layers of the model together: what single layers take in proportion is the first kind's.
+  // Measured on the first kind of device. A worker of another kind has as its speed how much faster that kind does all
+  // layers of the model together; the proportions between layers are the first kind's.
   v1::ModelProfile profile;
   Cluster cluster;
 };
 
-// A host's card is as fast as its fastest link to another host; two hosts whose links are slower than their cards have
-// a path of their own. Inside a host counts the slowest link. Nobody else was on the network then.
+// A host's NIC is as fast as its fastest link to another host; two hosts whose links are slower than their NICs have a
+// path of their own. Inside a host the slowest link counts. Nobody else was on the network then.
 // REQUIRES: CheckClusterProfile is OK.
 MeasuredCluster ClusterOfProfile(const v1::ClusterProfile& profile);
 
-// What `penstock profile` wrote, of one device or of a cluster; of one device there are no workers. `path` is for messages.
+// Parses what `penstock profile` wrote, of one device (then without workers) or of a cluster. `path` is for messages.
 // Errors: those of ParseClusterProfile and ParseModelProfile.
 absl::StatusOr<MeasuredCluster> ParseMeasuredCluster(absl::string_view text,
                                                      const std::string& path);
@@ -36,8 +36,8 @@ absl::StatusOr<MeasuredCluster> ParseMeasuredCluster(absl::string_view text,
 // REQUIRES: CheckClusterSpec is OK.
 Cluster ClusterOf(const v1::ClusterSpec& spec);
 
-// The sizes of a microbatch, in samples, that are measured for a job whose number of microbatches may be chosen: half as
-// many as the job has, as many, and twice as many.
+// Returns the sizes of a microbatch, in samples, to measure for a job whose number of microbatches may be chosen: half
+// as many as the job has, as many, and twice as many.
 std::vector<int64_t> SizesAround(const ResolvedJob& job);
 
 }  // namespace penstock

@@ -31,11 +31,11 @@ class NormalRegression {
 
   // y is the sum of x times the weights, and the noise.
   void Observe(const Observation& observation);
-  // The same for observations that have an unknown number in common, anything at all, beside it: the differences between
-  // them count, so that one alone says nothing.
+  // Observes values that share an unknown, arbitrary offset: only the differences between them count, so one alone says
+  // nothing.
   void ObserveDifferences(absl::Span<const Observation> observations);
 
-  // Of the sum of x times the weights, after what was observed.
+  // Predicts the sum of x times the weights, given what was observed.
   Normal Predict(absl::Span<const std::pair<int, double>> x) const;
 
  private:

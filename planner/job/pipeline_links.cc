@@ -17,8 +17,8 @@ class PipelineLinks {
     CountOthers();
   }
 
-  // What a stream between two workers of the pipeline has; replicas, which talk at other times than neighbouring
-  // stages, share the cards and paths among themselves.
+  // Returns the link of a stream between two workers of the pipeline; replicas, which talk at other times than
+  // neighbouring stages, share the NICs and paths among themselves.
   v1::LinkTimes Between(int one, int two) const {
     const int from = HostOf(one);
     const int to = HostOf(two);
@@ -49,7 +49,7 @@ class PipelineLinks {
   }
 
  private:
-  // What several streams go over.
+  // A NIC or path that several streams share.
   struct Shared {
     double load = 0;  // of streams between stages: bytes of a microbatch, in those of one boundary
     int others = 0;   // pairs of workers without such a stream

@@ -1,9 +1,9 @@
-// What joins the workers of a pipeline that are placed on a cluster, and how fast each is, as device times say it, so
-// that a placement can be simulated and emulated.
+// The links and speeds of a pipeline's workers that are placed on a cluster, as device times, so that a placement can
+// be simulated and emulated.
 //
-// The simulator and emulated workers know links between two workers, while the streams over a host's network card, or
-// over a path between two hosts, share it: each gets a part in proportion to the bytes that it carries. Where a link carries one direction
-// at a time, each gets half.
+// The simulator and emulated workers know links between two workers, while the streams over a host's NIC, or over a
+// path between two hosts, share it: each gets a part in proportion to the bytes that it carries. Where a link carries
+// one direction at a time, each gets half.
 //
 // A pure function.
 #pragma once

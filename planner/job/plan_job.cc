@@ -23,7 +23,7 @@ namespace penstock {
 namespace {
 
 constexpr double kMargin = 1e-6;  // relative; smaller gains are none
-// Of the searches for the best placements: of the time that is left, and placements of each candidate.
+// These limit the searches for the best placements: a share of the time that is left, and placements per candidate.
 constexpr double kSearchShare = 0.3;
 constexpr double kShareOfOne = 0.2;  // of that, for the best of one method
 constexpr int64_t kRefinementsMax = 200;
@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<const Method*>> MethodsOf(const PlanJobOptions& optio
   return methods;
 }
 
-// Replicas of stages worth trying with up to `workers` workers: as many for every stage, which is data
+// Returns the replicas of stages worth trying with up to `workers` workers: as many for every stage, which is data
 // parallelism with one stage; and those that planner/graph/placement_planner.h gives the job's layers.
 std::vector<std::vector<int32_t>> ReplicasOf(const PlanningInput& input, const ResolvedJob& job,
                                              TimeBudget& budget) {
@@ -73,8 +73,8 @@ std::vector<std::vector<int32_t>> ReplicasOf(const PlanningInput& input, const R
   return all;
 }
 
-// What the job has, and where the gradient of a step is the same whatever the microbatches, other divisors of the
-// batch whose microbatches were profiled.
+// Returns the job's own number of microbatches and, where the gradient of a step does not depend on it, the other
+// divisors of the batch whose microbatches were profiled.
 std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJob& job,
                                     const Method& method) {
   if (!method.synchronous || method.updates_each_microbatch) return {job.microbatches};
@@ -92,7 +92,7 @@ std::vector<int64_t> MicrobatchesOf(const PlanningInput& input, const ResolvedJo
   return numbers;
 }
 
-// For the job's own method: all that the job says, with each number of stages.
+// Returns, for the job's own method, all that the job says, with each number of stages.
 std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJob& job,
                                     const PlanJobOptions& options) {
   const int64_t per_worker = job.stages_per_worker;
@@ -174,8 +174,8 @@ class JobPlanner {
                      });
   }
 
-  // For a candidate that memory alone keeps from running, one that does the forwards of the stages again whose workers
-  // lack it.
+  // Adds, for each candidate that memory alone keeps from running, one whose stages recompute on the workers that lack
+  // it.
   absl::Status RecomputeWhereMemoryLacks() {
     std::vector<JudgedCandidate> found;
     for (const JudgedCandidate& judged : plan_.candidates) {
@@ -199,8 +199,8 @@ class JobPlanner {
     return absl::OkStatus();
   }
 
-  // With the first stage that a worker without enough memory holds and that does not recompute yet. Absent: there is none, or all
-  // would, which is a candidate of its own.
+  // Adds the first stage that does not recompute yet on a worker without enough memory. Absent: there is none, or all
+  // would recompute, which is a candidate of its own.
   std::optional<RecomputeChoice> OneMoreRecomputes(const Topology& topology,
                                                    const JudgedCandidate& judged) const {
     if (topology.form == Topology::Form::kThereAndBack) return std::nullopt;
@@ -219,7 +219,7 @@ class JobPlanner {
     return std::nullopt;
   }
 
-  // With and without replicas of stages: methods are compared by what each can do, not by how far each was improved.
+  // Refines with and without replicas: methods are compared by what each can do, not by how far each was improved.
   absl::Status RefineTheBestOfEachMethod() {
     TimeBudget part = budget_.Part(kSearchShare);
     std::set<std::pair<std::string, bool>> kinds;
@@ -243,7 +243,7 @@ class JobPlanner {
     return judge.searches_order() ? kOrdersMax : most;
   }
 
-  // As long as a layer more or less for one of two neighbours makes the simulated step shorter.
+  // Moves a layer between two neighbours as long as that makes the simulated step shorter.
   static absl::Status MoveLayers(const CandidateJudge& judge, TimeBudget& budget,
                                  JudgedCandidate& best) {
     bool improves = true;
@@ -269,7 +269,7 @@ class JobPlanner {
     return absl::OkStatus();
   }
 
-  // Every placement of every candidate for one that is faster than all, the most promising ones first.
+  // Searches all placements of all candidates for one that is faster than all, the most promising candidates first.
   absl::Status SearchFastest() {
     Sort();
     double best_s = std::numeric_limits<double>::infinity();
@@ -301,7 +301,7 @@ class JobPlanner {
     return absl::OkStatus();
   }
 
-  // The same for the least memory. What is found stands beside the candidate's fastest placement.
+  // Searches likewise for the least memory. The result is added next to the candidate's fastest placement.
   absl::Status SearchSmallest() {
     int64_t best_bytes = std::numeric_limits<int64_t>::max();
     for (const JudgedCandidate& judged : plan_.candidates) {
@@ -342,7 +342,7 @@ class JobPlanner {
         plan_.smallest = index;
       }
     }
-    // Of an order that was searched for time nothing is proven.
+    // Nothing is proven for an order that was searched for time.
     plan_.is_smallest = plan_.is_smallest && plan_.smallest.has_value() &&
                         plan_.candidates[*plan_.smallest].candidate.method != SearchedMethod().name;
   }

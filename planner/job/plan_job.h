@@ -1,14 +1,14 @@
-// PlanJob: which method, how many stages, microbatches and layers of each, let a job run fastest, or in the least
+// PlanJob: finds which method, how many stages, microbatches and layers of each, let a job run fastest, or in the least
 // memory, on a cluster.
 //
-// Every method of the catalog, and an order that is searched for the candidate's times, is tried with every number of workers, every number of microbatches that divides the
-// batch where that changes nothing but rounding, with and without recomputation, or in the stages alone whose workers lack
-// memory without, and, where the method has them,
-// with replicas of stages: as many of each, or as planner/graph/placement_planner.h has them; each candidate is judged by
-// planner/job/candidate.h. Then the best of each method is improved: layers move between neighbouring stages as long as
-// the simulated step gets shorter, and a few placements are searched (planner/job/split_search.h). At last the placements of all
-// candidates are searched for one that is better than the best, which ends with a proof for jobs of few layers, and with a
-// bound for others.
+// Every method of the catalog, and an order that is searched for the candidate's times, is tried with every number of
+// workers and every number of microbatches that divides the batch, where that changes nothing but rounding. Each is
+// tried with and without recomputation, or recomputes only in the stages whose workers lack memory otherwise, and,
+// where the method has them, with replicas of stages: as many of each, or as planner/graph/placement_planner.h has
+// them. The judge is planner/job/candidate.h. Then the best of each method is improved: layers move between
+// neighbouring stages as long as the simulated step gets shorter, and a few placements are searched
+// (planner/job/split_search.h). At last the placements of all candidates are searched for one that is better than the
+// best, which ends with a proof for jobs of few layers, and with a bound for others.
 //
 // Pure functions but for the clock behind the budget.
 #pragma once
@@ -31,7 +31,7 @@ struct PlanJobOptions {
   // Only the stages, their layers and their workers are chosen: microbatches and replicas are the job's, and so is
   // recomputation, unless the job has none and lacks the memory.
   bool only_placement = false;
-  // Tells how many of how many candidates are judged.
+  // Called with how many of how many candidates are judged.
   std::function<void(int done, int all)> progress = [](int, int) {};
   // Asked between candidates; its error ends the planning.
   std::function<absl::Status()> may_go_on = [] { return absl::OkStatus(); };
@@ -48,9 +48,9 @@ struct JobPlan {
       false;  // the same of the memory of the smallest, orders that were not searched for left out
 };
 
-// The candidates for a job, in the order in which they are judged.
-// Errors: NotFound for a method that there is not; InvalidArgument of ResolveJob, and if no candidate has
-// so many stages.
+// Lists the candidates for a job, in the order in which they are judged.
+// Errors: NotFound for a method that there is not; InvalidArgument of ResolveJob, and if no candidate has such a number
+// of stages.
 absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& input,
                                                            const PlanJobOptions& options,
                                                            TimeBudget& budget);

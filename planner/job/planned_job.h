@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// What raced, in the order of `candidates`.
+// The race, in the order of `candidates`.
 struct JobRace {
   std::vector<int> candidates;  // of the plan
   RaceResult result;
@@ -32,7 +32,7 @@ struct PlannedJob {
   std::optional<StagePicture> picture;  // of the chosen one
   std::optional<StepReasons> reasons;   // of its step, if they were asked for
 
-  // The race's first, or without a race the fastest; null if none can run, or all failed.
+  // Returns the race's winner, or without a race the fastest; null if none can run, or all failed.
   const JudgedCandidate* chosen() const;
 };
 

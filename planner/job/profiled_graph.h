@@ -18,7 +18,7 @@ struct ProfiledGraph {
   std::vector<LayerMemory> memory;  // by node
 };
 
-// With microbatches of `samples`. REQUIRES: CheckModelProfile is OK.
+// Returns the graph with microbatches of `samples`. REQUIRES: CheckModelProfile is OK.
 // Errors: InvalidArgument where `samples` is below or above all that were measured.
 absl::StatusOr<ProfiledGraph> GraphOfProfile(const v1::ModelProfile& profile, int64_t samples);
 

@@ -40,7 +40,7 @@ std::optional<Race::Heat> Race::Next() {
       continue;
     }
     const int racer = running_[at_];
-    if (result_.racers[racer].reached_s.has_value()) {  // it stands with the time it took
+    if (result_.racers[racer].reached_s.has_value()) {  // it keeps the time it took
       still_.push_back(racer);
       ++at_;
       continue;
@@ -105,14 +105,14 @@ bool Race::IsIn(int racer) const {
 
 RaceResult Race::Result() const { return result_; }
 
-// After the last whole round; those that failed in this one are out.
+// The leader after the last whole round; those that failed in this one are out.
 int Race::Leader() const {
   const auto leads = std::find_if(running_.begin(), running_.end(),
                                   [&](int racer) { return result_.racers[racer].failed.empty(); });
   return leads == running_.end() ? running_.front() : *leads;
 }
 
-// Those that have the loss by the time it took them, then the others by their losses.
+// Puts those that have the loss first, by the time it took them, then the others by their losses.
 void Race::SortByMerit() {
   std::stable_sort(running_.begin(), running_.end(), [&](int a, int b) {
     const RacerResult& one = result_.racers[a];
@@ -123,8 +123,8 @@ void Race::SortByMerit() {
   });
 }
 
-// Whether the first cannot be overtaken: it has the loss, and the others have had as much time; or it is
-// alone and there is no loss to reach.
+// Returns whether the first cannot be overtaken: it has the loss, and the others have had as much time; or it is alone
+// and there is no loss to reach.
 bool Race::IsDecided() const {
   const RacerResult& first = result_.racers[running_.front()];
   if (options_.until_loss.has_value()) {

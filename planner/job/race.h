@@ -4,8 +4,8 @@
 // far training has come, and no bound says it well enough to choose by. So the ways are tried: all train the job
 // itself from its beginning for as long as a first round lasts on their workers (each as many steps as its simulated step
 // time allows), the better half goes on for twice as long, and so on, until one is left: successive halving
-// (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943). With a loss to reach, whoever has it stands with the time
-// it took, and the race ends when nobody else can be earlier.
+// (Jamieson and Talwalkar, AISTATS 2016, arXiv 1502.07943). With a loss to reach, a racer that has it is ranked by the
+// time it took, and the race ends when nobody else can be earlier.
 //
 // Losses of training are compared, each the mean over the last eighth of the steps (loss_curve.h), so that noise of
 // single steps does not decide.
@@ -39,10 +39,10 @@ struct RaceOptions {
   double first_s = 0;    // that the first round lasts, in the time of the workers
   double longest_s = 0;  // no round lasts longer
   std::optional<double> until_loss;
-  // Whether no more time is to be spent, asked before and after a racer trains; an error of train_to counts for nothing
-  // then.
+  // Returns whether no more time is to be spent; asked before and after a racer trains. An error of train_to then
+  // counts for nothing.
   std::function<bool()> is_over = [] { return false; };
-  // Before a racer trains: which round, who, and how many are in it.
+  // Called before a racer trains: which round, who, and how many are in it.
   std::function<void(int round, int racer, int racers)> progress = [](int, int, int) {};
 };
 
@@ -79,16 +79,16 @@ class Race {
   // not called.
   Race(std::vector<double> steps_s, RaceOptions options);
 
-  // Who trains next, from the beginning up to `steps`; absent: the race has ended.
+  // Returns who trains next, from the beginning up to `steps`; absent: the race has ended.
   std::optional<Heat> Next();
-  // The losses of all steps of the racer of Next, or what stopped it: it leaves the race.
+  // Takes the losses of all steps of Next's racer, or the error that stopped it: it leaves the race.
   void OnTrained(const absl::StatusOr<std::vector<double>>& losses);
-  // No more time is to be spent. The leader after the last whole round is then the winner; in the first round, the racer
-  // with the shortest step.
+  // Ends the race early. The leader after the last whole round is then the winner; in the first round, the racer with
+  // the shortest step.
   void End();
-  // Whether this racer is in the round that Next is about, or was in the last one.
+  // Returns whether this racer is in the round that Next is about, or was in the last one.
   bool IsIn(int racer) const;
-  // What is known so far; all of it once Next has nothing left.
+  // Returns the results so far; they are complete once Next has nothing left.
   RaceResult Result() const;
 
  private:
@@ -111,15 +111,15 @@ class Race {
 // REQUIRES: at least one racer; step times and first_s are positive; longest_s >= first_s.
 RaceResult RunRace(const std::vector<Racer>& racers, const RaceOptions& options);
 
-// How long the rounds last where `fastest` has the shortest step of all that race: the first, 20 of its steps or three times
-// its job's warm-up of the learning rate, during which those with smaller updates look better than they are; the longest,
-// `steps_max` of its steps, or with 0 a quarter of its job. Everything else is as by default.
+// Returns how long the rounds last where `fastest` has the shortest step of all that race: the first, 20 of its steps
+// or three times its job's warm-up of the learning rate, during which smaller updates look better than they are; the
+// longest, `steps_max` of its steps, or with 0 a quarter of its job. Everything else is as by default.
 RaceOptions RoundsOf(const JudgedCandidate& fastest, int64_t steps_max = 0);
 
-// The candidates of a plan worth racing: of those that train alike the one with the shortest step. All methods that
+// Returns the candidates worth racing: of those that train alike the one with the shortest step. All methods that
 // drain at every step train alike, those with replicas of the model apart; of each other method race the fastest
-// candidate without and the fastest with replicas of stages, which update less often. Drawn delays, which are for theory, are left out unless
-// `with_drawn`. Indices into plan.candidates, fastest step first.
+// candidate without and the fastest with replicas of stages, which update less often. Sampled delays, which are for
+// theory, are left out unless `with_drawn`. Indices into plan.candidates, fastest step first.
 std::vector<int> CandidatesToRace(const JobPlan& plan, bool with_drawn);
 
 }  // namespace penstock

@@ -20,7 +20,7 @@ namespace {
 
 absl::Status NoneBecause(const std::string& why) { return absl::FailedPreconditionError(why); }
 
-// The time of a pass by its action's name, on a device of speed 1; 0 of other actions.
+// Returns the time of a pass by its action's name, on a device of speed 1; 0 of other actions.
 double PassSeconds(const std::string& action, const StageCosts& costs) {
   if (action == OpName(Op::kForward) || action == OpName(Op::kRecompute)) return costs.forward_s;
   if (action == OpName(Op::kBackwardInput)) return costs.backward_input_s;
@@ -28,7 +28,7 @@ double PassSeconds(const std::string& action, const StageCosts& costs) {
   return 0.0;
 }
 
-// Null if the report is of no stage of the plan.
+// Returns null if the report is of no stage of the plan.
 const v1::StageAssignment* StageOf(const v1::Plan& plan, const v1::StageReport& report) {
   const bool known = report.stage() >= 0 && report.stage() < plan.stages_size();
   return known ? &plan.stages(report.stage()) : nullptr;
@@ -38,7 +38,7 @@ LayerRange RangeOf(const v1::StageAssignment& stage) {
   return {stage.first_layer(), stage.layers()};
 }
 
-// By worker of the plan: at which speed the times would be as measured.
+// Returns, by worker of the plan, the speed at which the times would be as measured.
 absl::StatusOr<std::vector<double>> MeasuredSpeeds(
     const v1::DeviceTimes& times, const ResolvedJob& job, const v1::Plan& plan, int32_t workers,
     const google::protobuf::RepeatedPtrField<v1::StageReport>& reports) {
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<double>> MeasuredSpeeds(
   return speeds;
 }
 
-// Bytes of a worker's memory grow with the layers that it holds, or with their weights, whatever is more.
+// Bytes of a worker's memory grow with the layers that it holds, or with their weights, whichever is more.
 absl::Status CheckFits(const ResolvedJob& job, const Topology& topology, const v1::Plan& plan,
                        absl::Span<const LayerRange> layers,
                        const google::protobuf::RepeatedPtrField<v1::StageReport>& reports,

@@ -2,8 +2,8 @@
 //
 // How fast each worker really is follows from the time of its passes, held against the times that the job was planned
 // with (JobSpec.prediction.times): its speed is the one at which they would be as measured. By these speeds the layers
-// are cut anew, and what that is worth is what the simulator says of both splits. Workers, their order and all
-// else about the pipeline stay as they are.
+// are cut again, and the simulator compares both splits. Workers, their order and all else about the pipeline stay as
+// they are.
 //
 // A pure function.
 #pragma once
@@ -27,8 +27,8 @@ struct NewSplit {
   v1::PredictionSpec prediction;  // of the job with the new one
 };
 
-// `reports`, with the median of each kind of pass as its mean since `before`, the reports of an earlier cut: medians look
-// further back than a worker may have been slow. Those of which nothing was done since stay as they are.
+// Returns `reports` with the median of each kind of pass as its mean since `before`, the reports of an earlier cut:
+// medians look further back than a worker may have been slow. Kinds of pass that were not done since stay as they are.
 google::protobuf::RepeatedPtrField<v1::StageReport> TimesSince(
     const google::protobuf::RepeatedPtrField<v1::StageReport>& before,
     google::protobuf::RepeatedPtrField<v1::StageReport> reports);

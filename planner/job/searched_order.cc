@@ -17,7 +17,7 @@
 namespace penstock {
 namespace {
 
-// Steps that a search looks at, so that what a worker does while others still drain counts.
+// A search looks at this many steps, so that what a worker does while others still drain counts.
 constexpr int64_t kSteps = 3;
 constexpr int64_t kMovesByEstimate = 10'000;
 constexpr int64_t kMovesTimesPasses = 10'000'000;
@@ -30,7 +30,7 @@ std::vector<int64_t> ActivationsMax(OrderRoom room, int32_t stages) {
   return most;
 }
 
-// Of each stage for a microbatch; all together take a second, as only their ratios count.
+// Per stage, for a microbatch; the stages together take a second, as only their ratios count.
 SimulationCosts EstimatedTimes(const Chain& chain, const std::vector<LayerRange>& layers) {
   SimulationCosts costs;
   double all = 0;

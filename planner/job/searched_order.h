@@ -1,6 +1,6 @@
 // The order of a job with pipeline.method searched: the one that schedule/search.h finds for the times of its stages.
 //
-// What bounds a search is a number of moves, so the same job and times give the same order on any machine.
+// A number of moves bounds a search, so the same job and times give the same order on any machine.
 //
 // Pure functions.
 #pragma once
@@ -29,13 +29,13 @@ struct OrderSearch {
       0;  // of the local search, at most; fewer for long steps, so that a search takes tenths of a second
 };
 
-// The order of a step of `draft` (job/open_job.h), complete. Steps run on from one to the next, and the time from one
-// to the next is what counts. `options`, `costs`: of the draft.
+// Returns the complete order of a step of `draft` (job/open_job.h). Steps run on from one to the next, and the time
+// from one to the next is what counts. `options`, `costs`: of the draft.
 // Errors: those of SearchSchedule.
 absl::StatusOr<Schedule> SearchOrder(const ResolvedJob& draft, const ScheduleOptions& options,
                                      const SimulationCosts& costs, const OrderSearch& search);
 
-// `draft` in `order`.
+// Returns `draft` in `order`.
 ResolvedJob InOrder(const ResolvedJob& draft, Schedule order);
 
 // Writes `order` into `spec` as that of pipeline.method searched. Errors: InvalidArgument if a job cannot hold it.

@@ -14,14 +14,14 @@ namespace penstock {
 namespace {
 
 constexpr double kRounding = 1e-9;  // relative, of sums of times
-// The simulator counts in whole nanoseconds: each of four passes of a stage may be so much shorter.
+// The simulator counts in whole nanoseconds: each of four passes of a stage may be shorter by half of one.
 constexpr double kPassesRoundingS = 4 * 0.5e-9;
-// Of a few nanoseconds each (TimeBudget).
+// These count steps of a few nanoseconds each (TimeBudget).
 constexpr int64_t kStepsOfAPart = 100;
 constexpr int64_t kStepsOfASimulation = 50'000;
 constexpr int64_t kStepsOfACount = 500'000;
 
-// Whether the stages of a part do their forwards again, which goes by its place; there and back it is never said.
+// Returns whether the stages of a part recompute, which depends on its place; there and back this is never given.
 bool Recomputes(const Topology& topology, int part) {
   const std::vector<StageId> chosen = topology.Recomputing();
   const auto is_of_part = [&](StageId stage) { return topology[stage].part == part; };
@@ -32,7 +32,7 @@ double WorkOf(const StageCosts& costs) {
   return costs.forward_s + costs.backward_input_s + costs.backward_weight_s;
 }
 
-// Every way to cut `layers` layers into `parts` parts, one part after the other.
+// Visits every way to cut `layers` layers into `parts` parts, one part after the other.
 class Splits {
  public:
   Splits(int layers, int parts) : layers_(layers), ranges_(parts) {}
@@ -40,9 +40,9 @@ class Splits {
   // Takes a part's layers, or says that neither these nor more of them are worth it; `give_back` undoes it.
   std::function<bool(int part, LayerRange range)> may_take;
   std::function<void()> give_back;
-  // Whether to go on with the first `parts` parts taken; with more layers in the last of them it may be.
+  // Returns whether to go on with the first `parts` parts taken; more layers in the last of them may change that.
   std::function<bool(int parts)> is_worth;
-  // With every part taken.
+  // Called with every part taken.
   std::function<void(const std::vector<LayerRange>& ranges)> visit;
 
   void Run() { From(0, 0); }
@@ -64,7 +64,7 @@ class Splits {
   std::vector<LayerRange> ranges_;
 };
 
-// What a step takes at least, of the parts that have layers so far.
+// The least time of a step, from the parts that have layers so far.
 class StepBound {
  public:
   StepBound(const CandidateJudge& judge, const std::vector<int>& workers)
@@ -118,7 +118,7 @@ class StepBound {
 
   // Never falls as a part takes more layers.
   double OfTaken() const { return Lower(states_.back().bound_s); }
-  // Of all workers together, were the rest spread evenly over those that have no part yet.
+  // The bound of all workers together, if the rest were spread evenly over those that have no part yet.
   double OfRest(int taken) const {
     if (!by_worker_ || topology_.stages() != topology_.workers) return 0;
     double capacity = 0;
@@ -158,7 +158,7 @@ class StepBound {
   std::vector<State> states_;
 };
 
-// What the worker that needs most holds at least, of the parts that have layers so far: their weights once.
+// The least memory of the worker that needs most, from the parts that have layers so far: their weights once.
 class MemoryBound {
  public:
   explicit MemoryBound(const CandidateJudge& judge)
@@ -186,8 +186,8 @@ class MemoryBound {
   std::vector<std::vector<int64_t>> held_;  // by worker, for every number of parts taken
 };
 
-// `preferred`, or if the memory does not fit there those with most room, the faster ones first, for those that need
-// most: if it does not fit in there it does nowhere.
+// Returns `preferred` or, if the memory does not fit there, gives the workers with most room (the faster ones first) to
+// those that need most: if it does not fit there, it fits nowhere.
 std::vector<int> WorkersWithRoom(const CandidateJudge& judge,
                                  const std::vector<WorkerMemory>& memory,
                                  const std::vector<int>& preferred) {

@@ -3,7 +3,7 @@
 // Branch and bound with the simulator as judge. The layers of one stage after the other are chosen, for every order of
 // the workers that differ in speed, memory or network, and a beginning is given up as soon as no end of it can be better
 // than what is known: no worker is busy for longer in a step than the step lasts; where a step drains, its first
-// microbatch comes down to a stage and its last one goes back up from it besides the stage's own work; and the layers
+// microbatch comes down to a stage and its last one goes back up from it, beside the stage's own work; and the layers
 // that are left keep the workers that are left busy. What remains is simulated, and its memory counted to the byte.
 //
 // The search for the least memory is the same with the weights that a worker holds at least.
@@ -35,15 +35,15 @@ struct SearchEffort {
   bool Take(int64_t steps);
 };
 
-// The shortest step that is shorter than `known_s` (infinite if none is known). REQUIRES: judge.may_run().
+// Finds the shortest step below `known_s` (infinite if none is known). REQUIRES: judge.may_run().
 SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s,
                                      SearchEffort& effort);
 
-// The least memory on the worker that needs most, if it is less than `known_bytes`. REQUIRES: judge.may_run().
+// Finds the least memory on the worker that needs most, if below `known_bytes`. REQUIRES: judge.may_run().
 SplitSearchResult SearchLeastMemory(const CandidateJudge& judge, int64_t known_bytes,
                                     SearchEffort& effort);
 
-// No placement of the candidate has a shorter step. REQUIRES: judge.may_run().
+// Returns a bound: no placement of the candidate has a shorter step. REQUIRES: judge.may_run().
 double StepBoundSeconds(const CandidateJudge& judge);
 
 }  // namespace penstock

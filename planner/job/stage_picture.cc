@@ -74,7 +74,7 @@ class Painter {
 
   double Boundary() const { return static_cast<double>(BoundaryBytes(judge_.job())); }
 
-  // For a microbatch one way, as all pairs of replicas take turns.
+  // Returns the time of a microbatch one way; all pairs of replicas take turns.
   double LinkSeconds(const std::vector<int>& from, const std::vector<int>& to) const {
     const double share = 1.0 / static_cast<double>(from.size() * to.size());
     double longest_s = 0;

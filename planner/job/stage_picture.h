@@ -1,4 +1,4 @@
-// StagePicture: the stages of a judged candidate as a stage plan of planner/, to be drawn (planner/graph/render_plan.h).
+// StagePicture: the stages of a judged candidate as a stage plan of planner/, for planner/graph/render_plan.h to draw.
 //
 // Times are those of one microbatch in a long run; what a schedule makes of them, such as its bubble, is in the
 // candidate's step.

@@ -24,7 +24,7 @@ absl::StatusOr<StepReasons> ReasonsOf(const PlanningInput& input, const JudgedCa
 // The fastest of the candidates that memory alone keeps from running, if it would be faster than the fastest that
 // runs. An index into plan.candidates.
 std::optional<int> FasterButForMemory(const JobPlan& plan);
-// Of those the one whose neediest worker needs least: what it needs would do. An index into plan.candidates.
+// Returns the candidate that only lacks memory and whose neediest worker would do with the least. An index as above.
 std::optional<int> SmallestButForMemory(const JobPlan& plan);
 
 }  // namespace penstock

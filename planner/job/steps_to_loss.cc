@@ -7,18 +7,18 @@ namespace penstock {
 namespace {
 
 constexpr int kFeatures = 6;
-// The weights' deviations a priori, by whose they are: those that all share, the method's, the setup's, the method's in the
-// setup. 0: there is no such weight. In the order: constant, d, u, p, d p, u p.
+// The weights' deviations a priori, by whose they are: those that all share, the method's, the setup's, the method's in
+// the setup. 0: there is no such weight. In the order: constant, d, u, p, d p, u p.
 constexpr double kDeviations[][kFeatures] = {
     {0, 0.2, 0.25, 0, 0.1, 0.1},
     {0.15, 0.2, 0, 0.1, 0.07, 0},
     {0, 0.2, 0.2, 0, 0.1, 0.1},
     {0.15, 0.2, 0, 0.1, 0, 0},
 };
-// Of d in the weights that all share: one update of delay costs a third of the steps.
+// The prior mean of the weight of d that all share: one update of delay costs a third of the steps.
 constexpr int kDelay = 1;
 constexpr double kDelayMean = 0.3;
-// Of the steps of one run, as a part.
+// The noise in the steps of one run, as a part of them.
 constexpr double kNoise = 0.125;
 
 // Levels of loss stand at the parts 1, 0.71, 0.5, ... of the job's steps.

@@ -1,6 +1,6 @@
 // StepsToLoss: how many steps a method takes to a loss, as a multiple of what a method takes that drains at every step.
 //
-// It is fitted to the loss curves of earlier runs. What the steps to a loss depend on besides the method (model, data,
+// It is fitted to the loss curves of earlier runs. Everything else that the steps to a loss depend on (model, data,
 // rate) is the run's setup, and only runs of one setup are compared, at equal losses:
 //
 //   log steps(run, loss) = c(setup, loss) + effect(run, progress) + noise
@@ -12,14 +12,13 @@
 //   d p, u p, and a constant of the method
 //
 // with weights that are the sum of those that all runs share, those of the method, those of the setup, and those of the
-// method in this setup: a method, or a setup, that nobody has tried is expected to behave as others do, and less is known
-// of it. A priori a delay costs
-// steps, and smaller updates neither cost nor save any (ADR 28 has the numbers and where they are from). The levels of
-// one curve go wrong together, so they count as one observation.
+// method in this setup: a method, or a setup, that nobody has tried is expected to behave as others do, and less is
+// known of it. A priori a delay costs steps, and smaller updates neither cost nor save any (ADR 28 has the numbers and
+// their sources). The levels of one curve go wrong together, so they count as one observation.
 //
-// The prediction is log-normal. Uncertainty enters a choice by the mean of that distribution, which is above its
-// median by half the variance: the expected time to the loss is what is least, and of two methods that seem alike
-// that one is taken which more is known of.
+// The prediction is log-normal. Uncertainty enters a choice by the mean of that distribution, which is above its median
+// by half the variance: the expected time to the loss is minimized, and of two methods that seem alike the one of which
+// more is known is taken.
 //
 // Plain values and pure functions.
 #pragma once
@@ -57,7 +56,7 @@ struct StepsFactor {
 
   double median() const;
   double expected() const;
-  // Between which it is with a probability of 90 %.
+  // The bounds between which it is with a probability of 90 %.
   double low() const;
   double high() const;
 };
@@ -70,14 +69,14 @@ class StepsToLoss {
   StepsFactor Predict(const UpdatePattern& pattern, const std::string& setup,
                       double progress) const;
 
-  // Where runs of the setup have had `loss`; absent: none has.
+  // Returns the progress at which runs of the setup had `loss`; absent: none has.
   std::optional<double> ProgressAt(const std::string& setup, double loss) const;
-  // Those of the setup that are not synchronous: what a prediction for it rests on.
+  // Returns how many runs of the setup are not synchronous: a prediction for it rests on them.
   int RunsOf(const std::string& setup) const;
 
  private:
   enum class Of { kAll, kMethod, kSetup, kMethodInSetup };
-  // Of a weight: whose it is (the names of the method and setup), and which of kFeatures it belongs to.
+  // Identifies a weight: whose it is (the names of the method and setup), and which of kFeatures it belongs to.
   struct Key {
     Of of = Of::kAll;
     std::string method;

@@ -1,7 +1,7 @@
 // TimedSplit: where to cut a job's layers, and what a step of it then takes, by the times of a device's layers.
 //
-// One rule for what plans begin with (planner/job/candidate_judge.h) and for jobs that are planned anew while they run
-// (planner/job/replan.h).
+// Plans (planner/job/candidate_judge.h) and jobs that are replanned while they run (planner/job/replan.h) share this
+// rule.
 //
 // Pure functions.
 #pragma once
@@ -18,13 +18,13 @@
 namespace penstock {
 
 // The layers of each of `stages` stages of the model, so that the slowest stage is as fast as can be on workers of
-// `times.speeds` (none: all alike). `topology`: that of the job with so many stages.
+// `times.speeds` (none: all alike). `topology`: the job's for `stages` stages.
 // Errors: InvalidArgument: those of StageCostsOf (`times` have to be by layer) and PartitionChain.
 absl::StatusOr<std::vector<LayerRange>> SplitByTimes(const ResolvedJob& job,
                                                      const Topology& topology, int32_t stages,
                                                      const v1::DeviceTimes& times);
 
-// So many of a job's steps that a simulation of them comes to its steady state. They serve any split and any times.
+// It holds enough of a job's steps for a simulation to come to its steady state. They serve any split and any times.
 struct StepsToSimulate {
   Schedule schedule;
   int64_t steps = 0;
@@ -45,7 +45,7 @@ absl::StatusOr<SimulatedStep> SimulateStep(const ResolvedJob& job, const Schedul
                                            const StepsToSimulate& steps,
                                            absl::Span<const LayerRange> layers,
                                            const v1::DeviceTimes& times);
-// Its time alone, for searches.
+// Returns only the time of a step, for searches.
 absl::StatusOr<double> StepSeconds(const ResolvedJob& job, const ScheduleOptions& options,
                                    const StepsToSimulate& steps,
                                    absl::Span<const LayerRange> layers,

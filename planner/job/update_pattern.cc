@@ -21,7 +21,7 @@ double ParametersOf(const Chain& chain, LayerRange range) {
   return parameters;
 }
 
-// The mean, in updates.
+// Returns the mean delay, in updates.
 double DelayOf(const ResolvedJob& job, const StageLateness& lateness) {
   // Sampled delays are anything up to the greatest.
   if (job.draws()) return 0.5 * static_cast<double>(lateness.staleness);

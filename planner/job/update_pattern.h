@@ -1,4 +1,4 @@
-// UpdatePattern: what of a way to run a job decides in how many steps it reaches a loss.
+// UpdatePattern: the properties of a way to run a job that decide in how many steps it reaches a loss.
 //
 // Plain values and pure functions.
 #pragma once
@@ -25,15 +25,15 @@ struct UpdatePattern {
   friend bool operator==(const UpdatePattern&, const UpdatePattern&) = default;
 };
 
-// Whether a method trains as every method does that drains at each step and holds the model once.
+// Returns whether a method drains at each step and holds the model once: all such methods train alike.
 bool TrainsSynchronously(const Method& method);
 
-// `layers`: by stage of the model; `lateness`: by stage of `topology`, which is that of so many stages.
+// `layers`: by stage of the model; `lateness`: by stage of `topology`, which is the one for that many stages.
 UpdatePattern UpdatePatternOf(const ResolvedJob& job, const Topology& topology,
                               absl::Span<const LayerRange> layers,
                               absl::Span<const StageLateness> lateness);
 
-// The same for a job that nobody has judged yet. REQUIRES: CheckStages(job, layers.size()) is OK.
+// Predicts it for a job that was not judged yet. REQUIRES: CheckStages(job, layers.size()) is OK.
 // Errors: those of LatenessOf; FailedPrecondition for a recorded order, whose delays nobody knows beforehand.
 absl::StatusOr<UpdatePattern> UpdatePatternOf(const ResolvedJob& job,
                                               absl::Span<const LayerRange> layers);

@@ -37,7 +37,7 @@ class WorkerOrders {
 
   static bool AreAlike(const PlanWorker& one, const PlanWorker& other);
   size_t FirstLike(const std::vector<std::vector<int>>& by_host, size_t host) const;
-  // Whether a worker like those of this kind, on a host like theirs that has no place either, comes first.
+  // Returns whether a worker like those of this kind comes first, on a host like theirs that has no place either.
   bool IsLikeAnEarlierOne(size_t kind) const;
 
   const Cluster& cluster_;

@@ -24,7 +24,7 @@ std::string OutcomeOf(const AuditEntry& entry) {
                               entry.outcome->message()));
 }
 
-// Whether what was written last to the file ends in the middle of a line.
+// Returns whether the last write to the file ends in the middle of a line.
 bool EndsTorn(int file) {
   struct stat info = {};
   char last = '\n';
@@ -49,7 +49,7 @@ absl::Status AuditLog::Record(const AuditEntry& entry, const CallInfo& call, abs
       {"outcome", OutcomeOf(entry)}};
   if (call.caller.has_value()) line["caller"] = CutText(call.caller->ToUri());
   if (!entry.job_id.empty()) line["job_id"] = CutText(entry.job_id);
-  // One line, whatever callers write into names.
+  // This stays one line, whatever callers write into names.
   const std::string text =
       line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
   MutexLock lock(mutex_);
@@ -73,7 +73,7 @@ absl::Status AuditLog::Open() {
 
 absl::Status AuditLog::Append(const std::string& line) {
   const std::string text = torn_ ? absl::StrCat("\n", line) : line;
-  // One write, so that lines stay whole beside a second process.
+  // One write keeps lines whole if a second process writes too.
   errno = ENOSPC;  // why a disk takes a part
   const ssize_t written = write(file_->get(), text.data(), text.size());
   if (written != static_cast<ssize_t>(text.size())) {

@@ -1,13 +1,13 @@
-// AuditLog: who asked for what: submissions and cancellations, granted or refused, and workers that were refused because
+// AuditLog: records who asked for what: submissions and cancellations, granted or refused, and workers refused because
 // they speak another version of the protocol. A JSON object a line.
 //
 //   {"time":"2026-01-31T12:00:00.123Z","action":"submit","caller":"spiffe://penstock/client/ann",
 //    "peer":"ipv4:10.0.0.7:50312","job_id":null,"outcome":"requested"}
 //   {"time":"2026-01-31T12:00:00.127Z","action":"submit", ... "job_id":"gpt-7","outcome":"OK"}
 //
-// Of a submission or cancellation the first is on the disk before anything is done, the second before the caller hears the answer: so what was done is
-// always written down, also by a coordinator that died meanwhile. The file stays open, and is opened anew when another one
-// has its name, so that tools may move it away.
+// For a submission or cancellation, the first line is on the disk before anything is done, the second before the caller
+// hears the answer, so every action is written down, also by a coordinator that died meanwhile. The file stays open,
+// and is opened again when another one has its name, so that tools may move it away.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -33,7 +33,7 @@ class AuditLog {
  public:
   explicit AuditLog(std::string path) : path_(std::move(path)) {}
 
-  // Whether lines can be written, which is better known at the start. Errors: those of the file system.
+  // Checks that lines can be written, which is better known at the start. Errors: those of the file system.
   absl::Status Check() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Fields are cut to kFieldBytesMax. Errors: as above.
@@ -43,7 +43,7 @@ class AuditLog {
   static constexpr size_t kFieldBytesMax = 256;
 
  private:
-  // Sees to it that `file_` is the one at the path.
+  // Makes sure that `file_` is the one at the path.
   absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Append(const std::string& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -15,7 +15,7 @@ class CandidateJudges {
  public:
   // REQUIRES: loop and clock outlive it.
   CandidateJudges(EventLoop& loop, Clock& clock);
-  // What is under way ends soon, without a plan.
+  // Searches under way end soon, without a plan.
   ~CandidateJudges() { stopping_ = true; }
 
   // Answers with CandidatesJudged.

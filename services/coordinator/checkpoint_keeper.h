@@ -13,12 +13,12 @@
 
 namespace penstock {
 
-// Clears up what dead attempts left under `query.root`, then FindStart (checkpoint/start.h).
+// Clears up what dead attempts left under `query.root`, then calls FindStart (checkpoint/start.h).
 // REQUIRES: no attempt is writing there.
 absl::StatusOr<FoundStart> SweepAndFindStart(Files& files, const StartQuery& query);
 
-// Makes `query.root` this process's own for as long as `lease` lives (directory_lock.h), creating it
-// if need be, and then as above. On a file system without locks the lease is null and a note says so.
+// Makes `query.root` this process's own for as long as `lease` lives (directory_lock.h), creating it if need be, and
+// then does as above. On a file system without locks the lease is null and a note says so.
 // Errors also: FailedPrecondition (another process writes checkpoints there).
 absl::StatusOr<FoundStart> ClaimAndFindStart(Files& files, const StartQuery& query,
                                              DirectoryLease& lease,
@@ -33,8 +33,8 @@ class CheckpointKeeper {
   void Perform(const FindCheckpoint& find);
   void Perform(const CommitStaged& commit);
 
-  // Whether a job of this spec could start now, as far as names tell (CheckStartNames). OK too if the disk does not say
-  // so soon: then its start will tell. Waits, so not for the loop's thread. Errors: those of CheckStartNames.
+  // Checks whether a job of this spec could start now, as far as names tell (CheckStartNames). OK too if the disk does
+  // not say so soon: then its start will tell. Waits, so not for the loop's thread. Errors: those of CheckStartNames.
   absl::Status LookAhead(const v1::CheckpointSpec& checkpoint);
 
  private:

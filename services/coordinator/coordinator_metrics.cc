@@ -60,7 +60,7 @@ void AddProgress(const v1::JobSummary& job, const v1::JobResult& result, MetricS
   if (result.has_validation_loss()) add("penstock_job_validation_loss", result.validation_loss());
 }
 
-// Predicted or measured.
+// Adds a block delay, predicted or measured.
 void AddBlockDelay(const std::string& job_id, const char* source, const v1::Statistic& delay,
                    const google::protobuf::RepeatedPtrField<v1::DelayCounts>& stages,
                    MetricSet& metrics) {
@@ -83,7 +83,7 @@ void AddBlockDelays(const std::string& job_id, const v1::JobResult& result, Metr
   }
 }
 
-// What was predicted, or what is measured, of a job.
+// Adds what was predicted, or what is measured, of a job.
 void AddUse(const std::string& job_id, const char* source, const v1::RunUse& use,
             MetricSet& metrics) {
   if (use.has_step_seconds()) {

@@ -1,4 +1,4 @@
-// What the coordinator shows Prometheus: jobs and workers by state, how far each job under way is, and what
+// The metrics that the coordinator shows Prometheus: jobs and workers by state, how far each job under way is, and what
 // became of its spans.
 //
 // Pure functions.
@@ -12,7 +12,7 @@ namespace penstock {
 
 void AddCoordinatorMetrics(const CoordinatorSnapshot& snapshot, MetricSet& metrics);
 
-// What became of spans; all zero where none are exported.
+// Adds what became of spans; all zero where none are exported.
 void AddTracingMetrics(const SpanExporter::Counts& counts, MetricSet& metrics);
 
 }  // namespace penstock

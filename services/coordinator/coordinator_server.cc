@@ -135,7 +135,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
         });
   }
 
-  // Whoever comes while the loop is asked waits for the same answer, be it an error.
+  // Callers that come while the loop is asked wait for the same answer, be it an error.
   absl::StatusOr<std::shared_ptr<const ClusterLists>> Lists() {
     MutexLock lock(lists_mutex_);
     const int64_t now_ns = clock_.MonotonicNs();
@@ -229,10 +229,10 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   }
 
  private:
-  // For the loop's answer to those who look.
+  // The time for the loop's answer to those who look.
   static constexpr absl::Duration kLookTimeout = absl::Seconds(5);
   static constexpr double kStepsShown = 2.5;
-  // That are read at a time for spans.
+  // The events that are read at a time for spans.
   static constexpr int kEventsPerPage = 256;
 
   JobTracer::Parts TracerParts(std::function<void(std::vector<TraceSpan>)> spans) {
@@ -268,7 +268,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
     Audit({"register", "", refused}, call).IgnoreError();  // its failure is logged
   }
 
-  // How often a job has begun anew, from a checkpoint or with a new split: its workers are others then.
+  // Returns how often a job has begun again, from a checkpoint or with a new split: its workers are then others.
   static int64_t AttemptOf(const v1::JobResult& result) {
     return result.recoveries() + result.feedback().replans();
   }
@@ -298,7 +298,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     CoordinatorServerOptions options, Clock& clock, Files& files) {
-  // Asked first, so that a second coordinator leaves no state file behind.
+  // This is asked first, so that a second coordinator leaves no state file behind.
   PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options.listen));
   PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file));
   auto impl = std::make_unique<Impl>(std::move(options), std::move(store), clock, files);

@@ -37,29 +37,29 @@ struct CoordinatorServerOptions {
   std::string state_file;
   bool reflection = false;
   TransportSecurity security = TransportSecurity::Plaintext();
-  // Where the health service answers besides, in plain text and alone. None: nowhere.
+  // The health service also answers here, alone and in plain text. None: nowhere.
   std::optional<HostPort> health;
   CoordinatorLimits limits;
-  // Where submissions and cancellations are written down (audit_log.h); empty: nowhere.
+  // Submissions and cancellations are written down here (audit_log.h); empty: nowhere.
   std::string audit_file;
   // How locks in checkpoint directories are opened (directory_lock.h): with the confinement of the files, if they have one.
   LockFileOpener open_lock = OpenLockFile;
-  // What an operator may want to read, a line each; from any thread. Null: nowhere.
+  // Takes what an operator may want to read, a line each; from any thread. Null: nowhere.
   std::function<void(const std::string&)> log;
   // Takes the spans of all jobs, on a thread of the server's; must not wait. Null: none are made.
   std::function<void(std::vector<TraceSpan>)> spans;
 };
 
-// Numbers for metrics, of one moment.
+// Numbers for metrics, at one moment.
 struct CoordinatorSnapshot {
   v1::ListJobsResponse jobs;
   v1::ListWorkersResponse workers;
-  // Of jobs that are under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
+  // The results of jobs under way or ended less than FinishedJobs::kKeptFor ago, by job id; without curves.
   std::map<std::string, v1::JobResult> results;
   RejectionCounts rejected = {};  // messages
 };
 
-// What there is in the cluster, of one moment.
+// The jobs and workers of the cluster, at one moment.
 struct ClusterLists {
   v1::ListJobsResponse jobs;
   v1::ListWorkersResponse workers;
@@ -85,9 +85,9 @@ class CoordinatorServer {
   CoordinatorServer(const CoordinatorServer&) = delete;
   CoordinatorServer& operator=(const CoordinatorServer&) = delete;
 
-  // Where it listens, with the port that was found.
+  // Returns where it listens, with the port that was found.
   HostPort address() const;
-  // Where the health service answers alone. REQUIRES: options.health.
+  // Returns where the health service answers alone. REQUIRES: options.health.
   HostPort health_address() const;
 
   // Takes no new jobs and drains those under way: each is cut at its next step boundary, saved if
@@ -101,13 +101,13 @@ class CoordinatorServer {
 
   // Errors: Unavailable (shut down).
   absl::StatusOr<CoordinatorSnapshot> Snapshot();
-  // For those who look again and again: however many there are, the lists are made once in kListsKeptFor at most, and
-  // so may be as old. Errors: as above.
+  // Serves those who look again and again: the lists are made at most once in kListsKeptFor, however many look, and so
+  // may be as old. Errors: as above.
   static constexpr absl::Duration kListsKeptFor = absl::Seconds(1);
   absl::StatusOr<std::shared_ptr<const ClusterLists>> Lists();
-  // A job with its result so far. Errors: NotFound, DataLoss, Unavailable (shut down).
+  // Returns a job with its result so far. Errors: NotFound, DataLoss, Unavailable (shut down).
   absl::StatusOr<v1::GetJobResponse> Job(const std::string& job_id);
-  // The same for somebody who looks on: live_runs.h says what that costs. Does not wait for workers.
+  // Returns a job for somebody who looks on: live_runs.h says what that costs. Does not wait for workers.
   absl::StatusOr<JobView> Look(const std::string& job_id);
 
  private:

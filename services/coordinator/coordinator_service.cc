@@ -25,16 +25,16 @@ namespace {
 using Registry = v1::WorkerRegistry::AsyncService;
 using Jobs = v1::JobService::AsyncService;
 
-// What the loop takes for one question at the longest, whatever the client's deadline.
+// The longest that the loop may take for one question, whatever the client's deadline.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);
 
-// Whoever has a certificate with a worker's name speaks for that worker alone.
+// A caller with a certificate for a worker's name speaks for that worker alone.
 absl::Status CheckIsWorker(const CallInfo& call, const std::string& name) {
   return call.caller.has_value() ? CheckSpeaksFor(*call.caller, name) : absl::OkStatus();
 }
 
-// Where a worker says that it is reached: a host and a port, and nothing else that gRPC would take for an address, such as
-// a socket's path.
+// Checks where a worker says that it is reached: a host and a port, and nothing else that gRPC would take for an
+// address, such as a socket's path.
 absl::Status CheckAddress(const std::string& text, bool local_only) {
   constexpr size_t kBytesMax = 300;  // names of hosts have 253 letters
   const absl::StatusOr<HostPort> address = ParseHostPort(text.substr(0, kBytesMax));
@@ -109,7 +109,7 @@ class EventPull {
   std::deque<v1::JobEvent> page_;
 };
 
-// Why there is no timeline of a job that has ended.
+// Returns why there is no timeline of a job that has ended.
 absl::Status NoTimelineOf(const v1::GetJobResponse& record,
                           const v1::GetTimelineResponse& gathered) {
   const std::string job = absl::StrCat("job ", record.summary().job_id(), " ");
@@ -131,8 +131,8 @@ absl::Status NoTimelineOf(const v1::GetJobResponse& record,
                                       absl::StrJoin(gathered.missing_workers(), ", "), ")")));
 }
 
-// Of a job under way the timeline is fetched now, which takes a while; of another it is the one kept
-// at its end. Of one that has just ended it may not be kept yet, while its workers still have it.
+// Fetches the timeline of a job under way now, which takes a while; for another job it is the one kept at its end. For
+// a job that has just ended it may not be kept yet, while its workers still have it.
 void GetTimeline(const CoordinatorParts& parts, const std::string& job_id, const CallInfo& call,
                  const Reply<v1::GetTimelineResponse>& reply) {
   const absl::StatusOr<FoundTimeline> found = parts.loop.Ask<FoundTimeline>(
@@ -181,7 +181,7 @@ bool MayBeWritten(const std::string& checkpoint, const Coordinator& coordinator)
   });
 }
 
-// A new job that could not start (`start`) is not taken, unless another is about to write what it starts from.
+// Refuses a new job that could not start (`start`), unless another is about to write what it starts from.
 absl::StatusOr<Submission> Startable(absl::StatusOr<Submission> submission,
                                      const absl::Status& start, const Coordinator& coordinator) {
   const bool is_new = submission.ok() && submission->record.has_value();
@@ -191,7 +191,7 @@ absl::StatusOr<Submission> Startable(absl::StatusOr<Submission> submission,
   return start;
 }
 
-// A job that cannot be kept is not taken. `trace`: of its submission.
+// Takes the job only if it can be kept. `trace`: of its submission.
 absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission,
                                            const std::optional<TraceContext>& trace,
                                            Coordinator& coordinator, JobStore& store, Now now) {
@@ -244,8 +244,8 @@ void AddRegistry(RpcServer& server, CoordinatorParts parts) {
                        return v1::HeartbeatResponse();
                      });
                });
-  // Acknowledged at any time: an event that could not be stored yet is kept and tried again, while
-  // a worker that repeats it for ever would be of no use.
+  // It is acknowledged at any time: an event that could not be stored yet is kept and tried again, while a worker that
+  // repeats it for ever would be of no use.
   server.Unary(registry, &Registry::RequestReportRun,
                [&loop](const v1::ReportRunRequest& request,
                        const CallInfo& call) -> absl::StatusOr<v1::ReportRunResponse> {
@@ -272,12 +272,12 @@ absl::StatusOr<Response> Audited(const CoordinatorParts& parts, const char* acti
   if constexpr (requires { response->job_id(); }) {
     if (response.ok()) job_id = response->job_id();
   }
-  // That it was asked for is written down; the log says that this line is missing.
+  // The request is written down already; the log says that this line is missing.
   parts.audit({action, job_id, response.status()}, call).IgnoreError();
   return response;
 }
 
-// What a caller sends as a job's ID goes into answers, logs and queries, so it is looked at first.
+// Checks a job's ID from a caller first, because it goes into answers, logs and queries.
 absl::Status CheckJobId(const std::string& job_id) {
   constexpr size_t kBytesMax = 128;
   if (job_id.size() <= kBytesMax) return absl::OkStatus();

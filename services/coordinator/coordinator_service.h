@@ -13,15 +13,15 @@
 
 namespace penstock {
 
-// What the handlers use; all of it outlives the server.
+// The parts that the handlers use; all of them outlive the server.
 struct CoordinatorParts {
   EventLoop& loop;
   JobWatchers& watchers;
   TimelineGatherer& timelines;
   CheckpointKeeper& keeper;
-  // Is told of submissions and cancellations, before and after: what it cannot write down is not done. Null: nobody.
+  // Records submissions and cancellations, before and after: what it cannot write down is not done. Null: nobody.
   std::function<absl::Status(const AuditEntry&, const CallInfo&)> audit;
-  // Is told of each worker that was refused because it speaks another version of the protocol.
+  // Called for each worker that was refused because it speaks another version of the protocol.
   std::function<void(const absl::Status&, const CallInfo&)> on_other_version;
   // Workers must be reached at addresses of this machine: in plain text, which others shall not read.
   bool local_workers_only = false;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kHolderBytesMax = 300;
 
-// "process 4711 on node1": what the holder writes into the file, for whoever finds it locked.
+// Returns "process 4711 on node1": the holder writes it into the file, for a process that finds it locked.
 std::string NameOfThisProcess() {
   char host[256] = {};
   const bool named = gethostname(host, sizeof(host) - 1) == 0;
@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<DirectoryLock>> DirectoryLock::Take(const std::st
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     return LockError(errno, fd, directory);
   }
-  // For people only, so a full disk does not matter.
+  // This is for people only, so a full disk does not matter.
   const std::string holder = NameOfThisProcess();
   if (ftruncate(fd, 0) == 0) {
     (void)!pwrite(fd, holder.data(), holder.size(), 0);

@@ -1,4 +1,4 @@
-// DirectoryLock: that one process at a time writes checkpoints to a directory.
+// DirectoryLock: makes sure that one process at a time writes checkpoints to a directory.
 //
 // A coordinator holds it for each job that is under way, and so does the one inside `penstock train`;
 // two of them in one directory would sweep away and overwrite each other's files. It is an flock of a
@@ -20,7 +20,7 @@ namespace penstock {
 // another file, so it follows no link at the path's end and opens regular files alone.
 using LockFileOpener = std::function<absl::StatusOr<Descriptor>(const std::string& path)>;
 
-// For whoever may write wherever this process may. Errors: those of FileTree, FailedPrecondition (a link, a pipe).
+// Opens without more confinement than this process has. Errors: those of FileTree, FailedPrecondition (a link, a pipe).
 absl::StatusOr<Descriptor> OpenLockFile(const std::string& path);
 
 class DirectoryLock {

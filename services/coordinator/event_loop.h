@@ -75,7 +75,7 @@ class EventLoop {
   // Keeps a timeline with its job. For the loop's thread.
   void StoreTimeline(const std::string& job_id, v1::GetTimelineResponse timeline);
 
-  // Ends the thread; what still waits is dropped and whoever asked gets Unavailable. Idempotent.
+  // Ends the thread; events that still wait are dropped and their askers get Unavailable. Idempotent.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -98,7 +98,7 @@ class EventLoop {
   // Waits for events or the next deadline. Returns false when stopped.
   bool TakeTurn(std::vector<Event>& events) ABSL_LOCKS_EXCLUDED(mutex_);
   void PerformEffects();
-  // What the store has; answered with an event.
+  // Looks up what the store has; answered with an event.
   void Perform(const FindLayerTimes& find);
   // Writes what is pending and announces it.
   void WritePending();

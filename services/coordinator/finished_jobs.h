@@ -19,8 +19,8 @@ class FinishedJobs {
   static constexpr absl::Duration kKeptFor = absl::Minutes(5);
   using Read = std::function<absl::StatusOr<v1::GetJobResponse>(const std::string& job_id)>;
 
-  // Of the jobs in `jobs` that ended less than kKeptFor before `unix_ms`, by job id, without their curves. What
-  // cannot be read (yet) is left out. Profiles have no result.
+  // Returns the results of those in `jobs` that ended less than kKeptFor before `unix_ms`, by job id, without their
+  // curves. Results that cannot be read (yet) are left out. Profiles have no result.
   const std::map<std::string, v1::JobResult>& At(const v1::ListJobsResponse& jobs, int64_t unix_ms,
                                                  const Read& read);
 

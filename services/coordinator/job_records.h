@@ -11,7 +11,7 @@
 
 namespace penstock {
 
-// With the result so far. Errors: NotFound, DataLoss.
+// Returns the record with the result so far. Errors: NotFound, DataLoss.
 absl::StatusOr<v1::GetJobResponse> FindRecord(const std::string& job_id, Coordinator& coordinator,
                                               JobStore& store);
 

@@ -27,7 +27,7 @@ constexpr char kTables[] = R"(
     PRIMARY KEY(job_id, sequence)) WITHOUT ROWID;
 )";
 
-// Since version 2.
+// This table exists since version 2.
 constexpr char kLayerTimesTable[] = R"(
   CREATE TABLE layer_times(
     number INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -7,8 +7,7 @@
 //
 // Messages are kept as protobuf bytes, so old records stay readable as fields are added.
 // user_version is the version of the tables. Writes go through a write-ahead log; a record is on
-// the disk when Write returns, a mere step event may be lost with the machine (not with the
-// process).
+// the disk when Write returns, while a mere step event may be lost with the machine (not with the process).
 //
 // Thread-compatible: one thread at a time.
 #pragma once
@@ -28,7 +27,7 @@ namespace penstock {
 class JobStore {
  public:
   static constexpr int kVersion = 2;  // 1: without layer_times
-  // Of the layer times, so many that were written last are kept.
+  // The layer times that were written last are kept, this many of them.
   static constexpr int kLayerTimesMax = 256;
 
   // One thing to write. Exactly one part is set.

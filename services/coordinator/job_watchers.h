@@ -34,7 +34,7 @@ class JobWatchers {
     }
   }
 
-  // Jobs that somebody watches, or did until lately.
+  // Returns how many jobs somebody watches, or did until lately.
   size_t jobs() ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(mutex_);
     return jobs_.size();

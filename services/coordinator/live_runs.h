@@ -1,8 +1,7 @@
 // LiveRuns: what the workers of jobs under way do at this moment, for people who look.
 //
-// Workers are asked only while somebody looks, and however many look, once a second at most. Looking
-// never waits: it gets what was gathered last, and starts the next gathering. What nobody looks at any more
-// is forgotten.
+// Workers are asked only while somebody looks, and however many look, once a second at most. Looking never waits: it
+// gets what was gathered last, and starts the next gathering. Runs that nobody looks at any more are forgotten.
 //
 // Thread safety: all methods may be called from any thread.
 #pragma once
@@ -24,13 +23,13 @@ namespace penstock {
 
 class LiveRuns {
  public:
-  // Of the timeline at least so much is gathered: more than lies between two gatherings, so that nothing is
-  // missed; and at most so much.
+  // The least and the most of the timeline that is gathered: the least is more than lies between two gatherings, so
+  // that nothing is missed.
   static constexpr absl::Duration kWindowMin = absl::Milliseconds(2500);
   static constexpr absl::Duration kWindowMax = absl::Seconds(60);
   static constexpr absl::Duration kRefreshInterval = absl::Seconds(1);
   static constexpr absl::Duration kForgetAfter = absl::Seconds(30);
-  // Of jobs that are looked at; beyond it the one that was looked at longest ago is forgotten.
+  // The jobs that are looked at; beyond it the one that was looked at longest ago is forgotten.
   static constexpr size_t kJobsMax = 16;
 
   // Starts a gathering; `done` is called once, from any thread. (TimelineGatherer::GatherLive.)
@@ -40,8 +39,8 @@ class LiveRuns {
   // REQUIRES: `clock` outlives it, and it outlives the gatherings.
   LiveRuns(Clock& clock, Gather gather) : clock_(clock), gather_(std::move(gather)) {}
 
-  // The latest of `job_id`; null if nothing has been gathered yet. `attempt`: tells apart how often the job began
-  // anew; nothing of another attempt is shown. `wanted`: so much of the timeline, within the limits.
+  // Returns the latest of `job_id`; null if nothing has been gathered yet. `attempt`: counts how often the job began
+  // again; nothing of another attempt is shown. `wanted`: this much of the timeline, within the limits.
   std::shared_ptr<const LiveRun> Look(const std::string& job_id, int64_t attempt,
                                       const v1::Plan& plan, absl::Duration wanted)
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -45,10 +45,10 @@ constexpr int kDone = 0;
 constexpr int kFailed = 1;
 constexpr int kBadUsage = 2;
 
-// Longer than a drain of the state machine may take (JobRunLimits).
+// This is longer than a drain of the state machine may take (JobRunLimits).
 constexpr absl::Duration kDrainTimeout = absl::Seconds(180);
 
-// For the spans that wait when the coordinator ends.
+// The time for the spans that wait when the coordinator ends.
 constexpr absl::Duration kExportTimeout = absl::Seconds(5);
 
 struct Flags {
@@ -64,7 +64,7 @@ int Complain(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
-// Nothing after --help or bad usage; `exit_code` then says how to end.
+// Returns nothing after --help or bad usage; `exit_code` then says how to end.
 std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   Flags flags;
   std::string audit;
@@ -102,7 +102,7 @@ std::optional<Flags> ParseFlags(int argc, char** argv, int& exit_code) {
   return flags;
 }
 
-// The signals that end the program, blocked, so that they are taken where we wait for them. Threads
+// Blocks the signals that end the program and returns them, so that they are taken where we wait for them. Threads
 // inherit the block: call it before any is started.
 sigset_t BlockEndSignals() {
   sigset_t signals;

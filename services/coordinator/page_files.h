@@ -1,4 +1,4 @@
-// What a browser loads from the coordinator: the files of page/, which the build puts into the program.
+// The files that a browser loads from the coordinator: those of page/, which the build puts into the program.
 #pragma once
 
 #include <vector>

@@ -1,8 +1,8 @@
-// PendingWrites: what has to go into the JobStore and is not there yet.
+// PendingWrites: everything that has to go into the JobStore and is not there yet.
 //
-// Kept small while the store cannot be written, for hours perhaps: of each job one record and one
-// timeline, the latest, of each profile its times, and kEventsMax events. Beyond that the oldest events go, but never a change of
-// a job's state, of which there are few.
+// It is kept small while the store cannot be written, for hours perhaps: of each job one record and one timeline, the
+// latest, of each profile its times, and kEventsMax events. Beyond that the oldest events go, but never a change of a
+// job's state, of which there are few.
 //
 // Thread-compatible.
 #pragma once
@@ -31,7 +31,7 @@ class PendingWrites {
   bool empty() const {
     return jobs_.empty() && events_.empty() && timelines_.empty() && layer_times_.empty();
   }
-  // All of it. Valid until the next Add or Written.
+  // Returns all of it. Valid until the next Add or Written.
   std::vector<JobStore::Change> Changes() const;
   // It is all in the store now. Returns the events, in the order they were added.
   std::deque<PublishEvent> Written();

@@ -16,7 +16,7 @@ struct sqlite3_stmt;
 
 namespace penstock {
 
-// A prepared statement, used again and again: bind, step, read; binding starts anew.
+// A prepared statement, used again and again: bind, step, read; binding starts it over.
 class SqliteStatement {
  public:
   // Parameters count from 1, columns from 0. The bytes are copied.
@@ -24,9 +24,9 @@ class SqliteStatement {
   SqliteStatement& BindText(int parameter, absl::string_view value);
   SqliteStatement& BindBlob(int parameter, absl::string_view value);
 
-  // Goes to the next row. Returns whether there is one; after the last the statement starts anew.
+  // Goes to the next row. Returns whether there is one; after the last the statement starts over.
   absl::StatusOr<bool> Step();
-  // For statements without rows.
+  // Runs a statement without rows.
   absl::Status Run();
 
   int64_t Int(int column) const;
@@ -54,7 +54,7 @@ class SqliteDatabase {
   // Runs statements without parameters, separated by semicolons.
   absl::Status Execute(const std::string& sql);
   absl::StatusOr<SqliteStatement> Prepare(const std::string& sql);
-  // The only column of the only row of a query without parameters.
+  // Returns the only column of the only row of a query without parameters.
   absl::StatusOr<int64_t> QueryInt(const std::string& sql);
 
   const std::string& path() const { return path_; }

@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kJobs = "/api/v1/jobs/";
 constexpr absl::string_view kLive = "/live";
-// Of one answer: more than a picture of any width shows.
+// The limit of one answer: more spans than a picture of any width shows.
 constexpr size_t kSpansMax = 4000;
 
 HttpContent JsonContent(const Json& json) {
@@ -40,7 +40,7 @@ std::string TypeOf(absl::string_view file) {
   return "image/svg+xml";
 }
 
-// Means over equal parts of the curve, each at the step of its last point; the last point stays.
+// Keeps means over equal parts of the curve, each at the step of its last point; the last point stays.
 void ThinOut(int points_max, google::protobuf::RepeatedPtrField<v1::LossPoint>& curve) {
   const int count = curve.size();
   if (points_max < 2 || count <= points_max) return;

@@ -3,7 +3,7 @@
 //   /, /page.js, /style.css, /icon.svg   the page (page/)
 //   /api/v1/jobs                         as `penstock list --json`
 //   /api/v1/workers                      as `penstock workers --json`
-//   /api/v1/jobs/ID                      as `penstock status ID --json`; ?losses=N: about so many points
+//   /api/v1/jobs/ID                      as `penstock status ID --json`; ?losses=N: about N points
 //   /api/v1/jobs/ID/live                 what its workers do, or did last (docs/status-page.md)
 //
 // All of it only reads.

@@ -1,9 +1,9 @@
-// TimelineGatherer: the timelines of all workers of a run as one, on the coordinator's clock: of all
-// there is, or of the last moments together with the stages' reports.
+// TimelineGatherer: merges the timelines of all workers of a run, on the coordinator's clock: all there is, or the last
+// moments together with the stages' reports.
 //
-// A worker answers with its own clock's time; its offset is taken from the middle of the round trip, so it is right within
-// half of one. Of all round trips so far the shortest counts, for a while, because a large answer takes longer than a
-// question. Processes of one machine share a clock, whose offset is taken for zero.
+// A worker answers with its own clock's time; its offset is taken from the middle of the round trip, so it is right
+// within half of one. The shortest of all round trips so far counts, for a while, because a large answer takes longer
+// than a question. Processes of one machine share a clock, whose offset is taken for zero.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct WorkerTimeline {
 // Thread safety: from any thread.
 class ClockOffsets {
  public:
-  // Of a worker's process that was asked at `asked_ns` of one's own clock, answered at `answered_ns` of its own, and the
-  // answer was there at `back_ns`. Returns what to add to its times.
+  // Adds a round trip: a worker's process was asked at `asked_ns` of one's own clock, answered at `answered_ns` of its
+  // own, and the answer was there at `back_ns`. Returns what to add to its times.
   int64_t Add(const std::string& worker, uint64_t incarnation, int64_t asked_ns, int64_t back_ns,
               int64_t answered_ns) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -55,7 +55,7 @@ class ClockOffsets {
 v1::GetTimelineResponse MergeTimelines(const std::vector<WorkerTimeline>& workers,
                                        int64_t spans_max);
 
-// What the workers of a run do.
+// The present work of a run's workers.
 struct LiveRun {
   v1::GetTimelineResponse timeline;     // of the last moments
   std::vector<v1::StageReport> stages;  // so far, by stage
@@ -76,10 +76,10 @@ class TimelineGatherer {
   // exactly once, on a polling thread. `trace`: of the job.
   void Gather(const std::string& job_id, const v1::Plan& plan,
               std::function<void(v1::GetTimelineResponse)> done, const CallTrace& trace = {});
-  // The passes of the last `window` alone (GetRunTimelineRequest.passes_only).
+  // Gathers the passes of the last `window` alone (GetRunTimelineRequest.passes_only).
   void GatherPasses(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                     std::function<void(v1::GetTimelineResponse)> done);
-  // All of the last `window`, with the reports of the stages whose workers answer.
+  // Gathers all of the last `window`, with the reports of the stages whose workers answer.
   void GatherLive(const std::string& job_id, const v1::Plan& plan, absl::Duration window,
                   std::function<void(LiveRun)> done);
 

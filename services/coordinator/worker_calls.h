@@ -25,7 +25,7 @@ namespace penstock {
 
 class WorkerCalls {
  public:
-  // `workers`: what they are reached with (TransportSecurity::ForChannel).
+  // `workers`: the credentials they are reached with (TransportSecurity::ForChannel).
   explicit WorkerCalls(std::shared_ptr<grpc::ChannelCredentials> workers);
   // CancelAll(), then waits for the calls to come back.
   ~WorkerCalls();
@@ -42,7 +42,7 @@ class WorkerCalls {
              std::function<void(absl::StatusOr<std::type_identity_t<Response>>)> done,
              const CallTrace& trace = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Calls in progress end soon with Cancelled; later ones at once.
+  // Ends calls in progress soon with Cancelled; later ones at once.
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
