@@ -15,8 +15,8 @@
 namespace penstock {
 
 std::unique_ptr<JobRun> JobRun::Make(const v1::GetJobResponse& record, int64_t last_sequence,
-                                     ResolvedJob job, const JobRunLimits& limits, EarlierJobs& earlier,
-                                     CoordinatorEffects& effects) {
+                                     ResolvedJob job, const JobRunLimits& limits,
+                                     EarlierJobs& earlier, CoordinatorEffects& effects) {
   if (record.has_profile_spec()) {
     return std::make_unique<ProfileJob>(record, last_sequence, std::move(job), limits, effects);
   }
@@ -84,7 +84,7 @@ absl::Status JobRun::CheckInvariants() const {
   absl::Status status = CheckSteps();
   if (const Crew* crew = phase_->crew()) status.Update(crew->CheckInvariants());
   if (ended() != (summary_.ended_unix_ms() != 0)) {
-    status = absl::InternalError("has an end time exactly when it has ended");
+    status = absl::InternalError("has ended without an end time, or has one too early");
   } else if (!phase_->Fits(state())) {
     status = absl::InternalError("its phase and its state differ");
   }

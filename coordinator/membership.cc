@@ -5,15 +5,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace penstock {
 
 namespace {
 
-constexpr size_t kBuildCharactersMax = 64;
+constexpr size_t kBuildBytesMax = 64;
 
 std::string BuildOf(const v1::RegisterWorkerRequest& request) {
-  return request.build().empty() ? "unknown" : request.build().substr(0, kBuildCharactersMax);
+  return request.build().empty() ? "unknown" : CleanUtf8(request.build(), kBuildBytesMax);
 }
 
 // Says which version each side speaks, and which of the two is to be replaced.

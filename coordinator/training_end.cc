@@ -26,8 +26,8 @@ class Ending : public AttemptPhase {
 
  private:
   NextPhase GoOnFor(const std::string& reason, Now now) {
-    attempt()
-        .new_split.reset();  // a job that goes back to the queue gets its layers when it goes on
+    // A job that goes back to the queue gets its layers when it goes on.
+    attempt().new_split.reset();
     job_.summary().set_reason(reason);
     job_.SetState(v1::JOB_STATE_DRAINING, now);
     return nullptr;

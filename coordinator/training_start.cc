@@ -187,12 +187,12 @@ class FindingStart final : public JobPhase {
     if (OrderIsOpen(kept)) pipeline.set_schedule(start.schedule);
     pipeline.mutable_stage_layers()->Assign(start.stage_layers.begin(), start.stage_layers.end());
     FillDefaults(kept);
-    const absl::StatusOr<ResolvedJob> job = ResolveJob(kept);
+    absl::StatusOr<ResolvedJob> job = ResolveJob(kept);
     if (!job.ok() || job->WorkersOf(stages) != crew_->size()) return;
     job_.Log(absl::StrCat("keeps the layers that the checkpoint was trained with, ",
                           absl::StrJoin(start.stage_layers, "-")),
              now);
-    job_.TakeSpec(std::move(kept)).IgnoreError();  // it was resolved just now
+    job_.SetSpec(std::move(kept), *std::move(job));
   }
 
   // Puts the workers where they were in the job's last plan.

@@ -160,8 +160,6 @@ GptConfig ModelOf(const v1::ModelSpec& model);
 // The learning rate of the chosen optimizer, after warm-up; 0 without one.
 double PeakRateOf(const v1::OptimizerSpec& spec);
 void ClearPeakRate(v1::OptimizerSpec& spec);
-double PeakRateOf(const v1::OptimizerSpec& spec);
-void ClearPeakRate(v1::OptimizerSpec& spec);
 
 // Where a run drains. Ascending; the last one is the end of the job.
 struct Cut {

@@ -70,7 +70,6 @@ absl::StatusOr<ResolvedJob> CandidateJudge::Resolve() {
   pipeline.set_recompute(TextOf(candidate.recompute));
   draft_.spec.mutable_training()->set_microbatches(candidate.microbatches);
   draft_.spec = DraftOf(draft_.spec);
-  PENSTOCK_RETURN_IF_ERROR(ValidateJob(draft_.spec));
   PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(draft_.spec));
   PENSTOCK_RETURN_IF_ERROR(CheckStages(job, candidate.stages));
   const int64_t needed = job.WorkersOf(candidate.stages);

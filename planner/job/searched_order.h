@@ -25,8 +25,8 @@ enum class OrderRoom : uint8_t {
 
 struct OrderSearch {
   OrderRoom room = OrderRoom::kOfOneFOneB;
-  int64_t moves =
-      0;  // of the local search, at most; fewer for long steps, so that a search takes tenths of a second
+  // The most of the local search; long steps get fewer, so that a search takes tenths of a second.
+  int64_t moves = 0;
 };
 
 // Returns the complete order of a step of `draft` (job/open_job.h). Steps run on from one to the next, and the time

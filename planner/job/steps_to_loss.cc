@@ -38,6 +38,11 @@ double StepsFactor::expected() const { return Exp(log_mean + 0.5 * log_deviation
 double StepsFactor::low() const { return Exp(log_mean - kDeviationsOf90Percent * log_deviation); }
 double StepsFactor::high() const { return Exp(log_mean + kDeviationsOf90Percent * log_deviation); }
 
+NormalRegression::Weight StepsToLoss::PriorOf(const Key& key) {
+  return {.mean = key.of == Of::kAll && key.feature == kDelay ? kDelayMean : 0,
+          .deviation = kDeviations[static_cast<int>(key.of)][key.feature]};
+}
+
 std::vector<std::pair<StepsToLoss::Key, double>> StepsToLoss::FeaturesOf(
     const UpdatePattern& pattern, const std::string& setup, double progress) {
   std::vector<std::pair<Key, double>> features;
@@ -68,12 +73,7 @@ StepsToLoss::StepsToLoss(absl::Span<const ObservedRun> runs) {
     }
   }
   std::vector<NormalRegression::Weight> prior(weights_.size());
-  for (const auto& [key, index] : weights_) {
-    prior[index] = {
-        .mean = key.of == Of::kAll && key.feature == kDelay ? kDelayMean : 0,
-        .deviation = kDeviations[static_cast<int>(key.of)][key.feature],
-    };
-  }
+  for (const auto& [key, index] : weights_) prior[index] = PriorOf(key);
   regression_.emplace(prior);
   for (const auto& [name, of_setup] : by_setup) ObserveSetup(name, of_setup);
 }
@@ -127,9 +127,9 @@ StepsFactor StepsToLoss::Predict(const UpdatePattern& pattern, const std::string
       continue;
     }
     // No run has it: it is as it was a priori.
-    const double deviation = kDeviations[static_cast<int>(key.of)][key.feature];
-    if (key.of == Of::kAll && key.feature == kDelay) mean += kDelayMean * value;
-    variance += deviation * deviation * value * value;
+    const NormalRegression::Weight prior = PriorOf(key);
+    mean += prior.mean * value;
+    variance += prior.deviation * prior.deviation * value * value;
   }
   const NormalRegression::Normal fitted = regression_->Predict(known);
   return {.log_mean = mean + fitted.mean, .log_deviation = std::sqrt(variance + fitted.variance)};

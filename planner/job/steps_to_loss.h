@@ -42,8 +42,8 @@ namespace penstock {
 struct ObservedRun {
   std::string setup;  // runs of equal ones reach equal losses in equal steps, but for `pattern`
   int64_t steps = 0;  // of the whole job
-  int64_t first =
-      0;  // steps that are not looked at: until the rate has warmed up smaller updates look better
+  // The steps that are not looked at: until the rate has warmed up smaller updates look better.
+  int64_t first = 0;
   UpdatePattern pattern;
   LossCurve curve;
   friend bool operator==(const ObservedRun&, const ObservedRun&) = default;
@@ -86,12 +86,12 @@ class StepsToLoss {
   };
   struct Setup {
     int64_t steps = 0;
-    LossCurve
-        curve;  // whose steps are those of a synchronous run, or if there is none of the longest
+    LossCurve curve;  // of a synchronous run, or if there is none of the longest
     bool is_synchronous = false;
     int runs = 0;
   };
 
+  static NormalRegression::Weight PriorOf(const Key& key);
   static std::vector<std::pair<Key, double>> FeaturesOf(const UpdatePattern& pattern,
                                                         const std::string& setup, double progress);
   void ObserveSetup(const std::string& name, absl::Span<const ObservedRun> runs);

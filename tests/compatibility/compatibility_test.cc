@@ -1,4 +1,4 @@
-// What the release before has written goes on in this one: its job file, schedule file, results, checkpoint and state of
+// Files of the release before go on in this one: its job file, schedule file, results, checkpoint and state of
 // a coordinator (tests/compatibility/README.md says how they were made).
 #include <gmock/gmock.h>
 

@@ -58,6 +58,14 @@ std::map<std::string, int> LayersOf(const v1::GetJobResponse& job) {
   return layers;
 }
 
+void SortBySteps(JobPlan& plan) {
+  std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
+                   [](const JudgedCandidate& a, const JudgedCandidate& b) {
+                     return std::pair(!a.runs(), a.step_s) < std::pair(!b.runs(), b.step_s);
+                   });
+  plan.fastest = 0;
+}
+
 // As if a step of paci on two stages took `factor` times as long as the shortest of those that drain.
 void SetStepOfPaci(double factor, JobPlan& plan) {
   double shortest_s = std::numeric_limits<double>::infinity();
@@ -71,11 +79,7 @@ void SetStepOfPaci(double factor, JobPlan& plan) {
       judged.step_s = factor * shortest_s;
     }
   }
-  std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
-                   [](const JudgedCandidate& a, const JudgedCandidate& b) {
-                     return std::pair(!a.runs(), a.step_s) < std::pair(!b.runs(), b.step_s);
-                   });
-  plan.fastest = 0;
+  SortBySteps(plan);
 }
 
 const v1::PlannedCandidate& CandidateOf(const std::string& method,
@@ -187,11 +191,7 @@ TEST(JobPlanning, StagesThatAreOpen_DelayCountsBesideTheStep) {
     for (JudgedCandidate& judged : plan.candidates) {
       if (judged.runs()) judged.step_s = 1 - 0.001 * judged.candidate.stages;
     }
-    std::stable_sort(plan.candidates.begin(), plan.candidates.end(),
-                     [](const JudgedCandidate& a, const JudgedCandidate& b) {
-                       return std::pair(!a.runs(), a.step_s) < std::pair(!b.runs(), b.step_s);
-                     });
-    plan.fastest = 0;
+    SortBySteps(plan);
   };
   v1::JobSpec spec = MeasuredJob(4, 0);
   spec.mutable_model()->mutable_gpt()->set_tied_head(false);

@@ -2,7 +2,7 @@
 //
 // gRPC is not instrumented and its locks are atomics, so ThreadSanitizer cannot see that what a thread
 // wrote before it started an operation is seen by the thread that takes the operation's tag off the
-// queue, or that what was written before memory was exported to gRPC is seen by whoever gives it back.
+// queue, or that the thread that releases memory sees all that was written before gRPC got it.
 // These functions stand before gRPC's own of the same name in every program of a ThreadSanitizer build,
 // add those edges, and call the real ones.
 #include <dlfcn.h>
