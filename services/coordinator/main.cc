@@ -26,6 +26,7 @@
 #include "services/coordinator/status_page.h"
 #include "services/http/guard.h"
 #include "services/http/server.h"
+#include "services/metrics/cluster_metrics.h"
 #include "services/metrics/endpoint.h"
 #include "services/metrics/process_metrics.h"
 #include "services/rpc/connection_acceptor.h"
@@ -136,9 +137,7 @@ absl::Status DrainUnlessSignalled(CoordinatorServer& server, const sigset_t& sig
 struct Tracing {
   std::unique_ptr<OtlpClient> client;
   std::unique_ptr<SpanExporter> exporter;
-  SpanExporter::Counts counts() const {
-    return exporter == nullptr ? SpanExporter::Counts() : exporter->counts();
-  }
+  SpanCounts counts() const { return exporter == nullptr ? SpanCounts() : exporter->counts(); }
 };
 
 // Tells this coordinator from others, also after a restart.
@@ -167,7 +166,7 @@ std::vector<MetricFamily> Collect(CoordinatorServer& server, const Tracing& trac
                                   const RejectedMessages& refused_requests) {
   MetricSet metrics;
   AddProcessMetrics("penstock-coordinator", PENSTOCK_VERSION, metrics);
-  AddTracingMetrics(tracing.counts(), metrics);
+  AddSpanMetrics(tracing.counts(), metrics);
   if (security.encrypted()) AddCertificateMetrics(security.directory(), metrics);
   absl::StatusOr<CoordinatorSnapshot> snapshot = server.Snapshot();
   if (snapshot.ok()) {

@@ -1,9 +1,8 @@
 // The catalogue: every metric that a Penstock program exports. The endpoints' families and docs/metrics.md
 // come from it, and tests hold names and labels to Prometheus' rules.
 //
-// A metric of a stage, a link or a run is one row of stage_metrics.cc or run_metrics.cc. To add another one: its
-// description in catalog.cc, its value where its program collects them (coordinator_metrics.cc, process_metrics.cc). Then
-// UPDATE_GOLDEN=1 ctest -R services_metrics_test.
+// To add one: a row in the table of its subject (stage_metrics.cc, run_metrics.cc, cluster_metrics.cc,
+// process_metrics.cc). Then UPDATE_GOLDEN=1 ctest -R services_metrics_test.
 //
 // Constants; any thread.
 #pragma once
@@ -24,7 +23,7 @@ struct MetricDescription {
   MetricKind kind;
   // penstock_ in front (process_ of what every Prometheus client exports), base units, counters end in _total.
   const char* name;
-  std::vector<const char*> labels;
+  std::vector<std::string> labels;
   const char* help;  // a sentence or two
 };
 

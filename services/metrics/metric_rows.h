@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "penstock/v1/cluster.pb.h"
 #include "services/metrics/catalog.h"
 #include "services/metrics/metric_set.h"
@@ -29,20 +31,24 @@ class MetricSamples {
   void Add(Number value) {
     metrics_.Add(name_, labels_, static_cast<double>(value));
   }
-  // With the value of the row's own label.
+  // With the values of the row's own labels.
   template <typename Number>
-  void Add(const std::string& label, Number value) {
-    std::vector<std::string> labels = labels_;
-    labels.push_back(label);
-    metrics_.Add(name_, std::move(labels), static_cast<double>(value));
+  void Add(std::vector<std::string> own, Number value) {
+    metrics_.Add(name_, WithTables(std::move(own)), static_cast<double>(value));
   }
-  void Add(const v1::DelayCounts& delays) {
-    metrics_.AddHistogram(name_, labels_,
+  void Add(const v1::DelayCounts& delays) { Add(std::vector<std::string>{}, delays); }
+  void Add(std::vector<std::string> own, const v1::DelayCounts& delays) {
+    metrics_.AddHistogram(name_, WithTables(std::move(own)),
                           {.counts = {delays.microbatches().begin(), delays.microbatches().end()},
                            .sum = static_cast<double>(delays.sum())});
   }
 
  private:
+  std::vector<std::string> WithTables(std::vector<std::string> own) const {
+    own.insert(own.begin(), labels_.begin(), labels_.end());
+    return own;
+  }
+
   const char* const name_;
   const std::vector<std::string>& labels_;
   MetricSet& metrics_;
@@ -51,8 +57,8 @@ class MetricSamples {
 template <typename Source>
 struct MetricRow {
   MetricKind kind;
-  const char* name;   // as MetricDescription's
-  const char* label;  // its own, after those of the table; "": it has none
+  const char* name;    // as MetricDescription's
+  const char* labels;  // its own, after those of the table, with spaces between
   const char* help;
   void (*add)(const Source&, MetricSamples&);
 };
@@ -81,16 +87,25 @@ constexpr auto ValueIf = [](const auto& source, MetricSamples& samples) {
 
 // ---- What tables are for.
 
+// `labels`: those that all rows have, with spaces between.
 template <typename Source>
-std::vector<MetricDescription> Describe(const std::vector<const char*>& labels,
+std::vector<MetricDescription> Describe(const std::string& labels,
                                         const std::vector<MetricRow<Source>>& rows) {
   std::vector<MetricDescription> descriptions;
   for (const MetricRow<Source>& row : rows) {
-    MetricDescription& metric =
-        descriptions.emplace_back(MetricDescription{row.kind, row.name, labels, row.help});
-    if (row.label[0] != '\0') metric.labels.push_back(row.label);
+    descriptions.push_back(
+        {row.kind, row.name,
+         absl::StrSplit(absl::StrCat(labels, " ", row.labels), ' ', absl::SkipEmpty()), row.help});
   }
   return descriptions;
+}
+
+// One table of docs/metrics.md from several.
+inline std::vector<MetricDescription> Joined(
+    const std::vector<std::vector<MetricDescription>>& tables) {
+  std::vector<MetricDescription> joined;
+  for (const auto& table : tables) joined.insert(joined.end(), table.begin(), table.end());
+  return joined;
 }
 
 template <typename Source>

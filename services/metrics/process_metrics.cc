@@ -10,10 +10,18 @@
 #include <sstream>
 #include <vector>
 
+#include "services/metrics/metric_rows.h"
 #include "services/security/credential_directory.h"
 
 namespace penstock {
 namespace {
+
+using enum MetricKind;
+
+struct Program {
+  const std::string& name;
+  const std::string& version;
+};
 
 double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
@@ -71,31 +79,76 @@ std::optional<double> StartTime() {
   return std::nullopt;
 }
 
+// The value if the system tells it.
+template <std::optional<double> (*Measure)()>
+void Measured(const Program& /*program*/, MetricSamples& samples) {
+  if (const std::optional<double> value = Measure()) samples.Add(*value);
+}
+
+const std::vector<MetricRow<RejectionCounts>>& RowsOfRejections() {
+  static const auto& rows = *new std::vector<MetricRow<RejectionCounts>>{
+      {kCounter, "penstock_rejected_messages_total", "reason",
+       "Messages of others that were refused, by reason: frames of tensor streams, calls, reports "
+       "and requests over HTTP.",
+       [](const RejectionCounts& counts, MetricSamples& samples) {
+         for (int reason = 0; reason < kRejections; ++reason) {
+           samples.Add({NameOf(static_cast<Rejection>(reason))}, counts[reason]);
+         }
+       }},
+  };
+  return rows;
+}
+
+const std::vector<MetricRow<absl::Time>>& RowsOfCertificates() {
+  static const auto& rows = *new std::vector<MetricRow<absl::Time>>{
+      {kGauge, "penstock_certificate_expiry_timestamp_seconds", "",
+       "Until when the program's certificate is good, in seconds since 1970. Not without "
+       "certificates.",
+       [](const absl::Time& expiry, MetricSamples& samples) {
+         samples.Add(absl::ToDoubleSeconds(expiry - absl::UnixEpoch()));
+       }},
+  };
+  return rows;
+}
+
+const std::vector<MetricRow<Program>>& RowsOfProcesses() {
+  static const auto& rows = *new std::vector<MetricRow<Program>>{
+      {kGauge, "penstock_build_info", "program version",
+       "1; the program and its version are labels.",
+       [](const Program& program, MetricSamples& samples) {
+         samples.Add({program.name, program.version}, 1);
+       }},
+      {kCounter, "process_cpu_seconds_total", "",
+       "CPU time of the process, in user and system mode.", Measured<CpuSeconds>},
+      {kGauge, "process_resident_memory_bytes", "", "Memory of the process that is resident.",
+       Measured<ResidentBytes>},
+      {kGauge, "process_open_fds", "", "Open file descriptors of the process.",
+       Measured<OpenFiles>},
+      {kGauge, "process_start_time_seconds", "", "When the process started, in seconds since 1970.",
+       Measured<StartTime>},
+  };
+  return rows;
+}
+
 }  // namespace
 
+std::vector<MetricGroup> ProcessMetricGroups() {
+  return {{"Every program", "", MetricProgram::kBoth,
+           Joined({Describe("", RowsOfRejections()), Describe("", RowsOfCertificates()),
+                   Describe("", RowsOfProcesses())})}};
+}
+
 void AddProcessMetrics(const std::string& program, const std::string& version, MetricSet& metrics) {
-  metrics.Add("penstock_build_info", {program, version}, 1);
-  const auto add = [&metrics](const char* name, std::optional<double> value) {
-    if (value.has_value()) metrics.Add(name, {}, *value);
-  };
-  add("process_cpu_seconds_total", CpuSeconds());
-  add("process_resident_memory_bytes", ResidentBytes());
-  add("process_open_fds", OpenFiles());
-  add("process_start_time_seconds", StartTime());
+  AddRows(RowsOfProcesses(), Program{.name = program, .version = version}, {}, metrics);
 }
 
 void AddCertificateMetrics(const std::string& directory, MetricSet& metrics) {
   const absl::StatusOr<absl::Time> expiry = CertificateExpiry(directory);
-  if (!expiry.ok()) return;
-  metrics.Add("penstock_certificate_expiry_timestamp_seconds", {},
-              absl::ToDoubleSeconds(*expiry - absl::UnixEpoch()));
+  if (expiry.ok()) AddRows(RowsOfCertificates(), *expiry, {}, metrics);
 }
 
 void AddRejectedMessages(const RejectionCounts& counts, MetricSet& metrics) {
-  for (int reason = 0; reason < kRejections; ++reason) {
-    metrics.Add("penstock_rejected_messages_total", {NameOf(static_cast<Rejection>(reason))},
-                static_cast<double>(counts[reason]));
-  }
+  AddRows(RowsOfRejections(), counts, {}, metrics);
 }
 
 void AddRejectedMessages(const std::vector<const RejectedMessages*>& counts, MetricSet& metrics) {

@@ -1,4 +1,5 @@
-// Metrics of every program about itself: CPU time, memory, files, start, build.
+// Metrics of every program about itself: CPU time, memory, files, start, build, certificate, refused messages. Every
+// metric is one row of the tables in process_metrics.cc, which are also their part of docs/metrics.md.
 //
 // Thread safety: any thread.
 #pragma once
@@ -7,9 +8,12 @@
 #include <vector>
 
 #include "base/rejected_messages.h"
+#include "services/metrics/catalog.h"
 #include "services/metrics/metric_set.h"
 
 namespace penstock {
+
+std::vector<MetricGroup> ProcessMetricGroups();
 
 // `program`: "penstock-worker", ...
 void AddProcessMetrics(const std::string& program, const std::string& version, MetricSet& metrics);

@@ -55,7 +55,7 @@ std::string GroupText(const MetricGroup& group) {
   for (const MetricDescription& metric : group.metrics) {
     const std::string labels = absl::StrJoin(
         metric.labels, ", ",
-        [](std::string* out, const char* label) { absl::StrAppend(out, Code(label)); });
+        [](std::string* out, const std::string& label) { absl::StrAppend(out, Code(label)); });
     absl::StrAppend(&text, "| ", Code(metric.name), " | ", NameOf(metric.kind), " | ", labels,
                     " | ", metric.help, " |\n");
   }

@@ -47,7 +47,7 @@ void OfSteps(const RunSnapshot& run, MetricSamples& samples) {
   if (run.last_step.step() > 0) Value<Path...>(run, samples);
 }
 
-const RunRows& RowsOfWorkers() {
+const RunRows& RowsOfRunningWorkers() {
   static const auto& rows =
       *new RunRows{{kGauge, "penstock_worker_running", "", "1 while the worker executes a run.",
                     Value<&RunSnapshot::running>}};
@@ -79,17 +79,13 @@ const RunRows& RowsOfRuns() {
 }  // namespace
 
 std::vector<MetricGroup> RunMetricGroups() {
-  MetricGroup runs = {"A worker and its run",
-                      "The worker with the last stage shows the figures of a step.",
-                      MetricProgram::kWorker, Describe({"worker"}, RowsOfWorkers())};
-  for (MetricDescription& metric : Describe({"job", "worker"}, RowsOfRuns())) {
-    runs.metrics.push_back(std::move(metric));
-  }
-  return {{"Links between workers", "They count one end of an edge; the peer shows the other end.",
-           MetricProgram::kWorker,
-           Describe({"job", "worker", "peer", "edge", "source", "destination", "direction", "path"},
-                    RowsOfLinks())},
-          std::move(runs)};
+  return {
+      {"Links between workers", "They count one end of an edge; the peer shows the other end.",
+       MetricProgram::kWorker,
+       Describe("job worker peer edge source destination direction path", RowsOfLinks())},
+      {"A worker and its run", "The worker with the last stage shows the figures of a step.",
+       MetricProgram::kWorker,
+       Joined({Describe("worker", RowsOfRunningWorkers()), Describe("job worker", RowsOfRuns())})}};
 }
 
 void AddRunMetrics(const RunSnapshot& snapshot, MetricSet& metrics) {
@@ -107,7 +103,7 @@ void AddRunMetrics(const RunSnapshot& snapshot, MetricSet& metrics) {
 }
 
 void AddWorkerMetrics(const RunSnapshot& snapshot, MetricSet& metrics) {
-  AddRows(RowsOfWorkers(), snapshot, {snapshot.worker}, metrics);
+  AddRows(RowsOfRunningWorkers(), snapshot, {snapshot.worker}, metrics);
 }
 
 }  // namespace penstock

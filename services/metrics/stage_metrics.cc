@@ -20,25 +20,25 @@ template <typename Entry, const google::protobuf::RepeatedPtrField<Entry>& (Stag
           auto Label, auto Get>
 void ValueOfEach(const Stage& stage, MetricSamples& samples) {
   for (const Entry& entry : (stage.*List)()) {
-    samples.Add(std::invoke(Label, entry), std::invoke(Get, entry));
+    samples.Add({std::invoke(Label, entry)}, std::invoke(Get, entry));
   }
 }
 
 template <auto Get>
 void ByDirection(const Stage& stage, MetricSamples& samples) {
-  samples.Add("to_device", std::invoke(Get, stage.copies_to_device()));
-  samples.Add("to_host", std::invoke(Get, stage.copies_to_host()));
+  samples.Add({"to_device"}, std::invoke(Get, stage.copies_to_device()));
+  samples.Add({"to_host"}, std::invoke(Get, stage.copies_to_host()));
 }
 
 template <auto OnDevice, auto OnHost>
 void ByPlace(const Stage& stage, MetricSamples& samples) {
-  samples.Add("device", std::invoke(OnDevice, stage.memory()));
-  samples.Add("host", std::invoke(OnHost, stage.memory()));
+  samples.Add({"device"}, std::invoke(OnDevice, stage.memory()));
+  samples.Add({"host"}, std::invoke(OnHost, stage.memory()));
 }
 
 void AddGraphPasses(const Stage& stage, MetricSamples& samples) {
-  samples.Add("replayed", stage.graphs().replayed());
-  samples.Add("queued", stage.graphs().passes() - stage.graphs().replayed());
+  samples.Add({"replayed"}, stage.graphs().replayed());
+  samples.Add({"queued"}, stage.graphs().passes() - stage.graphs().replayed());
 }
 
 const StageRows& TimeRows() {
@@ -73,7 +73,8 @@ const StageRows& TimeRows() {
        "Time of these copies, which run beside the computation.",
        ByDirection<&v1::CopyTime::seconds>},
       {kCounter, "penstock_stage_graph_passes_total", "how",
-       "Passes of the stage's layers where the device may capture them as CUDA graphs (training.cuda_graphs).",
+       "Passes of the stage's layers where the device may capture them as CUDA graphs "
+       "(training.cuda_graphs).",
        AddGraphPasses},
   };
   return rows;
@@ -140,7 +141,7 @@ const StageRows& MemoryRows() {
 }  // namespace
 
 std::vector<MetricGroup> StageMetricGroups() {
-  const std::vector<const char*> labels = {"job", "worker", "stage"};
+  const char* const labels = "job worker stage";
   return {{"Where the time of a stage goes",
            "Cuts and validation do not count. On a GPU busy time is the GPU's.",
            MetricProgram::kWorker, Describe(labels, TimeRows())},

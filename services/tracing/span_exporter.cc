@@ -65,7 +65,7 @@ void SpanExporter::Add(std::vector<TraceSpan> spans) {
   changed_.NotifyAll();
 }
 
-SpanExporter::Counts SpanExporter::counts() const {
+SpanCounts SpanExporter::counts() const {
   MutexLock lock(mutex_);
   return counts_;
 }

@@ -19,6 +19,7 @@
 
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "base/span_counts.h"
 #include "services/tracing/otlp_client.h"
 #include "services/tracing/otlp_json.h"
 #include "services/tracing/span.h"
@@ -56,11 +57,6 @@ class SpanExporter {
     // A line for operators; may be null. On the exporter's thread.
     std::function<void(const std::string&)> log;
   };
-  struct Counts {
-    int64_t exported = 0;  // spans that a collector has taken
-    int64_t dropped = 0;   // spans that none will
-    int64_t failed_requests = 0;
-  };
 
   explicit SpanExporter(Parts parts, SpanExporterLimits limits = {});
   // Stop(now).
@@ -70,7 +66,7 @@ class SpanExporter {
 
   // Without effect after Stop, but that they count as dropped.
   void Add(std::vector<TraceSpan> spans) ABSL_LOCKS_EXCLUDED(mutex_);
-  Counts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
+  SpanCounts counts() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sends what waits, without waiting for a collector that does not take it, and ends the thread. Drops what was not
   // sent by `deadline`. Idempotent.
@@ -108,7 +104,7 @@ class SpanExporter {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool expired_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more may be sent
   bool done_ ABSL_GUARDED_BY(mutex_) = false;     // the thread is at its end
-  Counts counts_ ABSL_GUARDED_BY(mutex_);
+  SpanCounts counts_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

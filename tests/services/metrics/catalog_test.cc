@@ -94,7 +94,7 @@ TEST(MetricCatalog, Labels_AreDescribedAndBounded) {
   for (const LabelDescription& label : MetricLabels()) described.insert(label.name);
   std::set<std::string> used;
   for (const MetricDescription& metric : All()) {
-    for (const char* label : metric.labels) {
+    for (const std::string& label : metric.labels) {
       used.insert(label);
       EXPECT_THAT(described, Contains(label)) << metric.name;
     }

@@ -106,7 +106,7 @@ class SpanExporterTest : public ::testing::Test {
     return *exporter_;
   }
   void ExpectCounts(int64_t exported, int64_t dropped, int64_t failed_requests) {
-    const SpanExporter::Counts counts = exporter_->counts();
+    const SpanCounts counts = exporter_->counts();
     EXPECT_EQ(counts.exported, exported);
     EXPECT_EQ(counts.dropped, dropped);
     EXPECT_EQ(counts.failed_requests, failed_requests);
@@ -205,7 +205,7 @@ TEST_F(SpanExporterTest, Stop_DoesNotWaitForACollectorThatIsAway) {
   std::thread opener([this] { collector_.Hold(false); });
   exporter.Stop(kLater);
   opener.join();
-  const SpanExporter::Counts counts = exporter.counts();
+  const SpanCounts counts = exporter.counts();
   EXPECT_EQ(counts.exported, 0);
   EXPECT_EQ(counts.dropped, 2);
   exporter.Add(Spans({"c"}));
