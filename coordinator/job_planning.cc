@@ -1,7 +1,6 @@
 #include "coordinator/job_planning.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <set>
 
@@ -86,29 +85,6 @@ bool IsForTheory(const std::string& method) {
 }
 
 }  // namespace
-
-std::optional<std::vector<v1::ProfiledLink>> KnownLinks::Find(
-    const std::vector<WorkerOffer>& workers) const {
-  std::vector<v1::ProfiledLink> links;
-  for (const WorkerOffer& from : workers) {
-    for (const WorkerOffer& to : workers) {
-      if (&from == &to) continue;
-      const auto known = links_.find({from.incarnation, to.incarnation});
-      if (known == links_.end()) return std::nullopt;
-      links.push_back(known->second);
-    }
-  }
-  return links;
-}
-
-void KnownLinks::Keep(const std::vector<WorkerOffer>& workers, const v1::ClusterProfile& profile) {
-  if (links_.size() + profile.links_size() > kLinksMax) links_.clear();
-  std::map<std::string, uint64_t> incarnations;
-  for (const WorkerOffer& worker : workers) incarnations[worker.name] = worker.incarnation;
-  for (const v1::ProfiledLink& link : profile.links()) {
-    links_[{incarnations[link.from()], incarnations[link.to()]}] = link;
-  }
-}
 
 JobPlanning::JobPlanning(std::string job_id, v1::JobSpec spec, ResolvedJob draft,
                          std::vector<WorkerOffer> workers, int64_t epoch,
@@ -328,47 +304,9 @@ void JobPlanning::ChooseByExpectedTime(const std::string& why, Now now) {
       if (judged.runs() && !IsForTheory(judged.candidate.method)) eligible.push_back(at);
     }
   }
-  int best = -1;
-  int next = -1;  // the best that trains otherwise
-  const auto alike = [&](int a, int b) {
-    const UpdatePattern& one = plan_->candidates[a].pattern;
-    const UpdatePattern& two = plan_->candidates[b].pattern;
-    if (!method_is_open()) return one == two;
-    return one.synchronous ? two.synchronous : one.method == two.method;
-  };
-  for (const int at : eligible) {
-    factors_[at] = model.Predict(plan_->candidates[at].pattern, setup, progress);
-    if (ExpectedSeconds(at) < ExpectedSeconds(best)) best = at;
-  }
-  for (const int at : eligible) {
-    if (!alike(best, at) && ExpectedSeconds(at) < ExpectedSeconds(next)) next = at;
-  }
-  const auto says = [&](int at) {
-    const StepsFactor& factor = factors_.at(at);
-    const double step_s = plan_->candidates[at].step_s;
-    if (plan_->candidates[at].pattern.synchronous) return absl::StrFormat("%.4g s a step", step_s);
-    return absl::StrFormat(
-        "%.4g s a step and %.3g times the steps of a method that drains (%.3g to %.3g)", step_s,
-        factor.expected(), factor.low(), factor.high());
-  };
-  std::string reason = absl::StrCat("the expected time to the same loss: ", says(best));
-  if (next >= 0) {
-    absl::StrAppend(&reason, ", against ", NameOf(plan_->candidates[next].candidate), " with ",
-                    says(next));
-  }
-  const int runs = model.RunsOf(setup);
-  absl::StrAppend(&reason, "; ",
-                  runs == 0
-                      ? "no job of this kind has run"
-                      : absl::StrCat(runs, runs == 1 ? " run" : " runs", " of such jobs told it"),
-                  "; ", why);
-  Choose(best, reason, now);
-}
-
-double JobPlanning::ExpectedSeconds(int candidate) const {
-  const auto factor = factors_.find(candidate);
-  return factor == factors_.end() ? std::numeric_limits<double>::infinity()
-                                  : plan_->candidates[candidate].step_s * factor->second.expected();
+  expected_ = penstock::ChooseByExpectedTime(*plan_, eligible, model, setup, progress,
+                                             /*one_method=*/!method_is_open());
+  Choose(expected_->candidate, absl::StrCat(expected_->reason, "; ", why), now);
 }
 
 void JobPlanning::LearnFromRace() {
@@ -402,17 +340,20 @@ void JobPlanning::Choose(int candidate, const std::string& reason, Now) {
     if (method_is_open() && one.runs()) {
       *entry.mutable_update_pattern() = ToMessage(one.pattern);
     }
-    if (const auto found = raced.find(at); found != raced.end())
+    if (const auto found = raced.find(at); found != raced.end()) {
       *entry.mutable_race() = found->second;
-    if (const auto found = factors_.find(at); found != factors_.end())
-      *entry.mutable_steps_factor() = ToMessage(found->second);
+    }
+    if (expected_.has_value() && expected_->times.contains(at)) {
+      *entry.mutable_steps_factor() = ToMessage(expected_->times.at(at).factor);
+    }
   };
   add(candidate);
   std::vector<int> order(plan_->candidates.size());  // the best of each kind first
   std::iota(order.begin(), order.end(), 0);
-  if (!race_.has_value()) {
-    std::stable_sort(order.begin(), order.end(),
-                     [this](int a, int b) { return ExpectedSeconds(a) < ExpectedSeconds(b); });
+  if (!race_.has_value() && expected_.has_value()) {
+    std::stable_sort(order.begin(), order.end(), [this](int a, int b) {
+      return expected_->SecondsOf(a) < expected_->SecondsOf(b);
+    });
   }
   for (const int at : order) add(at);
 

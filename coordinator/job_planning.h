@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,11 +26,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/effects.h"
+#include "coordinator/known_links.h"
 #include "coordinator/learned_steps.h"
 #include "coordinator/profile_gatherer.h"
 #include "job/resolve.h"
 #include "penstock/v1/cluster.pb.h"
 #include "planner/job/assign.h"
+#include "planner/job/expected_time.h"
 #include "planner/job/plan_job.h"
 #include "planner/job/race.h"
 
@@ -39,21 +40,6 @@ namespace penstock {
 
 class JobRun;
 struct JobRunLimits;
-
-// Links that jobs have measured, by the incarnations of their workers. It leaves out what several jobs use at the same
-// time: a link was alone when it was measured.
-class KnownLinks {
- public:
-  // Finds the links between all of `workers`, both ways; absent if one is not known.
-  std::optional<std::vector<v1::ProfiledLink>> Find(const std::vector<WorkerOffer>& workers) const;
-  void Keep(const std::vector<WorkerOffer>& workers, const v1::ClusterProfile& profile);
-
- private:
-  static constexpr size_t kLinksMax = 1 << 14;
-
-  std::map<std::pair<uint64_t, uint64_t>, v1::ProfiledLink>
-      links_;  // by the incarnations of both ends
-};
 
 // The knowledge from earlier jobs.
 struct EarlierJobs {
@@ -121,8 +107,6 @@ class JobPlanning {
   void ChooseByRace(Now now);
   // Chooses the candidate that is expected to be the first at a loss; nothing races, for `why`.
   void ChooseByExpectedTime(const std::string& why, Now now);
-  // Returns the time to a loss, per step that a method that drains takes to it; infinite where it is not known.
-  double ExpectedSeconds(int candidate) const;
   void LearnFromRace();
   void Choose(int candidate, const std::string& reason, Now now);
   // No candidate can run.
@@ -157,8 +141,8 @@ class JobPlanning {
   std::optional<Race::Heat> heat_;
   std::vector<double> losses_;  // of the heat
   int heats_ = 0;
-  bool race_is_over_ = false;           // its time is
-  std::map<int, StepsFactor> factors_;  // of the candidates that were chosen from by it
+  bool race_is_over_ = false;               // its time is
+  std::optional<ExpectedChoice> expected_;  // where the expected time decides
 
   std::unique_ptr<JobRun> run_;
   CoordinatorEffects run_effects_;

@@ -1,0 +1,231 @@
+#include "job/resolve_pipeline.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "job/keys/check_fields.h"
+#include "job/keys/key_options.h"
+#include "job/keys/limits.h"
+#include "schedule/lower.h"
+#include "schedule/text.h"
+#include "schedule/verify.h"
+
+namespace penstock {
+namespace {
+
+// "4 or 8": what divides `number` and is nearest to `divisor`, which does not.
+std::string NearestDivisors(int64_t number, int64_t divisor) {
+  int64_t below = std::min(divisor, number);
+  while (number % below != 0) --below;
+  if (divisor > number) return absl::StrCat(below);
+  int64_t above = divisor;
+  while (number % above != 0) ++above;
+  return absl::StrCat(below, " or ", above);
+}
+
+absl::Status CheckDivides(absl::string_view key, int64_t value, int64_t microbatches) {
+  if (microbatches % value == 0) return absl::OkStatus();
+  return InvalidKey(
+      key, absl::StrCat("is ", value, ", which does not divide training.microbatches (",
+                        microbatches, "); ", NearestDivisors(microbatches, value), " would do"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Schedule>> ReadCustomSchedule(const v1::PipelineSpec& pipeline,
+                                                                   const Method& method) {
+  if (pipeline.method() != method.name) {
+    return InvalidKey("pipeline.schedule_file",
+                      absl::StrCat("cannot be together with pipeline.method ", pipeline.method(),
+                                   "; leave one of them out"));
+  }
+  if (pipeline.schedule_file().empty() && pipeline.schedule().empty()) {
+    return InvalidKey("pipeline.method",
+                      absl::StrCat("is ", method.name,
+                                   ", but no order is found yet; `penstock train` and `penstock "
+                                   "submit` find one for their workers"));
+  }
+  if (pipeline.has_stages_per_worker()) {
+    return InvalidKey("pipeline.stages_per_worker",
+                      "cannot be together with pipeline.schedule_file, which says where each stage "
+                      "is; leave one of them out");
+  }
+  const absl::StatusOr<Schedule> schedule = ParseSchedule(pipeline.schedule());
+  if (!schedule.ok()) return InvalidKey("pipeline.schedule_file", schedule.status().message());
+  const absl::Status topology = CheckTopology(schedule->topology);
+  if (!topology.ok()) return InvalidKey("pipeline.schedule_file", topology.message());
+  if (!(schedule->weight_policy == kSingleVersion) ||
+      schedule->completeness != Completeness::kTrain) {
+    return InvalidKey("pipeline.schedule_file",
+                      "must list a training step with a single version of the weights");
+  }
+  if (schedule->topology.form == Topology::Form::kThereAndBack) {
+    return InvalidKey(
+        "pipeline.schedule_file",
+        "has pipelines that go there and back, but a custom schedule has stages that do "
+        "both passes of their layers; use pipeline.method roundpipe");
+  }
+  if (schedule->topology.form == Topology::Form::kReplicas) {
+    return InvalidKey(
+        "pipeline.schedule_file",
+        "has replicas of stages, but each stage of a custom schedule is on one worker; "
+        "use pipeline.method 1f1b and pipeline.replicas");
+  }
+  if (schedule->topology.pipelines > 1) {
+    return InvalidKey("pipeline.schedule_file",
+                      absl::StrCat("has ", schedule->topology.pipelines,
+                                   " pipelines, but a custom schedule has one copy of the model; "
+                                   "use pipeline.method local-sgd and pipeline.replicas"));
+  }
+  const absl::StatusOr<Schedule> complete =
+      IsComplete(*schedule) ? schedule : CompleteSchedule(*schedule, {});
+  if (!complete.ok()) return InvalidKey("pipeline.schedule_file", complete.status().message());
+  const absl::StatusOr<VerifyReport> report = VerifyAndDraw(*complete);
+  if (!report.ok()) return InvalidKey("pipeline.schedule_file", report.status().message());
+  return std::make_shared<const Schedule>(*schedule);
+}
+
+absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeline,
+                                                  const ResolvedJob& job) {
+  const bool has_replicas = pipeline.replicas_size() > 0;
+  if (job.method->placement != Placement::kReplicas) {
+    if (!pipeline.has_local_steps()) return std::nullopt;
+    return InvalidKey("pipeline.local_steps",
+                      absl::StrCat("is not for ", job.method->name,
+                                   ", which trains one copy of the model; local-sgd has it"));
+  }
+  if (!has_replicas && !pipeline.has_local_steps()) return std::nullopt;
+  const absl::string_view key = has_replicas ? "pipeline.replicas" : "pipeline.local_steps";
+  if (pipeline.replicas_size() > 1) {
+    return InvalidKey(
+        key, absl::StrCat("has ", pipeline.replicas_size(), " numbers, but ", job.method->name,
+                          " has replicas of the whole model; one number would do"));
+  }
+  if (!has_replicas) {
+    PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, pipeline.local_steps(), job.microbatches));
+    const int64_t replicas = job.microbatches / pipeline.local_steps();
+    const int64_t replicas_max = MaxOfJobKey("pipeline.replicas");
+    if (replicas > replicas_max) {
+      return InvalidKey(
+          key, absl::StrCat("is ", pipeline.local_steps(), ", which makes ", replicas,
+                            " replicas of ", job.microbatches, " training.microbatches; at most ",
+                            replicas_max, " are possible"));
+    }
+    return static_cast<int32_t>(replicas);
+  }
+  const int32_t replicas = pipeline.replicas(0);
+  PENSTOCK_RETURN_IF_ERROR(CheckDivides(key, replicas, job.microbatches));
+  const int64_t local_steps = job.microbatches / replicas;
+  if (pipeline.has_local_steps() && pipeline.local_steps() != local_steps) {
+    return InvalidKey(
+        "pipeline.local_steps",
+        absl::StrCat("is ", pipeline.local_steps(), ", which takes ",
+                     int64_t{pipeline.local_steps()} * replicas, " microbatches in a step with ",
+                     replicas, " replicas, but training.microbatches is ", job.microbatches, "; ",
+                     local_steps, " would do"));
+  }
+  return replicas;
+}
+
+absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pipeline,
+                                                     const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.replicas";
+  std::vector<int32_t> replicas(pipeline.replicas().begin(), pipeline.replicas().end());
+  if (replicas.empty() || job.method->placement == Placement::kReplicas) {
+    return std::vector<int32_t>();
+  }
+  if (!job.method->replicates_stages) {
+    const absl::Status refused = PlaceReplicas(*job.method, replicas).status();
+    return InvalidKey(kKey,
+                      absl::StrCat("is not for ", job.method->name, ", which ", refused.message(),
+                                   "; local-sgd has replicas of the whole model"));
+  }
+  if (pipeline.has_stages_per_worker() && pipeline.stages_per_worker() > 1) {
+    return InvalidKey(kKey,
+                      "cannot be together with pipeline.stages_per_worker; every replica of a "
+                      "stage is alone on its worker");
+  }
+  const auto workers = std::accumulate(replicas.begin(), replicas.end(), int64_t{0});
+  if (workers > kReplicatedWorkersMax) {
+    return InvalidKey(kKey, absl::StrCat("takes ", workers, " workers; at most ",
+                                         kReplicatedWorkersMax, " are possible"));
+  }
+  const int64_t cycle = CycleOf(replicas);
+  if (job.microbatches % cycle != 0) {
+    const int64_t below = job.microbatches / cycle * cycle;
+    return InvalidKey(
+        "training.microbatches",
+        absl::StrCat("is ", job.microbatches, ", but with pipeline.replicas ",
+                     absl::StrJoin(replicas, ","), " a step needs a multiple of ", cycle,
+                     ", the least common multiple, so that all replicas do as much; ",
+                     below > 0 ? absl::StrCat(below, " or ") : "", below + cycle, " would do"));
+  }
+  const bool several = *std::max_element(replicas.begin(), replicas.end()) > 1;
+  if (several && job.synchronous_steps > 0) {
+    return InvalidKey("pipeline.synchronous_steps",
+                      "cannot be together with pipeline.replicas, whose gradients are added up in "
+                      "1f1b and averaged in the method; leave one of them out, or train the first "
+                      "steps with 1f1b and go on from their checkpoint");
+  }
+  return replicas;
+}
+
+absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
+                                                    const Method& method) {
+  constexpr absl::string_view kKey = "pipeline.workers";
+  if (!pipeline.has_workers()) return std::nullopt;
+  if (method.placement != Placement::kRoundTrip) {
+    return InvalidKey(kKey, absl::StrCat("is not for ", method.name,
+                                         ", whose stages say how many workers it has; use "
+                                         "pipeline.stages and pipeline.stages_per_worker"));
+  }
+  if (!pipeline.has_stages()) {
+    return InvalidKey(kKey, "needs pipeline.stages, which go round these workers");
+  }
+  if (pipeline.has_stages_per_worker()) {
+    return InvalidKey(kKey,
+                      "cannot be together with pipeline.stages_per_worker, which says the same of "
+                      "stages that are a multiple of the workers; leave one of them out");
+  }
+  return pipeline.workers();
+}
+
+absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
+                                            const ResolvedJob& job) {
+  constexpr absl::string_view kKey = "pipeline.recompute";
+  RecomputeChoice listed;
+  if (job.listed != nullptr) {
+    for (const StageId stage : job.listed->topology.Recomputing()) {
+      listed.places.push_back(stage.value);
+    }
+  }
+  if (pipeline.recompute().empty()) return listed;
+  const absl::StatusOr<RecomputeChoice> choice = ParseRecompute(pipeline.recompute());
+  if (!choice.ok()) return InvalidKey(kKey, choice.status().message());
+  if (job.method->placement == Placement::kRoundTrip) {
+    if (choice->all) return RecomputeChoice();  // what it does by itself
+    return InvalidKey(kKey, absl::StrCat("is no choice with ", job.method->name,
+                                         ", whose backwards are on other workers than the forwards "
+                                         "and do all but that of the last stage again; use all, or "
+                                         "leave it out"));
+  }
+  for (const int32_t place : listed.places) {
+    if (choice->Has(place)) continue;
+    return InvalidKey(kKey, absl::StrCat("leaves out stage ", place,
+                                         ", which recomputes in pipeline.schedule_file; name it "
+                                         "too, or leave the key out"));
+  }
+  if (!choice->places.empty() && choice->places.back() >= job.chain.size()) {
+    return InvalidKey(
+        kKey, absl::StrCat("names stage ", choice->places.back(), ", but the model has only ",
+                           job.chain.size(), " layers and every stage needs one; 0 to ",
+                           job.chain.size() - 1, " would do"));
+  }
+  return *choice;
+}
+
+}  // namespace penstock

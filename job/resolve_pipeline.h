@@ -1,0 +1,40 @@
+// The parts of ResolveJob (resolve.h) that read how a job places its stages: its custom schedule, replicas, workers and
+// recomputation.
+//
+// Pure functions. Errors: InvalidArgument naming the key, what it is and what would do.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "job/resolve.h"
+#include "penstock/v1/job.pb.h"
+#include "schedule/recompute.h"
+#include "schedule/schedule.h"
+
+namespace penstock {
+
+// Reads and verifies the step that a job brings along, for `method`.
+absl::StatusOr<std::shared_ptr<const Schedule>> ReadCustomSchedule(const v1::PipelineSpec& pipeline,
+                                                                   const Method& method);
+
+// The workers that the stages go round, where the job says so.
+absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
+                                                    const Method& method);
+
+// The next three read what ResolveJob has found before them: method, custom schedule, microbatches, chain.
+
+// The replicas of the model that the job asks for, directly or by the local steps that a step has room for.
+absl::StatusOr<std::optional<int32_t>> ReplicasOf(const v1::PipelineSpec& pipeline,
+                                                  const ResolvedJob& job);
+// The replicas of each stage that the job asks for, checked as far as the number of stages does not matter.
+absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pipeline,
+                                                     const ResolvedJob& job);
+// The stages that recompute. A schedule file's own choice holds unless the job says more.
+absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
+                                            const ResolvedJob& job);
+
+}  // namespace penstock

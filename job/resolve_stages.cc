@@ -1,0 +1,205 @@
+// The part of resolve.h that depends on the number of stages.
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "job/keys/check_fields.h"
+#include "job/resolve.h"
+#include "job/run/recorded.h"
+#include "job/run/run_schedule.h"
+#include "schedule/block_draws.h"
+#include "schedule/lower.h"
+
+namespace penstock {
+namespace {
+
+absl::StatusOr<Topology> PlaceStages(const ResolvedJob& job, int64_t stages) {
+  if (job.listed != nullptr) {
+    Topology topology = job.listed->topology;
+    topology.groups.clear();  // the model says what is shared
+    topology.Recompute({});   // part of the job's choice
+    return topology;
+  }
+  if (!job.stage_replicas.empty()) {
+    return PlaceReplicas(*job.method, job.ReplicasOfStages(stages));
+  }
+  return Place(job.method->placement, static_cast<int32_t>(stages),
+               static_cast<int32_t>(job.WorkersOf(stages)), job.microbatches, job.replicas);
+}
+
+// Checks that the layers that the job gives to each stage are those of the model.
+absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
+  constexpr absl::string_view kKey = "pipeline.stage_layers";
+  const auto listed = static_cast<int64_t>(job.stage_layers.size());
+  if (listed == 0) return absl::OkStatus();
+  if (listed != stages) {
+    return InvalidKey(kKey, absl::StrCat("has ", listed, " numbers, but the pipeline has ", stages,
+                                         " stages; one number for each stage, or pipeline.stages: ",
+                                         listed, ", would do"));
+  }
+  const int64_t layers =
+      std::accumulate(job.stage_layers.begin(), job.stage_layers.end(), int64_t{0});
+  if (layers == job.chain.size()) return absl::OkStatus();
+  const int64_t of_last = job.stage_layers.back() + job.chain.size() - layers;
+  return InvalidKey(
+      kKey, absl::StrCat("is ", absl::StrJoin(job.stage_layers, ","), ", together ", layers,
+                         " layers, but the model has ", job.chain.size(),
+                         " (embedding, attention and MLP of each block, final norm, head); ",
+                         of_last >= 1 ? absl::StrCat(of_last, " as the last number")
+                                      : absl::StrCat("numbers that add up to ", job.chain.size()),
+                         " would do"));
+}
+
+absl::Status CheckWorkerNames(const ResolvedJob& job, int64_t stages) {
+  const auto named = static_cast<int64_t>(job.worker_names.size());
+  const int64_t needed = job.WorkersOf(stages);
+  if (named == 0 || named == needed) return absl::OkStatus();
+  return InvalidKey("pipeline.worker_names",
+                    absl::StrCat("has ", named, " names, but the pipeline has ", needed,
+                                 " workers; one name for each, or none, would do"));
+}
+
+absl::Status CheckListedStages(const ResolvedJob& job, int64_t stages) {
+  const Schedule& listed = *job.listed;
+  if (stages != listed.topology.stages()) {
+    return InvalidKey("pipeline.stages",
+                      absl::StrCat("is ", stages, ", but pipeline.schedule_file lists ",
+                                   listed.topology.stages(), " stages"));
+  }
+  if (listed.range.count != job.microbatches) {
+    return InvalidKey("training.microbatches",
+                      absl::StrCat("is ", job.microbatches, ", but pipeline.schedule_file lists ",
+                                   listed.range.count, " microbatches"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int64_t FewestStages(const ResolvedJob& job) {
+  const std::vector<int32_t>& places = job.recompute.places;
+  if (job.knows_stages()) return job.StagesOn(0);
+  if (!job.stage_replicas.empty()) return places.empty() ? 1 : places.back() + 1;
+  if (job.listed != nullptr || places.empty()) return job.StagesOn(1);
+  return job.StagesOn(places.back() / job.stages_per_worker + 1);
+}
+
+absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
+  if (stages > job.chain.size()) {
+    return InvalidKey(
+        "pipeline.stages",
+        absl::StrCat("is ", stages, ", but the model has only ", job.chain.size(),
+                     " layers (embedding, attention and MLP of each block, final norm, "
+                     "head) and every stage needs one"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckStageLayers(job, stages));
+  PENSTOCK_RETURN_IF_ERROR(CheckWorkerNames(job, stages));
+  if (job.listed != nullptr) {
+    PENSTOCK_RETURN_IF_ERROR(CheckListedStages(job, stages));
+  } else if (job.knows_stages() && stages != job.StagesOn(0)) {
+    return InvalidKey(
+        "pipeline.replicas",
+        absl::StrCat("has ", job.StagesOn(0), " numbers, but the pipeline has ", stages,
+                     " stages; one number for each stage, or one for all, "
+                     "would do"));
+  } else if (!job.workers.has_value() && stages % job.stages_per_worker != 0) {
+    const int64_t below = stages / job.stages_per_worker * job.stages_per_worker;
+    return InvalidKey("pipeline.stages",
+                      absl::StrCat("is ", stages, ", but every worker holds ",
+                                   job.stages_per_worker, " stages (pipeline.stages_per_worker); ",
+                                   below > 0 ? absl::StrCat(below, " or ") : "",
+                                   below + job.stages_per_worker, " would do"));
+  }
+  const absl::StatusOr<Topology> topology = PlaceStages(job, stages);
+  if (!topology.ok() && job.method->placement == Placement::kRoundTrip) {
+    const bool too_few = 2 * stages - 1 < job.WorkersOf(stages);
+    return InvalidKey(too_few ? "pipeline.stages" : "training.microbatches",
+                      absl::StrCat(job.method->name, ": ", topology.status().message()));
+  }
+  if (!topology.ok() && !job.stage_replicas.empty()) {
+    return InvalidKey("pipeline.replicas", topology.status().message());
+  }
+  if (!topology.ok()) {
+    return InvalidKey("pipeline.stages_per_worker",
+                      absl::StrCat(job.method->name, ": ", topology.status().message()));
+  }
+  const double drawn = static_cast<double>(job.steps) * static_cast<double>(job.microbatches) *
+                       static_cast<double>(stages);
+  if (job.draws() && drawn > static_cast<double>(kDrawsMax)) {
+    return InvalidKey("training.steps",
+                      absl::StrCat(job.method->name, " samples for every microbatch and stage, ",
+                                   drawn, " times in ", job.steps, " steps; at most ", kDrawsMax,
+                                   " are counted before a run: ",
+                                   kDrawsMax / (job.microbatches * stages), " steps would do"));
+  }
+  if (const absl::Status places = CheckPlaces(job.recompute, topology->depth()); !places.ok()) {
+    return InvalidKey("pipeline.recompute", places.message());
+  }
+  const ScheduleOptions options = ScheduleOptionsOf(job, *topology);
+  if (!job.method->synchronous && options.topology.groups.size() > topology->groups.size()) {
+    return InvalidKey(
+        "model.gpt.tied_head",
+        absl::StrCat("must be false for ", job.method->name, " with ", stages,
+                     " stages: the method updates every stage by itself, so the first "
+                     "and the last cannot share the embedding's weight"));
+  }
+  const absl::Status draws = CheckDraws(WeightPolicyOf(*job.method, options), options.topology);
+  if (!draws.ok()) return InvalidKey("pipeline.rpd.delta", draws.message());
+  const absl::Status step =
+      CheckBuildable(*job.method, options, {.first = 0, .count = job.microbatches});
+  const bool too_long = job.microbatches > ListedMicrobatchesMax(options.topology.depth());
+  if (!step.ok()) {
+    return InvalidKey(too_long ? "training.microbatches" : "pipeline.method", step.message());
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckRecordable(job, options));
+  if (!job.staleness.error_feedback) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageLateness> lateness, LatenessOf(job, options));
+  int64_t worst = 0;
+  for (const StageLateness& stage : lateness) worst = std::max(worst, stage.staleness);
+  if (worst <= 1) return absl::OkStatus();
+  return InvalidKey("training.staleness.error_feedback",
+                    absl::StrCat("makes up for a delay of one update, but with ", job.method->name,
+                                 " on ", stages, " stages gradients are up to ", worst,
+                                 " updates late; use pipedream-2bw, whose delay is 1 on any number "
+                                 "of stages, or an update per step (paci)"));
+}
+
+int64_t ResolvedJob::UpdatesBetween(int64_t from_step, int64_t to_step, int64_t stages,
+                                    int64_t stage) const {
+  const int64_t begins = std::clamp(synchronous_steps, from_step, to_step);
+  const int64_t updates =
+      (begins - from_step) * (microbatches / microbatches_of_update(from_step)) +
+      (to_step - begins) * (microbatches / microbatches_of_update(to_step));
+  const bool by_replica = method->updates_each_microbatch && !stage_replicas.empty();
+  return updates / (by_replica ? ReplicasOfStages(stages)[stage] : PipelinesOf(stages));
+}
+
+int64_t ResolvedJob::MovesUntil(int64_t step, int64_t stage, int64_t stages) const {
+  const BlockDraws draws(seed, PipelineDelay(stages), static_cast<int32_t>(stages));
+  const int64_t begins = std::min(synchronous_steps, step);
+  int64_t moves = begins;  // an update a step until the method begins
+  for (int64_t m = begins * microbatches; m < step * microbatches; ++m) {
+    moves += draws.StageOf(m) == stage;
+  }
+  return moves;
+}
+
+Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
+  return PlaceStages(job, stages).value();
+}
+
+ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
+  if (job.chain.tied()) TieEnds(topology);
+  topology.Recompute(ChosenStages(job.recompute, topology));
+  return {.topology = std::move(topology),
+          .microbatches_per_step = job.microbatches,
+          .weights = job.weights,
+          .delta = job.delta,
+          .seed = job.seed,
+          .listed = job.listed,
+          .global_norm = job.clip.kind == Clip::Kind::kGlobalNorm};
+}
+
+}  // namespace penstock
