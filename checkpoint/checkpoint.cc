@@ -129,7 +129,7 @@ absl::Status Replace(Files& files, const std::string& staging, const std::string
                      const std::string& grave) {
   PENSTOCK_RETURN_IF_ERROR(files.RemoveAll(grave));
   PENSTOCK_RETURN_IF_ERROR(files.RenameDurably(directory, grave));
-  const absl::Status renamed = files.RenameDurably(staging, directory);
+  absl::Status renamed = files.RenameDurably(staging, directory);
   if (renamed.ok()) {
     files.RemoveAll(grave).IgnoreError();  // the next attempt's sweep removes what is left
   } else if (!files.Exists(directory)) {

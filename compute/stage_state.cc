@@ -199,6 +199,7 @@ void Stage::SetVersion(int64_t version, int64_t steps) {
 
 std::vector<std::string> Stage::LayerDigests() {
   std::vector<std::string> digests;
+  digests.reserve(layer_count());
   for (int layer = 0; layer < layer_count(); ++layer) {
     digests.push_back(ParametersDigest(LayerWeights(layer)));
   }

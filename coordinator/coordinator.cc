@@ -21,7 +21,7 @@ absl::Status NoSuchJob(const std::string& job_id) {
 
 }  // namespace
 
-Coordinator::Coordinator(CoordinatorLimits limits)
+Coordinator::Coordinator(const CoordinatorLimits& limits)
     : limits_(limits), membership_(limits.membership) {}
 
 void Coordinator::Restore(std::vector<StoredJob> jobs, Now now) {
@@ -101,7 +101,7 @@ void Coordinator::FailAfterRestart(StoredJob job, Now now) {
   effects_.push_back(SaveJob{std::move(job.record), std::move(job.idempotency_key)});
 }
 
-void Coordinator::AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job) {
+void Coordinator::AddRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job) {
   const std::string job_id = record.summary().job_id();
   runs_[job_id] =
       JobRun::Make(record, last_sequence, std::move(job), limits_.run, earlier_, effects_);
@@ -269,7 +269,7 @@ void Coordinator::AddJob(SaveJob submitted, Now now) {
   if (!submitted.idempotency_key.empty()) {
     job_of_key_[submitted.idempotency_key] = job_id;
   }
-  AddRun(std::move(submitted.record), 0, *std::move(resolved));
+  AddRun(submitted.record, 0, *std::move(resolved));
   Settle(now);
 }
 

@@ -57,7 +57,7 @@ struct Submission {
 
 class Coordinator {
  public:
-  explicit Coordinator(CoordinatorLimits limits);
+  explicit Coordinator(const CoordinatorLimits& limits);
 
   // Takes back the jobs of an earlier process, in the order of their submission. Those that waited
   // wait again, and so do those that were under way and have a checkpoint directory, to go on from there; the
@@ -124,7 +124,7 @@ class Coordinator {
   // Returns the job's run, or one of its planning.
   JobRun* Find(const std::string& job_id);
   // Adds a run; the record's job id is its key. REQUIRES: `job` is the record's spec, resolved.
-  void AddRun(v1::GetJobResponse record, int64_t last_sequence, ResolvedJob job);
+  void AddRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job);
   // Returns whether a job that an earlier process has left waits now; changes its record to that end.
   static bool WaitsAgain(v1::GetJobResponse& record);
   // Fails a job that an earlier process was working on.

@@ -27,7 +27,7 @@ NextPhase JobPhase::Cancel(Now now) {
   return End(v1::JOB_STATE_CANCELLED, now);
 }
 
-NextPhase JobPhase::End(v1::JobState state, Now) {
+NextPhase JobPhase::EndNow(v1::JobState state) {
   if (crew_ != nullptr && !crew_->asked()) crew_.reset();  // it has not heard of the job
   return std::make_unique<Ended>(job_, state, std::move(crew_));
 }

@@ -48,7 +48,7 @@ class JobPhase {
   // The job is to drain and go back to the queue; Crew::return_reason says why. REQUIRES: CanReturn().
   virtual NextPhase Return(Now) { return nullptr; }
   // The job ends in `state` without its workers' consent.
-  virtual NextPhase End(v1::JobState state, Now now);
+  virtual NextPhase End(v1::JobState state, Now /*now*/) { return EndNow(state); }
   virtual NextPhase Tick(Now now);
   // Something happened to a run that the phase has under way.
   virtual NextPhase GoOn(Now) { return nullptr; }
@@ -71,6 +71,8 @@ class JobPhase {
   virtual std::optional<int64_t> NextDeadlineNs() const;
 
  protected:
+  // Ends the job; the workers that have heard of it are stopped.
+  NextPhase EndNow(v1::JobState state);
   // Ends the job with an error.
   virtual NextPhase Fail(const std::string& error, Now now);
   // Fails the job if it is settled which of its workers failed first.

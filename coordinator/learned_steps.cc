@@ -50,6 +50,7 @@ std::optional<ObservedRun> OwnRun(const v1::GetJobResponse& record) {
     parts[stage.first_layer()] = stage.layers();
   }
   std::vector<LayerRange> layers;
+  layers.reserve(parts.size());
   for (const auto& [first, count] : parts) layers.push_back({first, count});
   absl::StatusOr<UpdatePattern> pattern = UpdatePatternOf(*job, layers);
   if (!pattern.ok()) return std::nullopt;

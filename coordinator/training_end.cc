@@ -167,7 +167,7 @@ class Gathering final : public Ending {
   NextPhase OnEvent(int32_t, const v1::RunEvent&, Now) override { return nullptr; }
   NextPhase Cancel(Now) override { return nullptr; }
   NextPhase Return(Now) override { return nullptr; }
-  NextPhase End(v1::JobState state, Now now) override { return JobPhase::End(state, now); }
+  NextPhase End(v1::JobState state, Now) override { return EndNow(state); }
 };
 
 }  // namespace

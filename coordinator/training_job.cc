@@ -78,7 +78,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
   manifest.model = ModelOf(spec.model());
   if (job.method == &SearchedMethod()) manifest.schedule = spec.pipeline().schedule();
   manifest.fingerprint = FingerprintOf(spec, job);
-  RunProgress digests(/*first_step=*/0, /*stages=*/0);
+  RunProgress digests(/*first_step=*/0, /*reporting_stage=*/0);
   digests.OnLayers({complete.layers.begin(), complete.layers.end()});
   manifest.weights_sha256 = digests.WeightsSha256(job.chain.size());
   for (const v1::SavedFile& file : complete.files) {

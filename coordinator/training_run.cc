@@ -179,9 +179,9 @@ std::string AttemptPhase::NameOf(int32_t worker_index) const {
 
 // A user wants to see what a failed job did last. Workers keep that until they prepare another run, and they get none
 // before they have answered that they have stopped.
-NextPhase AttemptPhase::End(v1::JobState state, Now now) {
+NextPhase AttemptPhase::End(v1::JobState state, Now /*now*/) {
   job_.Add(GatherTimeline{job_.id(), attempt().plan, job_.trace()});
-  return JobPhase::End(state, now);
+  return EndNow(state);
 }
 
 NextPhase AttemptPhase::Tick(Now now) {

@@ -265,7 +265,7 @@ class Launching final : public AttemptPhase {
   // Once workers are being started, the job drains as soon as all have.
   NextPhase Cancel(Now now) override { return crew_->starting() ? nullptr : JobPhase::Cancel(now); }
 
-  NextPhase End(v1::JobState state, Now now) override { return JobPhase::End(state, now); }
+  NextPhase End(v1::JobState state, Now) override { return EndNow(state); }
 
  private:
   // Finds the order of a step where it is still open, because the workers were not measured.

@@ -46,6 +46,7 @@ absl::Status CheckTimes(const v1::DeviceTimes& times, const ResolvedJob& job, in
     }
   }
   std::vector<LayerRange> single;
+  single.reserve(job.chain.size());
   for (int layer = 0; layer < job.chain.size(); ++layer) single.push_back({layer, 1});
   const absl::Status of_model = StageCostsOf(times, job.chain, single).status();
   if (of_model.ok()) return absl::OkStatus();

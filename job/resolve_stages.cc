@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "job/keys/check_fields.h"
+#include "job/keys/limits.h"
 #include "job/resolve.h"
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"

@@ -86,8 +86,10 @@ void CollectiveClock::CopyWeights(const ReduceGroup& group, double bytes,
 void CollectiveClock::CombineNorms(absl::Span<const WorkerId> members, absl::Span<int64_t> now_ns) {
   const std::vector<int64_t> begin_ns(now_ns.begin(), now_ns.end());
   for (const WorkerId from : members) {
+    const double bytes = traffic_.norms.empty() ? 0.0 : traffic_.norms[from.value];
+    if (!traffic_.norms.empty() && bytes == 0.0) continue;
     for (const WorkerId to : members) {
-      const int64_t there_ns = Send(from, to, traffic_.norms, begin_ns[from.value]);
+      const int64_t there_ns = Send(from, to, bytes, begin_ns[from.value]);
       now_ns[to.value] = std::max(now_ns[to.value], there_ns);
     }
   }

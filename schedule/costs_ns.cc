@@ -43,7 +43,8 @@ absl::Status CheckSpeed(const LinkSpeed& link, double bytes) {
 
 // The largest message of any kind.
 double LargestMessage(const Traffic& traffic) {
-  double largest = std::max(traffic.boundary, traffic.norms);
+  double largest = traffic.boundary;
+  for (const double bytes : traffic.norms) largest = std::max(largest, bytes);
   for (const double bytes : traffic.sums) largest = std::max(largest, bytes);
   for (const Traffic::OfGroup& group : traffic.groups) {
     largest = std::max(largest, group.whole);

@@ -56,6 +56,7 @@ absl::Status CheckRoundTrip(int32_t stages, int32_t workers, int64_t microbatche
 
 std::vector<WorkerId> WorkersOfStages(Placement placement, int32_t stages, int32_t workers) {
   std::vector<WorkerId> worker_of;
+  worker_of.reserve(stages);
   for (int32_t s = 0; s < stages; ++s) worker_of.push_back(WorkerAt(placement, s, workers));
   return worker_of;
 }

@@ -123,6 +123,7 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& to
     latencies[link].Add(forward, span.end_ns - found->second);
   }
   std::vector<LinkCosts> links;
+  links.reserve(latencies.size());
   for (LinkLatency& latency : latencies) links.push_back({.latency_s = latency.Seconds()});
   return links;
 }

@@ -92,6 +92,7 @@ std::string ExpectedOf(const FieldDescriptor& field, absl::string_view largest) 
     }
     case FieldDescriptor::CPPTYPE_ENUM: {
       std::vector<std::string> names;
+      names.reserve(field.enum_type()->value_count());
       for (int i = 0; i < field.enum_type()->value_count(); ++i) {
         names.push_back(field.enum_type()->value(i)->name());
       }

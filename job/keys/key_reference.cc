@@ -98,6 +98,7 @@ std::string MeaningOf(const FieldDescriptor& field) {
 std::string Choice(const Descriptor& message) {
   if (message.real_oneof_decl_count() == 0) return "";
   std::vector<std::string> kinds;
+  kinds.reserve(message.oneof_decl(0)->field_count());
   for (int i = 0; i < message.oneof_decl(0)->field_count(); ++i) {
     kinds.push_back(Code(message.oneof_decl(0)->field(i)->name()));
   }

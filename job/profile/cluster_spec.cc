@@ -73,6 +73,7 @@ std::vector<std::string> HostNamesOf(const v1::ClusterHost& host) {
   const int count = host.has_count() ? host.count() : 1;
   if (count == 1) return {host.name()};
   std::vector<std::string> names;
+  names.reserve(count);
   for (int i = 0; i < count; ++i) names.push_back(absl::StrCat(host.name(), "-", i));
   return names;
 }
@@ -106,8 +107,7 @@ absl::Status CheckClusterSpec(const v1::ClusterSpec& spec) {
     if (host.has_gigabits()) {
       PENSTOCK_RETURN_IF_ERROR(CheckPositive(key + ".gigabits", host.gigabits()));
     } else if (spec.hosts_size() > 1 || count > 1) {
-      return InvalidKey(key + ".gigabits",
-                        "is missing; expected the bandwidth of the host's NIC");
+      return InvalidKey(key + ".gigabits", "is missing; expected the bandwidth of the host's NIC");
     }
   }
   std::set<std::pair<std::string, std::string>> joined;

@@ -112,6 +112,7 @@ absl::Status MessageReader::WrongType(const YAML::Node& node, const std::string&
 absl::Status MessageReader::UnknownKey(const YAML::Node& key, const std::string& path,
                                        const Descriptor& descriptor) const {
   std::vector<std::string> names;
+  names.reserve(descriptor.field_count());
   for (int i = 0; i < descriptor.field_count(); ++i) {
     names.push_back(descriptor.field(i)->name());
   }

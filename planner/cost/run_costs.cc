@@ -81,9 +81,13 @@ Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
   for (const ReduceGroup& group : topology.groups) {
     traffic.groups.push_back(TrafficOfGroup(group, job, topology, layers));
   }
-  // The norms are a double for each layer, from the worker that has it.
-  traffic.norms =
-      static_cast<double>(sizeof(double) * job.chain.layers.size()) / std::max(topology.workers, 1);
+  // The norms are a double for each layer, from the worker that updates it.
+  traffic.norms.resize(topology.workers);
+  for (int32_t s = 0; s < topology.stages(); ++s) {
+    if (!topology[StageId(s)].updates) continue;
+    traffic.norms[topology.worker(StageId(s)).value] +=
+        static_cast<double>(sizeof(double)) * layers[s].count;
+  }
   return traffic;
 }
 

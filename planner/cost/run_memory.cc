@@ -209,6 +209,7 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
 std::vector<LayerRange> LayersOfStages(const Topology& topology,
                                        absl::Span<const LayerRange> parts) {
   std::vector<LayerRange> layers;
+  layers.reserve(topology.stages());
   for (int32_t s = 0; s < topology.stages(); ++s) {
     layers.push_back(parts[topology[StageId(s)].part]);
   }

@@ -1,15 +1,16 @@
 #include "planner/graph/cluster.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace penstock {
 
-Cluster UniformCluster(int hosts, int workers_per_host, double card_bytes_per_second,
+Cluster UniformCluster(int hosts, int workers_per_host, double nic_bytes_per_second,
                        double inside_bytes_per_second) {
   Cluster cluster;
   for (int host = 0; host < hosts; ++host) {
     const std::string name = absl::StrCat("host-", host);
-    cluster.hosts.push_back({name, card_bytes_per_second, inside_bytes_per_second});
+    cluster.hosts.push_back({name, nic_bytes_per_second, inside_bytes_per_second});
     for (int worker = 0; worker < workers_per_host; ++worker) {
       cluster.workers.push_back({.name = absl::StrCat(name, "/", worker), .host = host});
     }
@@ -35,9 +36,8 @@ absl::Status CheckCluster(const Cluster& cluster) {
     return absl::InvalidArgumentError("a plan needs at least one worker, the cluster has none");
   }
   for (const PlanHost& host : cluster.hosts) {
-    absl::Status status =
-        check(absl::StrCat("the bandwidth of host ", host.name, "'s network card"),
-              host.card_bytes_per_second);
+    absl::Status status = check(absl::StrCat("the bandwidth of host ", host.name, "'s NIC"),
+                                host.nic_bytes_per_second);
     status.Update(
         check(absl::StrCat("the bandwidth inside host ", host.name), host.inside_bytes_per_second));
     if (!status.ok()) return status;
@@ -57,11 +57,10 @@ absl::Status CheckCluster(const Cluster& cluster) {
       return absl::InvalidArgumentError(absl::StrCat("a path joins hosts ", path.from, " and ",
                                                      path.to, ", expected two of ", hosts));
     }
-    const absl::Status status =
+    PENSTOCK_RETURN_IF_ERROR(
         check(absl::StrCat("the bandwidth between ", cluster.hosts[path.from].name, " and ",
                            cluster.hosts[path.to].name),
-              path.bytes_per_second);
-    if (!status.ok()) return status;
+              path.bytes_per_second));
   }
   return absl::OkStatus();
 }

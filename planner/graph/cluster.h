@@ -17,10 +17,10 @@ namespace penstock {
 
 struct PlanHost {
   std::string name;
-  double card_bytes_per_second = std::numeric_limits<double>::infinity();  // each way
+  double nic_bytes_per_second = std::numeric_limits<double>::infinity();  // each way
   double inside_bytes_per_second =
       std::numeric_limits<double>::infinity();  // of a worker's link, each way
-  double card_latency_s = 0;    // to another host; between two the longer one counts
+  double nic_latency_s = 0;     // to another host; between two the longer one counts
   double inside_latency_s = 0;  // between its workers
 };
 
@@ -50,7 +50,7 @@ struct Cluster {
 };
 
 // Returns a cluster of `hosts` equal hosts with `workers_per_host` equal workers each.
-Cluster UniformCluster(int hosts, int workers_per_host, double card_bytes_per_second,
+Cluster UniformCluster(int hosts, int workers_per_host, double nic_bytes_per_second,
                        double inside_bytes_per_second);
 
 // Returns the workers of each host, ascending.

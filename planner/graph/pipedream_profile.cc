@@ -177,7 +177,7 @@ class Parser {
 std::string FormatBytes(double bytes) {
   if (bytes == std::floor(bytes)) return absl::StrFormat("%.1f", bytes);
   for (int digits = 1; digits < 17; ++digits) {
-    const std::string text = absl::StrFormat("%.*g", digits, bytes);
+    std::string text = absl::StrFormat("%.*g", digits, bytes);
     double read = 0;
     if (absl::SimpleAtod(text, &read) && read == bytes) return text;
   }

@@ -60,15 +60,15 @@ PlacementCosts::PlacementCosts(const LayerGraph& graph, const CutFamily& family,
 
 PlacementCosts::Loads PlacementCosts::NoLoads() const {
   return {.worker_link_s = std::vector<double>(cluster_.workers.size()),
-          .card_s = std::vector<double>(cluster_.hosts.size()),
+          .nic_s = std::vector<double>(cluster_.hosts.size()),
           .path_s = std::vector<double>(cluster_.paths.size())};
 }
 
 // Every load is of bytes in one direction, and as many go the other way.
 void PlacementCosts::AddHostBytes(int host, double bytes, Loads& loads) const {
   const double ways = cluster_.full_duplex ? 1 : 2;
-  loads.card_s[host] += ways * bytes / cluster_.hosts[host].card_bytes_per_second;
-  loads.most_s = std::max(loads.most_s, loads.card_s[host]);
+  loads.nic_s[host] += ways * bytes / cluster_.hosts[host].nic_bytes_per_second;
+  loads.most_s = std::max(loads.most_s, loads.nic_s[host]);
 }
 
 void PlacementCosts::AddPathBytes(int from, int to, double bytes, Loads& loads) const {
@@ -225,7 +225,7 @@ PlacementCharge PlacementCosts::Charge(const ClusterPlacement& placement) const 
     consider(stage.compute_s + stage.sync_s, BusiestResource::Kind::kStage, at);
   }
   consider_all(loads.worker_link_s, BusiestResource::Kind::kWorkerLink);
-  consider_all(loads.card_s, BusiestResource::Kind::kCard);
+  consider_all(loads.nic_s, BusiestResource::Kind::kNic);
   consider_all(loads.path_s, BusiestResource::Kind::kPath);
   for (size_t at = 0; at + 1 < placement.size(); ++at) {
     Loads alone = NoLoads();
@@ -233,7 +233,7 @@ PlacementCharge PlacementCosts::Charge(const ClusterPlacement& placement) const 
     charge.boundary_s.push_back(alone.most_s);
   }
   charge.worker_link_s = std::move(loads.worker_link_s);
-  charge.card_s = std::move(loads.card_s);
+  charge.nic_s = std::move(loads.nic_s);
   charge.path_s = std::move(loads.path_s);
   return charge;
 }

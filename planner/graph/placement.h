@@ -72,7 +72,7 @@ struct MemoryRule {
 
 // Says why a plan is not faster.
 struct BusiestResource {
-  enum class Kind : uint8_t { kStage, kWorkerLink, kCard, kPath };
+  enum class Kind : uint8_t { kStage, kWorkerLink, kNic, kPath };
   Kind kind = Kind::kStage;
   int index = 0;  // of the stage, worker, host or path
 };
@@ -90,7 +90,7 @@ struct PlacementCharge {
   BusiestResource busiest;
   std::vector<StageCharge> stages;
   std::vector<double> worker_link_s;
-  std::vector<double> card_s;  // by host
+  std::vector<double> nic_s;  // by host
   std::vector<double> path_s;
   std::vector<double>
       boundary_s;           // by stage but the last: the largest of its output on any one resource
@@ -118,7 +118,7 @@ class PlacementCosts {
   // Holds what the rest of the resources have to do for a minibatch, as stages are put before others.
   struct Loads {
     std::vector<double> worker_link_s;
-    std::vector<double> card_s;
+    std::vector<double> nic_s;
     std::vector<double> path_s;
     double most_s = 0;
   };

@@ -55,9 +55,9 @@ bool IsUniform(const Cluster& cluster) {
          });
 }
 
-double LeastCardBandwidth(const Cluster& cluster) {
+double LeastNicBandwidth(const Cluster& cluster) {
   double least = kInfinity;
-  for (const PlanHost& host : cluster.hosts) least = std::min(least, host.card_bytes_per_second);
+  for (const PlanHost& host : cluster.hosts) least = std::min(least, host.nic_bytes_per_second);
   return least;
 }
 
@@ -104,8 +104,8 @@ StagePlan Describe(const LayerGraph& graph, const PlacementCosts& costs,
   const auto share = [&](const std::string& name, double busy_s) {
     if (busy_s > 0) plan.shared.push_back({name, busy_s});
   };
-  for (size_t host = 0; host < charge.card_s.size(); ++host) {
-    share(absl::StrCat("the network card of ", cluster.hosts[host].name), charge.card_s[host]);
+  for (size_t host = 0; host < charge.nic_s.size(); ++host) {
+    share(absl::StrCat("the NIC of ", cluster.hosts[host].name), charge.nic_s[host]);
   }
   for (size_t path = 0; path < charge.path_s.size(); ++path) {
     share(absl::StrCat("the path between ", cluster.hosts[cluster.paths[path].from].name, " and ",
@@ -182,7 +182,7 @@ class Planner {
     double most = 0;
     double speed = 0;
     for (const PlanHost& host : cluster_.hosts) {
-      most = std::max(most, host.card_bytes_per_second + host.inside_bytes_per_second);
+      most = std::max(most, host.nic_bytes_per_second + host.inside_bytes_per_second);
     }
     for (const PlanWorker& worker : cluster_.workers) speed = std::max(speed, worker.speed);
     LayerGraph fastest = graph_;
@@ -202,10 +202,10 @@ class Planner {
     const absl::StatusOr<StagePlan> ideal =
         plan(fastest, FlatRequest(cluster_.size(), ConsistentModel(Finite(2 * most / ways))), 0.3);
     if (ideal.ok()) flat_bound_s_ = ideal->lower_bound_s;
-    const double card = Finite(LeastCardBandwidth(cluster_));
+    const double nic = Finite(LeastNicBandwidth(cluster_));
     const double inside = Finite(LeastInsideBandwidth(cluster_));
-    plan(graph_, FlatRequest(cluster_.size(), ConsistentModel(card)), 0.15).IgnoreError();
-    plan(graph_, FlatRequest(cluster_.size(), PipeDreamReleasedModel(card, true)), 0.15)
+    plan(graph_, FlatRequest(cluster_.size(), ConsistentModel(nic)), 0.15).IgnoreError();
+    plan(graph_, FlatRequest(cluster_.size(), PipeDreamReleasedModel(nic, true)), 0.15)
         .IgnoreError();
     const auto by_host = WorkersByHost(cluster_);
     if (IsUniform(cluster_) && by_host.size() > 1 && by_host.front().size() > 1) {
@@ -213,7 +213,7 @@ class Planner {
       const int hosts = static_cast<int>(by_host.size());
       plan(graph_,
            {.levels = {{per_host, PipeDreamReleasedModel(inside, true)},
-                       {hosts, PipeDreamReleasedModel(card, true)}}},
+                       {hosts, PipeDreamReleasedModel(nic, true)}}},
            0.2)
           .IgnoreError();
     }
@@ -336,6 +336,7 @@ class Planner {
       for (int host = 0; host < count / groups; ++host) {
         for (size_t at = 0; at < hosts.front().size(); ++at) {
           std::vector<int> unit;
+          unit.reserve(groups);
           for (int group = 0; group < groups; ++group) {
             unit.push_back(hosts[group * (count / groups) + host][at]);
           }
@@ -409,7 +410,7 @@ class Planner {
     const CutFamily& family = costs.family();
     const int last = family.size() - 1;
     double slowest = kInfinity;
-    double least = std::min(LeastCardBandwidth(cluster_), LeastInsideBandwidth(cluster_));
+    double least = std::min(LeastNicBandwidth(cluster_), LeastInsideBandwidth(cluster_));
     for (const PlanWorker& worker : cluster_.workers) slowest = std::min(slowest, worker.speed);
     for (const HostPath& path : cluster_.paths) least = std::min(least, path.bytes_per_second);
     double bytes = 0;

@@ -71,7 +71,7 @@ class Alikes {
         std::any_of(cluster_.paths.begin(), cluster_.paths.end(), [&](const HostPath& path) {
           return path.from == a || path.to == a || path.from == b || path.to == b;
         });
-    return !has_path && one.card_bytes_per_second == two.card_bytes_per_second &&
+    return !has_path && one.nic_bytes_per_second == two.nic_bytes_per_second &&
            one.inside_bytes_per_second == two.inside_bytes_per_second &&
            std::equal(by_host[a].begin(), by_host[a].end(), by_host[b].begin(), by_host[b].end(),
                       [&](int x, int y) { return SameWorkers(x, y); });

@@ -26,11 +26,11 @@ PrefixBound::Fastest PrefixBound::FastestOf(const Cluster& cluster) {
     fastest.speed = std::max(fastest.speed, worker.speed);
   }
   for (const PlanHost& host : cluster.hosts) {
-    fastest.card_bytes_per_second =
-        std::max(fastest.card_bytes_per_second, host.card_bytes_per_second / ways);
+    fastest.nic_bytes_per_second =
+        std::max(fastest.nic_bytes_per_second, host.nic_bytes_per_second / ways);
     fastest.bytes_per_second =
         std::max(fastest.bytes_per_second,
-                 (host.card_bytes_per_second + host.inside_bytes_per_second) / ways);
+                 (host.nic_bytes_per_second + host.inside_bytes_per_second) / ways);
   }
   for (const std::vector<int>& host : WorkersByHost(cluster)) {
     fastest.host_workers = std::max(fastest.host_workers, static_cast<int>(host.size()));
@@ -49,7 +49,7 @@ double PrefixBound::SyncS(const Fastest& fastest, double parameter_bytes, int re
     const double parts =
         std::min(static_cast<double>(few) * (replicas - few),
                  static_cast<double>(fastest.host_workers) * (replicas - fastest.host_workers));
-    sync_s = std::max(sync_s, pair_bytes * parts / fastest.card_bytes_per_second);
+    sync_s = std::max(sync_s, pair_bytes * parts / fastest.nic_bytes_per_second);
   }
   return sync_s;
 }

@@ -28,8 +28,8 @@ class PrefixBound {
   // Holds what every worker has at most.
   struct Fastest {
     double speed = 0;
-    double bytes_per_second = 0;       // of its link and the host's NIC together
-    double card_bytes_per_second = 0;  // of a host
+    double bytes_per_second = 0;      // of its link and the host's NIC together
+    double nic_bytes_per_second = 0;  // of a host
     int host_workers = 0;
     int hosts = 0;
   };

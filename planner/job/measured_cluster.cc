@@ -18,7 +18,7 @@ namespace penstock {
 namespace {
 
 // A path is kept if its links are slower by more than a measurement varies.
-constexpr double kSlowerThanCards = 0.9;
+constexpr double kSlowerThanNics = 0.9;
 
 // Returns the time of all layers together, with the largest microbatches that were measured.
 double ModelMs(const v1::ModelProfile& profile) {
@@ -84,7 +84,7 @@ class Measured {
       way.latency_s = std::max(way.latency_s, link.latency_us() * 1e-6);
     }
     std::vector<PlanHost>& hosts = measured_.cluster.hosts;
-    std::vector<double> card(hosts.size());
+    std::vector<double> nic(hosts.size());
     for (const auto& [pair, way] : ways) {
       if (pair.first == pair.second) {
         hosts[pair.first].inside_bytes_per_second = way.bytes_per_second;
@@ -93,20 +93,20 @@ class Measured {
       }
       for (const int host : {pair.first, pair.second}) {
         PlanHost& end = hosts[host];
-        end.card_latency_s =
-            card[host] > 0 ? std::min(end.card_latency_s, way.latency_s) : way.latency_s;
-        card[host] = std::max(card[host], way.bytes_per_second);
-        end.card_bytes_per_second = card[host];
+        end.nic_latency_s =
+            nic[host] > 0 ? std::min(end.nic_latency_s, way.latency_s) : way.latency_s;
+        nic[host] = std::max(nic[host], way.bytes_per_second);
+        end.nic_bytes_per_second = nic[host];
       }
     }
     for (const auto& [pair, way] : ways) {
       if (pair.first == pair.second) continue;
       const PlanHost& one = hosts[pair.first];
       const PlanHost& two = hosts[pair.second];
-      const double cards = std::min(one.card_bytes_per_second, two.card_bytes_per_second);
+      const double nics = std::min(one.nic_bytes_per_second, two.nic_bytes_per_second);
       const bool is_slow =
-          way.bytes_per_second < kSlowerThanCards * cards ||
-          kSlowerThanCards * way.latency_s > std::max(one.card_latency_s, two.card_latency_s);
+          way.bytes_per_second < kSlowerThanNics * nics ||
+          kSlowerThanNics * way.latency_s > std::max(one.nic_latency_s, two.nic_latency_s);
       if (!is_slow) continue;
       measured_.cluster.paths.push_back({.from = pair.first,
                                          .to = pair.second,
@@ -147,9 +147,9 @@ Cluster ClusterOf(const v1::ClusterSpec& spec) {
       const int number = static_cast<int>(cluster.hosts.size());
       host_of[name] = number;
       PlanHost host{.name = name,
-                    .card_latency_s = alike.latency_us() * 1e-6,
+                    .nic_latency_s = alike.latency_us() * 1e-6,
                     .inside_latency_s = alike.inside_latency_us() * 1e-6};
-      if (alike.has_gigabits()) host.card_bytes_per_second = alike.gigabits() * kBytesOfGigabit;
+      if (alike.has_gigabits()) host.nic_bytes_per_second = alike.gigabits() * kBytesOfGigabit;
       if (alike.has_inside_gigabits()) {
         host.inside_bytes_per_second = alike.inside_gigabits() * kBytesOfGigabit;
       }

@@ -26,9 +26,9 @@ class PipelineLinks {
     double latency_s = cluster_.hosts[from].inside_latency_s;
     if (from != to) {
       bytes_per_second = std::numeric_limits<double>::infinity();
-      latency_s = std::max(cluster_.hosts[from].card_latency_s, cluster_.hosts[to].card_latency_s);
+      latency_s = std::max(cluster_.hosts[from].nic_latency_s, cluster_.hosts[to].nic_latency_s);
       for (const int host : {from, to}) {
-        bytes_per_second = std::min(bytes_per_second, cluster_.hosts[host].card_bytes_per_second *
+        bytes_per_second = std::min(bytes_per_second, cluster_.hosts[host].nic_bytes_per_second *
                                                           ShareOf(one, two, cards_[host]));
       }
       for (const HostPath& path : cluster_.paths) {

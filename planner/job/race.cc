@@ -20,6 +20,7 @@ constexpr int64_t kStepsMin = 4;  // of a heat
 
 std::vector<double> StepTimesOf(const std::vector<Racer>& racers) {
   std::vector<double> steps_s;
+  steps_s.reserve(racers.size());
   for (const Racer& racer : racers) steps_s.push_back(racer.step_s);
   return steps_s;
 }

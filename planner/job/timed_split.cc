@@ -41,6 +41,7 @@ absl::StatusOr<std::vector<LayerRange>> SplitByTimes(const ResolvedJob& job,
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> of_layers,
                             StageCostsOf(times, job.chain, single));
   std::vector<double> costs;
+  costs.reserve(of_layers.size());
   for (const StageCosts& layer : of_layers) {
     costs.push_back(layer.forward_s + layer.backward_input_s + layer.backward_weight_s +
                     (job.recompute.all ? layer.forward_s : 0.0));

@@ -52,9 +52,9 @@ size_t WorkerOrders::FirstLike(const std::vector<std::vector<int>>& by_host, siz
   for (size_t other = 0; other < host; ++other) {
     const PlanHost& a = cluster_.hosts[other];
     const PlanHost& b = cluster_.hosts[host];
-    const bool same_network = a.card_bytes_per_second == b.card_bytes_per_second &&
+    const bool same_network = a.nic_bytes_per_second == b.nic_bytes_per_second &&
                               a.inside_bytes_per_second == b.inside_bytes_per_second &&
-                              a.card_latency_s == b.card_latency_s &&
+                              a.nic_latency_s == b.nic_latency_s &&
                               a.inside_latency_s == b.inside_latency_s;
     const bool same_workers = std::equal(
         by_host[other].begin(), by_host[other].end(), by_host[host].begin(), by_host[host].end(),

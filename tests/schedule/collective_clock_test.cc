@@ -110,10 +110,13 @@ TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
 }
 
 TEST(CollectiveClock, Norms_ComeFromAll) {
-  const Traffic traffic = {.norms = 8.0};
-  EXPECT_THAT(
-      DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20}, {Op::kNorm, 0, 0}),
-      ElementsAre(158, 100, 158));
+  const auto done_after = [](const Traffic& traffic) {
+    return DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20}, {Op::kNorm, 0, 0});
+  };
+  EXPECT_THAT(done_after({.norms = {8.0, 8.0, 8.0}}), ElementsAre(158, 100, 158));
+  EXPECT_THAT(done_after({.norms = {8.0, 24.0, 8.0}}), ElementsAre(174, 100, 174));
+  // A worker that updates nothing has no norm, and sends nothing.
+  EXPECT_THAT(done_after({.norms = {8.0, 0.0, 8.0}}), ElementsAre(78, 100, 58));
 }
 
 TEST(SimulateOverWorkerLinks, EqualLinks_AreTheSameAsLinksBetweenStages) {

@@ -62,7 +62,8 @@ TEST(SentBytes, Norms_GoFromAllToAllOnceAStep) {
   const ScheduleOptions options{
       .topology = PlacedOn(method, 3, 4), .microbatches_per_step = 4, .global_norm = true};
   const Schedule schedule = BuildSchedule(method, options, {0, 20}).value();
-  EXPECT_THAT(SentBytesOf(schedule, {.norms = 8.0}), Each(5 * 2 * 8.0));
+  EXPECT_THAT(SentBytesOf(schedule, {.norms = {8.0, 24.0, 0.0}}),
+              ElementsAre(5 * 2 * 8.0, 5 * 2 * 24.0, 0.0));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -112,6 +113,7 @@ TEST(RunCosts, Traffic_IsWhatTheWorkersSend) {
   EXPECT_THAT(traffic.groups[1].parts, IsEmpty());
   EXPECT_DOUBLE_EQ(traffic.groups[1].whole, 256.0 * 192 * 4) << "the embedding";
   EXPECT_THAT(traffic.sums, IsEmpty());
+  EXPECT_THAT(traffic.norms, ElementsAre(80, 80, 80, 80, 40)) << "8 bytes for each layer";
 }
 
 TEST(RunCosts, TrafficThereAndBack_HasSumsAndCopies) {

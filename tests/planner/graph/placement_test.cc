@@ -23,7 +23,7 @@ Cluster RandomCluster(RandomStream& random, int workers) {
   const auto bandwidth = [&] { return random.Below(4) == 0 ? kInfinity : 0.5 + random.Below(4); };
   for (int host = 0; host < hosts; ++host) {
     cluster.hosts.push_back({.name = "h" + std::to_string(host),
-                             .card_bytes_per_second = bandwidth(),
+                             .nic_bytes_per_second = bandwidth(),
                              .inside_bytes_per_second = 2 * bandwidth()});
   }
   // Often alike, which is where the search leaves placements out.
@@ -98,7 +98,7 @@ BruteCharge ChargeByHand(const LayerGraph& graph, const PlacementRequest& reques
     }
     for (size_t h = 0; h < hosts; ++h) {
       seconds = std::max(seconds, of(traffic.out_of_host[h], traffic.into_host[h],
-                                     cluster.hosts[h].card_bytes_per_second));
+                                     cluster.hosts[h].nic_bytes_per_second));
     }
     for (const HostPath& path : cluster.paths) {
       seconds =
@@ -317,11 +317,11 @@ TEST(PlanPlacement, GraphsWithBranches_EqualBruteForce) {
 
 // What PipeDream's optimizer plans for two hosts of four workers, charged on the cluster.
 absl::StatusOr<StagePlan> PipeDreamsPlan(const LayerGraph& graph, const PlacementRequest& request,
-                                         double card, double inside) {
+                                         double nic, double inside) {
   PENSTOCK_ASSIGN_OR_RETURN(const StagePlan plan,
                             PlanStages(graph,
                                        {.levels = {{4, PipeDreamReleasedModel(inside, true)},
-                                                   {2, PipeDreamReleasedModel(card, true)}},
+                                                   {2, PipeDreamReleasedModel(nic, true)}},
                                         .cuts = CutRule::kAntichains},
                                        Unlimited()));
   return ChargePlan(graph, request, PlaceInOrder(plan, request.cluster));
@@ -333,11 +333,11 @@ TEST(PlanPlacement, TwoHostsOfFourWorkers_BeatPipeDreamsPlanByAQuarter) {
     const LayerGraph graph = PublishedProfile(file);
     for (const double gigabits : {10.0, 25.0}) {
       SCOPED_TRACE(testing::Message() << file << " " << gigabits);
-      const double card = gigabits * 1e9 / 8;
-      const PlacementRequest request{.cluster = UniformCluster(2, 4, card, kInside),
+      const double nic = gigabits * 1e9 / 8;
+      const PlacementRequest request{.cluster = UniformCluster(2, 4, nic, kInside),
                                      .memory = GuessMemory(graph, 1)};
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const StagePlan theirs,
-                                    PipeDreamsPlan(graph, request, card, kInside));
+                                    PipeDreamsPlan(graph, request, nic, kInside));
       PENSTOCK_ASSERT_OK_AND_ASSIGN(const StagePlan own,
                                     PlanPlacement(graph, request, Unlimited()));
       EXPECT_LT(own.period_s, 0.76 * theirs.period_s);
@@ -379,11 +379,11 @@ TEST(PlanPlacement, LargerInstances_AreNeverWorseThanPlansOfOthers) {
       EXPECT_LE(own.lower_bound_s, even.period_s * (1 + 1e-9));
     }
     // PipeDream knows one bandwidth: that of the slowest host.
-    double card = 1e18;
+    double nic = 1e18;
     for (const PlanHost& host : request.cluster.hosts) {
-      card = std::min(card, host.card_bytes_per_second);
+      nic = std::min(nic, host.nic_bytes_per_second);
     }
-    const StageCostModel model = PipeDreamReleasedModel(card, true);
+    const StageCostModel model = PipeDreamReleasedModel(nic, true);
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const StagePlan flat,
                                   PlanStages(graph, FlatRequest(workers, model), Unlimited()));
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const StagePlan pipedream,

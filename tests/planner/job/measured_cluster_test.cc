@@ -80,8 +80,8 @@ TEST_F(MeasuredClusterTest, KindsHostsAndPaths_AreWhatWasMeasured) {
   ASSERT_EQ(measured.cluster.hosts.size(), 3u);
   EXPECT_EQ(measured.cluster.hosts[0].inside_bytes_per_second, 1e9);
   EXPECT_DOUBLE_EQ(measured.cluster.hosts[0].inside_latency_s, 5e-6);
-  EXPECT_EQ(measured.cluster.hosts[0].card_bytes_per_second, 1e8);
-  EXPECT_DOUBLE_EQ(measured.cluster.hosts[0].card_latency_s, 60e-6);
+  EXPECT_EQ(measured.cluster.hosts[0].nic_bytes_per_second, 1e8);
+  EXPECT_DOUBLE_EQ(measured.cluster.hosts[0].nic_latency_s, 60e-6);
   ASSERT_EQ(measured.cluster.paths.size(), 1u);
   EXPECT_EQ(measured.cluster.paths[0].from, 0);
   EXPECT_EQ(measured.cluster.paths[0].to, 2);

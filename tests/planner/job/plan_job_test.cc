@@ -277,7 +277,7 @@ TEST(JudgeCandidate, Replicas_ShareAStageAndPayForTheAveraging) {
   EXPECT_EQ(free.workers.size(), 4u);
   // Three of four workers have the first stage.
   EXPECT_THAT(Counts(free), ElementsAre(7, 2));
-  for (PlanHost& host : input.cluster.hosts) host.card_bytes_per_second = 1e6;
+  for (PlanHost& host : input.cluster.hosts) host.nic_bytes_per_second = 1e6;
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const JudgedCandidate paid, JudgeCandidate(input, even));
   EXPECT_GT(paid.step_s, free.step_s);
 }

@@ -44,9 +44,9 @@ Cluster RandomCluster(RandomStream& random, int workers) {
   const auto latency = [&] { return random.Below(2) == 0 ? 0.0 : 1e-3; };
   std::vector<PlanHost> kinds;
   for (int kind = 0; kind < 2; ++kind) {
-    kinds.push_back({.card_bytes_per_second = bandwidth(),
+    kinds.push_back({.nic_bytes_per_second = bandwidth(),
                      .inside_bytes_per_second = bandwidth(),
-                     .card_latency_s = latency(),
+                     .nic_latency_s = latency(),
                      .inside_latency_s = latency()});
   }
   Cluster cluster;

@@ -37,7 +37,7 @@ TEST(WorkerOrders, SpeedMemoryNetworkAndPaths_TellWorkersApart) {
   memory.workers[1].memory_bytes = 1e9;
   EXPECT_EQ(OrdersOf(memory, 2).size(), 2u);
   Cluster cards = UniformCluster(2, 1, 1e6, 1e6);
-  cards.hosts[1].card_latency_s = 1e-3;
+  cards.hosts[1].nic_latency_s = 1e-3;
   EXPECT_EQ(OrdersOf(cards, 2).size(), 2u);
   Cluster paths = UniformCluster(3, 1, 1e6, 1e6);
   paths.paths = {{.from = 0, .to = 1, .bytes_per_second = 1e5}};
