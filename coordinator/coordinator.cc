@@ -261,7 +261,7 @@ absl::StatusOr<Submission> Coordinator::CheckNewJob(const v1::JobSpec& spec, con
   return Submission{summary.job_id(), std::move(submitted)};
 }
 
-void Coordinator::AddJob(SaveJob submitted, Now now) {
+void Coordinator::AddJob(const SaveJob& submitted, Now now) {
   absl::StatusOr<ResolvedJob> resolved = ResolveSubmitted(submitted.record.spec());
   PENSTOCK_CHECK(resolved.ok());
   const std::string job_id = submitted.record.summary().job_id();

@@ -81,7 +81,7 @@ class Coordinator {
   absl::StatusOr<Submission> CheckProfile(const v1::SubmitProfileRequest& request, Now now) const;
   // Second, when the record is in the store: takes the job. REQUIRES: `submitted` is from a CheckSubmission after which
   // nothing else was called.
-  void AddJob(SaveJob submitted, Now now);
+  void AddJob(const SaveJob& submitted, Now now);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id, Now now);
   v1::ListJobsResponse ListJobs() const;
   // Returns the run of a job that has not ended or whose workers still stop, or null.

@@ -35,7 +35,7 @@ double Rounded(double ms) { return std::round(ms * 1e6) / 1e6; }
 v1::MeasuredTime MeasuredTimeOf(std::vector<double> ms) {
   std::sort(ms.begin(), ms.end());
   const auto quantile = [&](double at) {
-    return ms[static_cast<size_t>(at * static_cast<double>(ms.size() - 1) + 0.5)];
+    return ms[static_cast<size_t>(std::lround(at * static_cast<double>(ms.size() - 1)))];
   };
   v1::MeasuredTime time;
   time.set_ms(Rounded(quantile(0.5)));

@@ -52,6 +52,7 @@ absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& tim
                      "workers by number; for a profile, start each worker with times of its own"));
   }
   std::vector<LayerRange> each;
+  each.reserve(chain.size());
   for (int i = 0; i < chain.size(); ++i) each.push_back({i, 1});
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, StageCostsOf(times, chain, each));
   std::vector<StageCosts> of_shapes;
@@ -118,7 +119,7 @@ ProfileRun::ProfileRun(const v1::PrepareProfileRequest& request, ResolvedJob job
       environment_(std::move(environment)) {}
 
 absl::Status ProfileRun::Execute() {
-  const absl::Status status = Measure();
+  absl::Status status = Measure();
   if (!status.ok()) environment_.transport.Cancel(status);
   ReportEnd(status);
   return status;

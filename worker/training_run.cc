@@ -386,7 +386,7 @@ absl::Status TrainingRun::WaitForCheckpoint() {
 }
 
 absl::Status TrainingRun::CutAt(int64_t step) {
-  const absl::Status status = gate_.CutAt(step);
+  absl::Status status = gate_.CutAt(step);
   bell_.Ring();
   return status;
 }

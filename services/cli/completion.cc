@@ -27,6 +27,7 @@ void ForEach(const CommandText& command, const std::function<void(const CommandT
 
 std::vector<std::string> NamesOf(const std::vector<CommandText>& commands) {
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const CommandText& command : commands) names.push_back(command.name);
   return names;
 }
@@ -132,6 +133,7 @@ std::string BashBody(const CommandText& program) {
 std::string FishCondition(const CommandText& command, const std::vector<std::string>& words) {
   if (command.path.empty()) return "__fish_use_subcommand";
   std::vector<std::string> conditions;
+  conditions.reserve(words.size());
   for (const std::string& word : words) {
     conditions.push_back(absl::StrCat("__fish_seen_subcommand_from ", word));
   }

@@ -263,7 +263,7 @@ std::string JobPlanText(const PlannedJob& planned, bool shows_all) {
 }
 
 std::string NothingRunsText(const JobPlan& plan) {
-  const std::string nothing = "no candidate can run on these workers";
+  std::string nothing = "no candidate can run on these workers";
   const std::optional<int> other = SmallestButForMemory(plan);
   if (!other.has_value()) return nothing;
   const JudgedCandidate& smallest = plan.candidates[*other];

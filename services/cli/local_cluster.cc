@@ -116,7 +116,7 @@ std::string LocalCluster::NameOf(int worker) const {
   // The first that are not taken.
   int left = worker - static_cast<int>(names.size());
   for (int number = 0;; ++number) {
-    const std::string name = LocalWorkerName(number);
+    std::string name = LocalWorkerName(number);
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     if (left-- == 0) return name;
   }

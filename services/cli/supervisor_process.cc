@@ -55,6 +55,7 @@ sigset_t ChildSignal() {
     setenv(pair.first.c_str(), pair.second.c_str(), 1);
   }
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   execv(argv[0], argv.data());

@@ -32,7 +32,7 @@ namespace penstock {
 // Shutdown, which the destructors then find done.
 class CoordinatorServer::Impl final : public EffectPerformer {
  public:
-  Impl(CoordinatorServerOptions options, JobStore store, Clock& clock, Files& files)
+  Impl(const CoordinatorServerOptions& options, JobStore store, Clock& clock, Files& files)
       : log_(options.log),
         clock_(clock),
         local_workers_only_(!options.security.encrypted() && options.listen.IsLoopback()),
@@ -204,7 +204,8 @@ class CoordinatorServer::Impl final : public EffectPerformer {
   void Perform(const GatherPasses& gather) override {
     timelines_.GatherPasses(
         gather.job_id, gather.plan, absl::Nanoseconds(gather.last_ns),
-        [this, job_id = gather.job_id, epoch = gather.epoch](v1::GetTimelineResponse response) {
+        [this, job_id = gather.job_id,
+         epoch = gather.epoch](const v1::GetTimelineResponse& response) {
           loop_.Post(
               [job_id, answer = PassesGathered{epoch, TimelineOf(response).value_or(Timeline())}](
                   Coordinator& coordinator, Now now) {
@@ -251,7 +252,7 @@ class CoordinatorServer::Impl final : public EffectPerformer {
 
   absl::Status Audit(const AuditEntry& entry, const CallInfo& call) {
     if (!audit_.has_value()) return absl::OkStatus();
-    const absl::Status recorded = audit_->Record(entry, call, absl::Now());
+    absl::Status recorded = audit_->Record(entry, call, absl::Now());
     if (!recorded.ok() && log_ != nullptr) {
       log_(absl::StrCat("the audit log lacks a ", entry.action, " of ", call.peer, ": ",
                         recorded.message()));

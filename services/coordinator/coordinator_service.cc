@@ -386,7 +386,7 @@ void AddJobStreams(RpcServer& server, Jobs& jobs, CoordinatorParts parts) {
 
 }  // namespace
 
-void AddCoordinatorServices(RpcServer& server, CoordinatorParts parts) {
+void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts) {
   AddRegistry(server, parts);
   Jobs& jobs = server.AddService<Jobs>();
   AddAuditedCalls(server, jobs, parts);

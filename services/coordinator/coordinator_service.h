@@ -28,6 +28,6 @@ struct CoordinatorParts {
 };
 
 // Adds WorkerRegistry and JobService to `server`.
-void AddCoordinatorServices(RpcServer& server, CoordinatorParts parts);
+void AddCoordinatorServices(RpcServer& server, const CoordinatorParts& parts);
 
 }  // namespace penstock

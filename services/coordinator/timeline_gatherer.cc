@@ -66,7 +66,7 @@ void TimelineGatherer::Gather(const std::string& job_id, const v1::Plan& plan,
   request.set_job_id(job_id);
   Ask(
       plan, request,
-      [done = std::move(done)](std::vector<WorkerTimeline> workers) {
+      [done = std::move(done)](const std::vector<WorkerTimeline>& workers) {
         done(MergeTimelines(workers, kSpansMax));
       },
       trace);

@@ -6,6 +6,7 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
+#include <grpcpp/security/credentials.h>
 
 #include <functional>
 #include <map>

@@ -94,7 +94,7 @@ void SetError(httplib::Response& response, int status, absl::string_view message
 }
 
 // "[::1]:7071" -> "::1", "localhost:7071" -> "localhost".
-std::string HostWithoutPort(std::string host) {
+std::string HostWithoutPort(const std::string& host) {
   if (absl::StartsWith(host, "[")) return host.substr(1, host.find(']') - 1);
   return host.substr(0, host.find(':'));
 }

@@ -25,7 +25,7 @@ HttpRoute MetricsRoute(MetricsEndpoint::Collect collect) {
 }
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(
-    const HostPort& address, std::shared_ptr<HttpGuard> guard, Collect collect) {
+    const HostPort& address, const std::shared_ptr<HttpGuard>& guard, Collect collect) {
   HttpServerOptions options = {.listen = address, .routes = {MetricsRoute(std::move(collect))}};
   HttpGuard::Protect(guard, options);
   absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(std::move(options));

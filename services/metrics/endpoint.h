@@ -24,9 +24,8 @@ class MetricsEndpoint {
   // thread, one scrape at a time; it must outlive the endpoint.
   // Errors: FailedPrecondition if the address is taken or not ours. `guard`: see HttpGuard; null:
   // anybody who can connect may scrape.
-  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(const HostPort& address,
-                                                                 std::shared_ptr<HttpGuard> guard,
-                                                                 Collect collect);
+  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(
+      const HostPort& address, const std::shared_ptr<HttpGuard>& guard, Collect collect);
   ~MetricsEndpoint();
 
   // With the port that was found.

@@ -92,6 +92,7 @@ template <typename Source>
 std::vector<MetricDescription> Describe(const std::string& labels,
                                         const std::vector<MetricRow<Source>>& rows) {
   std::vector<MetricDescription> descriptions;
+  descriptions.reserve(rows.size());
   for (const MetricRow<Source>& row : rows) {
     descriptions.push_back(
         {row.kind, row.name,

@@ -11,7 +11,7 @@ void NameThread(const std::string& name) {
 }
 
 CompletionPoller::CompletionPoller(std::unique_ptr<grpc::CompletionQueue> queue, int threads,
-                                   std::string name)
+                                   const std::string& name)
     : queue_(std::move(queue)) {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this, name] {

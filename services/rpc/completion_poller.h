@@ -36,7 +36,8 @@ class MethodTag final : public CompletionTag {
 class CompletionPoller {
  public:
   // `name` is shown for the threads by the system's tools, 15 letters at most.
-  CompletionPoller(std::unique_ptr<grpc::CompletionQueue> queue, int threads, std::string name);
+  CompletionPoller(std::unique_ptr<grpc::CompletionQueue> queue, int threads,
+                   const std::string& name);
   // REQUIRES: no operation is started on the queue any more. Returns when all have been completed.
   ~CompletionPoller();
   CompletionPoller(const CompletionPoller&) = delete;

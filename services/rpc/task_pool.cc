@@ -6,7 +6,7 @@
 
 namespace penstock {
 
-TaskPool::TaskPool(int threads, int queue_max, std::string name)
+TaskPool::TaskPool(int threads, int queue_max, const std::string& name)
     : queue_max_(static_cast<size_t>(queue_max)) {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this, name] {

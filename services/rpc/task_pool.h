@@ -16,7 +16,7 @@ namespace penstock {
 class TaskPool {
  public:
   // `queue_max`: tasks that wait for a thread.
-  TaskPool(int threads, int queue_max, std::string name);
+  TaskPool(int threads, int queue_max, const std::string& name);
   // Runs what is queued, then stops.
   ~TaskPool();
   TaskPool(const TaskPool&) = delete;

@@ -27,7 +27,7 @@ constexpr unsigned kReadAgainSeconds = 1;
 // Under which gRPC's processor of a call's metadata finds the method.
 constexpr char kMethodKey[] = ":path";
 
-absl::string_view ToView(grpc::string_ref text) { return {text.data(), text.size()}; }
+absl::string_view ToView(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
 // Looks at a peer's certificate when the handshake is done and its signature was found good.
 class PeerVerifier final : public tls::ExternalCertificateVerifier {

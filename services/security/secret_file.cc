@@ -32,7 +32,7 @@ absl::Status WriteNewFile(const std::string& path, absl::string_view text, mode_
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
   // The process' mask may have taken more away than was meant.
   const bool written = WriteAll(fd, text) && fchmod(fd, mode) == 0 && fsync(fd) == 0;
-  const absl::Status status = written ? absl::OkStatus() : absl::ErrnoToStatus(errno, path);
+  absl::Status status = written ? absl::OkStatus() : absl::ErrnoToStatus(errno, path);
   close(fd);
   return status;
 }

@@ -64,11 +64,13 @@ std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const DrawnT
   }
   const int64_t offset_ns = UnixOffsetNs(job, timeline);
   std::vector<std::string> names;
+  names.reserve(timeline.workers);
   for (int32_t worker = 0; worker < timeline.workers; ++worker) {
     names.push_back(RowName(drawn, worker));
   }
 
   std::vector<TraceSpan> spans;
+  spans.reserve(timeline.workers + timeline.spans.size());
   for (int32_t worker = 0; worker < timeline.workers; ++worker) {
     spans.push_back({.trace_id = trace.trace_id,
                      .id = ids.OfWorker(worker, timeline.start_ns()),

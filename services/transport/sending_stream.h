@@ -10,6 +10,7 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
 
 #include <atomic>
 #include <functional>

@@ -108,7 +108,7 @@ void TensorHub::OnAccepted(grpc::ServerCompletionQueue& queue) {
 
 absl::Status TensorHub::OnHello(const FrameHeader& header, const Hello& hello,
                                 const std::shared_ptr<ReceivingStream>& stream) {
-  const absl::Status greeted = Greet(header, hello, stream);
+  absl::Status greeted = Greet(header, hello, stream);
   if (!greeted.ok()) log_.refused(Annotate(greeted, absl::StrCat("stream of ", hello.source_name)));
   return greeted;
 }

@@ -28,7 +28,7 @@ std::string CellText(const StudyCell& cell) {
 // Enough digits to read the same number again.
 std::string CellCsv(const StudyCell& cell) {
   if (const auto* number = std::get_if<double>(&cell)) return absl::StrFormat("%.17g", *number);
-  const std::string text = CellText(cell);
+  std::string text = CellText(cell);
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
@@ -67,6 +67,7 @@ std::string StudyText(const StudyResult& result) {
   Table table(std::move(columns));
   for (const std::vector<StudyCell>& row : result.table.rows) {
     std::vector<std::string> cells;
+    cells.reserve(row.size());
     for (const StudyCell& cell : row) cells.push_back(CellText(cell));
     table.AddRow(std::move(cells));
   }

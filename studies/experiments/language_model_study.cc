@@ -118,7 +118,7 @@ absl::Status TrainAll(const LanguageModelStudy& study, Files& files, KeptRuns& k
     context.Note(absl::StrCat(runs.size() - missing.size(), " of ", runs.size(), " runs are in ",
                               kept.directory(), " already; remove them to train them again"));
   }
-  const absl::Status status = context.ForEachRun(
+  absl::Status status = context.ForEachRun(
       static_cast<int64_t>(missing.size()), microbatches,
       [&](int64_t i) { return Train(study, files, kept, context, *missing[i]); });
   if (!absl::IsCancelled(status)) return status;

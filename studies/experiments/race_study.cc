@@ -136,7 +136,7 @@ Outcome OutcomeOf(const std::vector<Ran>& runs, double target) {
       outcome.first = static_cast<int>(outcome.reached.size()) - 1;
     }
   }
-  const RaceResult race = RunRace(racers, {.first_s = static_cast<double>(kLooks / kFirstRound),
+  const RaceResult race = RunRace(racers, {.first_s = static_cast<double>(kLooks) / kFirstRound,
                                            .longest_s = static_cast<double>(kLooks),
                                            .until_loss = target});
   outcome.chosen = *race.winner;  // none fails

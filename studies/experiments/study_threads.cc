@@ -60,6 +60,7 @@ void RunOnThreads(int threads, int64_t count, const std::function<void(int64_t)>
   Calls calls(count, body);
   const int wanted = static_cast<int>(std::min<int64_t>(threads, count));
   std::vector<std::thread> running;
+  running.reserve(wanted);
   for (int i = 0; i < wanted; ++i) running.emplace_back([&calls] { calls.Work(); });
   while (!calls.WaitFor(wanted, kLookInterval)) {
     if (!look()) calls.Stop();

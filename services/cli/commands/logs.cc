@@ -38,7 +38,7 @@ absl::Status PrintPast(CoordinatorClient& client, Interrupt& interrupt, const Lo
   int64_t last_sequence = 0;
   for (;;) {
     const int64_t before = last_sequence;
-    const absl::Status status =
+    absl::Status status =
         client.ReadPast(options.job_id, last_sequence, [&](const v1::JobEvent& event) {
           last_sequence = event.sequence();
           Print(event, options, console);

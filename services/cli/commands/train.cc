@@ -117,7 +117,7 @@ absl::Status EndWith(const absl::Status& ended, const std::string& undone, Conso
 absl::StatusOr<v1::GetJobResponse> Follow(LocalCluster& cluster, CoordinatorClient& client,
                                           const std::string& job_id, Interrupt& interrupt,
                                           Console& console) {
-  const absl::StatusOr<v1::GetJobResponse> job =
+  absl::StatusOr<v1::GetJobResponse> job =
       FollowJob(client, job_id, interrupt, console, RealClock(),
                 {.on_interrupt = FollowOptions::OnInterrupt::kCancelJob,
                  .health = [&] { return cluster.Health(); }});

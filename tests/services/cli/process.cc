@@ -39,6 +39,7 @@ std::string ReadFile(const std::filesystem::path& path) {
 Process::Process(const std::vector<std::string>& arguments)
     : out_(memfd_create("out", MFD_CLOEXEC)), err_(memfd_create("err", MFD_CLOEXEC)) {
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   pid_ = fork();

@@ -24,7 +24,7 @@ inline TestIdentity MakeIdentity(const std::string& name, const TestIdentity* is
                                  const char* constraints = "critical,CA:FALSE",
                                  const char* hosts = "IP:127.0.0.1") {
   constexpr long kHour = 3600;
-  const TestIdentity identity = {{EVP_EC_gen("P-256"), EVP_PKEY_free}, {X509_new(), X509_free}};
+  TestIdentity identity = {{EVP_EC_gen("P-256"), EVP_PKEY_free}, {X509_new(), X509_free}};
   X509* const certificate = identity.certificate.get();
   static long serial = 0;
   X509_set_version(certificate, 2);

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+
 namespace penstock {
 namespace {
 
@@ -18,7 +20,8 @@ using ::testing::StartsWith;
 HttpRoute Echo(const std::string& path) {
   return {path, [path](const HttpRequest& request) -> absl::StatusOr<HttpContent> {
             std::string body = path + " <- " + request.path;
-            for (const auto& [name, value] : request.query) body += " " + name + "=" + value;
+            for (const auto& [name, value] : request.query)
+              absl::StrAppend(&body, " ", name, "=", value);
             return HttpContent{"text/plain; charset=utf-8", body};
           }};
 }

@@ -133,6 +133,7 @@ TEST(HttpServer, SilentClientsInAllPlaces_GiveWayToOneThatAsks) {
                          .routes = {Says("/", "here")},
                          .limits = {.connections_max = 3, .request_timeout = absl::Hours(1)}}));
   std::vector<std::unique_ptr<RawClient>> silent;
+  silent.reserve(10);
   for (int i = 0; i < 10; ++i) {
     silent.push_back(std::make_unique<RawClient>(server->address().port));
   }
