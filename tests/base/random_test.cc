@@ -22,6 +22,7 @@ TEST(Philox, KnownAnswers_Match) {
 TEST(RandomStream, AnyOrder_GivesTheSameWords) {
   RandomStream stream(7, 3);
   std::vector<uint32_t> forwards;
+  forwards.reserve(100);
   for (int i = 0; i < 100; ++i) forwards.push_back(stream.Next());
   for (int i = 99; i >= 0; --i) EXPECT_EQ(RandomStream(7, 3).At(i), forwards[i]);
 }

@@ -32,6 +32,7 @@ LayerNode RandomLayer(RandomStream& random, int index) {
 LayerGraph Chain(int layers) {
   RandomStream random(1, 1);
   std::vector<LayerNode> nodes;
+  nodes.reserve(layers);
   for (int index = 0; index < layers; ++index) nodes.push_back(RandomLayer(random, index));
   return ChainGraph(std::move(nodes));
 }
@@ -68,7 +69,8 @@ LayerGraph Cells(int layers) {
 }
 
 LayerGraph Published(const std::string& name) {
-  const std::string path = JoinPath(PENSTOCK_SOURCE_DIR, "tests/planner/graph/profiles/" + name + ".txt");
+  const std::string path =
+      JoinPath(PENSTOCK_SOURCE_DIR, "tests/planner/graph/profiles/" + name + ".txt");
   const auto text = RealFiles().Read(path, kPipeDreamProfileBytesMax);
   PENSTOCK_CHECK(text.ok());
   const auto profile = ParsePipeDreamProfile(*text);

@@ -142,6 +142,7 @@ TEST(BufferPool, ManyThreads_AcquireAndDrop_LoseNothing) {
   {
     BufferPool pool(memory);
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&pool, t] {
         std::vector<Buffer> held;

@@ -173,7 +173,8 @@ TEST_P(CpuKernels, Attention_ScoresFarApart_NeitherOverflowNorVanish) {
   kernels().attention(head, output.data(), size, log_sums.data(), workspace.data());
   for (int64_t t = 0; t < time; ++t) {
     // All weight on the even time steps so far, equally.
-    EXPECT_NEAR(output[t * size], static_cast<double>(t / 2), 1e-4) << t;
+    const auto half = t / 2;
+    EXPECT_NEAR(output[t * size], static_cast<double>(half), 1e-4) << t;
   }
 }
 

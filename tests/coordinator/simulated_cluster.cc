@@ -369,7 +369,7 @@ void SimulatedCluster::Deliver(const CallWorker& call, int attempt) {
   const auto handle = [this, worker](const auto& request) -> WorkerResponse {
     return Handle(worker, request);
   };
-  const auto error = [this, worker, call](absl::Status status) {
+  const auto error = [call](absl::Status status) {
     const auto of_its_type = [&](const auto& request) -> WorkerResponse {
       return decltype(Handle(worker, request))(status);
     };

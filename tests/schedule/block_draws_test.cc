@@ -124,8 +124,8 @@ TEST(BlockDraws, OtherSeed_DrawsOtherwise) {
     same_stages += one.StageOf(k) == two.StageOf(k);
     same_delays += one.DelayOf(k, 3, k) == two.DelayOf(k, 3, k);
   }
-  EXPECT_NEAR(same_stages, 1000 / 4, 60);
-  EXPECT_NEAR(same_delays, 1000 / 15, 40);
+  EXPECT_NEAR(same_stages, 1000.0 / 4, 60);
+  EXPECT_NEAR(same_delays, 1000.0 / 15, 40);
 }
 
 }  // namespace

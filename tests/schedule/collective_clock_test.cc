@@ -33,6 +33,7 @@ std::vector<int64_t> DoneAfter(const Topology& topology, const WorkerLinks& link
                                const Traffic& traffic, std::vector<int64_t> now_ns,
                                Action action = kReduce) {
   std::vector<WorkerId> members;
+  members.reserve(topology.workers);
   for (int32_t i = 0; i < topology.workers; ++i) members.push_back(WorkerId(i));
   CollectiveClock clock(topology, links, traffic);
   clock.Perform(action, members, absl::MakeSpan(now_ns));

@@ -14,6 +14,7 @@ using ::testing::HasSubstr;
 
 std::vector<StageId> Stages(const std::vector<int32_t>& ids) {
   std::vector<StageId> stages;
+  stages.reserve(ids.size());
   for (const int32_t id : ids) stages.emplace_back(id);
   return stages;
 }

@@ -43,6 +43,7 @@ std::vector<PassList> AllLists(const StepProblem& problem, int32_t worker) {
 
 int64_t Optimum(const StepProblem& problem) {
   std::vector<std::vector<PassList>> lists;
+  lists.reserve(problem.topology.workers);
   for (int32_t worker = 0; worker < problem.topology.workers; ++worker) {
     lists.push_back(AllLists(problem, worker));
   }

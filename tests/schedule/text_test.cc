@@ -224,7 +224,7 @@ TEST(Digest, AnyChange_ChangesIt) {
 }
 
 TEST(Digest, Cuts_AreAPartOfIt) {
-  const auto digest = [](std::vector<MicrobatchRange> ranges) {
+  const auto digest = [](const std::vector<MicrobatchRange>& ranges) {
     ScheduleDigest all;
     for (const MicrobatchRange range : ranges) all.Add(CatalogSchedule("1f1b", 2, 2, range));
     return all.Hex();

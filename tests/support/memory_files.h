@@ -92,7 +92,7 @@ class MemoryFiles : public Files {
     MutexLock lock(mutex_);
     std::string content;
     for (absl::string_view piece : pieces) absl::StrAppend(&content, piece);
-    const absl::Status status = Change();
+    absl::Status status = Change();
     if (!status.ok()) {
       if (tears_writes_) files_[path] = content.substr(0, content.size() / 2);
       return status;

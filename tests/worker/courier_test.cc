@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -384,9 +385,8 @@ TEST_F(CourierTest, ExportingEdge_TensorCannotBeNamed_BlamesNoPeer) {
 TEST_F(CourierTest, ExportingEdge_TensorIsBeingNamed_NobodyElseWaits) {
   ExportingLog log;
   ExportingSender sender(log);
-  Mutex described;
-  described.Lock();
-  sender.while_describing = [&] { MutexLock lock(described); };
+  std::promise<void> described;
+  sender.while_describing = [may_go_on = described.get_future().share()] { may_go_on.wait(); };
   Edge& other = Open({EdgeKind::kCollective, 0, 1}, 2);
   ASSERT_THAT(Send(sender, 0), IsOk());
   device_.Finish(0);
@@ -398,7 +398,7 @@ TEST_F(CourierTest, ExportingEdge_TensorIsBeingNamed_NobodyElseWaits) {
   device_.Finish(2);
   EXPECT_THAT(courier_->Drain(Soon()), StatusIs(absl::StatusCode::kDeadlineExceeded, ::testing::_));
   EXPECT_THAT(log.Exported(), IsEmpty());
-  described.Unlock();
+  described.set_value();
   ASSERT_THAT(courier_->Drain(Later()), IsOk());
   EXPECT_THAT(log.Exported(), ElementsAre(0, 1));
 }

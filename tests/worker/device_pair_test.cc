@@ -108,7 +108,10 @@ TEST_F(DevicePairTest, DifferentDevicesAndClipping_HaveTheBitsOfTheReference) {
   v1::JobSpec spec = Tied();
   spec.mutable_training()->mutable_clip()->set_global_norm(0.5);
   EXPECT_THAT(Paths(spec, [&](int device) { return Distinct(device); }), Each("fake-group"));
-  devices_ = 0;
+  {
+    MutexLock lock(mutex_);
+    devices_ = 0;
+  }
   spec.mutable_training()->mutable_clip()->set_layer_norm(0.05);
   EXPECT_THAT(Paths(spec, [&](int device) { return Distinct(device); }), Each("fake-group"));
 }

@@ -23,9 +23,10 @@ class FakeMeeting {
   }
   bool Come(int64_t id, int size, absl::Time deadline) {
     MutexLock lock(mutex_);
-    ++came_[id];
+    int& came = came_[id];
+    ++came;
     changed_.NotifyAll();
-    return WaitUntil(deadline, [&] { return came_[id] >= size; });
+    return WaitUntil(deadline, [&] { return came >= size; });
   }
   // data = the sum of both members' data.
   bool Add(int64_t id, int rank, float* data, int64_t count, absl::Time deadline) {

@@ -64,13 +64,13 @@ class RecordedRun : public ::testing::Test {
 
   // Trains, and expects the bits of the reference that replays its log, by way of its text.
   absl::StatusOr<Trained> TrainAndReplay(const ClusterOptions& options) {
-    const absl::StatusOr<Trained> cluster = TrainCluster(options, files_);
+    absl::StatusOr<Trained> cluster = TrainCluster(options, files_);
     if (!cluster.ok()) return cluster;
     const absl::StatusOr<RecordedOrder> read =
         ParseRecordedOrder(PrintRecordedOrder(cluster->order));
     if (!read.ok()) return read.status();
     EXPECT_EQ(*read, cluster->order);
-    const absl::StatusOr<Trained> serial =
+    absl::StatusOr<Trained> serial =
         TrainSerially(options.spec, options.layers, options.extra_cuts, files_, *read);
     if (!serial.ok()) return serial;
     ExpectSameTraining(*cluster, *serial);

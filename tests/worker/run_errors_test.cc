@@ -47,7 +47,7 @@ TEST_F(RunErrors, Prepare_OtherCuts_IsFoundByTheDigest) {
 }
 
 TEST_F(RunErrors, Prepare_PlanThatMakesNoSense_SaysWhat) {
-  const auto edited = [&](std::function<void(v1::Plan&)> edit) {
+  const auto edited = [&](const std::function<void(v1::Plan&)>& edit) {
     return PrepareEdited([edit](v1::PrepareRunRequest& request) { edit(*request.mutable_plan()); });
   };
   const auto invalid = [](const char* what) {
@@ -89,7 +89,7 @@ TEST_F(RunErrors, Prepare_OtherLayersThanTheJobLists_SaysWhichStage) {
 TEST_F(RunErrors, Prepare_PlanWithWrongReplicas_SaysWhat) {
   v1::JobSpec spec = SmallJob("local-sgd");
   spec.mutable_pipeline()->add_replicas(2);
-  const auto edited = [&](std::function<void(v1::Plan&)> edit) {
+  const auto edited = [&](const std::function<void(v1::Plan&)>& edit) {
     return PrepareEdited([edit](v1::PrepareRunRequest& request) { edit(*request.mutable_plan()); },
                          spec);
   };
@@ -292,7 +292,7 @@ TEST_F(RunErrors, Prepare_StoppedMeanwhile_EndsWithTheReason) {
          .backend = *backend,
          .transport = *transport,
          .data_root = "/",
-         .events = [](v1::RunEvent) {},
+         .events = [](const v1::RunEvent&) {},
          .may_go_on =
              [&] { return left-- > 0 ? absl::OkStatus() : absl::AbortedError("not wanted"); }});
     EXPECT_THAT(run, StatusIs(absl::StatusCode::kAborted, "not wanted")) << asked_before;

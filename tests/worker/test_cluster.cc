@@ -24,6 +24,7 @@ int CountWorkers(const std::vector<int>& worker_of_stage) {
 
 std::vector<std::string> WorkerNames(int count) {
   std::vector<std::string> names;
+  names.reserve(count);
   for (int w = 0; w < count; ++w) names.push_back(absl::StrCat("worker-", w));
   return names;
 }
@@ -181,6 +182,7 @@ std::string TestCluster::WeightsSha256() const {
     }
   }
   std::vector<std::string> layers;
+  layers.reserve(by_layer.size());
   for (const auto& [layer, sha256] : by_layer) layers.push_back(sha256);
   return CombineLayerDigests(layers);
 }
@@ -265,6 +267,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
     }
   }
   std::vector<std::string> layers;
+  layers.reserve(digests.size());
   for (const auto& [layer, sha256] : digests) layers.push_back(sha256);
   manifest.weights_sha256 = CombineLayerDigests(layers);
   const absl::StatusOr<CommittedCheckpoint> committed = penstock::CommitCheckpoint(

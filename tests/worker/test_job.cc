@@ -96,6 +96,7 @@ std::vector<LayerRange> Split(absl::Span<const int> counts) {
 
 std::vector<LayerRange> EvenSplit(int layers, int stages) {
   std::vector<int> counts;
+  counts.reserve(stages);
   for (int s = 0; s < stages; ++s)
     counts.push_back(layers * (s + 1) / stages - layers * s / stages);
   return Split(counts);

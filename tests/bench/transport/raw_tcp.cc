@@ -25,6 +25,7 @@ sockaddr_in Loopback(int port) {
 
 std::vector<Buffer> Buffers(BufferPool& pool, const Load& load) {
   std::vector<Buffer> buffers;
+  buffers.reserve(load.window);
   for (int i = 0; i < load.window; ++i) buffers.push_back(pool.Acquire(load.message_bytes));
   return buffers;
 }

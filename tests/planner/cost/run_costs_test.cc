@@ -29,7 +29,7 @@ v1::DeviceTimes Times(const std::string& more) {
 
 // GoodJob (15 layers) on stages of these layers.
 struct SplitRun {
-  explicit SplitRun(const v1::JobSpec& spec, std::vector<LayerRange> parts)
+  explicit SplitRun(const v1::JobSpec& spec, const std::vector<LayerRange>& parts)
       : job(*ResolveJob(spec)),
         topology(
             ScheduleOptionsOf(job, TopologyOf(job, static_cast<int64_t>(parts.size()))).topology),

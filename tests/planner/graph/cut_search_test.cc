@@ -80,7 +80,7 @@ TEST(SearchCuts, MoreThan64Workers_EqualClosedForm) {
       {{.id = "a", .forward_s = 1}, {.id = "b", .forward_s = 1}, {.id = "c", .forward_s = 1}}));
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const CutFamily family, EnumerateIdeals(SortGraph(graph), {}));
   for (const int workers : {63, 64, 65, 128, 1000}) {
-    for (StageCostModel model : {ConsistentModel(1), PipeDreamReleasedModel(1, true)}) {
+    for (const StageCostModel& model : {ConsistentModel(1), PipeDreamReleasedModel(1, true)}) {
       const CutSearchResult result = SearchCuts(family, model, workers, kInfinity, Unlimited());
       ASSERT_TRUE(result.plan.has_value());
       EXPECT_NEAR(result.plan->period_s, 3.0 / workers, 1e-9);

@@ -144,21 +144,22 @@ BruteCharge ChargeByHand(const LayerGraph& graph, const PlacementRequest& reques
 
     // In a round every replica has the same number of minibatches, and there are round / replicas
     // updates.
+    const int updates = round / replicas;
     Traffic sync = no_traffic();
     for (const int a : stage.workers) {
       for (const int b : stage.workers) {
-        if (a != b) send(a, b, 2 * parameter_bytes / replicas * (round / replicas), sync);
+        if (a != b) send(a, b, 2 * parameter_bytes / replicas * updates, sync);
       }
     }
     for (const int a : stage.workers) {
       for (const int b : stage.workers) {
-        if (a != b) send(a, b, 2 * parameter_bytes / replicas * (round / replicas), all);
+        if (a != b) send(a, b, 2 * parameter_bytes / replicas * updates, all);
       }
     }
     double compute_s = 0;
     for (const int worker : stage.workers) {
       compute_s = std::max(compute_s, (work_s + (recomputes ? forward_s : 0)) /
-                                          cluster.workers[worker].speed * (round / replicas));
+                                          cluster.workers[worker].speed * updates);
     }
     charge.period_s = std::max(charge.period_s, (compute_s + longest(sync)) / round);
     if (at == 0) continue;
@@ -394,6 +395,7 @@ TEST(PlanPlacement, LargerInstances_AreNeverWorseThanPlansOfOthers) {
 
 LayerGraph EqualLayers(int layers) {
   std::vector<LayerNode> nodes;
+  nodes.reserve(layers);
   for (int layer = 0; layer < layers; ++layer) {
     nodes.push_back({.id = "layer" + std::to_string(layer),
                      .forward_s = 1,

@@ -38,13 +38,15 @@ LayerGraph RandomGraph(RandomStream& random, int layers, double edge_probability
 
 LayerGraph RandomChain(RandomStream& random, int layers) {
   std::vector<LayerNode> nodes;
+  nodes.reserve(layers);
   for (int index = 0; index < layers; ++index) nodes.push_back(RandomLayer(random, index));
   return ChainGraph(std::move(nodes));
 }
 
 LayerGraph PublishedProfile(const std::string& file) {
-  const absl::StatusOr<std::string> text = RealFiles().Read(
-      JoinPath(PENSTOCK_SOURCE_DIR, "tests/planner/graph/profiles/" + file), kPipeDreamProfileBytesMax);
+  const absl::StatusOr<std::string> text =
+      RealFiles().Read(JoinPath(PENSTOCK_SOURCE_DIR, "tests/planner/graph/profiles/" + file),
+                       kPipeDreamProfileBytesMax);
   PENSTOCK_CHECK(text.ok());
   const absl::StatusOr<PipeDreamProfile> profile = ParsePipeDreamProfile(*text);
   PENSTOCK_CHECK(profile.ok());

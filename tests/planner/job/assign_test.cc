@@ -16,6 +16,7 @@ using ::testing::HasSubstr;
 
 std::vector<WorkerOffer> Offers(int count) {
   std::vector<WorkerOffer> offers;
+  offers.reserve(count);
   for (int i = 0; i < count; ++i) {
     offers.push_back({"w" + std::to_string(i), "host:" + std::to_string(i), 7u + i});
   }
@@ -23,7 +24,7 @@ std::vector<WorkerOffer> Offers(int count) {
 }
 
 absl::StatusOr<v1::Plan> PlanOf(const v1::JobSpec& spec, int workers, int64_t first_step = 0,
-                                std::vector<int64_t> extra_cuts = {}) {
+                                const std::vector<int64_t>& extra_cuts = {}) {
   const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
   if (!job.ok()) {
     return job.status();

@@ -43,6 +43,7 @@ Cluster RandomCluster(RandomStream& random, int workers) {
   };
   const auto latency = [&] { return random.Below(2) == 0 ? 0.0 : 1e-3; };
   std::vector<PlanHost> kinds;
+  kinds.reserve(2);
   for (int kind = 0; kind < 2; ++kind) {
     kinds.push_back({.nic_bytes_per_second = bandwidth(),
                      .inside_bytes_per_second = bandwidth(),

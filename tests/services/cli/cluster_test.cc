@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "job/profile/cluster_profile.h"
 #include "job/profile/device_times.h"
@@ -176,7 +177,7 @@ TEST_F(ClusterTest, Submit_Interrupted_LeavesTheJobAlone) {
       " --coordinator " + address_ + " --certificates " + certificates("client");
   for (const std::string& command : {"logs " + id + " -f", "status " + id,
                                      "timeline " + id + " -o trace.json", "cancel " + id}) {
-    EXPECT_THAT(result.err, HasSubstr("\n  penstock " + command + flags + "\n"));
+    EXPECT_THAT(result.err, HasSubstr(absl::StrCat("\n  penstock ", command, flags, "\n")));
   }
   EXPECT_THAT(result.err,
               HasSubstr("goes on: `penstock logs " + id + " -f" + flags + "` watches it"));

@@ -38,8 +38,8 @@ class CompletionTest : public ::testing::Test {
         "/bin/bash",
         "--norc",
         "-c",
-        "source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _penstock; "
-        "[[ ${#COMPREPLY[@]} == 0 ]] || printf '%s\\n' \"${COMPREPLY[@]}\"",
+        ("source \"$1\"; shift; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _penstock; "
+         "[[ ${#COMPREPLY[@]} == 0 ]] || printf '%s\\n' \"${COMPREPLY[@]}\""),
         "bash",
         Script("bash"),
         "penstock"};

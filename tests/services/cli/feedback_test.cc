@@ -41,7 +41,7 @@ class FeedbackTest : public ::testing::Test {
     job_.Write("slow.yaml", Times("") + "speeds: [1, 0.5]\n");
   }
 
-  ProcessResult Run(std::vector<std::string> flags) {
+  ProcessResult Run(const std::vector<std::string>& flags) {
     ProcessResult result = RunProcess(job_.Train(flags));
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result;

@@ -196,7 +196,7 @@ TEST(LoadJob, Mistake_HasItsPlace) {
 
 // Written like kJob, with a warm-up of 6 of its 10 steps.
 std::string WriteWarmedUpJob() {
-  const std::string path = testing::TempDir() + "/warm.yaml";
+  std::string path = testing::TempDir() + "/warm.yaml";
   std::string text = kJob;
   text.replace(text.find("  batch: 8"), 10, "  batch: 8\n  learning_rate: {warmup_steps: 6}");
   std::ofstream(path) << text;

@@ -63,7 +63,7 @@ grpc::Status Restarts(const v1::WatchJobRequest&, Writer&) {
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarts");
 }
 
-ScriptedCoordinator::Answer Sends(std::vector<int64_t> sequences, grpc::Status end) {
+ScriptedCoordinator::Answer Sends(const std::vector<int64_t>& sequences, const grpc::Status& end) {
   return [sequences, end](const v1::WatchJobRequest&, Writer& writer) {
     for (const int64_t sequence : sequences) {
       v1::JobEvent event;

@@ -388,7 +388,7 @@ TEST(PlanTest, Topology_PutsStagesOnUnequalWorkers) {
 
 // Of the directory's job, on this machine.
 std::string ProfileOf(const JobDirectory& directory) {
-  const std::string profile = directory.path("profile.yaml");
+  std::string profile = directory.path("profile.yaml");
   RunPenstock({"profile", directory.job(), "--samples", "1,2,4,8", "--seconds", "0", "--device",
                "cpu", "-o", profile});
   return profile;

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "tests/services/cli/cluster_fixture.h"
 
 namespace penstock {
@@ -17,8 +18,8 @@ std::string DeviceFile(const std::string& name, double speed) {
   std::string text = "device: " + name + "\nlayers:\n";
   for (const char* layer : {"embedding", "h.0.attention", "h.0.mlp", "h.1.attention", "h.1.mlp",
                             "final_norm", "head"}) {
-    text += std::string("  - {layer: ") + layer + ", times: {forward_ms: " + ms +
-            ", backward_input_ms: " + ms + ", backward_weight_ms: " + ms + "}}\n";
+    absl::StrAppend(&text, "  - {layer: ", layer, ", times: {forward_ms: ", ms,
+                    ", backward_input_ms: ", ms, ", backward_weight_ms: ", ms, "}}\n");
   }
   return text;
 }

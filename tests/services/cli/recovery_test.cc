@@ -25,7 +25,7 @@ class RecoveryTest : public ClusterFixture {
                                           "--set",
                                           "checkpoint.directory=" + job_.path("ckpt")};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const std::string id = RunJson(arguments)["job_id"];
+    std::string id = RunJson(arguments)["job_id"];
     EXPECT_TRUE(Eventually([&] { return RunJson({"status", id})["step"] > 2; }, kMinute));
     return id;
   }

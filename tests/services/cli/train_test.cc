@@ -27,7 +27,7 @@ Json RunJson(std::vector<std::string> arguments) {
   arguments.push_back("--json");
   const ProcessResult result = RunProcess(arguments);
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  const Json json = Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(result.out, nullptr, /*allow_exceptions=*/false);
   EXPECT_TRUE(json.is_object()) << result.out;
   return json;
 }

@@ -219,7 +219,7 @@ void ActingWorker::Measure(const v1::PrepareRunRequest& run,
   Report(run, event);
 }
 
-void ActingWorker::Train(v1::PrepareRunRequest run) {
+void ActingWorker::Train(const v1::PrepareRunRequest& run) {
   const bool last = run.worker_index() + 1 == run.plan().stages_size();
   int64_t step = run.first_step();
   for (;;) {

@@ -64,7 +64,7 @@ class ActingWorker {
   void AddHandlers();
   void NoteTrace(const CallInfo& call) ABSL_LOCKS_EXCLUDED(mutex_);
   void HeartbeatLoop();
-  void Train(v1::PrepareRunRequest run);
+  void Train(const v1::PrepareRunRequest& run);
   // The part of an only worker in a profile: every layer takes no time.
   void Measure(const v1::PrepareRunRequest& run, const v1::PrepareProfileRequest& profile);
   // Where the run ends, or nothing while it is held before `step`.

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -51,7 +52,8 @@ class CoordinatorServerTest : public ::testing::Test {
 
   absl::Status StartServer(HostPort listen = {"127.0.0.1", 0},
                            const std::string& state_file = "state.sqlite") {
-    CoordinatorServerOptions options{.listen = listen, .state_file = directory_ / state_file};
+    CoordinatorServerOptions options{.listen = std::move(listen),
+                                     .state_file = directory_ / state_file};
     options.limits.membership.heartbeat_timeout_ms = 1000;
     options.log = log_;
     options.spans = spans_;

@@ -124,7 +124,7 @@ TEST_F(CoordinatorServerTest, TraceOfASubmission_IsKeptAndReachesTheWorkers) {
 TEST_F(CoordinatorServerTest, Spans_OfAJobAreHandedOn) {
   Mutex mutex;
   std::vector<std::string> names;
-  spans_ = [&](std::vector<TraceSpan> spans) {
+  spans_ = [&](const std::vector<TraceSpan>& spans) {
     MutexLock lock(mutex);
     for (const TraceSpan& span : spans) names.push_back(span.name);
   };
@@ -146,6 +146,7 @@ TEST_F(CoordinatorServerTest, TimelinesThatDoNotCome_KeepNobodyWaiting) {
   AwaitState(job_id, v1::JOB_STATE_RUNNING);
   std::vector<std::thread> clients;
   std::atomic<int> answered = 0;
+  clients.reserve(2 * rpc_limits::kHandlerThreads);
   for (int i = 0; i < 2 * rpc_limits::kHandlerThreads; ++i) {
     clients.emplace_back([&] {
       v1::GetTimelineRequest request;

@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-WorkerTimeline Worker(int64_t offset_ns, std::vector<std::pair<int64_t, int64_t>> spans) {
+WorkerTimeline Worker(int64_t offset_ns, const std::vector<std::pair<int64_t, int64_t>>& spans) {
   WorkerTimeline worker{.offset_ns = offset_ns};
   for (const auto& [start, end] : spans) {
     v1::TimelineSpan& span = *worker.response.add_spans();

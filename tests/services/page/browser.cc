@@ -169,7 +169,7 @@ void Browser::Notice(const Json& event) {
   } else if (method == "Fetch.requestPaused") {
     Send("Fetch.continueRequest", {{"requestId", parameters["requestId"]}});
   } else if (method == "Fetch.authRequired") {
-    const Json id = parameters["requestId"];
+    const Json& id = parameters["requestId"];
     const bool first = asked_.insert(id.get<std::string>()).second;
     Json answer = {{"response", first ? "ProvideCredentials" : "CancelAuth"}};
     if (first) answer.update({{"username", "any"}, {"password", token_}});

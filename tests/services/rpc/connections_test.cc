@@ -36,6 +36,7 @@ std::vector<Descriptor> ConnectSilently(const HostPort& address, int count) {
 // How many of `connections` the server has hung up.
 int HungUp(const std::vector<Descriptor>& connections) {
   std::vector<pollfd> polled;
+  polled.reserve(connections.size());
   for (const Descriptor& one : connections)
     polled.push_back({.fd = one.get(), .events = POLLRDHUP});
   poll(polled.data(), polled.size(), 0);

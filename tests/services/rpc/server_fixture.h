@@ -37,7 +37,7 @@ class ServerTest : public ::testing::Test {
                Reply<v1::GetTimelineResponse> reply) { later_(request, std::move(reply)); });
     server_->Stream(service, &Service::RequestWatchJob,
                     [this](const v1::WatchJobRequest& r, const CallInfo& c, StreamWaker w) {
-                      return watch_(r, c, w);
+                      return watch_(r, c, std::move(w));
                     });
     ASSERT_THAT(server_->Start(), IsOk());
     peer_ = server_->address().ToString();
@@ -54,7 +54,7 @@ class ServerTest : public ::testing::Test {
     return Call(peer_, *stub_, &v1::JobService::Stub::GetTimeline, v1::GetTimelineRequest(),
                 kTimeout);
   }
-  absl::Status Watch(std::function<bool(const v1::JobEvent&)> on_event,
+  absl::Status Watch(const std::function<bool(const v1::JobEvent&)>& on_event,
                      absl::Duration timeout = kTimeout) {
     return ReadStream(peer_, *stub_, &v1::JobService::Stub::WatchJob, v1::WatchJobRequest(),
                       timeout, canceller_, on_event);
@@ -67,10 +67,10 @@ class ServerTest : public ::testing::Test {
     return response;
   };
   std::function<void(const v1::GetTimelineRequest&, Reply<v1::GetTimelineResponse>)> later_;
-  StreamHandler<v1::WatchJobRequest, v1::JobEvent> watch_ = [](const v1::WatchJobRequest&,
-                                                               const CallInfo&, StreamWaker) {
-    return absl::UnimplementedError("not in this test");
-  };
+  StreamHandler<v1::WatchJobRequest, v1::JobEvent> watch_ =
+      [](const v1::WatchJobRequest&, const CallInfo&, const StreamWaker&) {
+        return absl::UnimplementedError("not in this test");
+      };
   std::unique_ptr<RpcServer> server_;
   std::string peer_;
   std::unique_ptr<v1::JobService::Stub> stub_;

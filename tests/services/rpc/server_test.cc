@@ -27,6 +27,7 @@ TEST_F(ServerTest, Unary_ManyClientsAtOnce_EachGetsItsOwnAnswer) {
   StartServer();
   std::vector<std::thread> clients;
   std::atomic<int> right = 0;
+  clients.reserve(8);
   for (int i = 0; i < 8; ++i) {
     clients.emplace_back([&, i] {
       for (int j = 0; j < 50; ++j) {
@@ -59,7 +60,7 @@ TEST_F(ServerTest, Trace_OfTheCall_ReachesTheHandler) {
     note(call);
     return v1::GetJobResponse();
   };
-  watch_ = [&](const v1::WatchJobRequest&, const CallInfo& call, StreamWaker) {
+  watch_ = [&](const v1::WatchJobRequest&, const CallInfo& call, const StreamWaker&) {
     note(call);
     return absl::CancelledError("only its trace is wanted");
   };
@@ -126,6 +127,7 @@ TEST_F(ServerTest, UnaryAsync_AnswersToCome_HoldNoThread) {
   StartServer({.handler_threads = 1});
   std::vector<std::thread> clients;
   std::atomic<int> served = 0, refused = 0;
+  clients.reserve(kCalls);
   for (int i = 0; i < kCalls; ++i) {
     clients.emplace_back([&] {
       const auto response = GetTimeline();
@@ -236,7 +238,7 @@ TEST_F(ServerTest, Call_NobodyListens_IsUnavailableWithTheAddress) {
 }
 
 TEST_F(ServerTest, Stream_SourceEnds_ClientHasAllMessagesInOrderAndTheStatus) {
-  watch_ = [](const v1::WatchJobRequest&, const CallInfo&, StreamWaker) {
+  watch_ = [](const v1::WatchJobRequest&, const CallInfo&, const StreamWaker&) {
     return [next = int64_t{0}]() mutable {
       if (++next > 1000) return StreamStep<v1::JobEvent>::End(absl::DataLossError("torn"));
       return StreamStep<v1::JobEvent>::Message(Event(next));
@@ -271,7 +273,7 @@ struct Journal {
     for (const StreamWaker& waker : wakers) waker.Wake();
   }
   StreamHandler<v1::WatchJobRequest, v1::JobEvent> Handler() {
-    return [this](const v1::WatchJobRequest&, const CallInfo&, StreamWaker waker) {
+    return [this](const v1::WatchJobRequest&, const CallInfo&, const StreamWaker& waker) {
       MutexLock lock(mutex);
       wakers.push_back(waker);
       return [this, sent = int64_t{0}]() mutable {

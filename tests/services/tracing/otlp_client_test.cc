@@ -27,7 +27,7 @@ class Collector {
   using Handler = std::function<void(httplib::Response&)>;
   explicit Collector(
       std::unique_ptr<httplib::Server> server = std::make_unique<httplib::Server>(),
-      Handler handler = [](httplib::Response&) {})
+      const Handler& handler = [](httplib::Response&) {})
       : server_(std::move(server)) {
     server_->Post(".*",
                   [this, handler](const httplib::Request& request, httplib::Response& response) {

@@ -26,6 +26,7 @@ OtlpReply NoAnswer() { return {.status = absl::UnavailableError("nobody listens"
 
 std::vector<TraceSpan> Spans(const std::vector<std::string>& names) {
   std::vector<TraceSpan> spans;
+  spans.reserve(names.size());
   for (const std::string& name : names) spans.push_back({.name = name});
   return spans;
 }

@@ -61,7 +61,7 @@ class ExportingTest : public ::testing::Test {
   }
   absl::Status Export(int32_t value, absl::Time deadline = BeforeTheEnd()) {
     const Tensor tensor = Holding(value);
-    const absl::Status reserved = sender_->Reserve(value, tensor, deadline);
+    absl::Status reserved = sender_->Reserve(value, tensor, deadline);
     if (!reserved.ok()) return reserved;
     const absl::StatusOr<ShareBytes> descriptor = sender_->Describe(tensor);
     return descriptor.ok() ? sender_->Export(value, tensor, *descriptor) : descriptor.status();

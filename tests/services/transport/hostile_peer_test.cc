@@ -351,8 +351,8 @@ TEST_F(WrongReceiverTest, ServerThatSpeaksNoHttp2_IsUnavailable) {
 // Until then it reads nothing more.
 class AnsweringReceiver {
  public:
-  explicit AnsweringReceiver(grpc::ByteBuffer answer,
-                             std::optional<grpc::ByteBuffer> later = std::nullopt) {
+  explicit AnsweringReceiver(const grpc::ByteBuffer& answer,
+                             const std::optional<grpc::ByteBuffer>& later = std::nullopt) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterAsyncGenericService(&service_);

@@ -126,8 +126,8 @@ class RunHostTest : public ::testing::Test {
                       std::make_unique<ScriptedTransport>(script_));
                 },
             .prepare = [this](const RunRequest& request, Backend&, Transport&,
-                              std::function<void(v1::RunEvent)>,
-                              std::function<absl::Status()> may_go_on)
+                              const std::function<void(v1::RunEvent)>&,
+                              const std::function<absl::Status()>& may_go_on)
                 -> absl::StatusOr<std::unique_ptr<penstock::Run>> {
               script_.while_preparing();
               if (!may_go_on().ok()) script_.Log("told to stop preparing");
@@ -141,7 +141,7 @@ class RunHostTest : public ::testing::Test {
                   script_.Log(absl::StrCat("attempt ", job, " ", epoch));
                 },
             .on_event =
-                [this](v1::RunEvent event) {
+                [this](const v1::RunEvent& event) {
                   script_.Log(absl::StrCat("failed: ", event.run_failed().message()));
                 }};
   }
@@ -361,6 +361,7 @@ TEST_F(RunHostTest, Start_AfterStopOfThePreparedRun_IsRefused) {
 
 TEST_F(RunHostTest, ManyCallsAtOnce_OneAttemptAtATime) {
   std::vector<std::thread> callers;
+  callers.reserve(8);
   for (int i = 0; i < 8; ++i) {
     callers.emplace_back([&, i] {
       for (int64_t epoch = 1; epoch <= 10; ++epoch) {
@@ -433,7 +434,7 @@ class RunHostJobs : public ::testing::Test {
                                                 .may_go_on = std::move(may_go_on)});
                 },
             .on_attempt = [](const std::string&, int64_t, const std::optional<TraceContext>&) {},
-            .on_event = [](v1::RunEvent) {}};
+            .on_event = [](const v1::RunEvent&) {}};
   }
 
   static v1::PrepareRunRequest RequestOf(const std::string& job, const v1::JobSpec& spec) {

@@ -76,6 +76,7 @@ class Process {
            std::to_string(reinterpret_cast<uintptr_t>(this)) + ".log";
     arguments.insert(arguments.begin(), PENSTOCK_WORKER_PROGRAM);
     std::vector<char*> argv;
+    argv.reserve(arguments.size());
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_ = fork();

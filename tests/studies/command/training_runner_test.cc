@@ -63,7 +63,7 @@ class TrainingRunnerTest : public ::testing::Test {
   absl::Status Train(TrainingRunner& runner, int microbatches) {
     for (int i = 0; i < microbatches; ++i) {
       clock_.now_ns += 2 * kRunSecondNs;
-      const absl::Status status = runner.MicrobatchDone(3.25, 4096);
+      absl::Status status = runner.MicrobatchDone(3.25, 4096);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
@@ -104,7 +104,7 @@ TEST_F(TrainingRunnerTest, Estimate_IsOfTheFirstMicrobatches) {
   EXPECT_THAT(runner.ForEachRun(2, 1800,
                                 [&](int64_t i) {
                                   if (i == 1) return absl::OkStatus();
-                                  const absl::Status status = Train(runner, 4);
+                                  absl::Status status = Train(runner, 4);
                                   EXPECT_TRUE(shown_.WaitFor(
                                       "runs: 2, 1 at a time; 1800 microbatches in all, 2.0 s each: "
                                       "about 1h 00m"));

@@ -34,7 +34,7 @@ class CountingContext : public TrainingContext {
                           const std::function<absl::Status(int64_t)>& train) override {
     announced_ = microbatches;
     for (int64_t i = 0; i < runs; ++i) {
-      const absl::Status status = train(i);
+      absl::Status status = train(i);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

@@ -5,10 +5,10 @@
 #include <numbers>
 
 #include "base/random.h"
-#include "tests/support/status_matchers.h"
 #include "studies/theory/pipeline_descent.h"
 #include "studies/theory/problems.h"
 #include "studies/theory/random_descent.h"
+#include "tests/support/status_matchers.h"
 
 namespace penstock {
 namespace {
@@ -198,8 +198,8 @@ TEST(DrawUpdateTest, Delays_NeverExceedTheBoundAndReachIt) {
   }
   EXPECT_EQ(most, options.delta);
   EXPECT_NEAR(sum / (5.0 * kDraws), 10.0, 0.1);
-  for (const int count : stages) EXPECT_NEAR(count, kDraws / 5, 300);
-  for (const int count : minibatches) EXPECT_NEAR(count, kDraws / 10, 250);
+  for (const int count : stages) EXPECT_NEAR(count, kDraws / 5.0, 300);
+  for (const int count : minibatches) EXPECT_NEAR(count, kDraws / 10.0, 250);
 }
 
 // w <- w - a w(tau updates ago), on one block.
