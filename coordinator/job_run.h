@@ -179,6 +179,7 @@ class JobRun {
  protected:
   JobRun(const v1::GetJobResponse& record, int64_t last_sequence, ResolvedJob job,
          const JobRunLimits& limits, CoordinatorEffects& effects);
+  // REQUIRES: `resolved` is `spec`, resolved.
   void SetSpec(v1::JobSpec spec, ResolvedJob resolved);
   int64_t started_ns() const { return started_ns_; }
   int64_t ended_ns() const { return ended_ns_; }

@@ -86,7 +86,6 @@ class TrainingJob final : public JobRun {
   int64_t replans() const { return replans_; }
   // Takes another spec. Errors: those of ResolveJob.
   absl::Status TakeSpec(v1::JobSpec spec);
-  // REQUIRES: `resolved` is `spec`, resolved.
   using JobRun::SetSpec;
   absl::Status TakeSplit(const NewSplit& split);
   // Plans an attempt on `workers`, and tells of the plan. Errors: those of MakePlan; the last attempt stays.

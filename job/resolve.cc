@@ -232,7 +232,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
     PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));
   } else {
     job.method = is_searched ? &SearchedMethod() : &ListedMethod();
-    PENSTOCK_ASSIGN_OR_RETURN(job.listed, ReadCustomSchedule(spec.pipeline(), *job.method));
+    PENSTOCK_ASSIGN_OR_RETURN(job.listed, ReadListed(spec.pipeline(), *job.method));
   }
   if (!spec.pipeline().weights().empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(job.weights, WeightsOfJob(spec.pipeline().weights()));

@@ -154,9 +154,6 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages);
 // order).
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages);
 
-// The fewest stages that the job can run with, as far as it says something of them.
-int64_t FewestStages(const ResolvedJob& job);
-
 // The model that `model` describes. REQUIRES: it has its defaults filled in.
 GptConfig ModelOf(const v1::ModelSpec& model);
 

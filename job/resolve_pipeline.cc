@@ -36,8 +36,8 @@ absl::Status CheckDivides(absl::string_view key, int64_t value, int64_t microbat
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Schedule>> ReadCustomSchedule(const v1::PipelineSpec& pipeline,
-                                                                   const Method& method) {
+absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpec& pipeline,
+                                                           const Method& method) {
   if (pipeline.method() != method.name) {
     return InvalidKey("pipeline.schedule_file",
                       absl::StrCat("cannot be together with pipeline.method ", pipeline.method(),

@@ -1,4 +1,4 @@
-// The parts of ResolveJob (resolve.h) that read how a job places its stages: its custom schedule, replicas, workers and
+// The parts of ResolveJob (resolve.h) that read how a job places its stages: its own schedule, replicas, workers and
 // recomputation.
 //
 // Pure functions. Errors: InvalidArgument naming the key, what it is and what would do.
@@ -17,11 +17,11 @@
 
 namespace penstock {
 
-// Reads and verifies the step that a job brings along, for `method`.
-absl::StatusOr<std::shared_ptr<const Schedule>> ReadCustomSchedule(const v1::PipelineSpec& pipeline,
-                                                                   const Method& method);
+// Reads and verifies the step that a job brings along: a custom schedule, or the order that was searched for it.
+absl::StatusOr<std::shared_ptr<const Schedule>> ReadListed(const v1::PipelineSpec& pipeline,
+                                                           const Method& method);
 
-// The workers that the stages go round, where the job says so.
+// The workers that the stages go round; absent where the job does not say so.
 absl::StatusOr<std::optional<int32_t>> WorkersOfJob(const v1::PipelineSpec& pipeline,
                                                     const Method& method);
 
@@ -36,5 +36,9 @@ absl::StatusOr<std::vector<int32_t>> StageReplicasOf(const v1::PipelineSpec& pip
 // The stages that recompute. A schedule file's own choice holds unless the job says more.
 absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                             const ResolvedJob& job);
+
+// The fewest stages that the job can be checked with: those that it lists or names in pipeline.recompute; else those of
+// one worker. In resolve_stages.cc.
+int64_t FewestStages(const ResolvedJob& job);
 
 }  // namespace penstock

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/limits.h"
-#include "job/resolve.h"
+#include "job/resolve_pipeline.h"
 #include "job/run/recorded.h"
 #include "job/run/run_schedule.h"
 #include "schedule/block_draws.h"

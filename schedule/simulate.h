@@ -74,7 +74,8 @@ struct Traffic {
   double boundary = 0.0;     // an activation, a gradient or a checkpoint
   std::vector<double> sums;  // by stage: a sum of gradients on its way to the next round; empty: 0
   std::vector<OfGroup> groups;  // by group of the topology; empty: nothing
-  // By worker: what it sends each other one for a NORM, if that is not 0; empty: messages without bytes.
+  // By worker: the bytes that it sends to each other worker for a NORM; one with 0 sends no message. Empty: every worker
+  // sends messages of 0 bytes.
   std::vector<double> norms;
 };
 

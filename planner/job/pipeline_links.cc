@@ -12,7 +12,7 @@ namespace {
 class PipelineLinks {
  public:
   PipelineLinks(const Cluster& cluster, const std::vector<int>& workers, const Topology& topology)
-      : cluster_(cluster), workers_(workers), cards_(cluster.hosts.size()) {
+      : cluster_(cluster), workers_(workers), nics_(cluster.hosts.size()) {
     CountStreams(topology);
     CountOthers();
   }
@@ -29,7 +29,7 @@ class PipelineLinks {
       latency_s = std::max(cluster_.hosts[from].nic_latency_s, cluster_.hosts[to].nic_latency_s);
       for (const int host : {from, to}) {
         bytes_per_second = std::min(bytes_per_second, cluster_.hosts[host].nic_bytes_per_second *
-                                                          ShareOf(one, two, cards_[host]));
+                                                          ShareOf(one, two, nics_[host]));
       }
       for (const HostPath& path : cluster_.paths) {
         if (std::minmax(path.from, path.to) != std::minmax(from, to)) continue;
@@ -72,8 +72,8 @@ class PipelineLinks {
       const int32_t receivers = sender.out[static_cast<size_t>(edge.kind)].count;
       const double weight = 1.0 / (sender.replicas * static_cast<double>(receivers));
       streams_[std::minmax(here, there)] += weight;
-      cards_[HostOf(here)].load += weight;
-      cards_[HostOf(there)].load += weight;
+      nics_[HostOf(here)].load += weight;
+      nics_[HostOf(there)].load += weight;
       between_[std::minmax(HostOf(here), HostOf(there))].load += weight;
     }
   }
@@ -83,8 +83,8 @@ class PipelineLinks {
     for (int one = 0; one < count; ++one) {
       for (int two = one + 1; two < count; ++two) {
         if (HostOf(one) == HostOf(two) || streams_.contains({one, two})) continue;
-        ++cards_[HostOf(one)].others;
-        ++cards_[HostOf(two)].others;
+        ++nics_[HostOf(one)].others;
+        ++nics_[HostOf(two)].others;
         ++between_[std::minmax(HostOf(one), HostOf(two))].others;
       }
     }
@@ -93,8 +93,8 @@ class PipelineLinks {
   const Cluster& cluster_;
   const std::vector<int>& workers_;
   std::map<std::pair<int, int>, double>
-      streams_;                // by workers of the pipeline, the lower one first
-  std::vector<Shared> cards_;  // by host
+      streams_;               // by workers of the pipeline, the lower one first
+  std::vector<Shared> nics_;  // by host
   std::map<std::pair<int, int>, Shared> between_;  // by hosts, the lower one first
 };
 

@@ -75,11 +75,11 @@ absl::Status LocalCluster::Start(Clock& clock) {
       CoordinatorServer::Start({.listen = {.host = kLoopback, .port = 0}, .security = security},
                                clock, RealFiles()));
   if (options_.metrics.has_value()) {
-    PENSTOCK_ASSIGN_OR_RETURN(std::shared_ptr<HttpGuard> guard,
+    PENSTOCK_ASSIGN_OR_RETURN(const std::shared_ptr<HttpGuard> guard,
                               HttpGuard::Make({.security = security}));
-    PENSTOCK_ASSIGN_OR_RETURN(metrics_,
-                              MetricsEndpoint::Listen(*options_.metrics, std::move(guard),
-                                                      [this] { return CollectMetrics(); }));
+    PENSTOCK_ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Listen(*options_.metrics, guard, [this] {
+                                return CollectMetrics();
+                              }));
   }
   for (int worker = 0; worker < options_.workers; ++worker) {
     PENSTOCK_RETURN_IF_ERROR(SpawnWorker(program, worker));

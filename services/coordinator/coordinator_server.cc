@@ -298,11 +298,11 @@ class CoordinatorServer::Impl final : public EffectPerformer {
 };
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
-    CoordinatorServerOptions options, Clock& clock, Files& files) {
+    const CoordinatorServerOptions& options, Clock& clock, Files& files) {
   // This is asked first, so that a second coordinator leaves no state file behind.
   PENSTOCK_RETURN_IF_ERROR(CheckCanListen(options.listen));
   PENSTOCK_ASSIGN_OR_RETURN(JobStore store, JobStore::Open(options.state_file));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(store), clock, files);
+  auto impl = std::make_unique<Impl>(options, std::move(store), clock, files);
   PENSTOCK_RETURN_IF_ERROR(impl->Start());
   return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
 }

@@ -78,8 +78,8 @@ class CoordinatorServer {
   // Errors: FailedPrecondition (the address is taken, or another coordinator uses the state file),
   // DataLoss (the state file is damaged), Unimplemented (it is of a later version), those of
   // opening a file.
-  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(CoordinatorServerOptions options,
-                                                                  Clock& clock, Files& files);
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(
+      const CoordinatorServerOptions& options, Clock& clock, Files& files);
   // Shutdown().
   ~CoordinatorServer();
   CoordinatorServer(const CoordinatorServer&) = delete;

@@ -207,7 +207,7 @@ absl::StatusOr<v1::SubmitJobResponse> Take(absl::StatusOr<Submission> submission
       return absl::UnavailableError(
           absl::StrCat("the coordinator cannot write its state file: ", kept.message()));
     }
-    coordinator.AddJob(*std::move(submission->record), now);
+    coordinator.AddJob(*submission->record, now);
   }
   return response;
 }

@@ -23,7 +23,7 @@ std::shared_ptr<v1::WorkerControl::Stub> WorkerCalls::StubFor(const std::string&
   if (stub == nullptr) {
     stub = v1::WorkerControl::NewStub(MakeControlChannel(address, workers_));
     if (stubs_.size() > kStubsMax) {
-      const std::shared_ptr<v1::WorkerControl::Stub> kept = stub;
+      std::shared_ptr<v1::WorkerControl::Stub> kept = stub;
       stubs_ = {{address, kept}};
       return kept;
     }

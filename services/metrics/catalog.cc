@@ -45,9 +45,7 @@ const std::vector<LabelDescription>& MetricLabels() {
       {"cause", "cause of idle time: `input`, `credit`, `collective`, `data`, `checkpoint`"},
       {"part",
        "part of overhead: `send`, `receive` and `collective` (handing tensors over), `between` "
-       "(from "
-       "one "
-       "action to the next)"},
+       "(from one action to the next)"},
       {"action",
        "`F`, `R`, `I`, `W`, `SEND_F`, `RECV_F`, `SEND_B`, `RECV_B`, `REDUCE`, `NORM`, "
        "`UPDATE`, ..."},

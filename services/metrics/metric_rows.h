@@ -23,7 +23,7 @@ namespace penstock {
 // Takes the values of one row.
 class MetricSamples {
  public:
-  // `labels`: the values of those that all rows of a table have. REQUIRES: `metrics` outlives it.
+  // `labels`: the values of those that all rows of a table have. REQUIRES: `labels` and `metrics` outlive it.
   MetricSamples(const char* name, const std::vector<std::string>& labels, MetricSet& metrics)
       : name_(name), labels_(labels), metrics_(metrics) {}
 

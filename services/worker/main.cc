@@ -121,7 +121,7 @@ class Worker {
                                                    log_.error("{}", Text(status));
                                                  }}));
       PENSTOCK_ASSIGN_OR_RETURN(metrics_,
-                                MetricsEndpoint::Listen(*flags_.server.metrics, std::move(guard),
+                                MetricsEndpoint::Listen(*flags_.server.metrics, guard,
                                                         [this] { return CollectMetrics(); }));
     }
     registration_ = std::make_unique<Registration>(RegistrationParts());

@@ -20,7 +20,7 @@ CASES = [
      "hosts: [{name: a, workers: [{count: 4, speed: 0.01}]}]"),
     ("6 blocks of width 48, unequal workers", ["model.gpt.layers=6", "model.gpt.width=48"], "zb-h2",
      "hosts: [{name: a, workers: [{speed: 0.02}, {speed: 0.01}, {speed: 0.015}]}]"),
-    ("8 blocks, two hosts, slow cards", ["model.gpt.layers=8"], "pipedream",
+    ("8 blocks, two hosts, slow NICs", ["model.gpt.layers=8"], "pipedream",
      "hosts: [{name: a, count: 2, gigabits: 0.005, workers: [{count: 2, speed: 0.01}]}]"),
     ("4 blocks of width 64, slow path", ["model.gpt.layers=4", "model.gpt.width=64"], "paci",
      "{hosts: [{name: a, gigabits: 1, workers: [{speed: 0.015}, {speed: 0.0075}]}, "

@@ -146,7 +146,7 @@ PLAN_LEVELS(densenet121);
 PLAN_LEVELS(gnmt_large);
 PLAN_LEVELS(inception_v3_compressed);
 
-// Hosts of eight workers that share a card, within the ten seconds of `penstock plan`.
+// Hosts of eight workers that share a NIC, within the ten seconds of `penstock plan`.
 void PlacePlan(benchmark::State& state) {
   const LayerGraph graph = Chain(static_cast<int>(state.range(0)));
   const int workers = static_cast<int>(state.range(1));

@@ -79,6 +79,11 @@ TEST(Membership, Register_OtherProtocol_IsRefused) {
       StatusIs(absl::StatusCode::kFailedPrecondition,
                AllOf(HasSubstr("protocol version 99"),
                      HasSubstr("install the worker's build on the coordinator's machine"))));
+  // A long name is cut between two characters: half of one could never be read back.
+  request.set_build(std::string(60, 'x') + "\u00e9\u00e9\u00e9");
+  EXPECT_THAT(membership.Register(request, 0),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("(build " + std::string(60, 'x') + "...)")));
   EXPECT_TRUE(membership.members().empty());
   EXPECT_THAT(membership.Register(v1::RegisterWorkerRequest(), 0),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a worker needs a name")));

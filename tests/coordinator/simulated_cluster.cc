@@ -78,7 +78,7 @@ absl::StatusOr<std::string> SubmitJob(Coordinator& coordinator, const v1::Submit
     return submission.status();
   }
   if (submission->record.has_value()) {
-    coordinator.AddJob(*std::move(submission->record), now);
+    coordinator.AddJob(*submission->record, now);
   }
   return submission->job_id;
 }
@@ -143,7 +143,7 @@ std::string SimulatedCluster::Add(absl::StatusOr<Submission> submission) {
   Tell([&] {
     job_id = submission->job_id;
     Perform(*submission->record);
-    coordinator_.AddJob(*std::move(submission->record), now());
+    coordinator_.AddJob(*submission->record, now());
   });
   jobs_.push_back(job_id);
   return job_id;

@@ -110,7 +110,7 @@ TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
   }
 }
 
-TEST(CollectiveClock, Norms_ComeFromAll) {
+TEST(CollectiveClock, Norms_ComeFromAllThatHaveSome) {
   const auto done_after = [](const Traffic& traffic) {
     return DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20}, {Op::kNorm, 0, 0});
   };

@@ -238,8 +238,7 @@ TEST(RoundPipe, WhatCannotBe_IsRefusedWithWhatWouldDo) {
   EXPECT_THAT(BuildSchedule(ListedMethod(), listed, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("not for pipelines that go there and back")));
-  const ScheduleOptions& straight = options;
-  EXPECT_THAT(BuildSchedule(**FindMethod("1f1b"), straight, {0, 8}),
+  EXPECT_THAT(BuildSchedule(**FindMethod("1f1b"), options, {0, 8}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1f1b")));
 }
 

@@ -57,7 +57,7 @@ TEST(SentBytes, Replicas_SendTheirPartsAndThenTheSum) {
                           2 * (10.0 + 20.0 + 2 * 30.0)));
 }
 
-TEST(SentBytes, Norms_GoFromAllToAllOnceAStep) {
+TEST(SentBytes, Norms_GoToAllOthersOnceAStep) {
   const Method& method = **FindMethod("1f1b");
   const ScheduleOptions options{
       .topology = PlacedOn(method, 3, 4), .microbatches_per_step = 4, .global_norm = true};

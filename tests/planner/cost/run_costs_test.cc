@@ -124,6 +124,9 @@ TEST(RunCosts, TrafficThereAndBack_HasSumsAndCopies) {
   const SplitRun run(spec, {{0, 10}, {10, 5}});
   const Traffic traffic = TrafficOf(run.job, run.topology, run.layers);
   ASSERT_EQ(traffic.sums.size(), static_cast<size_t>(run.topology.stages()));
+  double norms = 0.0;
+  for (const double bytes : traffic.norms) norms += bytes;
+  EXPECT_DOUBLE_EQ(norms, 8.0 * 15) << "each layer once, from the worker that updates it";
   EXPECT_DOUBLE_EQ(traffic.sums[0],
                    4.0 * static_cast<double>(GradientsOfLayers(run.job.chain, {0, 10})));
   for (size_t group = 0; group < traffic.groups.size(); ++group) {

@@ -36,9 +36,9 @@ TEST(WorkerOrders, SpeedMemoryNetworkAndPaths_TellWorkersApart) {
   Cluster memory = Alike(2);
   memory.workers[1].memory_bytes = 1e9;
   EXPECT_EQ(OrdersOf(memory, 2).size(), 2u);
-  Cluster cards = UniformCluster(2, 1, 1e6, 1e6);
-  cards.hosts[1].nic_latency_s = 1e-3;
-  EXPECT_EQ(OrdersOf(cards, 2).size(), 2u);
+  Cluster nics = UniformCluster(2, 1, 1e6, 1e6);
+  nics.hosts[1].nic_latency_s = 1e-3;
+  EXPECT_EQ(OrdersOf(nics, 2).size(), 2u);
   Cluster paths = UniformCluster(3, 1, 1e6, 1e6);
   paths.paths = {{.from = 0, .to = 1, .bytes_per_second = 1e5}};
   EXPECT_EQ(OrdersOf(paths, 3).size(), 6u);

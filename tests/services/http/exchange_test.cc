@@ -20,8 +20,9 @@ using ::testing::StartsWith;
 HttpRoute Echo(const std::string& path) {
   return {path, [path](const HttpRequest& request) -> absl::StatusOr<HttpContent> {
             std::string body = path + " <- " + request.path;
-            for (const auto& [name, value] : request.query)
+            for (const auto& [name, value] : request.query) {
               absl::StrAppend(&body, " ", name, "=", value);
+            }
             return HttpContent{"text/plain; charset=utf-8", body};
           }};
 }
