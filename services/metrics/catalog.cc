@@ -1,6 +1,5 @@
 #include "services/metrics/catalog.h"
 
-#include <algorithm>
 #include <map>
 
 #include "services/metrics/cluster_metrics.h"

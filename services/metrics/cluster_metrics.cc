@@ -14,60 +14,52 @@ using Use = v1::WorkerUse;
 using Worker = v1::WorkerSummary;
 
 struct JobFigures {
-  const Job& job;
-  const Result& result;
+  const Job* job;
+  const Result* result;
 };
 
 using JobRows = std::vector<MetricRow<JobFigures>>;
-
-template <auto... Path>
-constexpr auto OfResult = [](const JobFigures& figures, MetricSamples& samples) {
-  samples.Add(Follow<Path...>(figures.result));
-};
-
-template <auto Has, auto Get>
-constexpr auto OfResultIf = [](const JobFigures& figures, MetricSamples& samples) {
-  ValueIf<Has, Get>(figures.result, samples);
-};
 
 const JobRows& RowsOfJobs() {
   static const auto& rows = *new JobRows{
       {kGauge, "penstock_job_info", "name method", "1; the job's name and method are labels.",
        [](const JobFigures& of, MetricSamples& samples) {
-         samples.Add({of.job.name(), of.job.method()}, 1);
+         samples.Add({of.job->name(), of.job->method()}, 1);
        }},
       {kGauge, "penstock_job_running", "", "1 while the job trains, else 0.",
        [](const JobFigures& of, MetricSamples& samples) {
-         samples.Add(of.job.state() == v1::JOB_STATE_RUNNING);
+         samples.Add(of.job->state() == v1::JOB_STATE_RUNNING);
        }},
       {kCounter, "penstock_job_steps_total", "", "Steps done, from the start of the job.",
-       OfResult<&Result::steps>},
+       Value<&JobFigures::result, &Result::steps>},
       {kGauge, "penstock_job_target_steps", "", "Steps the job is to do.",
-       [](const JobFigures& of, MetricSamples& samples) { samples.Add(of.job.steps()); }},
+       Value<&JobFigures::job, &Job::steps>},
       {kCounter, "penstock_job_tokens_total", "", "Tokens trained on since this run began.",
-       OfResult<&Result::tokens>},
+       Value<&JobFigures::result, &Result::tokens>},
       {kGauge, "penstock_job_last_step_timestamp_seconds", "",
        "Time when the coordinator heard of the last step, or of the start of training, in seconds "
        "since 1970.",
        [](const JobFigures& of, MetricSamples& samples) {
-         const int64_t time_ms = of.result.last_step_unix_ms();
+         const int64_t time_ms = of.result->last_step_unix_ms();
          if (time_ms > 0) samples.Add(static_cast<double>(time_ms) * 1e-3);
        }},
       {kGauge, "penstock_job_train_loss", "", "Mean training loss of the last 10 steps.",
        [](const JobFigures& of, MetricSamples& samples) {
-         if (of.result.tokens() > 0) samples.Add(of.result.train_loss());
+         if (of.result->tokens() > 0) samples.Add(of.result->train_loss());
        }},
       {kGauge, "penstock_job_validation_loss", "", "Loss of the last validation.",
-       OfResultIf<&Result::has_validation_loss, &Result::validation_loss>},
+       [](const JobFigures& of, MetricSamples& samples) {
+         ValueIf<&Result::has_validation_loss, &Result::validation_loss>(*of.result, samples);
+       }},
       {kGauge, "penstock_job_loss_not_finite", "",
        "1 if the job failed because a loss or gradient was not finite, else 0.",
-       OfResult<&Result::not_finite>},
+       Value<&JobFigures::result, &Result::not_finite>},
       {kCounter, "penstock_job_recoveries_total", "",
        "Times the job went on from a checkpoint after a worker, or the coordinator, had left.",
-       OfResult<&Result::recoveries>},
+       Value<&JobFigures::result, &Result::recoveries>},
       {kGauge, "penstock_job_planning_seconds", "",
        "Time it took to plan the job: to split its layers and to verify the schedule.",
-       OfResult<&Result::planning_seconds>},
+       Value<&JobFigures::result, &Result::planning_seconds>},
   };
   return rows;
 }
@@ -82,7 +74,7 @@ void AddDelays(const google::protobuf::RepeatedPtrField<v1::DelayCounts>& stages
 
 template <auto Has, auto Get>
 void OfEachWorker(const JobFigures& figures, MetricSamples& samples) {
-  const v1::Feedback& feedback = figures.result.feedback();
+  const v1::Feedback& feedback = figures.result->feedback();
   const auto add = [&](const std::string& source, const v1::RunUse& use) {
     for (const Use& worker : use.workers()) {
       if (std::invoke(Has, worker)) {
@@ -96,7 +88,7 @@ void OfEachWorker(const JobFigures& figures, MetricSamples& samples) {
 
 template <auto Get>
 void IfPredicted(const JobFigures& figures, MetricSamples& samples) {
-  const v1::Feedback& feedback = figures.result.feedback();
+  const v1::Feedback& feedback = figures.result->feedback();
   if (feedback.has_predicted()) samples.Add(std::invoke(Get, feedback));
 }
 
@@ -106,28 +98,28 @@ const JobRows& RowsOfPredictions() {
        "Block updates between a forward on the stage and each update of its microbatch. Buckets "
        "are whole numbers up to 255 at most.",
        [](const JobFigures& of, MetricSamples& samples) {
-         if (of.result.has_block_delay()) {
-           AddDelays(of.result.block_delays(), "predicted", samples);
+         if (of.result->has_block_delay()) {
+           AddDelays(of.result->block_delays(), "predicted", samples);
          }
-         if (of.result.has_block_delay_measured()) {
-           AddDelays(of.result.block_delays_measured(), "measured", samples);
+         if (of.result->has_block_delay_measured()) {
+           AddDelays(of.result->block_delays_measured(), "measured", samples);
          }
        }},
       {kGauge, "penstock_job_block_delay_max_updates", "source",
        "The most of them on any stage; 0 for methods without staleness.",
        [](const JobFigures& of, MetricSamples& samples) {
-         if (of.result.has_block_delay()) {
-           samples.Add({"predicted"}, of.result.block_delay().max());
+         if (of.result->has_block_delay()) {
+           samples.Add({"predicted"}, of.result->block_delay().max());
          }
-         if (of.result.has_block_delay_measured()) {
-           samples.Add({"measured"}, of.result.block_delay_measured().max());
+         if (of.result->has_block_delay_measured()) {
+           samples.Add({"measured"}, of.result->block_delay_measured().max());
          }
        }},
       {kGauge, "penstock_job_step_seconds", "source",
        "Time of a step: predicted, and the median of the last ones.",
        [](const JobFigures& of, MetricSamples& samples) {
-         const v1::RunUse& predicted = of.result.feedback().predicted();
-         const v1::RunUse& measured = of.result.feedback().measured();
+         const v1::RunUse& predicted = of.result->feedback().predicted();
+         const v1::RunUse& measured = of.result->feedback().measured();
          if (predicted.has_step_seconds()) samples.Add({"predicted"}, predicted.step_seconds());
          if (measured.has_step_seconds()) samples.Add({"measured"}, measured.step_seconds());
        }},
@@ -220,7 +212,7 @@ void AddClusterMetrics(const ClusterCounts& counts, const v1::ListWorkersRespons
 }
 
 void AddJobMetrics(const v1::JobSummary& job, const v1::JobResult& result, MetricSet& metrics) {
-  const JobFigures figures{.job = job, .result = result};
+  const JobFigures figures{.job = &job, .result = &result};
   AddRows(RowsOfJobs(), figures, {job.job_id()}, metrics);
   AddRows(RowsOfPredictions(), figures, {job.job_id()}, metrics);
 }
