@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/exact_text.h"
 #include "model/describe.h"
 
@@ -16,17 +17,43 @@ const std::string* Find(const Fingerprint& fingerprint, const std::string& field
   return it == fingerprint.end() ? nullptr : &it->second;
 }
 
+// The sizes of what the model reads. Checkpoints of a GPT have always told them by these three.
+void AddInputs(const ModelGraph& model, Fingerprint& fingerprint) {
+  if (model.architecture == "gpt") {
+    for (const char* size : {"vocabulary", "context", "width"}) {
+      fingerprint.emplace_back(absl::StrCat("model.", size),
+                               absl::StrCat(model.nodes.front().attributes.integer(size)));
+    }
+    return;
+  }
+  for (const Port& port : model.ports) {
+    fingerprint.emplace_back(absl::StrCat("model input ", port.name), port.type.ToString());
+  }
+}
+
+// ", reads a, b": the values from outside the layer. Layers of a GPT read the one before.
+std::string ReadNames(const ModelGraph& model, const LayerSpec& layer) {
+  if (model.architecture == "gpt") return "";
+  std::vector<std::string> names;
+  for (int node = layer.first_node; node < layer.end_node(); ++node) {
+    for (const int value : model.nodes[node].inputs) {
+      const bool outside = model.is_port(value) || model.NodeOf(value) < layer.first_node;
+      if (outside) names.push_back(model.NameOf(value));
+    }
+  }
+  return absl::StrCat(", reads ", absl::StrJoin(names, ", "));
+}
+
 }  // namespace
 
 Fingerprint MakeFingerprint(const FingerprintInputs& inputs) {
-  const Chain& chain = inputs.chain;
-  Fingerprint fingerprint = {{"model.architecture", chain.architecture},
-                             {"model.vocabulary", absl::StrCat(chain.vocabulary)},
-                             {"model.context", absl::StrCat(chain.context)},
-                             {"model.width", absl::StrCat(chain.width)},
-                             {"model layers", absl::StrCat(chain.size())}};
-  for (const LayerSpec& layer : chain.layers) {
-    fingerprint.emplace_back(absl::StrCat("model layer ", layer.name), Describe(layer.config));
+  const ModelGraph& model = inputs.model;
+  Fingerprint fingerprint = {{"model.architecture", model.architecture}};
+  AddInputs(model, fingerprint);
+  fingerprint.emplace_back("model layers", absl::StrCat(model.size()));
+  for (const LayerSpec& layer : model.layers) {
+    fingerprint.emplace_back(absl::StrCat("model layer ", layer.name),
+                             absl::StrCat(Describe(model, layer), ReadNames(model, layer)));
   }
   fingerprint.emplace_back("training.optimizer", std::string(KindOf(inputs.optimizer)));
   fingerprint.emplace_back("training.batch", absl::StrCat(inputs.batch));

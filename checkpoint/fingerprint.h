@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "compute/optimizer.h"
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 
@@ -22,7 +22,7 @@ namespace penstock {
 using Fingerprint = std::vector<std::pair<std::string, std::string>>;
 
 struct FingerprintInputs {
-  const Chain& chain;
+  const ModelGraph& model;
   const OptimizerConfig& optimizer;
   int64_t batch = 0;  // samples per step
   uint64_t seed = 0;

@@ -1,112 +1,129 @@
 #include "compute/activation_bytes.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "compute/buffer_pool.h"
-#include "compute/tensor.h"
 
 namespace penstock {
 namespace {
 
 // Counts blocks as a pool does.
+int64_t BlockBytes(int64_t size_bytes) {
+  return size_bytes == 0 ? 0 : BufferPool::BlockBytes(size_bytes);
+}
+
+// Follows the blocks of one microbatch from pass to pass.
 class Ledger {
  public:
-  void Take(int64_t size_bytes) {
-    bytes_.left += BlockBytes(size_bytes);
-    bytes_.most = std::max(bytes_.most, bytes_.left);
+  explicit Ledger(const PassPlan& plan) : plan_(plan), block_of_(plan.slots.size(), -1) {}
+
+  // A tensor that is there before the pass.
+  void Put(int slot) {
+    if (slot < 0) return;
+    Open(slot);
+    now_ += blocks_.back().bytes;
   }
-  void Give(int64_t size_bytes) { bytes_.left -= BlockBytes(size_bytes); }
-  PassBytes bytes() const { return bytes_; }
+  void Take(int slot) {
+    Put(slot);
+    pass_.most = std::max(pass_.most, now_ - before_);
+  }
+  void RememberLoss() { loss_ = returned_; }
+  // F returned the loss, whose holder drops it.
+  void DropLoss() { Release(loss_); }
+
+  void Begin() {
+    before_ = now_;
+    returned_ = -1;
+    pass_ = {};
+  }
+  // `result`: what the pass returns; -1: nothing.
+  void Walk(const std::vector<PassStep>& steps, int result) {
+    for (const PassStep& step : steps) {
+      if (step.kind == PassStep::Kind::kTake) {
+        Take(step.slot);
+      } else if (step.kind == PassStep::Kind::kShare) {
+        block_of_[step.slot] = block_of_[step.from];
+        ++blocks_[block_of_[step.slot]].holders;
+      } else if (step.kind == PassStep::Kind::kGive && step.slot == result) {
+        returned_ = block_of_[step.slot];  // goes on with the caller
+      } else if (step.kind == PassStep::Kind::kGive) {
+        Release(block_of_[step.slot]);
+      }
+      const bool gone_on = returned_ >= 0 || result < 0;
+      if (!gone_on && &step == &steps.back()) ReturnAndKeep(result);
+    }
+  }
+  PassBytes End() {
+    pass_.left = now_ - before_;
+    return pass_;
+  }
 
  private:
-  // Nothing is taken for nothing.
-  static int64_t BlockBytes(int64_t size_bytes) {
-    return size_bytes == 0 ? 0 : BufferPool::BlockBytes(size_bytes);
+  struct Block {
+    int64_t bytes = 0;
+    int holders = 0;
+  };
+
+  void Open(int slot) {
+    block_of_[slot] = static_cast<int>(blocks_.size());
+    blocks_.push_back({BlockBytes(plan_.slots[slot].size_bytes()), 1});
+  }
+  // The stage needs what it returns for a later pass, so the caller's counts as another: whoever gets it gives it back
+  // as a whole.
+  void ReturnAndKeep(int slot) {
+    returned_ = static_cast<int>(blocks_.size());
+    blocks_.push_back({blocks_[block_of_[slot]].bytes, 1});
+    now_ += blocks_.back().bytes;
+  }
+  void Release(int block) {
+    if (--blocks_[block].holders == 0) now_ -= blocks_[block].bytes;
   }
 
-  PassBytes bytes_;
+  const PassPlan& plan_;
+  std::vector<int> block_of_;  // by slot
+  std::vector<Block> blocks_;
+  int64_t now_ = 0;
+  int64_t before_ = 0;
+  int returned_ = -1;  // block
+  int loss_ = -1;      // block
+  PassBytes pass_;
 };
 
-PassBytes Forward(const ActivationShape& s) {
-  Ledger ledger;
-  if (s.has_embedding) ledger.Take(s.tokens);
-  if (s.has_head) ledger.Take(s.tokens);
-  for (size_t layer = 0; layer < s.needs.size(); ++layer) {
-    ledger.Take(s.needs[layer].stash_bytes);
-    ledger.Take(s.needs[layer].kept_bytes);
-    const bool is_head = s.has_head && layer + 1 == s.needs.size();
-    ledger.Take(is_head ? SizeOf(DType::kF32) : s.boundary);
-    if (!s.recomputes) continue;
-    ledger.Give(s.needs[layer].stash_bytes);
-    ledger.Give(s.needs[layer].kept_bytes);
-    if (layer > 0) ledger.Give(s.boundary);  // the layer's input
-  }
-  if (s.has_head) ledger.Give(s.tokens);
-  return ledger.bytes();
-}
-
-// All that a forward takes, but for the input, which is there, and the output, which is not needed.
-PassBytes Recompute(const ActivationShape& s) {
-  Ledger ledger;
-  if (!s.recomputes) return ledger.bytes();
-  if (s.has_head) ledger.Take(s.tokens);
-  for (size_t layer = 0; layer < s.needs.size(); ++layer) {
-    ledger.Take(s.needs[layer].stash_bytes);
-    ledger.Take(s.needs[layer].kept_bytes);
-    const bool is_head = s.has_head && layer + 1 == s.needs.size();
-    ledger.Take(is_head ? SizeOf(DType::kF32) : s.boundary);
-  }
-  ledger.Give(s.has_head ? SizeOf(DType::kF32) : s.boundary);
-  if (s.has_head) ledger.Give(s.tokens);
-  return ledger.bytes();
-}
-
-int64_t InputBytes(const ActivationShape& s, size_t layer) {
-  return s.has_embedding && layer == 0 ? s.tokens : s.boundary;
-}
-
-bool HasGradOutput(const ActivationShape& s, size_t layer) {
-  return !(s.has_head && layer + 1 == s.needs.size());
-}
-
-PassBytes BackwardInput(const ActivationShape& s) {
-  Ledger ledger;
-  for (size_t layer = s.needs.size(); layer-- > 0;) {
-    const TapeNeeds& needs = s.needs[layer];
-    const bool is_last = layer + 1 == s.needs.size();
-    ledger.Take(needs.weight_stash_bytes);
-    if (!(s.has_embedding && layer == 0)) ledger.Take(s.boundary);
-    ledger.Give(needs.stash_bytes);
-    if (!needs.input_for_weight) ledger.Give(InputBytes(s, layer));
-    // The caller holds the stage's own until the pass is done.
-    if (!is_last && !needs.grad_output_for_weight) ledger.Give(s.boundary);
-  }
-  const size_t last = s.needs.size() - 1;
-  if (HasGradOutput(s, last) && !s.needs[last].grad_output_for_weight) ledger.Give(s.boundary);
-  if (s.has_head) ledger.Give(SizeOf(DType::kF32));  // the loss
-  return ledger.bytes();
-}
-
-PassBytes BackwardWeight(const ActivationShape& s) {
-  Ledger ledger;
-  for (size_t layer = s.needs.size(); layer-- > 0;) {
-    const TapeNeeds& needs = s.needs[layer];
-    ledger.Give(needs.kept_bytes);
-    ledger.Give(needs.weight_stash_bytes);
-    if (needs.input_for_weight) ledger.Give(InputBytes(s, layer));
-    if (needs.grad_output_for_weight && HasGradOutput(s, layer)) ledger.Give(s.boundary);
-  }
-  return ledger.bytes();
+int64_t BytesOf(const PassPlan& plan, int slot) {
+  return slot < 0 ? 0 : BlockBytes(plan.slots[slot].size_bytes());
 }
 
 }  // namespace
 
-ActivationBytes ActivationBytesOf(const ActivationShape& shape) {
-  return {.boundary = BufferPool::BlockBytes(shape.boundary),
-          .forward = Forward(shape),
-          .recompute = Recompute(shape),
-          .backward_input = BackwardInput(shape),
-          .backward_weight = BackwardWeight(shape)};
+ActivationBytes ActivationBytesOf(const PassPlan& plan, bool recomputes, bool is_last) {
+  ActivationBytes bytes;
+  bytes.input = BytesOf(plan, plan.input);
+  bytes.output = is_last ? 0 : BytesOf(plan, plan.output);
+  bytes.grad_input = BytesOf(plan, plan.grad_input);
+  bytes.grad_output = BytesOf(plan, plan.grad_output);
+  for (const int slot : plan.port_slots) bytes.ports += BytesOf(plan, slot);
+
+  Ledger ledger(plan);
+  const auto forward = [&](const std::vector<PassStep>& steps, int result) {
+    ledger.Begin();
+    for (const int slot : plan.port_slots) ledger.Take(slot);
+    ledger.Walk(steps, result);
+    return ledger.End();
+  };
+  ledger.Put(plan.input);
+  bytes.forward = forward(recomputes ? plan.forward_only : plan.forward, plan.output);
+  ledger.RememberLoss();
+  if (recomputes) bytes.recompute = forward(plan.recompute, -1);
+  ledger.Put(plan.grad_output);
+  ledger.Begin();
+  ledger.Walk(plan.backward_input, plan.grad_input);
+  if (is_last) ledger.DropLoss();  // which is read after I
+  bytes.backward_input = ledger.End();
+  ledger.Begin();
+  ledger.Walk(plan.backward_weight, -1);
+  bytes.backward_weight = ledger.End();
+  return bytes;
 }
 
 }  // namespace penstock

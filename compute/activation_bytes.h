@@ -1,15 +1,14 @@
 // ActivationBytes: what the passes of one microbatch through a stage take from the pool and give back.
 //
-// Follows the order in which Stage acquires and drops blocks, so that a worker's program, walked with these
-// numbers (planner/cost/memory_plan.h), tells the most memory it will ever need before anything runs.
+// Walks the steps that the stage itself carries out (compute/pass_plan.h), so that a worker's program, walked with
+// these numbers (planner/cost/memory_plan.h), tells the most memory it will ever need before anything runs.
 //
 // Plain values.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "compute/layer.h"
+#include "compute/pass_plan.h"
 
 namespace penstock {
 
@@ -22,20 +21,13 @@ struct PassBytes {
 // A tensor that the stage is given counts as there before the pass that takes it over, and what a pass
 // returns is left by it.
 struct ActivationBytes {
-  int64_t boundary = 0;  // of a tensor that crosses into or out of the stage
-  // An embedding's F takes the token ids, a head's F and R for their own time the targets.
+  // Of the tensors that cross into and out of the stage; 0 where none does.
+  int64_t input = 0, output = 0, grad_input = 0, grad_output = 0;
+  int64_t ports = 0;  // what F, and R, take of data
   PassBytes forward, recompute, backward_input, backward_weight;
 };
 
-struct ActivationShape {
-  const std::vector<TapeNeeds>& needs;  // by layer
-  int64_t boundary = 0;                 // bytes
-  int64_t tokens = 0;
-  bool has_embedding = false;
-  bool has_head = false;
-  bool recomputes = false;  // F leaves its input, R the rest
-};
-
-ActivationBytes ActivationBytesOf(const ActivationShape& shape);
+// `recomputes`: F leaves its input, R the rest.
+ActivationBytes ActivationBytesOf(const PassPlan& plan, bool recomputes, bool is_last);
 
 }  // namespace penstock

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/types/span.h"
 #include "compute/buffer_pool.h"
 #include "compute/host_stash.h"
 #include "compute/optimizer.h"
@@ -10,9 +9,8 @@
 
 namespace penstock {
 
-ArrayBytes ArrayBytesOf(const Chain& chain, const StageOptions& options) {
-  const ParameterArena arena(
-      absl::MakeConstSpan(chain.layers).subspan(options.layers.first, options.layers.count));
+ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options) {
+  const ParameterArena arena(model, options.layers);
   const int64_t array = BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kF32));
   const int64_t mirror = options.precision == Precision::kBf16
                              ? BufferPool::BlockBytes(arena.weight_count() * SizeOf(DType::kBf16))

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "compute/stage.h"
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 
@@ -22,7 +22,7 @@ struct ArrayBytes {
   int64_t held() const { return version + gradients + optimizer + predicted; }
 };
 
-ArrayBytes ArrayBytesOf(const Chain& chain, const StageOptions& options);
+ArrayBytes ArrayBytesOf(const ModelGraph& model, const StageOptions& options);
 
 // Weight versions on the device at once if `versions` are live. `own_memory`: whether the device's memory is
 // apart from the host's, so that what waits on the host is not on it.

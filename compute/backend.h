@@ -23,13 +23,12 @@
 #include "compute/buffer_pool.h"
 #include "compute/device_group.h"
 #include "compute/device_marks.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 #include "compute/optimizer.h"
 #include "compute/pass_graphs.h"
 #include "compute/rounding.h"
 #include "compute/tensor.h"
 #include "compute/transfers.h"
-#include "model/chain.h"
 
 namespace penstock {
 
@@ -44,12 +43,6 @@ enum class Rounding : uint8_t { kNearest, kStochastic };
 
 // Where weight versions wait that were replaced and are still to be read.
 enum class StashPlace : uint8_t { kDevice, kHost };
-
-struct BatchShape {
-  int64_t batch = 0;  // samples in a microbatch
-  int64_t time = 0;   // time steps in a sample
-  friend bool operator==(const BatchShape&, const BatchShape&) = default;
-};
 
 // A tensor on its way to the device.
 struct Incoming {
@@ -66,10 +59,10 @@ class Backend : public Transfers {
   // Memory that the network reads and writes: pool() where the device computes on it.
   virtual BufferPool& host_pool() = 0;
 
-  // The kernels of one layer for one microbatch shape.
+  // The kernels of one node. `spec.bf16` is set here, by what the device can do.
   // Errors: Unimplemented (the device lacks a kernel), ResourceExhausted (no memory for their scratch).
-  virtual absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
-                                                           Precision precision) = 0;
+  virtual absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
+                                                                 Precision precision) = 0;
   // Both keep a copy of `slices`, which are not empty.
   virtual absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) = 0;

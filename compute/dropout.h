@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "compute/dropout_mask.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 
 namespace penstock {
 
@@ -20,7 +20,7 @@ class Dropout {
   DropoutMask Mask(const PassContext& context) const {
     if (!active() || !context.training) return {};
     return {.key = context.seed ^ kKey,
-            .layer = static_cast<uint32_t>(context.layer_index),
+            .layer = context.draw,
             .first_sample = context.first_sample,
             .time = time_,
             .drop_below = static_cast<uint32_t>(std::lround(probability_ * 0x1p32 * (1 - 0x1p-32))),

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 

@@ -1,7 +1,8 @@
 #include "compute/parameter_arena.h"
 
+#include <map>
+#include <set>
 #include <string>
-#include <variant>
 
 #include "base/sha256.h"
 
@@ -18,62 +19,62 @@ uint64_t IdentityOf(const std::string& name) {
   return std::stoull(Sha256Hex("parameter " + name).substr(0, 16), nullptr, 16);
 }
 
-// Embeddings and heads are matrices too, but one side of theirs is the vocabulary.
-bool MapsHiddenFeatures(const LayerSpec& layer, const ParameterSpec& parameter) {
-  return parameter.shape.size() == 2 && (std::holds_alternative<AttentionLayer>(layer.config) ||
-                                         std::holds_alternative<MlpLayer>(layer.config));
-}
-
-bool IsTiedHead(const LayerSpec& layer) {
-  const auto* head = std::get_if<HeadLayer>(&layer.config);
-  return head != nullptr && head->tied;
-}
-
 }  // namespace
 
-ParameterArena::ParameterArena(absl::Span<const LayerSpec> layers) {
-  if (layers.empty()) {
-    return;
+ParameterArena::ParameterArena(const ModelGraph& model, LayerRange layers) {
+  const std::set<std::string> tied = model.tied_names();
+  // The use of a name on this stage that is nearest to where we are.
+  struct Uses {
+    int64_t weight = 0;
+    int64_t gradient = 0;
+  };
+  std::map<std::string, Uses> uses;
+  const auto place = [&](const ParameterSpec& parameter) {
+    uses[parameter.name] = {weight_count_, weight_count_};
+    weight_count_ += Padded(parameter.size());
+  };
+  for (const int end : {0, model.size() - 1}) {
+    if (end < layers.first || end >= layers.end()) continue;
+    for (const ParameterSpec& parameter : model.layers[end].parameters) {
+      if (tied.count(parameter.name) > 0 && uses.count(parameter.name) == 0) place(parameter);
+    }
   }
-  // The embedding is the first layer of the chain and the head the last, so a use of the tied weight is
-  // at an end of the stage.
-  const bool has_tied_head = IsTiedHead(layers.back());
-  const bool has_embedding = std::holds_alternative<EmbeddingLayer>(layers.front().config);
-  const bool aliased = has_tied_head && has_embedding;
-  if (has_tied_head) {
-    tied_count_ = layers.back().parameters.front().size();
-  }
-  // A head without the embedding keeps a copy of the tied weight, which goes first; with the
-  // embedding, the embedding's token weight is first anyway.
-  if (has_tied_head && !has_embedding) {
-    weight_count_ = Padded(tied_count_);
-  }
-  for (const LayerSpec& layer : layers) {
-    const bool tied_head = IsTiedHead(layer);
+  tied_count_ = weight_count_;
+  std::set<std::string> met;
+  struct LaterUse {
+    size_t layer, parameter;
+    int64_t count;
+    std::string name;
+  };
+  std::vector<LaterUse> later;
+  for (int l = layers.first; l < layers.end(); ++l) {
+    const LayerSpec& layer = model.layers[l];
     std::vector<int64_t>& offsets = weights_.emplace_back();
     std::vector<ParameterSlice>& slices = slices_.emplace_back();
     for (const ParameterSpec& parameter : layer.parameters) {
-      int64_t offset = 0;
-      if (!tied_head) {
-        offset = weight_count_;
-        weight_count_ += Padded(parameter.size());
-      }
+      if (uses.count(parameter.name) == 0) place(parameter);
+      const int64_t offset = uses[parameter.name].weight;
       offsets.push_back(offset);
-      if (!(tied_head && aliased)) {
-        ParameterSlice& slice = slices.emplace_back(
-            ParameterSlice{offset, parameter.size(), parameter.decays, IdentityOf(parameter.name)});
-        if (MapsHiddenFeatures(layer, parameter)) {
-          slice.rows = parameter.shape[0];
-          slice.columns = parameter.shape[1];
-        }
+      if (!met.insert(parameter.name).second) {
+        later.push_back(
+            {weights_.size() - 1, offsets.size() - 1, parameter.size(), parameter.name});
+        continue;
+      }
+      ParameterSlice& slice = slices.emplace_back(
+          ParameterSlice{offset, parameter.size(), parameter.decays, IdentityOf(parameter.name)});
+      if (parameter.maps_features) {
+        slice.rows = parameter.shape[0];
+        slice.columns = parameter.size() / parameter.shape[0];
       }
     }
   }
   gradients_ = weights_;
   gradient_count_ = weight_count_;
-  if (aliased) {
-    gradients_.back().front() = head_gradient_offset();
-    gradient_count_ += Padded(tied_count_);
+  for (const LaterUse& use : later) {
+    gradients_[use.layer][use.parameter] = gradient_count_;
+    later_uses_.push_back({gradient_count_, uses[use.name].gradient, use.count});
+    uses[use.name].gradient = gradient_count_;
+    gradient_count_ += Padded(use.count);
   }
 }
 

@@ -1,15 +1,15 @@
 // ParameterArena: where each parameter of a stage lies in its flat arrays.
 //
 // Weights, their bf16 mirror, gradients and optimizer state share one layout: layer after layer,
-// parameter after parameter, each at a multiple of 16 floats (64 bytes). Two rules serve tied weights:
+// parameter after parameter, each at a multiple of 16 floats (64 bytes). Two rules serve parameters that are used
+// more than once:
 //
-//  - the tied weight comes first, so that its gradient starts the gradient array and can be handed to
-//    a reduction without a copy;
-//  - when the embedding and the tied head are on the same stage, the head reads the embedding's weight,
-//    but its gradient has an accumulator of its own behind all weights, so that the sum of the two uses
-//    is the same number as when they are on two stages.
+//  - what the first and the last layer of the model share comes first, so that its gradient starts the gradient array
+//    and can be handed to a reduction without a copy;
+//  - the second and later uses on one stage read the first's weight, but their gradients have accumulators of their
+//    own behind all weights, so that the sum of the uses is the same number as when they are on several stages.
 //
-// A slice's identity is a digest of the parameter's name, so that the two uses of a tied weight share it.
+// A slice's identity is a digest of the parameter's name, so that all uses of a tied weight share it.
 //
 // A value; immutable after it is built.
 #pragma once
@@ -19,30 +19,36 @@
 
 #include "absl/types/span.h"
 #include "compute/optimizer.h"
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 
 class ParameterArena {
  public:
+  // The accumulator of a second or later use: where it is, and where that of the use before it is.
+  struct Use {
+    int64_t offset = 0;
+    int64_t before = 0;
+    int64_t count = 0;  // floats
+  };
+
   ParameterArena() = default;
-  explicit ParameterArena(absl::Span<const LayerSpec> layers);
+  ParameterArena(const ModelGraph& model, LayerRange layers);
 
   int64_t weight_count() const { return weight_count_; }      // floats, with padding
-  int64_t gradient_count() const { return gradient_count_; }  // weights, then a local tied head's
+  int64_t gradient_count() const { return gradient_count_; }  // weights, then later uses
 
   // By parameter of the layer, in floats.
   const std::vector<int64_t>& weight_offsets(int layer) const { return weights_[layer]; }
   const std::vector<int64_t>& gradient_offsets(int layer) const { return gradients_[layer]; }
   // The parameters that the layer's part of an update changes, and its norm counts on one stage: all
-  // but a tied head's that the embedding's layer has.
+  // but those that an earlier layer of the stage has.
   absl::Span<const ParameterSlice> slices(int layer) const { return slices_[layer]; }
 
-  // Floats of the tied weight at the start of the arrays; 0 if no use of it is here.
+  // Floats at the start of the arrays that the model's first and last layer share; 0 if neither use is here.
   int64_t tied_count() const { return tied_count_; }
-  // Both uses are here: where the head's gradient is.
-  bool both_uses() const { return gradient_count_ > weight_count_; }
-  int64_t head_gradient_offset() const { return weight_count_; }
+  // In the model's order: adding each to the use before it, from the last on, gives the sum.
+  absl::Span<const Use> later_uses() const { return later_uses_; }
 
  private:
   int64_t weight_count_ = 0;
@@ -51,6 +57,7 @@ class ParameterArena {
   std::vector<std::vector<int64_t>> weights_;
   std::vector<std::vector<int64_t>> gradients_;
   std::vector<std::vector<ParameterSlice>> slices_;
+  std::vector<Use> later_uses_;
 };
 
 }  // namespace penstock

@@ -59,7 +59,7 @@ class PassGraphTable {
 
  private:
   std::vector<Entry>& EntriesOf(const PassGraphs::Key& key) {
-    const auto at = static_cast<size_t>(key.layer) * kPasses + static_cast<size_t>(key.pass);
+    const auto at = static_cast<size_t>(key.node) * kPasses + static_cast<size_t>(key.pass);
     if (at >= entries_.size()) entries_.resize(at + 1);
     return entries_[at];
   }

@@ -23,14 +23,14 @@ inline constexpr int kPasses = 3;
 
 class PassGraphs {
  public:
-  // Recordings kept for one pass of one layer; the one that was not used for longest makes room.
+  // Recordings kept for one pass of one node; the one that was not used for longest makes room.
   static constexpr int kKeptMax = 64;
 
   struct Key {
     Pass pass = Pass::kForward;
-    int layer = 0;  // of the stage
-    // Whatever the layer's call refers to, in any fixed order: addresses, and numbers by their bits.
-    std::array<uint64_t, 12> arguments = {};
+    int node = 0;  // of the stage
+    // Whatever the node's call refers to, in any fixed order: addresses, and numbers by their bits.
+    std::array<uint64_t, 40> arguments = {};
     friend bool operator==(const Key&, const Key&) = default;
   };
 

@@ -13,24 +13,17 @@
 namespace penstock {
 namespace {
 
-std::vector<LayerSpec> SpecsOf(const Chain& chain, LayerRange range) {
-  return {chain.layers.begin() + range.first, chain.layers.begin() + range.end()};
-}
-
-absl::Status CheckOptions(const Chain& chain, const StageOptions& options) {
+absl::Status CheckOptions(const ModelGraph& model, const StageOptions& options) {
   const LayerRange& layers = options.layers;
-  if (layers.first < 0 || layers.count < 1 || layers.end() > chain.size()) {
+  if (layers.first < 0 || layers.count < 1 || layers.end() > model.size()) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "a stage of layers %d to %d does not fit a chain of %d layers; expected at least one layer "
+        "a stage of layers %d to %d does not fit a model of %d layers; expected at least one layer "
         "inside it",
-        layers.first, layers.end() - 1, chain.size()));
+        layers.first, layers.end() - 1, model.size()));
   }
-  if (options.batch.batch < 1 || options.batch.time < 1 || options.batch.time > chain.context) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("microbatches of %d samples of %d time steps; expected at least one sample "
-                        "and 1 to %d time "
-                        "steps",
-                        options.batch.batch, options.batch.time, chain.context));
+  if (options.samples < 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "microbatches of %d samples; expected at least one sample", options.samples));
   }
   if (options.versions_max < 1 || options.microbatches_in_flight_max < 1) {
     return absl::InvalidArgumentError(
@@ -42,50 +35,51 @@ absl::Status CheckOptions(const Chain& chain, const StageOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Stage>> Stage::Create(Backend& backend, const Chain& chain,
+absl::StatusOr<std::unique_ptr<Stage>> Stage::Create(Backend& backend, const ModelGraph& model,
                                                      const StageOptions& options) {
-  PENSTOCK_RETURN_IF_ERROR(CheckOptions(chain, options));
-  std::unique_ptr<Stage> stage(new Stage(backend, chain, options));
+  PENSTOCK_RETURN_IF_ERROR(CheckOptions(model, options));
+  std::unique_ptr<Stage> stage(new Stage(backend, model, options));
   PENSTOCK_RETURN_IF_ERROR(stage->Build());
   PENSTOCK_RETURN_IF_ERROR(stage->AllocateArrays());
   return stage;
 }
 
-Stage::Stage(Backend& backend, const Chain& chain, const StageOptions& options)
+Stage::Stage(Backend& backend, const ModelGraph& model, const StageOptions& options)
     : backend_(backend),
       options_(options),
-      specs_(SpecsOf(chain, options.layers)),
-      arena_(specs_),
-      has_embedding_(std::holds_alternative<EmbeddingLayer>(specs_.front().config)),
-      has_head_(std::holds_alternative<HeadLayer>(specs_.back().config)),
-      boundary_shape_{options.batch.batch, options.batch.time, chain.width},
-      token_shape_{options.batch.batch, options.batch.time},
-      vocabulary_(chain.vocabulary) {}
+      model_(model),
+      arena_(model, options.layers),
+      is_last_(options.layers.end() == model.size()) {}
 
 Stage::~Stage() = default;
 
 absl::Status Stage::Build() {
-  for (const LayerSpec& spec : specs_) {
-    absl::StatusOr<std::unique_ptr<Layer>> layer =
-        backend_.MakeLayer(spec, options_.batch, options_.precision);
-    if (!layer.ok()) {
-      return Annotate(layer.status(), spec.name);
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    const LayerSpec& spec = layer_spec(layer);
+    int parameter = 0;
+    for (int n = spec.first_node; n < spec.end_node(); ++n) {
+      const Node& node = model_.nodes[n];
+      absl::StatusOr<std::unique_ptr<OpKernels>> kernels = backend_.MakeKernels(
+          {.node = node, .inputs = model_.InputTypes(node), .samples = options_.samples},
+          options_.precision);
+      if (!kernels.ok()) return Annotate(kernels.status(), node.name);
+      needs_.push_back((*kernels)->tape_needs());
+      kernels_.push_back(*std::move(kernels));
+      first_parameters_.push_back(parameter);
+      layer_of_node_.push_back(layer);
+      parameter += static_cast<int>(node.parameters.size());
     }
-    needs_.push_back((*layer)->tape_needs());
-    layers_.push_back(*std::move(layer));
   }
-  activation_bytes_ =
-      ActivationBytesOf({.needs = needs_,
-                         .boundary = boundary_shape_.elements() * SizeOf(DType::kF32),
-                         .tokens = token_shape_.elements() * SizeOf(DType::kI32),
-                         .has_embedding = has_embedding_,
-                         .has_head = has_head_,
-                         .recomputes = options_.recomputes});
+  plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_);
+  activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
     const absl::Span<const ParameterSlice> of_layer = arena_.slices(layer);
     slices.insert(slices.end(), of_layer.begin(), of_layer.end());
     slice_layers_.insert(slice_layers_.end(), of_layer.size(), layer);
+    for (const ParameterSlice& slice : of_layer) {
+      slice_tied_.push_back(slice.offset < arena_.tied_count());
+    }
   }
   slice_norms_.resize(slices.size());
   slice_scales_.resize(slices.size());
@@ -121,10 +115,27 @@ absl::Status Stage::AllocateArrays() {
   };
   if (options_.updates) keep(optimizer_->state_names(), optimizer_arrays_);
   keep(history_.state_names(), history_.state());
+  PENSTOCK_RETURN_IF_ERROR(AllocateBuffers());
   in_flight_.resize(options_.microbatches_in_flight_max);
   for (InFlight& slot : in_flight_) {
-    slot.tapes.resize(layer_count());
+    slot.slots.resize(plan_.slots.size());
   }
+  passing_slots_.resize(plan_.slots.size());
+  return absl::OkStatus();
+}
+
+absl::Status Stage::AllocateBuffers() {
+  constexpr int64_t kAlignmentFloats = 16;
+  int64_t count = 0;
+  for (int n = 0; n < plan_.node_count; ++n) {
+    std::vector<int64_t>& offsets = buffer_offsets_.emplace_back();
+    for (const BufferSpec& buffer : node(n).buffers) {
+      offsets.push_back(count);
+      count += (buffer.size() + kAlignmentFloats - 1) / kAlignmentFloats * kAlignmentFloats;
+    }
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(buffers_, Acquire(count * SizeOf(DType::kF32)));
+  ResetBuffers();
   return absl::OkStatus();
 }
 
@@ -142,30 +153,24 @@ absl::StatusOr<Buffer> Stage::Acquire(int64_t size_bytes) {
   return buffer;
 }
 
-absl::StatusOr<Tensor> Stage::AcquireTensor(const Shape& shape) {
-  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(shape.elements() * SizeOf(DType::kF32)));
-  return Tensor{std::move(buffer), DType::kF32, shape};
-}
-
-// The buffer comes back when the others are done with it. In blocks of another size than what stays,
+// What crosses comes back when the others are done with it. In blocks of another size than what stays,
 // timing decides only about its own addresses, and those of all else repeat (docs/adr/0012).
-absl::StatusOr<Tensor> Stage::AcquireResult() {
-  if (graphs_ == nullptr) return AcquireTensor(boundary_shape_);
-  const int64_t size_bytes = boundary_shape_.elements() * SizeOf(DType::kF32);
-  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(BufferPool::BlockBytes(size_bytes) + 1));
-  return Tensor{std::move(buffer), DType::kF32, boundary_shape_};
+absl::StatusOr<Tensor> Stage::AcquireSlot(const PassPlan::Slot& slot) {
+  const int64_t size_bytes = slot.size_bytes();
+  const bool apart = graphs_ != nullptr && slot.crosses;
+  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer,
+                            Acquire(apart ? BufferPool::BlockBytes(size_bytes) + 1 : size_bytes));
+  return Tensor{std::move(buffer), slot.dtype, slot.shape};
 }
 
-PassContext Stage::Context(int layer, int64_t first_sample, bool training) const {
-  return {options_.seed, options_.layers.first + layer, first_sample, training};
+WeightView Stage::Weights(const WeightVersions::Version& version, int node) const {
+  return {version.weights(), version.mirror(),
+          arena_.weight_offsets(layer_of_node_[node]).data() + first_parameters_[node]};
 }
 
-WeightView Stage::Weights(const WeightVersions::Version& version, int layer) const {
-  return {version.weights(), version.mirror(), arena_.weight_offsets(layer).data()};
-}
-
-GradientView Stage::Gradients(int layer) const {
-  return {gradients(), arena_.gradient_offsets(layer).data()};
+GradientView Stage::Gradients(int node) const {
+  return {gradients(),
+          arena_.gradient_offsets(layer_of_node_[node]).data() + first_parameters_[node]};
 }
 
 absl::StatusOr<const WeightVersions::Version*> Stage::LiveVersion(int64_t number) {
@@ -207,6 +212,7 @@ absl::StatusOr<Stage::InFlight*> Stage::Begin(MicrobatchId microbatch, int64_t f
   }
   free_slot->used = true;
   free_slot->backward_input_done = false;
+  free_slot->kept_input = false;
   free_slot->microbatch = microbatch;
   free_slot->first_sample = first_sample;
   return free_slot;
@@ -223,10 +229,7 @@ absl::StatusOr<Stage::InFlight*> Stage::Find(MicrobatchId microbatch) {
 }
 
 void Stage::Forget(InFlight& slot) {
-  for (Tape& tape : slot.tapes) {
-    tape = Tape();
-  }
-  slot.kept_input = Tensor();
+  for (Tensor& tensor : slot.slots) tensor = Tensor();
   slot.used = false;
 }
 
@@ -242,164 +245,239 @@ absl::Status Stage::CheckTensor(absl::string_view what, const Tensor& tensor, DT
                       options_.layers.end() - 1, Name(dtype), shape.ToString(), got));
 }
 
-absl::StatusOr<Tensor> Stage::TokensToDevice(absl::string_view what,
-                                             absl::Span<const int32_t> ids) {
-  PENSTOCK_CHECK(static_cast<int64_t>(ids.size()) == token_shape_.elements());
-  PENSTOCK_RETURN_IF_ERROR(CheckTokens(what, ids, options_.batch.time, vocabulary_));
-  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(token_shape_.elements() * SizeOf(DType::kI32)));
-  backend_.CopyToDevice(buffer.data(), ids.data(), token_shape_.elements() * SizeOf(DType::kI32));
-  return Tensor{std::move(buffer), DType::kI32, token_shape_};
+absl::StatusOr<Tensor> Stage::PortToDevice(int port, absl::Span<const std::byte> values) {
+  const Port& spec = model_.ports[port];
+  const Shape shape = ShapeOf(spec.type, options_.samples);
+  const int64_t size_bytes = shape.elements() * SizeOf(spec.type.dtype);
+  PENSTOCK_CHECK(static_cast<int64_t>(values.size()) == size_bytes);
+  if (spec.ids > 0) {
+    const absl::Span<const int32_t> ids(reinterpret_cast<const int32_t*>(values.data()),
+                                        shape.elements());
+    PENSTOCK_RETURN_IF_ERROR(CheckTokens(spec.name, ids, spec.type.elements(), spec.ids));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(Buffer buffer, Acquire(size_bytes));
+  backend_.CopyToDevice(buffer.data(), values.data(), size_bytes);
+  return Tensor{std::move(buffer), spec.type.dtype, shape};
 }
 
-absl::Status Stage::CheckInput(const Tensor& input) const {
-  return has_embedding_ ? CheckTensor("input", input, DType::kI32, token_shape_)
-                        : CheckTensor("input", input, DType::kF32, boundary_shape_);
+absl::Status Stage::CheckGiven(const Tensor& input, absl::Span<const Tensor> ports) const {
+  if (!is_first()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor("input", input, DType::kF32, input_shape()));
+  }
+  if (ports.size() != plan_.ports.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("layers %d to %d read %d ports, got %d", options_.layers.first,
+                        options_.layers.end() - 1, plan_.ports.size(), ports.size()));
+  }
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const Port& port = model_.ports[plan_.ports[i]];
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor(port.name, ports[i], port.type.dtype,
+                                         plan_.slots[plan_.port_slots[i]].shape));
+  }
+  return absl::OkStatus();
 }
 
 void Stage::BeginPass(int64_t first_sample) {
   if (graphs_ != nullptr) graphs_->SetSample(first_sample);
 }
 
-absl::Status Stage::RunPass(Pass pass, int layer, const Tape& tape, const void* weights,
-                            const void* mirror, const Tensor& result,
+absl::Status Stage::RunPass(Pass pass, int node, const Tape& tape, bool updates_buffers,
+                            const void* weights, const void* mirror,
                             absl::FunctionRef<absl::Status()> queue) {
   if (graphs_ == nullptr) return queue();
-  const auto address = [](const void* data) { return reinterpret_cast<uint64_t>(data); };
-  return graphs_->Run(
-      {pass,
-       layer,
-       {address(tape.input.buffer.data()), address(tape.targets.buffer.data()),
-        address(tape.grad_output.buffer.data()), address(tape.stash.data()),
-        address(tape.kept.data()), address(tape.weight_stash.data()), address(weights),
-        address(mirror), address(result.buffer.data()), std::bit_cast<uint32_t>(tape.loss_scale)}},
-      queue);
+  PassGraphs::Key key = {pass, node};
+  size_t next = 0;
+  const auto add = [&](const void* data) {
+    key.arguments[next++] = reinterpret_cast<uint64_t>(data);
+  };
+  for (const void* input : tape.inputs) add(input);
+  for (const void* gradient : tape.grad_inputs) add(gradient);
+  for (const void* data : {static_cast<const void*>(tape.output), tape.grad_output,
+                           static_cast<const void*>(tape.stash), static_cast<const void*>(tape.kept),
+                           static_cast<const void*>(tape.weight_stash), weights, mirror}) {
+    add(data);
+  }
+  key.arguments[next++] = std::bit_cast<uint32_t>(tape.loss_scale);
+  key.arguments[next] = updates_buffers ? 1 : 0;
+  return graphs_->Run(key, queue);
 }
 
-absl::StatusOr<Tensor> Stage::ForwardLayer(int layer, const PassContext& context,
-                                           const WeightVersions::Version& weights,
-                                           const Tensor& input, const Tensor& targets, Tape& tape,
-                                           Output use) {
-  const bool is_last = layer == layer_count() - 1;
-  const bool is_head = has_head_ && is_last;
-  const bool is_result = is_last && use == Output::kReturned;
-  tape.input = input;
-  PENSTOCK_ASSIGN_OR_RETURN(tape.stash, Acquire(needs_[layer].stash_bytes));
-  PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[layer].kept_bytes));
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor output, is_head     ? AcquireTensor({1})
-                                                 : is_result ? AcquireResult()
-                                                             : AcquireTensor(boundary_shape_));
-  if (is_head) tape.targets = targets;
-  const auto queue = [&] {
-    return layers_[layer]->Forward(context, Weights(weights, layer), tape, output);
+absl::Status Stage::RunNode(const Walk& walk, int n) {
+  const PassPlan::NodeSlots& of = plan_.nodes[n];
+  const auto data = [&](int slot) {
+    return slot < 0 || !walk.slots[slot] ? nullptr : walk.slots[slot].data<void>();
   };
-  const absl::Status done =
-      context.training
-          ? RunPass(Pass::kForward, layer, tape, weights.weights(), weights.mirror(), output, queue)
-          : queue();
-  tape.targets = Tensor();
-  if (!done.ok()) {
-    return Annotate(done, specs_[layer].name);
+  Tape tape;
+  const size_t inputs = node(n).inputs.size();
+  for (size_t i = 0; i < inputs; ++i) {
+    tape.inputs[i] = data(of.inputs[i]);
+    if (walk.pass == Pass::kBackwardInput) tape.grad_inputs[i] = data(of.grad_inputs[i]);
   }
-  return output;
+  tape.output = data(of.output);
+  tape.grad_output = data(of.grad_output);
+  tape.stash = data(of.stash);
+  tape.kept = data(of.kept);
+  tape.weight_stash = data(of.weight_stash);
+  tape.loss_scale = walk.loss_scale;
+  for (size_t i = 0; i < buffer_offsets_[n].size(); ++i) {
+    tape.buffers[i] = static_cast<float*>(buffers_.data()) + buffer_offsets_[n][i];
+  }
+  OpKernels& kernels = *kernels_[n];
+  const PassContext context = {options_.seed, node(n).draw, walk.first_sample, walk.training,
+                               walk.updates_buffers};
+  absl::Status done;
+  if (walk.pass == Pass::kBackwardWeight) {
+    done = RunPass(walk.pass, n, tape, false, gradients(), nullptr, [&] {
+      return kernels.BackwardWeight(context, Gradients(n), tape);
+    });
+  } else if (walk.predictions != nullptr && node(n).op->is_loss) {
+    tape.output = walk.predictions->data<void>();
+    done = kernels.Predict(Weights(*walk.weights, n), tape);
+  } else {
+    const auto queue = [&] {
+      return walk.pass == Pass::kForward
+                 ? kernels.Forward(context, Weights(*walk.weights, n), tape)
+                 : kernels.BackwardInput(context, Weights(*walk.weights, n), tape);
+    };
+    done = walk.training
+               ? RunPass(walk.pass, n, tape, walk.updates_buffers, walk.weights->weights(),
+                         walk.weights->mirror(), queue)
+               : queue();
+  }
+  return done.ok() ? done : Annotate(done, node(n).name);
+}
+
+absl::StatusOr<Tensor> Stage::Run(const Walk& walk) {
+  Tensor returned;
+  for (const PassStep& step : walk.steps) {
+    switch (step.kind) {
+      case PassStep::Kind::kTake: {
+        PENSTOCK_ASSIGN_OR_RETURN(walk.slots[step.slot], AcquireSlot(plan_.slots[step.slot]));
+        break;
+      }
+      case PassStep::Kind::kShare: {
+        const Tensor& from = walk.slots[step.from];
+        walk.slots[step.slot] = {from.buffer, plan_.slots[step.slot].dtype,
+                                 plan_.slots[step.slot].shape, from.offset_bytes + step.offset};
+        break;
+      }
+      case PassStep::Kind::kRun:
+        PENSTOCK_RETURN_IF_ERROR(RunNode(walk, step.node));
+        break;
+      case PassStep::Kind::kCopy:
+        backend_.CopyOnDevice(walk.slots[step.slot].data<char>() + step.offset,
+                              walk.slots[step.from].data<char>(), walk.slots[step.from].size_bytes());
+        break;
+      case PassStep::Kind::kAdd:
+        backend_.AddInto(walk.slots[step.slot].data<float>(), walk.slots[step.from].data<float>(),
+                         walk.slots[step.slot].shape.elements());
+        break;
+      case PassStep::Kind::kGive:
+        if (step.slot == walk.result) returned = std::move(walk.slots[step.slot]);
+        walk.slots[step.slot] = Tensor();
+        break;
+    }
+  }
+  if (walk.result >= 0 && !returned) returned = walk.slots[walk.result];
+  return returned;
+}
+
+void Stage::PutPorts(const PassPlan& plan, absl::Span<const Tensor> ports,
+                     std::vector<Tensor>& slots) {
+  for (size_t i = 0; i < ports.size(); ++i) slots[plan.port_slots[i]] = ports[i];
 }
 
 absl::StatusOr<Tensor> Stage::Forward(MicrobatchId microbatch, int64_t first_sample,
-                                      WeightRead read, const Tensor& input, const Tensor& targets) {
-  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
-  if (has_head_) {
-    PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
-  }
+                                      WeightRead read, Tensor input,
+                                      absl::Span<const Tensor> ports) {
+  PENSTOCK_RETURN_IF_ERROR(CheckGiven(input, ports));
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
   slot->version = read.version;
+  slot->kept_input = options_.recomputes;
+  if (!is_first()) slot->slots[plan_.input] = std::move(input);
+  PutPorts(plan_, ports, slot->slots);
   BeginPass(first_sample);
-  if (!options_.recomputes) {
-    return ForwardIntoTapes(*slot, *weights, input, targets, Output::kReturned);
-  }
   absl::StatusOr<Tensor> output =
-      ForwardWithoutTapes(layer_count(), first_sample, /*training=*/true, *weights, input, targets);
-  if (output.ok()) {
-    slot->kept_input = input;
-  } else {
-    Forget(*slot);
-  }
+      Run({.pass = Pass::kForward,
+           .steps = options_.recomputes ? plan_.forward_only : plan_.forward,
+           .slots = slot->slots,
+           .result = plan_.output,
+           .first_sample = first_sample,
+           .updates_buffers = true,
+           .weights = weights});
+  if (!output.ok()) Forget(*slot);
   return output;
 }
 
 absl::StatusOr<Tensor> Stage::TakeInput(MicrobatchId microbatch) {
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
   if (!slot->kept_input) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "microbatch %d kept no input for another stage to do its forward again from",
-        microbatch.value));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("microbatch %d kept no input to hand over", microbatch.value));
   }
-  Tensor input = std::exchange(slot->kept_input, Tensor());
+  Tensor input;
+  if (!is_first()) input = std::move(slot->slots[plan_.input]);
   Forget(*slot);
   return input;
 }
 
-absl::Status Stage::PutInput(MicrobatchId microbatch, int64_t first_sample, const Tensor& input) {
-  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
+absl::Status Stage::PutInput(MicrobatchId microbatch, int64_t first_sample, Tensor input) {
+  if (!is_first()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckTensor("input", input, DType::kF32, input_shape()));
+  }
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Begin(microbatch, first_sample));
-  slot->kept_input = input;
+  slot->kept_input = true;
+  if (!is_first()) slot->slots[plan_.input] = std::move(input);
   return absl::OkStatus();
 }
 
-absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets) {
-  if (has_head_) {
-    PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
-  }
+absl::Status Stage::Recompute(MicrobatchId microbatch, WeightRead read,
+                              absl::Span<const Tensor> ports) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
   if (!slot->kept_input) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "microbatch %d kept no input to do its forward again from", microbatch.value));
   }
+  const Tensor none;
+  PENSTOCK_RETURN_IF_ERROR(CheckGiven(is_first() ? none : slot->slots[plan_.input], ports));
   slot->version = read.version;
+  slot->kept_input = false;
+  PutPorts(plan_, ports, slot->slots);
   BeginPass(slot->first_sample);
-  const Tensor input = std::exchange(slot->kept_input, Tensor());
-  return ForwardIntoTapes(*slot, *weights, input, targets, Output::kDropped).status();
+  const absl::Status done = Run({.pass = Pass::kForward,
+                                 .steps = plan_.recompute,
+                                 .slots = slot->slots,
+                                 .first_sample = slot->first_sample,
+                                 .weights = weights})
+                                .status();
+  if (!done.ok()) Forget(*slot);
+  return done;
 }
 
-absl::StatusOr<Tensor> Stage::ForwardIntoTapes(InFlight& slot,
-                                               const WeightVersions::Version& weights,
-                                               const Tensor& input, const Tensor& targets,
-                                               Output use) {
-  Tensor activation = input;
-  for (int layer = 0; layer < layer_count(); ++layer) {
-    absl::StatusOr<Tensor> output =
-        ForwardLayer(layer, Context(layer, slot.first_sample, /*training=*/true), weights,
-                     activation, targets, slot.tapes[layer], use);
-    if (!output.ok()) {
-      Forget(slot);
-      return output.status();
-    }
-    activation = *std::move(output);
-  }
-  return activation;
-}
-
-absl::StatusOr<Tensor> Stage::ForwardWithoutTapes(int layers, int64_t first_sample, bool training,
-                                                  const WeightVersions::Version& weights,
-                                                  const Tensor& input, const Tensor& targets) {
-  Tensor activation = input;
-  for (int layer = 0; layer < layers; ++layer) {
-    Tape tape;  // dropped after each layer
-    PENSTOCK_ASSIGN_OR_RETURN(
-        activation, ForwardLayer(layer, Context(layer, first_sample, training), weights, activation,
-                                 targets, tape));
-  }
-  return activation;
-}
-
-absl::StatusOr<Tensor> Stage::Evaluate(int64_t version, const Tensor& input,
-                                       const Tensor& targets) {
-  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
-  if (has_head_) {
-    PENSTOCK_RETURN_IF_ERROR(CheckTensor("targets", targets, DType::kI32, token_shape_));
-  }
+absl::StatusOr<Tensor> Stage::RunWithoutTapes(int64_t version, Tensor input,
+                                              absl::Span<const Tensor> ports, Tensor* predictions) {
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
-  return ForwardWithoutTapes(layer_count(), 0, /*training=*/false, *weights, input, targets);
+  if (!is_first()) passing_slots_[plan_.input] = std::move(input);
+  PutPorts(plan_, ports, passing_slots_);
+  absl::StatusOr<Tensor> output = Run({.pass = Pass::kForward,
+                                       .steps = plan_.evaluate,
+                                       .slots = passing_slots_,
+                                       .result = plan_.output,
+                                       .training = false,
+                                       .weights = weights,
+                                       .predictions = predictions});
+  if (!output.ok()) {
+    for (Tensor& tensor : passing_slots_) tensor = Tensor();
+  }
+  return output;
+}
+
+absl::StatusOr<Tensor> Stage::Evaluate(int64_t version, Tensor input,
+                                       absl::Span<const Tensor> ports) {
+  PENSTOCK_RETURN_IF_ERROR(CheckGiven(input, ports));
+  return RunWithoutTapes(version, std::move(input), ports, nullptr);
 }
 
 absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
@@ -409,66 +487,24 @@ absl::StatusOr<double> Stage::ReadLoss(const Tensor& loss) {
   return value;
 }
 
-absl::StatusOr<std::vector<float>> Stage::NextTokenLogits(int64_t version, const Tensor& input,
-                                                          int64_t position) {
-  PENSTOCK_CHECK(has_head_);
-  PENSTOCK_RETURN_IF_ERROR(CheckInput(input));
-  if (position < 0 || position >= options_.batch.time) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("logits at time step %d of %d; expected 0 to %d", position,
-                        options_.batch.time, options_.batch.time - 1));
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, LiveVersion(version));
-  const int head = layer_count() - 1;
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation, ForwardWithoutTapes(head, 0, /*training=*/false,
-                                                                   *weights, input, Tensor()));
-  Tape tape;
-  tape.input = activation;
-  PENSTOCK_ASSIGN_OR_RETURN(tape.kept, Acquire(needs_[head].kept_bytes));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const Tensor output, AcquireTensor({options_.batch.batch, options_.batch.time, vocabulary_}));
+absl::StatusOr<std::vector<float>> Stage::Predictions(int64_t version, Tensor input,
+                                                      absl::Span<const Tensor> ports) {
+  PENSTOCK_CHECK(is_last_ && ports.size() == plan_.ports.size());
+  const Shape shape = ShapeOf(kernels_.back()->prediction_type(), options_.samples);
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor predictions, AcquireSlot({DType::kF32, shape}));
   PENSTOCK_RETURN_IF_ERROR(
-      Annotate(layers_[head]->Logits(Weights(*weights, head), tape, output), specs_[head].name));
-  std::vector<float> logits(options_.batch.batch * vocabulary_);
-  for (int64_t sample = 0; sample < options_.batch.batch; ++sample) {
-    const int64_t row = sample * options_.batch.time + position;
-    backend_.CopyToHost(&logits[sample * vocabulary_], output.data<float>() + row * vocabulary_,
-                        vocabulary_ * SizeOf(DType::kF32));
-  }
+      RunWithoutTapes(version, std::move(input), ports, &predictions).status());
+  std::vector<float> values(shape.elements());
+  backend_.CopyToHost(values.data(), predictions.data<float>(), predictions.size_bytes());
   PENSTOCK_RETURN_IF_ERROR(backend_.Synchronize());
-  return logits;
-}
-
-absl::StatusOr<Tensor> Stage::BackwardLayer(int layer, const PassContext& context,
-                                            const WeightVersions::Version& weights,
-                                            const Tensor& grad_output, Tape& tape) {
-  const TapeNeeds& needs = needs_[layer];
-  PENSTOCK_ASSIGN_OR_RETURN(tape.weight_stash, Acquire(needs.weight_stash_bytes));
-  tape.grad_output = grad_output;
-  Tensor grad_input;
-  if (!(has_embedding_ && layer == 0)) {
-    PENSTOCK_ASSIGN_OR_RETURN(grad_input,
-                              layer == 0 ? AcquireResult() : AcquireTensor(boundary_shape_));
-  }
-  PENSTOCK_RETURN_IF_ERROR(RunPass(
-      Pass::kBackwardInput, layer, tape, weights.weights(), weights.mirror(), grad_input, [&] {
-        return layers_[layer]->BackwardInput(context, Weights(weights, layer), tape, grad_input);
-      }));
-  tape.stash = Buffer();
-  if (!needs.input_for_weight) {
-    tape.input = Tensor();
-  }
-  if (!needs.grad_output_for_weight) {
-    tape.grad_output = Tensor();
-  }
-  return grad_input;
+  return values;
 }
 
 absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead read,
-                                            const Tensor& grad_output, float loss_scale) {
-  if (!has_head_) {
+                                            Tensor grad_output, float loss_scale) {
+  if (plan_.grad_output >= 0) {
     PENSTOCK_RETURN_IF_ERROR(
-        CheckTensor("gradient of the output", grad_output, DType::kF32, boundary_shape_));
+        CheckTensor("gradient of the output", grad_output, DType::kF32, grad_output_shape()));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const WeightVersions::Version* weights, WeightsOf(read));
   PENSTOCK_ASSIGN_OR_RETURN(InFlight * slot, Find(microbatch));
@@ -481,16 +517,18 @@ absl::StatusOr<Tensor> Stage::BackwardInput(MicrobatchId microbatch, WeightRead 
         "backward of microbatch %d before its forward was done again", microbatch.value));
   }
   BeginPass(slot->first_sample);
-  Tensor gradient = grad_output;
-  for (int layer = layer_count() - 1; layer >= 0; --layer) {
-    const PassContext context = Context(layer, slot->first_sample, /*training=*/true);
-    Tape& tape = slot->tapes[layer];
-    tape.loss_scale = loss_scale;
-    PENSTOCK_ASSIGN_OR_RETURN(gradient, BackwardLayer(layer, context, *weights, gradient, tape));
-  }
+  if (plan_.grad_output >= 0) slot->slots[plan_.grad_output] = std::move(grad_output);
+  slot->loss_scale = loss_scale;
+  PENSTOCK_ASSIGN_OR_RETURN(Tensor grad_input, Run({.pass = Pass::kBackwardInput,
+                                                    .steps = plan_.backward_input,
+                                                    .slots = slot->slots,
+                                                    .result = plan_.grad_input,
+                                                    .first_sample = slot->first_sample,
+                                                    .weights = weights,
+                                                    .loss_scale = loss_scale}));
   slot->backward_input_done = true;
   PENSTOCK_RETURN_IF_ERROR(PrepareNextBackward(read.version));
-  return gradient;
+  return grad_input;
 }
 
 absl::Status Stage::PrepareNextBackward(int64_t version) {
@@ -513,14 +551,12 @@ absl::Status Stage::BackwardWeight(MicrobatchId microbatch) {
         "backward of the weights for microbatch %d before that of its input", microbatch.value));
   }
   BeginPass(slot->first_sample);
-  for (int layer = layer_count() - 1; layer >= 0; --layer) {
-    const PassContext context = Context(layer, slot->first_sample, /*training=*/true);
-    Tape& tape = slot->tapes[layer];
-    PENSTOCK_RETURN_IF_ERROR(
-        RunPass(Pass::kBackwardWeight, layer, tape, gradients(), nullptr, Tensor(),
-                [&] { return layers_[layer]->BackwardWeight(context, Gradients(layer), tape); }));
-    tape = Tape();
-  }
+  PENSTOCK_RETURN_IF_ERROR(Run({.pass = Pass::kBackwardWeight,
+                                .steps = plan_.backward_weight,
+                                .slots = slot->slots,
+                                .first_sample = slot->first_sample,
+                                .loss_scale = slot->loss_scale})
+                               .status());
   slot->used = false;
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Stage: consecutive layers of a chain on one device, with their weights in every live version.
+// Stage: consecutive layers of a model on one device, with their weights in every live version.
 //
 // Weights, gradients and optimizer state are flat arenas (compute/parameter_arena.h). A version of the
 // weights is one flat array; Step writes the next version into the same array, or, when the replaced one
@@ -10,6 +10,7 @@
 // Thread safety: the thread that owns the back-end. The tensors it returns may be dropped anywhere.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,13 +26,14 @@
 #include "compute/parameter_arena.h"
 #include "compute/update_history.h"
 #include "compute/weight_versions.h"
-#include "model/chain.h"
+#include "compute/pass_plan.h"
+#include "model/graph.h"
 
 namespace penstock {
 
 struct StageOptions {
   LayerRange layers;
-  BatchShape batch;
+  int64_t samples = 1;  // of a microbatch
   Precision precision = Precision::kF32;
   Rounding rounding = Rounding::kNearest;
   StashPlace stash = StashPlace::kDevice;
@@ -60,81 +62,87 @@ class Stage {
   // Version 0 is live and all zeros: InitializeWeights or LoadLayerWeights comes next.
   //
   // REQUIRES: `backend` outlives the stage.
-  // Errors: InvalidArgument (layers outside the chain, sizes below 1), Unimplemented (the back-end lacks
+  // Errors: InvalidArgument (layers outside the model, sizes below 1), Unimplemented (the back-end lacks
   // a kernel), ResourceExhausted (out of memory).
-  static absl::StatusOr<std::unique_ptr<Stage>> Create(Backend& backend, const Chain& chain,
+  static absl::StatusOr<std::unique_ptr<Stage>> Create(Backend& backend, const ModelGraph& model,
                                                        const StageOptions& options);
   ~Stage();
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  bool has_embedding() const { return has_embedding_; }  // reads token ids
-  bool has_head() const { return has_head_; }            // reads targets, computes the loss
-  // Shape of a tensor that crosses into or out of this stage: [batch, time, width] f32.
-  Shape boundary_shape() const { return boundary_shape_; }
+  bool is_first() const { return plan_.input < 0; }  // nothing comes from another stage
+  bool is_last() const { return is_last_; }          // computes the loss
+  // Of the tensors that cross into and out of this stage, forward and backward; rank 0 where nothing does.
+  Shape input_shape() const { return ShapeOfSlot(plan_.input); }
+  Shape output_shape() const { return is_last_ ? Shape() : ShapeOfSlot(plan_.output); }
+  Shape grad_input_shape() const { return ShapeOfSlot(plan_.grad_input); }
+  Shape grad_output_shape() const { return ShapeOfSlot(plan_.grad_output); }
+  // The ports of the model that its layers read, ascending.
+  absl::Span<const int> ports() const { return plan_.ports; }
 
   // Fills the current version with the initial weights of the job's seed, the same for every partition,
   // and clears the optimizer's state.
   void InitializeWeights();
 
-  // Token ids on the device, [batch, time] i32. `what`: "token" or "target", for messages.
-  // REQUIRES: as many ids as a microbatch has. Errors: InvalidArgument (an id outside the vocabulary),
-  // ResourceExhausted.
-  absl::StatusOr<Tensor> TokensToDevice(absl::string_view what, absl::Span<const int32_t> ids);
+  // Data of a port of a microbatch, on the device. `values`: elements of the port's type, sample after sample.
+  // REQUIRES: `port` is one of the model's; `values` has the bytes of a microbatch.
+  // Errors: InvalidArgument (an id that its readers cannot look up), ResourceExhausted.
+  absl::StatusOr<Tensor> PortToDevice(int port, absl::Span<const std::byte> values);
 
-  // `input`: from the previous stage, or token ids [batch, time] i32. `targets`: for the head.
-  // Returns the output; of the head the mean loss over time steps and samples, [1] f32 (ReadLoss).
+  // `input`: from the stage before; empty on the first. `ports`: by entry of ports().
+  // Returns the output; of the last stage the mean loss over the microbatch, [1] f32 (ReadLoss).
   // `first_sample`: global index of the microbatch's row 0.
   //
   // Errors: InvalidArgument (shape or type of a tensor), FailedPrecondition (version not live, or to be
   // predicted without options.history.momentum_average, microbatch already in flight, too many in flight).
   absl::StatusOr<Tensor> Forward(MicrobatchId microbatch, int64_t first_sample, WeightRead read,
-                                 const Tensor& input, const Tensor& targets);
+                                 Tensor input, absl::Span<const Tensor> ports);
   // Repeats, on a stage that recomputes, the forward between Forward and BackwardInput, and leaves
-  // what the backward needs. `read`: what BackwardInput will read. `targets`: as in Forward.
+  // what the backward needs. `read`: what BackwardInput will read. `ports`: as in Forward.
   //
-  // Errors: InvalidArgument (shape or type of the targets), FailedPrecondition (version not live,
+  // Errors: InvalidArgument (shape or type of a port), FailedPrecondition (version not live,
   // no F before, or nothing kept to start from).
-  absl::Status Recompute(MicrobatchId microbatch, WeightRead read, const Tensor& targets);
+  absl::Status Recompute(MicrobatchId microbatch, WeightRead read, absl::Span<const Tensor> ports);
   // Where another stage does the backward of these layers. TakeInput: of a stage that
   // recomputes, after Forward and in the place of Recompute: what it kept, which it then forgets
   // together with the microbatch. PutInput: what a Forward elsewhere kept, so that Recompute
-  // may follow.
+  // may follow. Both are empty on a first stage.
   //
   // Errors: FailedPrecondition (no F before, or nothing kept; in flight already, too many in
   // flight), InvalidArgument (shape or type).
   absl::StatusOr<Tensor> TakeInput(MicrobatchId microbatch);
-  absl::Status PutInput(MicrobatchId microbatch, int64_t first_sample, const Tensor& input);
+  absl::Status PutInput(MicrobatchId microbatch, int64_t first_sample, Tensor input);
   // Forward without dropout that leaves nothing behind but the output (or the loss).
-  absl::StatusOr<Tensor> Evaluate(int64_t version, const Tensor& input, const Tensor& targets);
+  absl::StatusOr<Tensor> Evaluate(int64_t version, Tensor input, absl::Span<const Tensor> ports);
   // Waits for a loss that Forward or Evaluate returned. Errors: those of the device.
   absl::StatusOr<double> ReadLoss(const Tensor& loss);
 
-  // Returns the gradient for the previous stage (empty for the embedding). `grad_output` is empty for
-  // the head. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
+  // Returns the gradient for the previous stage (empty on the first). `grad_output` is empty on
+  // the last. `loss_scale`: the factor of this microbatch's mean loss in the update it belongs to
   // (1 / microbatches of the update), applied where the gradient starts.
   //
   // Errors: InvalidArgument (shape or type), FailedPrecondition (as Forward, or no F or R before, I again).
   absl::StatusOr<Tensor> BackwardInput(MicrobatchId microbatch, WeightRead read,
-                                       const Tensor& grad_output, float loss_scale);
+                                       Tensor grad_output, float loss_scale);
   // Adds the microbatch's gradients and forgets the microbatch. The gradients come from what F and I
   // left behind, so no version is read.
   //
   // Errors: FailedPrecondition (no I before).
   absl::Status BackwardWeight(MicrobatchId microbatch);
 
-  // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the
-  // embedding's layer only (after its gradients were combined). Errors: those of the device.
+  // Squared norm of each layer's gradient, by layer of the stage. A tied weight counts with the layer of its
+  // first use only (after its gradients were combined). Errors: those of the device.
   absl::Status LayerSquaredNorms(absl::Span<double> norms);
 
-  // Tied weights. The gradient of "wte.weight" of this stage's use, [vocabulary, width] f32, a tensor
-  // that refers to the arena (no copy). REQUIRES: the chain is tied and one of the uses is here.
+  // Tied weights: parameters of the model's first layer that its last layer uses, too. The gradient of this stage's
+  // use, [elements] f32, a tensor that refers to the arena (no copy). REQUIRES: the model is tied and one of the uses
+  // is here.
   Tensor TiedGradient();
-  // Makes it the sum head + embedding. The argument of this stage's own use is what TiedGradient
+  // Makes it the sum of the last use and the first. The argument of this stage's own use is what TiedGradient
   // returned and is in place already; the other one came from the other stage.
-  void SetTiedGradient(const Tensor& head, const Tensor& embedding);
-  // Both uses on this stage: adds the head's gradient to the embedding's. Does nothing when the chain is
-  // not tied or a use is elsewhere.
+  void SetTiedGradient(const Tensor& last, const Tensor& first);
+  // Uses of one parameter on this stage: adds their gradients to the first's, from the last on. Does nothing where
+  // none is used twice.
   void CombineLocalTiedGradients();
 
   // Where several stages have the same layers (schedule/schedule.h, pipelines there and back).
@@ -191,8 +199,8 @@ class Stage {
   // REQUIRES: the stages have the same layers, options and back-end, and nothing is in flight.
   static void Average(absl::Span<Stage* const> stages);
 
-  // Host copies by layer of the stage, at the current version. A tied head has "wte.weight" too, whether
-  // it shares the embedding's array (same stage) or keeps a copy of its own.
+  // Host copies by layer of the stage, at the current version: parameters, then buffers. A tied head has "wte.weight"
+  // too, whether it shares the embedding's array (same stage) or keeps a copy of its own.
   // REQUIRES: nothing is in flight; of the optimizer's state: updates().
   std::vector<NamedArray> LayerWeights(int layer);
   std::vector<NamedArray> LayerOptimizerState(
@@ -230,12 +238,12 @@ class Stage {
   // Weight versions on the device at once, if `versions` are live.
   int64_t DeviceVersions(int64_t versions) const;
   const ActivationBytes& activation_bytes() const { return activation_bytes_; }
-  const TapeNeeds& tape_needs(int layer) const { return needs_[layer]; }  // of the stage
+  const std::vector<TapeNeeds>& tape_needs() const { return needs_; }  // by node of the stage
 
-  // Logits for the token after time step `position` of each sample: [batch, vocabulary] on the host.
-  // Time steps after `position` do not matter. `input` as in Evaluate. REQUIRES: has_head().
-  absl::StatusOr<std::vector<float>> NextTokenLogits(int64_t version, const Tensor& input,
-                                                     int64_t position);
+  // What the loss is over, of each sample: [batch, ..., classes] on the host. Ports that only the loss reads may be
+  // empty. REQUIRES: is_last(). Errors: Unimplemented (a loss without predictions).
+  absl::StatusOr<std::vector<float>> Predictions(int64_t version, Tensor input,
+                                                 absl::Span<const Tensor> ports);
 
  private:
   // A microbatch between F and W.
@@ -245,27 +253,32 @@ class Stage {
     MicrobatchId microbatch;
     int64_t first_sample = 0;
     int64_t version = 0;      // that I will read
-    Tensor kept_input;        // from F to R, of a stage that recomputes: the input
-    std::vector<Tape> tapes;  // by layer of the stage
+    bool kept_input = false;  // from F to R, of a stage that recomputes
+    float loss_scale = 1.0f;
+    std::vector<Tensor> slots;  // of the plan
   };
 
-  Stage(Backend& backend, const Chain& chain, const StageOptions& options);
+  Stage(Backend& backend, const ModelGraph& model, const StageOptions& options);
   absl::Status Build();
   absl::Status AllocateArrays();
+  absl::Status AllocateBuffers();
+  void ResetBuffers();
+  // Calls visit(buffer, device) for each buffer of a layer's nodes.
+  void ForBuffers(int layer, absl::FunctionRef<void(const BufferSpec&, float*)> visit);
 
   // With no more versions than the stash leaves on the device there is nothing to put away.
   bool stashes_on_host() const {
     return options_.stash == StashPlace::kHost &&
            options_.versions_max > HostStash::kDeviceVersionsMax;
   }
-  int layer_count() const { return static_cast<int>(specs_.size()); }
+  int layer_count() const { return options_.layers.count; }
+  const LayerSpec& layer_spec(int layer) const { return model_.layers[options_.layers.first + layer]; }
+  const Node& node(int local) const { return model_.nodes[plan_.first_node + local]; }
+  Shape ShapeOfSlot(int slot) const { return slot < 0 ? Shape() : plan_.slots[slot].shape; }
   absl::StatusOr<Buffer> Acquire(int64_t size_bytes);
-  absl::StatusOr<Tensor> AcquireTensor(const Shape& shape);
-  // For what a pass returns to the caller.
-  absl::StatusOr<Tensor> AcquireResult();
-  PassContext Context(int layer, int64_t first_sample, bool training) const;
-  WeightView Weights(const WeightVersions::Version& version, int layer) const;
-  GradientView Gradients(int layer) const;
+  absl::StatusOr<Tensor> AcquireSlot(const PassPlan::Slot& slot);
+  WeightView Weights(const WeightVersions::Version& version, int node) const;
+  GradientView Gradients(int node) const;
   float* gradients() const { return static_cast<float*>(gradients_.data()); }
   absl::StatusOr<const WeightVersions::Version*> LiveVersion(int64_t number);
   absl::StatusOr<const WeightVersions::Version*> WeightsOf(WeightRead read);
@@ -278,31 +291,35 @@ class Stage {
   absl::Status PrepareNextBackward(int64_t version);
   absl::Status CheckTensor(absl::string_view what, const Tensor& tensor, DType dtype,
                            const Shape& shape) const;
-  absl::Status CheckInput(const Tensor& input) const;
+  absl::Status CheckGiven(const Tensor& input, absl::Span<const Tensor> ports) const;
 
+  // One walk over the steps of a pass.
+  struct Walk {
+    Pass pass;
+    absl::Span<const PassStep> steps;
+    std::vector<Tensor>& slots;
+    int result = -1;  // the slot that is returned
+    int64_t first_sample = 0;
+    bool training = true;
+    bool updates_buffers = false;
+    const WeightVersions::Version* weights = nullptr;  // of F and I
+    float loss_scale = 1.0f;
+    Tensor* predictions = nullptr;  // in the place of the loss
+  };
   void BeginPass(int64_t first_sample);
-  // Performs a layer's pass, or replays it. `weights`, or in W the gradients, are all it reads and writes
-  // beside the tape and `result`.
-  absl::Status RunPass(Pass pass, int layer, const Tape& tape, const void* weights,
-                       const void* mirror, const Tensor& result,
+  double UntiedNorm() const;
+  absl::StatusOr<Tensor> Run(const Walk& walk);
+  absl::Status RunNode(const Walk& walk, int node);
+  // Performs a node's pass, or replays it. `weights`, or in W the gradients, are all it reads and writes
+  // beside the tape.
+  absl::Status RunPass(Pass pass, int node, const Tape& tape, bool updates_buffers,
+                       const void* weights, const void* mirror,
                        absl::FunctionRef<absl::Status()> queue);
-  // Says whether a stage's output is kept.
-  enum class Output : uint8_t { kReturned, kDropped };
-  // One layer's forward pass, into blocks that `tape` gets here. Returns the layer's output.
-  absl::StatusOr<Tensor> ForwardLayer(int layer, const PassContext& context,
-                                      const WeightVersions::Version& weights, const Tensor& input,
-                                      const Tensor& targets, Tape& tape,
-                                      Output use = Output::kReturned);
-  // The forward of all layers into the tapes of `slot`, which is forgotten on errors.
-  absl::StatusOr<Tensor> ForwardIntoTapes(InFlight& slot, const WeightVersions::Version& weights,
-                                          const Tensor& input, const Tensor& targets, Output use);
-  // The forward of the first `layers` layers, nothing kept.
-  absl::StatusOr<Tensor> ForwardWithoutTapes(int layers, int64_t first_sample, bool training,
-                                             const WeightVersions::Version& weights,
-                                             const Tensor& input, const Tensor& targets);
-  absl::StatusOr<Tensor> BackwardLayer(int layer, const PassContext& context,
-                                       const WeightVersions::Version& weights,
-                                       const Tensor& grad_output, Tape& tape);
+  static void PutPorts(const PassPlan& plan, absl::Span<const Tensor> ports,
+                       std::vector<Tensor>& slots);
+  // F without anything kept for a backward.
+  absl::StatusOr<Tensor> RunWithoutTapes(int64_t version, Tensor input,
+                                         absl::Span<const Tensor> ports, Tensor* predictions);
 
   // Copies `layer`'s parameters between the host and a flat array laid out by `offsets`.
   std::vector<NamedArray> CopyOut(int layer, const float* array, absl::Span<const int64_t> offsets,
@@ -316,17 +333,17 @@ class Stage {
   // Constant after Create.
   Backend& backend_;
   const StageOptions options_;
-  const std::vector<LayerSpec> specs_;
+  const ModelGraph model_;
   const ParameterArena arena_;
-  const bool has_embedding_;
-  const bool has_head_;
-  const Shape boundary_shape_;
-  const Shape token_shape_;
-  const int64_t vocabulary_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<TapeNeeds> needs_;  // by layer
+  const bool is_last_;
+  std::vector<std::unique_ptr<OpKernels>> kernels_;  // by node
+  std::vector<TapeNeeds> needs_;                     // by node
+  std::vector<int> first_parameters_;                // by node: in the parameters of its layer
+  std::vector<int> layer_of_node_;                   // of the stage
+  PassPlan plan_;
   ActivationBytes activation_bytes_;
   std::vector<int> slice_layers_;  // the layer of each slice
+  std::vector<bool> slice_tied_;   // whether the model's first and last layer share it
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<SliceNorms> norms_;
   std::unique_ptr<PassGraphs> graphs_;  // null: passes are asked for call by call
@@ -337,10 +354,13 @@ class Stage {
   std::vector<Buffer> optimizer_state_;  // by slot
   std::vector<float*> optimizer_arrays_;
   UpdateHistory history_;
+  Buffer buffers_;                                    // of nodes, flat
+  std::vector<std::vector<int64_t>> buffer_offsets_;  // by node and buffer, in floats
   // The optimizer's state and the history's: names and arrays.
   std::vector<absl::string_view> state_names_;
   std::vector<float*> state_arrays_;
   std::vector<InFlight> in_flight_;
+  std::vector<Tensor> passing_slots_;  // of passes that keep nothing
   std::vector<double> slice_norms_;  // by slice, for the time of a call
   std::vector<float> slice_scales_;
 };

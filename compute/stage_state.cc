@@ -39,8 +39,8 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::Status CheckArray(const NamedArray* array, const std::string& name,
-                        const ParameterSpec& parameter) {
+template <typename Spec>
+absl::Status CheckArray(const NamedArray* array, const std::string& name, const Spec& parameter) {
   if (array == nullptr) {
     return absl::InvalidArgumentError(absl::StrFormat("tensor %s is missing", name));
   }
@@ -66,7 +66,7 @@ std::string ParametersDigest(absl::Span<const NamedArray> parameters) {
 void Stage::InitializeWeights() {
   float* weights = versions_.current().weights();
   for (int layer = 0; layer < layer_count(); ++layer) {
-    const std::vector<ParameterSpec>& parameters = specs_[layer].parameters;
+    const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
     for (size_t p = 0; p < parameters.size(); ++p) {
       const std::vector<float> values = InitialWeights(parameters[p], options_.seed);
       backend_.CopyToDevice(weights + arena_.weight_offsets(layer)[p], values.data(),
@@ -78,6 +78,24 @@ void Stage::InitializeWeights() {
     backend_.Fill(array, 0.0f, arena_.weight_count());
   }
   history_.Forget();
+  ResetBuffers();
+}
+
+void Stage::ForBuffers(int layer, absl::FunctionRef<void(const BufferSpec&, float*)> visit) {
+  for (int n = 0; n < plan_.node_count; ++n) {
+    if (layer_of_node_[n] != layer) continue;
+    for (size_t i = 0; i < node(n).buffers.size(); ++i) {
+      visit(node(n).buffers[i], static_cast<float*>(buffers_.data()) + buffer_offsets_[n][i]);
+    }
+  }
+}
+
+void Stage::ResetBuffers() {
+  for (int layer = 0; layer < layer_count(); ++layer) {
+    ForBuffers(layer, [this](const BufferSpec& buffer, float* device) {
+      backend_.Fill(device, static_cast<float>(buffer.initial), buffer.size());
+    });
+  }
 }
 
 void Stage::RefreshMirror() {
@@ -103,7 +121,7 @@ std::vector<NamedArray> Stage::CopyOut(int layer, const float* array,
                                        absl::Span<const int64_t> offsets,
                                        absl::string_view suffix) {
   std::vector<NamedArray> arrays;
-  const std::vector<ParameterSpec>& parameters = specs_[layer].parameters;
+  const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
     NamedArray copy{StateName(parameters[p], suffix), parameters[p].shape,
                     std::vector<float>(parameters[p].size())};
@@ -115,7 +133,14 @@ std::vector<NamedArray> Stage::CopyOut(int layer, const float* array,
 }
 
 std::vector<NamedArray> Stage::LayerWeights(int layer) {
-  return CopyOut(layer, versions_.current().weights(), arena_.weight_offsets(layer), "");
+  std::vector<NamedArray> arrays =
+      CopyOut(layer, versions_.current().weights(), arena_.weight_offsets(layer), "");
+  ForBuffers(layer, [&](const BufferSpec& buffer, const float* device) {
+    NamedArray& copy = arrays.emplace_back(
+        NamedArray{buffer.name, buffer.shape, std::vector<float>(buffer.size())});
+    backend_.CopyToHost(copy.values.data(), device, buffer.size() * SizeOf(DType::kF32));
+  });
+  return arrays;
 }
 
 std::vector<NamedArray> Stage::LayerGradients(int layer) {
@@ -136,18 +161,28 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
                                 absl::Span<const NamedArray> arrays) const {
   std::vector<std::string> expected;
   for (const absl::string_view suffix : suffixes) {
-    for (const ParameterSpec& parameter : specs_[layer].parameters) {
+    for (const ParameterSpec& parameter : layer_spec(layer).parameters) {
       expected.push_back(StateName(parameter, suffix));
       PENSTOCK_RETURN_IF_ERROR(
           Annotate(CheckArray(FindArray(arrays, expected.back()), expected.back(), parameter),
-                   specs_[layer].name));
+                   layer_spec(layer).name));
+    }
+  }
+  if (suffixes.size() == 1 && suffixes.front().empty()) {  // weights, with which buffers go
+    for (int n = 0; n < plan_.node_count; ++n) {
+      if (layer_of_node_[n] != layer) continue;
+      for (const BufferSpec& buffer : node(n).buffers) {
+        expected.push_back(buffer.name);
+        PENSTOCK_RETURN_IF_ERROR(Annotate(
+            CheckArray(FindArray(arrays, buffer.name), buffer.name, buffer), layer_spec(layer).name));
+      }
     }
   }
   for (const NamedArray& array : arrays) {
     const bool known = std::find(expected.begin(), expected.end(), array.name) != expected.end();
     if (!known && !IsHistory(SuffixOf(array.name))) {
       return absl::InvalidArgumentError(absl::StrFormat("%s: unexpected tensor %s; expected %s",
-                                                        specs_[layer].name, array.name,
+                                                        layer_spec(layer).name, array.name,
                                                         absl::StrJoin(expected, ", ")));
     }
   }
@@ -156,7 +191,7 @@ absl::Status Stage::CheckArrays(int layer, absl::Span<const absl::string_view> s
 
 void Stage::CopyIn(int layer, float* array, absl::string_view suffix,
                    absl::Span<const NamedArray> arrays) {
-  const std::vector<ParameterSpec>& parameters = specs_[layer].parameters;
+  const std::vector<ParameterSpec>& parameters = layer_spec(layer).parameters;
   for (size_t p = 0; p < parameters.size(); ++p) {
     const NamedArray* source = FindArray(arrays, StateName(parameters[p], suffix));
     backend_.CopyToDevice(array + arena_.weight_offsets(layer)[p], source->values.data(),
@@ -167,6 +202,10 @@ void Stage::CopyIn(int layer, float* array, absl::string_view suffix,
 absl::Status Stage::LoadLayerWeights(int layer, absl::Span<const NamedArray> arrays) {
   PENSTOCK_RETURN_IF_ERROR(CheckArrays(layer, {""}, arrays));
   CopyIn(layer, versions_.current().weights(), "", arrays);
+  ForBuffers(layer, [&](const BufferSpec& buffer, float* device) {
+    backend_.CopyToDevice(device, FindArray(arrays, buffer.name)->values.data(),
+                          buffer.size() * SizeOf(DType::kF32));
+  });
   RefreshMirror();
   history_.Forget();
   return absl::OkStatus();

@@ -15,30 +15,37 @@ absl::Status Stage::LayerSquaredNorms(absl::Span<double> norms) {
   for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
     norms[slice_layers_[slice]] += slice_norms_[slice];
   }
-  // A head's copy of the tied weight, its only one, counts with the embedding's layer, on another stage.
-  if (arena_.tied_count() > 0 && !has_embedding_) norms.back() = 0.0;
+  // The last layer's copy of a tied weight, its only one, counts with the first layer, on another stage.
+  if (arena_.tied_count() > 0 && !is_first()) norms.back() = UntiedNorm();
   return absl::OkStatus();
 }
 
-Tensor Stage::TiedGradient() {
-  const EmbeddingLayer* embedding = std::get_if<EmbeddingLayer>(&specs_.front().config);
-  const HeadLayer* head = std::get_if<HeadLayer>(&specs_.back().config);
-  PENSTOCK_CHECK(embedding != nullptr || (head != nullptr && head->tied));
-  const Shape shape = embedding != nullptr ? Shape{embedding->vocabulary, embedding->width}
-                                           : Shape{head->vocabulary, head->width};
-  return {gradients_, DType::kF32, shape};  // the tied weight starts the arrays
+// Of a last layer without its tied parameters.
+double Stage::UntiedNorm() const {
+  double norm = 0.0;
+  for (size_t slice = 0; slice < slice_norms_.size(); ++slice) {
+    if (slice_layers_[slice] == layer_count() - 1 && !slice_tied_[slice]) norm += slice_norms_[slice];
+  }
+  return norm;
 }
 
-void Stage::SetTiedGradient(const Tensor& head, const Tensor& embedding) {
-  const Tensor& other = has_embedding_ ? head : embedding;
+Tensor Stage::TiedGradient() {
+  PENSTOCK_CHECK(arena_.tied_count() > 0);
+  return {gradients_, DType::kF32, {arena_.tied_count()}};  // they start the arrays
+}
+
+void Stage::SetTiedGradient(const Tensor& last, const Tensor& first) {
+  const Tensor& other = is_first() ? last : first;
   const Tensor own = TiedGradient();
   PENSTOCK_CHECK(other.shape == own.shape && other.dtype == own.dtype);
   backend_.AddInto(own.data<float>(), other.data<float>(), own.shape.elements());
 }
 
 void Stage::CombineLocalTiedGradients() {
-  if (arena_.both_uses()) {
-    backend_.AddInto(gradients(), gradients() + arena_.head_gradient_offset(), arena_.tied_count());
+  const absl::Span<const ParameterArena::Use> uses = arena_.later_uses();
+  for (size_t use = uses.size(); use-- > 0;) {
+    backend_.AddInto(gradients() + uses[use].before, gradients() + uses[use].offset,
+                     uses[use].count);
   }
 }
 

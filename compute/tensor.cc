@@ -9,20 +9,6 @@
 
 namespace penstock {
 
-int64_t SizeOf(DType dtype) { return dtype == DType::kBf16 ? 2 : 4; }
-
-const char* Name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "f32";
-    case DType::kBf16:
-      return "bf16";
-    case DType::kI32:
-      return "i32";
-  }
-  return "unknown type";
-}
-
 Shape::Shape(std::initializer_list<int64_t> sizes) : rank(static_cast<int>(sizes.size())) {
   PENSTOCK_CHECK(sizes.size() <= dims.size());
   std::copy(sizes.begin(), sizes.end(), dims.begin());

@@ -11,11 +11,9 @@
 #include <string>
 #include <utility>
 
-namespace penstock {
+#include "base/dtype.h"
 
-enum class DType : uint8_t { kF32 = 1, kBf16 = 2, kI32 = 3 };
-int64_t SizeOf(DType dtype);  // bytes of one element
-const char* Name(DType dtype);
+namespace penstock {
 
 // Up to four dimensions, outermost first.
 struct Shape {
@@ -65,12 +63,13 @@ struct Tensor {
   Buffer buffer;
   DType dtype = DType::kF32;
   Shape shape;
+  int64_t offset_bytes = 0;  // into the buffer, of a view of a part of it; such a tensor is not sent
 
   explicit operator bool() const { return static_cast<bool>(buffer); }
   int64_t size_bytes() const { return shape.elements() * SizeOf(dtype); }
   template <typename T>
   T* data() const {
-    return static_cast<T*>(buffer.data());
+    return reinterpret_cast<T*>(static_cast<char*>(buffer.data()) + offset_bytes);
   }
 };
 

@@ -31,7 +31,7 @@ double SecondsSince(int64_t then_ns, Now now) {
 v1::ProfileSpec WhatIsMeasured(const v1::JobSpec& spec, const ResolvedJob& job) {
   v1::ProfileSpec profile;
   const std::vector<int64_t> samples =
-      MethodIsOpen(spec) ? SizesAround(job) : std::vector<int64_t>{job.microbatch.batch};
+      MethodIsOpen(spec) ? SizesAround(job) : std::vector<int64_t>{job.microbatch_samples};
   profile.mutable_samples()->Assign(samples.begin(), samples.end());
   profile.set_seconds(kSecondsOfAMeasurement);
   return profile;

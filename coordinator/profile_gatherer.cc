@@ -54,9 +54,9 @@ std::string ProfileGatherer::KeyOf(const Kind& kind) const {
       "device ", kind.times.device(), "\nbuild ", workers_[kind.timed_by].build, "\nthreads ",
       job_.threads, "\nrepeatability ", static_cast<int>(job_.repeatability), "\nprecision ",
       static_cast<int>(job_.precision), "\noptimizer ", absl::string_view(KindOf(job_.optimizer)),
-      "\ntime_steps ", job_.chain.context, "\nsamples ", absl::StrJoin(spec_.samples(), ","));
-  for (const int layer : FirstLayersOfShapes(job_.chain)) {
-    absl::StrAppend(&key, "\nshape ", penstock::Describe(job_.chain.layers[layer].config));
+      "\ntime_steps ", job_.model.targets_per_sample(), "\nsamples ", absl::StrJoin(spec_.samples(), ","));
+  for (const int layer : FirstLayersOfShapes(job_.model)) {
+    absl::StrAppend(&key, "\nshape ", penstock::Describe(job_.model, job_.model.layers[layer]));
   }
   return key;
 }
@@ -66,7 +66,7 @@ void ProfileGatherer::TakeKnown(absl::Span<const std::optional<v1::DeviceProfile
     if (!known[i].has_value() || known[i]->device() != kinds_[i].times.device()) continue;
     v1::DeviceProfile times = *known[i];
     // The times may be of another model, with other numbers of layers of the same shapes.
-    SetLayers(job_.chain, *times.mutable_model());
+    SetLayers(job_.model, *times.mutable_model());
     if (!CheckModel(times.model()).ok()) continue;
     times.set_cached(true);
     kinds_[i].times = std::move(times);
@@ -106,7 +106,7 @@ int64_t ProfileGatherer::MeasurementsOf(int32_t worker_index) const {
   const int64_t links = workers() - 1;
   if (!TimesLayers(worker_index)) return links;
   return links +
-         static_cast<int64_t>(FirstLayersOfShapes(job_.chain).size()) * spec_.samples_size();
+         static_cast<int64_t>(FirstLayersOfShapes(job_.model).size()) * spec_.samples_size();
 }
 
 int64_t ProfileGatherer::done() const {
@@ -147,7 +147,7 @@ absl::Status ProfileGatherer::OnLinks(int32_t worker_index, const v1::LinksMeasu
 
 absl::Status ProfileGatherer::CheckModel(const v1::ModelProfile& model) const {
   PENSTOCK_RETURN_IF_ERROR(CheckModelProfile(model));
-  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(model, job_.chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(model, job_.model));
   const std::vector<int64_t> samples(spec_.samples().begin(), spec_.samples().end());
   if (SamplesOf(model.shapes(0)) == samples) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("was asked for microbatches of ",

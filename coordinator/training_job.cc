@@ -24,7 +24,7 @@ std::vector<int64_t> CutStepsOf(const v1::JobSpec& spec, const FoundStart& start
 // Counts from the start, for earlier runs may have had another method or other microbatches.
 void CountUpdates(const TrainingAttempt& attempt, Manifest& manifest) {
   const auto& [job, start, topology] = std::tie(attempt.job, attempt.start, attempt.topology);
-  std::vector<int64_t> updates(job.chain.size(), start.updates);
+  std::vector<int64_t> updates(job.model.size(), start.updates);
   std::copy_n(start.layer_updates.begin(), std::min(start.layer_updates.size(), updates.size()),
               updates.begin());
   for (const v1::StageAssignment& stage : attempt.plan.stages()) {
@@ -80,7 +80,7 @@ Manifest TrainingAttempt::ManifestOf(const CheckpointTracker::Complete& complete
   manifest.fingerprint = FingerprintOf(spec, job);
   RunProgress digests(/*first_step=*/0, /*reporting_stage=*/0);
   digests.OnLayers({complete.layers.begin(), complete.layers.end()});
-  manifest.weights_sha256 = digests.WeightsSha256(job.chain.size());
+  manifest.weights_sha256 = digests.WeightsSha256(job.model.size());
   for (const v1::SavedFile& file : complete.files) {
     manifest.files.push_back({.name = file.name(),
                               .size_bytes = file.size_bytes(),
@@ -233,7 +233,7 @@ void TrainingJob::WriteTo(v1::GetJobResponse& record) const {
   feedback_.WriteTo(*result.mutable_feedback());
   result.mutable_feedback()->set_replans(replans_);
   attempt_->block_delay.WriteTo(result);
-  result.set_weights_sha256(progress_.WeightsSha256(resolved().chain.size()));
+  result.set_weights_sha256(progress_.WeightsSha256(resolved().model.size()));
   const int64_t until_ns = attempt_->done_ns > 0 ? attempt_->done_ns
                            : ended()             ? ended_ns()
                                                  : progressed_ns();

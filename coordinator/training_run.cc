@@ -105,7 +105,7 @@ void AttemptPhase::OnLayersSaved(int32_t worker_index, const v1::LayersSaved& sa
   CommitStaged commit{.job_id = job_.id(), .lease = crew_->lease()};
   commit.options = {.root = job_.spec().checkpoint().directory(),
                     .tag = absl::StrCat(job_.id(), "-", crew_->epoch()),
-                    .layers = job_.resolved().chain.size(),
+                    .layers = job_.resolved().model.size(),
                     .keep = job_.spec().checkpoint().keep()};
   commit.manifest = attempt().ManifestOf(*complete);
   commit.manifest.job_id = job_.id();

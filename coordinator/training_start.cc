@@ -171,7 +171,7 @@ class FindingStart final : public JobPhase {
     if (MethodIsOpen(spec)) return true;
     if (OrderIsOpen(spec) || !spec.pipeline().has_stages()) return crew_->size() > 1;
     const int32_t stages = spec.pipeline().stages();
-    return stages > 1 && stages < job_.resolved().chain.size();  // else there is one split
+    return stages > 1 && stages < job_.resolved().model.size();  // else there is one split
   }
 
   // Takes the method, the split and the order that the checkpoint was trained with, where the job leaves them open and

@@ -48,9 +48,9 @@ absl::StatusOr<GptConfig> ConfigByFingerprint(const Fingerprint& fingerprint) {
   const auto head = fields.find("model layer head");
   config.tied_head = head == fields.end() || !absl::StrContains(head->second, "untied");
   // Nothing was misread if this configuration has that very fingerprint.
-  const absl::StatusOr<Chain> chain = BuildGpt(config);
+  const absl::StatusOr<ModelGraph> chain = BuildGpt(config);
   if (!chain.ok() ||
-      ModelFields(MakeFingerprint({.chain = *chain, .optimizer = AdamWConfig()})) != fields) {
+      ModelFields(MakeFingerprint({.model = *chain, .optimizer = AdamWConfig()})) != fields) {
     return absl::UnimplementedError(
         "the checkpoint holds a model that this version of Penstock cannot build; use the version "
         "that wrote it");
@@ -78,9 +78,9 @@ absl::StatusOr<CheckpointModel> OpenCheckpointModel(Files& files, const std::str
   const absl::StatusOr<GptConfig> config = GptConfigOf(model.manifest);
   if (!config.ok()) return Annotate(config.status(), model.directory);
   model.config = *config;
-  absl::StatusOr<Chain> chain = BuildGpt(model.config);
+  absl::StatusOr<ModelGraph> chain = BuildGpt(model.config);
   if (!chain.ok()) return Annotate(chain.status(), absl::StrCat(model.directory, ": model.gpt"));
-  model.chain = *std::move(chain);
+  model.graph = *std::move(chain);
   return model;
 }
 

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "checkpoint/manifest.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "model/gpt.h"
 
 namespace penstock {
@@ -15,7 +15,7 @@ struct CheckpointModel {
   std::string directory;
   Manifest manifest;
   GptConfig config;
-  Chain chain;
+  ModelGraph graph;
 };
 
 // `path`: a checkpoint's directory, or one of checkpoints, of which the newest good one counts. Every file's digest is

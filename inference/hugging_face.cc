@@ -47,7 +47,7 @@ nlohmann::ordered_json HuggingFaceConfig(const GptConfig& config) {
 absl::StatusOr<std::vector<NamedArray>> HuggingFaceWeights(Files& files,
                                                            const CheckpointModel& model) {
   std::vector<NamedArray> arrays;
-  for (int layer = 0; layer < model.chain.size(); ++layer) {
+  for (int layer = 0; layer < model.graph.size(); ++layer) {
     PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
                               LoadLayer(files, model.directory, model.manifest, layer));
     for (NamedArray& array : state.weights) {

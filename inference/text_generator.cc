@@ -14,15 +14,10 @@ namespace {
 constexpr int kThreads = 1;
 constexpr int64_t kByteVocabulary = 256;
 
-// True if the layer's only weight is stored with the embedding.
-bool IsTiedHead(const LayerSpec& layer) {
-  const HeadLayer* head = std::get_if<HeadLayer>(&layer.config);
-  return head != nullptr && head->tied;
-}
-
 absl::Status LoadWeights(Files& files, const CheckpointModel& model, Stage& stage) {
-  for (int i = 0; i < model.chain.size(); ++i) {
-    if (IsTiedHead(model.chain.layers[i])) continue;
+  const ModelGraph& graph = model.graph;
+  for (int i = 0; i < graph.size(); ++i) {
+    if (graph.tied() && i + 1 == graph.size()) continue;  // its weight is the first layer's
     PENSTOCK_ASSIGN_OR_RETURN(const LayerState layer,
                               LoadLayer(files, model.directory, model.manifest, i));
     PENSTOCK_RETURN_IF_ERROR(Annotate(stage.LoadLayerWeights(i, layer.weights), model.directory));
@@ -30,21 +25,27 @@ absl::Status LoadWeights(Files& files, const CheckpointModel& model, Stage& stag
   return absl::OkStatus();
 }
 
+// Of the token after time step `position`.
+std::vector<float> LogitsAt(const std::vector<float>& logits, int64_t position) {
+  const auto first = logits.begin() + position * kByteVocabulary;
+  return {first, first + kByteVocabulary};
+}
+
 }  // namespace
 
 absl::StatusOr<TextGenerator> TextGenerator::Create(Files& files, const CheckpointModel& model) {
-  if (model.chain.vocabulary != kByteVocabulary) {
+  if (model.config.vocabulary != kByteVocabulary) {
     return absl::UnimplementedError(
-        absl::StrCat(model.directory, ": the model has ", model.chain.vocabulary,
+        absl::StrCat(model.directory, ": the model has ", model.config.vocabulary,
                      " tokens; text can be generated for byte-level models (256 tokens) only"));
   }
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeCpuBackend(kThreads));
-  TextGenerator generator(std::move(backend), model.chain.context);
-  const StageOptions options = {.layers = {0, model.chain.size()},
-                                .batch = {.batch = 1, .time = model.chain.context},
+  TextGenerator generator(std::move(backend), model.config.context);
+  const StageOptions options = {.layers = {0, model.graph.size()},
+                                .samples = 1,
                                 .optimizer = SgdConfig()};
   PENSTOCK_ASSIGN_OR_RETURN(generator.stage_,
-                            Stage::Create(*generator.backend_, model.chain, options));
+                            Stage::Create(*generator.backend_, model.graph, options));
   PENSTOCK_RETURN_IF_ERROR(LoadWeights(files, model, *generator.stage_));
   return generator;
 }
@@ -55,10 +56,15 @@ absl::StatusOr<char> TextGenerator::Next(const std::string& text, Sampler& sampl
   for (int64_t i = 0; i < seen; ++i) {
     tokens[i] = static_cast<unsigned char>(text[text.size() - seen + i]);
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor input, stage_->TokensToDevice("token", tokens));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<float> logits,
-                            stage_->NextTokenLogits(stage_->version(), input, seen - 1));
-  return static_cast<char>(sampler.Draw(logits));
+  // The model's first port has the tokens; the other, the targets, is for the loss alone.
+  PENSTOCK_ASSIGN_OR_RETURN(
+      Tensor input, stage_->PortToDevice(0, absl::MakeConstSpan(
+                                                reinterpret_cast<const std::byte*>(tokens.data()),
+                                                tokens.size() * sizeof(int32_t))));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::vector<float> logits,
+      stage_->Predictions(stage_->version(), Tensor(), {std::move(input), Tensor()}));
+  return static_cast<char>(sampler.Draw(LogitsAt(logits, seen - 1)));
 }
 
 }  // namespace penstock

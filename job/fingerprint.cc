@@ -4,7 +4,7 @@ namespace penstock {
 
 Fingerprint FingerprintOf(const v1::JobSpec& spec, const ResolvedJob& job) {
   const v1::TextSpec& text = spec.data().text();
-  return MakeFingerprint({.chain = job.chain,
+  return MakeFingerprint({.model = job.model,
                           .optimizer = job.optimizer,
                           .batch = job.batch,
                           .seed = job.seed,

@@ -46,9 +46,9 @@ absl::Status CheckTimes(const v1::DeviceTimes& times, const ResolvedJob& job, in
     }
   }
   std::vector<LayerRange> single;
-  single.reserve(job.chain.size());
-  for (int layer = 0; layer < job.chain.size(); ++layer) single.push_back({layer, 1});
-  const absl::Status of_model = StageCostsOf(times, job.chain, single).status();
+  single.reserve(job.model.size());
+  for (int layer = 0; layer < job.model.size(); ++layer) single.push_back({layer, 1});
+  const absl::Status of_model = StageCostsOf(times, job.model, single).status();
   if (of_model.ok()) return absl::OkStatus();
   absl::string_view message = of_model.message();
   absl::ConsumePrefix(&message, "device times: ");

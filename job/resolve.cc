@@ -30,12 +30,12 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
                                                     nearest, nearest.empty() ? "" : "?"));
 }
 
-absl::StatusOr<Chain> BuildChain(const v1::ModelSpec& model) {
-  absl::StatusOr<Chain> chain = BuildGpt(ModelOf(model));
-  if (!chain.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", chain.status().message()));
+absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
+  absl::StatusOr<ModelGraph> model = BuildGpt(ModelOf(spec));
+  if (!model.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", model.status().message()));
   }
-  return chain;
+  return model;
 }
 
 OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
@@ -226,7 +226,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckFields(spec));
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
-  PENSTOCK_ASSIGN_OR_RETURN(job.chain, BuildChain(spec.model()));
+  PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec.model()));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {
     PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));
@@ -254,7 +254,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   job.steps = training.steps();
   job.batch = training.batch();
   job.microbatches = training.microbatches();
-  job.microbatch = {.batch = training.batch() / training.microbatches(), .time = job.chain.context};
+  job.microbatch_samples = training.batch() / training.microbatches();
   job.synchronous_steps = spec.pipeline().synchronous_steps();
   job.optimizer = OptimizerOf(training.optimizer());
   job.staleness = StalenessRulesOf(training.staleness());

@@ -19,7 +19,7 @@
 #include "compute/clip.h"
 #include "compute/learning_rate.h"
 #include "compute/optimizer.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "model/gpt.h"
 #include "penstock/v1/job.pb.h"
 #include "schedule/catalog/catalog.h"
@@ -48,7 +48,7 @@ enum class Order : uint8_t {
 };
 
 struct ResolvedJob {
-  Chain chain;
+  ModelGraph model;
   const Method* method = nullptr;
   const Weights* weights = nullptr;  // instead of the method's
   int32_t stages_per_worker = 1;
@@ -68,7 +68,7 @@ struct ResolvedJob {
   int64_t steps = 0;
   int64_t batch = 0;              // samples per step
   int64_t microbatches = 0;       // per step
-  BatchShape microbatch;          // samples and time steps of one microbatch
+  int64_t microbatch_samples = 0;
   int64_t synchronous_steps = 0;  // before the method begins
   OptimizerConfig optimizer;
   LearningRate learning_rate;  // by samples
@@ -134,7 +134,7 @@ struct ResolvedJob {
                          int64_t stage = 0) const;
   // Where updates are sampled: how many of those up to `step` changed the weights of `stage`.
   int64_t MovesUntil(int64_t step, int64_t stage, int64_t stages) const;
-  int64_t tokens_per_step() const { return batch * microbatch.time; }
+  int64_t tokens_per_step() const { return batch * model.targets_per_sample(); }
 };
 
 // Checks all of `spec` first, so whatever comes out of here is a job that can run somewhere.

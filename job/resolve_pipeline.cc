@@ -219,11 +219,11 @@ absl::StatusOr<RecomputeChoice> RecomputeOf(const v1::PipelineSpec& pipeline,
                                          ", which recomputes in pipeline.schedule_file; name it "
                                          "too, or leave the key out"));
   }
-  if (!choice->places.empty() && choice->places.back() >= job.chain.size()) {
+  if (!choice->places.empty() && choice->places.back() >= job.model.size()) {
     return InvalidKey(
         kKey, absl::StrCat("names stage ", choice->places.back(), ", but the model has only ",
-                           job.chain.size(), " layers and every stage needs one; 0 to ",
-                           job.chain.size() - 1, " would do"));
+                           job.model.size(), " layers and every stage needs one; 0 to ",
+                           job.model.size() - 1, " would do"));
   }
   return *choice;
 }

@@ -42,14 +42,14 @@ absl::Status CheckStageLayers(const ResolvedJob& job, int64_t stages) {
   }
   const int64_t layers =
       std::accumulate(job.stage_layers.begin(), job.stage_layers.end(), int64_t{0});
-  if (layers == job.chain.size()) return absl::OkStatus();
-  const int64_t of_last = job.stage_layers.back() + job.chain.size() - layers;
+  if (layers == job.model.size()) return absl::OkStatus();
+  const int64_t of_last = job.stage_layers.back() + job.model.size() - layers;
   return InvalidKey(
       kKey, absl::StrCat("is ", absl::StrJoin(job.stage_layers, ","), ", together ", layers,
-                         " layers, but the model has ", job.chain.size(),
+                         " layers, but the model has ", job.model.size(),
                          " (embedding, attention and MLP of each block, final norm, head); ",
                          of_last >= 1 ? absl::StrCat(of_last, " as the last number")
-                                      : absl::StrCat("numbers that add up to ", job.chain.size()),
+                                      : absl::StrCat("numbers that add up to ", job.model.size()),
                          " would do"));
 }
 
@@ -88,10 +88,10 @@ int64_t FewestStages(const ResolvedJob& job) {
 }
 
 absl::Status CheckStages(const ResolvedJob& job, int64_t stages) {
-  if (stages > job.chain.size()) {
+  if (stages > job.model.size()) {
     return InvalidKey(
         "pipeline.stages",
-        absl::StrCat("is ", stages, ", but the model has only ", job.chain.size(),
+        absl::StrCat("is ", stages, ", but the model has only ", job.model.size(),
                      " layers (embedding, attention and MLP of each block, final norm, "
                      "head) and every stage needs one"));
   }
@@ -192,7 +192,7 @@ Topology TopologyOf(const ResolvedJob& job, int64_t stages) {
 }
 
 ScheduleOptions ScheduleOptionsOf(const ResolvedJob& job, Topology topology) {
-  if (job.chain.tied()) TieEnds(topology);
+  if (job.model.tied()) TieEnds(topology);
   topology.Recompute(ChosenStages(job.recompute, topology));
   return {.topology = std::move(topology),
           .microbatches_per_step = job.microbatches,

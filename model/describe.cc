@@ -1,44 +1,56 @@
 #include "model/describe.h"
 
 #include <algorithm>
-#include <variant>
 
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace penstock {
+namespace {
 
-std::string Describe(const LayerConfig& config) {
-  struct Visitor {
-    std::string operator()(const EmbeddingLayer& layer) const {
-      return absl::StrFormat("embedding(vocabulary %d, context %d, width %d, dropout %g)",
-                             layer.vocabulary, layer.context, layer.width, layer.dropout);
-    }
-    std::string operator()(const AttentionLayer& layer) const {
-      return absl::StrFormat("attention(width %d, heads %d, dropout %g)", layer.width, layer.heads,
-                             layer.dropout);
-    }
-    std::string operator()(const MlpLayer& layer) const {
-      return absl::StrFormat("mlp(width %d, hidden %d, dropout %g)", layer.width, layer.hidden,
-                             layer.dropout);
-    }
-    std::string operator()(const NormLayer& layer) const {
-      return absl::StrFormat("norm(width %d)", layer.width);
-    }
-    std::string operator()(const HeadLayer& layer) const {
-      return absl::StrFormat("head(vocabulary %d, width %d, %s)", layer.vocabulary, layer.width,
-                             layer.tied ? "tied" : "untied");
-    }
-  };
-  return std::visit(Visitor(), config);
+// "conv2d(channels 64, kernel [3, 3])". A word says itself.
+std::string Settings(const Node& node) {
+  std::vector<std::string> settings;
+  for (const AttributeSpec& spec : node.op->attributes) {
+    if (spec.use != AttributeUse::kKernels) continue;
+    const std::string text = ToString(*node.attributes.Find(spec.name));
+    settings.push_back(spec.kind == AttributeKind::kWord ? text
+                                                         : absl::StrCat(spec.name, " ", text));
+  }
+  return absl::StrCat(node.op->described_as, "(", absl::StrJoin(settings, ", "), ")");
 }
 
-std::vector<int> FirstLayersOfShapes(const Chain& chain) {
+// What a node reads, from inside the layer by its place there, and from outside by its type.
+std::string Inputs(const ModelGraph& model, const LayerSpec& layer, const Node& node) {
+  std::vector<std::string> inputs;
+  for (const int value : node.inputs) {
+    const int place = model.is_port(value) ? -1 : model.NodeOf(value) - layer.first_node;
+    inputs.push_back(place < 0 ? model.TypeOf(value).ToString() : absl::StrCat("#", place));
+  }
+  return absl::StrJoin(inputs, " and ");
+}
+
+}  // namespace
+
+std::string Describe(const ModelGraph& model, const LayerSpec& layer) {
+  // The ops of GPT-2 name all sizes, and older checkpoints and profiles have them without their inputs.
+  if (model.architecture == "gpt") return Settings(model.nodes[layer.first_node]);
+  std::vector<std::string> nodes;
+  for (int n = layer.first_node; n < layer.end_node(); ++n) {
+    const Node& node = model.nodes[n];
+    nodes.push_back(absl::StrCat(Settings(node), " of ", Inputs(model, layer, node)));
+  }
+  return absl::StrJoin(nodes, "; ");
+}
+
+std::vector<int> FirstLayersOfShapes(const ModelGraph& model) {
   std::vector<int> firsts;
-  for (int i = 0; i < chain.size(); ++i) {
-    const bool known = std::any_of(firsts.begin(), firsts.end(), [&](int first) {
-      return chain.layers[first].config == chain.layers[i].config;
-    });
-    if (!known) firsts.push_back(i);
+  std::vector<std::string> known;
+  for (int i = 0; i < model.size(); ++i) {
+    std::string text = Describe(model, model.layers[i]);
+    if (std::find(known.begin(), known.end(), text) != known.end()) continue;
+    firsts.push_back(i);
+    known.push_back(std::move(text));
   }
   return firsts;
 }

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 
-std::string Describe(const LayerConfig& config);
+std::string Describe(const ModelGraph& model, const LayerSpec& layer);
 
 // The first layer of each shape, in the order of the model: what has to be measured of it.
-std::vector<int> FirstLayersOfShapes(const Chain& chain);
+std::vector<int> FirstLayersOfShapes(const ModelGraph& model);
 
 }  // namespace penstock

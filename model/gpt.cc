@@ -6,15 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "model/graph_builder.h"
 
 namespace penstock {
 namespace {
 
-using Init = ParameterSpec::Init;
-
-// Initial deviations of GPT-2: of matrices, and of the position embedding.
-constexpr double kDeviation = 0.02;
-constexpr double kPositionDeviation = 0.01;
+constexpr double kDeviation = 0.02;   // of GPT-2's matrices, at the start
 constexpr int64_t kExpansion = 4;  // of the MLP's hidden width
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t max) {
@@ -53,72 +50,53 @@ absl::Status Check(const GptConfig& config) {
   return absl::OkStatus();
 }
 
-ParameterSpec Matrix(std::string name, int64_t rows, int64_t columns, double deviation) {
-  return {std::move(name), {rows, columns}, Init::kNormal, deviation, /*decays=*/true};
-}
-ParameterSpec Bias(std::string name, int64_t size) {
-  return {std::move(name), {size}, Init::kZeros, 0.0, /*decays=*/false};
-}
-ParameterSpec Gain(std::string name, int64_t size) {
-  return {std::move(name), {size}, Init::kOnes, 0.0, /*decays=*/false};
-}
-
-LayerSpec Embedding(const GptConfig& c) {
-  return {"embedding",
-          EmbeddingLayer{c.vocabulary, c.context, c.width, c.dropout},
-          {Matrix("wte.weight", c.vocabulary, c.width, kDeviation),
-           Matrix("wpe.weight", c.context, c.width, kPositionDeviation)}};
-}
-
-LayerSpec Attention(const GptConfig& c, int64_t block, double residual_deviation) {
-  const std::string prefix = absl::StrCat("h.", block, ".");
-  return {prefix + "attention",
-          AttentionLayer{c.width, c.heads, c.dropout},
-          {Gain(prefix + "ln_1.weight", c.width), Bias(prefix + "ln_1.bias", c.width),
-           Matrix(prefix + "attn.c_attn.weight", c.width, 3 * c.width, kDeviation),
-           Bias(prefix + "attn.c_attn.bias", 3 * c.width),
-           Matrix(prefix + "attn.c_proj.weight", c.width, c.width, residual_deviation),
-           Bias(prefix + "attn.c_proj.bias", c.width)}};
-}
-
-LayerSpec Mlp(const GptConfig& c, int64_t block, double residual_deviation) {
-  const std::string prefix = absl::StrCat("h.", block, ".");
-  const int64_t hidden = kExpansion * c.width;
-  return {prefix + "mlp",
-          MlpLayer{c.width, hidden, c.dropout},
-          {Gain(prefix + "ln_2.weight", c.width), Bias(prefix + "ln_2.bias", c.width),
-           Matrix(prefix + "mlp.c_fc.weight", c.width, hidden, kDeviation),
-           Bias(prefix + "mlp.c_fc.bias", hidden),
-           Matrix(prefix + "mlp.c_proj.weight", hidden, c.width, residual_deviation),
-           Bias(prefix + "mlp.c_proj.bias", c.width)}};
-}
-
-LayerSpec FinalNorm(const GptConfig& c) {
-  return {
-      "final_norm", NormLayer{c.width}, {Gain("ln_f.weight", c.width), Bias("ln_f.bias", c.width)}};
-}
-
-LayerSpec Head(const GptConfig& c) {
-  return {
-      "head",
-      HeadLayer{c.vocabulary, c.width, c.tied_head},
-      {Matrix(c.tied_head ? "wte.weight" : "lm_head.weight", c.vocabulary, c.width, kDeviation)}};
+// Attributes of a block's two layers.
+Attributes BranchAttributes(const GptConfig& c, absl::string_view size_name, int64_t size) {
+  return {{"width", c.width},
+          {std::string(size_name), size},
+          {"dropout", c.dropout},
+          {"deviation", kDeviation},
+          {"projection_deviation", kDeviation / std::sqrt(2.0 * c.layers)}};
 }
 
 }  // namespace
 
-absl::StatusOr<Chain> BuildGpt(const GptConfig& config) {
+absl::StatusOr<ModelGraph> BuildGpt(const GptConfig& config) {
   PENSTOCK_RETURN_IF_ERROR(Check(config));
-  Chain chain{"gpt", config.context, config.width, config.vocabulary, {}};
-  const double residual_deviation = kDeviation / std::sqrt(2.0 * config.layers);
-  chain.layers.push_back(Embedding(config));
-  for (int64_t block = 0; block < config.layers; ++block) {
-    chain.layers.push_back(Attention(config, block, residual_deviation));
-    chain.layers.push_back(Mlp(config, block, residual_deviation));
+  const GptConfig& c = config;
+  GraphBuilder builder("gpt");
+  builder.AddPort({"tokens", {DType::kI32, {c.context}}, c.vocabulary});
+  builder.AddPort({"targets", {DType::kI32, {c.context}}, c.vocabulary});
+  builder.BeginLayer("embedding");
+  builder.Add({.op = "gpt_embedding",
+               .attributes = {{"vocabulary", c.vocabulary},
+                              {"context", c.context},
+                              {"width", c.width},
+                              {"dropout", c.dropout}},
+               .inputs = {"tokens"},
+               .parameter_prefix = ""});
+  for (int64_t block = 0; block < c.layers; ++block) {
+    const std::string prefix = absl::StrCat("h.", block, ".");
+    builder.BeginLayer(prefix + "attention");
+    builder.Add({.op = "attention_branch",
+                 .attributes = BranchAttributes(c, "heads", c.heads),
+                 .parameter_prefix = prefix});
+    builder.BeginLayer(prefix + "mlp");
+    builder.Add({.op = "mlp_branch",
+                 .attributes = BranchAttributes(c, "hidden", kExpansion * c.width),
+                 .parameter_prefix = prefix});
   }
-  chain.layers.push_back(FinalNorm(config));
-  chain.layers.push_back(Head(config));
-  return chain;
+  builder.BeginLayer("final_norm");
+  builder.Add(
+      {.op = "layer_norm", .attributes = {{"width", c.width}}, .parameter_prefix = "ln_f."});
+  builder.BeginLayer("head");
+  builder.Add({.op = "gpt_head",
+               .attributes = {{"vocabulary", c.vocabulary},
+                              {"width", c.width},
+                              {"weight", std::string(c.tied_head ? "tied" : "untied")}},
+               .inputs = {"final_norm", "targets"},
+               .parameter_prefix = ""});
+  return std::move(builder).Build();
 }
 
 }  // namespace penstock

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 
@@ -25,11 +25,11 @@ inline constexpr int64_t kGptContextMax = 65536;
 inline constexpr int64_t kGptVocabularyMax = 1 << 24;
 inline constexpr int64_t kGptParametersMax = int64_t{1} << 40;
 
-// The chain: embedding, then per block attention and mlp, final_norm, head: 2 * layers + 3 layers.
+// The model: embedding, then per block attention and mlp, final_norm, head: 2 * layers + 3 layers.
 // Projections into the residual stream start smaller by sqrt(2 * layers), as in GPT-2.
 //
 // Errors: InvalidArgument starting with the field, then its value and what is allowed: "heads: is 5,
 // which does not divide width (192)".
-absl::StatusOr<Chain> BuildGpt(const GptConfig& config);
+absl::StatusOr<ModelGraph> BuildGpt(const GptConfig& config);
 
 }  // namespace penstock

@@ -65,7 +65,7 @@ std::optional<int64_t> EntryOf(const Timeline& timeline, const Topology& topolog
                                int64_t microbatch) {
   int64_t backward_ns = INT64_MAX;
   for (const Span& span : timeline.spans) {
-    const bool is_backward = span.lane == Lane::kCompute && span.action.op == Op::kBackwardWeight;
+    const bool is_backward = span.lane == Lane::kCompute && span.action.kind == ActionKind::kBackwardWeight;
     if (is_backward && span.action.microbatch == microbatch) {
       backward_ns = std::min(backward_ns, span.start_ns);
     }
@@ -73,7 +73,7 @@ std::optional<int64_t> EntryOf(const Timeline& timeline, const Topology& topolog
   std::optional<int64_t> entry_ns;
   for (const Span& span : timeline.spans) {
     const Action& action = span.action;
-    const bool enters = span.lane == Lane::kCompute && action.op == Op::kForward &&
+    const bool enters = span.lane == Lane::kCompute && action.kind == ActionKind::kForward &&
                         action.microbatch == microbatch && action.index < topology.stages() &&
                         topology[action.stage()].first;
     if (enters && span.start_ns < backward_ns) {

@@ -25,7 +25,7 @@ Timeline After(const Timeline& timeline, int64_t first_microbatch) {
   int64_t start_ns = INT64_MAX;
   for (const Span& span : timeline.spans) {
     const bool begins =
-        span.action.op == Op::kForward && span.action.microbatch >= first_microbatch;
+        span.action.kind == ActionKind::kForward && span.action.microbatch >= first_microbatch;
     if (begins) start_ns = std::min(start_ns, span.start_ns);
   }
   Timeline after = {.workers = timeline.workers};

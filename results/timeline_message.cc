@@ -10,7 +10,7 @@ absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response) {
   for (const v1::TimelineSpan& span : response.spans()) {
     // The numbers of enums; CheckTimeline does the rest.
     const bool known = span.lane() >= 0 && span.lane() < kLanes && span.wait() >= 0 &&
-                       span.wait() < kWaits && span.op() >= 0 && span.op() < kOps;
+                       span.wait() < kWaits && span.op() >= 0 && span.op() < kActionKinds;
     if (!known) {
       return absl::UnimplementedError(
           "the timeline holds a kind of span that this version does not know");
@@ -19,7 +19,7 @@ absl::StatusOr<Timeline> TimelineOf(const v1::GetTimelineResponse& response) {
         {.worker = WorkerId(span.worker()),
          .lane = static_cast<Lane>(span.lane()),
          .wait = static_cast<Wait>(span.wait()),
-         .action = {static_cast<Op>(span.op()), span.index(), span.microbatch()},
+         .action = {static_cast<ActionKind>(span.op()), span.index(), span.microbatch()},
          .start_ns = span.start_ns(),
          .end_ns = span.end_ns()});
   }

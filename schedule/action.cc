@@ -11,16 +11,16 @@
 namespace penstock {
 namespace {
 
-// By Op.
-constexpr std::array<absl::string_view, kOps> kNames = {
+// By ActionKind.
+constexpr std::array<absl::string_view, kActionKinds> kNames = {
     "RECV_F", "F",    "SEND_F", "RECV_B", "R",      "I",      "W",      "SEND_B",
     "REDUCE", "NORM", "UPDATE", "FLUSH",  "SEND_R", "RECV_R", "SEND_W", "RECV_W"};
 
-std::optional<Op> FindOp(absl::string_view name) {
-  for (int op = 0; op < kOps; ++op) {
-    if (kNames[op] == name) return static_cast<Op>(op);
+std::optional<ActionKind> FindOp(absl::string_view name) {
+  for (int kind = 0; kind < kActionKinds; ++kind) {
+    if (kNames[kind] == name) return static_cast<ActionKind>(kind);
   }
-  if (name == kOldUpdateName) return Op::kUpdate;
+  if (name == kOldUpdateName) return ActionKind::kUpdate;
   return std::nullopt;
 }
 
@@ -39,13 +39,13 @@ bool IsNameCharacter(char c) { return absl::ascii_isupper(c) || c == '_'; }
 
 }  // namespace
 
-absl::string_view OpName(Op op) { return kNames[static_cast<int>(op)]; }
+absl::string_view ActionName(ActionKind kind) { return kNames[static_cast<int>(kind)]; }
 
 std::string ToString(const Action& action) {
   std::string text;
-  if (HasIndex(action.op)) absl::StrAppend(&text, action.index);
-  absl::StrAppend(&text, OpName(action.op));
-  if (HasMicrobatch(action.op)) absl::StrAppend(&text, action.microbatch);
+  if (HasIndex(action.kind)) absl::StrAppend(&text, action.index);
+  absl::StrAppend(&text, ActionName(action.kind));
+  if (HasMicrobatch(action.kind)) absl::StrAppend(&text, action.microbatch);
   return text;
 }
 
@@ -56,23 +56,23 @@ absl::StatusOr<Action> ParseAction(absl::string_view text) {
   absl::string_view rest = text;
   const absl::string_view index = TakeWhile(rest, IsDigit);
   const absl::string_view name = TakeWhile(rest, IsNameCharacter);
-  const std::optional<Op> op = FindOp(name);
-  if (!op.has_value()) {
+  const std::optional<ActionKind> kind = FindOp(name);
+  if (!kind.has_value()) {
     return error(
         "<stage><operation><microbatch> such as 0F3, the operation being one of F, R, I, "
         "W, SEND_F, RECV_F, SEND_B, RECV_B, SEND_R, RECV_R, SEND_W, RECV_W, REDUCE, NORM, UPDATE, "
         "FLUSH");
   }
-  Action action{*op};
-  if (HasIndex(*op) ? !absl::SimpleAtoi(index, &action.index) : !index.empty()) {
-    return error(HasIndex(*op) ? absl::StrCat(*op == Op::kReduce ? "the group" : "the stage",
+  Action action{*kind};
+  if (HasIndex(*kind) ? !absl::SimpleAtoi(index, &action.index) : !index.empty()) {
+    return error(HasIndex(*kind) ? absl::StrCat(*kind == ActionKind::kReduce ? "the group" : "the stage",
                                               " in front of ", name)
                                : absl::StrCat(name, " without a stage"));
   }
-  if (HasMicrobatch(*op) ? !IsDigit(rest.empty() ? '-' : rest.front()) ||
+  if (HasMicrobatch(*kind) ? !IsDigit(rest.empty() ? '-' : rest.front()) ||
                                !absl::SimpleAtoi(rest, &action.microbatch)
                          : !rest.empty()) {
-    return error(HasMicrobatch(*op) ? absl::StrCat("the microbatch after ", name)
+    return error(HasMicrobatch(*kind) ? absl::StrCat("the microbatch after ", name)
                                     : absl::StrCat("nothing after ", name));
   }
   return action;

@@ -1,6 +1,6 @@
 // Action: one thing a worker does. A schedule is lists of these and nothing else.
 //
-// The text form follows PyTorch's pipelining: <stage><op><microbatch>, for example 1F3 (forward of
+// The text form follows PyTorch's pipelining: <stage><kind><microbatch>, for example 1F3 (forward of
 // microbatch 3 on stage 1), 0SEND_F3, 2RECV_B0, 2I0 (gradient of the input), 2W0 (gradient of the
 // weights), 1UPDATE; and 0REDUCE (of group 0), NORM, FLUSH. 2R0 is our own: stage 2 does the forward of
 // microbatch 0 again, because it kept no more of it than its input. So are the messages of
@@ -23,7 +23,7 @@
 
 namespace penstock {
 
-enum class Op : uint8_t {
+enum class ActionKind : uint8_t {
   kRecvActivation,
   kForward,
   kSendActivation,
@@ -41,10 +41,10 @@ enum class Op : uint8_t {
   kSendSum,  // the gradients accumulated so far, to the stage that goes on from `microbatch`
   kRecvSum,
 };
-inline constexpr int kOps = 16;
+inline constexpr int kActionKinds = 16;
 
 struct Action {
-  Op op;
+  ActionKind kind;
   int32_t index = 0;       // the stage; for kReduce the group; 0 for kNorm and kFlush
   int64_t microbatch = 0;  // 0 for kReduce, kNorm, kUpdate and kFlush
 
@@ -55,22 +55,22 @@ struct Action {
 };
 
 // True for the operations that belong to one stage and one microbatch.
-constexpr bool HasMicrobatch(Op op) { return op < Op::kReduce || op > Op::kFlush; }
-constexpr bool HasIndex(Op op) { return op != Op::kNorm && op != Op::kFlush; }
+constexpr bool HasMicrobatch(ActionKind kind) { return kind < ActionKind::kReduce || kind > ActionKind::kFlush; }
+constexpr bool HasIndex(ActionKind kind) { return kind != ActionKind::kNorm && kind != ActionKind::kFlush; }
 // Messages between stages of different workers.
-constexpr bool IsSend(Op op) {
-  return op == Op::kSendActivation || op == Op::kSendGradient || op == Op::kSendCheckpoint ||
-         op == Op::kSendSum;
+constexpr bool IsSend(ActionKind kind) {
+  return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient || kind == ActionKind::kSendCheckpoint ||
+         kind == ActionKind::kSendSum;
 }
-constexpr bool IsReceive(Op op) {
-  return op == Op::kRecvActivation || op == Op::kRecvGradient || op == Op::kRecvCheckpoint ||
-         op == Op::kRecvSum;
+constexpr bool IsReceive(ActionKind kind) {
+  return kind == ActionKind::kRecvActivation || kind == ActionKind::kRecvGradient || kind == ActionKind::kRecvCheckpoint ||
+         kind == ActionKind::kRecvSum;
 }
 // Barriers that several workers pass together.
-constexpr bool IsCollective(Op op) { return op == Op::kReduce || op == Op::kNorm; }
+constexpr bool IsCollective(ActionKind kind) { return kind == ActionKind::kReduce || kind == ActionKind::kNorm; }
 
 // "F", "SEND_F", "UPDATE", ...
-absl::string_view OpName(Op op);
+absl::string_view ActionName(ActionKind kind);
 // kUpdate had this name in the version before. ParseAction still takes it.
 inline constexpr absl::string_view kOldUpdateName = "STEP";
 

@@ -36,8 +36,8 @@ std::vector<BlockEvent> EventsInSlots(const Timeline& timeline, int32_t stages) 
   std::vector<int64_t> last_weight_ns(stages);
   for (Span& span : spans) {
     int64_t& weight_ns = last_weight_ns[span.action.index];
-    if (span.action.op == Op::kBackwardWeight) weight_ns = span.start_ns;
-    if (span.action.op == Op::kUpdate) span.end_ns = weight_ns;
+    if (span.action.kind == ActionKind::kBackwardWeight) weight_ns = span.start_ns;
+    if (span.action.kind == ActionKind::kUpdate) span.end_ns = weight_ns;
     reader.Add(span, events);
   }
   for (BlockEvent& event : events) event.time /= kSlotNs;

@@ -10,23 +10,23 @@ void SortEvents(std::vector<BlockEvent>& events) {
 }
 
 bool MakesBlockEvents(const Span& span, int32_t stages) {
-  const Op op = span.action.op;
+  const ActionKind kind = span.action.kind;
   return span.lane == Lane::kCompute && span.action.index < stages &&
-         (op == Op::kForward || op == Op::kBackwardWeight || op == Op::kUpdate);
+         (kind == ActionKind::kForward || kind == ActionKind::kBackwardWeight || kind == ActionKind::kUpdate);
 }
 
 void BlockEventReader::Add(const Span& span, std::vector<BlockEvent>& events) {
   const int32_t stage = span.action.index;
   std::vector<int64_t>& gathered = gathered_[stage];
-  switch (span.action.op) {
-    case Op::kForward:
+  switch (span.action.kind) {
+    case ActionKind::kForward:
       events.push_back(
           {.time = span.start_ns, .stage = stage, .microbatch = span.action.microbatch});
       return;
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       gathered.push_back(span.action.microbatch);
       return;
-    case Op::kUpdate:
+    case ActionKind::kUpdate:
       for (const int64_t microbatch : gathered) {
         events.push_back({.time = span.end_ns,
                           .stage = stage,

@@ -22,7 +22,7 @@ std::vector<std::vector<Span>> PassesByWorker(const Timeline& timeline, int32_t 
 }
 
 int64_t EventNs(const Span& span) {
-  return span.action.op == Op::kForward ? span.start_ns : span.end_ns;
+  return span.action.kind == ActionKind::kForward ? span.start_ns : span.end_ns;
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ void BlockDelayMeter::Add(const Timeline& piece) {
   for (size_t i = 0; i < workers.size(); ++i) {
     for (const Span& span : workers[i]) {
       if (EventNs(span) > end_ns) break;
-      if (span.action.op == Op::kUpdate) {
+      if (span.action.kind == ActionKind::kUpdate) {
         ++places_[i].spans_after;
       } else {
         places_[i] = {.pass = span.action};

@@ -8,7 +8,7 @@ namespace penstock {
 
 bool CollectiveClock::Perform(const Action& action, absl::Span<const WorkerId> members,
                               absl::Span<int64_t> now_ns) {
-  if (action.op == Op::kNorm) {
+  if (action.kind == ActionKind::kNorm) {
     CombineNorms(members, now_ns);
     return true;
   }

@@ -7,12 +7,12 @@
 
 namespace penstock {
 
-OnceEach::OnceEach(Op op, StageId stage, const Schedule& schedule)
+OnceEach::OnceEach(ActionKind kind, StageId stage, const Schedule& schedule)
     : schedule_(&schedule),
-      op_(op),
+      op_(kind),
       stage_(stage),
       range_(schedule.range),
-      is_done_here_(op == Op::kForward ? schedule.topology[stage].forward
+      is_done_here_(kind == ActionKind::kForward ? schedule.topology[stage].forward
                                        : schedule.topology[stage].backward),
       next_(schedule.range.first) {
   Proceed();
@@ -67,22 +67,22 @@ CompletenessCheck::CompletenessCheck(const Schedule& schedule)
     : train_(schedule.completeness == Completeness::kTrain) {
   for (int32_t id = 0; id < schedule.topology.stages(); ++id) {
     const StageId stage(id);
-    const auto once_each = [&](Op op) { return OnceEach(op, stage, schedule); };
+    const auto once_each = [&](ActionKind kind) { return OnceEach(kind, stage, schedule); };
     stages_.push_back(
-        {once_each(Op::kForward), once_each(Op::kBackwardInput), once_each(Op::kBackwardWeight)});
+        {once_each(ActionKind::kForward), once_each(ActionKind::kBackwardInput), once_each(ActionKind::kBackwardWeight)});
   }
 }
 
 absl::Status CompletenessCheck::OnAction(WorkerId, const Action& action, const Effect&, MessageId) {
   ++actions_;
-  if (!HasMicrobatch(action.op)) return absl::OkStatus();
+  if (!HasMicrobatch(action.kind)) return absl::OkStatus();
   Stage& stage = stages_[action.index];
-  switch (action.op) {
-    case Op::kForward:
+  switch (action.kind) {
+    case ActionKind::kForward:
       return stage.forward.Mark(action.microbatch);
-    case Op::kBackwardInput:
+    case ActionKind::kBackwardInput:
       return stage.backward_input.Mark(action.microbatch);
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       if (!stage.backward_weight.DoneBefore(action.microbatch)) {
         return stage.backward_weight.Error(action.microbatch,
                                            "does not come in the order of the microbatches");

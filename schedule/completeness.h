@@ -20,7 +20,7 @@ namespace penstock {
 class OnceEach {
  public:
   // REQUIRES: `schedule` outlives this.
-  OnceEach(Op op, StageId stage, const Schedule& schedule);
+  OnceEach(ActionKind kind, StageId stage, const Schedule& schedule);
 
   absl::Status Mark(int64_t microbatch);
   absl::Status CheckComplete() const;
@@ -39,7 +39,7 @@ class OnceEach {
   void Proceed();
 
   const Schedule* schedule_;
-  Op op_;
+  ActionKind op_;
   StageId stage_;
   MicrobatchRange range_;
   bool is_done_here_;                // whether the stage does this operation

@@ -44,6 +44,9 @@ absl::Status CheckSpeed(const LinkSpeed& link, double bytes) {
 // The largest message of any kind.
 double LargestMessage(const Traffic& traffic) {
   double largest = traffic.boundary;
+  for (const Traffic::OfStage& stage : traffic.stages) {
+    largest = std::max({largest, stage.output, stage.grad_input, stage.input});
+  }
   for (const double bytes : traffic.norms) largest = std::max(largest, bytes);
   for (const double bytes : traffic.sums) largest = std::max(largest, bytes);
   for (const Traffic::OfGroup& group : traffic.groups) {
@@ -54,6 +57,15 @@ double LargestMessage(const Traffic& traffic) {
 }
 
 }  // namespace
+
+double Traffic::BytesOf(const Action& send) const {
+  if (send.kind == ActionKind::kSendSum) return sums.empty() ? 0.0 : sums[send.index];
+  if (stages.empty()) return boundary;
+  const OfStage& stage = stages[send.index];
+  return send.kind == ActionKind::kSendActivation ? stage.output
+         : send.kind == ActionKind::kSendGradient ? stage.grad_input
+                                        : stage.input;
+}
 
 absl::StatusOr<std::shared_ptr<const CostsNs::Pairs>> CostsNs::PairsFrom(
     const SimulationCosts& costs, const Topology& topology) {
@@ -93,10 +105,7 @@ const LinkSpeed& CostsNs::SpeedOf(const Action& send) const {
 }
 
 int64_t CostsNs::TransferBetweenWorkers(const Action& send) const {
-  const Traffic& traffic = pairs_->traffic;
-  const double of_sum = traffic.sums.empty() ? 0.0 : traffic.sums[send.index];
-  const double bytes = send.op == Op::kSendSum ? of_sum : traffic.boundary;
-  return ToNs(bytes / SpeedOf(send).bytes_per_second);
+  return ToNs(pairs_->traffic.BytesOf(send) / SpeedOf(send).bytes_per_second);
 }
 
 int64_t CostsNs::LatencyBetweenWorkers(const Action& send) const {

@@ -20,14 +20,14 @@ class CostsNs {
 
   int64_t compute_ns(const Action& action) const {
     const Stage& stage = stages_[action.index];
-    switch (action.op) {
-      case Op::kForward:
+    switch (action.kind) {
+      case ActionKind::kForward:
         return stage.forward_ns;
-      case Op::kRecompute:
+      case ActionKind::kRecompute:
         return stage.recompute_ns;
-      case Op::kBackwardInput:
+      case ActionKind::kBackwardInput:
         return stage.backward_input_ns;
-      case Op::kBackwardWeight:
+      case ActionKind::kBackwardWeight:
         return stage.backward_weight_ns;
       default:
         return stage.update_ns;
@@ -36,11 +36,11 @@ class CostsNs {
   // The time that a message takes on the link that a SEND uses.
   int64_t transfer_ns(const Action& send) const {
     if (pairs_ != nullptr) return TransferBetweenWorkers(send);
-    return send.op == Op::kSendSum ? sum_ns_ : links_[LinkOf(send)].transfer_ns;
+    return send.kind == ActionKind::kSendSum ? sum_ns_ : links_[LinkOf(send)].transfer_ns;
   }
   int64_t latency_ns(const Action& send) const {
     if (pairs_ != nullptr) return LatencyBetweenWorkers(send);
-    return send.op == Op::kSendSum ? 0 : links_[LinkOf(send)].latency_ns;
+    return send.kind == ActionKind::kSendSum ? 0 : links_[LinkOf(send)].latency_ns;
   }
   int64_t overhead_ns() const { return overhead_ns_; }
   int64_t collective_ns() const { return collective_ns_; }
@@ -66,7 +66,7 @@ class CostsNs {
   int64_t TransferBetweenWorkers(const Action& send) const;
   int64_t LatencyBetweenWorkers(const Action& send) const;
   int32_t LinkOf(const Action& send) const {
-    return link_of_[send.index][static_cast<size_t>(KindOf(send.op))];
+    return link_of_[send.index][static_cast<size_t>(KindOf(send.kind))];
   }
 
   std::vector<Stage> stages_;

@@ -12,14 +12,14 @@ absl::string_view NameOf(Holdings holdings) {
   return "checkpoint";
 }
 
-FlightRule FlightRules::Of(Op op, StageId stage, bool train) const {
+FlightRule FlightRules::Of(ActionKind kind, StageId stage, bool train) const {
   const StageWiring& row = topology_[stage];
   FlightRule rule;
-  switch (op) {
-    case Op::kRecvActivation:
+  switch (kind) {
+    case ActionKind::kRecvActivation:
       rule.leaves = kInput;
       break;
-    case Op::kForward:
+    case ActionKind::kForward:
       if (!row.forward) rule.refusal = "the stage does backwards only";
       rule.takes = row.first ? 0 : kInput;
       if (train && row.backward) rule.leaves = row.recomputes ? kCheckpoint : kStash;
@@ -28,44 +28,44 @@ FlightRule FlightRules::Of(Op op, StageId stage, bool train) const {
       }
       HandOn(EdgeKind::kActivation, stage, kOutput, kInput, rule, rule.hands[0]);
       break;
-    case Op::kSendActivation:
+    case ActionKind::kSendActivation:
       rule.takes = kOutput;
       break;
-    case Op::kRecvGradient:
+    case ActionKind::kRecvGradient:
       rule.leaves = kOutputGradient;
       break;
-    case Op::kRecompute:
+    case ActionKind::kRecompute:
       if (!row.recomputes) rule.refusal = "the stage does not recompute";
       rule.takes = row.ends_way_back ? 0 : kCheckpoint;
       rule.leaves = kStash;
       break;
-    case Op::kBackwardInput:
+    case ActionKind::kBackwardInput:
       if (!row.backward) rule.refusal = "the stage does forwards only";
       rule.takes = row.last ? kStash : kStash | kOutputGradient;
       rule.leaves = kWeightStash;
       HandOn(EdgeKind::kGradient, stage, kInputGradient, kOutputGradient, rule, rule.hands[0]);
       break;
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       if (!row.backward) rule.refusal = "the stage does forwards only";
       rule.takes = kWeightStash;
       break;
-    case Op::kSendGradient:
+    case ActionKind::kSendGradient:
       rule.takes = kInputGradient;
       break;
-    case Op::kSendCheckpoint:
+    case ActionKind::kSendCheckpoint:
       rule.takes = kCheckpoint;
       break;
-    case Op::kRecvCheckpoint:
+    case ActionKind::kRecvCheckpoint:
       rule.leaves = kCheckpoint;
       break;
     default:
       break;  // not of one microbatch, or of a sum
   }
   // Of any microbatch: where it depends on the microbatch, all neighbours are on other workers.
-  if (IsReceive(op)) rule.refusal = RefuseMessage(topology_.From(KindOf(op), stage, 0));
-  if (IsSend(op)) rule.refusal = RefuseMessage(topology_.To(KindOf(op), stage, 0));
+  if (IsReceive(kind)) rule.refusal = RefuseMessage(topology_.From(KindOf(kind), stage, 0));
+  if (IsSend(kind)) rule.refusal = RefuseMessage(topology_.To(KindOf(kind), stage, 0));
   const bool evaluates =
-      op == Op::kRecvActivation || op == Op::kForward || op == Op::kSendActivation;
+      kind == ActionKind::kRecvActivation || kind == ActionKind::kForward || kind == ActionKind::kSendActivation;
   if (!train && !evaluates) rule.refusal = "not in an evaluate range";
   return rule;
 }

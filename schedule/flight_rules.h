@@ -47,7 +47,7 @@ class FlightRules {
       : topology_(topology), index_of_(index_of) {}
 
   // REQUIRES: `stage` is on this worker. `train`: false in an evaluate range.
-  FlightRule Of(Op op, StageId stage, bool train) const;
+  FlightRule Of(ActionKind kind, StageId stage, bool train) const;
 
  private:
   // Why there is no message to or from `neighbour`, or empty.

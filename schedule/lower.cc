@@ -34,7 +34,7 @@ class Lowering {
       if (!topology[stage].recomputes) continue;
       adds_recompute_[stage.value] =
           FindAction(program, [stage](const Action& action) {
-            return action == Action{Op::kRecompute, stage.value, action.microbatch};
+            return action == Action{ActionKind::kRecompute, stage.value, action.microbatch};
           }) == nullptr;
     }
   }
@@ -45,43 +45,43 @@ class Lowering {
       const Action& action = compute[i];
       const StageId stage = action.stage();
       const int64_t m = action.microbatch;
-      const auto add = [&](Op op) { result.push_back({op, stage.value, m}); };
-      if (options_.has_messages && action.op != Op::kUpdate) {
-        if (StartsBackward(action) && adds_recompute_[stage.value]) add(Op::kRecompute);
+      const auto add = [&](ActionKind kind) { result.push_back({kind, stage.value, m}); };
+      if (options_.has_messages && action.kind != ActionKind::kUpdate) {
+        if (StartsBackward(action) && adds_recompute_[stage.value]) add(ActionKind::kRecompute);
         result.push_back(action);
         continue;
       }
-      switch (action.op) {
-        case Op::kForward:
-          if (IsRemote(topology_.From(EdgeKind::kActivation, stage, m))) add(Op::kRecvActivation);
-          add(Op::kForward);
-          if (IsRemote(topology_.To(EdgeKind::kActivation, stage, m))) add(Op::kSendActivation);
+      switch (action.kind) {
+        case ActionKind::kForward:
+          if (IsRemote(topology_.From(EdgeKind::kActivation, stage, m))) add(ActionKind::kRecvActivation);
+          add(ActionKind::kForward);
+          if (IsRemote(topology_.To(EdgeKind::kActivation, stage, m))) add(ActionKind::kSendActivation);
           if (IsRemote(topology_.To(EdgeKind::kCheckpoint, stage, 0)) && !options_.forwards_only) {
-            add(Op::kSendCheckpoint);
+            add(ActionKind::kSendCheckpoint);
           }
           break;
-        case Op::kRecompute:
+        case ActionKind::kRecompute:
           AddRecompute(stage, m, result);
           break;
-        case Op::kBackwardInput:
+        case ActionKind::kBackwardInput:
           if (adds_recompute_[stage.value]) AddRecompute(stage, m, result);
-          if (IsRemote(topology_.From(EdgeKind::kGradient, stage, m))) add(Op::kRecvGradient);
-          add(Op::kBackwardInput);
-          if (SendsGradient(stage, m) && !SendsAfterWeight(compute, i)) add(Op::kSendGradient);
+          if (IsRemote(topology_.From(EdgeKind::kGradient, stage, m))) add(ActionKind::kRecvGradient);
+          add(ActionKind::kBackwardInput);
+          if (SendsGradient(stage, m) && !SendsAfterWeight(compute, i)) add(ActionKind::kSendGradient);
           break;
-        case Op::kBackwardWeight:
-          if (topology_.GoesOnWithSum(m)) add(Op::kRecvSum);
-          add(Op::kBackwardWeight);
+        case ActionKind::kBackwardWeight:
+          if (topology_.GoesOnWithSum(m)) add(ActionKind::kRecvSum);
+          add(ActionKind::kBackwardWeight);
           if (SendsGradient(stage, m) && i > 0 && SendsAfterWeight(compute, i - 1)) {
-            add(Op::kSendGradient);
+            add(ActionKind::kSendGradient);
           }
-          if (topology_.GoesOnWithSum(m + 1)) result.push_back({Op::kSendSum, stage.value, m + 1});
+          if (topology_.GoesOnWithSum(m + 1)) result.push_back({ActionKind::kSendSum, stage.value, m + 1});
           break;
-        case Op::kReduce:
+        case ActionKind::kReduce:
           if (i == 0 || !EndsStep(compute[i - 1])) AddNorm(result);
           result.push_back(action);
           break;
-        case Op::kUpdate:
+        case ActionKind::kUpdate:
           if (i == 0 || !SameUpdate(compute[i - 1], action)) {
             AddCollectives(compute.subspan(i), result);
           }
@@ -105,40 +105,40 @@ class Lowering {
 
   void AddRecompute(StageId stage, int64_t microbatch, ActionList& result) const {
     if (IsRemote(topology_.From(EdgeKind::kCheckpoint, stage, 0))) {
-      result.push_back({Op::kRecvCheckpoint, stage.value, microbatch});
+      result.push_back({ActionKind::kRecvCheckpoint, stage.value, microbatch});
     }
-    result.push_back({Op::kRecompute, stage.value, microbatch});
+    result.push_back({ActionKind::kRecompute, stage.value, microbatch});
   }
 
   // True if `action` is the first of a microbatch's backward, in a list that has its messages.
   bool StartsBackward(const Action& action) const {
-    if (action.op == Op::kRecvGradient) return true;
-    return action.op == Op::kBackwardInput &&
+    if (action.kind == ActionKind::kRecvGradient) return true;
+    return action.kind == ActionKind::kBackwardInput &&
            !IsRemote(topology_.From(EdgeKind::kGradient, action.stage(), action.microbatch));
   }
 
   // True if compute[i] is an I whose gradient is sent only after the W that follows.
   bool SendsAfterWeight(Actions compute, size_t i) const {
-    return !options_.send_gradient_early && compute[i].op == Op::kBackwardInput &&
+    return !options_.send_gradient_early && compute[i].kind == ActionKind::kBackwardInput &&
            i + 1 < compute.size() &&
-           compute[i + 1] == Action{Op::kBackwardWeight, compute[i].index, compute[i].microbatch};
+           compute[i + 1] == Action{ActionKind::kBackwardWeight, compute[i].index, compute[i].microbatch};
   }
 
   // True if both are updates of one model.
   bool SameUpdate(const Action& a, const Action& b) const {
-    return a.op == Op::kUpdate && b.op == Op::kUpdate &&
+    return a.kind == ActionKind::kUpdate && b.kind == ActionKind::kUpdate &&
            topology_[a.stage()].pipeline == topology_[b.stage()].pipeline;
   }
 
   // True if it belongs to what ends a step there and back, and so comes after its NORM.
   static bool EndsStep(const Action& action) {
-    return action.op == Op::kUpdate || action.op == Op::kReduce;
+    return action.kind == ActionKind::kUpdate || action.kind == ActionKind::kReduce;
   }
 
   // Before weights are copied without an UPDATE here; other REDUCEs of weights stand where no norm is asked.
   void AddNorm(ActionList& result) const {
     if (options_.global_norm && topology_.form == Topology::Form::kThereAndBack) {
-      result.push_back({Op::kNorm});
+      result.push_back({ActionKind::kNorm});
     }
   }
 
@@ -154,9 +154,9 @@ class Lowering {
         return std::find(members.stages.begin(), members.stages.end(), step.stage()) !=
                members.stages.end();
       });
-      if (steps) result.push_back({Op::kReduce, static_cast<int32_t>(group)});
+      if (steps) result.push_back({ActionKind::kReduce, static_cast<int32_t>(group)});
     }
-    if (options_.global_norm) result.push_back({Op::kNorm});
+    if (options_.global_norm) result.push_back({ActionKind::kNorm});
   }
 
   const Topology& topology_;
@@ -165,20 +165,20 @@ class Lowering {
   std::vector<bool> adds_recompute_;  // by stage
 };
 
-bool IsCompute(Op op) {
-  return op == Op::kForward || op == Op::kRecompute || op == Op::kBackwardInput ||
-         op == Op::kBackwardWeight || op == Op::kUpdate;
+bool IsCompute(ActionKind kind) {
+  return kind == ActionKind::kForward || kind == ActionKind::kRecompute || kind == ActionKind::kBackwardInput ||
+         kind == ActionKind::kBackwardWeight || kind == ActionKind::kUpdate;
 }
 
 bool ReducesWeights(const Topology& topology, const Action& action) {
-  return action.op == Op::kReduce && action.index >= 0 &&
+  return action.kind == ActionKind::kReduce && action.index >= 0 &&
          action.index < static_cast<int32_t>(topology.groups.size()) &&
          topology.groups[action.index].quantity == ReduceGroup::Quantity::kWeight;
 }
 
 // True if the stage of `action`, or one of its group, is on `worker`.
 bool IsOn(const Topology& topology, const Action& action, WorkerId worker) {
-  if (action.op == Op::kReduce) {
+  if (action.kind == ActionKind::kReduce) {
     const std::vector<WorkerId> members = topology.WorkersOf(action.group());
     return std::find(members.begin(), members.end(), worker) != members.end();
   }
@@ -202,7 +202,7 @@ Program Lower(const Program& compute, const Topology& topology, WorkerId worker,
   program.prologue = lowering.Lower(compute.prologue);
   program.period = lowering.Lower(compute.period);
   program.epilogue = lowering.Lower(compute.epilogue);
-  program.epilogue.push_back({Op::kFlush});
+  program.epilogue.push_back({ActionKind::kFlush});
   return program;
 }
 
@@ -216,8 +216,8 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
     const WorkerId worker(static_cast<int32_t>(id));
     Program& program = compute.programs[id];
     const Action* other = FindAction(program, [&](const Action& action) {
-      const bool message = IsSend(action.op) || IsReceive(action.op);
-      const bool allowed = IsCompute(action.op) || ReducesWeights(topology, action) ||
+      const bool message = IsSend(action.kind) || IsReceive(action.kind);
+      const bool allowed = IsCompute(action.kind) || ReducesWeights(topology, action) ||
                            (lower.has_messages && message);
       return !allowed || !IsOn(topology, action, worker);
     });
@@ -227,11 +227,11 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
           ": expected only F, R, I, W, UPDATE, messages and REDUCE of weights of its stages"));
     }
     const bool steps = FindAction(program, [](const Action& action) {
-                         return action.op == Op::kUpdate;
+                         return action.kind == ActionKind::kUpdate;
                        }) != nullptr;
     if (!steps && compute.completeness == Completeness::kTrain) {
       for (const StageId stage : topology.StagesOf(worker)) {
-        if (topology[stage].updates) program.epilogue.push_back({Op::kUpdate, stage.value});
+        if (topology[stage].updates) program.epilogue.push_back({ActionKind::kUpdate, stage.value});
       }
     }
     program = Lower(program, topology, worker, lower);
@@ -241,12 +241,12 @@ absl::StatusOr<Schedule> CompleteSchedule(Schedule compute, const LowerOptions& 
 
 bool IsComputeOnly(const Schedule& schedule) {
   return HasNone(schedule, [&](const Action& action) {
-    return !IsCompute(action.op) && !ReducesWeights(schedule.topology, action);
+    return !IsCompute(action.kind) && !ReducesWeights(schedule.topology, action);
   });
 }
 
 bool IsComplete(const Schedule& schedule) {
-  return !HasNone(schedule, [](const Action& action) { return action.op == Op::kFlush; });
+  return !HasNone(schedule, [](const Action& action) { return action.kind == ActionKind::kFlush; });
 }
 
 }  // namespace penstock

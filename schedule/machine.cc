@@ -52,8 +52,8 @@ void Machine::BeginRange(Completeness completeness) {
   for (Stage& stage : stages_) {
     stage.versions.BeginRange();
     stage.version_lead.reset();
-    for (size_t op = 0; op < stage.rules.size(); ++op) {
-      stage.rules[op] = rules.Of(static_cast<Op>(op), stage.id, train);
+    for (size_t kind = 0; kind < stage.rules.size(); ++kind) {
+      stage.rules[kind] = rules.Of(static_cast<ActionKind>(kind), stage.id, train);
     }
   }
 }
@@ -64,21 +64,21 @@ int32_t Machine::IndexOf(StageId stage) const {
 }
 
 absl::StatusOr<Effect> Machine::Apply(const Action& action) {
-  switch (action.op) {
-    case Op::kReduce:
+  switch (action.kind) {
+    case ActionKind::kReduce:
       return Reduce(action);
-    case Op::kNorm:
+    case ActionKind::kNorm:
       PENSTOCK_RETURN_IF_ERROR(Norm(action));
       return Effect();
-    case Op::kFlush:
+    case ActionKind::kFlush:
       PENSTOCK_RETURN_IF_ERROR(Flush(action));
       return Effect();
-    case Op::kUpdate:
+    case ActionKind::kUpdate:
       return Update(action);
-    case Op::kSendSum:
+    case ActionKind::kSendSum:
       PENSTOCK_RETURN_IF_ERROR(SendSum(action));
       return Effect();
-    case Op::kRecvSum:
+    case ActionKind::kRecvSum:
       PENSTOCK_RETURN_IF_ERROR(ReceiveSum(action));
       return Effect();
     default:
@@ -94,7 +94,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
     return Refuse(action, GoesElsewhere(action));
   }
   Stage& stage = stages_[index];
-  const FlightRule& rule = stage.rules[static_cast<int>(action.op)];
+  const FlightRule& rule = stage.rules[static_cast<int>(action.kind)];
   if (!rule.refusal.empty()) return Refuse(action, rule.refusal);
 
   Flight* flight = stage.flights.Find(action.microbatch);
@@ -117,7 +117,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
     return Refuse(action, absl::StrCat("the weights are not those of its step; a REDUCE that "
                                        "copies them stands between two steps"));
   }
-  if (action.op == Op::kForward && completeness_ == Completeness::kTrain) {
+  if (action.kind == ActionKind::kForward && completeness_ == Completeness::kTrain) {
     if (!stage.versions.TakesForward(action.microbatch)) {
       return Refuse(action,
                     "where weights are sampled, forwards come in the order of microbatches");
@@ -128,12 +128,12 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
                                  ", which is not made yet"));
     }
   }
-  if (action.op == Op::kBackwardInput && stage.recomputes &&
+  if (action.kind == ActionKind::kBackwardInput && stage.recomputes &&
       stage.versions.BackwardVersion(flight->forward_version) != flight->recompute_version) {
     return Refuse(action, absl::StrCat("the weights have changed since its R, which read version ",
                                        flight->recompute_version, "; put R after the UPDATE"));
   }
-  if (action.op == Op::kBackwardWeight) {
+  if (action.kind == ActionKind::kBackwardWeight) {
     const absl::string_view obstacle = stage.gradient.ObstacleTo(
         action.microbatch, (*topology_)[stage.id].stride, topology_->rounds.step);
     if (!obstacle.empty()) return Refuse(action, obstacle);
@@ -141,7 +141,7 @@ absl::StatusOr<Effect> Machine::Advance(const Action& action) {
 
   if (flight == nullptr) flight = &stage.flights.Insert(action.microbatch);
   flight->holds = static_cast<Holdings>((holds & ~rule.takes) | rule.leaves);
-  const Effect effect = Perform(action.op, action.microbatch, stage, *flight);
+  const Effect effect = Perform(action.kind, action.microbatch, stage, *flight);
   if (flight->holds == 0) stage.flights.Erase(action.microbatch);
   for (const FlightRule::Handover& hand : rule.hands) {
     if (hand.receiver < 0) continue;
@@ -173,7 +173,7 @@ int64_t Machine::VersionLead(const Stage& stage, int64_t microbatch) const {
 }
 
 bool Machine::ReadsOtherStep(const Action& action, const Stage& stage) const {
-  const bool reads = action.op == Op::kForward || action.op == Op::kRecompute;
+  const bool reads = action.kind == ActionKind::kForward || action.kind == ActionKind::kRecompute;
   return reads && stage.version_lead.has_value() &&
          VersionLead(stage, action.microbatch) != *stage.version_lead;
 }
@@ -184,17 +184,17 @@ std::string Machine::Missing(Holdings missing, Holdings holds) {
                       has_checkpoint_only ? ", the stage recomputes: R must come before it" : "");
 }
 
-Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const {
+Effect Machine::Perform(ActionKind kind, int64_t microbatch, Stage& stage, Flight& flight) const {
   VersionLedger& versions = stage.versions;
   StageCounts& counts = stage.counts;
   Effect effect;
   const bool train = completeness_ == Completeness::kTrain;
-  const bool reads = op == Op::kForward || op == Op::kRecompute;
+  const bool reads = kind == ActionKind::kForward || kind == ActionKind::kRecompute;
   if (reads && train && topology_->form == Topology::Form::kThereAndBack) {
     stage.version_lead = VersionLead(stage, microbatch);
   }
-  switch (op) {
-    case Op::kForward:
+  switch (kind) {
+    case ActionKind::kForward:
       if (!train || !(*topology_)[stage.id].backward) {
         effect.version = versions.current();
         break;
@@ -205,10 +205,10 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       counts.versions_live = versions.live();
       counts.AddActivation();
       break;
-    case Op::kRecvCheckpoint:
+    case ActionKind::kRecvCheckpoint:
       counts.AddActivation();
       break;
-    case Op::kRecompute:
+    case ActionKind::kRecompute:
       if (!(*topology_)[stage.id].forward) {
         if ((*topology_)[stage.id].ends_way_back) counts.AddActivation();
         flight.aim = flight.forward_version = versions.BeginForward(microbatch);
@@ -216,12 +216,12 @@ Effect Machine::Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight)
       effect.version = flight.recompute_version = versions.BackwardVersion(flight.forward_version);
       effect.ahead = versions.BackwardAim(flight.forward_version, flight.aim) - effect.version;
       break;
-    case Op::kBackwardInput:
+    case ActionKind::kBackwardInput:
       effect.version = versions.BackwardVersion(flight.forward_version);
       effect.ahead = versions.BackwardAim(flight.forward_version, flight.aim) - effect.version;
       flight.drift = effect.version - flight.forward_version;
       break;
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       effect.version = versions.BackwardVersion(flight.forward_version);
       versions.EndBackward(flight.forward_version);
       --counts.activations_live;

@@ -154,7 +154,7 @@ class Machine {
   struct Stage {
     StageId id;
     bool recomputes = false;
-    std::array<FlightRule, kOps> rules;  // by Op, of those of one microbatch
+    std::array<FlightRule, kActionKinds> rules;  // by ActionKind, of those of one microbatch
     int32_t gradient_groups = 0;
     MicrobatchTable<Flight> flights;
     VersionLedger versions;
@@ -203,7 +203,7 @@ class Machine {
   static std::string Missing(Holdings missing, Holdings holds);
   // The first thing that is left of a microbatch, or empty.
   std::string Remainder() const;
-  Effect Perform(Op op, int64_t microbatch, Stage& stage, Flight& flight) const;
+  Effect Perform(ActionKind kind, int64_t microbatch, Stage& stage, Flight& flight) const;
   absl::Status Refuse(const Action& action, absl::string_view reason) const;
 
   const Topology* topology_;

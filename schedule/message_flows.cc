@@ -9,16 +9,16 @@
 namespace penstock {
 namespace {
 
-using PassKey = std::tuple<Op, int32_t, int64_t>;  // operation, stage, microbatch
+using PassKey = std::tuple<ActionKind, int32_t, int64_t>;  // operation, stage, microbatch
 
 // The passes of a timeline that give or take messages, each in the order of their start.
 std::map<PassKey, std::vector<const Span*>> PassesOf(const Timeline& timeline) {
   std::map<PassKey, std::vector<const Span*>> passes;
   for (const Span& span : timeline.spans) {
     const Action& action = span.action;
-    const bool passes_on = action.op == Op::kForward || action.op == Op::kBackwardInput;
+    const bool passes_on = action.kind == ActionKind::kForward || action.kind == ActionKind::kBackwardInput;
     if (span.lane != Lane::kCompute || !passes_on) continue;
-    passes[{action.op, action.index, action.microbatch}].push_back(&span);
+    passes[{action.kind, action.index, action.microbatch}].push_back(&span);
   }
   for (auto& [key, spans] : passes) {
     std::stable_sort(spans.begin(), spans.end(),
@@ -30,7 +30,7 @@ std::map<PassKey, std::vector<const Span*>> PassesOf(const Timeline& timeline) {
 Topology StraightPipelineOf(const Timeline& timeline) {
   int32_t stages = 1;
   for (const Span& span : timeline.spans) {
-    if (HasMicrobatch(span.action.op)) stages = std::max(stages, span.action.index + 1);
+    if (HasMicrobatch(span.action.kind)) stages = std::max(stages, span.action.index + 1);
   }
   return StraightPipeline(stages);
 }
@@ -38,7 +38,7 @@ Topology StraightPipelineOf(const Timeline& timeline) {
 // Returns the stage that takes what the pass has made; -1: none.
 StageId TakerOf(const Action& action, const Topology& topology) {
   if (action.index >= topology.stages()) return StageId(-1);
-  const EdgeKind kind = action.op == Op::kForward ? EdgeKind::kActivation : EdgeKind::kGradient;
+  const EdgeKind kind = action.kind == ActionKind::kForward ? EdgeKind::kActivation : EdgeKind::kGradient;
   return topology.To(kind, action.stage(), action.microbatch);
 }
 
@@ -52,7 +52,7 @@ std::vector<MessageFlow> MessageFlowsOf(const Timeline& timeline, const Topology
     const Action& given = givers.front()->action;
     const StageId stage = TakerOf(given, feeds);
     if (stage.value < 0) continue;
-    const auto takers = passes.find({given.op, stage.value, given.microbatch});
+    const auto takers = passes.find({given.kind, stage.value, given.microbatch});
     if (takers == passes.end()) continue;
     auto next = givers.begin();
     for (const Span* taker : takers->second) {

@@ -40,7 +40,7 @@ int64_t ActionsOf(const Schedule& schedule) {
 // The actions of the step without the updates after it, which the form leaves out.
 absl::StatusOr<ActionList> StepOf(const Program& program) {
   ActionList list = Expand(program);
-  const auto is_message_or_pass = [](const Action& action) { return HasMicrobatch(action.op); };
+  const auto is_message_or_pass = [](const Action& action) { return HasMicrobatch(action.kind); };
   const auto end = std::find_if_not(list.begin(), list.end(), is_message_or_pass);
   const auto again = std::find_if(end, list.end(), is_message_or_pass);
   if (again != list.end()) {
@@ -48,7 +48,7 @@ absl::StatusOr<ActionList> StepOf(const Program& program) {
                                    ToString(*again), "); it holds one step"));
   }
   const auto other = std::find_if(end, list.end(), [](const Action& action) {
-    return action.op != Op::kUpdate && action.op != Op::kFlush;
+    return action.kind != ActionKind::kUpdate && action.kind != ActionKind::kFlush;
   });
   if (other != list.end()) return NoWordsFor(ToString(*other));
   list.erase(end, list.end());

@@ -35,17 +35,17 @@ double MedianSeconds(std::vector<int64_t>& durations_ns, int64_t& excess_ns) {
 struct StageDurations {
   std::vector<int64_t> forward, recompute, backward_input, backward_weight, update;
 
-  std::vector<int64_t>* Of(Op op) {
-    switch (op) {
-      case Op::kForward:
+  std::vector<int64_t>* Of(ActionKind kind) {
+    switch (kind) {
+      case ActionKind::kForward:
         return &forward;
-      case Op::kRecompute:
+      case ActionKind::kRecompute:
         return &recompute;
-      case Op::kBackwardInput:
+      case ActionKind::kBackwardInput:
         return &backward_input;
-      case Op::kBackwardWeight:
+      case ActionKind::kBackwardWeight:
         return &backward_weight;
-      case Op::kUpdate:
+      case ActionKind::kUpdate:
         return &update;
       default:
         return nullptr;
@@ -106,8 +106,8 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& to
     return span.start_ns >= start_ns && span.end_ns <= end_ns;
   };
   for (const Span& span : timeline.spans) {
-    if (span.lane == Lane::kTransfer || !IsSend(span.action.op) || !in_window(span)) continue;
-    const bool forward = span.action.op == Op::kSendActivation;
+    if (span.lane == Lane::kTransfer || !IsSend(span.action.kind) || !in_window(span)) continue;
+    const bool forward = span.action.kind == ActionKind::kSendActivation;
     const int32_t link = LinkOf(span.action, topology);
     if (link < 0) continue;
     int64_t& end = sent[{forward, link, span.action.microbatch}];
@@ -115,8 +115,8 @@ std::vector<LinkCosts> MeasureLinks(const Timeline& timeline, const Topology& to
   }
   std::vector<LinkLatency> latencies(std::max(count, 0));
   for (const Span& span : timeline.spans) {
-    if (span.wait != Wait::kInput || !IsReceive(span.action.op) || !in_window(span)) continue;
-    const bool forward = span.action.op == Op::kRecvActivation;
+    if (span.wait != Wait::kInput || !IsReceive(span.action.kind) || !in_window(span)) continue;
+    const bool forward = span.action.kind == ActionKind::kRecvActivation;
     const int32_t link = LinkOf(span.action, topology);
     const auto found = sent.find({forward, link, span.action.microbatch});
     if (found == sent.end() || link < 0 || link >= count) continue;
@@ -154,7 +154,7 @@ absl::StatusOr<SimulationCosts> MeasureCosts(const Timeline& timeline, const Top
     if (computes || span.lane == Lane::kWait) worker.computing_or_waiting_ns += span.duration_ns();
     if (!computes) continue;
     if (span.action.index < 0 || span.action.index >= topology.stages()) continue;
-    if (auto* list = durations[span.action.index].Of(span.action.op)) {
+    if (auto* list = durations[span.action.index].Of(span.action.kind)) {
       list->push_back(span.duration_ns());
     }
   }
@@ -194,7 +194,7 @@ WholeSteps WholeStepsOf(const Timeline& timeline, const ScheduleOptions& options
   };
   std::map<int64_t, Step> steps;
   for (const Span& span : timeline.spans) {
-    if (span.lane != Lane::kCompute || span.action.op != Op::kBackwardWeight) continue;
+    if (span.lane != Lane::kCompute || span.action.kind != ActionKind::kBackwardWeight) continue;
     Step& step = steps[span.action.microbatch / options.microbatches_per_step];
     step.end_ns = std::max(step.end_ns, span.end_ns);
     ++step.backwards;

@@ -14,7 +14,7 @@ Action Program::At(int64_t position) const {
   const auto period_size = static_cast<int64_t>(period.size());
   if (position >= repeats * period_size) return epilogue[position - repeats * period_size];
   Action action = period[position % period_size];
-  if (HasMicrobatch(action.op)) action.microbatch += position / period_size * shift;
+  if (HasMicrobatch(action.kind)) action.microbatch += position / period_size * shift;
   return action;
 }
 

@@ -46,7 +46,7 @@ class ProgramCursor {
   // REQUIRES: !Done().
   Action Current() const {
     Action action = (*list_)[index_];
-    if (HasMicrobatch(action.op)) action.microbatch += offset_;
+    if (HasMicrobatch(action.kind)) action.microbatch += offset_;
     return action;
   }
   // REQUIRES: !Done().

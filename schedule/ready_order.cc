@@ -18,7 +18,7 @@ ActionList Lowered(const ActionList& compute, const Topology& topology, WorkerId
 // The message that `actions` receives, if any.
 const Action* ReceiveOf(const ActionList& actions) {
   const auto receive = std::find_if(actions.begin(), actions.end(),
-                                    [](const Action& action) { return IsReceive(action.op); });
+                                    [](const Action& action) { return IsReceive(action.kind); });
   return receive == actions.end() ? nullptr : &*receive;
 }
 
@@ -42,7 +42,7 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
   for (const StageId id : ids) {
     const int64_t in_flight_max = options.in_flight_max[id.value];
     PENSTOCK_CHECK(in_flight_max >= 1);
-    const Action step = {Op::kUpdate, id.value};
+    const Action step = {ActionKind::kUpdate, id.value};
     steps.push_back(step);
     stages_.push_back(
         {.id = id,
@@ -51,8 +51,8 @@ ReadyOrder::ReadyOrder(const Topology& topology, WorkerId worker, const Options&
          .previous = index_of(topology.From(EdgeKind::kActivation, id, 0)),
          .next = index_of(topology.To(EdgeKind::kActivation, id, 0)),
          .in_flight_max = in_flight_max,
-         .forward = lowered({{Op::kForward, id.value}}),
-         .backward = lowered({{Op::kBackwardInput, id.value}, {Op::kBackwardWeight, id.value}}),
+         .forward = lowered({{ActionKind::kForward, id.value}}),
+         .backward = lowered({{ActionKind::kBackwardInput, id.value}, {ActionKind::kBackwardWeight, id.value}}),
          .update = lowered({step})});
   }
   update_ = lowered(steps);

@@ -53,10 +53,10 @@ constexpr double kNumberWidth = 6.2;  // of a digit
 int ColourOf(const Span& span) {
   switch (span.lane) {
     case Lane::kCompute:
-      if (span.action.op == Op::kForward) return 0;
-      if (span.action.op == Op::kRecompute) return 1;
-      if (span.action.op == Op::kBackwardInput) return 2;
-      return span.action.op == Op::kBackwardWeight ? 3 : 4;
+      if (span.action.kind == ActionKind::kForward) return 0;
+      if (span.action.kind == ActionKind::kRecompute) return 1;
+      if (span.action.kind == ActionKind::kBackwardInput) return 2;
+      return span.action.kind == ActionKind::kBackwardWeight ? 3 : 4;
     case Lane::kCollective:
       return 5;
     case Lane::kSend:

@@ -33,14 +33,14 @@ Kind KindOf(const Span& span) {
   if (span.lane == Lane::kWait) return kWaiting;
   if (span.lane == Lane::kCollective) return kCollective;
   if (span.lane != Lane::kCompute) return kKinds;
-  switch (span.action.op) {
-    case Op::kForward:
+  switch (span.action.kind) {
+    case ActionKind::kForward:
       return kForward;
-    case Op::kRecompute:
+    case ActionKind::kRecompute:
       return kRecompute;
-    case Op::kBackwardInput:
+    case ActionKind::kBackwardInput:
       return kBackwardInput;
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       return kBackwardWeight;
     default:
       return kUpdate;

@@ -19,21 +19,21 @@ constexpr int32_t kFirstRoundThread = 1 << 20;
 
 int32_t ThreadOf(const Span& span) {
   if (span.lane != Lane::kTransfer) return static_cast<int32_t>(span.lane) + 1;
-  const Op op = span.action.op;
-  const bool of_rounds = op == Op::kSendCheckpoint || op == Op::kSendSum;
-  const bool second = op == Op::kSendGradient || op == Op::kSendSum;
+  const ActionKind kind = span.action.kind;
+  const bool of_rounds = kind == ActionKind::kSendCheckpoint || kind == ActionKind::kSendSum;
+  const bool second = kind == ActionKind::kSendGradient || kind == ActionKind::kSendSum;
   return (of_rounds ? kFirstRoundThread : kFirstTransferThread) + 2 * span.action.index + second;
 }
 
-absl::string_view TransferName(Op op) {
-  if (op == Op::kSendGradient) return "gradients";
-  if (op == Op::kSendCheckpoint) return "inputs";
-  return op == Op::kSendSum ? "sums" : "activations";
+absl::string_view TransferName(ActionKind kind) {
+  if (kind == ActionKind::kSendGradient) return "gradients";
+  if (kind == ActionKind::kSendCheckpoint) return "inputs";
+  return kind == ActionKind::kSendSum ? "sums" : "activations";
 }
 
 std::string ThreadName(const Span& span) {
   if (span.lane != Lane::kTransfer) return std::string(LaneName(span.lane));
-  return absl::StrCat(TransferName(span.action.op), " of stage ", span.action.index);
+  return absl::StrCat(TransferName(span.action.kind), " of stage ", span.action.index);
 }
 
 // Microseconds, the unit of the format.
@@ -123,7 +123,7 @@ void WriteArrowEnd(absl::string_view phase, const Span& span, int64_t ns, absl::
 void WriteArrow(const MessageFlow& flow, int64_t id, const Drawing& drawing, Writer& writer) {
   const Span& from = *flow.giver;
   const Span& to = *flow.taker;
-  const absl::string_view name = from.action.op == Op::kForward ? "activation" : "gradient";
+  const absl::string_view name = from.action.kind == ActionKind::kForward ? "activation" : "gradient";
   // An arrow starts within its span, hence one nanosecond before the end, and never goes back in time.
   const int64_t end_ns = std::clamp(from.end_ns - 1, from.start_ns, to.start_ns);
   WriteArrowEnd("s", from, end_ns, name, id, drawing, writer);

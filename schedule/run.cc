@@ -105,8 +105,8 @@ absl::StatusOr<bool> Interpreter::RunUntilBlocked() {
 
 absl::StatusOr<bool> Interpreter::TryAdvance(Worker& worker) {
   const Action action = worker.cursor.Current();
-  if (IsSend(action.op) || IsReceive(action.op)) return TryMessage(worker, action);
-  if (IsCollective(action.op) && !MembersOf(action).empty()) return TryCollective(action);
+  if (IsSend(action.kind) || IsReceive(action.kind)) return TryMessage(worker, action);
+  if (IsCollective(action.kind) && !MembersOf(action).empty()) return TryCollective(action);
   PENSTOCK_ASSIGN_OR_RETURN(const Effect effect, worker.machine.Apply(action));
   worker.cursor.Advance();
   PENSTOCK_RETURN_IF_ERROR(observer_.OnAction(worker.id, action, effect, MessageId()));
@@ -116,8 +116,8 @@ absl::StatusOr<bool> Interpreter::TryAdvance(Worker& worker) {
 absl::StatusOr<bool> Interpreter::TryMessage(Worker& worker, const Action& action) {
   MessageId message{.channel = schedule_.topology.EdgeOf(action)};
   Channel* channel = message.channel < 0 ? nullptr : &channels_[message.channel];
-  if (channel != nullptr && IsSend(action.op) && IsFull(action)) return false;
-  if (channel != nullptr && IsReceive(action.op)) {
+  if (channel != nullptr && IsSend(action.kind) && IsFull(action)) return false;
+  if (channel != nullptr && IsReceive(action.kind)) {
     if (channel->messages.empty()) return false;
     if (channel->messages.front() != action.microbatch) {
       return absl::FailedPreconditionError(
@@ -127,7 +127,7 @@ absl::StatusOr<bool> Interpreter::TryMessage(Worker& worker, const Action& actio
   }
   // Without a channel the machine refuses.
   PENSTOCK_ASSIGN_OR_RETURN(const Effect effect, worker.machine.Apply(action));
-  if (IsSend(action.op)) {
+  if (IsSend(action.kind)) {
     channel->messages.push_back(action.microbatch);
     message.number = channel->sent++;
   } else {
@@ -163,7 +163,7 @@ absl::StatusOr<bool> Interpreter::TryCollective(const Action& action) {
 }
 
 absl::Span<const WorkerId> Interpreter::MembersOf(const Action& action) const {
-  if (action.op == Op::kNorm) return members_.back();
+  if (action.kind == ActionKind::kNorm) return members_.back();
   const auto groups = static_cast<int32_t>(members_.size()) - 1;
   if (action.index < 0 || action.index >= groups) return {};
   return members_[action.index];
@@ -178,13 +178,13 @@ bool Interpreter::BlockedOnFullChannel() const {
   return std::any_of(workers_.begin(), workers_.end(), [this](const Worker& worker) {
     if (worker.cursor.Done()) return false;
     const Action action = worker.cursor.Current();
-    return IsSend(action.op) && IsFull(action);
+    return IsSend(action.kind) && IsFull(action);
   });
 }
 
 std::string Interpreter::WhyBlocked(const Action& action) const {
-  if (IsSend(action.op)) return "the channel is full";
-  if (IsReceive(action.op)) return "no message comes";
+  if (IsSend(action.kind)) return "the channel is full";
+  if (IsReceive(action.kind)) return "no message comes";
   std::string missing = "waits for";
   for (const WorkerId id : MembersOf(action)) {
     const Worker& member = workers_[id.value];

@@ -35,7 +35,7 @@ absl::Status CheckProgram(const Program& program, int32_t worker) {
     return error(absl::StrCat("reaches microbatch ", largest, ", shifted by up to ", shifted,
                               "; expected numbers below ", kMicrobatchMax));
   }
-  if (program.size() == 0 || program.At(program.size() - 1).op != Op::kFlush) {
+  if (program.size() == 0 || program.At(program.size() - 1).kind != ActionKind::kFlush) {
     return error("does not end with FLUSH");
   }
   return absl::OkStatus();

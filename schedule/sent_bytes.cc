@@ -18,11 +18,6 @@ void ForEachWritten(const Program& program, const Visit& visit) {
   }
 }
 
-double BytesOf(const Action& send, const Traffic& traffic) {
-  if (send.op != Op::kSendSum) return traffic.boundary;
-  return traffic.sums.empty() ? 0.0 : traffic.sums[send.index];
-}
-
 // Adds what each worker sends for a collective that is the same each time.
 void AddCollective(const Schedule& schedule, const Traffic& traffic, const Action& collective,
                    const std::vector<WorkerId>& members, std::vector<double>& sent) {
@@ -49,14 +44,14 @@ std::vector<double> SentBytesOf(const Schedule& schedule, const Traffic& traffic
   for (int32_t worker = 0; worker < topology.workers; ++worker) {
     workers.emplace_back(worker);
     ForEachWritten(schedule.programs[worker], [&](const Action& action, int64_t times) {
-      if (IsSend(action.op)) sent[worker] += static_cast<double>(times) * BytesOf(action, traffic);
+      if (IsSend(action.kind)) sent[worker] += static_cast<double>(times) * traffic.BytesOf(action);
     });
   }
   for (int32_t group = 0; group < static_cast<int32_t>(topology.groups.size()); ++group) {
-    AddCollective(schedule, traffic, {Op::kReduce, group}, topology.WorkersOf(GroupId(group)),
+    AddCollective(schedule, traffic, {ActionKind::kReduce, group}, topology.WorkersOf(GroupId(group)),
                   sent);
   }
-  AddCollective(schedule, traffic, {Op::kNorm}, workers, sent);
+  AddCollective(schedule, traffic, {ActionKind::kNorm}, workers, sent);
   return sent;
 }
 

@@ -52,8 +52,8 @@ class Timekeeper : public RunObserver {
     if (message.channel < 0) {
       Worker& worker = workers_[id.value];
       worker.now_ns += costs_.overhead_ns();
-      if (action.op != Op::kFlush) Compute(id, action);
-    } else if (IsSend(action.op)) {
+      if (action.kind != ActionKind::kFlush) Compute(id, action);
+    } else if (IsSend(action.kind)) {
       Send(id, action, message);
     } else {
       int64_t& place = PlaceOf(message);

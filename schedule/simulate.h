@@ -71,12 +71,23 @@ struct Traffic {
         0.0;  // of other groups: what a member gets from another one, weights or a gradient
   };
 
-  double boundary = 0.0;     // an activation, a gradient or a checkpoint
+  // The tensors that a stage sends.
+  struct OfStage {
+    double output = 0.0;      // an activation
+    double grad_input = 0.0;  // a gradient
+    double input = 0.0;       // a kept input
+  };
+
+  double boundary = 0.0;        // an activation, a gradient or a checkpoint, where `stages` is empty
+  std::vector<OfStage> stages;  // by stage
   std::vector<double> sums;  // by stage: a sum of gradients on its way to the next round; empty: 0
   std::vector<OfGroup> groups;  // by group of the topology; empty: nothing
   // By worker: the bytes that it sends to each other worker for a NORM; one with 0 sends no message. Empty: every worker
   // sends messages of 0 bytes.
   std::vector<double> norms;
+
+  // REQUIRES: IsSend(send.kind).
+  double BytesOf(const Action& send) const;
 };
 
 struct SimulationCosts {

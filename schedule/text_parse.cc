@@ -251,7 +251,7 @@ class ScheduleParser {
           absl::StrCat("a stage below ", kStagesMax, " and a microbatch below ", kMicrobatchMax));
     }
     list.push_back(*action);
-    if (whole_backward) list.push_back({Op::kBackwardWeight, action->index, action->microbatch});
+    if (whole_backward) list.push_back({ActionKind::kBackwardWeight, action->index, action->microbatch});
     return absl::OkStatus();
   }
 
@@ -280,7 +280,7 @@ class ScheduleParser {
     }
     if (!worker_of.empty()) return absl::OkStatus();
     ForEachAction([&worker_of](int32_t worker, const Action& action, bool) {
-      if (!HasMicrobatch(action.op)) return;
+      if (!HasMicrobatch(action.kind)) return;
       if (action.index >= static_cast<int32_t>(worker_of.size())) {
         worker_of.resize(action.index + 1, WorkerId(-1));
       }
@@ -317,7 +317,7 @@ class ScheduleParser {
   void InferRecomputes() {
     std::set<StageId> recomputes;
     ForEachAction([&](int32_t, const Action& action, bool) {
-      if (action.op == Op::kRecompute) recomputes.insert(action.stage());
+      if (action.kind == ActionKind::kRecompute) recomputes.insert(action.stage());
     });
     recomputes_.assign(recomputes.begin(), recomputes.end());
   }
@@ -327,8 +327,8 @@ class ScheduleParser {
     int64_t last = -1;
     bool has_backward = false;
     ForEachAction([&](int32_t worker, const Action& action, bool repeated) {
-      has_backward |= action.op == Op::kBackwardInput;
-      if (action.op != Op::kForward) return;
+      has_backward |= action.kind == ActionKind::kBackwardInput;
+      if (action.kind != ActionKind::kForward) return;
       const Program& program = schedule_.programs[worker];
       const int64_t copies_after = repeated ? std::max<int64_t>(program.repeats - 1, 0) : 0;
       first = std::min(first, action.microbatch);
@@ -362,7 +362,7 @@ absl::StatusOr<Schedule> ParseSchedule(absl::string_view text) {
 std::string NoteOnOldNames(absl::string_view text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     if (absl::StartsWith(line, "#") || !absl::StrContains(line, kOldUpdateName)) continue;
-    return absl::StrCat("the action ", kOldUpdateName, " is called ", OpName(Op::kUpdate),
+    return absl::StrCat("the action ", kOldUpdateName, " is called ", ActionName(ActionKind::kUpdate),
                         " now; the next version will not know the old name");
   }
   return "";

@@ -71,8 +71,8 @@ void AppendActions(const ActionList& list, bool merge_backward, std::string& tex
   for (size_t i = 0; i < list.size(); ++i) {
     const Action& action = list[i];
     if (i > 0) text += ',';
-    if (merge_backward && action.op == Op::kBackwardInput && i + 1 < list.size() &&
-        list[i + 1] == Action{Op::kBackwardWeight, action.index, action.microbatch}) {
+    if (merge_backward && action.kind == ActionKind::kBackwardInput && i + 1 < list.size() &&
+        list[i + 1] == Action{ActionKind::kBackwardWeight, action.index, action.microbatch}) {
       absl::StrAppend(&text, action.index, "B", action.microbatch);
       ++i;
     } else {

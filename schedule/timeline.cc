@@ -45,7 +45,7 @@ bool IsKnown(const Span& span, int32_t workers) {
   return span.worker.value >= 0 && span.worker.value < workers &&
          static_cast<int>(span.lane) < kLanes && static_cast<int>(span.wait) < kWaits &&
          (span.wait != Wait::kNone) == (span.lane == Lane::kWait) &&
-         static_cast<int>(action.op) < kOps && action.index >= 0 && action.index < kIndexMax &&
+         static_cast<int>(action.kind) < kActionKinds && action.index >= 0 && action.index < kIndexMax &&
          action.microbatch >= 0 && action.microbatch < kMicrobatchMax;
 }
 
@@ -73,7 +73,7 @@ absl::Status CheckTimeline(const Timeline& timeline) {
     return absl::InvalidArgumentError(absl::StrCat(
         "span ", i, " of a timeline of ", timeline.workers, " workers is not valid: worker ",
         span.worker.value, ", lane ", static_cast<int>(span.lane), ", wait ",
-        static_cast<int>(span.wait), ", operation ", static_cast<int>(span.action.op), " of ",
+        static_cast<int>(span.wait), ", operation ", static_cast<int>(span.action.kind), " of ",
         span.action.index, ", microbatch ", span.action.microbatch, ", from ", span.start_ns,
         " to ", span.end_ns, " ns"));
   }

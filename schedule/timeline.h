@@ -48,7 +48,7 @@ struct Span {
   WorkerId worker;
   Lane lane = Lane::kCompute;
   Wait wait = Wait::kNone;  // not kNone exactly on kWait
-  Action action{Op::kFlush};
+  Action action{ActionKind::kFlush};
   int64_t start_ns = 0;
   int64_t end_ns = 0;
 

@@ -261,39 +261,39 @@ absl::Status CheckReplicasOf(const Topology& topology) {
 
 }  // namespace
 
-EdgeKind KindOf(Op message) {
+EdgeKind KindOf(ActionKind message) {
   switch (message) {
-    case Op::kSendActivation:
-    case Op::kRecvActivation:
+    case ActionKind::kSendActivation:
+    case ActionKind::kRecvActivation:
       return EdgeKind::kActivation;
-    case Op::kSendGradient:
-    case Op::kRecvGradient:
+    case ActionKind::kSendGradient:
+    case ActionKind::kRecvGradient:
       return EdgeKind::kGradient;
-    case Op::kSendCheckpoint:
-    case Op::kRecvCheckpoint:
+    case ActionKind::kSendCheckpoint:
+    case ActionKind::kRecvCheckpoint:
       return EdgeKind::kCheckpoint;
     default:
-      PENSTOCK_CHECK(message == Op::kSendSum || message == Op::kRecvSum);
+      PENSTOCK_CHECK(message == ActionKind::kSendSum || message == ActionKind::kRecvSum);
       return EdgeKind::kSum;
   }
 }
 
 Action Edge::Receive(int64_t microbatch) const {
-  constexpr Op kReceives[kEdgeKinds] = {Op::kFlush, Op::kRecvActivation, Op::kRecvGradient,
-                                        Op::kFlush, Op::kRecvCheckpoint, Op::kRecvSum};
+  constexpr ActionKind kReceives[kEdgeKinds] = {ActionKind::kFlush, ActionKind::kRecvActivation, ActionKind::kRecvGradient,
+                                        ActionKind::kFlush, ActionKind::kRecvCheckpoint, ActionKind::kRecvSum};
   return {kReceives[static_cast<size_t>(kind)], to.value, microbatch};
 }
 
 int32_t Topology::EdgeOf(const Action& message) const {
-  const bool sends = IsSend(message.op);
-  if ((!sends && !IsReceive(message.op)) || message.index < 0 || message.index >= stages() ||
+  const bool sends = IsSend(message.kind);
+  if ((!sends && !IsReceive(message.kind)) || message.index < 0 || message.index >= stages() ||
       message.microbatch < 0) {
     return -1;
   }
   const StageId stage = message.stage();
   if ((*this)[stage].replicas > 1 && !Visits(message.microbatch, stage)) return -1;
-  return sends ? EdgeOutOf(KindOf(message.op), stage, message.microbatch)
-               : EdgeInto(KindOf(message.op), stage, message.microbatch);
+  return sends ? EdgeOutOf(KindOf(message.kind), stage, message.microbatch)
+               : EdgeInto(KindOf(message.kind), stage, message.microbatch);
 }
 
 std::vector<StageId> Topology::StagesOf(WorkerId worker) const {

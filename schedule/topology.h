@@ -68,7 +68,7 @@ inline constexpr EdgeKind kStageEdgeKinds[] = {EdgeKind::kActivation, EdgeKind::
                                                EdgeKind::kCheckpoint, EdgeKind::kSum};
 
 // REQUIRES: IsSend(message) or IsReceive(message).
-EdgeKind KindOf(Op message);
+EdgeKind KindOf(ActionKind message);
 
 // One direction between two stages. Every edge has one sender and one receiver, also where a stage
 // is wired to several replicas (run.h lives by it). Between stages of one worker nothing is sent.

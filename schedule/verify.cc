@@ -121,7 +121,7 @@ Schedule Shorten(Schedule schedule, int64_t copies) {
   for (Program& program : schedule.programs) {
     program.repeats -= copies;
     for (Action& action : program.epilogue) {
-      if (HasMicrobatch(action.op)) action.microbatch -= copies * program.shift;
+      if (HasMicrobatch(action.kind)) action.microbatch -= copies * program.shift;
     }
   }
   schedule.range.count -= copies * schedule.programs.front().shift;

@@ -91,7 +91,7 @@ class ActionTimer {
     if (device_ != nullptr) {
       device_->End(span_.action, *meter_);
     } else {
-      sink_.End(span_.action.op, *meter_);
+      sink_.End(span_.action.kind, *meter_);
     }
   }
 
@@ -100,10 +100,10 @@ class ActionTimer {
 
  private:
   bool ComputesOnDevice() const {
-    const Op op = span_.action.op;
+    const ActionKind kind = span_.action.kind;
     return device_ != nullptr && meter_ != nullptr &&
-           (op == Op::kForward || op == Op::kRecompute || op == Op::kBackwardInput ||
-            op == Op::kBackwardWeight || op == Op::kUpdate);
+           (kind == ActionKind::kForward || kind == ActionKind::kRecompute || kind == ActionKind::kBackwardInput ||
+            kind == ActionKind::kBackwardWeight || kind == ActionKind::kUpdate);
   }
 
   void Keep() {

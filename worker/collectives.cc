@@ -65,12 +65,11 @@ int64_t LargestMessage(const CollectiveOptions& options,
                        const std::vector<Collectives::GroupKind>& kinds,
                        Collectives::GroupKind kind, const Bytes& bytes) {
   int64_t largest = 0;
-  const std::vector<LayerSpec>& layers = options.job.chain.layers;
   for (size_t id = 0; id < kinds.size(); ++id) {
     if (kinds[id] != kind) continue;
     const std::vector<StageId>& stages = options.topology.groups[id].stages;
     const LayerRange range = options.layers[stages.front().value];
-    const ParameterArena arena(absl::MakeConstSpan(layers).subspan(range.first, range.count));
+    const ParameterArena arena(options.job.model, range);
     largest = std::max(largest, bytes(arena, static_cast<int64_t>(stages.size())));
   }
   return largest;
@@ -91,16 +90,15 @@ absl::StatusOr<std::unique_ptr<Collectives>> Collectives::Open(const CollectiveO
 }
 
 Collectives::Collectives(const CollectiveOptions& options, Backend& backend, Clock& clock)
-    : options_(options), backend_(backend), clock_(clock), packed_norms_(options.job.chain.size()) {
+    : options_(options), backend_(backend), clock_(clock), packed_norms_(options.job.model.size()) {
   for (size_t id = 0; id < options.topology.groups.size(); ++id) {
     members_.push_back(options.topology.WorkersOf(GroupId(static_cast<int32_t>(id))));
   }
 }
 
 absl::Status Collectives::OpenLinks(Transport& transport) {
-  const Chain& chain = options_.job.chain;
-  const int64_t tied_bytes =
-      chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
+  const ModelGraph& model = options_.job.model;
+  const int64_t tied_bytes = TiedBytes(model);
   const int64_t copied_bytes = LargestMessage(options_, kinds_, GroupKind::kCopies,
                                               [](const ParameterArena& arena, int64_t) -> int64_t {
                                                 return arena.weight_count() * SizeOf(DType::kF32);
@@ -113,7 +111,7 @@ absl::Status Collectives::OpenLinks(Transport& transport) {
         return std::max(ReplicaChunkBytes(arena.gradient_count(), replicas), losses * kDoubleBytes);
       });
   const int64_t bytes_max =
-      std::max<int64_t>({tied_bytes, copied_bytes, replica_bytes, chain.size() * kDoubleBytes,
+      std::max<int64_t>({tied_bytes, copied_bytes, replica_bytes, model.size() * kDoubleBytes,
                          static_cast<int64_t>(sizeof(PairMessage))});
   for (WorkerId peer : PeersOf(options_)) {
     const EdgeId out = {EdgeKind::kCollective, options_.worker.value, peer.value};
@@ -208,7 +206,7 @@ absl::Status Collectives::ReduceLocally(Stage& embedding, Stage& head) {
 absl::Status Collectives::ReduceWithPeer(Stage& own, Link& link, Courier& courier,
                                          ActionTimer& timer) {
   if (!link.agreed) {
-    PENSTOCK_RETURN_IF_ERROR(Agree(own.has_head() ? 1 : 0, link, courier, timer));
+    PENSTOCK_RETURN_IF_ERROR(Agree(own.is_last() ? 1 : 0, link, courier, timer));
   }
   return link.group == nullptr ? ReduceOverEdges(own, link, courier, timer)
                                : ReduceInGroup(own, link, courier, timer);
@@ -258,13 +256,13 @@ absl::Status Collectives::ReduceOverEdges(Stage& own, Link& link, Courier& couri
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor copy, CopyOf(part.data<float>(), part.shape));
   PENSTOCK_RETURN_IF_ERROR(SendFloats(link, copy, courier));
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor other, ReceiveFloats(link, part.shape, courier, timer));
-  own.has_head() ? own.SetTiedGradient(part, other) : own.SetTiedGradient(other, part);
+  own.is_last() ? own.SetTiedGradient(part, other) : own.SetTiedGradient(other, part);
   return absl::OkStatus();
 }
 
 absl::Status Collectives::ShareEmbeddingNorm(Stage& own, Link& link, Courier& courier,
                                              ActionTimer& timer) {
-  if (!own.has_embedding()) {
+  if (!own.is_first()) {
     return ReceiveBytes(link, &embedding_squared_norm_, kDoubleBytes, timer);
   }
   const absl::Span<double> norms =
@@ -328,7 +326,7 @@ absl::Status Collectives::CombineNorms(absl::Span<double> norms, Courier& courie
   return absl::OkStatus();
 }
 
-// Between `norms`, by layer of the chain, and `packed`, by layer of the worker.
+// Between `norms`, by layer of the model, and `packed`, by layer of the worker.
 void Collectives::CopyNorms(WorkerId worker, absl::Span<double> norms, absl::Span<double> packed,
                             bool pack) {
   double* next = packed.data();

@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "base/sha256.h"
 #include "base/status.h"
-#include "worker/data_source.h"
+#include "worker/text_data.h"
 #include "worker/limits.h"
 #include "worker/text_options.h"
 
@@ -73,7 +73,7 @@ absl::Status CheckJobData(Files& files, const std::string& data_root, const Reso
   PENSTOCK_ASSIGN_OR_RETURN(const DataFile file, InspectDataFile(path, stop));
   PENSTOCK_RETURN_IF_ERROR(EnterDigest(file, spec));
   const absl::Status opened =
-      DataSource::OpenText(files, TextOptionsOf(spec, job, path, RunLimits().data_bytes_max))
+      TextData::Open(files, TextOptionsOf(spec, job, path, RunLimits().data_bytes_max))
           .status();
   return Annotate(opened, "data.text.path");
 }

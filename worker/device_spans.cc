@@ -160,7 +160,7 @@ void DeviceSpans::PassOn(const Entry& entry) {
       return;
     }
     case Kind::kEnd:
-      sink_.End(entry.span.action.op, *entry.meter);
+      sink_.End(entry.span.action.kind, *entry.meter);
       return;
   }
 }
@@ -172,14 +172,14 @@ int64_t DeviceSpans::HostNs(int anchor, int mark) {
 void DeviceSpans::BeginRange(const Action& action) {
   // Formats like ToString(action), without an allocation.
   char name[48];
-  const absl::string_view op = OpName(action.op);
+  const absl::string_view kind = ActionName(action.kind);
   size_t length = 0;
   const auto append = [&](const char* format, auto... values) {
     length += std::snprintf(name + length, sizeof(name) - length, format, values...);
   };
-  if (HasIndex(action.op)) append("%d", action.index);
-  append("%.*s", static_cast<int>(op.size()), op.data());
-  if (HasMicrobatch(action.op)) append("%lld", static_cast<long long>(action.microbatch));
+  if (HasIndex(action.kind)) append("%d", action.index);
+  append("%.*s", static_cast<int>(kind.size()), kind.data());
+  if (HasMicrobatch(action.kind)) append("%lld", static_cast<long long>(action.microbatch));
   marks_->BeginRange(name);
   in_range_ = true;
 }

@@ -28,10 +28,10 @@ double DeviceEmulation::NextFactor() {
   return options_.jitter == 0.0 ? 1.0 : 1.0 + options_.jitter * (2.0 * random_.Uniform() - 1.0);
 }
 
-absl::Status DeviceEmulation::Await(Op op, StageId stage, int64_t start_ns) {
+absl::Status DeviceEmulation::Await(ActionKind kind, StageId stage, int64_t start_ns) {
   const int64_t arithmetic_ns = clock_.MonotonicNs() - start_ns;
   const int64_t emulated_ns =
-      std::llround(static_cast<double>(DurationNs(op, stage)) * NextFactor());
+      std::llround(static_cast<double>(DurationNs(kind, stage)) * NextFactor());
   if (++passes_ > kWarmUpPasses) {
     arithmetic_ns_ += arithmetic_ns;
     emulated_ns_ += emulated_ns;
@@ -52,16 +52,16 @@ absl::Status DeviceEmulation::Sleep(absl::Duration time) {
   return absl::OkStatus();
 }
 
-int64_t DeviceEmulation::DurationNs(Op op, StageId stage) const {
+int64_t DeviceEmulation::DurationNs(ActionKind kind, StageId stage) const {
   const StageCosts& costs = options_.stages[stage.value];
-  switch (op) {
-    case Op::kForward:
+  switch (kind) {
+    case ActionKind::kForward:
       return std::llround(costs.forward_s * 1e9);
-    case Op::kRecompute:
+    case ActionKind::kRecompute:
       return std::llround(costs.recompute_s.value_or(costs.forward_s) * 1e9);
-    case Op::kBackwardInput:
+    case ActionKind::kBackwardInput:
       return std::llround(costs.backward_input_s * 1e9);
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       return std::llround(costs.backward_weight_s * 1e9);
     default:
       return std::llround(costs.update_s * 1e9);

@@ -44,16 +44,16 @@ class DeviceEmulation {
   DeviceEmulation(Options options, Clock& clock, std::function<void(absl::Duration)> sleep,
                   std::function<absl::Status()> cancelled);
 
-  // Waits until the pass `op` (F, R, I, W or UPDATE) of `stage` is over that began at `start_ns` of
+  // Waits until the pass `kind` (F, R, I, W or UPDATE) of `stage` is over that began at `start_ns` of
   // the clock, its arithmetic now done. Waits at most the longest of the stages' times, with jitter
   // twice that.
   // Errors: FailedPrecondition if the arithmetic needs too much, saying how much and what would do;
   // the reason for which it is cancelled, soon after that.
-  absl::Status Await(Op op, StageId stage, int64_t start_ns);
+  absl::Status Await(ActionKind kind, StageId stage, int64_t start_ns);
 
  private:
   absl::Status Sleep(absl::Duration time);
-  int64_t DurationNs(Op op, StageId stage) const;
+  int64_t DurationNs(ActionKind kind, StageId stage) const;
   double NextFactor();
   absl::Status CheckShare() const;
 

@@ -26,8 +26,8 @@ Executor::Executor(const ExecutorParts& parts)
       timer_(parts.clock, parts.recorder, parts.device_spans),
       courier_(parts.backend),
       local_index_(parts.topology.stages(), -1),
-      chain_norms_(parts.job.chain.size()),
-      tokens_(parts.job.microbatch.batch * parts.job.microbatch.time) {
+      chain_norms_(parts.job.model.size()),
+      ports_(parts.job.model, parts.job.microbatch_samples, parts.data) {
   for (size_t i = 0; i < parts_.stages.size(); ++i) {
     LocalStage& local = parts_.stages[i];
     local_index_[local.id.value] = static_cast<int32_t>(i);
@@ -45,12 +45,12 @@ Executor::Executor(const ExecutorParts& parts)
 }
 
 bool Executor::BeginsMicrobatch(const Action& action) const {
-  switch (action.op) {
-    case Op::kRecvActivation:
-    case Op::kForward:
+  switch (action.kind) {
+    case ActionKind::kRecvActivation:
+    case ActionKind::kForward:
       return true;
-    case Op::kRecvCheckpoint:
-    case Op::kRecompute:
+    case ActionKind::kRecvCheckpoint:
+    case ActionKind::kRecompute:
       return !parts_.topology[action.stage()].forward;
     default:
       return false;
@@ -110,7 +110,7 @@ absl::Status Executor::GatherEvaluation() {
       std::find_if(topology.groups.begin(), topology.groups.end(), [&](const ReduceGroup& group) {
         return topology.IsOfReplicas(group) && topology[group.stages.front()].last;
       });
-  if (replicas == topology.groups.end() || !parts_.stages.front().stage->has_head()) {
+  if (replicas == topology.groups.end() || !parts_.stages.front().stage->is_last()) {
     return absl::OkStatus();
   }
   PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(
@@ -167,46 +167,51 @@ absl::Status Executor::Perform(const Action& action) {
 absl::Status Executor::Dispatch(const Action& action, const Effect& effect) {
   const StageId stage = action.stage();
   const int64_t microbatch = action.microbatch;
-  switch (action.op) {
-    case Op::kRecvActivation:
+  switch (action.kind) {
+    case ActionKind::kRecvActivation:
       return Receive(action, Local(stage).inputs);
-    case Op::kForward:
+    case ActionKind::kForward:
       return Forward(Local(stage), microbatch, effect);
-    case Op::kSendActivation:
+    case ActionKind::kSendActivation:
       return Send(action, Local(stage).outputs.Take(microbatch));
-    case Op::kRecvGradient:
+    case ActionKind::kRecvGradient:
       return Receive(action, Local(stage).output_gradients);
-    case Op::kRecompute:
+    case ActionKind::kRecompute:
       return Recompute(Local(stage), microbatch, effect);
-    case Op::kBackwardInput:
+    case ActionKind::kBackwardInput:
       return BackwardInput(Local(stage), microbatch, effect);
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       return BackwardWeight(Local(stage), microbatch);
-    case Op::kSendGradient:
+    case ActionKind::kSendGradient:
       return Send(action, Local(stage).input_gradients.Take(microbatch));
-    case Op::kSendCheckpoint:
+    case ActionKind::kSendCheckpoint:
       return SendInput(action, Local(stage));
-    case Op::kRecvCheckpoint:
+    case ActionKind::kRecvCheckpoint:
       return ReceiveInput(action, Local(stage));
-    case Op::kSendSum:
+    case ActionKind::kSendSum:
       return SendSum(action, Local(stage));
-    case Op::kRecvSum:
+    case ActionKind::kRecvSum:
       return ReceiveSum(action, Local(stage));
-    case Op::kReduce:
+    case ActionKind::kReduce:
       return Reduce(action.group(), effect);
-    case Op::kNorm:
+    case ActionKind::kNorm:
       return Norm();
-    case Op::kUpdate:
+    case ActionKind::kUpdate:
       return Step(Local(stage), effect);
-    case Op::kFlush:
+    case ActionKind::kFlush:
       return absl::OkStatus();
   }
   return absl::InternalError(absl::StrCat("unknown action ", ToString(action)));
 }
 
+Shape Executor::ShapeOfReceived(const Action& action) {
+  const Stage& stage = *Local(action.stage()).stage;
+  return action.kind == ActionKind::kRecvGradient ? stage.grad_output_shape() : stage.input_shape();
+}
+
 absl::Status Executor::Receive(const Action& action, TensorTable& table) {
   PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor,
-                            ReceiveTensor(action, Local(action.stage()).stage->boundary_shape()));
+                            ReceiveTensor(action, ShapeOfReceived(action)));
   table.Put(action.microbatch, std::move(tensor));
   return absl::OkStatus();
 }
@@ -258,31 +263,22 @@ absl::Status Executor::DrainEdges() {
 absl::Status Executor::Forward(LocalStage& local, int64_t microbatch, const Effect& effect) {
   Stage& stage = *local.stage;
   Tensor input;
-  Tensor targets;
-  if (stage.has_embedding()) {
-    PENSTOCK_ASSIGN_OR_RETURN(input, ReadTokens(stage, TokenRole::kInput, microbatch));
-  } else {
-    input = local.inputs.Take(microbatch);
-  }
-  if (stage.has_head()) {
-    PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(stage, TokenRole::kTarget, microbatch));
-  }
-  if (stage.has_embedding() || stage.has_head()) timer_.Lap(Lane::kWait, Wait::kData);
+  if (!stage.is_first()) input = local.inputs.Take(microbatch);
+  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports, ReadPorts(stage, microbatch));
 
   absl::StatusOr<Tensor> output =
       training_ ? stage.Forward(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch),
-                                {effect.version, effect.ahead}, input, targets)
-                : stage.Evaluate(effect.version, input, targets);
+                                {effect.version, effect.ahead}, std::move(input), ports)
+                : stage.Evaluate(effect.version, std::move(input), ports);
+  ports_.Forget();
   if (!output.ok()) return output.status();
-  // There and back the tokens are read again where the forward is done again.
-  const bool drops_tokens =
-      training_ && !parts_.topology[local.id].backward && parts_.topology[local.id].first;
-  if (drops_tokens) {
+  // There and back the first stage keeps nothing: its ports are read again where the forward is done again.
+  if (training_ && !parts_.topology[local.id].backward && parts_.topology[local.id].first) {
     PENSTOCK_RETURN_IF_ERROR(stage.TakeInput(MicrobatchId(microbatch)).status());
   }
   last_microbatch_ = microbatch;
   PENSTOCK_RETURN_IF_ERROR(PutOutput(local, microbatch, *std::move(output)));
-  return EndPass(Op::kForward, local);
+  return EndPass(ActionKind::kForward, local);
 }
 
 absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor output) {
@@ -291,7 +287,7 @@ absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor o
     next->inputs.Put(microbatch, std::move(output));
     return absl::OkStatus();
   }
-  if (!local.stage->has_head()) {
+  if (!local.stage->is_last()) {
     local.outputs.Put(microbatch, std::move(output));
     return absl::OkStatus();
   }
@@ -303,50 +299,44 @@ absl::Status Executor::PutOutput(LocalStage& local, int64_t microbatch, Tensor o
 
 absl::Status Executor::Recompute(LocalStage& local, int64_t microbatch, const Effect& effect) {
   Stage& stage = *local.stage;
-  Tensor targets;
-  if (stage.has_head()) {
-    PENSTOCK_ASSIGN_OR_RETURN(targets, ReadTokens(stage, TokenRole::kTarget, microbatch));
-    timer_.Lap(Lane::kWait, Wait::kData);
-  }
   if (parts_.topology[local.id].ends_way_back) {
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor tokens,
-                              ReadTokens(stage, TokenRole::kInput, microbatch));
-    timer_.Lap(Lane::kWait, Wait::kData);
     PENSTOCK_RETURN_IF_ERROR(
-        stage.PutInput(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch), tokens));
+        stage.PutInput(MicrobatchId(microbatch), FirstSample(parts_.job, microbatch), Tensor()));
   }
-  PENSTOCK_RETURN_IF_ERROR(
-      stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, targets));
-  return EndPass(Op::kRecompute, local);
+  PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports, ReadPorts(stage, microbatch));
+  const absl::Status done =
+      stage.Recompute(MicrobatchId(microbatch), {effect.version, effect.ahead}, ports);
+  ports_.Forget();
+  PENSTOCK_RETURN_IF_ERROR(done);
+  return EndPass(ActionKind::kRecompute, local);
 }
 
 absl::Status Executor::BackwardInput(LocalStage& local, int64_t microbatch, const Effect& effect) {
   Stage& stage = *local.stage;
-  const Tensor output_gradient =
-      stage.has_head() ? Tensor() : local.output_gradients.Take(microbatch);
+  Tensor output_gradient = stage.is_last() ? Tensor() : local.output_gradients.Take(microbatch);
   PENSTOCK_ASSIGN_OR_RETURN(
       Tensor input_gradient,
-      stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead}, output_gradient,
+      stage.BackwardInput(MicrobatchId(microbatch), {effect.version, effect.ahead}, std::move(output_gradient),
                           LossScale(parts_.job, microbatch)));
   if (LocalStage* next = FindLocal(parts_.topology.To(EdgeKind::kGradient, local.id, microbatch))) {
     next->output_gradients.Put(microbatch, std::move(input_gradient));
-  } else if (!stage.has_embedding()) {
+  } else if (!stage.is_first()) {
     local.input_gradients.Put(microbatch, std::move(input_gradient));
   }
-  PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kBackwardInput, local));
-  return stage.has_head() ? AddLoss(local, microbatch, local.losses.Take(microbatch))
+  PENSTOCK_RETURN_IF_ERROR(EndPass(ActionKind::kBackwardInput, local));
+  return stage.is_last() ? AddLoss(local, microbatch, local.losses.Take(microbatch))
                           : absl::OkStatus();
 }
 
 absl::Status Executor::BackwardWeight(LocalStage& local, int64_t microbatch) {
   PENSTOCK_RETURN_IF_ERROR(local.stage->BackwardWeight(MicrobatchId(microbatch)));
   last_microbatch_ = microbatch;
-  return EndPass(Op::kBackwardWeight, local);
+  return EndPass(ActionKind::kBackwardWeight, local);
 }
 
-absl::Status Executor::EndPass(Op op, const LocalStage& local) {
+absl::Status Executor::EndPass(ActionKind kind, const LocalStage& local) {
   if (training_ && parts_.emulation != nullptr) {
-    PENSTOCK_RETURN_IF_ERROR(parts_.emulation->Await(op, local.id, timer_.lap_start_ns()));
+    PENSTOCK_RETURN_IF_ERROR(parts_.emulation->Await(kind, local.id, timer_.lap_start_ns()));
   }
   timer_.Lap(Lane::kCompute);
   if (training_) local.meter->PublishLive(machine_.counts(local.id));
@@ -361,7 +351,7 @@ absl::Status Executor::SendInput(const Action& action, LocalStage& local) {
 
 absl::Status Executor::ReceiveInput(const Action& action, LocalStage& local) {
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor input,
-                            ReceiveTensor(action, local.stage->boundary_shape()));
+                            ReceiveTensor(action, local.stage->input_shape()));
   return local.stage->PutInput(MicrobatchId(action.microbatch),
                                FirstSample(parts_.job, action.microbatch), input);
 }
@@ -371,9 +361,9 @@ absl::Status Executor::SendSum(const Action& action, LocalStage& local) {
   const int64_t gradients = stage.gradient_count();
   PENSTOCK_ASSIGN_OR_RETURN(
       const Tensor sum,
-      AcquireTensor(parts_.backend.pool(), DType::kF32, {SumFloats(gradients, stage.has_head())}));
+      AcquireTensor(parts_.backend.pool(), DType::kF32, {SumFloats(gradients, stage.is_last())}));
   stage.TakeGradients(sum.data<float>());
-  if (stage.has_head()) {
+  if (stage.is_last()) {
     const double losses = losses_.Take(StepOf(action.microbatch));
     parts_.backend.CopyToDevice(sum.data<float>() + gradients, &losses, sizeof(losses));
   }
@@ -384,9 +374,9 @@ absl::Status Executor::ReceiveSum(const Action& action, LocalStage& local) {
   Stage& stage = *local.stage;
   const int64_t gradients = stage.gradient_count();
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor sum,
-                            ReceiveTensor(action, {SumFloats(gradients, stage.has_head())}));
+                            ReceiveTensor(action, {SumFloats(gradients, stage.is_last())}));
   stage.PutGradients(sum.data<float>());
-  if (!stage.has_head()) return absl::OkStatus();
+  if (!stage.is_last()) return absl::OkStatus();
   double losses = 0.0;
   parts_.backend.CopyToHost(&losses, sum.data<float>() + gradients, sizeof(losses));
   PENSTOCK_RETURN_IF_ERROR(parts_.backend.Synchronize());
@@ -406,7 +396,7 @@ absl::Status Executor::Reduce(GroupId id, const Effect& effect) {
   }
   PENSTOCK_RETURN_IF_ERROR(
       parts_.collectives.Reduce(id, members_, machine_.version(first->id), courier_, timer_));
-  if (parts_.topology.IsOfReplicas(group) && first->stage->has_head()) {
+  if (parts_.topology.IsOfReplicas(group) && first->stage->is_last()) {
     PENSTOCK_RETURN_IF_ERROR(parts_.collectives.GatherLosses(
         group, effect.microbatches.count, losses_.own(), losses_.all(), courier_, timer_));
     losses_.AddAll(StepOf(effect.microbatches.first));
@@ -435,7 +425,7 @@ absl::Status Executor::Norm() {
     if (!parts_.topology[StageId(static_cast<int32_t>(stage))].updates) continue;
     const LayerRange layers = parts_.layers[stage];
     PENSTOCK_RETURN_IF_ERROR(NoteNotFinite(
-        CheckNorms(parts_.job.chain, layers,
+        CheckNorms(parts_.job.model, layers,
                    absl::MakeConstSpan(chain_norms_).subspan(layers.first, layers.count),
                    StepOf(last_microbatch_), static_cast<int32_t>(stage))));
   }
@@ -464,7 +454,7 @@ absl::Status Executor::Step(LocalStage& local, const Effect& effect) {
   PENSTOCK_RETURN_IF_ERROR(
       effect.moves ? Update(local, effect, learning_rate)
                    : local.stage->KeepWeights(effect.version, effect.oldest_live_version));
-  PENSTOCK_RETURN_IF_ERROR(EndPass(Op::kUpdate, local));
+  PENSTOCK_RETURN_IF_ERROR(EndPass(ActionKind::kUpdate, local));
   local.meter->Publish(machine_.counts(local.id), machine_.delays(local.id));
   local.meter->figure(v1::StageReport::kUpdatesFieldNumber)
       .Set(effect.version - local.first_version);
@@ -492,11 +482,11 @@ absl::Status Executor::ClipFactorsOf(LocalStage& local, int64_t step) {
   if (clip.kind == Clip::Kind::kLayerNorm) {
     PENSTOCK_RETURN_IF_ERROR(local.stage->LayerSquaredNorms(norms));
     ShareTiedNorm(
-        parts_.job.chain, local.layers,
-        local.stage->has_embedding() ? norms.front() : parts_.collectives.embedding_squared_norm(),
+        parts_.job.model, local.layers,
+        local.stage->is_first() ? norms.front() : parts_.collectives.embedding_squared_norm(),
         norms);
     PENSTOCK_RETURN_IF_ERROR(
-        NoteNotFinite(CheckNorms(parts_.job.chain, local.layers, norms, step, local.id.value)));
+        NoteNotFinite(CheckNorms(parts_.job.model, local.layers, norms, step, local.id.value)));
   }
   ClipFactors(clip, norms, gradient_norm_, absl::MakeSpan(local.gradient_scales));
   return absl::OkStatus();
@@ -529,14 +519,12 @@ void Executor::ReportStep(const Effect& effect, double learning_rate) {
                   .gradient_norm = gradient_norm_});
 }
 
-absl::StatusOr<Tensor> Executor::ReadTokens(Stage& stage, TokenRole role, int64_t microbatch) {
-  const int64_t first = FirstSample(parts_.job, microbatch);
-  if (training_) {
-    parts_.data->ReadTraining(first, role, absl::MakeSpan(tokens_));
-  } else {
-    parts_.data->ReadValidation(first, role, absl::MakeSpan(tokens_));
-  }
-  return stage.TokensToDevice(role == TokenRole::kInput ? "token" : "target", tokens_);
+absl::StatusOr<absl::Span<const Tensor>> Executor::ReadPorts(Stage& stage, int64_t microbatch) {
+  absl::StatusOr<absl::Span<const Tensor>> ports =
+      ports_.Read(stage, training_ ? Split::kTraining : Split::kValidation,
+                  FirstSample(parts_.job, microbatch));
+  if (!stage.ports().empty()) timer_.Lap(Lane::kWait, Wait::kData);
+  return ports;
 }
 
 LocalStage* Executor::FindLocal(StageId stage) {
@@ -546,7 +534,7 @@ LocalStage* Executor::FindLocal(StageId stage) {
 }
 
 LocalStage& Executor::MeteredStage(const Action& action) {
-  const bool has_stage = HasMicrobatch(action.op) || action.op == Op::kUpdate;
+  const bool has_stage = HasMicrobatch(action.kind) || action.kind == ActionKind::kUpdate;
   return has_stage ? Local(action.stage()) : parts_.stages.front();
 }
 

@@ -35,7 +35,7 @@
 #include "worker/collectives.h"
 #include "worker/counter.h"
 #include "worker/courier.h"
-#include "worker/data_source.h"
+#include "worker/port_reader.h"
 #include "worker/doorbell.h"
 #include "worker/emulation.h"
 #include "worker/hold_gate.h"
@@ -63,7 +63,7 @@ struct ExecutorParts {
   const RunLimits& limits;
   Clock& clock;
   Backend& backend;
-  const DataSource* data;  // null if no stage of this worker reads tokens
+  const DataSource* data;  // null if no stage of this worker reads ports
   HoldGate& gate;
   TimelineRecorder& recorder;
   DeviceSpans* device_spans;   // null where the host's clock tells the device's time
@@ -149,13 +149,15 @@ class Executor {
   absl::Status Step(LocalStage& local, const Effect& effect);
   absl::Status Update(LocalStage& local, const Effect& effect, double learning_rate);
   // The arithmetic of a pass is done. Errors: those of DeviceEmulation.
-  absl::Status EndPass(Op op, const LocalStage& local);
+  absl::Status EndPass(ActionKind kind, const LocalStage& local);
 
   // Waits at the gate before the first action of a microbatch. Returns false if the range ends here.
   absl::StatusOr<bool> EnterGate(int64_t microbatch, MicrobatchRange& range);
   absl::Status SwapProgram(Program& program, ProgramCursor& cursor, MicrobatchRange shorter);
 
-  absl::StatusOr<Tensor> ReadTokens(Stage& stage, TokenRole role, int64_t microbatch);
+  // Until the next call, or ports_.Forget().
+  absl::StatusOr<absl::Span<const Tensor>> ReadPorts(Stage& stage, int64_t microbatch);
+  Shape ShapeOfReceived(const Action& action);
   // Waits until nothing of the range is under way between device and transport.
   absl::Status DrainEdges();
   // Hands the output of F on: to the next stage here, to SEND_F, or as a loss to I.
@@ -205,7 +207,7 @@ class Executor {
   std::vector<double> chain_norms_;  // squared, by layer of the chain
   double gradient_norm_ = 0.0;
   int64_t last_microbatch_ = 0;  // whose W was the last
-  std::vector<int32_t> tokens_;  // room for one microbatch
+  PortReader ports_;
   std::optional<WorkerId> failed_peer_;
   bool not_finite_ = false;
 

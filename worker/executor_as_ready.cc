@@ -33,7 +33,7 @@ absl::Status Executor::TrainAsReady(MicrobatchRange& range) {
     PENSTOCK_RETURN_IF_ERROR(PerformBlock(*block, order));
   }
   order_log_.Shorten(range.count);
-  return range.count == 0 ? absl::OkStatus() : Perform({Op::kFlush});
+  return range.count == 0 ? absl::OkStatus() : Perform({ActionKind::kFlush});
 }
 
 absl::Status Executor::PerformBlock(const OrderBlock& block, ReadyOrder& order) {

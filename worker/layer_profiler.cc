@@ -23,7 +23,7 @@ constexpr double kTensorDeviation = 0.5;  // of the numbers that are passed thro
 constexpr int64_t kFillFloats = 1 << 20;
 
 // Random purposes of the tensors, beside those of training.
-enum Purpose : uint64_t { kInputs = 1, kGradients, kTokens, kTargets };
+enum Purpose : uint64_t { kInputs = 1, kGradients, kPorts };  // kPorts: and above
 
 struct Durations {
   std::vector<double> forward_ms, backward_input_ms, backward_weight_ms, update_ms;
@@ -46,7 +46,7 @@ v1::MeasuredTime MeasuredTimeOf(std::vector<double> ms) {
 // One layer as a stage, and tensors to pass through it.
 class LayerBench {
  public:
-  static absl::StatusOr<std::unique_ptr<LayerBench>> Create(Backend& backend, const Chain& chain,
+  static absl::StatusOr<std::unique_ptr<LayerBench>> Create(Backend& backend, const ModelGraph& model,
                                                             int layer, int64_t samples,
                                                             const LayerProfilerOptions& options);
 
@@ -56,64 +56,62 @@ class LayerBench {
   const Stage& stage() const { return *stage_; }
 
  private:
-  LayerBench(Backend& backend, const Chain& chain, int64_t samples)
-      : backend_(backend), samples_(samples), tokens_(samples * chain.context) {}
+  LayerBench(Backend& backend, int64_t samples)
+      : backend_(backend), samples_(samples) {}
 
-  absl::Status MakeTensors(const Chain& chain, uint64_t seed);
-  absl::StatusOr<Tensor> RandomTensor(RandomStream random);
-  absl::StatusOr<Tensor> RandomTokens(absl::string_view what, RandomStream random,
-                                      int64_t vocabulary);
+  absl::Status MakeTensors(const ModelGraph& model, uint64_t seed);
+  absl::StatusOr<Tensor> RandomTensor(const Shape& shape, RandomStream random);
+  // Ids that the model can look up; other values are those of the data, so that any will do.
+  absl::StatusOr<Tensor> RandomPort(int port, const Port& spec, RandomStream random);
   // Returns the milliseconds that the device takes for one of the passes.
   template <typename Pass>
   absl::StatusOr<double> Time(Clock& clock, int passes, Pass&& pass);
 
   Backend& backend_;
   const int64_t samples_;
-  const int64_t tokens_;  // of a microbatch
   std::unique_ptr<Stage> stage_;
-  Tensor input_;        // token ids of an embedding
-  Tensor targets_;      // of a head
-  Tensor grad_output_;  // of all but a head
+  std::vector<Tensor> ports_;
+  Tensor input_;        // of all but the first layer
+  Tensor grad_output_;  // of all but the last layer
   std::vector<float> gradient_scales_ = {1.0f};
 };
 
 absl::StatusOr<std::unique_ptr<LayerBench>> LayerBench::Create(
-    Backend& backend, const Chain& chain, int layer, int64_t samples,
+    Backend& backend, const ModelGraph& model, int layer, int64_t samples,
     const LayerProfilerOptions& options) {
-  auto bench = absl::WrapUnique(new LayerBench(backend, chain, samples));
+  auto bench = absl::WrapUnique(new LayerBench(backend, samples));
   PENSTOCK_ASSIGN_OR_RETURN(bench->stage_,
-                            Stage::Create(backend, chain,
+                            Stage::Create(backend, model,
                                           {.layers = {layer, 1},
-                                           .batch = {samples, chain.context},
+                                           .samples = samples,
                                            .precision = options.precision,
                                            .optimizer = options.optimizer,
                                            .seed = options.seed,
                                            .microbatches_in_flight_max = kWindowMicrobatches}));
   bench->stage_->InitializeWeights();
-  PENSTOCK_RETURN_IF_ERROR(bench->MakeTensors(chain, options.seed));
+  PENSTOCK_RETURN_IF_ERROR(bench->MakeTensors(model, options.seed));
   return bench;
 }
 
-absl::Status LayerBench::MakeTensors(const Chain& chain, uint64_t seed) {
-  if (stage_->has_embedding()) {
-    PENSTOCK_ASSIGN_OR_RETURN(input_,
-                              RandomTokens("token", RandomStream(seed, kTokens), chain.vocabulary));
-  } else {
-    PENSTOCK_ASSIGN_OR_RETURN(input_, RandomTensor(RandomStream(seed, kInputs)));
+absl::Status LayerBench::MakeTensors(const ModelGraph& model, uint64_t seed) {
+  for (const int port : stage_->ports()) {
+    PENSTOCK_ASSIGN_OR_RETURN(ports_.emplace_back(),
+                              RandomPort(port, model.ports[port], RandomStream(seed, kPorts + port)));
   }
-  if (stage_->has_head()) {
+  if (!stage_->is_first()) {
+    PENSTOCK_ASSIGN_OR_RETURN(input_,
+                              RandomTensor(stage_->input_shape(), RandomStream(seed, kInputs)));
+  }
+  if (!stage_->is_last()) {
     PENSTOCK_ASSIGN_OR_RETURN(
-        targets_, RandomTokens("target", RandomStream(seed, kTargets), chain.vocabulary));
-  } else {
-    PENSTOCK_ASSIGN_OR_RETURN(grad_output_, RandomTensor(RandomStream(seed, kGradients)));
+        grad_output_, RandomTensor(stage_->grad_output_shape(), RandomStream(seed, kGradients)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> LayerBench::RandomTensor(RandomStream random) {
-  const Shape shape = stage_->boundary_shape();
+absl::StatusOr<Tensor> LayerBench::RandomTensor(const Shape& shape, RandomStream random) {
   PENSTOCK_ASSIGN_OR_RETURN(Tensor tensor, AcquireTensor(backend_.pool(), DType::kF32, shape));
-  auto* place = static_cast<std::byte*>(tensor.buffer.data());
+  auto* place = tensor.data<std::byte>();
   std::vector<float> values;
   for (int64_t left = shape.elements(); left > 0; left -= static_cast<int64_t>(values.size())) {
     values.resize(std::min(left, kFillFloats));
@@ -125,13 +123,20 @@ absl::StatusOr<Tensor> LayerBench::RandomTensor(RandomStream random) {
   return tensor;
 }
 
-absl::StatusOr<Tensor> LayerBench::RandomTokens(absl::string_view what, RandomStream random,
-                                                int64_t vocabulary) {
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor host,
-                            AcquireTensor(backend_.host_pool(), DType::kI32, {tokens_}));
-  const absl::Span<int32_t> ids(static_cast<int32_t*>(host.buffer.data()), tokens_);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(vocabulary));
-  return stage_->TokensToDevice(what, ids);
+absl::StatusOr<Tensor> LayerBench::RandomPort(int port, const Port& spec, RandomStream random) {
+  std::vector<std::byte> values(samples_ * spec.type.size_bytes());
+  const int64_t elements = samples_ * spec.type.elements();
+  if (spec.type.dtype == DType::kI32) {
+    auto* ids = reinterpret_cast<int32_t*>(values.data());
+    const int64_t range = spec.ids > 0 ? spec.ids : 2;
+    for (int64_t i = 0; i < elements; ++i) ids[i] = static_cast<int32_t>(random.Below(range));
+  } else if (spec.type.dtype == DType::kF32) {
+    auto* numbers = reinterpret_cast<float*>(values.data());
+    for (int64_t i = 0; i < elements; ++i) numbers[i] = static_cast<float>(random.Normal());
+  } else {
+    for (std::byte& value : values) value = static_cast<std::byte>(random.Below(256));
+  }
+  return stage_->PortToDevice(port, values);
 }
 
 template <typename Pass>
@@ -151,7 +156,7 @@ absl::Status LayerBench::RunWindow(Clock& clock, Durations& durations) {
     return absl::OkStatus();
   };
   PENSTOCK_RETURN_IF_ERROR(run(durations.forward_ms, kWindowMicrobatches, [&](int i) {
-    return stage_->Forward(MicrobatchId(i), i * samples_, version, input_, targets_).status();
+    return stage_->Forward(MicrobatchId(i), i * samples_, version, input_, ports_).status();
   }));
   PENSTOCK_RETURN_IF_ERROR(run(durations.backward_input_ms, kWindowMicrobatches, [&](int i) {
     return stage_->BackwardInput(MicrobatchId(i), version, grad_output_, 1.0f).status();
@@ -165,11 +170,11 @@ absl::Status LayerBench::RunWindow(Clock& clock, Durations& durations) {
 
 // Measures a layer with microbatches of one size. The update and the bytes that do not depend on the size
 // go into `profile`.
-absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const Chain& chain, int layer,
+absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const ModelGraph& model, int layer,
                                             int64_t samples, const LayerProfilerOptions& options,
                                             Clock& clock, v1::ShapeProfile& profile) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<LayerBench> bench,
-                            LayerBench::Create(backend, chain, layer, samples, options));
+                            LayerBench::Create(backend, model, layer, samples, options));
   Durations warm_up;
   for (int i = 0; i < kWarmUpWindows; ++i) {
     PENSTOCK_RETURN_IF_ERROR(options.may_go_on());
@@ -194,15 +199,19 @@ absl::StatusOr<v1::SizeProfile> MeasureSize(Backend& backend, const Chain& chain
   *size.mutable_forward() = MeasuredTimeOf(durations.forward_ms);
   *size.mutable_backward_input() = MeasuredTimeOf(durations.backward_input_ms);
   *size.mutable_backward_weight() = MeasuredTimeOf(durations.backward_weight_ms);
-  if (!bench->stage().has_head()) {
-    size.set_output_bytes(bench->stage().boundary_shape().elements() * SizeOf(DType::kF32));
+  if (!bench->stage().is_last()) size.set_output_bytes(bench->stage().output_shape().elements() * SizeOf(DType::kF32));
+  for (const TapeNeeds& needs : bench->stage().tape_needs()) {
+    v1::NodeMemory& node = *size.add_nodes();
+    node.set_stash_bytes(needs.stash_bytes);
+    node.set_kept_bytes(needs.kept_bytes);
+    node.set_weight_stash_bytes(needs.weight_stash_bytes);
+    node.set_inputs_for_input(needs.inputs_for_input);
+    node.set_inputs_for_weight(needs.inputs_for_weight);
+    node.set_output_for_input(needs.output_for_input);
+    node.set_grad_output_for_weight(needs.grad_output_for_weight);
+    node.set_passes_input(needs.passes_input);
+    node.set_passes_gradient(needs.passes_gradient);
   }
-  const TapeNeeds& needs = bench->stage().tape_needs(0);
-  size.set_stash_bytes(needs.stash_bytes);
-  size.set_kept_bytes(needs.kept_bytes);
-  size.set_weight_stash_bytes(needs.weight_stash_bytes);
-  size.set_input_for_weight(needs.input_for_weight);
-  size.set_grad_output_for_weight(needs.grad_output_for_weight);
   return size;
 }
 
@@ -225,26 +234,26 @@ absl::Status CheckSizes(absl::Span<const int64_t> samples) {
 }  // namespace
 
 absl::StatusOr<v1::ModelProfile> ProfileLayers(
-    Backend& backend, const Chain& chain, const LayerProfilerOptions& options, Clock& clock,
+    Backend& backend, const ModelGraph& model, const LayerProfilerOptions& options, Clock& clock,
     const std::function<absl::Status(const ProfilerProgress&)>& on_progress) {
   PENSTOCK_RETURN_IF_ERROR(CheckSizes(options.samples));
   v1::ModelProfile profile;
   profile.set_device(std::string(backend.name()));
   profile.set_precision(options.precision == Precision::kBf16 ? "bf16" : "f32");
   profile.set_optimizer(std::string(KindOf(options.optimizer)));
-  profile.set_time_steps(chain.context);
-  SetLayers(chain, profile);
-  const std::vector<int> firsts = FirstLayersOfShapes(chain);
+  profile.set_time_steps(model.targets_per_sample());
+  SetLayers(model, profile);
+  const std::vector<int> firsts = FirstLayersOfShapes(model);
   ProfilerProgress progress = {.total = static_cast<int>(firsts.size() * options.samples.size())};
   for (const int layer : firsts) {
-    progress.layer = chain.layers[layer].name;
+    progress.layer = model.layers[layer].name;
     v1::ShapeProfile& shape = *profile.add_shapes();
-    shape.set_shape(Describe(chain.layers[layer].config));
+    shape.set_shape(Describe(model, model.layers[layer]));
     for (const int64_t samples : options.samples) {
       progress.samples = samples;
       PENSTOCK_RETURN_IF_ERROR(on_progress(progress));
       absl::StatusOr<v1::SizeProfile> size =
-          MeasureSize(backend, chain, layer, samples, options, clock, shape);
+          MeasureSize(backend, model, layer, samples, options, clock, shape);
       if (!size.ok()) {
         return Annotate(size.status(),
                         absl::StrCat("profiling ", progress.layer, " with ", samples, " samples"));

@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "compute/backend.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "penstock/v1/profile.pb.h"
 
 namespace penstock {
@@ -52,7 +52,7 @@ inline constexpr int kWindowMicrobatches = 4;
 // Errors: InvalidArgument (no sizes, not ascending, below 1), those of Stage::Create naming the
 // layer, and of `on_progress` and `may_go_on`.
 absl::StatusOr<v1::ModelProfile> ProfileLayers(
-    Backend& backend, const Chain& chain, const LayerProfilerOptions& options, Clock& clock,
+    Backend& backend, const ModelGraph& model, const LayerProfilerOptions& options, Clock& clock,
     const std::function<absl::Status(const ProfilerProgress&)>& on_progress);
 
 }  // namespace penstock

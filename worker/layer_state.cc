@@ -1,58 +1,67 @@
 #include "worker/layer_state.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 
 namespace penstock {
 namespace {
 
-constexpr absl::string_view kTiedWeight = "wte.weight";
+// Parameters whose values are kept with the first layer.
+std::set<std::string> KeptElsewhere(const ModelGraph& model, int layer) {
+  return layer == model.size() - 1 ? model.tied_names() : std::set<std::string>();
+}
 
-bool IsTiedHead(const Chain& chain, int layer) { return chain.tied() && layer == chain.size() - 1; }
+// Whether an array is one of the parameters, or of the optimizer's state for one: "wte.weight.<slot>".
+bool IsOf(const NamedArray& array, const std::set<std::string>& names) {
+  return names.count(array.name) > 0 ||
+         names.count(array.name.substr(0, array.name.rfind('.'))) > 0;
+}
 
-// Keeps the tied weight (and its optimizer state "wte.weight.<slot>").
-void KeepTiedWeight(std::vector<NamedArray>& arrays) {
-  arrays.erase(std::remove_if(arrays.begin(), arrays.end(),
-                              [](const NamedArray& array) {
-                                return !absl::StartsWith(array.name, kTiedWeight);
-                              }),
-               arrays.end());
+// Adds to `own` what `first`, the same part of the first layer's state, has of tied parameters.
+void AddTied(const std::vector<NamedArray>& first, const std::set<std::string>& names,
+             std::vector<NamedArray>& own) {
+  std::copy_if(first.begin(), first.end(), std::back_inserter(own),
+               [&](const NamedArray& array) { return IsOf(array, names); });
 }
 
 }  // namespace
 
-std::vector<LayerSnapshot> CopyLayers(Stage& stage, const Chain& chain, LayerRange layers) {
+std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, LayerRange layers) {
   std::vector<LayerSnapshot> snapshots;
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     LayerSnapshot& snapshot = snapshots.emplace_back();
     snapshot.state.layer = layer;
-    snapshot.state.name = chain.layers[layer].name;
-    std::vector<NamedArray> weights = stage.LayerWeights(layer - layers.first);
-    if (IsTiedHead(chain, layer)) {
-      snapshot.tied_weight = std::move(weights);
-    } else {
-      snapshot.state.weights = std::move(weights);
-      snapshot.state.optimizer_state = stage.LayerOptimizerState(layer - layers.first);
+    snapshot.state.name = model.layers[layer].name;
+    snapshot.state.weights = stage.LayerWeights(layer - layers.first);
+    const std::set<std::string> elsewhere = KeptElsewhere(model, layer);
+    const auto is_elsewhere = [&](const NamedArray& array) { return IsOf(array, elsewhere); };
+    if (!elsewhere.empty()) {
+      snapshot.all_weights = snapshot.state.weights;
+      std::erase_if(snapshot.state.weights, is_elsewhere);
     }
+    if (model.layers[layer].parameters.size() == elsewhere.size()) continue;  // nothing of its own
+    snapshot.state.optimizer_state = stage.LayerOptimizerState(layer - layers.first);
+    std::erase_if(snapshot.state.optimizer_state, is_elsewhere);
   }
   return snapshots;
 }
 
 absl::Status LoadLayers(Files& files, const std::string& directory, const Manifest& manifest,
-                        const Chain& chain, LayerRange layers,
+                        const ModelGraph& model, LayerRange layers,
                         absl::FunctionRef<absl::Status()> may_go_on, Stage& stage) {
   for (int layer = layers.first; layer < layers.end(); ++layer) {
     PENSTOCK_RETURN_IF_ERROR(may_go_on());
-    const bool tied_head = IsTiedHead(chain, layer);
-    PENSTOCK_ASSIGN_OR_RETURN(LayerState state,
-                              LoadLayer(files, directory, manifest, tied_head ? 0 : layer));
-    if (tied_head) {
-      KeepTiedWeight(state.weights);
-      KeepTiedWeight(state.optimizer_state);
+    PENSTOCK_ASSIGN_OR_RETURN(LayerState state, LoadLayer(files, directory, manifest, layer));
+    if (const std::set<std::string> tied = KeptElsewhere(model, layer); !tied.empty()) {
+      PENSTOCK_ASSIGN_OR_RETURN(const LayerState first, LoadLayer(files, directory, manifest, 0));
+      AddTied(first.weights, tied, state.weights);
+      AddTied(first.optimizer_state, tied, state.optimizer_state);
     }
     const int local = layer - layers.first;
     PENSTOCK_RETURN_IF_ERROR(

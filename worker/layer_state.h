@@ -13,29 +13,29 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "compute/stage.h"
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 
 // A layer at one moment, on the host.
 struct LayerSnapshot {
-  LayerState state;  // a tied head's is empty: its weight is kept with the embedding
-  std::vector<NamedArray> tied_weight;  // a tied head's, for its digest
+  LayerState state;                     // without tied parameters of the last layer, which are kept with the first
+  std::vector<NamedArray> all_weights;  // of a layer with such parameters, for its digest
 
   absl::Span<const NamedArray> parameters() const {
-    return tied_weight.empty() ? state.weights : tied_weight;
+    return all_weights.empty() ? state.weights : all_weights;
   }
 };
 
-// Snapshots of all layers of `stage`, which holds `layers` of `chain`. REQUIRES: nothing is in flight.
-std::vector<LayerSnapshot> CopyLayers(Stage& stage, const Chain& chain, LayerRange layers);
+// Snapshots of all layers of `stage`, which holds `layers` of `model`. REQUIRES: nothing is in flight.
+std::vector<LayerSnapshot> CopyLayers(Stage& stage, const ModelGraph& model, LayerRange layers);
 
-// Loads all layers of `stage` from a verified checkpoint, a tied head's from the embedding's, and sets
+// Loads all layers of `stage` from a verified checkpoint, tied parameters of the last layer from the first's, and sets
 // the number of updates seen. `may_go_on` is asked before each layer.
 // Errors: DataLoss or NotFound naming the file, InvalidArgument naming the tensor that does not fit, or
 // that of `may_go_on`.
 absl::Status LoadLayers(Files& files, const std::string& directory, const Manifest& manifest,
-                        const Chain& chain, LayerRange layers,
+                        const ModelGraph& model, LayerRange layers,
                         absl::FunctionRef<absl::Status()> may_go_on, Stage& stage);
 
 }  // namespace penstock

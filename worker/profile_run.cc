@@ -44,7 +44,7 @@ bool SameTimes(const StageCosts& a, const StageCosts& b) {
 
 // Returns the costs of each shape of a layer on an emulated device.
 absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& times,
-                                                      const Chain& chain) {
+                                                      const ModelGraph& model) {
   if (!times.speeds().empty() || !times.links().empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("device ", times.device(),
@@ -52,17 +52,17 @@ absl::StatusOr<std::vector<StageCosts>> CostsOfShapes(const v1::DeviceTimes& tim
                      "workers by number; for a profile, start each worker with times of its own"));
   }
   std::vector<LayerRange> each;
-  each.reserve(chain.size());
-  for (int i = 0; i < chain.size(); ++i) each.push_back({i, 1});
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, StageCostsOf(times, chain, each));
+  each.reserve(model.size());
+  for (int i = 0; i < model.size(); ++i) each.push_back({i, 1});
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs, StageCostsOf(times, model, each));
   std::vector<StageCosts> of_shapes;
-  for (const int first : FirstLayersOfShapes(chain)) {
-    for (int i = first; i < chain.size(); ++i) {
-      if (chain.layers[i].config != chain.layers[first].config) continue;
+  for (const int first : FirstLayersOfShapes(model)) {
+    for (int i = first; i < model.size(); ++i) {
+      if (Describe(model, model.layers[i]) != Describe(model, model.layers[first])) continue;
       if (SameTimes(costs[i], costs[first])) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("device ", times.device(), " is emulated with other times for ",
-                       chain.layers[i].name, " than for ", chain.layers[first].name,
+                       model.layers[i].name, " than for ", model.layers[first].name,
                        ", which has the same shape; a profile needs the same for both"));
     }
     of_shapes.push_back(costs[first]);
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Run>> ProfileRun::Create(const v1::PrepareProfile
   PENSTOCK_ASSIGN_OR_RETURN(ResolvedJob job, ResolveJob(request.spec()));
   std::vector<StageCosts> costs;
   if (environment.emulated_device.has_value()) {
-    PENSTOCK_ASSIGN_OR_RETURN(costs, CostsOfShapes(environment.emulated_device->times, job.chain));
+    PENSTOCK_ASSIGN_OR_RETURN(costs, CostsOfShapes(environment.emulated_device->times, job.model));
   }
   return std::unique_ptr<Run>(
       new ProfileRun(request, std::move(job), std::move(costs), std::move(environment)));
@@ -196,7 +196,7 @@ absl::Status ProfileRun::TimeLayers() {
   }
   PENSTOCK_ASSIGN_OR_RETURN(
       v1::ModelProfile model,
-      ProfileLayers(environment_.backend, job_.chain, options, environment_.clock,
+      ProfileLayers(environment_.backend, job_.model, options, environment_.clock,
                     [this](const ProfilerProgress& progress) -> absl::Status {
                       PENSTOCK_RETURN_IF_ERROR(MayGoOn());
                       ReportNext(absl::StrCat(progress.layer, ", ", progress.samples, " samples"));

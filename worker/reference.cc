@@ -15,7 +15,8 @@
 #include "job/run/stage_options.h"
 #include "schedule/block_draws.h"
 #include "worker/acquire.h"
-#include "worker/data_source.h"
+#include "worker/port_reader.h"
+#include "worker/text_data.h"
 #include "worker/order_replay.h"
 #include "worker/text_options.h"
 #include "worker/version_rule.h"
@@ -178,6 +179,7 @@ class Reference {
   Files& files_;
   Backend& backend_;
   std::unique_ptr<DataSource> data_;
+  std::optional<PortReader> ports_;
   std::optional<OrderReplay> replay_;  // of a job in recorded order
   std::vector<SerialModel> models_;    // the replicas; else one
   double loss_sum_ = 0.0;              // of the step in progress
@@ -189,7 +191,7 @@ class Reference {
 absl::Status Reference::Prepare() {
   PENSTOCK_RETURN_IF_ERROR(OpenData());
   PENSTOCK_RETURN_IF_ERROR(Annotate(ReplayOrder(), "recorded order"));
-  const std::vector<LayerRange> whole = {{0, job_.chain.size()}};
+  const std::vector<LayerRange> whole = {{0, job_.model.size()}};
   const bool replicated = !job_.stage_replicas.empty();
   if (replicated) {
     PENSTOCK_RETURN_IF_ERROR(CheckStages(job_, static_cast<int64_t>(options_.stages.size())));
@@ -207,8 +209,9 @@ absl::Status Reference::Prepare() {
 absl::Status Reference::OpenData() {
   const std::string path = JoinPath(options_.data_root, options_.spec.data().text().path());
   PENSTOCK_ASSIGN_OR_RETURN(
-      data_, DataSource::OpenText(
+      data_, TextData::Open(
                  files_, TextOptionsOf(options_.spec, job_, path, options_.limits.data_bytes_max)));
+  ports_.emplace(job_.model, job_.microbatch_samples, data_.get());
   return absl::OkStatus();
 }
 
@@ -260,9 +263,9 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
     HistoryOptions history = HistoryOfStage(job_, serial.lateness);
     history.averages_max = rule.VersionsMax(serial.depth);
     PENSTOCK_ASSIGN_OR_RETURN(
-        serial.stage, Stage::Create(backend_, job_.chain,
+        serial.stage, Stage::Create(backend_, job_.model,
                                     {.layers = ranges[s],
-                                     .batch = job_.microbatch,
+                                     .samples = job_.microbatch_samples,
                                      .precision = job_.precision,
                                      .rounding = job_.rounding,
                                      .recomputes = serial.recomputes,
@@ -280,9 +283,9 @@ absl::StatusOr<SerialModel> Reference::MakeModel(const std::vector<LayerRange>& 
     }
     model.push_back(std::move(serial));
   }
-  if (next_layer == job_.chain.size()) return model;
+  if (next_layer == job_.model.size()) return model;
   return absl::InvalidArgumentError(
-      absl::StrCat("the stages have ", next_layer, " layers, the model ", job_.chain.size()));
+      absl::StrCat("the stages have ", next_layer, " layers, the model ", job_.model.size()));
 }
 
 absl::StatusOr<ReferenceResult> Reference::Train() {
@@ -374,21 +377,15 @@ absl::Status Reference::TrainContinuously(int64_t first, int64_t end) {
 }
 
 absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatch) {
-  std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
   const int64_t first_sample = FirstSample(job_, microbatch);
-  data_->ReadTraining(first_sample, TokenRole::kInput, absl::MakeSpan(tokens));
-  PENSTOCK_ASSIGN_OR_RETURN(Tensor activation,
-                            model.front().stage->TokensToDevice("token", tokens));
-  data_->ReadTraining(first_sample, TokenRole::kTarget, absl::MakeSpan(tokens));
-  PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
-                            model.back().stage->TokensToDevice("target", tokens));
-
   const MicrobatchId id(microbatch);
+  Tensor activation;
   for (const SerialStage& serial : model) {
     Stage& stage = *serial.stage;
-    PENSTOCK_ASSIGN_OR_RETURN(activation,
-                              stage.Forward(id, first_sample, serial.forward, activation,
-                                            stage.has_head() ? targets : Tensor()));
+    PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                              ports_->Read(stage, Split::kTraining, first_sample));
+    PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Forward(id, first_sample, serial.forward,
+                                                        std::move(activation), ports));
   }
   PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
   PENSTOCK_RETURN_IF_ERROR(
@@ -402,11 +399,13 @@ absl::Status Reference::ForwardAndBackward(SerialModel& model, int64_t microbatc
   for (auto serial = model.rbegin(); serial != model.rend(); ++serial) {
     Stage& stage = *serial->stage;
     if (serial->recomputes) {
-      PENSTOCK_RETURN_IF_ERROR(
-          stage.Recompute(id, serial->backward, stage.has_head() ? targets : Tensor()));
+      PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                                ports_->Read(stage, Split::kTraining, first_sample));
+      PENSTOCK_RETURN_IF_ERROR(stage.Recompute(id, serial->backward, ports));
     }
-    PENSTOCK_ASSIGN_OR_RETURN(
-        gradient, stage.BackwardInput(id, serial->backward, gradient, LossScale(job_, microbatch)));
+    PENSTOCK_ASSIGN_OR_RETURN(gradient,
+                              stage.BackwardInput(id, serial->backward, std::move(gradient),
+                                                  LossScale(job_, microbatch)));
     PENSTOCK_RETURN_IF_ERROR(BackwardWeight(*serial, microbatch));
     serial->pending.push_back({serial->forward.version, serial->backward.version});
   }
@@ -438,7 +437,7 @@ void Reference::CombineReplicas(SerialStage& serial) {
 }
 
 absl::Status Reference::CombineTiedEnds(SerialModel& model) {
-  if (!job_.chain.tied() || model.size() < 2) return absl::OkStatus();
+  if (!job_.model.tied() || model.size() < 2) return absl::OkStatus();
   Stage& embedding = *model.front().stage;
   Stage& head = *model.back().stage;
   const Tensor embedding_part = embedding.TiedGradient();
@@ -481,26 +480,26 @@ absl::StatusOr<std::vector<float>> Reference::ClipFactorsOf(const SerialModel& m
   if (job_.clip.kind == Clip::Kind::kNone) return factors;
   std::vector<double> norms(serial.layers.count);
   PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(absl::MakeSpan(norms)));
-  PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.chain, serial.layers, norms, step,
+  PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.model, serial.layers, norms, step,
                                       static_cast<int32_t>(&serial - model.data())));
-  if (job_.clip.kind == Clip::Kind::kGlobalNorm && serial.stage->has_embedding()) {
+  if (job_.clip.kind == Clip::Kind::kGlobalNorm && serial.stage->is_first()) {
     // Now, before a stage has made its step.
     PENSTOCK_ASSIGN_OR_RETURN(gradient_norm_, GlobalNorm(model, step));
   }
   if (job_.clip.kind == Clip::Kind::kLayerNorm) {
-    if (serial.stage->has_embedding()) embedding_squared_norm_ = norms.front();
-    ShareTiedNorm(job_.chain, serial.layers, embedding_squared_norm_, absl::MakeSpan(norms));
+    if (serial.stage->is_first()) embedding_squared_norm_ = norms.front();
+    ShareTiedNorm(job_.model, serial.layers, embedding_squared_norm_, absl::MakeSpan(norms));
   }
   ClipFactors(job_.clip, norms, gradient_norm_, absl::MakeSpan(factors));
   return factors;
 }
 
 absl::StatusOr<double> Reference::GlobalNorm(const SerialModel& model, int64_t step) {
-  std::vector<double> norms(job_.chain.size());
+  std::vector<double> norms(job_.model.size());
   for (const SerialStage& serial : model) {
     const auto own = absl::MakeSpan(norms).subspan(serial.layers.first, serial.layers.count);
     PENSTOCK_RETURN_IF_ERROR(serial.stage->LayerSquaredNorms(own));
-    PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.chain, serial.layers, own, step,
+    PENSTOCK_RETURN_IF_ERROR(CheckNorms(job_.model, serial.layers, own, step,
                                         static_cast<int32_t>(&serial - model.data())));
   }
   return CombinedNorm(norms);
@@ -520,19 +519,14 @@ void Reference::FinishStep(int64_t microbatches_end) {
 absl::StatusOr<double> Reference::Validate(int64_t step) {
   SerialModel& model = models_.front();
   double sum = 0.0;
-  std::vector<int32_t> tokens(job_.microbatch.batch * job_.microbatch.time);
   for (int64_t batch = 0; batch < job_.validation_batches; ++batch) {
-    const int64_t first_window = FirstSample(job_, batch);
-    data_->ReadValidation(first_window, TokenRole::kInput, absl::MakeSpan(tokens));
-    PENSTOCK_ASSIGN_OR_RETURN(Tensor activation,
-                              model.front().stage->TokensToDevice("token", tokens));
-    data_->ReadValidation(first_window, TokenRole::kTarget, absl::MakeSpan(tokens));
-    PENSTOCK_ASSIGN_OR_RETURN(const Tensor targets,
-                              model.back().stage->TokensToDevice("target", tokens));
+    Tensor activation;
     for (SerialStage& serial : model) {
       Stage& stage = *serial.stage;
-      PENSTOCK_ASSIGN_OR_RETURN(activation, stage.Evaluate(stage.version(), activation,
-                                                           stage.has_head() ? targets : Tensor()));
+      PENSTOCK_ASSIGN_OR_RETURN(const absl::Span<const Tensor> ports,
+                                ports_->Read(stage, Split::kValidation, FirstSample(job_, batch)));
+      PENSTOCK_ASSIGN_OR_RETURN(activation,
+                                stage.Evaluate(stage.version(), std::move(activation), ports));
     }
     PENSTOCK_ASSIGN_OR_RETURN(const double loss, model.back().stage->ReadLoss(activation));
     PENSTOCK_RETURN_IF_ERROR(CheckLoss(loss, step, static_cast<int32_t>(model.size() - 1)));

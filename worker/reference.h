@@ -30,7 +30,7 @@
 #include "absl/status/statusor.h"
 #include "base/files.h"
 #include "compute/backend.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "penstock/v1/job.pb.h"
 #include "schedule/machine.h"
 #include "schedule/recorded_order.h"
@@ -71,7 +71,7 @@ struct ReferenceResult {
   // By stage, those of all its replicas together; of a method that drains and has no replicas of stages, by
   // replica of the whole model.
   std::vector<StageReads> reads;
-  std::vector<std::string> layer_sha256;  // by layer of the chain
+  std::vector<std::string> layer_sha256;  // by layer of the model
   std::string weights_sha256;
 };
 

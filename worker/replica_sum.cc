@@ -154,10 +154,10 @@ absl::Status Collectives::ReduceTiedReplicas(const ReduceGroup& group, Stage& ow
   }
   Link& from = link_to(rank % others);
   PENSTOCK_ASSIGN_OR_RETURN(const Tensor received, ReceiveFloats(from, part.shape, courier, timer));
-  own.has_head() ? own.SetTiedGradient(part, received) : own.SetTiedGradient(received, part);
+  own.is_last() ? own.SetTiedGradient(part, received) : own.SetTiedGradient(received, part);
 
   if (options_.job.clip.kind == Clip::Kind::kLayerNorm) {
-    if (own.has_head()) {
+    if (own.is_last()) {
       PENSTOCK_RETURN_IF_ERROR(ReceiveBytes(from, &embedding_squared_norm_, sizeof(double), timer));
     } else {
       for (int32_t other = rank; other < others; other += replicas) {

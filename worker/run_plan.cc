@@ -57,9 +57,9 @@ absl::Status AddLayers(const v1::StageAssignment& stage, int s, RunPlan& plan,
                                 " of stage ", twin));
   }
   const int next = first_of_part.empty() ? 0 : plan.layers[first_of_part.back()].end();
-  const int chain = plan.job.chain.size();
-  if (layers.first != next || layers.count < 1 || layers.count > chain - next) {
-    return BadPlan(absl::StrCat(what, "the next of the model's ", chain, " layers is ", next));
+  const int model = plan.job.model.size();
+  if (layers.first != next || layers.count < 1 || layers.count > model - next) {
+    return BadPlan(absl::StrCat(what, "the next of the model's ", model, " layers is ", next));
   }
   first_of_part.push_back(s);
   if (plan.job.stage_layers.empty() || plan.job.stage_layers[row.part] == layers.count) {
@@ -81,9 +81,9 @@ absl::Status ReadStages(const v1::PrepareRunRequest& request, RunPlan& plan) {
     plan.workers[stage.worker_index()] = stage.worker();
   }
   const int layers = plan.layers[first_of_part.back()].end();
-  if (layers != plan.job.chain.size()) {
+  if (layers != plan.job.model.size()) {
     return BadPlan(
-        absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.chain.size()));
+        absl::StrCat("its stages have ", layers, " layers, the model has ", plan.job.model.size()));
   }
   plan.worker = WorkerId(request.worker_index());
   if (plan.worker.value >= 0 && plan.worker.value < plan.topology().workers) {

@@ -26,9 +26,9 @@ class SpanSink {
   }
 
   // The action is done: its spans that are not waiting make its duration.
-  void End(Op op, StageMeter& meter) {
+  void End(ActionKind kind, StageMeter& meter) {
     const int64_t work_ns = std::exchange(work_ns_, 0);
-    if (std::exchange(worked_, false)) meter.AddDuration(op, work_ns);
+    if (std::exchange(worked_, false)) meter.AddDuration(kind, work_ns);
   }
 
  private:

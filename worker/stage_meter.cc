@@ -52,7 +52,7 @@ int64_t DurationMeter::MedianNs() const {
 
 StageMeter::StageMeter(int64_t duration_samples_max) {
   PENSTOCK_CHECK(duration_samples_max > 0);
-  for (int op = 0; op < kOps; ++op) durations_.emplace_back(duration_samples_max);
+  for (int kind = 0; kind < kActionKinds; ++kind) durations_.emplace_back(duration_samples_max);
   Publish(StageCounts(), StageDelays());
   PublishLive(StageCounts());
 }

@@ -57,11 +57,11 @@ void AddTimes(const LocalStage& local, const WorkerMeasures& worker, v1::StageRe
 }
 
 void AddActions(const StageMeter& meter, v1::StageReport& report) {
-  for (int op = 0; op < kOps; ++op) {
-    const DurationMeter& durations = meter.durations(static_cast<Op>(op));
+  for (int kind = 0; kind < kActionKinds; ++kind) {
+    const DurationMeter& durations = meter.durations(static_cast<ActionKind>(kind));
     if (durations.count() == 0) continue;
     v1::ActionTime& time = *report.add_actions();
-    time.set_action(std::string(OpName(static_cast<Op>(op))));
+    time.set_action(std::string(ActionName(static_cast<ActionKind>(kind))));
     time.set_count(durations.count());
     time.set_seconds(Seconds(durations.total_ns()));
     time.set_median_seconds(Seconds(durations.MedianNs()));

@@ -8,9 +8,9 @@ TextOptions TextOptionsOf(const v1::JobSpec& spec, const ResolvedJob& job, const
   return {.path = path,
           .sha256 = text.sha256(),
           .validation_fraction = text.validation_fraction(),
-          .context = job.chain.context,
+          .context = job.model.targets_per_sample(),
           .needs_validation = spec.validation().every_steps() > 0,
-          .validation_windows = job.validation_batches * job.microbatch.batch,
+          .validation_windows = job.validation_batches * job.microbatch_samples,
           .seed = job.seed,
           .size_bytes_max = size_bytes_max};
 }

@@ -8,7 +8,7 @@
 
 #include "job/resolve.h"
 #include "penstock/v1/job.pb.h"
-#include "worker/data_source.h"
+#include "worker/text_data.h"
 
 namespace penstock {
 

@@ -10,7 +10,7 @@ namespace {
 using Words = std::array<uint64_t, 4>;
 
 Words Pack(const Span& span) {
-  const uint64_t what = uint64_t{static_cast<uint8_t>(span.action.op)} |
+  const uint64_t what = uint64_t{static_cast<uint8_t>(span.action.kind)} |
                         uint64_t{static_cast<uint8_t>(span.lane)} << 8 |
                         uint64_t{static_cast<uint8_t>(span.wait)} << 16 |
                         uint64_t{static_cast<uint32_t>(span.action.index)} << 32;
@@ -21,7 +21,7 @@ Words Pack(const Span& span) {
 Span Unpack(WorkerId worker, const Words& words) {
   Span span;
   span.worker = worker;
-  span.action.op = static_cast<Op>(words[0] & 0xff);
+  span.action.kind = static_cast<ActionKind>(words[0] & 0xff);
   span.lane = static_cast<Lane>(words[0] >> 8 & 0xff);
   span.wait = static_cast<Wait>(words[0] >> 16 & 0xff);
   span.action.index = static_cast<int32_t>(words[0] >> 32);

@@ -48,7 +48,7 @@ absl::Status TrainingRun::OpenData() {
   const std::string path = JoinPath(environment_.data_root, request_.spec().data().text().path());
   Files& files = environment_.data_files == nullptr ? environment_.files : *environment_.data_files;
   PENSTOCK_ASSIGN_OR_RETURN(
-      data_, DataSource::OpenText(files, TextOptionsOf(request_.spec(), plan_.job, path,
+      data_, TextData::Open(files, TextOptionsOf(request_.spec(), plan_.job, path,
                                                        environment_.limits.data_bytes_max)));
   return absl::OkStatus();
 }
@@ -61,7 +61,7 @@ absl::Status TrainingRun::MakeStages() {
       local.stage = LocalOf(plan_.topology()[id].holder).stage;
     } else {
       PENSTOCK_ASSIGN_OR_RETURN(local.stage,
-                                Stage::Create(environment_.backend, plan_.job.chain,
+                                Stage::Create(environment_.backend, plan_.job.model,
                                               StageOptionsOf(plan_.layout(), id, local.lateness)));
       local.memory = local.stage->memory();
     }
@@ -78,11 +78,12 @@ absl::Status TrainingRun::MakeStages() {
 }
 
 absl::StatusOr<int64_t> TrainingRun::PredictMemory() const {
-  std::vector<TapeNeeds> needs(plan_.job.chain.size());
+  const ModelGraph& model = plan_.job.model;
+  std::vector<TapeNeeds> needs(model.nodes.size());  // of the nodes that are here
   for (const LocalStage& local : stages_) {
-    for (int i = 0; i < local.layers.count; ++i) {
-      needs[local.layers.first + i] = local.stage->tape_needs(i);
-    }
+    const std::vector<TapeNeeds>& own = local.stage->tape_needs();
+    std::copy(own.begin(), own.end(),
+              needs.begin() + model.layers[local.layers.first].first_node);
   }
   const bool own_memory = &environment_.backend.pool() != &environment_.backend.host_pool();
   const RunLayout run = plan_.layout();
@@ -113,7 +114,7 @@ absl::Status TrainingRun::LoadCheckpoint() {
     local.first_version = manifest.UpdatesOf(local.layers.first);
     if (SharesEarlierStage(local)) continue;
     NoticeOtherUpdates(manifest, local);
-    PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.chain,
+    PENSTOCK_RETURN_IF_ERROR(LoadLayers(environment_.files, directory, manifest, plan_.job.model,
                                         local.layers, environment_.may_go_on, *local.stage));
     if (!plan_.job.draws()) continue;
     if (manifest.method != plan_.job.method->name) {
@@ -140,11 +141,14 @@ void TrainingRun::NoticeOtherUpdates(const Manifest& manifest, const LocalStage&
 }
 
 absl::Status TrainingRun::OpenEdges() {
-  if (BoundaryBytes(plan_.job) > environment_.limits.tensor_bytes_max) {
+  for (const LocalStage& local : stages_) {
+    const int64_t bytes = std::max(ActivationBytesAt(plan_.job, local.layers.first),
+                                   ActivationBytesAt(plan_.job, local.layers.end()));
+    if (bytes <= environment_.limits.tensor_bytes_max) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "an activation of one microbatch has ", BoundaryBytes(plan_.job),
-        " bytes, more than the limit of ", environment_.limits.tensor_bytes_max,
-        " for a message; use more training.microbatches or a smaller model.gpt.context"));
+        "an activation of one microbatch has ", bytes, " bytes, more than the limit of ",
+        environment_.limits.tensor_bytes_max,
+        " for a message; use more training.microbatches or a smaller model"));
   }
   for (const LocalStage& local : stages_) PENSTOCK_RETURN_IF_ERROR(CheckReplicaChunk(local));
   PENSTOCK_RETURN_IF_ERROR(EmulateLinks());
@@ -175,7 +179,7 @@ absl::Status TrainingRun::OpenStageEdges() {
     const bool sends = topology.worker(edge.from) == plan_.worker;
     if (receives == sends) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t bytes,
-                              MessageBytes(edge.kind, LocalOf(sends ? edge.from : edge.to)));
+                              MessageBytes(edge, LocalOf(sends ? edge.from : edge.to)));
     if (sends) {
       PENSTOCK_ASSIGN_OR_RETURN(edges_.senders[number],
                                 transport().OpenSender(id, plan_.edge_capacity, bytes));
@@ -189,10 +193,13 @@ absl::Status TrainingRun::OpenStageEdges() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> TrainingRun::MessageBytes(EdgeKind kind, const LocalStage& local) const {
-  if (kind != EdgeKind::kSum) return BoundaryBytes(plan_.job);
+absl::StatusOr<int64_t> TrainingRun::MessageBytes(const Edge& edge, const LocalStage& local) const {
+  const LayerRange& from = plan_.layers[edge.from.value];
+  if (edge.kind == EdgeKind::kActivation) return ActivationBytesAt(plan_.job, from.end());
+  if (edge.kind == EdgeKind::kGradient) return GradientBytesAt(plan_.job, from.first);
+  if (edge.kind != EdgeKind::kSum) return ActivationBytesAt(plan_.job, from.first);
   const int64_t sum_bytes =
-      SumFloats(local.stage->gradient_count(), local.stage->has_head()) * SizeOf(DType::kF32);
+      SumFloats(local.stage->gradient_count(), local.stage->is_last()) * SizeOf(DType::kF32);
   if (sum_bytes <= environment_.limits.tensor_bytes_max) return sum_bytes;
   return absl::InvalidArgumentError(
       absl::StrCat("stage ", local.id.value, " has gradients of ", sum_bytes,
@@ -363,7 +370,7 @@ absl::Status TrainingRun::SaveCheckpoint(int64_t step) {
   std::vector<LayerSnapshot> layers;
   for (LocalStage& local : stages_) {
     if (!plan_.topology()[local.id].of_model) continue;
-    std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.chain, local.layers);
+    std::vector<LayerSnapshot> copies = CopyLayers(*local.stage, plan_.job.model, local.layers);
     std::move(copies.begin(), copies.end(), std::back_inserter(layers));
   }
   // A device that failed gave nothing worth keeping.
@@ -484,7 +491,7 @@ std::vector<v1::LayerDigest> TrainingRun::LayerDigests() {
     if (!plan_.topology()[local.id].of_model) continue;
     int layer = local.layers.first;
     for (const std::string& sha256 : local.stage->LayerDigests()) {
-      digests.push_back(DigestMessage(layer, plan_.job.chain.layers[layer].name, sha256));
+      digests.push_back(DigestMessage(layer, plan_.job.model.layers[layer].name, sha256));
       ++layer;
     }
   }

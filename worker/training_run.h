@@ -17,7 +17,7 @@
 #include "worker/checkpoint_writer.h"
 #include "worker/collectives.h"
 #include "worker/counter.h"
-#include "worker/data_source.h"
+#include "worker/text_data.h"
 #include "worker/device_spans.h"
 #include "worker/doorbell.h"
 #include "worker/emulated_links.h"
@@ -76,7 +76,7 @@ class TrainingRun : public Run {
   absl::Status CheckReplicaChunk(const LocalStage& local) const;
   absl::Status OpenStageEdges();
   // The most that a message from or to the stage has. Errors: InvalidArgument (too many).
-  absl::StatusOr<int64_t> MessageBytes(EdgeKind kind, const LocalStage& local) const;
+  absl::StatusOr<int64_t> MessageBytes(const Edge& edge, const LocalStage& local) const;
   int64_t ActivationBytesSent(StageId stage) const;
   absl::Status MakeEmulation();
   absl::Status EmulateLinks();

@@ -8,7 +8,7 @@
 namespace penstock {
 
 int64_t FirstSample(const ResolvedJob& job, int64_t microbatch) {
-  return microbatch * job.microbatch.batch;
+  return microbatch * job.microbatch_samples;
 }
 
 double RateOfUpdate(const ResolvedJob& job, MicrobatchRange microbatches) {
@@ -38,18 +38,18 @@ bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version) {
   return job.staleness.error_feedback && read_version + 2 == version;
 }
 
-void ShareTiedNorm(const Chain& chain, LayerRange layers, double embedding_squared_norm,
+void ShareTiedNorm(const ModelGraph& model, LayerRange layers, double embedding_squared_norm,
                    absl::Span<double> norms) {
-  if (chain.tied() && layers.end() == chain.size()) norms.back() = embedding_squared_norm;
+  if (model.tied() && layers.end() == model.size()) norms.back() = embedding_squared_norm;
 }
 
-absl::Status CheckNorms(const Chain& chain, LayerRange layers, absl::Span<const double> norms,
+absl::Status CheckNorms(const ModelGraph& model, LayerRange layers, absl::Span<const double> norms,
                         int64_t step, int32_t stage) {
   for (int layer = 0; layer < layers.count; ++layer) {
     if (std::isfinite(norms[layer])) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("step ", step, ", stage ", stage, ": the gradient of layer ",
-                     chain.layers[layers.first + layer].name, " is not finite (squared norm ",
+                     model.layers[layers.first + layer].name, " is not finite (squared norm ",
                      norms[layer], "); lower the learning rate, or lengthen the warm-up"));
   }
   return absl::OkStatus();

@@ -49,11 +49,11 @@ bool FeedsBack(const ResolvedJob& job, int64_t version, int64_t read_version);
 
 // Gives a tied head the squared norm of the embedding's layer, whose factor its copy of the weight must
 // share. `norms`: by layer of a stage that holds `layers`.
-void ShareTiedNorm(const Chain& chain, LayerRange layers, double embedding_squared_norm,
+void ShareTiedNorm(const ModelGraph& model, LayerRange layers, double embedding_squared_norm,
                    absl::Span<double> norms);
 
 // Errors: FailedPrecondition naming step, layer and stage if a squared norm is not finite.
-absl::Status CheckNorms(const Chain& chain, LayerRange layers, absl::Span<const double> norms,
+absl::Status CheckNorms(const ModelGraph& model, LayerRange layers, absl::Span<const double> norms,
                         int64_t step, int32_t stage);
 // Errors: FailedPrecondition naming step and stage if `loss` is not finite.
 absl::Status CheckLoss(double loss, int64_t step, int32_t stage);

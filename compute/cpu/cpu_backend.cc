@@ -6,17 +6,28 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "compute/backend.h"
 #include "compute/cpu/context.h"
 #include "compute/cpu/flat_blocks.h"
-#include "compute/cpu/layers.h"
+#include "compute/cpu/ops.h"
 #include "compute/cpu/optimizers.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kThreadsMax = 1024;
+
+struct Maker {
+  const Op* op;
+  cpu::MadeKernels (*make)(CpuContext&, const KernelSpec&);
+};
+constexpr Maker kMakers[] = {
+#define PENSTOCK_CPU_MAKER(Name) {&ops::k##Name, cpu::Make##Name},
+    PENSTOCK_OPS(PENSTOCK_CPU_MAKER)
+#undef PENSTOCK_CPU_MAKER
+};
 
 class CpuBackend : public Backend {
  public:
@@ -29,10 +40,13 @@ class CpuBackend : public Backend {
   BufferPool& pool() override { return pool_; }
   BufferPool& host_pool() override { return pool_; }
 
-  absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
-                                                   Precision precision) override {
-    const bool bf16 = precision == Precision::kBf16 && cpu_.has_bf16_products;
-    return std::visit(Maker{cpu_, shape, bf16}, spec.config);
+  absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
+                                                         Precision precision) override {
+    spec.bf16 = precision == Precision::kBf16 && cpu_.has_bf16_products;
+    for (const Maker& maker : kMakers) {
+      if (maker.op == spec.node.op) return maker.make(cpu_, spec);
+    }
+    return absl::UnimplementedError(absl::StrCat("the CPU has no kernels for ", spec.node.op->name));
   }
 
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
@@ -113,21 +127,6 @@ class CpuBackend : public Backend {
   absl::StatusOr<std::unique_ptr<DeviceMarks>> MakeMarks(int /*count*/) override { return nullptr; }
 
  private:
-  struct Maker {
-    CpuContext& cpu;
-    BatchShape shape;
-    bool bf16;
-
-    using Result = absl::StatusOr<std::unique_ptr<Layer>>;
-    Result operator()(const EmbeddingLayer& c) const { return MakeCpuEmbedding(cpu, c, shape); }
-    Result operator()(const AttentionLayer& c) const {
-      return MakeCpuAttention(cpu, c, shape, bf16);
-    }
-    Result operator()(const MlpLayer& c) const { return MakeCpuMlp(cpu, c, shape, bf16); }
-    Result operator()(const NormLayer& c) const { return MakeCpuNorm(cpu, c, shape); }
-    Result operator()(const HeadLayer& c) const { return MakeCpuHead(cpu, c, shape, bf16); }
-  };
-
   static std::string Describe(const CpuContext& cpu) {
     const dnnl_version_t* version = dnnl::version();
     return absl::StrFormat("cpu (oneDNN %d.%d.%d, %s%s, %d thread%s)", version->major,

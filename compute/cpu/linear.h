@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "compute/cpu/product.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 
 namespace penstock {
 

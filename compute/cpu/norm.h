@@ -4,7 +4,7 @@
 #include "compute/block_layout.h"
 #include "compute/cpu/context.h"
 #include "compute/cpu/row_blocks.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 
 namespace penstock {
 

@@ -18,7 +18,7 @@ memory::desc Matrix(int64_t rows, int64_t columns, memory::data_type type, bool 
   return {{rows, columns}, type, strides};
 }
 
-dnnl::primitive_attr Attributes(bool accumulate) {
+dnnl::primitive_attr PrimitiveAttributes(bool accumulate) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (accumulate) {
@@ -62,7 +62,7 @@ absl::StatusOr<MatrixProduct> MatrixProduct::Create(CpuContext& context, const P
     const memory::desc right = Matrix(shape.inner, shape.columns, type, shape.transposed_right);
     const memory::desc result = Matrix(shape.rows, shape.columns, memory::data_type::f32, false);
     const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(left, right, result),
-                                                   Attributes(shape.accumulate), context.engine);
+                                                   PrimitiveAttributes(shape.accumulate), context.engine);
     MatrixProduct product;
     product.context_ = &context;
     product.primitive_ = dnnl::matmul(description);

@@ -14,7 +14,7 @@ enum Parameter { kGain, kBias, kExpansion, kExpansionBias, kProjection, kProject
 }  // namespace
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<Layer>> ResidualBranch<Number>::Create(
+absl::StatusOr<std::unique_ptr<OpKernels>> ResidualBranch<Number>::Create(
     CpuContext& context, const BranchShape& shape, const Dropout& dropout,
     std::unique_ptr<Middle<Number>> middle) {
   std::unique_ptr<ResidualBranch> branch(
@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Layer>> ResidualBranch<Number>::Create(
       branch->projection_,
       Linear<Number>::Create(context, {shape.rows, shape.chunk, shape.projected, shape.width},
                              kProjection));
-  return std::unique_ptr<Layer>(std::move(branch));
+  return std::unique_ptr<OpKernels>(std::move(branch));
 }
 
 template <typename Number>
@@ -63,6 +63,7 @@ void ResidualBranch<Number>::PlaceTape() {
   expansion_sums_ = weight_stash.Add<float>(shape_.expanded);
   projection_sums_ = weight_stash.Add<float>(shape_.width);
   needs_.weight_stash_bytes = weight_stash.size_bytes();
+  needs_.inputs_for_input = kAllInputs;
   needs_.grad_output_for_weight = !copies_gradient_;
 }
 
@@ -78,18 +79,18 @@ int64_t ResidualBranch<Number>::PlaceScratch() {
 
 template <typename Number>
 absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const WeightView& weights,
-                                             const Tape& tape, const Tensor& output) {
+                                             const Tape& tape) {
   void* scratch = cpu_.layer_scratch.data();
-  void* stash = tape.stash.data();
+  void* stash = tape.stash;
   void* middle_stash = middle_stash_.in(stash);
   void* middle_scratch = middle_scratch_.in(scratch);
   float* projected = row_scratch_.in(scratch);
   for (int64_t first = 0; first < shape_.rows; first += shape_.chunk) {
     const RowRange range{first, shape_.chunk};
     const int64_t at = first * shape_.width;
-    const float* input = tape.input.data<float>() + at;
-    Number* normal = normal_.in(tape.kept.data()) + at;
-    Number* hidden = hidden_.in(tape.kept.data()) + first * shape_.projected;
+    const float* input = tape.input() + at;
+    Number* normal = normal_.in(tape.kept) + at;
+    Number* hidden = hidden_.in(tape.kept) + first * shape_.projected;
 
     Normalise(cpu_, statistics_, weights, range, shape_.width, input, normal, stash);
     float* expansion = middle_->ExpansionTarget(range, middle_stash, middle_scratch);
@@ -102,7 +103,7 @@ absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const W
       const int64_t block = row * shape_.width;
       cpu_.kernels.residual({count, shape_.width, input + block, projected + block,
                              weights.parameter(kProjectionBias), OrNull(dropout),
-                             output.data<float>() + at + block});
+                             tape.result() + at + block});
     });
   }
   return absl::OkStatus();
@@ -112,10 +113,10 @@ template <typename Number>
 const Number* ResidualBranch<Number>::ProjectedGradient(const Tape& tape) const {
   if constexpr (std::is_same_v<Number, float>) {
     if (!copies_gradient_) {
-      return tape.grad_output.data<float>();
+      return tape.gradient();
     }
   }
-  return masked_gradient_.in(tape.weight_stash.data());
+  return masked_gradient_.in(tape.weight_stash);
 }
 
 // Masks (and rounds) the gradient of the projection's output if needed, and sums it for the bias.
@@ -124,8 +125,8 @@ void ResidualBranch<Number>::StartGradient(const PassContext& context, const Tap
                                            RowRange range) {
   const int64_t width = shape_.width;
   float* block_sums = block_scratch_.in(cpu_.layer_scratch.data());
-  const float* incoming = tape.grad_output.data<float>();
-  Number* masked = masked_gradient_.in(tape.weight_stash.data());
+  const float* incoming = tape.gradient();
+  Number* masked = masked_gradient_.in(tape.weight_stash);
   cpu_.threads.ForBlocks(range.count, kBlockRows, [&](int64_t row, int64_t count, int64_t block) {
     const int64_t at = (range.first + row) * width;
     float* sums = block_sums + block * width;
@@ -137,16 +138,15 @@ void ResidualBranch<Number>::StartGradient(const PassContext& context, const Tap
       cpu_.kernels.column_sums(count, width, incoming + at, sums);
     }
   });
-  AddBlockSums(cpu_, range.count, width, block_sums, projection_sums_.in(tape.weight_stash.data()));
+  AddBlockSums(cpu_, range.count, width, block_sums, projection_sums_.in(tape.weight_stash));
 }
 
 template <typename Number>
 absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
-                                                   const WeightView& weights, const Tape& tape,
-                                                   const Tensor& grad_input) {
+                                                   const WeightView& weights, const Tape& tape) {
   void* scratch = cpu_.layer_scratch.data();
-  void* stash = tape.stash.data();
-  void* weight_stash = tape.weight_stash.data();
+  void* stash = tape.stash;
+  void* weight_stash = tape.weight_stash;
   void* middle_stash = middle_stash_.in(stash);
   void* middle_scratch = middle_scratch_.in(scratch);
   float* normal_gradient = row_scratch_.in(scratch);
@@ -168,8 +168,8 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
     AddBlockSums(cpu_, shape_.chunk, shape_.expanded, block_sums, expansion_sums_.in(weight_stash));
     expansion_.BackwardInput(weights, expansion_gradient, normal_gradient);
     NormaliseGradient(cpu_, statistics_, weights, range, shape_.width,
-                      {tape.input.data<float>() + at, normal_gradient,
-                       tape.grad_output.data<float>() + at, grad_input.data<float>() + at,
+                      {tape.input() + at, normal_gradient,
+                       tape.gradient() + at, tape.grad_input() + at,
                        block_sums, gain_sums_.in(weight_stash), bias_sums_.in(weight_stash)},
                       stash);
   }
@@ -180,8 +180,8 @@ template <typename Number>
 absl::Status ResidualBranch<Number>::BackwardWeight(const PassContext&,
                                                     const GradientView& gradients,
                                                     const Tape& tape) {
-  void* kept = tape.kept.data();
-  void* weight_stash = tape.weight_stash.data();
+  void* kept = tape.kept;
+  void* weight_stash = tape.weight_stash;
   projection_.BackwardWeight(gradients, hidden_.in(kept), ProjectedGradient(tape));
   expansion_.BackwardWeight(gradients, normal_.in(kept), expansion_gradient_.in(weight_stash));
   const auto add = [&](Place<float> sums, int64_t count, int parameter) {

@@ -16,7 +16,7 @@
 #include "compute/cpu/dropout.h"
 #include "compute/cpu/linear.h"
 #include "compute/cpu/norm.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 
 namespace penstock {
 
@@ -54,19 +54,18 @@ class Middle {
 };
 
 template <typename Number>
-class ResidualBranch : public Layer {
+class ResidualBranch : public OpKernels {
  public:
   // Errors: as MatrixProduct::Create.
-  static absl::StatusOr<std::unique_ptr<Layer>> Create(CpuContext& context,
+  static absl::StatusOr<std::unique_ptr<OpKernels>> Create(CpuContext& context,
                                                        const BranchShape& shape,
                                                        const Dropout& dropout,
                                                        std::unique_ptr<Middle<Number>> middle);
 
   TapeNeeds tape_needs() const override { return needs_; }
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
-                       const Tensor& output) override;
+  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override;
   absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
-                             const Tape& tape, const Tensor& grad_input) override;
+                             const Tape& tape) override;
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
                               const Tape& tape) override;
 

@@ -15,7 +15,7 @@
 #include "compute/cuda/groups.h"
 #include "compute/cuda/ipc.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/layers.h"
+#include "compute/cuda/ops.h"
 #include "compute/cuda/marks.h"
 #include "compute/cuda/plugin.h"
 #include "compute/cuda/prefetch.h"
@@ -41,7 +41,7 @@ class CudaBackend : public Backend {
   BufferPool& pool() override { return context_->pool(); }
   BufferPool& host_pool() override { return context_->host_pool(); }
 
-  absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
+  absl::StatusOr<std::unique_ptr<OpKernels>> MakeLayer(const LayerSpec& spec, BatchShape shape,
                                                    Precision precision) override {
     return std::visit(Maker{*context_, shape, precision == Precision::kBf16}, spec.config);
   }
@@ -135,7 +135,7 @@ class CudaBackend : public Backend {
     BatchShape shape;
     bool bf16;
 
-    using Result = absl::StatusOr<std::unique_ptr<Layer>>;
+    using Result = absl::StatusOr<std::unique_ptr<OpKernels>>;
     Result operator()(const EmbeddingLayer& c) const { return MakeEmbedding(cuda, c, shape); }
     Result operator()(const AttentionLayer& c) const { return MakeAttention(cuda, c, shape, bf16); }
     Result operator()(const MlpLayer& c) const { return MakeMlp(cuda, c, shape, bf16); }

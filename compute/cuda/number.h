@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 
 namespace penstock::cuda {
 

@@ -11,13 +11,13 @@ namespace penstock::cuda {
 using namespace branch_parameter;  // NOLINT(google-build-using-namespace): names of this file's numbers
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<Layer>> ResidualBranch<Number>::Create(
+absl::StatusOr<std::unique_ptr<OpKernels>> ResidualBranch<Number>::Create(
     CudaContext& context, const BranchShape& shape, const Dropout& dropout,
     std::unique_ptr<Middle<Number>> middle) {
   std::unique_ptr<ResidualBranch> branch(
       new ResidualBranch(context, shape, dropout, std::move(middle)));
   PENSTOCK_RETURN_IF_ERROR(branch->MakeProducts());
-  return std::unique_ptr<Layer>(std::move(branch));
+  return std::unique_ptr<OpKernels>(std::move(branch));
 }
 
 template <typename Number>
@@ -70,41 +70,40 @@ absl::Status ResidualBranch<Number>::MakeProducts() {
 
 template <typename Number>
 absl::Status ResidualBranch<Number>::Forward(const PassContext& context, const WeightView& weights,
-                                             const Tape& tape, const Tensor& output) {
-  void* stash = tape.stash.data();
+                                             const Tape& tape) {
+  void* stash = tape.stash;
   void* scratch = cuda_.layer_scratch().data();
-  Number* normal = normal_.in(tape.kept.data());
-  Number* hidden = hidden_.in(tape.kept.data());
+  Number* normal = normal_.in(tape.kept);
+  Number* hidden = hidden_.in(tape.kept);
   float* projected = row_scratch_.in(scratch);
-  LayerNormForward(cuda_.stream(), shape_.rows, shape_.width, tape.input.data<float>(),
+  LayerNormForward(cuda_.stream(), shape_.rows, shape_.width, tape.input(),
                    weights.parameter(kGain), weights.parameter(kBias), mean_.in(stash),
                    inverse_deviation_.in(stash), normal);
   PENSTOCK_RETURN_IF_ERROR(middle_->Forward(weights, normal, hidden, middle_stash_.in(stash),
                                             middle_scratch_.in(scratch)));
   PENSTOCK_RETURN_IF_ERROR(projection_.Run(
       {.left = hidden, .right = ParameterOf<Number>(weights, kProjection), .result = projected}));
-  ResidualForward(cuda_.stream(), shape_.rows, shape_.width, tape.input.data<float>(), projected,
+  ResidualForward(cuda_.stream(), shape_.rows, shape_.width, tape.input(), projected,
                   weights.parameter(kProjectionBias), cuda_.MaskOf(dropout_, context),
-                  output.data<float>());
+                  tape.result());
   return cuda_.Check("forward of a block");
 }
 
 template <typename Number>
 const Number* ResidualBranch<Number>::ProjectedGradient(const Tape& tape) const {
   if constexpr (kIsFloat<Number>) {
-    if (!copies_gradient_) return tape.grad_output.data<float>();
+    if (!copies_gradient_) return tape.gradient();
   }
-  return masked_gradient_.in(tape.weight_stash.data());
+  return masked_gradient_.in(tape.weight_stash);
 }
 
 template <typename Number>
 absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
-                                                   const WeightView& weights, const Tape& tape,
-                                                   const Tensor& grad_input) {
-  void* stash = tape.stash.data();
-  void* weight_stash = tape.weight_stash.data();
+                                                   const WeightView& weights, const Tape& tape) {
+  void* stash = tape.stash;
+  void* weight_stash = tape.weight_stash;
   void* scratch = cuda_.layer_scratch().data();
-  const auto* grad_output = tape.grad_output.data<float>();
+  const auto* grad_output = tape.gradient();
   Number* expansion_gradient = expansion_gradient_.in(weight_stash);
   float* normal_gradient = row_scratch_.in(scratch);
   if (copies_gradient_) {
@@ -112,20 +111,20 @@ absl::Status ResidualBranch<Number>::BackwardInput(const PassContext& context,
          masked_gradient_.in(weight_stash));
   }
   PENSTOCK_RETURN_IF_ERROR(middle_->Backward(weights, ProjectedGradient(tape),
-                                             hidden_.in(tape.kept.data()), expansion_gradient,
+                                             hidden_.in(tape.kept), expansion_gradient,
                                              middle_stash_.in(stash), middle_scratch_.in(scratch)));
   PENSTOCK_RETURN_IF_ERROR(
       expansion_backward_.Run({.left = expansion_gradient,
                                .right = ParameterOf<Number>(weights, kExpansion),
                                .result = normal_gradient}));
   LayerNormBackward(cuda_.stream(), shape_.rows, shape_.width,
-                    {.input = tape.input.data<float>(),
+                    {.input = tape.input(),
                      .gain = weights.parameter(kGain),
                      .mean = mean_.in(stash),
                      .inverse_deviation = inverse_deviation_.in(stash),
                      .grad_output = normal_gradient,
                      .residual = grad_output,
-                     .grad_input = grad_input.data<float>(),
+                     .grad_input = tape.grad_input(),
                      .gain_sums = gain_sums_.in(weight_stash),
                      .bias_sums = bias_sums_.in(weight_stash),
                      .workspace = sums_workspace_.in(scratch)});
@@ -136,8 +135,8 @@ template <typename Number>
 absl::Status ResidualBranch<Number>::BackwardWeight(const PassContext&,
                                                     const GradientView& gradients,
                                                     const Tape& tape) {
-  void* kept = tape.kept.data();
-  void* weight_stash = tape.weight_stash.data();
+  void* kept = tape.kept;
+  void* weight_stash = tape.weight_stash;
   void* scratch = cuda_.layer_scratch().data();
   const Number* projected = ProjectedGradient(tape);
   const Number* expanded = expansion_gradient_.in(weight_stash);

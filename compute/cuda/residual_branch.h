@@ -16,7 +16,7 @@
 #include "compute/cuda/context.h"
 #include "compute/cuda/linear.h"
 #include "compute/dropout.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 
 namespace penstock::cuda {
 
@@ -54,18 +54,17 @@ class Middle {
 };
 
 template <typename Number>
-class ResidualBranch : public Layer {
+class ResidualBranch : public OpKernels {
  public:
-  static absl::StatusOr<std::unique_ptr<Layer>> Create(CudaContext& context,
+  static absl::StatusOr<std::unique_ptr<OpKernels>> Create(CudaContext& context,
                                                        const BranchShape& shape,
                                                        const Dropout& dropout,
                                                        std::unique_ptr<Middle<Number>> middle);
 
   TapeNeeds tape_needs() const override { return needs_; }
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
-                       const Tensor& output) override;
+  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override;
   absl::Status BackwardInput(const PassContext& context, const WeightView& weights,
-                             const Tape& tape, const Tensor& grad_input) override;
+                             const Tape& tape) override;
   absl::Status BackwardWeight(const PassContext& context, const GradientView& gradients,
                               const Tape& tape) override;
 

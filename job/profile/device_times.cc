@@ -121,9 +121,9 @@ absl::Status CheckStage(const StageCosts& costs, size_t stage) {
   return absl::OkStatus();
 }
 
-absl::Status CheckEntriesAreOfLayers(const v1::DeviceTimes& times, const Chain& chain) {
+absl::Status CheckEntriesAreOfLayers(const v1::DeviceTimes& times, const ModelGraph& model) {
   std::set<std::string> names;
-  for (const LayerSpec& layer : chain.layers) names.insert({layer.name, LastPart(layer.name)});
+  for (const LayerSpec& layer : model.layers) names.insert({layer.name, LastPart(layer.name)});
   for (const v1::LayerTimes& entry : times.layers()) {
     if (names.count(entry.layer()) > 0) continue;
     const std::vector<std::string> known(names.begin(), names.end());
@@ -187,17 +187,17 @@ std::string NameOfTimes(const v1::DeviceTimes& times) {
 }
 
 absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,
-                                                     const Chain& chain,
+                                                     const ModelGraph& model,
                                                      absl::Span<const LayerRange> layers) {
   std::map<std::string, const v1::PassTimes*> by_name;
   for (const v1::LayerTimes& layer : times.layers()) by_name[layer.layer()] = &layer.times();
-  PENSTOCK_RETURN_IF_ERROR(CheckEntriesAreOfLayers(times, chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckEntriesAreOfLayers(times, model));
 
   constexpr StageCosts kNothing = {0.0, 0.0, 0.0, 0.0};
   std::vector<StageCosts> costs(layers.size(), kNothing);
   // The first stages have the whole model; others are of replicas, or of the way back.
   const auto last = std::find_if(layers.begin(), layers.end(), [&](const LayerRange& stage) {
-    return stage.end() == chain.size();
+    return stage.end() == model.size();
   });
   const auto end = last == layers.end() ? last : last + 1;
   double stages_of_model = 1.0;  // replicas of a stage stand beside each other
@@ -210,7 +210,7 @@ absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& time
       continue;
     }
     for (int i = layers[stage].first; i < layers[stage].end(); ++i) {
-      const std::string& name = chain.layers[i].name;
+      const std::string& name = model.layers[i].name;
       auto found = by_name.find(name);
       if (found == by_name.end()) found = by_name.find(LastPart(name));
       if (found == by_name.end()) {

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "penstock/v1/device_times.pb.h"
 #include "schedule/simulate.h"
 
@@ -48,7 +48,7 @@ std::string NameOfTimes(const v1::DeviceTimes& times);
 // Errors: InvalidArgument naming a layer of the model that has no times, an entry that is of no
 // layer, or a stage that takes longer than kPassMsMax.
 absl::StatusOr<std::vector<StageCosts>> StageCostsOf(const v1::DeviceTimes& times,
-                                                     const Chain& chain,
+                                                     const ModelGraph& model,
                                                      absl::Span<const LayerRange> layers);
 
 }  // namespace penstock

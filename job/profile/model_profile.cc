@@ -34,9 +34,14 @@ absl::Status CheckSize(const std::string& key, const v1::SizeProfile& size) {
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_input", size.backward_input()));
   PENSTOCK_RETURN_IF_ERROR(CheckTime(key + ".backward_weight", size.backward_weight()));
   PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".output_bytes", size.output_bytes()));
-  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".stash_bytes", size.stash_bytes()));
-  PENSTOCK_RETURN_IF_ERROR(CheckBytes(key + ".kept_bytes", size.kept_bytes()));
-  return CheckBytes(key + ".weight_stash_bytes", size.weight_stash_bytes());
+  for (int i = 0; i < size.nodes_size(); ++i) {
+    const v1::NodeMemory& node = size.nodes(i);
+    const std::string of_node = absl::StrCat(key, ".nodes[", i, "]");
+    PENSTOCK_RETURN_IF_ERROR(CheckBytes(of_node + ".stash_bytes", node.stash_bytes()));
+    PENSTOCK_RETURN_IF_ERROR(CheckBytes(of_node + ".kept_bytes", node.kept_bytes()));
+    PENSTOCK_RETURN_IF_ERROR(CheckBytes(of_node + ".weight_stash_bytes", node.weight_stash_bytes()));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<int64_t> SamplesOf(const v1::ShapeProfile& shape) {
@@ -112,15 +117,22 @@ v1::PassTimes PassTimesOf(const v1::ShapeProfile& shape, const PlaceOfSize& plac
   return times;
 }
 
-TapeNeeds TapeNeedsOfShape(const v1::ShapeProfile& shape, const PlaceOfSize& place) {
-  const v1::SizeProfile& from = shape.sizes(place.below);
-  const v1::SizeProfile& to = shape.sizes(place.above);
-  return {
-      .stash_bytes = place.BytesBetween(from.stash_bytes(), to.stash_bytes()),
-      .kept_bytes = place.BytesBetween(from.kept_bytes(), to.kept_bytes()),
-      .weight_stash_bytes = place.BytesBetween(from.weight_stash_bytes(), to.weight_stash_bytes()),
-      .input_for_weight = to.input_for_weight(),
-      .grad_output_for_weight = to.grad_output_for_weight()};
+void AddTapeNeeds(const v1::ShapeProfile& shape, const PlaceOfSize& place,
+                  std::vector<TapeNeeds>& needs) {
+  for (int i = 0; i < shape.sizes(place.above).nodes_size(); ++i) {
+    const v1::NodeMemory& from = shape.sizes(place.below).nodes(i);
+    const v1::NodeMemory& to = shape.sizes(place.above).nodes(i);
+    needs.push_back({.stash_bytes = place.BytesBetween(from.stash_bytes(), to.stash_bytes()),
+                     .kept_bytes = place.BytesBetween(from.kept_bytes(), to.kept_bytes()),
+                     .weight_stash_bytes =
+                         place.BytesBetween(from.weight_stash_bytes(), to.weight_stash_bytes()),
+                     .inputs_for_input = to.inputs_for_input(),
+                     .inputs_for_weight = to.inputs_for_weight(),
+                     .output_for_input = to.output_for_input(),
+                     .grad_output_for_weight = to.grad_output_for_weight(),
+                     .passes_input = to.passes_input(),
+                     .passes_gradient = to.passes_gradient()});
+  }
 }
 
 }  // namespace
@@ -171,12 +183,12 @@ std::string PrintModelProfile(const v1::ModelProfile& profile) {
                           "Times and memory of each layer, measured by `penstock profile`.");
 }
 
-void SetLayers(const Chain& chain, v1::ModelProfile& profile) {
+void SetLayers(const ModelGraph& model, v1::ModelProfile& profile) {
   profile.clear_layers();
-  for (const LayerSpec& layer : chain.layers) {
+  for (const LayerSpec& layer : model.layers) {
     v1::ProfiledLayer& entry = *profile.add_layers();
     entry.set_layer(layer.name);
-    entry.set_shape(Describe(layer.config));
+    entry.set_shape(Describe(model, layer));
   }
 }
 
@@ -188,14 +200,15 @@ absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision pr
                                                  "; make one of this job"));
 }
 
-absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain) {
-  if (profile.time_steps() != chain.context) {
+absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph& model) {
+  const int64_t targets = model.targets_per_sample();
+  if (profile.time_steps() != targets) {
     return absl::InvalidArgumentError(absl::StrCat("the profile is of ", profile.time_steps(),
-                                                   " time steps, the model has ", chain.context));
+                                                   " time steps, the model has ", targets));
   }
-  for (int i = 0; i < std::max(chain.size(), profile.layers_size()); ++i) {
-    const std::string expected = i < chain.size() ? absl::StrCat(chain.layers[i].name, ", ",
-                                                                 Describe(chain.layers[i].config))
+  for (int i = 0; i < std::max(model.size(), profile.layers_size()); ++i) {
+    const std::string expected = i < model.size() ? absl::StrCat(model.layers[i].name, ", ",
+                                                                 Describe(model, model.layers[i]))
                                                   : "none";
     const std::string got =
         i < profile.layers_size()
@@ -232,7 +245,7 @@ absl::StatusOr<std::vector<TapeNeeds>> TapeNeedsOf(const v1::ModelProfile& profi
   PENSTOCK_ASSIGN_OR_RETURN(const PlaceOfSize place, FindSize(profile, samples));
   std::vector<TapeNeeds> needs;
   for (const v1::ProfiledLayer& layer : profile.layers()) {
-    needs.push_back(TapeNeedsOfShape(ShapeOf(profile, layer), place));
+    AddTapeNeeds(ShapeOf(profile, layer), place, needs);
   }
   return needs;
 }

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "compute/backend.h"
-#include "compute/layer.h"
-#include "model/chain.h"
+#include "compute/op_kernels.h"
+#include "model/graph.h"
 #include "penstock/v1/device_times.pb.h"
 #include "penstock/v1/profile.pb.h"
 
@@ -33,10 +33,10 @@ absl::StatusOr<v1::ModelProfile> ReadModelProfile(const std::string& path);
 std::string PrintModelProfile(const v1::ModelProfile& profile);
 
 // Sets the profile's layers: those of the model, each with its shape.
-void SetLayers(const Chain& chain, v1::ModelProfile& profile);
+void SetLayers(const ModelGraph& model, v1::ModelProfile& profile);
 
 // Checks that it is of this model. Errors: InvalidArgument naming the first layer that differs.
-absl::Status CheckProfileFits(const v1::ModelProfile& profile, const Chain& chain);
+absl::Status CheckProfileFits(const v1::ModelProfile& profile, const ModelGraph& model);
 // InvalidArgument unless it was made in the job's precision.
 absl::Status CheckProfilePrecision(const v1::ModelProfile& profile, Precision precision);
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "absl/types/span.h"
 #include "compute/parameter_arena.h"
 #include "compute/tensor.h"
+#include "model/bundle.h"
 
 namespace penstock {
 namespace {
@@ -13,14 +13,14 @@ constexpr int64_t kFloatsOfRegister = 16;
 // A double's words in a tensor of floats, which are copied and never computed with.
 constexpr int64_t kLossFloats = sizeof(double) / sizeof(float);
 
-ParameterArena ArenaOf(const Chain& chain, LayerRange layers) {
-  return ParameterArena(absl::MakeConstSpan(chain.layers).subspan(layers.first, layers.count));
-}
-
 }  // namespace
 
-int64_t BoundaryBytes(const ResolvedJob& job) {
-  return job.microbatch.batch * job.microbatch.time * job.chain.width * SizeOf(DType::kF32);
+int64_t ActivationBytesAt(const ResolvedJob& job, int layer) {
+  return ActivationsAt(job.model, layer, job.microbatch_samples).elements * SizeOf(DType::kF32);
+}
+
+int64_t GradientBytesAt(const ResolvedJob& job, int layer) {
+  return GradientsAt(job.model, layer, job.microbatch_samples).elements * SizeOf(DType::kF32);
 }
 
 int64_t SumFloats(int64_t gradients, bool with_loss) {
@@ -43,16 +43,17 @@ int64_t ReplicaChunkBytes(int64_t count, int64_t replicas) {
   return largest * SizeOf(DType::kF32);
 }
 
-int64_t TiedBytes(const Chain& chain) {
-  return chain.tied() ? chain.vocabulary * chain.width * SizeOf(DType::kF32) : 0;
+int64_t TiedBytes(const ModelGraph& model) {
+  if (!model.tied()) return 0;
+  return ParameterArena(model, {0, 1}).tied_count() * SizeOf(DType::kF32);
 }
 
-int64_t WeightsOfLayers(const Chain& chain, LayerRange layers) {
-  return ArenaOf(chain, layers).weight_count();
+int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers) {
+  return ParameterArena(model, layers).weight_count();
 }
 
-int64_t GradientsOfLayers(const Chain& chain, LayerRange layers) {
-  return ArenaOf(chain, layers).gradient_count();
+int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers) {
+  return ParameterArena(model, layers).gradient_count();
 }
 
 }  // namespace penstock

@@ -6,12 +6,14 @@
 #include <cstdint>
 
 #include "job/resolve.h"
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock {
 
-// Bytes of a tensor at a stage boundary: activation, gradient or kept stage input.
-int64_t BoundaryBytes(const ResolvedJob& job);
+// Bytes of a microbatch's tensors between layers `layer` - 1 and `layer`: of activations, which a kept stage input has,
+// too, and of gradients. 0 at the ends of the model.
+int64_t ActivationBytesAt(const ResolvedJob& job, int layer);
+int64_t GradientBytesAt(const ResolvedJob& job, int layer);
 
 // Floats of a message with a sum of `gradients` gradients; the last part's go with the step's losses so
 // far.
@@ -26,11 +28,11 @@ struct ReplicaChunk {
 ReplicaChunk ReplicaChunkOf(int64_t count, int64_t replicas, int64_t rank);
 int64_t ReplicaChunkBytes(int64_t count, int64_t replicas);
 
-// The gradient of the tied weight, which is also its size; 0 if the head is untied.
-int64_t TiedBytes(const Chain& chain);
+// The gradients of the tied weights; 0 if there are none.
+int64_t TiedBytes(const ModelGraph& model);
 
 // Floats of the weights and of the gradients of a stage with these layers (compute/parameter_arena.h).
-int64_t WeightsOfLayers(const Chain& chain, LayerRange layers);
-int64_t GradientsOfLayers(const Chain& chain, LayerRange layers);
+int64_t WeightsOfLayers(const ModelGraph& model, LayerRange layers);
+int64_t GradientsOfLayers(const ModelGraph& model, LayerRange layers);
 
 }  // namespace penstock

@@ -34,7 +34,7 @@ StageOptions StageOptionsOf(const RunLayout& run, StageId id, const StageLatenes
   const StageCounts& counts = run.counts[id.value];
   StageOptions options = {
       .layers = run.layers[id.value],
-      .batch = job.microbatch,
+      .samples = job.microbatch_samples,
       .precision = job.precision,
       .rounding = job.rounding,
       .stash = job.stash,

@@ -10,36 +10,39 @@ namespace {
 // Returns how an action changes the bytes that were in use before it.
 PassBytes BytesOf(const Action& action, const std::vector<StageBytes>& stages) {
   const auto stage = [&]() -> const StageBytes& { return stages[action.index]; };
-  switch (action.op) {
-    case Op::kForward:
+  switch (action.kind) {
+    case ActionKind::kForward:
       return stage().activations.forward;
-    case Op::kRecompute:
+    case ActionKind::kRecompute:
       return stage().activations.recompute;
-    case Op::kBackwardInput:
+    case ActionKind::kBackwardInput:
       return stage().activations.backward_input;
-    case Op::kBackwardWeight:
+    case ActionKind::kBackwardWeight:
       return stage().activations.backward_weight;
-    case Op::kRecvActivation:
-    case Op::kRecvGradient:
-    case Op::kRecvCheckpoint:
-      return {stage().activations.boundary, stage().activations.boundary};
-    case Op::kSendSum:
-    case Op::kRecvSum:
-      return {stage().sum, action.op == Op::kSendSum ? stage().sum : 0};
-    case Op::kSendActivation:
-    case Op::kSendGradient:
-    case Op::kSendCheckpoint:
-      return {0, -stage().activations.boundary};
-    case Op::kReduce: {
+    case ActionKind::kRecvActivation:
+    case ActionKind::kRecvCheckpoint:
+      return {stage().activations.input, stage().activations.input};
+    case ActionKind::kRecvGradient:
+      return {stage().activations.grad_output, stage().activations.grad_output};
+    case ActionKind::kSendSum:
+    case ActionKind::kRecvSum:
+      return {stage().sum, action.kind == ActionKind::kSendSum ? stage().sum : 0};
+    case ActionKind::kSendActivation:
+      return {0, -stage().activations.output};
+    case ActionKind::kSendGradient:
+      return {0, -stage().activations.grad_input};
+    case ActionKind::kSendCheckpoint:
+      return {0, -stage().activations.input};
+    case ActionKind::kReduce: {
       int64_t most = 0;
       for (const StageBytes& any : stages) {
         most = std::max({most, any.tied_gradient, any.copied_weights, any.reduced_gradients});
       }
       return {most, 0};
     }
-    case Op::kNorm:
-    case Op::kUpdate:
-    case Op::kFlush:
+    case ActionKind::kNorm:
+    case ActionKind::kUpdate:
+    case ActionKind::kFlush:
       return {};
   }
   return {};
@@ -63,15 +66,15 @@ int64_t PeakActivationBytes(const Program& program, const std::vector<StageBytes
   for (ProgramCursor cursor(walked); !cursor.Done(); cursor.Advance()) {
     const Action action = cursor.Current();
     const PassBytes change = BytesOf(action, stages);
-    if (action.op == Op::kReduce && !step_ends) {
+    if (action.kind == ActionKind::kReduce && !step_ends) {
       step_ends = true;
       if (!std::exchange(sends_weights, true)) bytes += sent_weights;
-    } else if (step_ends && HasMicrobatch(action.op)) {
+    } else if (step_ends && HasMicrobatch(action.kind)) {
       step_ends = false;
       for (auto& [part, sum] : sums) bytes -= std::exchange(sum, 0);
     }
-    if (action.op == Op::kRecvSum) bytes -= std::exchange(sums[stages[action.index].part], 0);
-    if (action.op == Op::kSendSum) sums[stages[action.index].part] += change.left;
+    if (action.kind == ActionKind::kRecvSum) bytes -= std::exchange(sums[stages[action.index].part], 0);
+    if (action.kind == ActionKind::kSendSum) sums[stages[action.index].part] += change.left;
     most = std::max(most, bytes + change.most);
     bytes += change.left;
   }

@@ -53,16 +53,16 @@ Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job
   const LayerRange& range = layers[group.stages.front().value];
   Traffic::OfGroup traffic;
   if (topology.IsOfReplicas(group)) {
-    const int64_t gradients = GradientsOfLayers(job.chain, range);
+    const int64_t gradients = GradientsOfLayers(job.model, range);
     const auto replicas = static_cast<int64_t>(group.stages.size());
     for (int64_t rank = 0; rank < replicas; ++rank) {
       const ReplicaChunk chunk = ReplicaChunkOf(gradients, replicas, rank);
       traffic.parts.push_back(static_cast<double>(chunk.count) * float_bytes);
     }
   } else if (group.operation == ReduceGroup::Operation::kCopy) {
-    traffic.whole = static_cast<double>(WeightsOfLayers(job.chain, range)) * float_bytes;
+    traffic.whole = static_cast<double>(WeightsOfLayers(job.model, range)) * float_bytes;
   } else if (group.quantity == ReduceGroup::Quantity::kGradient) {
-    traffic.whole = static_cast<double>(TiedBytes(job.chain));
+    traffic.whole = static_cast<double>(TiedBytes(job.model));
   }
   return traffic;
 }
@@ -71,10 +71,16 @@ Traffic::OfGroup TrafficOfGroup(const ReduceGroup& group, const ResolvedJob& job
 
 Traffic TrafficOf(const ResolvedJob& job, const Topology& topology,
                   absl::Span<const LayerRange> layers) {
-  Traffic traffic = {.boundary = static_cast<double>(BoundaryBytes(job))};
+  Traffic traffic;
+  for (const LayerRange& range : layers) {
+    const auto input = static_cast<double>(ActivationBytesAt(job, range.first));
+    traffic.stages.push_back({.output = static_cast<double>(ActivationBytesAt(job, range.end())),
+                              .grad_input = static_cast<double>(GradientBytesAt(job, range.first)),
+                              .input = input});
+  }
   const bool sums_travel = topology.form == Topology::Form::kThereAndBack;
   for (int32_t s = 0; sums_travel && s < topology.stages(); ++s) {
-    const int64_t gradients = GradientsOfLayers(job.chain, layers[s]);
+    const int64_t gradients = GradientsOfLayers(job.model, layers[s]);
     const int64_t floats = SumFloats(gradients, topology[StageId(s)].last);
     traffic.sums.push_back(static_cast<double>(floats * SizeOf(DType::kF32)));
   }
@@ -96,7 +102,7 @@ absl::StatusOr<SimulationCosts> RunCostsOf(const v1::DeviceTimes& times, const R
                                            absl::Span<const LayerRange> layers) {
   PENSTOCK_RETURN_IF_ERROR(CheckSpeeds(times, topology));
   SimulationCosts costs;
-  PENSTOCK_ASSIGN_OR_RETURN(costs.stages, StageCostsOf(times, job.chain, layers));
+  PENSTOCK_ASSIGN_OR_RETURN(costs.stages, StageCostsOf(times, job.model, layers));
   for (int32_t s = 0; !times.speeds().empty() && s < topology.stages(); ++s) {
     Hasten(times.speeds(topology.worker(StageId(s)).value), costs.stages[s]);
   }

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "compute/array_bytes.h"
 #include "compute/buffer_pool.h"
+#include "compute/pass_plan.h"
 #include "job/profile/model_profile.h"
 #include "job/run/message_bytes.h"
 #include "job/run/recorded.h"
@@ -16,12 +17,6 @@
 
 namespace penstock {
 namespace {
-
-// Adds `bytes`, which are there when the pass is done.
-void Keep(int64_t bytes, PassBytes& pass) {
-  pass.most += bytes;
-  pass.left += bytes;
-}
 
 // Predicts the memory of one worker of a run.
 class MemoryOfWorker {
@@ -48,7 +43,7 @@ class MemoryOfWorker {
 
  private:
   void AddArrays(const StageOptions& options, WorkerMemory& memory) const {
-    const ArrayBytes arrays = ArrayBytesOf(run_.job.chain, options);
+    const ArrayBytes arrays = ArrayBytesOf(run_.job.model, options);
     memory.weights += arrays.version;
     memory.gradients += arrays.gradients;
     memory.optimizer += arrays.optimizer;
@@ -59,23 +54,17 @@ class MemoryOfWorker {
 
   StageBytes BytesOf(StageId id, const StageOptions& options) const {
     const LayerRange layers = options.layers;
-    const std::vector<TapeNeeds> needs(needs_.begin() + layers.first,
-                                       needs_.begin() + layers.end());
+    const ModelGraph& model = run_.job.model;
+    const std::vector<TapeNeeds> needs(
+        needs_.begin() + model.layers[layers.first].first_node,
+        needs_.begin() + model.layers[layers.end() - 1].end_node());
+    const PassPlan plan = MakePassPlan(model, layers, run_.job.microbatch_samples, needs);
     StageBytes bytes = {
-        .activations = ActivationBytesOf({.needs = needs,
-                                          .boundary = BoundaryBytes(run_.job),
-                                          .tokens = TokenBytes(),
-                                          .has_embedding = layers.first == 0,
-                                          .has_head = layers.end() == run_.job.chain.size(),
-                                          .recomputes = options.recomputes}),
+        .activations = ActivationBytesOf(plan, options.recomputes, layers.end() == model.size()),
         .tied_gradient = ReduceBytes()};
     if (topology_.form == Topology::Form::kThereAndBack) FitToRoundTrip(id, options, bytes);
     AddReplicaSums(id, bytes);
     return bytes;
-  }
-
-  int64_t TokenBytes() const {
-    return run_.job.microbatch.batch * run_.job.microbatch.time * SizeOf(DType::kI32);
   }
 
   // Returns what the REDUCE of a tied gradient takes for its time: a copy of this worker's part, and the other's if
@@ -88,7 +77,7 @@ class MemoryOfWorker {
                                    });
     const bool local = tied == topology_.groups.end() || topology_.worker(tied->stages.front()) ==
                                                              topology_.worker(tied->stages.back());
-    return (local ? 1 : 2) * TiedBytes(run_.job.chain);
+    return (local ? 1 : 2) * TiedBytes(run_.job.model);
   }
 
   // Adds what the REDUCE of a stage with replicas takes.
@@ -103,17 +92,11 @@ class MemoryOfWorker {
 
   // Sets what a stage's passes and messages take where it does half of them.
   void FitToRoundTrip(StageId id, const StageOptions& options, StageBytes& bytes) const {
-    const int64_t tokens = BufferPool::BlockBytes(TokenBytes());
-    // The tokens are given up after F, and read again for R.
-    if (options.layers.first == 0 && !topology_[id].backward) {
-      bytes.activations.forward.left -= tokens;
-    }
-    if (topology_[id].ends_way_back) Keep(tokens, bytes.activations.recompute);
     bytes.part = topology_[id].part;
     const int64_t float_bytes = SizeOf(DType::kF32);
     bytes.sum = BufferPool::BlockBytes(SumFloats(Gradients(id), topology_[id].last) * float_bytes);
     const int64_t weights = BufferPool::BlockBytes(
-        WeightsOfLayers(run_.job.chain, run_.layers[id.value]) * float_bytes);
+        WeightsOfLayers(run_.job.model, run_.layers[id.value]) * float_bytes);
     if (!options.updates) bytes.copied_weights = weights;
     if (topology_[id].updates && IsCopied(id)) bytes.sent_weights = weights;
   }
@@ -129,7 +112,7 @@ class MemoryOfWorker {
   }
 
   int64_t Gradients(StageId id) const {
-    return GradientsOfLayers(run_.job.chain, run_.layers[id.value]);
+    return GradientsOfLayers(run_.job.model, run_.layers[id.value]);
   }
 
   absl::StatusOr<int64_t> Activations(const std::vector<StageBytes>& stages) const {
@@ -186,10 +169,10 @@ absl::StatusOr<std::vector<WorkerMemory>> PredictRunMemory(
     const ResolvedJob& job, const ScheduleOptions& schedule, absl::Span<const LayerRange> layers,
     int64_t first_step, absl::Span<const Cut> cuts, const v1::ModelProfile& profile,
     bool own_memory) {
-  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(profile, job.chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(profile, job.model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(profile, job.precision));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<TapeNeeds> needs,
-                            TapeNeedsOf(profile, job.microbatch.batch));
+                            TapeNeedsOf(profile, job.microbatch_samples));
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCounts> counts,
                             CountsOfRun(job, schedule, first_step, cuts));
   const RunLayout run = {.job = job,

@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 #include "job/run/stage_options.h"
 #include "penstock/v1/profile.pb.h"
 

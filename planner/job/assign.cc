@@ -13,10 +13,10 @@
 namespace penstock {
 namespace {
 
-std::vector<double> EstimatedCosts(const Chain& chain) {
+std::vector<double> EstimatedCosts(const ModelGraph& model) {
   std::vector<double> costs;
-  for (const LayerSpec& layer : chain.layers) {
-    const LayerCost cost = EstimateCost(chain, layer);
+  for (const LayerSpec& layer : model.layers) {
+    const LayerCost cost = EstimateCost(model, layer);
     costs.push_back(cost.forward_flops + cost.backward_input_flops + cost.backward_weight_flops);
   }
   return costs;
@@ -65,7 +65,7 @@ int64_t WorkersFor(const v1::JobSpec& spec, const ResolvedJob& job, int64_t free
     const int64_t needed = job.WorkersOf(spec.pipeline().stages());
     return free >= needed ? needed : 0;
   }
-  const int64_t most = job.WorkersOf(job.chain.size());
+  const int64_t most = job.WorkersOf(job.model.size());
   if (job.listed != nullptr || job.knows_stages()) return free >= most ? most : 0;
   return job.WorkersOf(job.StagesOn(std::min(free, most)));
 }
@@ -82,10 +82,10 @@ absl::StatusOr<std::vector<LayerRange>> SplitLayers(const ResolvedJob& job, int6
   const std::vector<int32_t> replicas = job.ReplicasOfStages(stages);
   const std::vector<double> speeds(replicas.begin(), replicas.end());
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first_layers,
-                            PartitionChain(EstimatedCosts(job.chain), speeds));
+                            PartitionChain(EstimatedCosts(job.model), speeds));
   for (size_t stage = 0; stage < first_layers.size(); ++stage) {
     const bool last = stage + 1 == first_layers.size();
-    const int end = last ? job.chain.size() : first_layers[stage + 1];
+    const int end = last ? job.model.size() : first_layers[stage + 1];
     ranges.push_back({first_layers[stage], end - first_layers[stage]});
   }
   return ranges;

@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "job/run/run_schedule.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "penstock/v1/device_times.pb.h"
 #include "penstock/v1/job.pb.h"
 #include "penstock/v1/profile.pb.h"

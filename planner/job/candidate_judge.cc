@@ -33,14 +33,14 @@ absl::StatusOr<CandidateJudge> CandidateJudge::Of(const PlanningInput& input,
     judge.draft_.rejected = std::string(job.status().message());
     return judge;
   }
-  absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(input.profile, job->microbatch.batch);
+  absl::StatusOr<v1::DeviceTimes> times = DeviceTimesOf(input.profile, job->microbatch_samples);
   if (!times.ok()) return Annotate(times.status(), "training.microbatches");
   judge.times_ = *std::move(times);
-  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input.profile, job->chain));
+  PENSTOCK_RETURN_IF_ERROR(CheckProfileFits(input.profile, job->model));
   PENSTOCK_RETURN_IF_ERROR(CheckProfilePrecision(input.profile, job->precision));
-  std::vector<LayerRange> single(job->chain.size());
-  for (int layer = 0; layer < job->chain.size(); ++layer) single[layer] = {layer, 1};
-  PENSTOCK_ASSIGN_OR_RETURN(judge.layer_costs_, StageCostsOf(judge.times_, job->chain, single));
+  std::vector<LayerRange> single(job->model.size());
+  for (int layer = 0; layer < job->model.size(); ++layer) single[layer] = {layer, 1};
+  PENSTOCK_ASSIGN_OR_RETURN(judge.layer_costs_, StageCostsOf(judge.times_, job->model, single));
   if (const absl::Status status = judge.Prepare(*std::move(job)); !status.ok()) {
     judge.draft_.rejected = std::string(status.message());
     return judge;

@@ -176,7 +176,7 @@ Cluster ClusterOf(const v1::ClusterSpec& spec) {
 }
 
 std::vector<int64_t> SizesAround(const ResolvedJob& job) {
-  const int64_t samples = job.microbatch.batch;
+  const int64_t samples = job.microbatch_samples;
   std::vector<int64_t> sizes;
   if (samples >= 2) sizes.push_back(samples / 2);
   sizes.push_back(samples);

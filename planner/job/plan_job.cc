@@ -50,14 +50,14 @@ std::vector<std::vector<int32_t>> ReplicasOf(const PlanningInput& input, const R
                                              TimeBudget& budget) {
   std::vector<std::vector<int32_t>> all;
   const int workers = input.cluster.size();
-  const int stages_max = std::min(workers / 2, static_cast<int>(job.chain.size()));
+  const int stages_max = std::min(workers / 2, static_cast<int>(job.model.size()));
   for (int stages = 1; stages <= stages_max; ++stages) {
     for (int replicas = 2; stages * replicas <= workers; ++replicas) {
       all.emplace_back(stages, replicas);
     }
   }
   const absl::StatusOr<ProfiledGraph> profiled =
-      GraphOfProfile(input.profile, job.microbatch.batch);
+      GraphOfProfile(input.profile, job.microbatch_samples);
   if (!profiled.ok()) return all;
   TimeBudget part = budget.Part(0.1);
   const absl::StatusOr<StagePlan> plan =
@@ -99,7 +99,7 @@ std::vector<Candidate> PlacementsOf(const PlanningInput& input, const ResolvedJo
   std::vector<int32_t> numbers = options.stages;
   if (numbers.empty()) {
     const int64_t workers_max =
-        std::min<int64_t>(input.cluster.size(), job.chain.size() / per_worker);
+        std::min<int64_t>(input.cluster.size(), job.model.size() / per_worker);
     for (int64_t workers = 1; workers <= workers_max; ++workers) {
       numbers.push_back(static_cast<int32_t>(workers * per_worker));
     }
@@ -366,7 +366,7 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
   for (const Method* const method : methods) {
     const int32_t per_worker = StagesPerWorkerMin(method->placement);
     const int32_t workers_max = std::min<int32_t>(
-        input.cluster.size(), static_cast<int32_t>(job.chain.size()) / per_worker);
+        input.cluster.size(), static_cast<int32_t>(job.model.size()) / per_worker);
     const bool is_searched = method == &SearchedMethod();  // on one worker all orders are alike
     for (int32_t workers = is_searched ? 2 : 1; workers <= workers_max; ++workers) {
       for (const int64_t microbatches : MicrobatchesOf(input, job, *method)) {
@@ -401,7 +401,7 @@ absl::StatusOr<std::vector<Candidate>> EnumerateCandidates(const PlanningInput& 
   if (candidates.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no method can have ", absl::StrJoin(options.stages, " or "), " stages of ",
-                     job.chain.size(), " layers on ", input.cluster.size(), " workers"));
+                     job.model.size(), " layers on ", input.cluster.size(), " workers"));
   }
   return candidates;
 }

@@ -7,6 +7,16 @@
 
 namespace penstock {
 
+namespace {
+
+double StashBytes(const v1::SizeProfile& size) {
+  int64_t bytes = 0;
+  for (const v1::NodeMemory& node : size.nodes()) bytes += node.stash_bytes();
+  return static_cast<double>(bytes);
+}
+
+}  // namespace
+
 absl::StatusOr<ProfiledGraph> GraphOfProfile(const v1::ModelProfile& profile, int64_t samples) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::DeviceTimes times, DeviceTimesOf(profile, samples));
   std::vector<LayerNode> nodes;
@@ -28,7 +38,7 @@ absl::StatusOr<ProfiledGraph> GraphOfProfile(const v1::ModelProfile& profile, in
     profiled.memory.push_back(
         {.weight_bytes = static_cast<double>(shape.weight_bytes()),
          .state_bytes = static_cast<double>(shape.gradient_bytes() + shape.optimizer_bytes()),
-         .stash_bytes = static_cast<double>(largest.stash_bytes()) * share});
+         .stash_bytes = StashBytes(largest) * share});
   }
   profiled.graph = ChainGraph(std::move(nodes));
   return profiled;

@@ -22,9 +22,9 @@ absl::Status NoneBecause(const std::string& why) { return absl::FailedPreconditi
 
 // Returns the time of a pass by its action's name, on a device of speed 1; 0 of other actions.
 double PassSeconds(const std::string& action, const StageCosts& costs) {
-  if (action == OpName(Op::kForward) || action == OpName(Op::kRecompute)) return costs.forward_s;
-  if (action == OpName(Op::kBackwardInput)) return costs.backward_input_s;
-  if (action == OpName(Op::kBackwardWeight)) return costs.backward_weight_s;
+  if (action == ActionName(ActionKind::kForward) || action == ActionName(ActionKind::kRecompute)) return costs.forward_s;
+  if (action == ActionName(ActionKind::kBackwardInput)) return costs.backward_input_s;
+  if (action == ActionName(ActionKind::kBackwardWeight)) return costs.backward_weight_s;
   return 0.0;
 }
 
@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<double>> MeasuredSpeeds(
     const v1::StageAssignment* stage = StageOf(plan, report);
     if (stage == nullptr) continue;
     PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> costs,
-                              StageCostsOf(times, job.chain, {RangeOf(*stage)}));
+                              StageCostsOf(times, job.model, {RangeOf(*stage)}));
     for (const v1::ActionTime& action : report.actions()) {
       const double pass_s = PassSeconds(action.action(), costs.front());
       if (pass_s <= 0.0 || action.median_seconds() <= 0.0) continue;
@@ -80,7 +80,7 @@ absl::Status CheckFits(const ResolvedJob& job, const Topology& topology, const v
   std::vector<Held> after(memory_bytes.size());
   const auto add = [&job](const LayerRange& range, Held& held) {
     held.layers += range.count;
-    held.weights += static_cast<double>(WeightsOfLayers(job.chain, range));
+    held.weights += static_cast<double>(WeightsOfLayers(job.model, range));
   };
   for (const v1::StageAssignment& stage : plan.stages()) {
     add(RangeOf(stage), before[stage.worker_index()]);

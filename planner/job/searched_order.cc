@@ -31,13 +31,13 @@ std::vector<int64_t> ActivationsMax(OrderRoom room, int32_t stages) {
 }
 
 // Per stage, for a microbatch; the stages together take a second, as only their ratios count.
-SimulationCosts EstimatedTimes(const Chain& chain, const std::vector<LayerRange>& layers) {
+SimulationCosts EstimatedTimes(const ModelGraph& model, const std::vector<LayerRange>& layers) {
   SimulationCosts costs;
   double all = 0;
   for (const LayerRange& range : layers) {
     StageCosts& stage = costs.stages.emplace_back(StageCosts{0, 0, 0, 0});
     for (int layer = range.first; layer < range.end(); ++layer) {
-      const LayerCost cost = EstimateCost(chain, chain.layers[layer]);
+      const LayerCost cost = EstimateCost(model, model.layers[layer]);
       stage.forward_s += cost.forward_flops;
       stage.backward_input_s += cost.backward_input_flops;
       stage.backward_weight_s += cost.backward_weight_flops;
@@ -101,7 +101,7 @@ absl::Status FillEstimatedOrder(int64_t stages, v1::JobSpec& spec) {
   const ScheduleOptions options = ScheduleOptionsOf(draft, TopologyOf(draft, stages));
   PENSTOCK_ASSIGN_OR_RETURN(
       const Schedule order,
-      SearchOrder(draft, options, EstimatedTimes(draft.chain, layers),
+      SearchOrder(draft, options, EstimatedTimes(draft.model, layers),
                   {.room = OrderRoom::kOfOneFOneB, .moves = kMovesByEstimate}));
   return SetOrder(order, spec);
 }

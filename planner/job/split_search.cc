@@ -162,7 +162,7 @@ class StepBound {
 class MemoryBound {
  public:
   explicit MemoryBound(const CandidateJudge& judge)
-      : chain_(judge.job().chain), topology_(judge.topology()) {
+      : chain_(judge.job().model), topology_(judge.topology()) {
     held_.emplace_back(topology_.workers);
   }
 
@@ -181,7 +181,7 @@ class MemoryBound {
   int64_t OfTaken() const { return *std::max_element(held_.back().begin(), held_.back().end()); }
 
  private:
-  const Chain& chain_;
+  const ModelGraph& chain_;
   const Topology& topology_;
   std::vector<std::vector<int64_t>> held_;  // by worker, for every number of parts taken
 };
@@ -239,7 +239,7 @@ SplitSearchResult SearchShortestStep(const CandidateJudge& judge, double known_s
   const auto search = [&](const std::vector<int>& workers) {
     const v1::DeviceTimes times = judge.TimesOn(workers);
     StepBound bound(judge, workers);
-    Splits splits(judge.job().chain.size(), judge.topology().parts());
+    Splits splits(judge.job().model.size(), judge.topology().parts());
     splits.may_take = [&](int part, LayerRange range) {
       bound.Push(part, range);
       result.is_complete = result.is_complete && effort.Take(kStepsOfAPart);
@@ -281,7 +281,7 @@ SplitSearchResult SearchLeastMemory(const CandidateJudge& judge, int64_t known_b
   if (!evenly.ok()) return result;
   const std::vector<int>& preferred = evenly->workers;
   MemoryBound bound(judge);
-  Splits splits(judge.job().chain.size(), judge.topology().parts());
+  Splits splits(judge.job().model.size(), judge.topology().parts());
   splits.may_take = [&](int part, LayerRange range) {
     bound.Push(part, range);
     result.is_complete = result.is_complete && effort.Take(kStepsOfAPart);

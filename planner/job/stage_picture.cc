@@ -51,7 +51,7 @@ class Painter {
     stage.replicas = static_cast<int>(holders.size());
     stage.workers = stage.replicas;
     stage.parameter_bytes =
-        static_cast<double>(WeightsOfLayers(judge_.job().chain, range) * SizeOf(DType::kF32));
+        static_cast<double>(WeightsOfLayers(judge_.job().model, range) * SizeOf(DType::kF32));
     double speed = std::numeric_limits<double>::infinity();
     for (const int worker : holders) {
       speed = std::min(speed, judged_.times.speeds(worker));
@@ -62,20 +62,22 @@ class Painter {
     stage.compute_s = stage.work_s / (speed * stage.replicas);
     stage.stage_s = stage.compute_s;
     if (part > 0) {
-      stage.input_bytes = Boundary();
-      stage.input_s = LinkSeconds(holders_[part - 1], holders);
+      stage.input_bytes = BytesAt(range.first);
+      stage.input_s = LinkSeconds(stage.input_bytes, holders_[part - 1], holders);
     }
     if (part + 1 < topology_.parts()) {
-      stage.output_bytes = Boundary();
-      stage.output_s = LinkSeconds(holders, holders_[part + 1]);
+      stage.output_bytes = BytesAt(range.end());
+      stage.output_s = LinkSeconds(stage.output_bytes, holders, holders_[part + 1]);
     }
     return stage;
   }
 
-  double Boundary() const { return static_cast<double>(BoundaryBytes(judge_.job())); }
+  double BytesAt(int layer) const {
+    return static_cast<double>(ActivationBytesAt(judge_.job(), layer));
+  }
 
   // Returns the time of a microbatch one way; all pairs of replicas take turns.
-  double LinkSeconds(const std::vector<int>& from, const std::vector<int>& to) const {
+  double LinkSeconds(double bytes, const std::vector<int>& from, const std::vector<int>& to) const {
     const double share = 1.0 / static_cast<double>(from.size() * to.size());
     double longest_s = 0;
     for (const v1::LinkTimes& link : judged_.times.links()) {
@@ -85,7 +87,7 @@ class Painter {
       };
       if (!link.has_gigabits_per_second() || !(joins(from, to) || joins(to, from))) continue;
       longest_s =
-          std::max(longest_s, Boundary() * share / (link.gigabits_per_second() * 1e9 / 8.0));
+          std::max(longest_s, bytes * share / (link.gigabits_per_second() * 1e9 / 8.0));
     }
     return longest_s;
   }
@@ -102,7 +104,7 @@ absl::StatusOr<StagePicture> PictureOf(const PlanningInput& input, const JudgedC
   PENSTOCK_ASSIGN_OR_RETURN(const CandidateJudge judge,
                             CandidateJudge::Of(input, judged.candidate));
   PENSTOCK_ASSIGN_OR_RETURN(ProfiledGraph profiled,
-                            GraphOfProfile(input.profile, judge.job().microbatch.batch));
+                            GraphOfProfile(input.profile, judge.job().microbatch_samples));
   return StagePicture{std::move(profiled.graph), Painter(judge, judged).Paint()};
 }
 

@@ -36,10 +36,10 @@ double SpeedOf(const v1::DeviceTimes& times, WorkerId worker) {
 absl::StatusOr<std::vector<LayerRange>> SplitByTimes(const ResolvedJob& job,
                                                      const Topology& topology, int32_t stages,
                                                      const v1::DeviceTimes& times) {
-  std::vector<LayerRange> single(job.chain.size());
-  for (int layer = 0; layer < job.chain.size(); ++layer) single[layer] = {layer, 1};
+  std::vector<LayerRange> single(job.model.size());
+  for (int layer = 0; layer < job.model.size(); ++layer) single[layer] = {layer, 1};
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StageCosts> of_layers,
-                            StageCostsOf(times, job.chain, single));
+                            StageCostsOf(times, job.model, single));
   std::vector<double> costs;
   costs.reserve(of_layers.size());
   for (const StageCosts& layer : of_layers) {
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<LayerRange>> SplitByTimes(const ResolvedJob& job,
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<int> first, PartitionChain(costs, speeds));
   std::vector<LayerRange> layers;
   for (int32_t stage = 0; stage < stages; ++stage) {
-    const int end = stage + 1 < stages ? first[stage + 1] : job.chain.size();
+    const int end = stage + 1 < stages ? first[stage + 1] : job.model.size();
     layers.push_back({first[stage], end - first[stage]});
   }
   return layers;

@@ -13,10 +13,10 @@ namespace {
 // Replicas of a stage may take turns over several steps.
 constexpr int64_t kStepsCounted = 1000;
 
-double ParametersOf(const Chain& chain, LayerRange range) {
+double ParametersOf(const ModelGraph& model, LayerRange range) {
   double parameters = 1;  // a stage without any has updates all the same
   for (int layer = range.first; layer < range.first + range.count; ++layer) {
-    parameters += static_cast<double>(chain.layers[layer].parameter_count());
+    parameters += static_cast<double>(model.layers[layer].parameter_count());
   }
   return parameters;
 }
@@ -47,7 +47,7 @@ UpdatePattern UpdatePatternOf(const ResolvedJob& job, const Topology& topology,
   double parameters = 0;
   double delay = 0;
   for (size_t stage = 0; stage < lateness.size(); ++stage) {
-    const double weight = ParametersOf(job.chain, of_stages[stage]);
+    const double weight = ParametersOf(job.model, of_stages[stage]);
     parameters += weight;
     delay += weight * DelayOf(job, lateness[stage]);
   }
@@ -55,7 +55,7 @@ UpdatePattern UpdatePatternOf(const ResolvedJob& job, const Topology& topology,
   parameters = 0;
   double updates = 0;
   for (int64_t stage = 0; stage < stages; ++stage) {
-    const double weight = ParametersOf(job.chain, layers[stage]);
+    const double weight = ParametersOf(job.model, layers[stage]);
     parameters += weight;
     const int64_t counted = job.UpdatesBetween(
         job.synchronous_steps, job.synchronous_steps + kStepsCounted, stages, stage);

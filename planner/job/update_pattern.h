@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "job/resolve.h"
 #include "job/run/run_schedule.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "schedule/catalog/catalog.h"
 
 namespace penstock {

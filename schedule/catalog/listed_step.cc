@@ -7,7 +7,7 @@ Program ListedStep(const ScheduleOptions& options, WorkerId worker, MicrobatchRa
   const Schedule& listed = *options.listed;
   Program program{.repeats = range.count / listed.range.count, .shift = listed.range.count};
   for (Action action : Expand(listed.programs[worker.value])) {
-    if (!HasMicrobatch(action.op)) continue;
+    if (!HasMicrobatch(action.kind)) continue;
     action.microbatch += range.first - listed.range.first;
     program.period.push_back(action);
   }

@@ -13,25 +13,25 @@ namespace penstock {
 inline StageId StageOf(WorkerId worker) { return StageId(worker.value); }
 
 inline void Forward(ActionList& list, StageId stage, int64_t microbatch) {
-  list.push_back({Op::kForward, stage.value, microbatch});
+  list.push_back({ActionKind::kForward, stage.value, microbatch});
 }
 // A whole backward: I, then W.
 inline void Backward(ActionList& list, StageId stage, int64_t microbatch) {
-  list.push_back({Op::kBackwardInput, stage.value, microbatch});
-  list.push_back({Op::kBackwardWeight, stage.value, microbatch});
+  list.push_back({ActionKind::kBackwardInput, stage.value, microbatch});
+  list.push_back({ActionKind::kBackwardWeight, stage.value, microbatch});
 }
 inline void BackwardInput(ActionList& list, StageId stage, int64_t microbatch) {
-  list.push_back({Op::kBackwardInput, stage.value, microbatch});
+  list.push_back({ActionKind::kBackwardInput, stage.value, microbatch});
 }
 inline void BackwardWeight(ActionList& list, StageId stage, int64_t microbatch) {
-  list.push_back({Op::kBackwardWeight, stage.value, microbatch});
+  list.push_back({ActionKind::kBackwardWeight, stage.value, microbatch});
 }
-inline void Update(ActionList& list, StageId stage) { list.push_back({Op::kUpdate, stage.value}); }
+inline void Update(ActionList& list, StageId stage) { list.push_back({ActionKind::kUpdate, stage.value}); }
 // The replicas of a group take the mean of their weights.
-inline void Average(ActionList& list, GroupId group) { list.push_back({Op::kReduce, group.value}); }
+inline void Average(ActionList& list, GroupId group) { list.push_back({ActionKind::kReduce, group.value}); }
 // Where pipelines go there and back: all stages of a part get the weights of the one that updates.
 inline void CopyWeights(ActionList& list, GroupId group) {
-  list.push_back({Op::kReduce, group.value});
+  list.push_back({ActionKind::kReduce, group.value});
 }
 
 }  // namespace penstock

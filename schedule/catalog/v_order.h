@@ -16,9 +16,9 @@ class VOrder {
   VOrder(const ScheduleOptions& options, WorkerId worker, MicrobatchRange range);
 
   // The next forward, gradient of the input, or gradient of the weights of one part.
-  void F(Part part) { Add(Op::kForward, part, forwards_[part]++); }
-  void I(Part part) { Add(Op::kBackwardInput, part, inputs_[part]++); }
-  void W(Part part) { Add(Op::kBackwardWeight, part, weights_[part]++); }
+  void F(Part part) { Add(ActionKind::kForward, part, forwards_[part]++); }
+  void I(Part part) { Add(ActionKind::kBackwardInput, part, inputs_[part]++); }
+  void W(Part part) { Add(ActionKind::kBackwardWeight, part, weights_[part]++); }
   void B(Part part) {
     I(part);
     W(part);
@@ -32,9 +32,9 @@ class VOrder {
   Program Finish();
 
  private:
-  void Add(Op op, Part part, int64_t microbatch) {
+  void Add(ActionKind kind, Part part, int64_t microbatch) {
     if (microbatch >= microbatches_) return;
-    program_.period.push_back({op, stages_[part].value, first_ + microbatch});
+    program_.period.push_back({kind, stages_[part].value, first_ + microbatch});
   }
 
   const int64_t microbatches_;

@@ -9,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr Op kOpOfPass[kPasses] = {Op::kForward, Op::kBackwardInput, Op::kBackwardWeight};
+constexpr ActionKind kOpOfPass[kPasses] = {ActionKind::kForward, ActionKind::kBackwardInput, ActionKind::kBackwardWeight};
 
 // The neighbour that the pass gets its input from, or hands its output to; -1 or the number of stages
 // where there is none.
@@ -102,9 +102,9 @@ absl::StatusOr<StepProblem> MakeStepProblem(const Topology& topology, int64_t mi
     problem.stages.push_back(stage);
     StepProblem::Worker& worker = problem.workers[stage.worker];
     worker.stages.push_back(s);
-    worker.update_ns += costs_ns.overhead_ns() + costs_ns.compute_ns({Op::kUpdate, s});
+    worker.update_ns += costs_ns.overhead_ns() + costs_ns.compute_ns({ActionKind::kUpdate, s});
     if (s + 1 == stages) break;
-    const Action send{Op::kSendActivation, s};
+    const Action send{ActionKind::kSendActivation, s};
     problem.links.push_back({costs_ns.transfer_ns(send), costs_ns.latency_ns(send)});
   }
   return problem;
@@ -155,7 +155,7 @@ StepOrder OrderOf(const Schedule& schedule) {
     PassList& list = order.lists.emplace_back();
     for (const Action& action : Expand(program)) {
       for (int32_t pass = 0; pass < kPasses; ++pass) {
-        if (action.op != kOpOfPass[pass]) continue;
+        if (action.kind != kOpOfPass[pass]) continue;
         list.push_back(PassId(action.index, static_cast<Pass>(pass)));
       }
     }

@@ -77,17 +77,29 @@ nlohmann::ordered_json TimeJson(const v1::MeasuredTime& time) {
   return {{"ms", time.ms()}, {"spread_ms", time.spread_ms()}};
 }
 
+// The bytes of all nodes of a layer.
+v1::NodeMemory MemoryOf(const v1::SizeProfile& size) {
+  v1::NodeMemory sum;
+  for (const v1::NodeMemory& node : size.nodes()) {
+    sum.set_stash_bytes(sum.stash_bytes() + node.stash_bytes());
+    sum.set_kept_bytes(sum.kept_bytes() + node.kept_bytes());
+    sum.set_weight_stash_bytes(sum.weight_stash_bytes() + node.weight_stash_bytes());
+  }
+  return sum;
+}
+
 nlohmann::ordered_json ShapeJson(const v1::ShapeProfile& shape) {
   nlohmann::ordered_json sizes = nlohmann::ordered_json::array();
   for (const v1::SizeProfile& size : shape.sizes()) {
+    const v1::NodeMemory memory = MemoryOf(size);
     sizes.push_back({{"samples", size.samples()},
                      {"forward", TimeJson(size.forward())},
                      {"backward_input", TimeJson(size.backward_input())},
                      {"backward_weight", TimeJson(size.backward_weight())},
                      {"output_bytes", size.output_bytes()},
-                     {"stash_bytes", size.stash_bytes()},
-                     {"kept_bytes", size.kept_bytes()},
-                     {"weight_stash_bytes", size.weight_stash_bytes()}});
+                     {"stash_bytes", memory.stash_bytes()},
+                     {"kept_bytes", memory.kept_bytes()},
+                     {"weight_stash_bytes", memory.weight_stash_bytes()}});
   }
   return {{"shape", shape.shape()},
           {"weight_bytes", shape.weight_bytes()},
@@ -138,7 +150,7 @@ std::string ProfileText(const v1::ModelProfile& profile) {
                     TimeText(size.forward()), TimeText(size.backward_input()),
                     TimeText(size.backward_weight()), first ? TimeText(shape.update()) : "",
                     first ? FormatBytes(shape.weight_bytes()) : "",
-                    FormatBytes(size.stash_bytes() + size.kept_bytes())});
+                    FormatBytes(MemoryOf(size).stash_bytes() + MemoryOf(size).kept_bytes())});
       first = false;
     }
   }

@@ -66,7 +66,7 @@ absl::Status FillStages(v1::JobSpec& spec, const ResolvedJob& job, int workers, 
 // same. Returns what the user should know of it, as a line.
 std::string TakeSavedSplit(Files& files, const ResolvedJob& job, v1::JobSpec& spec) {
   const int32_t stages = spec.pipeline().stages();
-  if (!SplitIsOpen(spec, job) || stages < 2 || stages == job.chain.size()) return "";
+  if (!SplitIsOpen(spec, job) || stages < 2 || stages == job.model.size()) return "";
   const std::string& directory = spec.checkpoint().directory();
   const absl::StatusOr<FoundCheckpoint> found =
       directory.empty() ? absl::NotFoundError("") : FindLatestCheckpoint(files, directory);

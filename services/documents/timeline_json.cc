@@ -15,9 +15,9 @@ Json SpanJson(const Span& span) {
   const bool waits = span.lane == Lane::kWait;
   return {span.worker.value,
           std::string(LaneName(span.lane)),
-          std::string(OpName(span.action.op)),
-          HasIndex(span.action.op) ? Json(span.action.index) : Json(),
-          HasMicrobatch(span.action.op) ? Json(span.action.microbatch) : Json(),
+          std::string(ActionName(span.action.kind)),
+          HasIndex(span.action.kind) ? Json(span.action.index) : Json(),
+          HasMicrobatch(span.action.kind) ? Json(span.action.microbatch) : Json(),
           waits ? Json(std::string(WaitName(span.wait))) : Json(),
           span.start_ns / kNsPerUs,
           span.end_ns / kNsPerUs};

@@ -18,7 +18,7 @@ namespace {
 int64_t UnixOffsetNs(const v1::GetJobResponse& job, const Timeline& timeline) {
   std::optional<int64_t> last_step_ns;
   for (const Span& span : timeline.spans) {
-    if (span.lane == Lane::kCompute && span.action.op == Op::kUpdate) {
+    if (span.lane == Lane::kCompute && span.action.kind == ActionKind::kUpdate) {
       last_step_ns = std::max(last_step_ns.value_or(span.end_ns), span.end_ns);
     }
   }
@@ -89,13 +89,13 @@ std::vector<TraceSpan> TimelineSpans(const v1::GetJobResponse& job, const DrawnT
                       .end_unix_ns = span.end_ns + offset_ns,
                       .attributes = {{"penstock.worker", names[span.worker.value]},
                                      {"penstock.lane", std::string(LaneName(span.lane))},
-                                     {"penstock.op", std::string(OpName(span.action.op))}}};
-    if (span.action.op == Op::kReduce) {
+                                     {"penstock.op", std::string(ActionName(span.action.kind))}}};
+    if (span.action.kind == ActionKind::kReduce) {
       made.attributes.push_back({"penstock.group", int64_t{span.action.index}});
-    } else if (HasIndex(span.action.op)) {
+    } else if (HasIndex(span.action.kind)) {
       made.attributes.push_back({"penstock.stage", int64_t{span.action.index}});
     }
-    if (HasMicrobatch(span.action.op)) {
+    if (HasMicrobatch(span.action.kind)) {
       made.attributes.push_back({"penstock.microbatch", int64_t{span.action.microbatch}});
     }
     if (const auto giver = givers.find(&span); giver != givers.end()) {

@@ -11,7 +11,7 @@ v1::TimelineSpan ToMessage(const Span& span) {
   message.set_worker(span.worker.value);
   message.set_lane(static_cast<v1::TimelineLane>(span.lane));
   message.set_wait(static_cast<v1::WaitCause>(span.wait));
-  message.set_op(static_cast<v1::ActionKind>(span.action.op));
+  message.set_op(static_cast<v1::ActionKind>(span.action.kind));
   message.set_index(span.action.index);
   message.set_microbatch(span.action.microbatch);
   message.set_start_ns(span.start_ns);

@@ -216,18 +216,18 @@ absl::StatusOr<v1::DeviceTimes> MeasuredTimes(const v1::GetJobResponse& job) {
       ++sum.stages;
     }
   }
-  const auto time = [&](Op op) {
+  const auto time = [&](ActionKind kind) {
     double ms = 0.0;  // of one model
-    for (const auto& [layer, sum] : sums[std::string(OpName(op))]) ms += sum.ms / sum.stages;
+    for (const auto& [layer, sum] : sums[std::string(ActionName(kind))]) ms += sum.ms / sum.stages;
     return ms;
   };
   v1::DeviceTimes times;
   times.set_device("as measured");
   v1::PassTimes& model = *times.mutable_model();
-  model.set_forward_ms(time(Op::kForward));
-  model.set_backward_input_ms(time(Op::kBackwardInput));
-  model.set_backward_weight_ms(time(Op::kBackwardWeight));
-  model.set_update_ms(time(Op::kUpdate));
+  model.set_forward_ms(time(ActionKind::kForward));
+  model.set_backward_input_ms(time(ActionKind::kBackwardInput));
+  model.set_backward_weight_ms(time(ActionKind::kBackwardWeight));
+  model.set_update_ms(time(ActionKind::kUpdate));
   if (model.forward_ms() + model.backward_input_ms() + model.backward_weight_ms() > 0.0) {
     return times;
   }

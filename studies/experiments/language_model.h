@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "penstock/v1/job.pb.h"
 #include "studies/theory/ticks.h"
 #include "studies/theory/tuning.h"

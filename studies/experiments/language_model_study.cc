@@ -16,7 +16,7 @@
 #include "job/resolve.h"
 #include "studies/experiments/kept_runs.h"
 #include "studies/experiments/loss_curve.h"
-#include "worker/data_source.h"
+#include "worker/text_data.h"
 #include "worker/reference.h"
 #include "worker/text_options.h"
 
@@ -53,7 +53,7 @@ absl::Status OpenText(Files& files, LanguageModelStudy& study) {
   study.text_sha256 = Sha256Hex(text);
   const v1::JobSpec spec = JobOf(study, {}, study.learning_rates.front());
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(spec));
-  return DataSource::OpenText(files, TextOptionsOf(spec, job, path, RunLimits().data_bytes_max))
+  return TextData::Open(files, TextOptionsOf(spec, job, path, RunLimits().data_bytes_max))
       .status();
 }
 
@@ -233,7 +233,7 @@ absl::StatusOr<StudyResult> RunLanguageModelStudy(LanguageModelStudy study,
   PENSTOCK_ASSIGN_OR_RETURN(const ResolvedJob job, ResolveJob(runs.front().job));
   StudyResult result = {.title = "PipeDream and LocalSGD on a language model in the same time",
                         .settings = {{"text", study.text_path},
-                                     {"parameters", job.chain.parameter_count()},
+                                     {"parameters", job.model.parameter_count()},
                                      {"stages", int64_t{study.stages()}},
                                      {"batch", study.batch},
                                      {"context", study.context},

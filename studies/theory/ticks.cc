@@ -103,8 +103,8 @@ absl::StatusOr<TickSequence> PipeDreamSequence(int32_t stages, int64_t microbatc
   sequence.events.reserve(2 * sequence.updates());
   for (const Span& span : result.timeline.spans) {
     if (span.lane != Lane::kCompute) continue;
-    const bool is_backward = span.action.op == Op::kBackwardInput;
-    if (!is_backward && span.action.op != Op::kForward) continue;
+    const bool is_backward = span.action.kind == ActionKind::kBackwardInput;
+    if (!is_backward && span.action.kind != ActionKind::kForward) continue;
     const int64_t tick = span.start_ns / kTickNs;
     sequence.events.push_back({tick, span.action.index, is_backward, span.action.microbatch});
     sequence.ticks = std::max(sequence.ticks, tick + 1);

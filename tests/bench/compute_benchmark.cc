@@ -16,7 +16,7 @@ namespace {
 
 constexpr BatchShape kBatch = {8, 256};
 
-Chain MakeChain() {
+ModelGraph MakeChain() {
   GptConfig config;
   config.layers = 1;
   config.width = 256;
@@ -93,7 +93,7 @@ class LayerRig {
   }
 
   std::unique_ptr<Backend> backend_;
-  const Chain chain_;
+  const ModelGraph chain_;
   const LayerSpec spec_;
   std::unique_ptr<Layer> layer_;
   std::vector<int64_t> offsets_;

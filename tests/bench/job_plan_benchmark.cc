@@ -37,7 +37,7 @@ v1::ModelProfile Profile(const v1::JobSpec& written) {
   const auto backend = MakeBackendOn({.kind = Device::Kind::kCpu}, 1);
   PENSTOCK_CHECK(backend.ok());
   absl::StatusOr<v1::ModelProfile> profile =
-      ProfileLayers(**backend, job->chain,
+      ProfileLayers(**backend, job->model,
                     {.samples = {1, 2, 4, 8},
                      .precision = job->precision,
                      .optimizer = job->optimizer,

@@ -13,9 +13,9 @@ using ::testing::HasSubstr;
 
 Fingerprint Of(const GptConfig& config, const OptimizerConfig& optimizer = AdamWConfig(),
                uint64_t seed = 1) {
-  const Chain chain = *BuildGpt(config);
+  const ModelGraph model = *BuildGpt(config);
   return MakeFingerprint(
-      {.chain = chain, .optimizer = optimizer, .batch = 8, .seed = seed, .data_sha256 = "abc"});
+      {.model = model, .optimizer = optimizer, .batch = 8, .seed = seed, .data_sha256 = "abc"});
 }
 
 GptConfig Small() { return {.layers = 2, .width = 16, .heads = 2, .context = 8}; }
@@ -63,10 +63,10 @@ TEST(Fingerprint, Compare_OtherSeed_IsFound) {
 }
 
 TEST(Fingerprint, Compare_OtherTextOrPartOfIt_IsFound) {
-  const Chain chain = *BuildGpt(Small());
+  const ModelGraph model = *BuildGpt(Small());
   const OptimizerConfig optimizer = AdamWConfig();
   const auto of = [&](const char* sha256, double fraction) {
-    return MakeFingerprint({.chain = chain,
+    return MakeFingerprint({.model = model,
                             .optimizer = optimizer,
                             .data_sha256 = sha256,
                             .validation_fraction = fraction});

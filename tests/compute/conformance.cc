@@ -79,8 +79,8 @@ Tokens TokensOf(int64_t microbatch, BatchShape shape, int64_t vocabulary) {
   return tokens;
 }
 
-Pipeline::Pipeline(Backend& backend, const Chain& chain, Options options)
-    : backend_(backend), chain_(chain), options_(std::move(options)) {
+Pipeline::Pipeline(Backend& backend, const ModelGraph& model, Options options)
+    : backend_(backend), chain_(model), options_(std::move(options)) {
   int first = 0;
   for (const int count : options_.layers_per_stage) {
     StageOptions stage;

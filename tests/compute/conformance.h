@@ -75,7 +75,7 @@ struct Tokens {
 };
 Tokens TokensOf(int64_t microbatch, BatchShape shape, int64_t vocabulary);
 
-// A chain cut into stages on one back-end, run the way workers would, but in one thread.
+// A model cut into stages on one back-end, run the way workers would, but in one thread.
 class Pipeline {
  public:
   struct Options {
@@ -92,7 +92,7 @@ class Pipeline {
     uint64_t seed = 7;
     int64_t weights_delay = 0;  // W runs after so many more I of its stage
   };
-  Pipeline(Backend& backend, const Chain& chain, Options options);
+  Pipeline(Backend& backend, const ModelGraph& model, Options options);
 
   // One synchronous step in 1F1B order. Returns the mean loss of its microbatches.
   double Step();
@@ -102,7 +102,7 @@ class Pipeline {
 
   Stage& stage(int s) { return *stages_[s]; }
   int stages() const { return static_cast<int>(stages_.size()); }
-  // By layer of the chain.
+  // By layer of the model.
   std::vector<std::string> Digests();
   std::vector<NamedArray> Gradients();
   std::vector<NamedArray> Weights();
@@ -119,7 +119,7 @@ class Pipeline {
   void CombineTied();
 
   Backend& backend_;
-  const Chain chain_;
+  const ModelGraph chain_;
   const Options options_;
   std::vector<std::unique_ptr<Stage>> stages_;
   std::vector<Progress> progress_;

@@ -10,10 +10,10 @@ using ::testing::HasSubstr;
 
 constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 
-StageOptions WholeChain(const Chain& chain, bool recomputes = false) {
+StageOptions WholeChain(const ModelGraph& model, bool recomputes = false) {
   StageOptions options;
   options.recomputes = recomputes;
-  options.layers = {0, chain.size()};
+  options.layers = {0, model.size()};
   options.batch = {2, 20};
   options.optimizer = AdamWConfig{};
   return options;
@@ -41,7 +41,7 @@ class StageWithTokens {
   }
 
  private:
-  Chain chain_;
+  ModelGraph chain_;
   std::unique_ptr<Stage> stage_;
   Tokens tokens_;
 
@@ -50,21 +50,21 @@ class StageWithTokens {
 };
 
 TEST_P(BackendConformance, Create_LayersOutsideTheChain_AreRefused) {
-  const Chain chain = *BuildGpt(TinyGpt());
+  const ModelGraph model = *BuildGpt(TinyGpt());
   for (const LayerRange range : {LayerRange{0, 0}, LayerRange{-1, 2}, LayerRange{5, 3}}) {
-    StageOptions options = WholeChain(chain);
+    StageOptions options = WholeChain(model);
     options.layers = range;
-    EXPECT_THAT(Stage::Create(backend(), chain, options),
+    EXPECT_THAT(Stage::Create(backend(), model, options),
                 StatusIs(kInvalid, HasSubstr("7 layers")));
   }
 }
 
 TEST_P(BackendConformance, Create_BatchThatDoesNotFit_IsRefused) {
-  const Chain chain = *BuildGpt(TinyGpt());
+  const ModelGraph model = *BuildGpt(TinyGpt());
   for (const BatchShape shape : {BatchShape{0, 20}, BatchShape{2, 0}, BatchShape{2, 21}}) {
-    StageOptions options = WholeChain(chain);
+    StageOptions options = WholeChain(model);
     options.batch = shape;
-    EXPECT_THAT(Stage::Create(backend(), chain, options), StatusIs(kInvalid, HasSubstr("1 to 20")));
+    EXPECT_THAT(Stage::Create(backend(), model, options), StatusIs(kInvalid, HasSubstr("1 to 20")));
   }
 }
 

@@ -20,7 +20,7 @@ Pipeline::Options OptionsFor(std::vector<int> layers_per_stage) {
   return options;
 }
 
-Chain MakeChain(GptConfig config) { return *BuildGpt(config); }
+ModelGraph MakeChain(GptConfig config) { return *BuildGpt(config); }
 
 struct Outcome {
   std::vector<std::string> digests;
@@ -28,9 +28,9 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-Outcome Train(Backend& backend, const Chain& chain, const Pipeline::Options& options,
+Outcome Train(Backend& backend, const ModelGraph& model, const Pipeline::Options& options,
               int steps = 3) {
-  Pipeline pipeline(backend, chain, options);
+  Pipeline pipeline(backend, model, options);
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     outcome.losses.push_back(pipeline.Step());
@@ -48,14 +48,14 @@ TEST_P(BackendConformance, ForwardDoneAgain_GivesTheSameBits) {
     for (const bool cuda_graphs : {false, true}) {
       GptConfig config = TinyGpt();
       config.dropout = 0.1;
-      const Chain chain = MakeChain(config);
+      const ModelGraph model = MakeChain(config);
       for (const std::vector<int>& partition : kPartitions) {
         Pipeline::Options options = OptionsFor(partition);
         options.precision = precision;
         options.cuda_graphs = cuda_graphs;
-        const Outcome kept = Train(backend(), chain, options);
+        const Outcome kept = Train(backend(), model, options);
         options.recomputes = true;
-        EXPECT_EQ(Train(backend(), chain, options), kept) << partition.size() << " stages";
+        EXPECT_EQ(Train(backend(), model, options), kept) << partition.size() << " stages";
       }
     }
   }
@@ -67,15 +67,15 @@ TEST_P(BackendConformance, Training_AnyPartition_GivesTheSameBits) {
       GptConfig config = TinyGpt();
       config.tied_head = tied;
       config.dropout = 0.1;
-      const Chain chain = MakeChain(config);
+      const ModelGraph model = MakeChain(config);
       Pipeline::Options options = OptionsFor(kPartitions.front());
       options.precision = precision;
       options.clip = {Clip::Kind::kGlobalNorm, 0.5};
-      const Outcome whole = Train(backend(), chain, options);
+      const Outcome whole = Train(backend(), model, options);
       EXPECT_LT(whole.losses.back(), whole.losses.front());
       for (const std::vector<int>& partition : kPartitions) {
         options.layers_per_stage = partition;
-        EXPECT_EQ(Train(backend(), chain, options), whole)
+        EXPECT_EQ(Train(backend(), model, options), whole)
             << "tied " << tied << ", stages " << partition.size();
       }
     }
@@ -86,14 +86,14 @@ TEST_P(BackendConformance, Training_AnyPartition_GivesTheSameBits) {
 TEST_P(BackendConformance, Training_WithDeviceGraphs_GivesTheSameBits) {
   GptConfig config = TinyGpt();
   config.dropout = 0.1;
-  const Chain chain = MakeChain(config);
+  const ModelGraph model = MakeChain(config);
   for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
     Pipeline::Options options = OptionsFor({3, 4});
     options.precision = precision;
     constexpr int kSteps = 6;
-    const Outcome plain = Train(backend(), chain, options, kSteps);
+    const Outcome plain = Train(backend(), model, options, kSteps);
     options.cuda_graphs = true;
-    Pipeline pipeline(backend(), chain, options);
+    Pipeline pipeline(backend(), model, options);
     Outcome recorded;
     for (int step = 0; step < kSteps; ++step) recorded.losses.push_back(pipeline.Step());
     recorded.digests = pipeline.Digests();
@@ -107,33 +107,33 @@ TEST_P(BackendConformance, Training_WithDeviceGraphs_GivesTheSameBits) {
 }
 
 TEST_P(BackendConformance, Training_WeightGradientsDelayed_GivesTheSameBits) {
-  const Chain chain = MakeChain(TinyGpt());
-  const Outcome at_once = Train(backend(), chain, OptionsFor({3, 4}));
+  const ModelGraph model = MakeChain(TinyGpt());
+  const Outcome at_once = Train(backend(), model, OptionsFor({3, 4}));
   for (const int64_t delay : {1, 2, 4}) {
     Pipeline::Options options = OptionsFor({3, 4});
     options.weights_delay = delay;
-    EXPECT_EQ(Train(backend(), chain, options), at_once) << delay;
+    EXPECT_EQ(Train(backend(), model, options), at_once) << delay;
   }
 }
 
 // Memory that carried other microbatches before must not show in results.
 TEST_P(BackendConformance, Training_OnUsedMemory_GivesTheSameBits) {
-  const Chain chain = MakeChain(TinyGpt());
-  const Outcome fresh = Train(backend(), chain, OptionsFor({7}));
+  const ModelGraph model = MakeChain(TinyGpt());
+  const Outcome fresh = Train(backend(), model, OptionsFor({7}));
   GptConfig other = TinyGpt();
   other.dropout = 0.5;
   Train(backend(), MakeChain(other), OptionsFor({7}));
-  EXPECT_EQ(Train(backend(), chain, OptionsFor({7})), fresh);
+  EXPECT_EQ(Train(backend(), model, OptionsFor({7})), fresh);
 }
 
 TEST_P(BackendConformance, Training_WithSgd_AnyPartitionGivesTheSameBits) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   Pipeline::Options options = OptionsFor({7});
   options.optimizer = SgdConfig{0.9, 0.01};
   options.learning_rate = 0.1;
-  const Outcome whole = Train(backend(), chain, options);
+  const Outcome whole = Train(backend(), model, options);
   options.layers_per_stage = {2, 5};
-  EXPECT_EQ(Train(backend(), chain, options), whole);
+  EXPECT_EQ(Train(backend(), model, options), whole);
   EXPECT_LT(whole.losses.back(), whole.losses.front());
 }
 
@@ -141,25 +141,25 @@ TEST_P(BackendConformance, Training_WithMuon_AnyPartitionGivesTheSameBits) {
   for (const bool tied : {true, false}) {
     GptConfig config = TinyGpt();
     config.tied_head = tied;
-    const Chain chain = MakeChain(config);
+    const ModelGraph model = MakeChain(config);
     Pipeline::Options options = OptionsFor(kPartitions.front());
     options.optimizer = MuonConfig{};
     options.clip = {Clip::Kind::kGlobalNorm, 0.5};
-    const Outcome whole = Train(backend(), chain, options);
+    const Outcome whole = Train(backend(), model, options);
     EXPECT_LT(whole.losses.back(), whole.losses.front());
     for (const std::vector<int>& partition : kPartitions) {
       options.layers_per_stage = partition;
-      EXPECT_EQ(Train(backend(), chain, options), whole) << partition.size() << " stages";
+      EXPECT_EQ(Train(backend(), model, options), whole) << partition.size() << " stages";
     }
   }
 }
 
 TEST_P(BackendConformance, Training_OnePredictableText_LearnsIt) {
   GptConfig config = TinyGpt();
-  const Chain chain = MakeChain(config);
+  const ModelGraph model = MakeChain(config);
   Pipeline::Options options = OptionsFor({4, 3});
   options.learning_rate = 1e-2;
-  Pipeline pipeline(backend(), chain, options);
+  Pipeline pipeline(backend(), model, options);
   double loss = 0.0;
   for (int step = 0; step < 60; ++step) {
     loss = pipeline.Step();
@@ -169,12 +169,12 @@ TEST_P(BackendConformance, Training_OnePredictableText_LearnsIt) {
 }
 
 TEST_P(BackendConformance, Bf16_LossCurve_StaysWithinOnePercentOfF32) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   Pipeline::Options options = OptionsFor({7});
   options.learning_rate = 5e-3;
-  const Outcome exact = Train(backend(), chain, options, 30);
+  const Outcome exact = Train(backend(), model, options, 30);
   options.precision = Precision::kBf16;
-  const Outcome rounded = Train(backend(), chain, options, 30);
+  const Outcome rounded = Train(backend(), model, options, 30);
   for (size_t step = 0; step < exact.losses.size(); ++step) {
     EXPECT_NEAR(rounded.losses[step], exact.losses[step], 0.01 * exact.losses[step]) << step;
   }
@@ -184,35 +184,35 @@ TEST_P(BackendConformance, Bf16_RoundedAtRandom_AnyPartitionGivesTheSameBits) {
   for (const bool tied : {true, false}) {
     GptConfig config = TinyGpt();
     config.tied_head = tied;
-    const Chain chain = MakeChain(config);
+    const ModelGraph model = MakeChain(config);
     Pipeline::Options options = OptionsFor(kPartitions.front());
     options.precision = Precision::kBf16;
     options.rounding = Rounding::kStochastic;
-    const Outcome whole = Train(backend(), chain, options);
+    const Outcome whole = Train(backend(), model, options);
     for (const std::vector<int>& partition : kPartitions) {
       options.layers_per_stage = partition;
-      EXPECT_EQ(Train(backend(), chain, options), whole) << partition.size() << " stages";
+      EXPECT_EQ(Train(backend(), model, options), whole) << partition.size() << " stages";
     }
   }
 }
 
 TEST_P(BackendConformance, Bf16_RoundedAtRandom_LossStaysWithinOnePercentOfF32) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   Pipeline::Options options = OptionsFor({7});
   options.learning_rate = 5e-3;
-  const Outcome exact = Train(backend(), chain, options, 30);
+  const Outcome exact = Train(backend(), model, options, 30);
   options.precision = Precision::kBf16;
   options.rounding = Rounding::kStochastic;
-  const Outcome rounded = Train(backend(), chain, options, 30);
+  const Outcome rounded = Train(backend(), model, options, 30);
   for (size_t step = 0; step < exact.losses.size(); ++step) {
     EXPECT_NEAR(rounded.losses[step], exact.losses[step], 0.02 * exact.losses[step]) << step;
   }
 }
 
 TEST_P(BackendConformance, TiedGradients_OnOneAndTwoStages_AreEqualAndCountOnce) {
-  const Chain chain = MakeChain(TinyGpt());
-  Pipeline one(backend(), chain, OptionsFor({7}));
-  Pipeline two(backend(), chain, OptionsFor({3, 4}));
+  const ModelGraph model = MakeChain(TinyGpt());
+  Pipeline one(backend(), model, OptionsFor({7}));
+  Pipeline two(backend(), model, OptionsFor({3, 4}));
   one.Accumulate();
   two.Accumulate();
   EXPECT_EQ(one.SquaredNorms(), two.SquaredNorms());
@@ -223,12 +223,12 @@ TEST_P(BackendConformance, TiedGradients_OnOneAndTwoStages_AreEqualAndCountOnce)
   EXPECT_EQ(ToHost(two.stage(1).TiedGradient()), shared);
 }
 
-// Both uses must show: the sum differs from what an untied chain gives either use.
+// Both uses must show: the sum differs from what an untied model gives either use.
 TEST_P(BackendConformance, TiedGradient_IsTheSumOfBothUses) {
   GptConfig config = TinyGpt();
-  const Chain tied_chain = MakeChain(config);
+  const ModelGraph tied_chain = MakeChain(config);
   config.tied_head = false;
-  const Chain untied_chain = MakeChain(config);
+  const ModelGraph untied_chain = MakeChain(config);
   Pipeline tied(backend(), tied_chain, OptionsFor({7}));
   Pipeline untied(backend(), untied_chain, OptionsFor({7}));
   NamedArray head = tied.stage(0).LayerWeights(0)[0];
@@ -245,7 +245,7 @@ TEST_P(BackendConformance, TiedGradient_IsTheSumOfBothUses) {
 }
 
 TEST_P(BackendConformance, Average_OfReplicas_IsTheSumInOrderTimesTheReciprocal) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   std::vector<std::unique_ptr<Pipeline>> replicas;
   std::vector<Stage*> stages;
   std::vector<std::vector<NamedArray>> arrays;  // by replica: weights and state of a layer
@@ -258,7 +258,7 @@ TEST_P(BackendConformance, Average_OfReplicas_IsTheSumInOrderTimesTheReciprocal)
   for (int r = 0; r < 3; ++r) {
     Pipeline::Options options = OptionsFor({7});
     options.learning_rate = 1e-3 * (r + 1);
-    replicas.push_back(std::make_unique<Pipeline>(backend(), chain, options));
+    replicas.push_back(std::make_unique<Pipeline>(backend(), model, options));
     replicas.back()->Step();
     replicas.back()->Step();
     stages.push_back(&replicas.back()->stage(0));
@@ -281,14 +281,14 @@ TEST_P(BackendConformance, Average_OfReplicas_IsTheSumInOrderTimesTheReciprocal)
 }
 
 TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   StageOptions options;
   options.layers = {0, 7};
   options.batch = {2, 20};
   options.versions_max = 3;
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), chain, options));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), model, options));
   stage->InitializeWeights();
-  const Tokens tokens = TokensOf(0, options.batch, chain.vocabulary);
+  const Tokens tokens = TokensOf(0, options.batch, model.vocabulary);
   const Tensor ids = ToDevice(tokens.ids, {2, 20});
   const Tensor targets = ToDevice(tokens.targets, {2, 20});
   const auto loss_of = [&](int64_t version) {
@@ -330,10 +330,10 @@ TEST_P(BackendConformance, ReplacedVersions_StayReadableUntilTheyDie) {
 TEST_P(BackendConformance, Evaluation_BetweenMicrobatches_ChangesNothing) {
   GptConfig config = TinyGpt();
   config.dropout = 0.2;
-  const Chain chain = MakeChain(config);
-  Pipeline plain(backend(), chain, OptionsFor({7}));
-  Pipeline watched(backend(), chain, OptionsFor({7}));
-  const Tokens tokens = TokensOf(99, {2, 20}, chain.vocabulary);
+  const ModelGraph model = MakeChain(config);
+  Pipeline plain(backend(), model, OptionsFor({7}));
+  Pipeline watched(backend(), model, OptionsFor({7}));
+  const Tokens tokens = TokensOf(99, {2, 20}, model.vocabulary);
   const Tensor ids = ToDevice(tokens.ids, {2, 20});
   const Tensor targets = ToDevice(tokens.targets, {2, 20});
   for (int step = 0; step < 2; ++step) {
@@ -346,11 +346,11 @@ TEST_P(BackendConformance, Evaluation_BetweenMicrobatches_ChangesNothing) {
 }
 
 TEST_P(BackendConformance, NextTokenLogits_AreThoseOfTheLossAndIgnoreLaterTokens) {
-  const Chain chain = MakeChain(TinyGpt());
-  Pipeline pipeline(backend(), chain, OptionsFor({7}));
+  const ModelGraph model = MakeChain(TinyGpt());
+  Pipeline pipeline(backend(), model, OptionsFor({7}));
   Stage& stage = pipeline.stage(0);
-  std::vector<int32_t> ids = TokensOf(0, {2, 20}, chain.vocabulary).ids;
-  const std::vector<int32_t> targets = TokensOf(0, {2, 20}, chain.vocabulary).targets;
+  std::vector<int32_t> ids = TokensOf(0, {2, 20}, model.vocabulary).ids;
+  const std::vector<int32_t> targets = TokensOf(0, {2, 20}, model.vocabulary).targets;
   // The mean loss over all positions, from logits alone.
   double sum = 0.0;
   for (int64_t position = 0; position < 20; ++position) {
@@ -423,10 +423,10 @@ TEST_P(BackendConformance, Dropout_Mask_HasItsRateAndFollowsTheSample) {
 TEST_P(BackendConformance, Dropout_Gradients_MatchDifferencesOfTheMaskedLoss) {
   GptConfig config = TinyGpt();
   config.dropout = 0.3;
-  const Chain chain = MakeChain(config);
+  const ModelGraph model = MakeChain(config);
   Pipeline::Options options = OptionsFor({7});
   options.microbatches = 1;
-  Pipeline pipeline(backend(), chain, options);
+  Pipeline pipeline(backend(), model, options);
   Stage& stage = pipeline.stage(0);
   // Larger weights than the initial ones, so that every layer matters.
   for (int layer = 0; layer < 7; ++layer) {
@@ -467,17 +467,17 @@ TEST_P(BackendConformance, Dropout_Gradients_MatchDifferencesOfTheMaskedLoss) {
     const double slope =
         (8 * (loss_at(step) - loss_at(-step)) - (loss_at(2 * step) - loss_at(-2 * step))) /
         (12 * step);
-    EXPECT_NEAR(slope / squared, 1.0, 2e-3) << chain.layers[layer].name;
+    EXPECT_NEAR(slope / squared, 1.0, 2e-3) << model.layers[layer].name;
     ASSERT_THAT(stage.LoadLayerWeights(layer, weights), IsOk());
   }
 }
 
 void ExpectCheckpointContinues(Backend& backend, Pipeline::Options options) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   options.layers_per_stage = {3, 4};
-  Pipeline original(backend, chain, options);
+  Pipeline original(backend, model, options);
   options.layers_per_stage = {7};
-  Pipeline copy(backend, chain, options);
+  Pipeline copy(backend, model, options);
   // Both pipelines count their own steps, so the copy takes as many before it is overwritten.
   original.Step();
   original.Step();
@@ -530,10 +530,10 @@ TEST_P(BackendConformance, Marks_ArePassedInOrderAndTellTime) {
 }
 
 TEST_P(BackendConformance, SteadyState_TakesNoMemoryFromTheSource) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   Pipeline::Options options = OptionsFor({3, 4});
   options.weights_delay = 2;
-  Pipeline pipeline(backend(), chain, options);
+  Pipeline pipeline(backend(), model, options);
   pipeline.Step();
   pipeline.Step();
   const BufferPool::Stats warm = backend().pool().stats();
@@ -547,12 +547,12 @@ TEST_P(BackendConformance, SteadyState_TakesNoMemoryFromTheSource) {
 }
 
 TEST_P(BackendConformance, MicrobatchesInFlight_OutOfOrderBackward_GivesEachItsOwnGradient) {
-  const Chain chain = MakeChain(TinyGpt());
+  const ModelGraph model = MakeChain(TinyGpt());
   StageOptions options;
   options.layers = {1, 2};
   options.batch = {2, 20};
   options.microbatches_in_flight_max = 3;
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), chain, options));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(backend(), model, options));
   stage->InitializeWeights();
   const auto input_of = [&](int m) {
     std::vector<float> values(2 * 20 * 36);

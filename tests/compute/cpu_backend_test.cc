@@ -45,23 +45,23 @@ TEST(CpuBackend, TrainingSteps_InSteadyState_AllocateNothing) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto backend, MakeCpuBackend(1));
   GptConfig config = TinyGpt();
   config.dropout = 0.1;
-  const Chain chain = *BuildGpt(config);
+  const ModelGraph model = *BuildGpt(config);
   for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
     StageOptions options;
-    options.layers = {0, chain.size()};
+    options.layers = {0, model.size()};
     options.batch = {2, 20};
     options.precision = precision;
     options.optimizer = AdamWConfig{};
     options.versions_max = 2;
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(*backend, chain, options));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const auto stage, Stage::Create(*backend, model, options));
     stage->InitializeWeights();
-    const Tokens tokens = TokensOf(0, options.batch, chain.vocabulary);
+    const Tokens tokens = TokensOf(0, options.batch, model.vocabulary);
     const Tensor ids = backend->pool().AcquireTensor(DType::kI32, {2, 20});
     const Tensor targets = backend->pool().AcquireTensor(DType::kI32, {2, 20});
     std::copy(tokens.ids.begin(), tokens.ids.end(), ids.data<int32_t>());
     std::copy(tokens.targets.begin(), tokens.targets.end(), targets.data<int32_t>());
-    const std::vector<float> ones(chain.size(), 1.0f);
-    std::vector<double> norms(chain.size());
+    const std::vector<float> ones(model.size(), 1.0f);
+    std::vector<double> norms(model.size());
     const auto train = [&](int64_t version) {
       const MicrobatchId id(version);
       const absl::StatusOr<Tensor> loss = stage->Forward(id, version, version, ids, targets);
@@ -136,13 +136,13 @@ TEST(CpuBackend, Bf16Head_KeepsNoLogitsUntilItsWeightGradient) {
 
 // A new thread has OpenMP's default of one thread per core; the back-end's own number must hold there.
 TEST(CpuBackend, UsedFromAnotherThread_GivesTheSameBits) {
-  const Chain chain = *BuildGpt(TinyGpt());
+  const ModelGraph model = *BuildGpt(TinyGpt());
   Pipeline::Options options;
   options.layers_per_stage = {7};
   options.batch = {2, 20};
   const auto digests = [&] {
     const auto backend = *MakeCpuBackend(1);
-    Pipeline pipeline(*backend, chain, options);
+    Pipeline pipeline(*backend, model, options);
     pipeline.Step();
     return pipeline.Digests();
   };

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-Chain MakeChain(bool tied) {
+ModelGraph MakeChain(bool tied) {
   GptConfig config;
   config.layers = 1;
   config.width = 10;
@@ -24,8 +24,8 @@ Chain MakeChain(bool tied) {
   return *BuildGpt(config);
 }
 
-ParameterArena Layout(const Chain& chain, int first, int count) {
-  return ParameterArena(absl::MakeConstSpan(chain.layers).subspan(first, count));
+ParameterArena Layout(const ModelGraph& model, int first, int count) {
+  return ParameterArena(absl::MakeConstSpan(model.layers).subspan(first, count));
 }
 
 // 70 floats of wte take 80, 30 of wpe take 32, 10 of a norm take 16.
@@ -40,11 +40,11 @@ TEST(ParameterArena, Offsets_AreMultiplesOf16InOrder) {
 }
 
 TEST(ParameterArena, Slices_CoverEachParameterOnce) {
-  const Chain chain = MakeChain(true);
-  const ParameterArena arena = Layout(chain, 0, chain.size());
+  const ModelGraph model = MakeChain(true);
+  const ParameterArena arena = Layout(model, 0, model.size());
   int64_t previous_end = 0;
   int64_t count = 0;
-  for (int layer = 0; layer < chain.size(); ++layer) {
+  for (int layer = 0; layer < model.size(); ++layer) {
     for (const ParameterSlice& slice : arena.slices(layer)) {
       EXPECT_GE(slice.offset, previous_end);
       EXPECT_EQ(slice.offset % 16, 0);
@@ -52,15 +52,15 @@ TEST(ParameterArena, Slices_CoverEachParameterOnce) {
       count += slice.count;
     }
   }
-  EXPECT_EQ(count, chain.parameter_count());
+  EXPECT_EQ(count, model.parameter_count());
   EXPECT_LE(previous_end, arena.weight_count());
 }
 
 TEST(ParameterArena, HiddenMatrices_AreThoseOfAttentionAndMlp) {
-  const Chain chain = MakeChain(false);
-  const ParameterArena arena = Layout(chain, 0, chain.size());
+  const ModelGraph model = MakeChain(false);
+  const ParameterArena arena = Layout(model, 0, model.size());
   std::vector<std::pair<int64_t, int64_t>> shapes;
-  for (int layer = 0; layer < chain.size(); ++layer) {
+  for (int layer = 0; layer < model.size(); ++layer) {
     for (const ParameterSlice& slice : arena.slices(layer)) {
       if (!slice.is_hidden_matrix()) continue;
       EXPECT_EQ(slice.rows * slice.columns, slice.count);
@@ -72,8 +72,8 @@ TEST(ParameterArena, HiddenMatrices_AreThoseOfAttentionAndMlp) {
 }
 
 TEST(ParameterArena, TiedHeadWithEmbedding_SharesTheWeightButNotTheGradient) {
-  const Chain chain = MakeChain(true);
-  const ParameterArena arena = Layout(chain, 0, chain.size());
+  const ModelGraph model = MakeChain(true);
+  const ParameterArena arena = Layout(model, 0, model.size());
   EXPECT_TRUE(arena.both_uses());
   EXPECT_EQ(arena.tied_count(), 70);
   EXPECT_THAT(arena.weight_offsets(4), ElementsAre(0));
@@ -84,8 +84,8 @@ TEST(ParameterArena, TiedHeadWithEmbedding_SharesTheWeightButNotTheGradient) {
 }
 
 TEST(ParameterArena, TiedHeadAlone_HasACopyInFront) {
-  const Chain chain = MakeChain(true);
-  const ParameterArena arena = Layout(chain, 3, 2);  // final norm, head
+  const ModelGraph model = MakeChain(true);
+  const ParameterArena arena = Layout(model, 3, 2);  // final norm, head
   EXPECT_FALSE(arena.both_uses());
   EXPECT_EQ(arena.tied_count(), 70);
   EXPECT_THAT(arena.weight_offsets(0), ElementsAre(80, 96));
@@ -96,22 +96,22 @@ TEST(ParameterArena, TiedHeadAlone_HasACopyInFront) {
 }
 
 TEST(ParameterArena, UntiedHead_IsAnOrdinaryLayer) {
-  const Chain chain = MakeChain(false);
-  const ParameterArena arena = Layout(chain, 0, chain.size());
+  const ModelGraph model = MakeChain(false);
+  const ParameterArena arena = Layout(model, 0, model.size());
   EXPECT_FALSE(arena.both_uses());
   EXPECT_GT(arena.weight_offsets(4)[0], 0);
 }
 
 // Both uses of a tied weight, wherever they are, draw the same random numbers.
 TEST(ParameterArena, Identity_FollowsTheNameAndNothingElse) {
-  const Chain chain = MakeChain(/*tied=*/true);
-  const ParameterArena whole(chain.layers);
-  const ParameterArena head(absl::MakeConstSpan(chain.layers).subspan(chain.layers.size() - 1));
+  const ModelGraph model = MakeChain(/*tied=*/true);
+  const ParameterArena whole(model.layers);
+  const ParameterArena head(absl::MakeConstSpan(model.layers).subspan(model.layers.size() - 1));
   ASSERT_EQ(head.slices(0).size(), 1u);
   EXPECT_EQ(head.slices(0)[0].identity, whole.slices(0)[0].identity);
   std::set<uint64_t> identities;
   size_t slices = 0;
-  for (int layer = 0; layer < chain.size(); ++layer) {
+  for (int layer = 0; layer < model.size(); ++layer) {
     for (const ParameterSlice& slice : whole.slices(layer)) {
       identities.insert(slice.identity);
       ++slices;

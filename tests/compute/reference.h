@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "model/chain.h"
+#include "model/graph.h"
 
 namespace penstock::reference {
 

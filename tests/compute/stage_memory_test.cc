@@ -49,8 +49,8 @@ Tensor Wave(Backend& backend, int64_t seed) {
 }
 
 Pipedream Train(Backend& backend, const StageOptions& options, int64_t microbatches) {
-  const Chain chain = *BuildGpt(TinyGpt());
-  const auto stage = *Stage::Create(backend, chain, options);
+  const ModelGraph model = *BuildGpt(TinyGpt());
+  const auto stage = *Stage::Create(backend, model, options);
   stage->InitializeWeights();
   const int64_t lag = options.versions_max - 1;
   const std::vector<float> ones(options.layers.count, 1.0f);
@@ -137,7 +137,7 @@ TEST(HostStash, InTheSteadyState_TakesNoMemoryFromTheSource) {
   EXPECT_EQ(device.host_pool().stats().allocations, on_host);
 }
 
-// Each pass by itself, on every cut of the chain: the pool must say what the stage said.
+// Each pass by itself, on every cut of the model: the pool must say what the stage said.
 class ActivationBytesTest : public ::testing::TestWithParam<std::tuple<Precision, bool>> {
  protected:
   Precision precision() const { return std::get<0>(GetParam()); }
@@ -147,9 +147,9 @@ class ActivationBytesTest : public ::testing::TestWithParam<std::tuple<Precision
 TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
   GptConfig config = TinyGpt();
   config.dropout = 0.1;
-  const Chain chain = *BuildGpt(config);
-  for (int first = 0; first < chain.size(); ++first) {
-    for (int count = 1; first + count <= chain.size(); ++count) {
+  const ModelGraph model = *BuildGpt(config);
+  for (int first = 0; first < model.size(); ++first) {
+    for (int count = 1; first + count <= model.size(); ++count) {
       SCOPED_TRACE(testing::Message() << "layers " << first << " to " << first + count - 1);
       const auto backend = *MakeCpuBackend(1);
       BufferPool& pool = backend->pool();
@@ -158,9 +158,9 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
       options.batch = kBatch;
       options.precision = precision();
       options.recomputes = recomputes();
-      const auto stage = *Stage::Create(*backend, chain, options);
+      const auto stage = *Stage::Create(*backend, model, options);
       stage->InitializeWeights();
-      const Tokens tokens = TokensOf(0, kBatch, chain.vocabulary);
+      const Tokens tokens = TokensOf(0, kBatch, model.vocabulary);
       const ActivationBytes& said = stage->activation_bytes();
 
       int64_t before = pool.stats().bytes_in_use;
@@ -225,19 +225,19 @@ TEST_P(ActivationBytesTest, OfEveryPass_AreThoseOfThePool) {
 }
 
 TEST_P(ActivationBytesTest, AtMost_IsThePeakOfThePool) {
-  const Chain chain = *BuildGpt(TinyGpt());
+  const ModelGraph model = *BuildGpt(TinyGpt());
   const auto backend = *MakeCpuBackend(1);
   BufferPool& pool = backend->pool();
   StageOptions options;
-  options.layers = {0, chain.size()};
+  options.layers = {0, model.size()};
   options.batch = kBatch;
   options.precision = precision();
   options.recomputes = recomputes();
-  const auto stage = *Stage::Create(*backend, chain, options);
+  const auto stage = *Stage::Create(*backend, model, options);
   stage->InitializeWeights();
   const int64_t start = pool.stats().bytes_in_use;
   ASSERT_EQ(pool.stats().bytes_peak, start) << "making the stage took more for a while";
-  const Tokens tokens = TokensOf(0, kBatch, chain.vocabulary);
+  const Tokens tokens = TokensOf(0, kBatch, model.vocabulary);
   const ActivationBytes& said = stage->activation_bytes();
   {
     const Tensor input = *stage->TokensToDevice("token", tokens.ids);

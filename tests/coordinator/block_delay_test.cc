@@ -28,9 +28,9 @@ v1::JobSpec JobOf(const std::string& method) {
 Timeline PipeDreamOnTwoStages() {
   constexpr int64_t kSlotNs = 12'500'000;
   Timeline timeline = {.workers = 2};
-  const auto add = [&](int32_t stage, Op op, int64_t microbatch, int64_t start_ns, int64_t end_ns) {
+  const auto add = [&](int32_t stage, ActionKind kind, int64_t microbatch, int64_t start_ns, int64_t end_ns) {
     timeline.spans.push_back({.worker = WorkerId(stage),
-                              .action = {op, stage, microbatch},
+                              .action = {kind, stage, microbatch},
                               .start_ns = start_ns,
                               .end_ns = end_ns});
   };
@@ -38,9 +38,9 @@ Timeline PipeDreamOnTwoStages() {
     for (const int32_t stage : {0, 1}) {
       const int64_t forward_ns = (2 * m + stage) * kSlotNs;
       const int64_t backward_ns = (2 * m + 3 - stage) * kSlotNs;
-      add(stage, Op::kForward, m, forward_ns, forward_ns + kSlotNs - 3);
-      add(stage, Op::kBackwardWeight, m, backward_ns, backward_ns + kSlotNs - 3);
-      add(stage, Op::kUpdate, 0, backward_ns + kSlotNs - 3, backward_ns + kSlotNs - 2);
+      add(stage, ActionKind::kForward, m, forward_ns, forward_ns + kSlotNs - 3);
+      add(stage, ActionKind::kBackwardWeight, m, backward_ns, backward_ns + kSlotNs - 3);
+      add(stage, ActionKind::kUpdate, 0, backward_ns + kSlotNs - 3, backward_ns + kSlotNs - 2);
     }
   }
   return timeline;

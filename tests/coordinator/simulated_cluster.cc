@@ -54,10 +54,10 @@ v1::ModelProfile ProfileOf(const v1::JobSpec& spec, const v1::ProfileSpec& profi
   const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
   PENSTOCK_CHECK(job.ok());
   v1::ModelProfile model;
-  model.set_time_steps(job->chain.context);
+  model.set_time_steps(job->model.context);
   model.set_precision("f32");
-  SetLayers(job->chain, model);
-  for (const int layer : FirstLayersOfShapes(job->chain)) {
+  SetLayers(job->model, model);
+  for (const int layer : FirstLayersOfShapes(job->model)) {
     v1::ShapeProfile& shape = *model.add_shapes();
     shape.set_shape(model.layers(layer).shape());
     for (const int64_t samples : profile.samples()) {

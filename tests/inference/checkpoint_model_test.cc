@@ -21,7 +21,7 @@ TEST(GptConfigOf, ManifestOfTheVersionBefore_IsReadFromItsFingerprint) {
   for (const bool tied_head : {false, true}) {
     GptConfig config = kConfig;
     config.tied_head = tied_head;
-    PENSTOCK_ASSERT_OK_AND_ASSIGN(const Chain chain, BuildGpt(config));
+    PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(config));
     EXPECT_THAT(
         GptConfigOf({.fingerprint = MakeFingerprint({.chain = chain, .optimizer = AdamWConfig()})}),
         IsOkAndHolds(config));

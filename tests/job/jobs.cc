@@ -47,7 +47,7 @@ void PredictOnEqualWorkers(v1::JobSpec& spec, double step_s) {
   prediction.set_step_seconds(step_s);
   const absl::StatusOr<ResolvedJob> job = ResolveJob(spec);
   PENSTOCK_CHECK(job.ok());
-  for (const LayerSpec& layer : job->chain.layers) {
+  for (const LayerSpec& layer : job->model.layers) {
     v1::LayerTimes& times = *prediction.mutable_times()->add_layers();
     times.set_layer(layer.name);
     times.mutable_times()->set_forward_ms(1.0);

@@ -117,25 +117,25 @@ TEST(DeviceTimesOf, SizeBeyondAllMeasured_IsRefused) {
 }
 
 TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
-  const Chain chain = ResolveJob(GoodJob())->chain;
+  const ModelGraph model = ResolveJob(GoodJob())->model;
   v1::ModelProfile profile;
-  profile.set_time_steps(chain.context);
-  for (const LayerSpec& layer : chain.layers) {
+  profile.set_time_steps(model.context);
+  for (const LayerSpec& layer : model.layers) {
     v1::ProfiledLayer& entry = *profile.add_layers();
     entry.set_layer(layer.name);
     entry.set_shape(Describe(layer.config));
   }
-  EXPECT_THAT(CheckProfileFits(profile, chain), IsOk());
+  EXPECT_THAT(CheckProfileFits(profile, model), IsOk());
   v1::ModelProfile other = profile;
   other.mutable_layers(2)->set_shape("mlp(width 1, hidden 4, dropout 0)");
-  EXPECT_THAT(CheckProfileFits(other, chain),
+  EXPECT_THAT(CheckProfileFits(other, model),
               StatusIs(kInvalid, HasSubstr("its layer 2 is h.0.mlp, mlp(width 1, hidden 4")));
   other = profile;
   other.mutable_layers()->RemoveLast();
-  EXPECT_THAT(CheckProfileFits(other, chain), StatusIs(kInvalid, HasSubstr("is none, that of")));
+  EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("is none, that of")));
   other = profile;
-  other.set_time_steps(chain.context + 1);
-  EXPECT_THAT(CheckProfileFits(other, chain), StatusIs(kInvalid, HasSubstr("time steps")));
+  other.set_time_steps(model.context + 1);
+  EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("time steps")));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ v1::JobSpec PredictedJob() {
     prediction.mutable_times()->add_speeds(1.0);
   }
   const ResolvedJob job = *ResolveJob(GoodJob());
-  for (const LayerSpec& layer : job.chain.layers) {
+  for (const LayerSpec& layer : job.model.layers) {
     v1::LayerTimes& times = *prediction.mutable_times()->add_layers();
     times.set_layer(layer.name);
     times.mutable_times()->set_forward_ms(2.5);

@@ -22,7 +22,7 @@ using ::testing::StartsWith;
 
 TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(GoodJob()));
-  EXPECT_EQ(job.chain.size(), 15);
+  EXPECT_EQ(job.model.size(), 15);
   EXPECT_EQ(job.method->name, "1f1b");
   EXPECT_EQ(job.steps, 400);
   EXPECT_EQ(job.batch, 32);
@@ -42,7 +42,7 @@ TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
   EXPECT_EQ(job.seed, 1u);
   EXPECT_EQ(job.validation_batches, 160);
   EXPECT_EQ(job.tokens_per_step(), 32 * 128);
-  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch.batch, 32);
+  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch_samples, 32);
 }
 
 TEST(ResolveJob, RoundingStashAndRepeatability_AreWhatTheFileSays) {
@@ -63,7 +63,7 @@ TEST(ResolveJob, AsynchronousMethod_UpdatesAfterEachMicrobatch) {
   spec.mutable_model()->mutable_gpt()->set_tied_head(false);
   spec.mutable_training()->mutable_clip()->set_layer_norm(2.0);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
-  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch.batch, 4);
+  EXPECT_EQ(job.microbatches_of_update(0) * job.microbatch_samples, 4);
   EXPECT_EQ(job.microbatches_of_update(0), 1);
   EXPECT_EQ(job.clip.kind, Clip::Kind::kLayerNorm);
 }

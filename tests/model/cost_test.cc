@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTime = 32, kWidth = 64, kVocabulary = 100;
 
-Chain MakeChain() {
+ModelGraph MakeChain() {
   GptConfig config;
   config.layers = 1;
   config.width = 64;
@@ -20,8 +20,8 @@ Chain MakeChain() {
 }
 
 TEST(EstimateCost, Attention_CountsLinearMapsAndTheCausalHalf) {
-  const Chain chain = MakeChain();
-  const LayerCost cost = EstimateCost(chain, chain.layers[1]);
+  const ModelGraph model = MakeChain();
+  const LayerCost cost = EstimateCost(model, model.layers[1]);
   const double linear = 2 * kTime * kWidth * (3 * kWidth + kWidth);
   const double product = 2 * kTime * kTime * kWidth / 2;  // scores, or scores times values
   EXPECT_DOUBLE_EQ(cost.forward_flops, linear + 2 * product);
@@ -30,8 +30,8 @@ TEST(EstimateCost, Attention_CountsLinearMapsAndTheCausalHalf) {
 }
 
 TEST(EstimateCost, Mlp_AllPassesCostTheSame) {
-  const Chain chain = MakeChain();
-  const LayerCost cost = EstimateCost(chain, chain.layers[2]);
+  const ModelGraph model = MakeChain();
+  const LayerCost cost = EstimateCost(model, model.layers[2]);
   const double linear = 2 * 2 * kTime * kWidth * 4 * kWidth;
   EXPECT_DOUBLE_EQ(cost.forward_flops, linear);
   EXPECT_DOUBLE_EQ(cost.backward_input_flops, linear);
@@ -39,14 +39,14 @@ TEST(EstimateCost, Mlp_AllPassesCostTheSame) {
 }
 
 TEST(EstimateCost, Head_CountsTheLogits) {
-  const Chain chain = MakeChain();
-  const LayerCost cost = EstimateCost(chain, chain.layers.back());
+  const ModelGraph model = MakeChain();
+  const LayerCost cost = EstimateCost(model, model.layers.back());
   EXPECT_DOUBLE_EQ(cost.forward_flops, 2 * kTime * kWidth * kVocabulary);
 }
 
 TEST(EstimateCost, Embedding_HasNoGradientOfItsInput) {
-  const Chain chain = MakeChain();
-  const LayerCost cost = EstimateCost(chain, chain.layers[0]);
+  const ModelGraph model = MakeChain();
+  const LayerCost cost = EstimateCost(model, model.layers[0]);
   EXPECT_DOUBLE_EQ(cost.backward_input_flops, 0.0);
   EXPECT_GT(cost.backward_weight_flops, 0.0);
 }

@@ -1,4 +1,4 @@
-// GPT as a chain: names, layouts and sizes are those of GPT-2 in Hugging Face.
+// GPT as a model: names, layouts and sizes are those of GPT-2 in Hugging Face.
 #include "model/gpt.h"
 
 #include <gmock/gmock.h>
@@ -36,42 +36,42 @@ std::vector<std::string> ParameterNames(const LayerSpec& layer) {
 }
 
 TEST(BuildGpt, TwoBlocks_GiveTheLayersInOrder) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Chain chain, BuildGpt(Small()));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(Small()));
   std::vector<std::string> names;
-  for (const LayerSpec& layer : chain.layers) {
+  for (const LayerSpec& layer : model.layers) {
     names.push_back(layer.name);
   }
   EXPECT_THAT(names, ElementsAre("embedding", "h.0.attention", "h.0.mlp", "h.1.attention",
                                  "h.1.mlp", "final_norm", "head"));
-  EXPECT_EQ(chain.context, 8);
-  EXPECT_EQ(chain.width, 16);
-  EXPECT_EQ(chain.vocabulary, 11);
+  EXPECT_EQ(model.context, 8);
+  EXPECT_EQ(model.width, 16);
+  EXPECT_EQ(model.vocabulary, 11);
 }
 
 TEST(BuildGpt, Parameters_HaveTheNamesAndLayoutsOfGpt2) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Chain chain, BuildGpt(Small()));
-  EXPECT_THAT(ParameterNames(chain.layers[0]), ElementsAre("wte.weight", "wpe.weight"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(Small()));
+  EXPECT_THAT(ParameterNames(model.layers[0]), ElementsAre("wte.weight", "wpe.weight"));
   EXPECT_THAT(
-      ParameterNames(chain.layers[1]),
+      ParameterNames(model.layers[1]),
       ElementsAre("h.0.ln_1.weight", "h.0.ln_1.bias", "h.0.attn.c_attn.weight",
                   "h.0.attn.c_attn.bias", "h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias"));
-  EXPECT_THAT(ParameterNames(chain.layers[4]),
+  EXPECT_THAT(ParameterNames(model.layers[4]),
               ElementsAre("h.1.ln_2.weight", "h.1.ln_2.bias", "h.1.mlp.c_fc.weight",
                           "h.1.mlp.c_fc.bias", "h.1.mlp.c_proj.weight", "h.1.mlp.c_proj.bias"));
-  EXPECT_THAT(ParameterNames(chain.layers[5]), ElementsAre("ln_f.weight", "ln_f.bias"));
-  EXPECT_THAT(ParameterNames(chain.layers[6]), ElementsAre("wte.weight"));
-  EXPECT_THAT(chain.layers[1].parameters[2].shape, ElementsAre(16, 48));
-  EXPECT_THAT(chain.layers[2].parameters[2].shape, ElementsAre(16, 64));
-  EXPECT_THAT(chain.layers[2].parameters[4].shape, ElementsAre(64, 16));
-  EXPECT_THAT(chain.layers[6].parameters[0].shape, ElementsAre(11, 16));
+  EXPECT_THAT(ParameterNames(model.layers[5]), ElementsAre("ln_f.weight", "ln_f.bias"));
+  EXPECT_THAT(ParameterNames(model.layers[6]), ElementsAre("wte.weight"));
+  EXPECT_THAT(model.layers[1].parameters[2].shape, ElementsAre(16, 48));
+  EXPECT_THAT(model.layers[2].parameters[2].shape, ElementsAre(16, 64));
+  EXPECT_THAT(model.layers[2].parameters[4].shape, ElementsAre(64, 16));
+  EXPECT_THAT(model.layers[6].parameters[0].shape, ElementsAre(11, 16));
 }
 
 TEST(BuildGpt, UntiedHead_HasItsOwnWeight) {
   GptConfig config = Small();
   config.tied_head = false;
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Chain chain, BuildGpt(config));
-  EXPECT_FALSE(chain.tied());
-  EXPECT_THAT(ParameterNames(chain.layers.back()), ElementsAre("lm_head.weight"));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(config));
+  EXPECT_FALSE(model.tied());
+  EXPECT_THAT(ParameterNames(model.layers.back()), ElementsAre("lm_head.weight"));
 }
 
 // 124,439,808 is the published size of the small GPT-2.
@@ -82,17 +82,17 @@ TEST(BuildGpt, SizesOfGpt2Small_GiveItsParameterCount) {
   config.heads = 12;
   config.context = 1024;
   config.vocabulary = 50257;
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(Chain chain, BuildGpt(config));
-  EXPECT_TRUE(chain.tied());
-  EXPECT_EQ(chain.parameter_count(), 124439808);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(ModelGraph model, BuildGpt(config));
+  EXPECT_TRUE(model.tied());
+  EXPECT_EQ(model.parameter_count(), 124439808);
   config.tied_head = false;
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(chain, BuildGpt(config));
-  EXPECT_EQ(chain.parameter_count(), 124439808 + 50257 * 768);
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(model, BuildGpt(config));
+  EXPECT_EQ(model.parameter_count(), 124439808 + 50257 * 768);
 }
 
 TEST(BuildGpt, OnlyMatricesDecay) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Chain chain, BuildGpt(Small()));
-  for (const LayerSpec& layer : chain.layers) {
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(Small()));
+  for (const LayerSpec& layer : model.layers) {
     for (const ParameterSpec& parameter : layer.parameters) {
       EXPECT_EQ(parameter.decays, parameter.shape.size() == 2) << parameter.name;
     }
@@ -100,10 +100,10 @@ TEST(BuildGpt, OnlyMatricesDecay) {
 }
 
 TEST(BuildGpt, ProjectionsIntoTheResidualStream_StartSmaller) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Chain chain, BuildGpt(Small()));
-  EXPECT_DOUBLE_EQ(chain.layers[1].parameters[2].init_deviation, 0.02);
-  EXPECT_DOUBLE_EQ(chain.layers[1].parameters[4].init_deviation, 0.02 / std::sqrt(4.0));
-  EXPECT_DOUBLE_EQ(chain.layers[2].parameters[4].init_deviation, 0.02 / std::sqrt(4.0));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(Small()));
+  EXPECT_DOUBLE_EQ(model.layers[1].parameters[2].init_deviation, 0.02);
+  EXPECT_DOUBLE_EQ(model.layers[1].parameters[4].init_deviation, 0.02 / std::sqrt(4.0));
+  EXPECT_DOUBLE_EQ(model.layers[2].parameters[4].init_deviation, 0.02 / std::sqrt(4.0));
 }
 
 struct BadConfig {

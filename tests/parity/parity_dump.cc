@@ -61,8 +61,8 @@ std::vector<int32_t> MakeTokens() {
 
 class Dump {
  public:
-  Dump(std::string directory, const Chain& chain)
-      : directory_(std::move(directory)), chain_(chain) {}
+  Dump(std::string directory, const ModelGraph& model)
+      : directory_(std::move(directory)), chain_(model) {}
 
   absl::Status Run() {
     PENSTOCK_ASSIGN_OR_RETURN(backend_, MakeCpuBackend(1));
@@ -146,7 +146,7 @@ class Dump {
   }
 
   const std::string directory_;
-  const Chain& chain_;
+  const ModelGraph& chain_;
   const std::vector<int32_t> tokens_ = MakeTokens();
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Stage> stage_;
@@ -157,10 +157,10 @@ int Main(const std::vector<std::string>& arguments) {
     std::cerr << "usage: parity_dump DIRECTORY tied|untied\n";
     return 2;
   }
-  const absl::StatusOr<Chain> chain = BuildGpt(Config(arguments[1] == "tied"));
-  absl::Status status = chain.status();
+  const absl::StatusOr<ModelGraph> model = BuildGpt(Config(arguments[1] == "tied"));
+  absl::Status status = model.status();
   if (status.ok()) {
-    status = Dump(arguments[0], *chain).Run();
+    status = Dump(arguments[0], *model).Run();
   }
   if (!status.ok()) {
     std::cerr << "parity_dump: " << status << "\n";

@@ -11,28 +11,28 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Action, EveryOperation_PrintsAndParses) {
-  for (int op = 0; op < kOps; ++op) {
-    Action action{static_cast<Op>(op)};
-    if (HasIndex(action.op)) action.index = 12;
-    if (HasMicrobatch(action.op)) action.microbatch = 3'456'789'012;
+  for (int kind = 0; kind < kActionKinds; ++kind) {
+    Action action{static_cast<ActionKind>(kind)};
+    if (HasIndex(action.kind)) action.index = 12;
+    if (HasMicrobatch(action.kind)) action.microbatch = 3'456'789'012;
     EXPECT_THAT(ParseAction(ToString(action)), IsOkAndHolds(action)) << ToString(action);
   }
 }
 
 TEST(Action, KnownTexts_Print) {
-  EXPECT_EQ(ToString({Op::kForward, 1, 3}), "1F3");
-  EXPECT_EQ(ToString({Op::kSendActivation, 0, 3}), "0SEND_F3");
-  EXPECT_EQ(ToString({Op::kRecvGradient, 2, 0}), "2RECV_B0");
-  EXPECT_EQ(ToString({Op::kRecompute, 2, 0}), "2R0");
-  EXPECT_EQ(ToString({Op::kBackwardInput, 2, 0}), "2I0");
-  EXPECT_EQ(ToString({Op::kReduce, 4}), "4REDUCE");
-  EXPECT_EQ(ToString({Op::kUpdate, 1}), "1UPDATE");
-  EXPECT_EQ(ToString({Op::kNorm}), "NORM");
-  EXPECT_EQ(ToString({Op::kFlush}), "FLUSH");
+  EXPECT_EQ(ToString({ActionKind::kForward, 1, 3}), "1F3");
+  EXPECT_EQ(ToString({ActionKind::kSendActivation, 0, 3}), "0SEND_F3");
+  EXPECT_EQ(ToString({ActionKind::kRecvGradient, 2, 0}), "2RECV_B0");
+  EXPECT_EQ(ToString({ActionKind::kRecompute, 2, 0}), "2R0");
+  EXPECT_EQ(ToString({ActionKind::kBackwardInput, 2, 0}), "2I0");
+  EXPECT_EQ(ToString({ActionKind::kReduce, 4}), "4REDUCE");
+  EXPECT_EQ(ToString({ActionKind::kUpdate, 1}), "1UPDATE");
+  EXPECT_EQ(ToString({ActionKind::kNorm}), "NORM");
+  EXPECT_EQ(ToString({ActionKind::kFlush}), "FLUSH");
 }
 
 TEST(ParseAction, NameOfTheVersionBefore_IsTheUpdate) {
-  EXPECT_THAT(ParseAction("1STEP"), IsOkAndHolds(Action{Op::kUpdate, 1}));
+  EXPECT_THAT(ParseAction("1STEP"), IsOkAndHolds(Action{ActionKind::kUpdate, 1}));
 }
 
 struct BadText {

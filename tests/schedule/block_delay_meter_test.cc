@@ -31,8 +31,8 @@ Timeline InSlots(int32_t stages, MicrobatchRange range) {
   for (Span& span : timeline.spans) {
     const int32_t stage = span.action.index;
     span.start_ns = span.start_ns / 1'000'000'000 * kSlotNs + stage * 1000;
-    if (span.action.op == Op::kBackwardWeight) weight_ns[stage] = span.start_ns;
-    if (span.action.op == Op::kUpdate) span.start_ns = weight_ns[stage];
+    if (span.action.kind == ActionKind::kBackwardWeight) weight_ns[stage] = span.start_ns;
+    if (span.action.kind == ActionKind::kUpdate) span.start_ns = weight_ns[stage];
     span.end_ns = span.start_ns;
   }
   return timeline;
@@ -61,19 +61,19 @@ TEST(BlockDelayMeter, PipeDreamInSlots_IsThatOfTheTheory) {
 // Two stages, nine microbatches, of which the middle one counts.
 TEST(BlockDelayMeter, KnownTimeline_CountsTheUpdatesBetween) {
   Timeline timeline{.workers = 2};
-  const auto add = [&](int32_t stage, Op op, int64_t microbatch, int64_t at) {
+  const auto add = [&](int32_t stage, ActionKind kind, int64_t microbatch, int64_t at) {
     timeline.spans.push_back({.worker = WorkerId(stage),
-                              .action = {op, stage, microbatch},
+                              .action = {kind, stage, microbatch},
                               .start_ns = at,
                               .end_ns = at + 1});
   };
   const auto update = [&](int32_t stage, int64_t microbatch, int64_t at) {
-    add(stage, Op::kBackwardWeight, microbatch, at - 1);
-    add(stage, Op::kUpdate, 0, at);
+    add(stage, ActionKind::kBackwardWeight, microbatch, at - 1);
+    add(stage, ActionKind::kUpdate, 0, at);
   };
   for (int64_t m = 0; m < 9; ++m) {
-    add(0, Op::kForward, m, 100 * m);
-    add(1, Op::kForward, m, 100 * m + 20);
+    add(0, ActionKind::kForward, m, 100 * m);
+    add(1, ActionKind::kForward, m, 100 * m + 20);
     update(1, m, 100 * m + 40);
     // It arrives when the forward of the next microbatch is done.
     update(0, m, 100 * m + 110);

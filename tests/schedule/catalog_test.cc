@@ -74,8 +74,8 @@ int64_t WorkerStash(const Program& program) {
   int64_t stash = 0;
   int64_t peak = 0;
   for (const Action& action : Expand(program)) {
-    if (action.op == Op::kForward) peak = std::max(peak, ++stash);
-    if (action.op == Op::kBackwardWeight) --stash;
+    if (action.kind == ActionKind::kForward) peak = std::max(peak, ++stash);
+    if (action.kind == ActionKind::kBackwardWeight) --stash;
   }
   return peak;
 }
@@ -361,7 +361,7 @@ TEST(LocalSgd, RoundsOfThePaper_TakeTheirSlots) {
       Simulate(schedule, {}, {.channel_capacity = 1, .timeline_spans_max = 1'000'000}));
   int64_t done = 0;
   for (const Span& span : result.timeline.spans) {
-    if (span.worker.value != 0 || span.action.op != Op::kBackwardWeight) continue;
+    if (span.worker.value != 0 || span.action.kind != ActionKind::kBackwardWeight) continue;
     done += span.end_ns <= 2078 * int64_t{1'000'000'000};
   }
   EXPECT_EQ(done, 874);
@@ -450,11 +450,11 @@ class DrawsSeen : public RunObserver {
  public:
   absl::Status OnAction(WorkerId, const Action& action, const Effect& effect, MessageId) override {
     const int32_t stage = action.index;
-    if (action.op == Op::kForward) read[{stage, action.microbatch}] = effect.version;
-    if (action.op == Op::kBackwardInput) {
+    if (action.kind == ActionKind::kForward) read[{stage, action.microbatch}] = effect.version;
+    if (action.kind == ActionKind::kBackwardInput) {
       EXPECT_EQ(effect.version, (read[{stage, action.microbatch}]));
     }
-    if (action.op == Op::kUpdate && effect.moves) {
+    if (action.kind == ActionKind::kUpdate && effect.moves) {
       ++moved[stage];
       ++moves[effect.microbatches.first];
     }
@@ -642,11 +642,11 @@ TEST(MovedWeights, EveryPassOfAnySize_ReadsWhatTheClosedFormsSay) {
             const int64_t k = action.microbatch - 5 * m;
             const int64_t forward = std::max<int64_t>(0, k - depth) / m;
             const int64_t backward = k / m;
-            if (action.op == Op::kForward) {
+            if (action.kind == ActionKind::kForward) {
               EXPECT_EQ(effect.version, forward);
               EXPECT_EQ(effect.ahead,
                         weights == &Weights::kCorrected ? 0 : (k + horizon) / m - forward);
-            } else if (action.op == Op::kBackwardInput) {
+            } else if (action.kind == ActionKind::kBackwardInput) {
               EXPECT_EQ(effect.version, backward);
               EXPECT_EQ(effect.ahead, weights == &Weights::kCorrected
                                           ? forward - backward
@@ -717,7 +717,7 @@ TEST(ListedMethod, StepOfEveryMethodThatUpdatesAtItsEnd_IsThatOfTheMethod) {
     for (Program& program : compute.programs) {
       ActionList list = Expand(program);
       std::erase_if(list, [](const Action& action) {
-        return !HasMicrobatch(action.op) || IsSend(action.op) || IsReceive(action.op);
+        return !HasMicrobatch(action.kind) || IsSend(action.kind) || IsReceive(action.kind);
       });
       program = {.prologue = list};
     }

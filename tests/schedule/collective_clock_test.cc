@@ -27,7 +27,7 @@ WorkerLinks EqualLinks(int64_t latency_ns) {
 
 Topology Replicas(int32_t count) { return ReplicatedStages({count}, ReduceGroup::Operation::kSum); }
 
-constexpr Action kReduce = {Op::kReduce, 0, 0};
+constexpr Action kReduce = {ActionKind::kReduce, 0, 0};
 
 std::vector<int64_t> DoneAfter(const Topology& topology, const WorkerLinks& links,
                                const Traffic& traffic, std::vector<int64_t> now_ns,
@@ -105,14 +105,14 @@ TEST(CollectiveClock, CopiesOfWeights_GoToAllOthersFromTheOneThatUpdatedThem) {
     const WorkerId waits((from.value + 2) % 3);
     if (members.count(waits) > 0) expected_ns[waits.value] = 50 + 100 + 5;
     EXPECT_EQ(DoneAfter(topology, EqualLinks(5), traffic, now_ns,
-                        {Op::kReduce, static_cast<int32_t>(group), 0}),
+                        {ActionKind::kReduce, static_cast<int32_t>(group), 0}),
               expected_ns);
   }
 }
 
 TEST(CollectiveClock, Norms_ComeFromAllThatHaveSome) {
   const auto done_after = [](const Traffic& traffic) {
-    return DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20}, {Op::kNorm, 0, 0});
+    return DoneAfter(StraightPipeline(3), EqualLinks(50), traffic, {0, 100, 20}, {ActionKind::kNorm, 0, 0});
   };
   EXPECT_THAT(done_after({.norms = {8.0, 8.0, 8.0}}), ElementsAre(158, 100, 158));
   EXPECT_THAT(done_after({.norms = {8.0, 24.0, 8.0}}), ElementsAre(174, 100, 174));

@@ -93,9 +93,9 @@ TEST_F(MachineTest, UnknownStageGroupOrMicrobatch_IsRefused) {
   ExpectRefused("1F0", "the stage is not on this worker");
   ExpectRefused("7UPDATE", "the stage is not on this worker");
   ExpectRefused("0REDUCE", "no stage of that group is on this worker");
-  EXPECT_THAT(machine_->Apply({Op::kForward, 0, -1}),
+  EXPECT_THAT(machine_->Apply({ActionKind::kForward, 0, -1}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("negative")));
-  EXPECT_THAT(machine_->Apply({Op::kForward, -1, 0}),
+  EXPECT_THAT(machine_->Apply({ActionKind::kForward, -1, 0}),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("not on this worker")));
 }
 

@@ -33,7 +33,7 @@ inline void Mutate(RandomStream& random, Schedule& schedule) {
       break;
     }
     case 5:
-      if (HasIndex(list[i].op)) {
+      if (HasIndex(list[i].kind)) {
         list[i].index =
             static_cast<int32_t>(random.Below(static_cast<uint64_t>(schedule.topology.stages())));
       }
@@ -43,7 +43,7 @@ inline void Mutate(RandomStream& random, Schedule& schedule) {
       const int64_t dropped = schedule.range.end() - 1;
       for (Program& each : schedule.programs) {
         std::erase_if(each.prologue, [&](const Action& action) {
-          return HasMicrobatch(action.op) && action.microbatch == dropped;
+          return HasMicrobatch(action.kind) && action.microbatch == dropped;
         });
       }
       if (random.Below(2) == 0 && schedule.range.count > 1) --schedule.range.count;

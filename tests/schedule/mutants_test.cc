@@ -150,7 +150,7 @@ class RandomExecution {
 
   std::set<size_t> Members(const Action& action) const {
     std::set<size_t> members;
-    if (action.op == Op::kNorm) {
+    if (action.kind == ActionKind::kNorm) {
       for (size_t worker = 0; worker < lists_.size(); ++worker) members.insert(worker);
     } else if (action.index < static_cast<int32_t>(schedule_.topology.groups.size())) {
       for (const StageId stage : schedule_.topology.groups[action.index].stages) {
@@ -162,28 +162,28 @@ class RandomExecution {
 
   bool CanGo(size_t worker) {
     const Action& a = Current(worker);
-    switch (a.op) {
-      case Op::kSendActivation:
+    switch (a.kind) {
+      case ActionKind::kSendActivation:
         if (Replicated() && Last(a.index)) return true;
         return channels_[Into(kActivations, Next(a.index, a.microbatch), a.microbatch)].size() <
                capacity_;
-      case Op::kSendGradient:
+      case ActionKind::kSendGradient:
         return channels_[Into(kGradients, GradientTo(a.index, a.microbatch), a.microbatch)].size() <
                capacity_;
-      case Op::kSendCheckpoint:
+      case ActionKind::kSendCheckpoint:
         return channels_[{kCheckpoints, Twin(a.index)}].size() < capacity_;
-      case Op::kSendSum:
+      case ActionKind::kSendSum:
         return channels_[{kSums, At(Place(a.index), a.microbatch)}].size() < capacity_;
-      case Op::kRecvActivation:
+      case ActionKind::kRecvActivation:
         return !channels_[Into(kActivations, a.index, a.microbatch)].empty();
-      case Op::kRecvGradient:
+      case ActionKind::kRecvGradient:
         return !channels_[Into(kGradients, a.index, a.microbatch)].empty();
-      case Op::kRecvCheckpoint:
+      case ActionKind::kRecvCheckpoint:
         return !channels_[{kCheckpoints, a.index}].empty();
-      case Op::kRecvSum:
+      case ActionKind::kRecvSum:
         return !channels_[{kSums, a.index}].empty();
-      case Op::kReduce:
-      case Op::kNorm:
+      case ActionKind::kReduce:
+      case ActionKind::kNorm:
         for (const size_t member : Members(a)) {
           if (next_[member] == lists_[member].size() || !(Current(member) == a)) return false;
         }
@@ -204,16 +204,16 @@ class RandomExecution {
 
   void Go(size_t worker) {
     const Action a = Current(worker);
-    if (a.op == Op::kReduce || a.op == Op::kNorm) {
+    if (a.kind == ActionKind::kReduce || a.kind == ActionKind::kNorm) {
       const std::set<size_t> members = Members(a);
       ok_ = ok_ && members.count(worker) == 1;
-      if (a.op == Op::kReduce) ok_ = ok_ && ReduceTheSame(a.index);
+      if (a.kind == ActionKind::kReduce) ok_ = ok_ && ReduceTheSame(a.index);
       for (const size_t member : members) ++next_[member];
       for (const size_t member : members) Collective(a, member);
       return;
     }
     ++next_[worker];
-    if (a.op == Op::kFlush) {
+    if (a.kind == ActionKind::kFlush) {
       Flush(worker);
       return;
     }
@@ -243,14 +243,14 @@ class RandomExecution {
     const bool local_before = before && OnWorker(Previous(s, m), worker);
     const bool local_after = after && OnWorker(Next(s, m), worker);
     const int32_t gradient_to = GradientTo(s, m);
-    const bool takes = a.op == Op::kSendSum ? GoesOn(m) && Takes(s, m - 1) : Takes(s, m);
-    if (HasMicrobatch(a.op)) ok_ = ok_ && takes;
-    switch (a.op) {
-      case Op::kRecvActivation:
+    const bool takes = a.kind == ActionKind::kSendSum ? GoesOn(m) && Takes(s, m - 1) : Takes(s, m);
+    if (HasMicrobatch(a.kind)) ok_ = ok_ && takes;
+    switch (a.kind) {
+      case ActionKind::kRecvActivation:
         ok_ = ok_ && before && !local_before;
         if (ok_) Receive(Into(kActivations, s, m), a, "input");
         break;
-      case Op::kForward:
+      case ActionKind::kForward:
         ++done_[a];
         ok_ = ok_ && Forwards(s);
         if (!First(s)) Take({"input", s, m});
@@ -262,34 +262,34 @@ class RandomExecution {
         if (!Last(s)) Leave(local_after ? Thing{"input", s + 1, m} : Thing{"output", s, m});
         Read(s, m);
         break;
-      case Op::kSendActivation:
+      case ActionKind::kSendActivation:
         ok_ = ok_ && after && !local_after;
         Take({"output", s, m});
         if (ok_) channels_[Into(kActivations, Next(s, m), m)].push_back(m);
         break;
-      case Op::kSendCheckpoint:
+      case ActionKind::kSendCheckpoint:
         ok_ = ok_ && Loops() && !Backwards(s) && !First(s) && !OnWorker(Twin(s), worker);
         Take({"checkpoint", s, m});
         channels_[{kCheckpoints, Twin(s)}].push_back(m);
         break;
-      case Op::kRecvCheckpoint:
+      case ActionKind::kRecvCheckpoint:
         ok_ =
             ok_ && Loops() && !Forwards(s) && Place(s) + 1 < depth() && !OnWorker(Twin(s), worker);
         Receive({kCheckpoints, s}, a, "checkpoint");
         break;
-      case Op::kSendSum:
+      case ActionKind::kSendSum:
         SendSum(s, m, worker);
         break;
-      case Op::kRecvSum:
+      case ActionKind::kRecvSum:
         ok_ = ok_ && GoesOn(m) && channels_[{kSums, s}].front() == m && accumulated_.count(s) == 0;
         channels_[{kSums, s}].pop_front();
         accumulated_[s] = sums_[{Place(s), m}];
         break;
-      case Op::kRecvGradient:
+      case ActionKind::kRecvGradient:
         ok_ = ok_ && GradientFrom(s, m) >= 0 && !OnWorker(GradientFrom(s, m), worker);
         if (ok_) Receive(Into(kGradients, s, m), a, "output gradient");
         break;
-      case Op::kRecompute:
+      case ActionKind::kRecompute:
         ++done_[a];
         ok_ = ok_ && Recomputes(s);
         if (!Loops() || Place(s) + 1 < depth()) Take({"checkpoint", s, m});
@@ -297,7 +297,7 @@ class RandomExecution {
         if (Loops()) Read(s, m);
         read_again_[{s, m}] = BackwardVersion(s, m);
         break;
-      case Op::kBackwardInput:
+      case ActionKind::kBackwardInput:
         ++done_[a];
         ok_ = ok_ && Backwards(s);
         Take({"stash", s, m});
@@ -310,12 +310,12 @@ class RandomExecution {
                                               : Thing{"input gradient", s, m});
         }
         break;
-      case Op::kSendGradient:
+      case ActionKind::kSendGradient:
         ok_ = ok_ && gradient_to >= 0 && !OnWorker(gradient_to, worker);
         Take({"input gradient", s, m});
         if (ok_) channels_[Into(kGradients, gradient_to, m)].push_back(m);
         break;
-      case Op::kBackwardWeight:
+      case ActionKind::kBackwardWeight:
         ++done_[a];
         Take({"weight stash", s, m});
         // Ascending without gaps, and not after the gradient was exchanged.
@@ -326,7 +326,7 @@ class RandomExecution {
         ok_ = ok_ && reduced_[s].empty() && normed_.count(s) == 0;
         accumulated_[s].push_back(m);
         break;
-      case Op::kUpdate:
+      case ActionKind::kUpdate:
         Step(s);
         break;
       default:
@@ -437,22 +437,22 @@ class RandomExecution {
   }
 
   void Collective(const Action& a, size_t member) {
-    if (a.op == Op::kReduce && OfWeights(static_cast<size_t>(a.index))) return Average(a, member);
+    if (a.kind == ActionKind::kReduce && OfWeights(static_cast<size_t>(a.index))) return Average(a, member);
     for (int32_t s = 0; s < stages(); ++s) {
       if (!OnWorker(s, member)) continue;
       size_t groups = 0;
-      bool in_group = a.op == Op::kNorm;
+      bool in_group = a.kind == ActionKind::kNorm;
       for (size_t g = 0; g < schedule_.topology.groups.size(); ++g) {
         for (const StageId stage : schedule_.topology.groups[g].stages) {
           if (stage.value != s || OfWeights(g)) continue;
           ++groups;
-          in_group |= a.op == Op::kReduce && static_cast<int32_t>(g) == a.index;
+          in_group |= a.kind == ActionKind::kReduce && static_cast<int32_t>(g) == a.index;
         }
       }
-      if (!in_group || (a.op == Op::kNorm && !Updates(s))) continue;
+      if (!in_group || (a.kind == ActionKind::kNorm && !Updates(s))) continue;
       ok_ = ok_ && accumulated_.count(s) == 1;
-      if (a.op == Op::kNorm && Loops()) ok_ = ok_ && HasWholeStep(s);
-      if (a.op == Op::kNorm) {
+      if (a.kind == ActionKind::kNorm && Loops()) ok_ = ok_ && HasWholeStep(s);
+      if (a.kind == ActionKind::kNorm) {
         ok_ = ok_ && reduced_[s].size() == groups && normed_.insert(s).second;
       } else {
         ok_ = ok_ && reduced_[s].insert(static_cast<size_t>(a.index)).second;
@@ -470,10 +470,10 @@ class RandomExecution {
     for (int32_t s = 0; s < stages(); ++s) {
       for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
         if (!Takes(s, m)) continue;
-        for (const Op op :
-             {Op::kForward, Op::kRecompute, Op::kBackwardInput, Op::kBackwardWeight}) {
-          if (!Does(op, s)) continue;
-          const auto found = done_.find({op, s, m});
+        for (const ActionKind kind :
+             {ActionKind::kForward, ActionKind::kRecompute, ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
+          if (!Does(kind, s)) continue;
+          const auto found = done_.find({kind, s, m});
           if (found == done_.end() || found->second != 1) return false;
         }
       }
@@ -482,22 +482,22 @@ class RandomExecution {
     for (int32_t s = 0; s < stages(); ++s) {
       for (int64_t m = schedule_.range.first; m < schedule_.range.end(); ++m) {
         if (!Takes(s, m)) continue;
-        for (const Op op :
-             {Op::kForward, Op::kRecompute, Op::kBackwardInput, Op::kBackwardWeight}) {
-          expected += Does(op, s);
+        for (const ActionKind kind :
+             {ActionKind::kForward, ActionKind::kRecompute, ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
+          expected += Does(kind, s);
         }
       }
     }
     return done_.size() == expected;
   }
-  bool Does(Op op, int32_t s) const {
-    if (op == Op::kRecompute) return Recomputes(s);
-    return op == Op::kForward ? Forwards(s) : Backwards(s);
+  bool Does(ActionKind kind, int32_t s) const {
+    if (kind == ActionKind::kRecompute) return Recomputes(s);
+    return kind == ActionKind::kForward ? Forwards(s) : Backwards(s);
   }
 
   struct Less {
     bool operator()(const Action& a, const Action& b) const {
-      return std::tuple(a.op, a.index, a.microbatch) < std::tuple(b.op, b.index, b.microbatch);
+      return std::tuple(a.kind, a.index, a.microbatch) < std::tuple(b.kind, b.index, b.microbatch);
     }
   };
 

@@ -89,17 +89,17 @@ TEST(Prediction, TailOfTheActions_IsPartOfTheOverhead) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
   Timeline timeline = {.workers = 1};
   int64_t now_ns = 0;
-  const auto add = [&](Op op, int64_t microbatch, int64_t duration_ns) {
+  const auto add = [&](ActionKind kind, int64_t microbatch, int64_t duration_ns) {
     const int64_t end_ns = now_ns + duration_ns;
-    timeline.spans.push_back({.action = {op, 0, microbatch}, .start_ns = now_ns, .end_ns = end_ns});
+    timeline.spans.push_back({.action = {kind, 0, microbatch}, .start_ns = now_ns, .end_ns = end_ns});
     now_ns = end_ns;
   };
   constexpr int64_t kMs = 1'000'000;
   for (int64_t microbatch = 0; microbatch < 100; ++microbatch) {
-    add(Op::kForward, microbatch, microbatch % 5 == 2 ? 40 * kMs : 10 * kMs);
-    add(Op::kBackwardInput, microbatch, 10 * kMs);
-    add(Op::kBackwardWeight, microbatch, 10 * kMs);
-    if (microbatch % 5 == 4) add(Op::kUpdate, 0, 5 * kMs);
+    add(ActionKind::kForward, microbatch, microbatch % 5 == 2 ? 40 * kMs : 10 * kMs);
+    add(ActionKind::kBackwardInput, microbatch, 10 * kMs);
+    add(ActionKind::kBackwardWeight, microbatch, 10 * kMs);
+    if (microbatch % 5 == 4) add(ActionKind::kUpdate, 0, 5 * kMs);
   }
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const StepPrediction prediction,
                                 PredictSteps(timeline, *method, options));
@@ -115,7 +115,7 @@ TEST(Prediction, HoleInTheTimeline_MeasuresNoStepAcrossIt) {
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const Method* method, FindMethod("1f1b"));
   Timeline timeline = Measured(*method, options, 20, costs);
   std::erase_if(timeline.spans, [](const Span& span) {
-    return span.action.op == Op::kBackwardWeight && span.action.microbatch == 7 * 4 + 1;
+    return span.action.kind == ActionKind::kBackwardWeight && span.action.microbatch == 7 * 4 + 1;
   });
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const StepPrediction prediction,
                                 PredictSteps(timeline, *method, options));

@@ -9,8 +9,8 @@ namespace {
 ActionList RandomList(RandomStream& random) {
   ActionList list;
   for (uint64_t i = random.Below(4); i > 0; --i) {
-    const Op op = static_cast<Op>(random.Below(kOps));
-    list.push_back({op, 0, HasMicrobatch(op) ? static_cast<int64_t>(random.Below(9)) : 0});
+    const ActionKind kind = static_cast<ActionKind>(random.Below(kActionKinds));
+    list.push_back({kind, 0, HasMicrobatch(kind) ? static_cast<int64_t>(random.Below(9)) : 0});
   }
   return list;
 }
@@ -20,7 +20,7 @@ ActionList ExpandPlainly(const Program& program) {
   ActionList result = program.prologue;
   for (int64_t copy = 0; copy < program.repeats; ++copy) {
     for (Action action : program.period) {
-      if (HasMicrobatch(action.op)) action.microbatch += copy * program.shift;
+      if (HasMicrobatch(action.kind)) action.microbatch += copy * program.shift;
       result.push_back(action);
     }
   }
@@ -46,12 +46,12 @@ TEST(Program, AnyShape_CursorSizeAndAtAgreeWithItsMeaning) {
 }
 
 TEST(ProgramCursor, Periods_AreCountedWhenTheirLastActionIsPassed) {
-  const Action forward{Op::kForward};
+  const Action forward{ActionKind::kForward};
   const Program program{.prologue = {forward},
                         .period = {forward, forward},
                         .repeats = 3,
                         .shift = 1,
-                        .epilogue = {{Op::kFlush}}};
+                        .epilogue = {{ActionKind::kFlush}}};
   ProgramCursor cursor(program);
   for (const int64_t expected : {0, 0, 0, 1, 1, 2, 2, 3}) {
     EXPECT_EQ(cursor.periods_done(), expected) << cursor.position();

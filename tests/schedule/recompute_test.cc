@@ -124,7 +124,7 @@ TEST(Recompute, DoneAndLeftOut_IsRefused) {
   Schedule schedule = RecomputingSteps(method, {.places = {1}}, 2, 2, 0, 1);
   for (Program& program : schedule.programs) program = {.prologue = Expand(program)};
   ActionList& list = schedule.programs[1].prologue;
-  const auto recompute = std::find(list.begin(), list.end(), Action{Op::kRecompute, 1, 1});
+  const auto recompute = std::find(list.begin(), list.end(), Action{ActionKind::kRecompute, 1, 1});
   ASSERT_NE(recompute, list.end());
   const auto at = recompute - list.begin();
   Schedule twice = schedule;

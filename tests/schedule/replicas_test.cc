@@ -250,11 +250,11 @@ TEST(Replicas, Neighbours_AreThoseWithACommonMicrobatch) {
         const StageId next = topology.To(EdgeKind::kActivation, here, m);
         EXPECT_EQ(next, topology.StageAt(place + 1, m));
         EXPECT_EQ(topology.From(EdgeKind::kActivation, next, m), here);
-        const int32_t down = topology.EdgeOf({Op::kSendActivation, here.value, m});
-        EXPECT_EQ(down, topology.EdgeOf({Op::kRecvActivation, next.value, m}));
+        const int32_t down = topology.EdgeOf({ActionKind::kSendActivation, here.value, m});
+        EXPECT_EQ(down, topology.EdgeOf({ActionKind::kRecvActivation, next.value, m}));
         EXPECT_EQ(ends.try_emplace(down, here, next).first->second, std::pair(here, next));
-        const int32_t up = topology.EdgeOf({Op::kSendGradient, next.value, m});
-        EXPECT_EQ(up, topology.EdgeOf({Op::kRecvGradient, here.value, m}));
+        const int32_t up = topology.EdgeOf({ActionKind::kSendGradient, next.value, m});
+        EXPECT_EQ(up, topology.EdgeOf({ActionKind::kRecvGradient, here.value, m}));
         EXPECT_EQ(ends.try_emplace(up, next, here).first->second, std::pair(next, here));
         EXPECT_EQ(topology.edges[down], (Edge{EdgeKind::kActivation, here, next, place}));
       }
@@ -336,14 +336,14 @@ TEST(Replicas, WrongSchedules_AreRefused) {
   Schedule swapped = good;  // each replica does the other's microbatch
   for (int32_t worker : {0, 1}) {
     for (Action& action : swapped.programs[worker].prologue) {
-      if (HasMicrobatch(action.op)) action.microbatch = 1 - action.microbatch;
+      if (HasMicrobatch(action.kind)) action.microbatch = 1 - action.microbatch;
     }
   }
   EXPECT_THAT(verify(swapped), HasSubstr("the microbatch goes through replica 1 of that place"));
 
   Schedule alone = good;  // an update with the gradient of one replica alone
   ActionList& list = alone.programs[0].prologue;
-  std::erase_if(list, [](const Action& action) { return action.op == Op::kReduce; });
+  std::erase_if(list, [](const Action& action) { return action.kind == ActionKind::kReduce; });
   EXPECT_THAT(verify(alone), HasSubstr("0UPDATE: the gradient is not reduced over its groups"));
 
   Schedule ungrouped = good;

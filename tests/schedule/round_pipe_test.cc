@@ -111,8 +111,8 @@ TEST(RoundPipe, SlotsOfARound_GoOnRoundTheWorkers) {
       std::map<std::pair<int64_t, int32_t>, std::set<int32_t>> places;  // by microbatch and slot
       for (int32_t worker = 0; worker < workers; ++worker) {
         for (const Action& action : Expand(schedule.programs[worker])) {
-          const bool passes = action.op == Op::kForward || action.op == Op::kBackwardInput ||
-                              action.op == Op::kBackwardWeight || action.op == Op::kRecompute;
+          const bool passes = action.kind == ActionKind::kForward || action.kind == ActionKind::kBackwardInput ||
+                              action.kind == ActionKind::kBackwardWeight || action.kind == ActionKind::kRecompute;
           if (!passes) continue;
           places[{action.microbatch, action.index % slots}].insert(worker);
         }
@@ -182,7 +182,7 @@ TEST(RoundPipe, SumsGoOn_FromEachRoundToTheNext) {
     const Schedule schedule = StepsOf(OptionsOf(parts, workers, rounds * workers), 1);
     int64_t sent = 0;
     for (const Program& program : schedule.programs) {
-      for (const Action& action : Expand(program)) sent += action.op == Op::kSendSum;
+      for (const Action& action : Expand(program)) sent += action.kind == ActionKind::kSendSum;
     }
     return sent;
   };
@@ -197,7 +197,7 @@ TEST(RoundPipe, Evaluation_GoesThroughTheFirstPlacesOnly) {
   EXPECT_THAT(Verify(schedule), IsOk());
   for (const Program& program : schedule.programs) {
     for (const Action& action : Expand(program)) {
-      if (!HasMicrobatch(action.op)) continue;
+      if (!HasMicrobatch(action.kind)) continue;
       EXPECT_LT(action.index, 3) << ToString(action);
     }
   }
@@ -268,23 +268,23 @@ class BrokenRoundPipe : public ::testing::Test {
 };
 
 TEST_F(BrokenRoundPipe, SumThatDoesNotCome) {
-  Remove({Op::kRecvSum, 4, 2});
+  Remove({ActionKind::kRecvSum, 4, 2});
   ExpectRefused("4W2: the sum of the microbatches before it is not there");
 }
 TEST_F(BrokenRoundPipe, StepBeforeTheLastRound) {
-  ActionList& list = ListWith({Op::kSendSum, 1, 2});
-  *std::find(list.begin(), list.end(), Action{Op::kSendSum, 1, 2}) = {Op::kUpdate, 1};
+  ActionList& list = ListWith({ActionKind::kSendSum, 1, 2});
+  *std::find(list.begin(), list.end(), Action{ActionKind::kSendSum, 1, 2}) = {ActionKind::kUpdate, 1};
   ExpectRefused("1UPDATE: the gradient is not that of a whole step");
 }
 TEST_F(BrokenRoundPipe, WeightsThatAreNotCopied) {
   for (Program& program : schedule_.programs) {
     ActionList& list = program.prologue;
-    list.erase(std::find(list.begin(), list.end(), Action{Op::kReduce, 0}));
+    list.erase(std::find(list.begin(), list.end(), Action{ActionKind::kReduce, 0}));
   }
   ExpectRefused("the weights are not those of its step");
 }
 TEST_F(BrokenRoundPipe, CheckpointThatIsNotSent) {
-  Remove({Op::kRecompute, 2, 0});
+  Remove({ActionKind::kRecompute, 2, 0});
   ExpectRefused("2I0: no stash");
 }
 

@@ -212,7 +212,7 @@ TEST(SearchSchedule, SeveralStagesOnAWorker_KeepToTheMemoryAndBeatTheirMethods) 
     for (const Program& program : found.schedule.programs) {
       int64_t kept = 0;
       for (const Action& action : Expand(program)) {
-        kept += action.op == Op::kForward ? 1 : action.op == Op::kBackwardWeight ? -1 : 0;
+        kept += action.kind == ActionKind::kForward ? 1 : action.kind == ActionKind::kBackwardWeight ? -1 : 0;
         EXPECT_LE(kept, 14);
       }
     }

@@ -41,18 +41,18 @@ Timeline Hand(std::vector<Span> spans) {
   return timeline;
 }
 
-Span Compute(int32_t worker, Op op, int64_t microbatch, int64_t start_ns, int64_t end_ns) {
+Span Compute(int32_t worker, ActionKind kind, int64_t microbatch, int64_t start_ns, int64_t end_ns) {
   return {WorkerId(worker),         Lane::kCompute, Wait::kNone,
-          {op, worker, microbatch}, start_ns,       end_ns};
+          {kind, worker, microbatch}, start_ns,       end_ns};
 }
 
 TEST(Timeline, Shares_AddUpByLaneAndCause) {
   const Timeline timeline =
-      Hand({Compute(0, Op::kForward, 0, 5, 15),
-            Compute(0, Op::kUpdate, 0, 20, 21),
-            {WorkerId(1), Lane::kWait, Wait::kInput, {Op::kRecvActivation, 1, 0}, 5, 15},
-            {WorkerId(1), Lane::kWait, Wait::kCredit, {Op::kSendGradient, 1, 0}, 15, 18},
-            {WorkerId(0), Lane::kTransfer, Wait::kNone, {Op::kSendActivation, 0, 0}, 15, 19}});
+      Hand({Compute(0, ActionKind::kForward, 0, 5, 15),
+            Compute(0, ActionKind::kUpdate, 0, 20, 21),
+            {WorkerId(1), Lane::kWait, Wait::kInput, {ActionKind::kRecvActivation, 1, 0}, 5, 15},
+            {WorkerId(1), Lane::kWait, Wait::kCredit, {ActionKind::kSendGradient, 1, 0}, 15, 18},
+            {WorkerId(0), Lane::kTransfer, Wait::kNone, {ActionKind::kSendActivation, 0, 0}, 15, 19}});
   EXPECT_EQ(timeline.start_ns(), 5);
   EXPECT_EQ(timeline.end_ns(), 21);
   const std::vector<TimeShares> shares = SharesOf(timeline);
@@ -64,7 +64,7 @@ TEST(Timeline, Shares_AddUpByLaneAndCause) {
 }
 
 TEST(CheckTimeline, ImpossibleSpans_AreRefused) {
-  const Span good = Compute(0, Op::kForward, 0, 5, 15);
+  const Span good = Compute(0, ActionKind::kForward, 0, 5, 15);
   EXPECT_THAT(CheckTimeline(Hand({good})), IsOk());
   const auto expect_refused = [&](void (*damage)(Span&)) {
     Span bad = good;
@@ -77,7 +77,7 @@ TEST(CheckTimeline, ImpossibleSpans_AreRefused) {
   expect_refused([](Span& span) { span.lane = static_cast<Lane>(77); });
   expect_refused([](Span& span) { span.lane = Lane::kWait; });
   expect_refused([](Span& span) { span.wait = Wait::kInput; });
-  expect_refused([](Span& span) { span.action.op = static_cast<Op>(kOps); });
+  expect_refused([](Span& span) { span.action.kind = static_cast<ActionKind>(kActionKinds); });
   expect_refused([](Span& span) { span.end_ns = 4; });
   expect_refused([](Span& span) { span.action.index = -1; });
   expect_refused([](Span& span) { span.action.index = 1 << 20; });
@@ -88,7 +88,7 @@ TEST(CheckTimeline, ImpossibleSpans_AreRefused) {
 }
 
 TEST(CheckTimeline, DurationsThatDoNotFitASum_AreRefused) {
-  const Span half = Compute(0, Op::kForward, 0, 0, kTimelineNsMax / 2);
+  const Span half = Compute(0, ActionKind::kForward, 0, 0, kTimelineNsMax / 2);
   EXPECT_THAT(CheckTimeline(Hand({half, half})), IsOk());
   EXPECT_THAT(CheckTimeline(Hand({half, half, half})),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("span 2")));
@@ -101,8 +101,8 @@ TEST(RenderText, EveryKindOfSpan_HasItsSymbol) {
 
 TEST(RenderText, LongTimeline_FitsTheColumnsAndShowsWhatDominates) {
   const std::string picture = RenderText(
-      Hand({Compute(0, Op::kForward, 3, 0, 90), Compute(0, Op::kBackwardInput, 3, 90, 100),
-            Compute(1, Op::kBackwardWeight, 12, 50, 100)}),
+      Hand({Compute(0, ActionKind::kForward, 3, 0, 90), Compute(0, ActionKind::kBackwardInput, 3, 90, 100),
+            Compute(1, ActionKind::kBackwardWeight, 12, 50, 100)}),
       {.columns = 4, .legend = false});
   EXPECT_EQ(picture, "worker 0 |3333\nworker 1 |  CC\n");
 }
@@ -235,15 +235,15 @@ TEST(RenderTrace, ThereAndBack_ArrowsFollowTheStages) {
 // A validation's microbatches have the numbers of the first ones of training.
 TEST(RenderTrace, Validations_HaveArrowsOfTheirOwn) {
   const Timeline timeline = Hand({
-      Compute(0, Op::kForward, 0, 0, 10),         // training
-      Compute(1, Op::kForward, 0, 12, 20),        //
-      Compute(1, Op::kBackwardInput, 0, 20, 30),  //
-      Compute(0, Op::kBackwardInput, 0, 32, 40),  //
-      Compute(0, Op::kForward, 0, 1'000, 1'010),  // a validation
-      Compute(1, Op::kForward, 0, 1'020, 1'030),  //
-      Compute(0, Op::kForward, 0, 2'000, 2'010),  // another one
-      Compute(1, Op::kForward, 0, 2'020, 2'030),  //
-      Compute(0, Op::kForward, 0, 3'000, 3'010),  // and one that is not at its end
+      Compute(0, ActionKind::kForward, 0, 0, 10),         // training
+      Compute(1, ActionKind::kForward, 0, 12, 20),        //
+      Compute(1, ActionKind::kBackwardInput, 0, 20, 30),  //
+      Compute(0, ActionKind::kBackwardInput, 0, 32, 40),  //
+      Compute(0, ActionKind::kForward, 0, 1'000, 1'010),  // a validation
+      Compute(1, ActionKind::kForward, 0, 1'020, 1'030),  //
+      Compute(0, ActionKind::kForward, 0, 2'000, 2'010),  // another one
+      Compute(1, ActionKind::kForward, 0, 2'020, 2'030),  //
+      Compute(0, ActionKind::kForward, 0, 3'000, 3'010),  // and one that is not at its end
   });
   std::vector<std::pair<double, double>> ends;
   for (const Arrow& arrow : ArrowsOf(RenderTrace(timeline))) {
@@ -257,9 +257,9 @@ TEST(RenderTrace, Validations_HaveArrowsOfTheirOwn) {
 TEST(RenderTrace, GiverThatIsNotThere_LeavesTheTakerWithoutAnArrow) {
   // The first worker keeps fewer spans than the second.
   const Timeline timeline = Hand({
-      Compute(1, Op::kForward, 0, 12, 20),
-      Compute(0, Op::kForward, 0, 1'000, 1'010),
-      Compute(1, Op::kForward, 0, 1'020, 1'030),
+      Compute(1, ActionKind::kForward, 0, 12, 20),
+      Compute(0, ActionKind::kForward, 0, 1'000, 1'010),
+      Compute(1, ActionKind::kForward, 0, 1'020, 1'030),
   });
   const std::vector<Arrow> arrows = ArrowsOf(RenderTrace(timeline));
   ASSERT_EQ(arrows.size(), 1u);
@@ -287,8 +287,8 @@ TEST(RenderTrace, TwoTimelines_HaveProcessesOfTheirOwn) {
 }
 
 TEST(RenderSvg, TwoTimelines_StandUnderEachOtherOnOneAxis) {
-  const Timeline first = Hand({Compute(0, Op::kForward, 0, 0, 1'000'000)});
-  const Timeline second = Hand({Compute(0, Op::kForward, 0, 0, 2'000'000)});
+  const Timeline first = Hand({Compute(0, ActionKind::kForward, 0, 0, 1'000'000)});
+  const Timeline second = Hand({Compute(0, ActionKind::kForward, 0, 0, 2'000'000)});
   const std::string svg = RenderSvg(
       {{.timeline = &first, .name = "measured", .note = "a step takes 1 ms", .workers = {"alpha"}},
        {.timeline = &second, .name = "predicted", .note = "a step takes 2 ms"}});
@@ -308,8 +308,8 @@ TEST(RenderSvg, TwoTimelines_StandUnderEachOtherOnOneAxis) {
 }
 
 TEST(RenderText, TwoTimelines_ShareTheColumns) {
-  const Timeline first = Hand({Compute(0, Op::kForward, 3, 0, 20)});
-  const Timeline second = Hand({Compute(0, Op::kForward, 3, 0, 40)});
+  const Timeline first = Hand({Compute(0, ActionKind::kForward, 3, 0, 20)});
+  const Timeline second = Hand({Compute(0, ActionKind::kForward, 3, 0, 40)});
   EXPECT_EQ(RenderText({{.timeline = &first, .name = "measured", .workers = {"alpha"}},
                         {.timeline = &second, .name = "predicted", .note = "by the plan"}},
                        {.columns = 4, .legend = false}),

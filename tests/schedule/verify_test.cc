@@ -77,8 +77,8 @@ TEST(Verify, TiedStages_ReduceOnceInEachStep) {
       const ActionList list = Expand(program);
       const bool tied =
           &program == &schedule.programs.front() || &program == &schedule.programs.back();
-      EXPECT_EQ(std::count(list.begin(), list.end(), Action{Op::kReduce}), tied ? 3 : 0);
-      EXPECT_EQ(std::count(list.begin(), list.end(), Action{Op::kNorm}), 3);
+      EXPECT_EQ(std::count(list.begin(), list.end(), Action{ActionKind::kReduce}), tied ? 3 : 0);
+      EXPECT_EQ(std::count(list.begin(), list.end(), Action{ActionKind::kNorm}), 3);
     }
   }
 }
@@ -245,7 +245,7 @@ TEST(VerifyShortcut, RandomPeriodicPrograms_GiveTheAnswerOfTheFullRun) {
             program.prologue.insert(program.prologue.end(), program.period.begin(),
                                     program.period.end());
             for (Action& action : program.period) {
-              if (HasMicrobatch(action.op)) action.microbatch += program.shift;
+              if (HasMicrobatch(action.kind)) action.microbatch += program.shift;
             }
             --program.repeats;
           }

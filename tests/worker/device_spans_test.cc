@@ -96,7 +96,7 @@ class DeviceSpansTest : public ::testing::Test {
     timer_.End();
   }
   void WaitForInput(int64_t ns) {
-    ASSERT_THAT(timer_.Begin({Op::kRecvActivation, 0, 9}, &meter_), IsOk());
+    ASSERT_THAT(timer_.Begin({ActionKind::kRecvActivation, 0, 9}, &meter_), IsOk());
     clock_.now_ns += ns;
     timer_.Lap(Lane::kWait, Wait::kInput);
     timer_.End();
@@ -125,8 +125,8 @@ class DeviceSpansTest : public ::testing::Test {
   ActionTimer timer_{clock_, recorder_, &spans_};
 };
 
-constexpr Action kForward0 = {Op::kForward, 0, 0};
-constexpr Action kForward1 = {Op::kForward, 0, 1};
+constexpr Action kForward0 = {ActionKind::kForward, 0, 0};
+constexpr Action kForward1 = {ActionKind::kForward, 0, 1};
 
 TEST_F(DeviceSpansTest, Actions_QueuedBehindOneAnother_GetTheDevicesTimeOnTheHostsClock) {
   const int64_t start_ns = clock_.now_ns;
@@ -143,22 +143,22 @@ TEST_F(DeviceSpansTest, Actions_QueuedBehindOneAnother_GetTheDevicesTimeOnTheHos
   EXPECT_EQ(spans[1].start_ns, spans[0].end_ns);
   EXPECT_EQ(spans[1].duration_ns(), 3000);
   EXPECT_EQ(meter_.lane_ns(Lane::kCompute), 10 + 5000 + 3000);
-  EXPECT_EQ(meter_.durations(Op::kForward).count(), 2);
-  EXPECT_EQ(meter_.durations(Op::kForward).total_ns(), 8010);
+  EXPECT_EQ(meter_.durations(ActionKind::kForward).count(), 2);
+  EXPECT_EQ(meter_.durations(ActionKind::kForward).total_ns(), 8010);
 }
 
 TEST_F(DeviceSpansTest, Results_ComeLate_InTheOrderOfTheActions) {
   Compute(kForward0, 1, 100);
-  Compute({Op::kBackwardInput, 0, 0}, 1, 100);
+  Compute({ActionKind::kBackwardInput, 0, 0}, 1, 100);
   clock_.now_ns += 110;  // the first is done, the second is not
-  Compute({Op::kBackwardWeight, 0, 0}, 1, 100);
+  Compute({ActionKind::kBackwardWeight, 0, 0}, 1, 100);
   ASSERT_EQ(recorder_.Recent().size(), 1u);
   EXPECT_EQ(recorder_.Recent()[0].action, kForward0);
   clock_.now_ns += 1000;
-  Compute({Op::kUpdate, 0}, 1, 100);
+  Compute({ActionKind::kUpdate, 0}, 1, 100);
   ASSERT_EQ(recorder_.Recent().size(), 3u);
-  EXPECT_EQ(recorder_.Recent()[1].action.op, Op::kBackwardInput);
-  EXPECT_EQ(recorder_.Recent()[2].action.op, Op::kBackwardWeight);
+  EXPECT_EQ(recorder_.Recent()[1].action.kind, ActionKind::kBackwardInput);
+  EXPECT_EQ(recorder_.Recent()[2].action.kind, ActionKind::kBackwardWeight);
 }
 
 TEST_F(DeviceSpansTest, Waiting_WhileTheDeviceWorks_IsNoWaiting) {
@@ -181,7 +181,7 @@ TEST_F(DeviceSpansTest, Waiting_WhileTheDeviceWorks_IsNoWaiting) {
 // The prediction measures links from the end of SEND: when the tensor is there, not when it was asked for.
 TEST_F(DeviceSpansTest, Send_AskedForWhileTheDeviceComputes_IsShownWhenItIsComputed) {
   Compute(kForward0, 10, 1000);
-  ASSERT_THAT(timer_.Begin({Op::kSendActivation, 0, 0}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kSendActivation, 0, 0}, &meter_), IsOk());
   clock_.now_ns += 20;
   timer_.Lap(Lane::kSend);
   timer_.End();
@@ -189,14 +189,14 @@ TEST_F(DeviceSpansTest, Send_AskedForWhileTheDeviceComputes_IsShownWhenItIsCompu
   const std::vector<Span> sends = SpansOf(Lane::kSend);
   ASSERT_EQ(sends.size(), 1u);
   EXPECT_EQ(sends[0].end_ns, SpansOf(Lane::kCompute)[0].end_ns);
-  EXPECT_EQ(meter_.durations(Op::kSendActivation).count(), 1);
+  EXPECT_EQ(meter_.durations(ActionKind::kSendActivation).count(), 1);
 }
 
 TEST_F(DeviceSpansTest, LanesOfOneWorker_NeverOverlap) {
   for (int i = 0; i < 300; ++i) {
-    Compute({Op::kForward, 0, i}, 1 + i % 7, 50 * (i % 11));
+    Compute({ActionKind::kForward, 0, i}, 1 + i % 7, 50 * (i % 11));
     WaitForInput(30 * (i % 13));
-    ASSERT_THAT(timer_.Begin({Op::kSendActivation, 0, i}, &meter_), IsOk());
+    ASSERT_THAT(timer_.Begin({ActionKind::kSendActivation, 0, i}, &meter_), IsOk());
     clock_.now_ns += 5 * (i % 17);
     timer_.Lap(Lane::kSend);
     timer_.End();
@@ -229,7 +229,7 @@ TEST_F(DeviceSpansTest, Copies_AreTimedBesideTheLanes) {
   timer_.Lap(Lane::kCompute);
   timer_.End();
   for (int i = 0; i < 2; ++i) {  // two copies queued at once: the second waits for the first
-    ASSERT_THAT(timer_.Begin({Op::kSendActivation, 0, i}, &meter_), IsOk());
+    ASSERT_THAT(timer_.Begin({ActionKind::kSendActivation, 0, i}, &meter_), IsOk());
     timer_.StartCopy(CopyDirection::kToHost);
     device_.Await(DeviceStream::kCopyOut, DeviceStream::kCompute);
     device_.Work(250, DeviceStream::kCopyOut);
@@ -252,7 +252,7 @@ TEST_F(DeviceSpansTest, Copies_AreTimedBesideTheLanes) {
 // The copy's queue is idle, so its mark is passed before the tensor is computed.
 TEST_F(DeviceSpansTest, TensorThatIsExported_IsACopyOfNoTime) {
   Compute(kForward0, 10, 1000);
-  ASSERT_THAT(timer_.Begin({Op::kSendActivation, 0, 0}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kSendActivation, 0, 0}, &meter_), IsOk());
   timer_.StartCopy(CopyDirection::kToHost);
   timer_.EndCopy(CopyDirection::kToHost);
   timer_.Lap(Lane::kSend);
@@ -263,18 +263,18 @@ TEST_F(DeviceSpansTest, TensorThatIsExported_IsACopyOfNoTime) {
 }
 
 TEST_F(DeviceSpansTest, AtTheEndOfARange_AllSpansAreThere) {
-  for (int i = 0; i < 50; ++i) Compute({Op::kForward, 0, i}, 1, 10'000);
+  for (int i = 0; i < 50; ++i) Compute({ActionKind::kForward, 0, i}, 1, 10'000);
   EXPECT_LT(recorder_.Recent().size(), 50u);
   ASSERT_THAT(timer_.Finish(), IsOk());
   EXPECT_EQ(recorder_.Recent().size(), 50u);
-  EXPECT_EQ(meter_.durations(Op::kForward).count(), 50);
+  EXPECT_EQ(meter_.durations(ActionKind::kForward).count(), 50);
 }
 
 TEST_F(DeviceSpansTest, HostFarAhead_WaitsForTheDeviceInsteadOfLosingSpans) {
   const int actions = 5 * DeviceSpans::kEntries;
-  for (int i = 0; i < actions; ++i) Compute({Op::kForward, 0, i}, 1, 100);
+  for (int i = 0; i < actions; ++i) Compute({ActionKind::kForward, 0, i}, 1, 100);
   ASSERT_THAT(timer_.Finish(), IsOk());
-  EXPECT_EQ(meter_.durations(Op::kForward).count(), actions);
+  EXPECT_EQ(meter_.durations(ActionKind::kForward).count(), actions);
   // After a wait the device has nothing to do for the 1 ns of asking.
   EXPECT_NEAR(meter_.lane_ns(Lane::kCompute), 100 * actions, waits_);
   EXPECT_EQ(spans_.dropped(), 0);
@@ -283,11 +283,11 @@ TEST_F(DeviceSpansTest, HostFarAhead_WaitsForTheDeviceInsteadOfLosingSpans) {
 
 TEST_F(DeviceSpansTest, ManyRounds_OfTheRing_KeepMarksApart) {
   for (int i = 0; i < 7 * DeviceSpans::kMarks; ++i) {
-    Compute({Op::kForward, 0, i}, 10, 5 + i % 3);  // the device keeps up
+    Compute({ActionKind::kForward, 0, i}, 10, 5 + i % 3);  // the device keeps up
     clock_.now_ns += 20;
   }
   ASSERT_THAT(timer_.Finish(), IsOk());
-  const DurationMeter& durations = meter_.durations(Op::kForward);
+  const DurationMeter& durations = meter_.durations(ActionKind::kForward);
   EXPECT_EQ(durations.count(), 7 * DeviceSpans::kMarks);
   EXPECT_EQ(durations.MedianNs(), 10 + 6);
 }
@@ -296,7 +296,7 @@ TEST_F(DeviceSpansTest, ManyRounds_OfTheRing_KeepMarksApart) {
 TEST_F(DeviceSpansTest, ClocksThatDriftApart_AreTiedTogetherAgain) {
   device_.fast_ppm = 50;
   for (int i = 0; i < 60'000; ++i) {
-    Compute({Op::kForward, 0, i}, 10, 900'000);
+    Compute({ActionKind::kForward, 0, i}, 10, 900'000);
     const int64_t end_ns = device_.busy_until_ns();
     // The host is one action ahead: the device is never idle when the next is asked for.
     clock_.now_ns = std::max(clock_.now_ns, end_ns - 450'000);
@@ -309,10 +309,10 @@ TEST_F(DeviceSpansTest, ClocksThatDriftApart_AreTiedTogetherAgain) {
 TEST_F(DeviceSpansTest, IdleDevice_GetsANewAnchorEverySecond) {
   device_.fast_ppm = 50;
   for (int i = 0; i < 100; ++i) {
-    Compute({Op::kForward, 0, i}, 10, 1000);
+    Compute({ActionKind::kForward, 0, i}, 10, 1000);
     clock_.now_ns += 1'100'000'000;
   }
-  Compute({Op::kForward, 0, 100}, 10, 1000);
+  Compute({ActionKind::kForward, 0, 100}, 10, 1000);
   ASSERT_THAT(timer_.Finish(), IsOk());
   EXPECT_NEAR(SpansOf(Lane::kCompute).back().end_ns, device_.busy_until_ns(), 1000);
 }
@@ -348,8 +348,8 @@ TEST_F(DeviceSpansTest, WithoutMeter_NothingIsMarkedOrKept) {
 
 TEST_F(DeviceSpansTest, Ranges_AreNamedLikeTheActions) {
   for (const Action& action :
-       {Action{Op::kForward, 0, 3}, Action{Op::kSendGradient, 12, 1'234'567'890'123},
-        Action{Op::kUpdate, 2}, Action{Op::kReduce, 0}, Action{Op::kNorm}}) {
+       {Action{ActionKind::kForward, 0, 3}, Action{ActionKind::kSendGradient, 12, 1'234'567'890'123},
+        Action{ActionKind::kUpdate, 2}, Action{ActionKind::kReduce, 0}, Action{ActionKind::kNorm}}) {
     ASSERT_THAT(timer_.Begin(action, nullptr), IsOk());
     timer_.End();
     EXPECT_EQ(device_.ranges.at(device_.ranges.size() - 2), ToString(action));
@@ -364,7 +364,7 @@ TEST_F(DeviceSpansTest, SteadyState_AllocatesNothing) {
   bool good = true;
   StartCountingAllocations();
   for (int i = 0; i < 3 * DeviceSpans::kEntries; ++i) {
-    good &= timer_.Begin({Op::kBackwardInput, 3, 1'000'000'000 + i}, &meter_).ok();
+    good &= timer_.Begin({ActionKind::kBackwardInput, 3, 1'000'000'000 + i}, &meter_).ok();
     timer_.StartCopy(CopyDirection::kToHost);
     timer_.EndCopy(CopyDirection::kToHost);
     device_.Work(1000);

@@ -39,9 +39,9 @@ TEST(ShorterRange, Program_OfEveryMethodAndLength_AgreesUpToTheCut) {
           for (int32_t worker = 0; worker < workers; ++worker) {
             ActionList expected = Expand(schedule->programs[worker]);
             const auto beyond = std::find_if(expected.begin(), expected.end(), [&](Action action) {
-              return HasMicrobatch(action.op) && action.microbatch >= cut.end();
+              return HasMicrobatch(action.kind) && action.microbatch >= cut.end();
             });
-            EXPECT_TRUE(beyond->op == Op::kRecvActivation || beyond->op == Op::kForward);
+            EXPECT_TRUE(beyond->kind == ActionKind::kRecvActivation || beyond->kind == ActionKind::kForward);
             const ActionList actual = Expand(shorter->programs[worker]);
             ASSERT_GE(actual.size(), static_cast<size_t>(beyond - expected.begin()));
             EXPECT_TRUE(std::equal(expected.begin(), beyond, actual.begin()))

@@ -20,10 +20,10 @@ constexpr int64_t kMs = 1'000'000;
 class EmulationTest : public ::testing::Test {
  protected:
   // A pass whose arithmetic takes `arithmetic_ms`. Returns how long it took in all.
-  int64_t PassMs(Op op, int32_t stage, int64_t arithmetic_ms) {
+  int64_t PassMs(ActionKind kind, int32_t stage, int64_t arithmetic_ms) {
     const int64_t start_ns = clock_.now_ns;
     clock_.now_ns += arithmetic_ms * kMs;
-    status_ = emulation_.Await(op, StageId(stage), start_ns);
+    status_ = emulation_.Await(kind, StageId(stage), start_ns);
     return (clock_.now_ns - start_ns) / kMs;
   }
 
@@ -39,17 +39,17 @@ class EmulationTest : public ::testing::Test {
 };
 
 TEST_F(EmulationTest, EachPass_TakesItsTimeArithmeticIncluded) {
-  EXPECT_EQ(PassMs(Op::kForward, 0, 3), 10);
-  EXPECT_EQ(PassMs(Op::kRecompute, 0, 3), 10);
-  EXPECT_EQ(PassMs(Op::kBackwardInput, 0, 3), 20);
-  EXPECT_EQ(PassMs(Op::kBackwardWeight, 0, 0), 30);
-  EXPECT_EQ(PassMs(Op::kUpdate, 0, 3), 40);
-  EXPECT_EQ(PassMs(Op::kForward, 1, 100), 100);
+  EXPECT_EQ(PassMs(ActionKind::kForward, 0, 3), 10);
+  EXPECT_EQ(PassMs(ActionKind::kRecompute, 0, 3), 10);
+  EXPECT_EQ(PassMs(ActionKind::kBackwardInput, 0, 3), 20);
+  EXPECT_EQ(PassMs(ActionKind::kBackwardWeight, 0, 0), 30);
+  EXPECT_EQ(PassMs(ActionKind::kUpdate, 0, 3), 40);
+  EXPECT_EQ(PassMs(ActionKind::kForward, 1, 100), 100);
 }
 
 TEST_F(EmulationTest, ArithmeticThatTakesLonger_IsNotWaitedFor) {
-  EXPECT_EQ(PassMs(Op::kForward, 0, 15), 15);
-  EXPECT_EQ(PassMs(Op::kUpdate, 1, 2), 2);
+  EXPECT_EQ(PassMs(ActionKind::kForward, 0, 15), 15);
+  EXPECT_EQ(PassMs(ActionKind::kUpdate, 1, 2), 2);
 }
 
 TEST_F(EmulationTest, CancelledPass_EndsSoonAndSaysWhy) {
@@ -59,7 +59,7 @@ TEST_F(EmulationTest, CancelledPass_EndsSoonAndSaysWhy) {
       [this] { return clock_.now_ns < cancelled_at_ns_ ? absl::OkStatus() : cancelled_; });
   const int64_t start_ns = clock_.now_ns;
   cancelled_at_ns_ = start_ns + 3'000 * kMs;
-  EXPECT_THAT(slow.Await(Op::kForward, StageId(0), start_ns),
+  EXPECT_THAT(slow.Await(ActionKind::kForward, StageId(0), start_ns),
               StatusIs(absl::StatusCode::kCancelled, HasSubstr("stopped")));
   EXPECT_LE(clock_.now_ns - start_ns, 3'500 * kMs);
 }
@@ -67,7 +67,7 @@ TEST_F(EmulationTest, CancelledPass_EndsSoonAndSaysWhy) {
 TEST_F(EmulationTest, UpToHalfOfTheCores_Goes) {
   // Two workers, four cores: each may compute all the time.
   for (int i = 0; i < 500; ++i) {
-    PassMs(Op::kForward, 0, 10);
+    PassMs(ActionKind::kForward, 0, 10);
     ASSERT_THAT(status_, IsOk());
   }
 }
@@ -75,7 +75,7 @@ TEST_F(EmulationTest, UpToHalfOfTheCores_Goes) {
 TEST_F(EmulationTest, MoreThanHalfOfTheCores_IsRefusedWithWhatWouldDo) {
   int passes = 0;
   while (status_.ok() && passes < 1000) {
-    PassMs(Op::kForward, 0, 20);
+    PassMs(ActionKind::kForward, 0, 20);
     ++passes;
   }
   EXPECT_EQ(passes, DeviceEmulation::kPassesBetweenChecks);
@@ -85,8 +85,8 @@ TEST_F(EmulationTest, MoreThanHalfOfTheCores_IsRefusedWithWhatWouldDo) {
 }
 
 TEST_F(EmulationTest, SlowWarmUp_IsForgiven) {
-  for (int i = 0; i < DeviceEmulation::kWarmUpPasses; ++i) PassMs(Op::kForward, 0, 1000);
-  for (int i = 0; i < 500; ++i) PassMs(Op::kForward, 0, 1);
+  for (int i = 0; i < DeviceEmulation::kWarmUpPasses; ++i) PassMs(ActionKind::kForward, 0, 1000);
+  for (int i = 0; i < 500; ++i) PassMs(ActionKind::kForward, 0, 1);
   EXPECT_THAT(status_, IsOk());
 }
 
@@ -102,7 +102,7 @@ std::vector<double> JitteredMs(double jitter, uint64_t seed, int32_t worker, int
       clock, [&](absl::Duration time) { times.push_back(absl::ToDoubleMilliseconds(time)); },
       [] { return absl::OkStatus(); });
   for (int i = 0; i < passes; ++i) {
-    EXPECT_THAT(emulation.Await(Op::kForward, StageId(0), clock.now_ns), IsOk());
+    EXPECT_THAT(emulation.Await(ActionKind::kForward, StageId(0), clock.now_ns), IsOk());
   }
   return times;
 }

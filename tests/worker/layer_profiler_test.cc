@@ -42,7 +42,7 @@ class LayerProfilerTest : public ::testing::Test {
                          });
   }
 
-  Chain chain_;
+  ModelGraph chain_;
   std::unique_ptr<Backend> backend_;
   LayerProfilerOptions options_;
   TickingClock clock_{1'000'000};

@@ -75,7 +75,7 @@ class PlayedCluster {
     }
     for (const auto& worker : workers_) {
       ASSERT_TRUE(worker->order.finished()) << "blocked";
-      ASSERT_THAT(worker->machine.Apply({Op::kFlush}), IsOk());
+      ASSERT_THAT(worker->machine.Apply({ActionKind::kFlush}), IsOk());
       ASSERT_EQ(worker->log.size(), worker->log.size_complete());
     }
     for (int32_t s = 0; s < topology_.stages(); ++s) {
@@ -131,12 +131,12 @@ class PlayedCluster {
 
   // Activations into stage s: 2s, gradients: 2s + 1.
   std::deque<int64_t>& ChannelOf(const Action& action) {
-    switch (action.op) {
-      case Op::kSendActivation:
+    switch (action.kind) {
+      case ActionKind::kSendActivation:
         return channels_[2 * (action.index + 1)];
-      case Op::kRecvActivation:
+      case ActionKind::kRecvActivation:
         return channels_[2 * action.index];
-      case Op::kSendGradient:
+      case ActionKind::kSendGradient:
         return channels_[2 * (action.index - 1) + 1];
       default:
         return channels_[2 * action.index + 1];
@@ -168,14 +168,14 @@ class PlayedCluster {
   void Perform(Worker& worker, const Action& action) {
     const auto effect = worker.machine.Apply(action);
     ASSERT_THAT(effect, IsOk());
-    if (action.op == Op::kForward) {
+    if (action.kind == ActionKind::kForward) {
       forwards_.push_back({static_cast<size_t>(action.index), action.microbatch, effect->version});
     }
-    if (IsSend(action.op)) {
+    if (IsSend(action.kind)) {
       ASSERT_LT(static_cast<int64_t>(ChannelOf(action).size()), capacity_) << ToString(action);
       ChannelOf(action).push_back(action.microbatch);
     }
-    if (IsReceive(action.op)) {
+    if (IsReceive(action.kind)) {
       ASSERT_EQ(ChannelOf(action).front(), action.microbatch);
       ChannelOf(action).pop_front();
     }
@@ -319,7 +319,7 @@ TEST_F(Choice, NextStep_WaitsForTheUpdateOfAllStages) {
   EXPECT_THAT(order.Done({StageId(1), true}), ::testing::IsEmpty());
   EXPECT_EQ(Next(order, all), "1B1");
   EXPECT_THAT(order.Done({StageId(1), true}),
-              ::testing::ElementsAre(Action{Op::kNorm}, Action{Op::kUpdate, 1}));
+              ::testing::ElementsAre(Action{ActionKind::kNorm}, Action{ActionKind::kUpdate, 1}));
   EXPECT_EQ(Next(order, all), "1F2");
   order.Shorten(2);
   EXPECT_TRUE(order.finished());

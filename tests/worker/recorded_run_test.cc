@@ -32,8 +32,8 @@ std::vector<std::string> StaticBlocks(const v1::JobSpec& spec, int stages, int w
       BuildSchedule(*job.method, ScheduleOptionsOf(job, TopologyOf(job, stages)), range).value();
   std::vector<std::string> blocks;
   for (const Action& action : Expand(schedule.programs[worker])) {
-    if (action.op != Op::kForward && action.op != Op::kBackwardInput) continue;
-    blocks.push_back(ToString(OrderBlock{action.stage(), action.op == Op::kBackwardInput}));
+    if (action.kind != ActionKind::kForward && action.kind != ActionKind::kBackwardInput) continue;
+    blocks.push_back(ToString(OrderBlock{action.stage(), action.kind == ActionKind::kBackwardInput}));
   }
   return blocks;
 }

@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::ModelProfile ProfileOf(const Chain& chain, std::vector<int64_t> samples, Precision precision) {
+v1::ModelProfile ProfileOf(const ModelGraph& model, std::vector<int64_t> samples, Precision precision) {
   const auto backend = MakeCpuBackend(1);
   TickingClock clock(1'000'000);
   LayerProfilerOptions options = {.samples = std::move(samples),
@@ -31,7 +31,7 @@ v1::ModelProfile ProfileOf(const Chain& chain, std::vector<int64_t> samples, Pre
                                   .windows_min = 1,
                                   .windows_max = 1};
   absl::StatusOr<v1::ModelProfile> profile = ProfileLayers(
-      **backend, chain, options, clock, [](const ProfilerProgress&) { return absl::OkStatus(); });
+      **backend, model, options, clock, [](const ProfilerProgress&) { return absl::OkStatus(); });
   EXPECT_THAT(profile, IsOk());
   return *std::move(profile);
 }
@@ -81,13 +81,13 @@ class RunMemory : public ::testing::Test {
   }
 
   const v1::ModelProfile& Profile(const v1::JobSpec& spec) {
-    const Chain chain = ChainOf(spec);
+    const ModelGraph model = ChainOf(spec);
     const bool bf16 = spec.training().precision() == "bf16";
-    const std::string key = absl::StrCat(chain.tied(), bf16, chain.context);
+    const std::string key = absl::StrCat(model.tied(), bf16, model.context);
     auto found = profiles_.find(key);
     if (found == profiles_.end()) {
       const Precision precision = bf16 ? Precision::kBf16 : Precision::kF32;
-      found = profiles_.emplace(key, ProfileOf(chain, {1, 2, 8}, precision)).first;
+      found = profiles_.emplace(key, ProfileOf(model, {1, 2, 8}, precision)).first;
     }
     return found->second;
   }

@@ -83,14 +83,14 @@ class ActionTimerTest : public ::testing::Test {
 };
 
 TEST_F(ActionTimerTest, Laps_OfOneAction_SplitWaitingFromWork) {
-  const Action forward = {Op::kForward, 0, 7};
+  const Action forward = {ActionKind::kForward, 0, 7};
   ASSERT_THAT(timer_.Begin(forward, &meter_), IsOk());
   After(30, Lane::kWait, Wait::kData);
   After(500, Lane::kCompute);
   timer_.End();
   EXPECT_EQ(meter_.waiting_ns(Wait::kData), 30);
   EXPECT_EQ(meter_.lane_ns(Lane::kCompute), 500);
-  EXPECT_EQ(meter_.durations(Op::kForward).MedianNs(), 500);
+  EXPECT_EQ(meter_.durations(ActionKind::kForward).MedianNs(), 500);
   const std::vector<Span> spans = recorder_.Recent();
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[0].end_ns, spans[1].start_ns);
@@ -98,58 +98,58 @@ TEST_F(ActionTimerTest, Laps_OfOneAction_SplitWaitingFromWork) {
 }
 
 TEST_F(ActionTimerTest, Laps_OfWorkInPieces_MakeOneDuration) {
-  ASSERT_THAT(timer_.Begin({Op::kNorm}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kNorm}, &meter_), IsOk());
   After(10, Lane::kCollective);
   After(1000, Lane::kWait, Wait::kCollective);
   After(20, Lane::kCollective);
   timer_.End();
-  EXPECT_EQ(meter_.durations(Op::kNorm).count(), 1);
-  EXPECT_EQ(meter_.durations(Op::kNorm).total_ns(), 30);
+  EXPECT_EQ(meter_.durations(ActionKind::kNorm).count(), 1);
+  EXPECT_EQ(meter_.durations(ActionKind::kNorm).total_ns(), 30);
 }
 
 TEST_F(ActionTimerTest, End_AfterWaitingOnly_CountsNoDuration) {
-  ASSERT_THAT(timer_.Begin({Op::kRecvActivation}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kRecvActivation}, &meter_), IsOk());
   After(10, Lane::kWait, Wait::kInput);
   timer_.End();
-  EXPECT_EQ(meter_.durations(Op::kRecvActivation).count(), 0);
+  EXPECT_EQ(meter_.durations(ActionKind::kRecvActivation).count(), 0);
 }
 
 TEST_F(ActionTimerTest, Begin_WithoutMeter_KeepsNothing) {
-  ASSERT_THAT(timer_.Begin({Op::kForward}, nullptr), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward}, nullptr), IsOk());
   After(10, Lane::kCompute);
   timer_.End();
   EXPECT_TRUE(recorder_.Recent().empty());
 }
 
 TEST_F(ActionTimerTest, TimeBetweenActions_IsOverheadOfTheSecond) {
-  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 7}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward, 0, 7}, &meter_), IsOk());
   After(500, Lane::kCompute);
   timer_.End();
   EXPECT_EQ(meter_.between_ns(), 0) << "nothing came before the first";
   clock_.now_ns += 40;
-  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 8}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward, 0, 8}, &meter_), IsOk());
   EXPECT_EQ(meter_.between_ns(), 40);
   After(500, Lane::kCompute);
   timer_.End();
   clock_.now_ns += 40;  // of which 30 were waited for what the next action would be
-  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 9}, &meter_, 30), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward, 0, 9}, &meter_, 30), IsOk());
   EXPECT_EQ(meter_.between_ns(), 50);
   After(500, Lane::kCompute);
   timer_.End();
 }
 
 TEST_F(ActionTimerTest, TimeThatIsNotTraining_IsNoOverhead) {
-  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 7}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward, 0, 7}, &meter_), IsOk());
   After(500, Lane::kCompute);
   timer_.End();
   timer_.Pause();  // held at a gate, or between two ranges
   clock_.now_ns += 1000;
-  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 8}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward, 0, 8}, &meter_), IsOk());
   timer_.End();
-  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 9}, /*meter=*/nullptr), IsOk());  // validation
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward, 0, 9}, /*meter=*/nullptr), IsOk());  // validation
   After(500, Lane::kCompute);
   timer_.End();
-  ASSERT_THAT(timer_.Begin({Op::kForward, 0, 10}, &meter_), IsOk());
+  ASSERT_THAT(timer_.Begin({ActionKind::kForward, 0, 10}, &meter_), IsOk());
   EXPECT_EQ(meter_.between_ns(), 0);
 }
 

@@ -271,7 +271,7 @@ absl::StatusOr<std::string> TestCluster::CommitCheckpoint(int64_t step) {
   for (const auto& [layer, sha256] : digests) layers.push_back(sha256);
   manifest.weights_sha256 = CombineLayerDigests(layers);
   const absl::StatusOr<CommittedCheckpoint> committed = penstock::CommitCheckpoint(
-      files_, {.root = kCheckpointRoot, .tag = "job-1", .layers = job->chain.size(), .keep = 100},
+      files_, {.root = kCheckpointRoot, .tag = "job-1", .layers = job->model.size(), .keep = 100},
       manifest);
   if (!committed.ok()) return committed.status();
   return committed->directory;

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "tests/support/memory_files.h"
 #include "tests/worker/memory_transport.h"
 #include "worker/reference.h"

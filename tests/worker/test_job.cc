@@ -78,10 +78,10 @@ absl::Span<const StalenessCase> StalenessCases() {
   return kCases;
 }
 
-Chain ChainOf(const v1::JobSpec& spec) {
+ModelGraph ChainOf(const v1::JobSpec& spec) {
   const auto job = ResolveJob(spec);
   PENSTOCK_CHECK(job.ok());
-  return job->chain;
+  return job->model;
 }
 
 std::vector<LayerRange> Split(absl::Span<const int> counts) {

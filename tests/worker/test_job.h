@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "model/chain.h"
+#include "model/graph.h"
 #include "penstock/v1/cluster.pb.h"
 #include "penstock/v1/job.pb.h"
 
@@ -18,7 +18,7 @@ inline constexpr char kCheckpointRoot[] = "/checkpoints";
 // Letters and spaces with some structure, the same every time.
 std::string TestText(int64_t size_bytes = 8192);
 
-// AdamW, 3 steps of 4 microbatches of 2 samples, 2 blocks of width 16: a chain of 7 layers. The head is
+// AdamW, 3 steps of 4 microbatches of 2 samples, 2 blocks of width 16: a model of 7 layers. The head is
 // untied, dropout and clipping are off. Defaults are filled in.
 v1::JobSpec SmallJob(const std::string& method);
 inline constexpr int kLayers = 7;
@@ -31,7 +31,7 @@ struct StalenessCase {
 };
 absl::Span<const StalenessCase> StalenessCases();
 
-Chain ChainOf(const v1::JobSpec& spec);
+ModelGraph ChainOf(const v1::JobSpec& spec);
 
 // `counts` layers each, one after the other.
 std::vector<LayerRange> Split(absl::Span<const int> counts);

@@ -13,7 +13,7 @@ Span Numbered(int64_t n) {
   return {.worker = WorkerId(3),
           .lane = static_cast<Lane>(n % kLanes),
           .wait = static_cast<Wait>(n % kWaits),
-          .action = {static_cast<Op>(n % kOps), static_cast<int32_t>(n % 7), 5 * n},
+          .action = {static_cast<ActionKind>(n % kActionKinds), static_cast<int32_t>(n % 7), 5 * n},
           .start_ns = 10 * n,
           .end_ns = 10 * n + 3};
 }

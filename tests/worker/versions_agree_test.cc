@@ -48,7 +48,7 @@ absl::StatusOr<Schedule> ScheduleOf(const Timeline& measured, const Schedule& pl
       const bool mine = span.worker.value == static_cast<int32_t>(worker);
       // Averaging weights is part of a method; other reductions follow from it.
       const bool averages =
-          span.action.op == Op::kReduce &&
+          span.action.kind == ActionKind::kReduce &&
           planned.topology.groups[span.action.index].quantity == ReduceGroup::Quantity::kWeight;
       if (mine && (span.lane == Lane::kCompute || (span.lane == Lane::kCollective && averages))) {
         spans.push_back(span);

@@ -29,13 +29,13 @@ absl::Status RunExport(const ExportOptions& options, Console& console) {
     PrintJson({{"checkpoint", model.directory},
                {"step", model.manifest.step},
                {"weights_sha256", model.manifest.weights_sha256},
-               {"parameters", model.chain.parameter_count()},
+               {"parameters", model.graph.parameter_count()},
                {"model", exported.weights},
                {"config", exported.config}},
               console);
   } else {
     console.out << "wrote " << exported.weights << " and " << exported.config << " ("
-                << model.chain.parameter_count() << " parameters after step " << model.manifest.step
+                << model.graph.parameter_count() << " parameters after step " << model.manifest.step
                 << ")\n";
   }
   return absl::OkStatus();

@@ -52,7 +52,7 @@ absl::StatusOr<v1::ModelProfile> Profile(const ResolvedJob& job, const ProfileOp
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend,
                             MakeBackendOn(device, job.threads, job.repeatability));
   WorkDisplay display("measurement", console, RealClock());
-  return ProfileLayers(*backend, job.chain,
+  return ProfileLayers(*backend, job.model,
                        {.samples = samples,
                         .precision = job.precision,
                         .optimizer = job.optimizer,
@@ -81,7 +81,7 @@ absl::Status CheckFiles(const ProfileOptions& options, const std::vector<int64_t
   for (const std::string& path : {options.output, options.times_output}) {
     if (!path.empty()) PENSTOCK_RETURN_IF_ERROR(CheckCanWrite(path));
   }
-  const int64_t of_job = job.microbatch.batch;
+  const int64_t of_job = job.microbatch_samples;
   if (options.times_output.empty() || (samples.front() <= of_job && of_job <= samples.back())) {
     return absl::OkStatus();
   }
@@ -94,7 +94,7 @@ absl::Status WriteTimes(const ProfileOptions& options, const v1::ModelProfile& p
                         const ResolvedJob& job, Console& console) {
   if (options.times_output.empty()) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const v1::DeviceTimes times,
-                            DeviceTimesOf(profile, job.microbatch.batch));
+                            DeviceTimesOf(profile, job.microbatch_samples));
   return WriteFile(options.times_output, WriteYamlMessage(times, "Measured by `penstock profile`."),
                    console);
 }

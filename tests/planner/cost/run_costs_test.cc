@@ -108,7 +108,7 @@ TEST(RunCosts, Traffic_IsWhatTheWorkersSend) {
   ASSERT_EQ(traffic.groups.size(), 2u) << "the replicas of the first place, and tied ends";
   double parts = 0.0;
   for (const double part : traffic.groups[0].parts) parts += part;
-  EXPECT_DOUBLE_EQ(parts, 4.0 * static_cast<double>(GradientsOfLayers(run.job.chain, {0, 10})));
+  EXPECT_DOUBLE_EQ(parts, 4.0 * static_cast<double>(GradientsOfLayers(run.job.model, {0, 10})));
   EXPECT_THAT(traffic.groups[0].parts, SizeIs(4));
   EXPECT_THAT(traffic.groups[1].parts, IsEmpty());
   EXPECT_DOUBLE_EQ(traffic.groups[1].whole, 256.0 * 192 * 4) << "the embedding";
@@ -128,11 +128,11 @@ TEST(RunCosts, TrafficThereAndBack_HasSumsAndCopies) {
   for (const double bytes : traffic.norms) norms += bytes;
   EXPECT_DOUBLE_EQ(norms, 8.0 * 15) << "each layer once, from the worker that updates it";
   EXPECT_DOUBLE_EQ(traffic.sums[0],
-                   4.0 * static_cast<double>(GradientsOfLayers(run.job.chain, {0, 10})));
+                   4.0 * static_cast<double>(GradientsOfLayers(run.job.model, {0, 10})));
   for (size_t group = 0; group < traffic.groups.size(); ++group) {
     const LayerRange& range = run.layers[run.topology.groups[group].stages.front().value];
     EXPECT_DOUBLE_EQ(traffic.groups[group].whole,
-                     4.0 * static_cast<double>(WeightsOfLayers(run.job.chain, range)));
+                     4.0 * static_cast<double>(WeightsOfLayers(run.job.model, range)));
   }
 }
 

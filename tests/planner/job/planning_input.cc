@@ -31,12 +31,12 @@ namespace {
 v1::ModelProfile ProfileOf(const v1::JobSpec& written, const std::map<std::string, double>& slow) {
   v1::JobSpec spec = written;
   FillDefaults(spec);
-  const Chain chain = ResolveJob(spec)->chain;
+  const ModelGraph model = ResolveJob(spec)->model;
   v1::ModelProfile profile;
   profile.set_precision("f32");
   profile.set_optimizer("adamw");
-  profile.set_time_steps(chain.context);
-  for (const LayerSpec& layer : chain.layers) {
+  profile.set_time_steps(model.context);
+  for (const LayerSpec& layer : model.layers) {
     // A shape for each layer, so that each may have its own times.
     const std::string shape = Describe(layer.config);
     v1::ProfiledLayer& profiled = *profile.add_layers();

@@ -89,7 +89,7 @@ PlanningInput RandomInput(RandomStream& random) {
 // Every order of some of the workers, and every cut of the layers.
 void ForEachPlacement(const CandidateJudge& judge,
                       const std::function<void(const StagePlacement&)>& visit) {
-  const int layers = judge.job().chain.size();
+  const int layers = judge.job().model.size();
   const int parts = judge.topology().parts();
   std::vector<std::vector<LayerRange>> cuts;
   for (unsigned chosen = 0; chosen < 1u << (layers - 1); ++chosen) {

@@ -100,7 +100,7 @@ Timeline ValidationOf(int64_t microbatches, int64_t start_ns) {
   for (int64_t m = 0; m < microbatches; ++m) {
     for (int32_t stage = 0; stage < 2; ++stage) {
       timeline.spans.push_back({.worker = WorkerId(stage),
-                                .action = {Op::kForward, stage, m},
+                                .action = {ActionKind::kForward, stage, m},
                                 .start_ns = start_ns + (m + stage) * kMs,
                                 .end_ns = start_ns + (m + stage + 1) * kMs});
     }
@@ -113,7 +113,7 @@ using Places = std::map<std::tuple<int32_t, std::string>, int64_t>;
 Places StartsOf(const Timeline& timeline) {
   Places places;
   for (const Span& span : timeline.spans) {
-    if (span.lane != Lane::kCompute || !HasMicrobatch(span.action.op)) continue;
+    if (span.lane != Lane::kCompute || !HasMicrobatch(span.action.kind)) continue;
     places[{span.worker.value, ToString(span.action)}] = span.start_ns;
   }
   return places;

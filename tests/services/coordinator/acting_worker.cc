@@ -202,9 +202,9 @@ void ActingWorker::Measure(const v1::PrepareRunRequest& run,
     PENSTOCK_CHECK(job.ok());
     v1::RunEvent event;
     v1::ModelProfile& model = *event.mutable_layers_timed()->mutable_model();
-    model.set_time_steps(job->chain.context);
-    SetLayers(job->chain, model);
-    for (const int layer : FirstLayersOfShapes(job->chain)) {
+    model.set_time_steps(job->model.context);
+    SetLayers(job->model, model);
+    for (const int layer : FirstLayersOfShapes(job->model)) {
       v1::ShapeProfile& shape = *model.add_shapes();
       shape.set_shape(model.layers(layer).shape());
       for (const int64_t samples : profile.profile().samples()) {

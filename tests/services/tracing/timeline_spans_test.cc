@@ -31,15 +31,15 @@ class TimelineSpansTest : public ::testing::Test {
     job_.mutable_result()->set_last_step_unix_ms(5000);
     timeline_.workers = 2;
     timeline_.spans = {
-        Make(0, {Op::kForward, 0, 3}, 0, 10),
-        Make(0, {Op::kSendActivation, 0, 3}, 10, 11, Lane::kSend),
-        Make(1, {Op::kRecvActivation, 1, 3}, 0, 12, Lane::kWait, Wait::kInput),
-        Make(1, {Op::kForward, 1, 3}, 12, 20),
-        Make(1, {Op::kBackwardInput, 1, 3}, 20, 30),
-        Make(0, {Op::kBackwardInput, 0, 3}, 31, 40),
-        Make(0, {Op::kReduce, 7}, 40, 41, Lane::kCollective),
-        Make(1, {Op::kUpdate, 1}, 30, 33),
-        Make(0, {Op::kUpdate, 0}, 41, 45),
+        Make(0, {ActionKind::kForward, 0, 3}, 0, 10),
+        Make(0, {ActionKind::kSendActivation, 0, 3}, 10, 11, Lane::kSend),
+        Make(1, {ActionKind::kRecvActivation, 1, 3}, 0, 12, Lane::kWait, Wait::kInput),
+        Make(1, {ActionKind::kForward, 1, 3}, 12, 20),
+        Make(1, {ActionKind::kBackwardInput, 1, 3}, 20, 30),
+        Make(0, {ActionKind::kBackwardInput, 0, 3}, 31, 40),
+        Make(0, {ActionKind::kReduce, 7}, 40, 41, Lane::kCollective),
+        Make(1, {ActionKind::kUpdate, 1}, 30, 33),
+        Make(0, {ActionKind::kUpdate, 0}, 41, 45),
     };
     for (const TraceSpan& span : TimelineSpans(job_, drawn_)) spans_[span.name] = span;
   }
@@ -86,8 +86,8 @@ TEST_F(TimelineSpansTest, Replicas_LinkToTheOneThatHadTheMicrobatch) {
   const Topology topology = ReplicatedStages({2, 1}, ReduceGroup::Operation::kSum);
   const Timeline timeline = {
       .workers = 3,
-      .spans = {Make(0, {Op::kForward, 0, 0}, 0, 10), Make(1, {Op::kForward, 1, 1}, 0, 10),
-                Make(2, {Op::kForward, 2, 0}, 11, 20), Make(2, {Op::kForward, 2, 1}, 20, 30)}};
+      .spans = {Make(0, {ActionKind::kForward, 0, 0}, 0, 10), Make(1, {ActionKind::kForward, 1, 1}, 0, 10),
+                Make(2, {ActionKind::kForward, 2, 0}, 11, 20), Make(2, {ActionKind::kForward, 2, 1}, 20, 30)}};
   std::map<std::string, TraceSpan> spans;
   for (const TraceSpan& span :
        TimelineSpans(job_, {.timeline = &timeline, .topology = &topology})) {

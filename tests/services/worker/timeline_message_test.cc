@@ -14,7 +14,7 @@ Timeline Spans(int count) {
     timeline.spans.push_back({.worker = WorkerId(1),
                               .lane = Lane::kWait,
                               .wait = Wait::kCredit,
-                              .action = {Op::kSendActivation, 3, i},
+                              .action = {ActionKind::kSendActivation, 3, i},
                               .start_ns = int64_t{1'000'000'000'000} + 10 * i,
                               .end_ns = int64_t{1'000'000'000'000} + 10 * i + 5});
   }
@@ -46,9 +46,9 @@ TEST(TimelineMessage, EnumsOfMessages_AreThoseOfSchedules) {
     EXPECT_EQ(v1::WaitCause_Name(i),
               "WAIT_CAUSE_" + absl::AsciiStrToUpper(WaitName(static_cast<Wait>(i))));
   }
-  ASSERT_EQ(v1::ActionKind_ARRAYSIZE, kOps);
-  for (int i = 0; i < kOps; ++i) {
-    EXPECT_EQ(v1::ActionKind_Name(i), absl::StrCat("ACTION_KIND_", OpName(static_cast<Op>(i))));
+  ASSERT_EQ(v1::ActionKind_ARRAYSIZE, kActionKinds);
+  for (int i = 0; i < kActionKinds; ++i) {
+    EXPECT_EQ(v1::ActionKind_Name(i), absl::StrCat("ACTION_KIND_", ActionName(static_cast<ActionKind>(i))));
   }
 }
 

@@ -19,10 +19,10 @@ TEST(LanguageModelTest, PaperVocabulary_GivesThePaperParameters) {
   const LanguageModelStudy study = {.text_path = "text"};
   const v1::JobSpec spec = JobOf(study, kPipeDream, 0.125);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ResolvedJob job, ResolveJob(spec));
-  EXPECT_EQ(job.chain.parameter_count(), 11'220'992);
+  EXPECT_EQ(job.model.parameter_count(), 11'220'992);
 
   const v1::GptSpec& gpt = spec.model().gpt();
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const Chain characters, BuildGpt({.layers = gpt.layers(),
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph characters, BuildGpt({.layers = gpt.layers(),
                                                                   .width = gpt.width(),
                                                                   .heads = gpt.heads(),
                                                                   .context = gpt.context(),

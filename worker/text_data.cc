@@ -1,4 +1,4 @@
-#include "worker/data_source.h"
+#include "worker/text_data.h"
 
 #include <algorithm>
 #include <utility>
@@ -48,38 +48,35 @@ absl::Status CheckText(const std::string& text, const TextOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DataSource>> DataSource::OpenText(Files& files,
-                                                                 const TextOptions& options) {
+absl::StatusOr<std::unique_ptr<TextData>> TextData::Open(Files& files, const TextOptions& options) {
   PENSTOCK_CHECK(options.context > 0);
   absl::StatusOr<std::string> text = files.Read(options.path, options.size_bytes_max);
   if (!text.ok()) return Annotate(text.status(), "training text");
   PENSTOCK_RETURN_IF_ERROR(Annotate(CheckText(*text, options), "training text"));
-  return std::unique_ptr<DataSource>(new DataSource(*std::move(text), options));
+  return std::unique_ptr<TextData>(new TextData(*std::move(text), options));
 }
 
-DataSource::DataSource(std::string text, const TextOptions& options)
+TextData::TextData(std::string text, const TextOptions& options)
     : text_(std::move(text)),
       options_(options),
       training_bytes_(
           TrainingBytes(static_cast<int64_t>(text_.size()), options.validation_fraction)) {}
 
-void DataSource::ReadTraining(int64_t first_sample, TokenRole role,
-                              absl::Span<int32_t> tokens) const {
-  const int64_t samples = static_cast<int64_t>(tokens.size()) / options_.context;
+void TextData::Read(Split split, int64_t first_sample, int port,
+                    absl::Span<std::byte> values) const {
+  PENSTOCK_CHECK(port == kTokens || port == kTargets);
+  auto* tokens = reinterpret_cast<int32_t*>(values.data());
+  const int64_t samples =
+      static_cast<int64_t>(values.size() / sizeof(int32_t)) / options_.context;
   for (int64_t i = 0; i < samples; ++i) {
-    CopyTokens(TrainingOffset(first_sample + i), role, &tokens[i * options_.context]);
+    const int64_t sample = first_sample + i;
+    const int64_t offset =
+        split == Split::kTraining ? TrainingOffset(sample) : ValidationOffset(sample);
+    CopyTokens(offset + (port == kTargets ? 1 : 0), tokens + i * options_.context);
   }
 }
 
-void DataSource::ReadValidation(int64_t first_window, TokenRole role,
-                                absl::Span<int32_t> tokens) const {
-  const int64_t windows = static_cast<int64_t>(tokens.size()) / options_.context;
-  for (int64_t i = 0; i < windows; ++i) {
-    CopyTokens(ValidationOffset(first_window + i), role, &tokens[i * options_.context]);
-  }
-}
-
-int64_t DataSource::TrainingOffset(int64_t sample) const {
+int64_t TextData::TrainingOffset(int64_t sample) const {
   const RandomStream stream(options_.seed, kPurpose);
   const uint64_t high = stream.At(2 * static_cast<uint64_t>(sample));
   const uint64_t word = high << 32 | stream.At(2 * static_cast<uint64_t>(sample) + 1);
@@ -87,7 +84,7 @@ int64_t DataSource::TrainingOffset(int64_t sample) const {
   return static_cast<int64_t>((static_cast<unsigned __int128>(word) * positions) >> 64);
 }
 
-int64_t DataSource::ValidationOffset(int64_t window) const {
+int64_t TextData::ValidationOffset(int64_t window) const {
   PENSTOCK_CHECK(window >= 0 && window < options_.validation_windows);
   const int64_t positions = static_cast<int64_t>(text_.size()) - training_bytes_ - options_.context;
   const auto place = static_cast<unsigned __int128>(window) * static_cast<uint64_t>(positions) /
@@ -95,8 +92,8 @@ int64_t DataSource::ValidationOffset(int64_t window) const {
   return training_bytes_ + static_cast<int64_t>(place);
 }
 
-void DataSource::CopyTokens(int64_t offset, TokenRole role, int32_t* tokens) const {
-  const char* first = text_.data() + offset + static_cast<int>(role);
+void TextData::CopyTokens(int64_t offset, int32_t* tokens) const {
+  const char* first = text_.data() + offset;
   std::transform(first, first + options_.context, tokens,
                  [](char byte) { return static_cast<int32_t>(static_cast<unsigned char>(byte)); });
 }

@@ -9,22 +9,22 @@
 #include "absl/status/statusor.h"
 #include "compute/backend.h"
 #include "compute/cuda/context.h"
-#include "compute/layer.h"
+#include "compute/op_kernels.h"
 #include "model/chain.h"
 
 namespace penstock::cuda {
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeEmbedding(CudaContext& context,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeEmbedding(CudaContext& context,
                                                      const EmbeddingLayer& config,
                                                      BatchShape shape);
-absl::StatusOr<std::unique_ptr<Layer>> MakeAttention(CudaContext& context,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeAttention(CudaContext& context,
                                                      const AttentionLayer& config, BatchShape shape,
                                                      bool bf16);
-absl::StatusOr<std::unique_ptr<Layer>> MakeMlp(CudaContext& context, const MlpLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeMlp(CudaContext& context, const MlpLayer& config,
                                                BatchShape shape, bool bf16);
-absl::StatusOr<std::unique_ptr<Layer>> MakeNorm(CudaContext& context, const NormLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeNorm(CudaContext& context, const NormLayer& config,
                                                 BatchShape shape);
-absl::StatusOr<std::unique_ptr<Layer>> MakeHead(CudaContext& context, const HeadLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeHead(CudaContext& context, const HeadLayer& config,
                                                 BatchShape shape, bool bf16);
 
 }  // namespace penstock::cuda

@@ -5,61 +5,58 @@
 // after I.
 //
 // Parameter: weight [vocabulary, width], the token embedding's when tied.
-#include <cstring>
 #include <type_traits>
 
 #include "base/status.h"
 #include "compute/block_layout.h"
-#include "compute/cpu/layers.h"
+#include "compute/cpu/ops.h"
 #include "compute/cpu/linear.h"
 #include "compute/cpu/row_blocks.h"
 
-namespace penstock {
+namespace penstock::cpu {
+namespace gpt_head {
 namespace {
 
 template <typename Number>
-class CpuHead : public Layer {
+class CpuGptHead : public OpKernels {
  public:
-  static absl::StatusOr<std::unique_ptr<Layer>> Create(CpuContext& context, const HeadLayer& config,
-                                                       BatchShape shape) {
-    std::unique_ptr<CpuHead> head(new CpuHead(context, config, shape));
+  static MadeKernels Create(CpuContext& context, const KernelSpec& spec) {
+    std::unique_ptr<CpuGptHead> head(new CpuGptHead(context, spec));
     PENSTOCK_RETURN_IF_ERROR(context.layer_scratch.Reserve(head->PlaceScratch()));
-    const LinearShape linear{head->rows_, head->chunk_, config.width, config.vocabulary,
+    const LinearShape linear{head->rows_, head->chunk_, head->width_, head->vocabulary_,
                              /*outputs_first=*/true};
     PENSTOCK_ASSIGN_OR_RETURN(head->linear_, Linear<Number>::Create(context, linear, 0));
-    return std::unique_ptr<Layer>(std::move(head));
+    return std::unique_ptr<OpKernels>(std::move(head));
   }
 
   TapeNeeds tape_needs() const override { return needs_; }
 
-  absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape,
-                       const Tensor& output) override {
-    const auto* targets = tape.targets.data<int32_t>();
+  absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
     Multiply(weights, tape, LogitsOf(tape));
-    std::memcpy(targets_.in(tape.stash.data()), targets, rows_ * sizeof(int32_t));
-    *output.data<float>() = static_cast<float>(MeanLoss(targets, tape));
+    *tape.result() = static_cast<float>(MeanLoss(tape));
     return absl::OkStatus();
   }
 
-  absl::Status Logits(const WeightView& weights, const Tape& tape, const Tensor& output) override {
-    Multiply(weights, tape, output.data<float>());
+  ValueType prediction_type() const override { return {DType::kF32, {time_, vocabulary_}}; }
+
+  absl::Status Predict(const WeightView& weights, const Tape& tape) override {
+    Multiply(weights, tape, tape.result());
     return absl::OkStatus();
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
-                             const Tensor& grad_input) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
     const float scale = tape.loss_scale / static_cast<float>(rows_);
     const float* logits = LogitsOf(tape);
     Number* gradient = LogitsGradient(tape);
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t) {
-      const int64_t at = first * config_.vocabulary;
+      const int64_t at = first * vocabulary_;
       cpu_.kernels.of<Number>().cross_entropy_gradient(
-          count, config_.vocabulary, logits + at, targets_.in(tape.stash.data()) + first,
-          log_sums_.in(tape.stash.data()) + first, scale, gradient + at);
+          count, vocabulary_, logits + at, tape.input<int32_t>(1) + first,
+          log_sums_.in(tape.stash) + first, scale, gradient + at);
     });
     for (int64_t first = 0; first < rows_; first += chunk_) {
-      linear_.BackwardInput(weights, gradient + first * config_.vocabulary,
-                            grad_input.data<float>() + first * config_.width);
+      linear_.BackwardInput(weights, gradient + first * vocabulary_,
+                            tape.grad_input() + first * width_);
     }
     return absl::OkStatus();
   }
@@ -71,26 +68,29 @@ class CpuHead : public Layer {
   }
 
  private:
+  static constexpr InputSet kActivation = 1;
+  static constexpr InputSet kTargets = 2;
   static constexpr bool kFloat = std::is_same_v<Number, float>;
 
-  CpuHead(CpuContext& context, const HeadLayer& config, BatchShape shape)
+  CpuGptHead(CpuContext& context, const KernelSpec& spec)
       : cpu_(context),
-        config_(config),
-        rows_(shape.batch * shape.time),
-        time_(shape.time),
+        vocabulary_(spec.attributes().integer("vocabulary")),
+        width_(spec.width()),
+        rows_(spec.rows()),
+        time_(spec.inputs[0].dims[0]),
         chunk_(ChunkOf(rows_)) {
     BlockLayout stash, kept;
-    targets_ = stash.Add<int32_t>(rows_);
     log_sums_ = stash.Add<float>(rows_);
-    logits_ = (kFloat ? kept : stash).template Add<float>(rows_ * config.vocabulary);
-    input_ = kept.Add<Number>(kFloat ? 0 : rows_ * config.width);
+    logits_ = (kFloat ? kept : stash).template Add<float>(rows_ * vocabulary_);
+    input_ = kept.Add<Number>(kFloat ? 0 : rows_ * width_);
     needs_.stash_bytes = stash.size_bytes();
     needs_.kept_bytes = kept.size_bytes();
 
     BlockLayout weight_stash;
-    gradient_ = weight_stash.Add<Number>(kFloat ? 0 : rows_ * config.vocabulary);
+    gradient_ = weight_stash.Add<Number>(kFloat ? 0 : rows_ * vocabulary_);
     needs_.weight_stash_bytes = weight_stash.size_bytes();
-    needs_.input_for_weight = kFloat;
+    needs_.inputs_for_input = kTargets;
+    needs_.inputs_for_weight = kFloat ? kActivation : kNoInputs;
   }
 
   int64_t PlaceScratch() {  // bytes
@@ -102,41 +102,41 @@ class CpuHead : public Layer {
   // The input as the products read it.
   const Number* Input(const Tape& tape) const {
     if constexpr (kFloat) {
-      return tape.input.data<float>();
+      return tape.input();
     } else {
-      return input_.in(tape.kept.data());
+      return input_.in(tape.kept);
     }
   }
 
   float* LogitsOf(const Tape& tape) const {
-    return logits_.in(kFloat ? tape.kept.data() : tape.stash.data());
+    return logits_.in(kFloat ? tape.kept : tape.stash);
   }
 
   Number* LogitsGradient(const Tape& tape) const {
     if constexpr (kFloat) {
       return LogitsOf(tape);
     } else {
-      return gradient_.in(tape.weight_stash.data());
+      return gradient_.in(tape.weight_stash);
     }
   }
 
   void Multiply(const WeightView& weights, const Tape& tape, float* logits) const {
     if constexpr (!kFloat) {
-      cpu_.kernels.to_bf16(rows_ * config_.width, tape.input.data<float>(),
-                           input_.in(tape.kept.data()));
+      cpu_.kernels.to_bf16(rows_ * width_, tape.input(),
+                           input_.in(tape.kept));
     }
     for (int64_t first = 0; first < rows_; first += chunk_) {
-      linear_.Forward(weights, Input(tape) + first * config_.width,
-                      logits + first * config_.vocabulary);
+      linear_.Forward(weights, Input(tape) + first * width_,
+                      logits + first * vocabulary_);
     }
   }
 
-  double MeanLoss(const int32_t* targets, const Tape& tape) const {
+  double MeanLoss(const Tape& tape) const {
     double* losses = block_losses_.in(cpu_.layer_scratch.data());
     cpu_.threads.ForBlocks(rows_, kBlockRows, [&](int64_t first, int64_t count, int64_t block) {
       losses[block] = cpu_.kernels.cross_entropy(
-          count, config_.vocabulary, LogitsOf(tape) + first * config_.vocabulary, targets + first,
-          log_sums_.in(tape.stash.data()) + first);
+          count, vocabulary_, LogitsOf(tape) + first * vocabulary_, tape.input<int32_t>(1) + first,
+          log_sums_.in(tape.stash) + first);
     });
     double sum = 0.0;
     for (int64_t block = 0; block < BlocksOf(rows_); ++block) {
@@ -146,11 +146,9 @@ class CpuHead : public Layer {
   }
 
   CpuContext& cpu_;
-  const HeadLayer config_;
-  const int64_t rows_, time_, chunk_;
+  const int64_t vocabulary_, width_, rows_, time_, chunk_;
   Linear<Number> linear_;
   TapeNeeds needs_;
-  Place<int32_t> targets_;      // stash
   Place<float> log_sums_;       // stash
   Place<float> logits_;         // kept if float, else stash
   Place<Number> input_;         // kept, unless float
@@ -159,11 +157,11 @@ class CpuHead : public Layer {
 };
 
 }  // namespace
+}  // namespace gpt_head
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeCpuHead(CpuContext& context, const HeadLayer& config,
-                                                   BatchShape shape, bool bf16) {
-  return bf16 ? CpuHead<Bf16>::Create(context, config, shape)
-              : CpuHead<float>::Create(context, config, shape);
+MadeKernels MakeGptHead(CpuContext& context, const KernelSpec& spec) {
+  return spec.bf16 ? gpt_head::CpuGptHead<Bf16>::Create(context, spec)
+                   : gpt_head::CpuGptHead<float>::Create(context, spec);
 }
 
-}  // namespace penstock
+}  // namespace penstock::cpu

@@ -7,7 +7,7 @@
 #include "compute/block_layout.h"
 #include "compute/cuda/error.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/layers.h"
+#include "compute/cuda/ops.h"
 #include "compute/dropout.h"
 
 namespace penstock::cuda {
@@ -16,7 +16,7 @@ namespace {
 constexpr int kTokens = 0;
 constexpr int kPositions = 1;
 
-class Embedding : public Layer {
+class Embedding : public OpKernels {
  public:
   Embedding(CudaContext& context, const EmbeddingLayer& config, BatchShape shape)
       : cuda_(context),
@@ -37,16 +37,14 @@ class Embedding : public Layer {
     return {.input_for_weight = true, .grad_output_for_weight = true};
   }
 
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
-                       const Tensor& output) override {
-    EmbeddingForward(cuda_.stream(), rows_, time_, config_.width, tape.input.data<int32_t>(),
+  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override {
+    EmbeddingForward(cuda_.stream(), rows_, time_, config_.width, tape.input<int32_t>(),
                      weights.parameter(kTokens), weights.parameter(kPositions),
-                     cuda_.MaskOf(dropout_, context), output.data<float>());
+                     cuda_.MaskOf(dropout_, context), tape.result());
     return cuda_.Check("forward of the embedding");
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&,
-                             const Tensor&) override {
+  absl::Status BackwardInput(const PassContext&, const WeightView&, const Tape&) override {
     return absl::OkStatus();  // token ids have no gradient
   }
 
@@ -55,11 +53,11 @@ class Embedding : public Layer {
     void* scratch = cuda_.layer_scratch().data();
     int32_t* order = order_.in(scratch);
     PENSTOCK_RETURN_IF_ERROR(
-        ToStatus(SortRows(cuda_.stream(), rows_, config_.vocabulary, tape.input.data<int32_t>(),
+        ToStatus(SortRows(cuda_.stream(), rows_, config_.vocabulary, tape.input<int32_t>(),
                           order, workspace_.in(scratch), workspace_bytes_),
                  "sorting tokens"));
     EmbeddingBackward(cuda_.stream(), rows_, time_, config_.width, order,
-                      tape.grad_output.data<float>(), cuda_.MaskOf(dropout_, context),
+                      tape.gradient(), cuda_.MaskOf(dropout_, context),
                       gradients.parameter(kTokens), gradients.parameter(kPositions));
     return cuda_.Check("backward of the embedding");
   }
@@ -77,12 +75,12 @@ class Embedding : public Layer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeEmbedding(CudaContext& context,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeEmbedding(CudaContext& context,
                                                      const EmbeddingLayer& config,
                                                      BatchShape shape) {
   auto layer = std::make_unique<Embedding>(context, config, shape);
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(layer->scratch_bytes()));
-  return std::unique_ptr<Layer>(std::move(layer));
+  return std::unique_ptr<OpKernels>(std::move(layer));
 }
 
 }  // namespace penstock::cuda

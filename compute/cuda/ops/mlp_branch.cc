@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/layers.h"
+#include "compute/cuda/ops.h"
 #include "compute/cuda/residual_branch.h"
 
 namespace penstock::cuda {
@@ -105,7 +105,7 @@ class PlainGelu : public Middle<Number> {
 };
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<Layer>> Make(CudaContext& context, const MlpLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> Make(CudaContext& context, const MlpLayer& config,
                                             BatchShape shape) {
   const BranchShape branch{shape.batch * shape.time, config.width, config.hidden, config.hidden};
   // cuBLASLt does not say how exact its tanh is, so f32 uses our own.
@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Layer>> Make(CudaContext& context, const MlpLayer
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeMlp(CudaContext& context, const MlpLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeMlp(CudaContext& context, const MlpLayer& config,
                                                BatchShape shape, bool bf16) {
   return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);
 }

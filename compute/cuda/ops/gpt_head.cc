@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/layers.h"
+#include "compute/cuda/ops.h"
 #include "compute/cuda/linear.h"
 
 namespace penstock::cuda {
@@ -18,9 +18,9 @@ namespace {
 constexpr int64_t kLogitsAlignment = 64;
 
 template <typename Number>
-class Head : public Layer {
+class Head : public OpKernels {
  public:
-  static absl::StatusOr<std::unique_ptr<Layer>> Create(CudaContext& context,
+  static absl::StatusOr<std::unique_ptr<OpKernels>> Create(CudaContext& context,
                                                        const HeadLayer& config, BatchShape shape) {
     std::unique_ptr<Head> head(new Head(context, config, shape));
     const LinearShape padded = head->Linear(head->stride_);
@@ -34,35 +34,33 @@ class Head : public Layer {
         head->backward_,
         MatrixProduct::Create(context, BackwardInputShape<Number>(padded, CUDA_R_32F)));
     PENSTOCK_ASSIGN_OR_RETURN(head->weight_, WeightGradient<Number>::Create(context, padded, 0));
-    return std::unique_ptr<Layer>(std::move(head));
+    return std::unique_ptr<OpKernels>(std::move(head));
   }
 
   TapeNeeds tape_needs() const override { return needs_; }
 
-  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape,
-                       const Tensor& output) override {
-    Number* logits = gradient_.in(tape.kept.data());
+  absl::Status Forward(const PassContext& context, const WeightView& weights, const Tape& tape) override {
+    Number* logits = gradient_.in(tape.kept);
     PENSTOCK_RETURN_IF_ERROR(forward_.Run({.left = ConvertedInput(tape),
                                            .right = ParameterOf<Number>(weights, 0),
                                            .result = logits}));
     CrossEntropy(cuda_.stream(), rows_, config_.vocabulary, stride_, logits,
-                 tape.targets.data<int32_t>(), context.training, row_losses_.in(tape.stash.data()),
-                 output.data<float>());
+                 tape.input<int32_t>(1), context.training, row_losses_.in(tape.stash),
+                 tape.result());
     return cuda_.Check("forward of the head");
   }
 
-  absl::Status Logits(const WeightView& weights, const Tape& tape, const Tensor& output) override {
+  absl::Status Predict(const WeightView& weights, const Tape& tape) override {
     PENSTOCK_RETURN_IF_ERROR(logits_.Run({.left = ConvertedInput(tape),
                                           .right = ParameterOf<Number>(weights, 0),
-                                          .result = output.data<float>()}));
+                                          .result = tape.result()}));
     return cuda_.Check("logits of the head");
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
-                             const Tensor& grad_input) override {
-    PENSTOCK_RETURN_IF_ERROR(backward_.Run({.left = gradient_.in(tape.kept.data()),
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+    PENSTOCK_RETURN_IF_ERROR(backward_.Run({.left = gradient_.in(tape.kept),
                                             .right = ParameterOf<Number>(weights, 0),
-                                            .result = grad_input.data<float>(),
+                                            .result = tape.grad_input(),
                                             .alpha = Scale(tape)}));
     return cuda_.Check("backward of the head's input");
   }
@@ -70,7 +68,7 @@ class Head : public Layer {
   absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
                               const Tape& tape) override {
     PENSTOCK_RETURN_IF_ERROR(
-        weight_.Add(gradients, Input(tape), gradient_.in(tape.kept.data()), Scale(tape)));
+        weight_.Add(gradients, Input(tape), gradient_.in(tape.kept), Scale(tape)));
     return cuda_.Check("backward of the head's weight");
   }
 
@@ -103,17 +101,17 @@ class Head : public Layer {
   // The input as the products read it.
   const Number* Input(const Tape& tape) const {
     if constexpr (kIsFloat<Number>) {
-      return tape.input.data<float>();
+      return tape.input();
     } else {
-      return input_.in(tape.kept.data());
+      return input_.in(tape.kept);
     }
   }
 
   // Returns the input, first converted where it has another type.
   const Number* ConvertedInput(const Tape& tape) const {
     if constexpr (!kIsFloat<Number>) {
-      ConvertToBf16(cuda_.stream(), rows_ * config_.width, tape.input.data<float>(),
-                    input_.in(tape.kept.data()));
+      ConvertToBf16(cuda_.stream(), rows_ * config_.width, tape.input(),
+                    input_.in(tape.kept));
     }
     return Input(tape);
   }
@@ -131,7 +129,7 @@ class Head : public Layer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeHead(CudaContext& context, const HeadLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeHead(CudaContext& context, const HeadLayer& config,
                                                 BatchShape shape, bool bf16) {
   return bf16 ? Head<Bf16>::Create(context, config, shape)
               : Head<float>::Create(context, config, shape);

@@ -5,10 +5,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "compute/cpu/layers.h"
+#include "compute/cpu/ops.h"
 #include "compute/cpu/residual_branch.h"
 
-namespace penstock {
+namespace penstock::cpu {
+namespace mlp_branch {
 namespace {
 
 template <typename Number>
@@ -75,19 +76,19 @@ class GeluMiddle : public Middle<Number> {
 };
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<Layer>> Make(CpuContext& context, const MlpLayer& config,
-                                            BatchShape shape) {
-  const int64_t rows = shape.batch * shape.time;
-  const BranchShape branch{rows, ChunkOf(rows), config.width, config.hidden, config.hidden};
-  return ResidualBranch<Number>::Create(context, branch, Dropout(config.dropout, shape.time),
+MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
+  const int64_t hidden = spec.attributes().integer("hidden");
+  const BranchShape branch{spec.rows(), ChunkOf(spec.rows()), spec.width(), hidden, hidden};
+  const Dropout dropout(spec.attributes().number("dropout"), spec.inputs[0].dims[0]);
+  return ResidualBranch<Number>::Create(context, branch, dropout,
                                         std::make_unique<GeluMiddle<Number>>(context, branch));
 }
 
 }  // namespace
+}  // namespace mlp_branch
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeCpuMlp(CpuContext& context, const MlpLayer& config,
-                                                  BatchShape shape, bool bf16) {
-  return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);
+MadeKernels MakeMlpBranch(CpuContext& context, const KernelSpec& spec) {
+  return spec.bf16 ? mlp_branch::Make<Bf16>(context, spec) : mlp_branch::Make<float>(context, spec);
 }
 
-}  // namespace penstock
+}  // namespace penstock::cpu

@@ -2,7 +2,7 @@
 #include "base/status.h"
 #include "compute/block_layout.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/layers.h"
+#include "compute/cuda/ops.h"
 
 namespace penstock::cuda {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 constexpr int kGain = 0;
 constexpr int kBias = 1;
 
-class Norm : public Layer {
+class Norm : public OpKernels {
  public:
   Norm(CudaContext& context, const NormLayer& config, BatchShape shape)
       : cuda_(context), width_(config.width), rows_(shape.batch * shape.time) {
@@ -28,27 +28,25 @@ class Norm : public Layer {
   int64_t scratch_bytes() const { return scratch_bytes_; }
   TapeNeeds tape_needs() const override { return needs_; }
 
-  absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape,
-                       const Tensor& output) override {
-    void* stash = tape.stash.data();
-    LayerNormForward(cuda_.stream(), rows_, width_, tape.input.data<float>(),
+  absl::Status Forward(const PassContext&, const WeightView& weights, const Tape& tape) override {
+    void* stash = tape.stash;
+    LayerNormForward(cuda_.stream(), rows_, width_, tape.input(),
                      weights.parameter(kGain), weights.parameter(kBias), mean_.in(stash),
-                     inverse_deviation_.in(stash), output.data<float>());
+                     inverse_deviation_.in(stash), tape.result());
     return cuda_.Check("forward of a norm");
   }
 
-  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape,
-                             const Tensor& grad_input) override {
-    void* stash = tape.stash.data();
-    void* weight_stash = tape.weight_stash.data();
+  absl::Status BackwardInput(const PassContext&, const WeightView& weights, const Tape& tape) override {
+    void* stash = tape.stash;
+    void* weight_stash = tape.weight_stash;
     LayerNormBackward(cuda_.stream(), rows_, width_,
-                      {.input = tape.input.data<float>(),
+                      {.input = tape.input(),
                        .gain = weights.parameter(kGain),
                        .mean = mean_.in(stash),
                        .inverse_deviation = inverse_deviation_.in(stash),
-                       .grad_output = tape.grad_output.data<float>(),
+                       .grad_output = tape.gradient(),
                        .residual = nullptr,
-                       .grad_input = grad_input.data<float>(),
+                       .grad_input = tape.grad_input(),
                        .gain_sums = gain_sums_.in(weight_stash),
                        .bias_sums = bias_sums_.in(weight_stash),
                        .workspace = workspace_.in(cuda_.layer_scratch().data())});
@@ -57,7 +55,7 @@ class Norm : public Layer {
 
   absl::Status BackwardWeight(const PassContext&, const GradientView& gradients,
                               const Tape& tape) override {
-    void* weight_stash = tape.weight_stash.data();
+    void* weight_stash = tape.weight_stash;
     AddInto(cuda_.stream(), width_, gain_sums_.in(weight_stash), gradients.parameter(kGain));
     AddInto(cuda_.stream(), width_, bias_sums_.in(weight_stash), gradients.parameter(kBias));
     return cuda_.Check("backward of a norm's weights");
@@ -75,11 +73,11 @@ class Norm : public Layer {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeNorm(CudaContext& context, const NormLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeNorm(CudaContext& context, const NormLayer& config,
                                                 BatchShape shape) {
   auto layer = std::make_unique<Norm>(context, config, shape);
   PENSTOCK_RETURN_IF_ERROR(context.layer_scratch().Reserve(layer->scratch_bytes()));
-  return std::unique_ptr<Layer>(std::move(layer));
+  return std::unique_ptr<OpKernels>(std::move(layer));
 }
 
 }  // namespace penstock::cuda

@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "compute/cuda/kernels/kernels.h"
-#include "compute/cuda/layers.h"
+#include "compute/cuda/ops.h"
 #include "compute/cuda/residual_branch.h"
 #include "compute/cuda/sdpa.h"
 
@@ -139,7 +139,7 @@ class AttentionMiddle : public Middle<Number> {
 };
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<Layer>> Make(CudaContext& context, const AttentionLayer& config,
+absl::StatusOr<std::unique_ptr<OpKernels>> Make(CudaContext& context, const AttentionLayer& config,
                                             BatchShape shape) {
   const BranchShape branch{shape.batch * shape.time, config.width, 3 * config.width, config.width};
   const AttentionShape heads{shape.batch, shape.time, config.heads, config.width / config.heads};
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Layer>> Make(CudaContext& context, const Attentio
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeAttention(CudaContext& context,
+absl::StatusOr<std::unique_ptr<OpKernels>> MakeAttention(CudaContext& context,
                                                      const AttentionLayer& config, BatchShape shape,
                                                      bool bf16) {
   return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);

@@ -8,10 +8,11 @@
 #include <cmath>
 #include <type_traits>
 
-#include "compute/cpu/layers.h"
+#include "compute/cpu/ops.h"
 #include "compute/cpu/residual_branch.h"
 
-namespace penstock {
+namespace penstock::cpu {
+namespace attention_branch {
 namespace {
 
 template <typename Number>
@@ -142,32 +143,33 @@ class AttentionMiddle : public Middle<Number> {
   int64_t scratch_bytes_ = 0;
 };
 
-// Whole samples, about as many rows as other layers take.
-int64_t SampleChunk(BatchShape shape) {
-  const int64_t samples_max = std::max<int64_t>(1, ChunkOf(shape.batch * shape.time) / shape.time);
-  int64_t samples = std::min(samples_max, shape.batch);
-  while (shape.batch % samples != 0) {
+// Whole samples, about as many rows as other ops take.
+int64_t SampleChunk(int64_t batch, int64_t time) {
+  const int64_t samples_max = std::max<int64_t>(1, ChunkOf(batch * time) / time);
+  int64_t samples = std::min(samples_max, batch);
+  while (batch % samples != 0) {
     --samples;
   }
-  return samples * shape.time;
+  return samples * time;
 }
 
 template <typename Number>
-absl::StatusOr<std::unique_ptr<Layer>> Make(CpuContext& context, const AttentionLayer& config,
-                                            BatchShape shape) {
-  const BranchShape branch{shape.batch * shape.time, SampleChunk(shape), config.width,
-                           3 * config.width, config.width};
+MadeKernels Make(CpuContext& context, const KernelSpec& spec) {
+  const int64_t time = spec.inputs[0].dims[0];
+  const int64_t width = spec.width();
+  const BranchShape branch{spec.rows(), SampleChunk(spec.samples, time), width, 3 * width, width};
   return ResidualBranch<Number>::Create(
-      context, branch, Dropout(config.dropout, shape.time),
-      std::make_unique<AttentionMiddle<Number>>(context, branch, config.heads, shape.time));
+      context, branch, Dropout(spec.attributes().number("dropout"), time),
+      std::make_unique<AttentionMiddle<Number>>(context, branch, spec.attributes().integer("heads"),
+                                                time));
 }
 
 }  // namespace
+}  // namespace attention_branch
 
-absl::StatusOr<std::unique_ptr<Layer>> MakeCpuAttention(CpuContext& context,
-                                                        const AttentionLayer& config,
-                                                        BatchShape shape, bool bf16) {
-  return bf16 ? Make<Bf16>(context, config, shape) : Make<float>(context, config, shape);
+MadeKernels MakeAttentionBranch(CpuContext& context, const KernelSpec& spec) {
+  return spec.bf16 ? attention_branch::Make<Bf16>(context, spec)
+                   : attention_branch::Make<float>(context, spec);
 }
 
-}  // namespace penstock
+}  // namespace penstock::cpu

@@ -1,0 +1,326 @@
+#include "compute/pass_plan.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace penstock {
+namespace {
+
+using Kind = PassStep::Kind;
+using Steps = std::vector<PassStep>;
+
+bool Contains(InputSet set, size_t input) { return (set >> input & 1) != 0; }
+
+class Planner {
+ public:
+  Planner(const ModelGraph& model, LayerRange layers, int64_t samples,
+          const std::vector<TapeNeeds>& needs)
+      : model_(model), layers_(layers), samples_(samples), needs_(needs) {
+    plan_.first_node = model.layers[layers.first].first_node;
+    plan_.node_count = model.layers[layers.end() - 1].end_node() - plan_.first_node;
+    PENSTOCK_CHECK(static_cast<int>(needs.size()) == plan_.node_count);
+    plan_.nodes.resize(plan_.node_count);
+    values_.resize(model.values(), -1);
+    gradients_.resize(model.values());
+  }
+
+  PassPlan Plan() && {
+    const Steps forward = Forward();
+    const Steps backward_input = BackwardInput();
+    const Steps backward_weight = BackwardWeight();
+    // A forward whose output is not wanted again takes no bundle for it.
+    Steps recompute(forward.begin(), forward.begin() + static_cast<int64_t>(bundle_begin_));
+
+    std::vector<Steps> kept = {forward, backward_input, backward_weight};
+    GiveAfterLastUse(kept, plan_.output);
+    plan_.forward = std::move(kept[0]);
+    plan_.backward_input = std::move(kept[1]);
+    plan_.backward_weight = std::move(kept[2]);
+    kept = {recompute, backward_input, backward_weight};
+    GiveAfterLastUse(kept, -1);
+    plan_.recompute = std::move(kept[0]);
+    PENSTOCK_CHECK(kept[1].size() == plan_.backward_input.size());
+    kept = {forward};
+    GiveAfterLastUse(kept, plan_.output);
+    plan_.evaluate = kept[0];
+    plan_.forward_only = std::move(kept[0]);
+    std::erase_if(plan_.forward_only, [&](const PassStep& step) {
+      return step.kind == Kind::kGive && step.slot == plan_.input;
+    });
+    return std::move(plan_);
+  }
+
+ private:
+  // Where the gradient of a value is, as far as it is added up.
+  struct Gradient {
+    int slot = -1;
+    bool shared = false;  // others read the same memory
+    bool view = false;    // of a larger tensor
+  };
+
+  int AddSlot(DType dtype, const Shape& shape) {
+    plan_.slots.push_back({dtype, shape});
+    return static_cast<int>(plan_.slots.size()) - 1;
+  }
+  int AddValueSlot(int value) {
+    const ValueType& type = model_.TypeOf(value);
+    const bool is_loss = !model_.is_port(value) && model_.nodes[model_.NodeOf(value)].op->is_loss;
+    return AddSlot(type.dtype, is_loss ? Shape{1} : ShapeOf(type, samples_));
+  }
+  // -1 for nothing.
+  int TakeBlock(int64_t size_bytes, Steps& steps) {
+    if (size_bytes == 0) return -1;
+    const int slot = AddSlot(DType::kU8, {size_bytes});
+    steps.push_back({.kind = Kind::kTake, .slot = slot});
+    return slot;
+  }
+  const Node& NodeAt(int local) const { return model_.nodes[plan_.first_node + local]; }
+
+  // The slot of a bundle that is received, and views of its parts.
+  template <typename SetPart>
+  int Unpack(const Bundle& bundle, Steps& steps, SetPart set_part) {
+    if (bundle.empty()) return -1;
+    const int whole = AddSlot(DType::kF32, ShapeOf(model_, bundle, samples_));
+    plan_.slots[whole].crosses = true;
+    if (bundle.parts.size() == 1) {
+      set_part(bundle.parts.front().value, whole, false);
+      return whole;
+    }
+    for (const Bundle::Part& part : bundle.parts) {
+      const int slot = AddValueSlot(part.value);
+      steps.push_back({.kind = Kind::kShare,
+                       .slot = slot,
+                       .from = whole,
+                       .offset = part.offset * SizeOf(DType::kF32)});
+      set_part(part.value, slot, true);
+    }
+    return whole;
+  }
+
+  Steps Forward() {
+    Steps steps;
+    plan_.input = Unpack(ActivationsAt(model_, layers_.first, samples_), steps,
+                         [&](int value, int slot, bool) { values_[value] = slot; });
+    FindPorts();
+    for (int n = 0; n < plan_.node_count; ++n) {
+      const Node& node = NodeAt(n);
+      PassPlan::NodeSlots& slots = plan_.nodes[n];
+      for (size_t i = 0; i < node.inputs.size(); ++i) slots.inputs[i] = values_[node.inputs[i]];
+      slots.stash = TakeBlock(needs_[n].stash_bytes, steps);
+      slots.kept = TakeBlock(needs_[n].kept_bytes, steps);
+      slots.output = AddValueSlot(model_.ValueOf(plan_.first_node + n));
+      values_[model_.ValueOf(plan_.first_node + n)] = slots.output;
+      if (needs_[n].passes_input) {
+        steps.push_back({.kind = Kind::kShare, .slot = slots.output, .from = slots.inputs[0]});
+        continue;
+      }
+      steps.push_back({.kind = Kind::kTake, .slot = slots.output});
+      steps.push_back({.kind = Kind::kRun, .node = n});
+    }
+    bundle_begin_ = steps.size();
+    const Bundle bundle = ActivationsAt(model_, layers_.end(), samples_);
+    plan_.output = bundle.parts.size() > 1 ? Pack(bundle, values_, steps)
+                                           : plan_.nodes[plan_.node_count - 1].output;
+    plan_.slots[plan_.output].crosses = !bundle.empty();
+    return steps;
+  }
+
+  void FindPorts() {
+    for (int n = 0; n < plan_.node_count; ++n) {
+      for (const int input : NodeAt(n).inputs) {
+        if (model_.is_port(input)) plan_.ports.push_back(input);
+      }
+    }
+    std::sort(plan_.ports.begin(), plan_.ports.end());
+    plan_.ports.erase(std::unique(plan_.ports.begin(), plan_.ports.end()), plan_.ports.end());
+    for (const int port : plan_.ports) {
+      values_[port] = AddValueSlot(port);
+      plan_.port_slots.push_back(values_[port]);
+    }
+  }
+
+  // Copies the parts of a bundle together.
+  int Pack(const Bundle& bundle, const std::vector<int>& parts, Steps& steps) {
+    const int whole = AddSlot(DType::kF32, ShapeOf(model_, bundle, samples_));
+    steps.push_back({.kind = Kind::kTake, .slot = whole});
+    for (const Bundle::Part& part : bundle.parts) {
+      steps.push_back({.kind = Kind::kCopy,
+                       .slot = whole,
+                       .from = parts[part.value],
+                       .offset = part.offset * SizeOf(DType::kF32)});
+    }
+    return whole;
+  }
+
+  Steps BackwardInput() {
+    Steps steps;
+    plan_.grad_output = Unpack(
+        GradientsAt(model_, layers_.end(), samples_), steps,
+        [&](int value, int slot, bool view) { gradients_[value] = {slot, false, view}; });
+    for (int n = plan_.node_count - 1; n >= 0; --n) {
+      if (NodeAt(n).needs_gradient) BackwardInputOf(n, steps);
+    }
+    const Bundle bundle = GradientsAt(model_, layers_.first, samples_);
+    if (!bundle.empty()) ReturnGradients(bundle, steps);
+    return steps;
+  }
+
+  void BackwardInputOf(int n, Steps& steps) {
+    const Node& node = NodeAt(n);
+    PassPlan::NodeSlots& slots = plan_.nodes[n];
+    Gradient& of_output = gradients_[model_.ValueOf(plan_.first_node + n)];
+    PENSTOCK_CHECK(of_output.slot >= 0 || node.op->is_loss);
+    slots.grad_output = of_output.slot;
+    slots.weight_stash = TakeBlock(needs_[n].weight_stash_bytes, steps);
+    const InputSet passes = needs_[n].passes_gradient;
+    int passed = 0;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!model_.NeedsGradient(node.inputs[i])) continue;
+      slots.grad_inputs[i] = AddValueSlot(node.inputs[i]);
+      if (Contains(passes, i)) {
+        ++passed;
+        steps.push_back(
+            {.kind = Kind::kShare, .slot = slots.grad_inputs[i], .from = of_output.slot});
+      } else {
+        steps.push_back({.kind = Kind::kTake, .slot = slots.grad_inputs[i]});
+      }
+    }
+    steps.push_back({.kind = Kind::kRun, .node = n});
+    const bool is_shared = of_output.shared || passed > 1 || needs_[n].grad_output_for_weight;
+    for (size_t i = node.inputs.size(); i-- > 0;) {
+      if (slots.grad_inputs[i] < 0) continue;
+      const bool passes_here = Contains(passes, i);
+      AddGradient(node.inputs[i],
+                  {slots.grad_inputs[i], passes_here && is_shared, passes_here && of_output.view},
+                  steps);
+      // Kernels are not asked to write what is shared.
+      if (passes_here) slots.grad_inputs[i] = -1;
+    }
+  }
+
+  void AddGradient(int value, Gradient more, Steps& steps) {
+    Gradient& sum = gradients_[value];
+    if (sum.slot < 0) {
+      sum = more;
+      return;
+    }
+    if (more.shared && !sum.shared) std::swap(sum, more);
+    if (more.shared) {
+      const int slot = AddValueSlot(value);
+      steps.push_back({.kind = Kind::kTake, .slot = slot});
+      steps.push_back({.kind = Kind::kCopy, .slot = slot, .from = more.slot});
+      more = {slot, false, false};
+    }
+    steps.push_back({.kind = Kind::kAdd, .slot = more.slot, .from = sum.slot});
+    sum = more;
+  }
+
+  void ReturnGradients(const Bundle& bundle, Steps& steps) {
+    const Gradient& first = gradients_[bundle.parts.front().value];
+    if (bundle.parts.size() == 1 && !first.view) {
+      plan_.grad_input = first.slot;
+    } else {
+      std::vector<int> parts(model_.values(), -1);
+      for (const Bundle::Part& part : bundle.parts) {
+        parts[part.value] = gradients_[part.value].slot;
+      }
+      plan_.grad_input = Pack(bundle, parts, steps);
+    }
+    plan_.slots[plan_.grad_input].crosses = true;
+  }
+
+  Steps BackwardWeight() const {
+    Steps steps;
+    for (int n = plan_.node_count - 1; n >= 0; --n) {
+      if (!NodeAt(n).parameters.empty()) steps.push_back({.kind = Kind::kRun, .node = n});
+    }
+    return steps;
+  }
+
+  // Calls use(slot) for what a step reads or writes. `pass`: 0 F, 1 I, 2 W.
+  template <typename Use>
+  void ForSlots(const PassStep& step, int pass, Use use) const {
+    if (step.slot >= 0) use(step.slot);
+    if (step.from >= 0) use(step.from);
+    if (step.kind != Kind::kRun) return;
+    const PassPlan::NodeSlots& slots = plan_.nodes[step.node];
+    const TapeNeeds& needs = needs_[step.node];
+    const InputSet read = pass == 0   ? kAllInputs
+                          : pass == 1 ? needs.inputs_for_input
+                                      : needs.inputs_for_weight;
+    for (size_t i = 0; i < slots.inputs.size(); ++i) {
+      if (Contains(read, i) && slots.inputs[i] >= 0) use(slots.inputs[i]);
+    }
+    const auto use_if = [&](bool condition, int slot) {
+      if (condition && slot >= 0) use(slot);
+    };
+    use_if(pass == 0 || (pass == 1 && needs.output_for_input), slots.output);
+    use_if(pass < 2, slots.stash);
+    use_if(true, slots.kept);
+    use_if(pass > 0, slots.weight_stash);
+    use_if(pass == 1 || (pass == 2 && needs.grad_output_for_weight), slots.grad_output);
+    if (pass != 1) return;
+    for (const int slot : slots.grad_inputs) use_if(true, slot);
+  }
+
+  // `returned`: what the first pass returns.
+  void GiveAfterLastUse(std::vector<Steps>& passes, int returned) const {
+    struct Place {
+      int pass = -1;
+      size_t step = 0;
+    };
+    std::vector<Place> last(plan_.slots.size());
+    for (int pass = 0; pass < static_cast<int>(passes.size()); ++pass) {
+      for (size_t step = 0; step < passes[pass].size(); ++step) {
+        ForSlots(passes[pass][step], pass, [&](int slot) { last[slot] = {pass, step}; });
+      }
+      const int result = pass == 0 ? returned : pass == 1 ? plan_.grad_input : -1;
+      if (result >= 0) last[result] = {pass, passes[pass].size() - 1};
+    }
+    for (int pass = 0; pass < static_cast<int>(passes.size()); ++pass) {
+      std::vector<std::vector<int>> given(passes[pass].size());
+      for (size_t slot = 0; slot < last.size(); ++slot) {
+        if (last[slot].pass == pass) given[last[slot].step].push_back(static_cast<int>(slot));
+      }
+      Steps steps;
+      for (size_t step = 0; step < passes[pass].size(); ++step) {
+        steps.push_back(passes[pass][step]);
+        for (const int slot : given[step]) steps.push_back({.kind = Kind::kGive, .slot = slot});
+      }
+      passes[pass] = std::move(steps);
+    }
+  }
+
+  const ModelGraph& model_;
+  const LayerRange layers_;
+  const int64_t samples_;
+  const std::vector<TapeNeeds>& needs_;
+  PassPlan plan_;
+  std::vector<int> values_;          // slots, by value of the model
+  std::vector<Gradient> gradients_;  // by value of the model
+  size_t bundle_begin_ = 0;          // the first step of F that makes its output
+};
+
+}  // namespace
+
+Shape ShapeOf(const ValueType& type, int64_t samples) {
+  Shape shape;
+  if (type.dims.size() + 1 > shape.dims.size()) return {samples * type.elements()};
+  shape.rank = static_cast<int>(type.dims.size()) + 1;
+  shape.dims[0] = samples;
+  std::copy(type.dims.begin(), type.dims.end(), shape.dims.begin() + 1);
+  return shape;
+}
+
+Shape ShapeOf(const ModelGraph& model, const Bundle& bundle, int64_t samples) {
+  if (bundle.parts.size() != 1) return {bundle.elements};
+  return ShapeOf(model.TypeOf(bundle.parts.front().value), samples);
+}
+
+PassPlan MakePassPlan(const ModelGraph& model, LayerRange layers, int64_t samples,
+                        const std::vector<TapeNeeds>& needs) {
+  return Planner(model, layers, samples, needs).Plan();
+}
+
+}  // namespace penstock

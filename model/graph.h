@@ -1,0 +1,105 @@
+// ModelGraph: a model as nodes in a stated order, cut into layers.
+//
+// A node is one op with its settings, inputs and parameters; it makes one value. A layer is a run of nodes, the unit
+// of cut, profile, name and checkpoint; a stage is consecutive layers. Ports are values that are read from data where
+// they are needed; they never travel between stages. What travels is a bundle (model/bundle.h): the values that layers
+// before a cut made and layers behind it read.
+//
+// The description is device-neutral: the planner reads costs from it, compute/ builds kernels from it, checkpoints
+// take names and shapes from it. GraphBuilder (model/graph_builder.h) makes one.
+//
+// Plain values; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model/attributes.h"
+#include "model/op.h"
+
+namespace penstock {
+
+struct Port {
+  std::string name;  // "tokens", "targets", "image"
+  ValueType type;
+  int64_t ids = 0;  // i32: what its readers look up, so that entries are 0 to ids - 1; 0: any
+
+  friend bool operator==(const Port&, const Port&) = default;
+};
+
+struct Node {
+  std::string name;
+  const Op* op = nullptr;
+  Attributes attributes;    // complete
+  std::vector<int> inputs;  // values: below ports.size() a port, else ports.size() + a node
+  ValueType output;
+  std::vector<ParameterSpec> parameters;
+  std::vector<BufferSpec> buffers;
+  bool needs_gradient = false;  // of its output: it has parameters, or an input that needs one
+  // Names its random numbers, the same for every partition: its layer, and which of the layer's drawing nodes it is.
+  uint32_t draw = 0;
+
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+struct LayerSpec {
+  std::string name;  // "embedding", "h.0.attention"
+  int first_node = 0;
+  int node_count = 0;
+  std::vector<ParameterSpec> parameters;  // of its nodes, in order
+
+  int end_node() const { return first_node + node_count; }
+  int64_t parameter_count() const;
+  friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
+};
+
+// The consecutive layers [first, first + count) of a model.
+struct LayerRange {
+  int first = 0;
+  int count = 0;
+  int end() const { return first + count; }
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
+struct ModelGraph {
+  std::string architecture;  // "gpt", "layers"
+  std::vector<Port> ports;
+  std::vector<Node> nodes;        // every node's inputs come before it; the last one is the loss
+  std::vector<LayerSpec> layers;  // all nodes, in order
+
+  int size() const { return static_cast<int>(layers.size()); }
+  int values() const { return static_cast<int>(ports.size() + nodes.size()); }
+  bool is_port(int value) const { return value < static_cast<int>(ports.size()); }
+  // REQUIRES: not a port.
+  int NodeOf(int value) const { return value - static_cast<int>(ports.size()); }
+  int ValueOf(int node) const { return static_cast<int>(ports.size()) + node; }
+  const ValueType& TypeOf(int value) const {
+    return is_port(value) ? ports[value].type : nodes[NodeOf(value)].output;
+  }
+  const std::string& NameOf(int value) const {
+    return is_port(value) ? ports[value].name : nodes[NodeOf(value)].name;
+  }
+  bool NeedsGradient(int value) const {
+    return !is_port(value) && nodes[NodeOf(value)].needs_gradient;
+  }
+  std::vector<ValueType> InputTypes(const Node& node) const;
+  int LayerOfNode(int node) const;
+
+  // Parameters in all, a shared tensor counted once.
+  int64_t parameter_count() const;
+  // The parameters of the first layer that the last layer uses, too.
+  std::set<std::string> tied_names() const;
+  bool tied() const { return !tied_names().empty(); }
+  // What the loss is a mean over, in one sample: its targets.
+  int64_t targets_per_sample() const;
+
+  friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
+};
+
+// Of a layer, for one sample.
+using LayerCost = OpCost;
+LayerCost EstimateCost(const ModelGraph& model, const LayerSpec& layer);
+
+}  // namespace penstock

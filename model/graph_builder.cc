@@ -1,0 +1,162 @@
+#include "model/graph_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace penstock {
+namespace {
+
+// A node's place among its layer's drawing nodes goes above the layer's number.
+constexpr int kLayerBits = 20;
+
+absl::Status CheckInputCount(const Op& op, size_t inputs) {
+  const auto count = static_cast<int>(inputs);
+  if (count >= op.inputs_min && count <= op.inputs_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      op.name, " reads ", count, count == 1 ? " value" : " values", "; expected ", op.inputs_min,
+      op.inputs_max == op.inputs_min ? "" : absl::StrCat(" to ", op.inputs_max)));
+}
+
+}  // namespace
+
+GraphBuilder::GraphBuilder(std::string architecture) {
+  graph_.architecture = std::move(architecture);
+}
+
+void GraphBuilder::AddPort(Port port) {
+  PENSTOCK_CHECK(graph_.nodes.empty());
+  if (!values_.emplace(port.name, static_cast<int>(graph_.ports.size())).second) {
+    status_.Update(absl::InvalidArgumentError(
+        absl::StrCat(port.name, ": there are two inputs of this name; give each its own")));
+    return;
+  }
+  graph_.ports.push_back(std::move(port));
+}
+
+void GraphBuilder::BeginLayer(std::string name) {
+  PENSTOCK_CHECK(graph_.layers.empty() || graph_.layers.back().node_count > 0);
+  graph_.layers.push_back(
+      {.name = std::move(name), .first_node = static_cast<int>(graph_.nodes.size())});
+  draws_in_layer_ = 0;
+}
+
+void GraphBuilder::Add(NodeSpec spec) {
+  if (!status_.ok()) return;
+  if (spec.name.empty()) spec.name = graph_.layers.back().name;
+  const std::string name = spec.name;
+  status_ = Annotate(TryAdd(std::move(spec)), name);
+}
+
+const ValueType* GraphBuilder::TypeOf(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : &graph_.TypeOf(found->second);
+}
+
+absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
+  PENSTOCK_CHECK(!graph_.layers.empty());
+  Node node;
+  node.name = spec.name;
+  PENSTOCK_ASSIGN_OR_RETURN(node.op, FindOp(spec.op));
+  PENSTOCK_ASSIGN_OR_RETURN(node.attributes, Complete(node.op->attributes, spec.attributes));
+  PENSTOCK_ASSIGN_OR_RETURN(node.inputs, FindInputs(spec));
+  PENSTOCK_RETURN_IF_ERROR(CheckInputCount(*node.op, node.inputs.size()));
+  const std::vector<ValueType> inputs = graph_.InputTypes(node);
+  PENSTOCK_ASSIGN_OR_RETURN(OpResult result, node.op->infer({node.attributes, inputs}));
+  node.output = std::move(result.output);
+  node.parameters = std::move(result.parameters);
+  node.buffers = std::move(result.buffers);
+  PENSTOCK_RETURN_IF_ERROR(NameParameters(spec, node));
+  LayerSpec& layer = graph_.layers.back();
+  const bool reads_trained = std::any_of(node.inputs.begin(), node.inputs.end(),
+                                         [&](int value) { return graph_.NeedsGradient(value); });
+  node.needs_gradient = reads_trained || !node.parameters.empty();
+  if (node.op->draws) {
+    node.draw = static_cast<uint32_t>(graph_.layers.size() - 1) | draws_in_layer_++ << kLayerBits;
+  }
+  const int value = graph_.ValueOf(static_cast<int>(graph_.nodes.size()));
+  if (!values_.emplace(node.name, value).second) {
+    return absl::InvalidArgumentError("there are two values of this name; give each its own");
+  }
+  layer.parameters.insert(layer.parameters.end(), node.parameters.begin(), node.parameters.end());
+  ++layer.node_count;
+  graph_.nodes.push_back(std::move(node));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int>> GraphBuilder::FindInputs(const NodeSpec& spec) const {
+  std::vector<int> inputs;
+  if (spec.inputs.empty()) {
+    if (graph_.nodes.empty()) {
+      return absl::InvalidArgumentError("is the first and so has to name what it reads");
+    }
+    return std::vector<int>{graph_.values() - 1};
+  }
+  for (const std::string& name : spec.inputs) {
+    const auto found = values_.find(name);
+    if (found == values_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "reads \"", name, "\", which is no input of the model and no layer before this one"));
+    }
+    inputs.push_back(found->second);
+  }
+  return inputs;
+}
+
+absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) const {
+  const std::string prefix = spec.parameter_prefix.value_or(absl::StrCat(node.name, "."));
+  for (ParameterSpec& parameter : node.parameters) parameter.name = prefix + parameter.name;
+  for (BufferSpec& buffer : node.buffers) buffer.name = prefix + buffer.name;
+  if (spec.weights_of.empty()) return absl::OkStatus();
+  const auto found = values_.find(spec.weights_of);
+  if (found == values_.end() || graph_.is_port(found->second)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights_of names \"", spec.weights_of, "\", which is no layer before this one"));
+  }
+  const Node& other = graph_.nodes[graph_.NodeOf(found->second)];
+  for (ParameterSpec& parameter : node.parameters) {
+    const auto same = std::find_if(
+        other.parameters.begin(), other.parameters.end(),
+        [&](const ParameterSpec& candidate) { return candidate.shape == parameter.shape; });
+    if (same == other.parameters.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "weights_of: ", other.name, " has no parameter shaped as ", parameter.name));
+    }
+    parameter = *same;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::CheckReaders() const {
+  std::vector<bool> is_read(graph_.values(), false);
+  for (const Node& node : graph_.nodes) {
+    for (const int input : node.inputs) is_read[input] = true;
+  }
+  for (int value = 0; value + 1 < graph_.values(); ++value) {
+    if (is_read[value]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(graph_.NameOf(value), ": no layer reads it; leave it out, or name it in `of`"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModelGraph> GraphBuilder::Build() && {
+  PENSTOCK_RETURN_IF_ERROR(status_);
+  if (graph_.nodes.empty() || !graph_.nodes.back().op->is_loss) {
+    return absl::InvalidArgumentError(
+        "the last layer computes no loss; end the model with one (cross_entropy, mse)");
+  }
+  const auto losses = std::count_if(graph_.nodes.begin(), graph_.nodes.end(),
+                                    [](const Node& node) { return node.op->is_loss; });
+  if (losses != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model has ", losses, " losses; expected one, at its end"));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckReaders());
+  return std::move(graph_);
+}
+
+}  // namespace penstock

@@ -1,0 +1,66 @@
+// GraphBuilder: makes a ModelGraph node by node, checking each where it is added.
+//
+//     GraphBuilder builder("gpt");
+//     builder.AddPort({"tokens", {DType::kI32, {128}}, 256});
+//     builder.BeginLayer("embedding");
+//     builder.Add({.op = "gpt_embedding", .attributes = {...}, .inputs = {"tokens"}});
+//     ...
+//     absl::StatusOr<ModelGraph> graph = std::move(builder).Build();
+//
+// The first error is kept, and Build returns it: calls need not be checked one by one.
+//
+// Thread-compatible.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "model/graph.h"
+
+namespace penstock {
+
+struct NodeSpec {
+  std::string name;  // empty: the layer's, which then may have no other node without a name
+  std::string op;
+  Attributes attributes;
+  std::vector<std::string> inputs;  // names of ports and nodes; empty: the node before
+  // Before the names of its parameters; absent: the node's name and a dot.
+  std::optional<std::string> parameter_prefix;
+  std::string weights_of;  // the node whose parameters this one reads, of equal shapes; empty: its own
+};
+
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(std::string architecture);
+
+  void AddPort(Port port);
+  // The nodes from here on are of this layer. REQUIRES: the layer before has a node.
+  void BeginLayer(std::string name);
+  void Add(NodeSpec spec);
+
+  // OK as long as nothing was wrong. Errors: InvalidArgument starting with the node's name.
+  const absl::Status& status() const { return status_; }
+  // The type of a port's or node's value; null if there is none of this name.
+  const ValueType* TypeOf(const std::string& name) const;
+
+  // Errors: that of the first call which failed; InvalidArgument if the last node is no loss, or a value is read by
+  // nobody.
+  absl::StatusOr<ModelGraph> Build() &&;
+
+ private:
+  absl::Status TryAdd(NodeSpec spec);
+  absl::StatusOr<std::vector<int>> FindInputs(const NodeSpec& spec) const;
+  absl::Status NameParameters(const NodeSpec& spec, Node& node) const;
+  absl::Status CheckReaders() const;
+
+  ModelGraph graph_;
+  std::map<std::string, int> values_;  // by name
+  uint32_t draws_in_layer_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace penstock

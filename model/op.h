@@ -1,0 +1,100 @@
+// Op: one kind of computation that has kernels: conv2d, linear, attention.
+//
+// An op is one file in model/ops/: what can be set, which inputs fit, the shape of its output, its parameters and
+// its costs. Its kernels are one file in each back-end's folder. model/ops/list.h names them all.
+//
+// Plain values; thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/dtype.h"
+#include "model/attributes.h"
+
+namespace penstock {
+
+// The type of a value for one sample: [time, width] of f32, [height, width, channels] of u8.
+struct ValueType {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> dims;
+
+  int64_t elements() const;
+  int64_t size_bytes() const { return elements() * SizeOf(dtype); }
+  std::string ToString() const;  // "f32 [128, 192]"
+  friend bool operator==(const ValueType&, const ValueType&) = default;
+};
+
+// One parameter tensor, named and laid out as in the files that users have.
+struct ParameterSpec {
+  std::string name;            // "h.0.attn.c_attn.weight"
+  std::vector<int64_t> shape;  // its layout is the op's affair
+  enum class Init : uint8_t { kZeros, kOnes, kNormal, kUniform } init = Init::kNormal;
+  // Of kNormal the deviation, of kUniform the bound on both sides.
+  double init_scale = 0.02;
+  bool decays = true;          // weight decay applies (matrices yes, biases and norms no)
+  bool maps_features = false;  // a matrix between hidden features, which Muon orthogonalizes
+
+  int64_t size() const;
+  friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
+};
+
+// State of a node that no optimizer changes: the running mean of a batch norm.
+struct BufferSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  double initial = 0.0;
+
+  int64_t size() const;
+  friend bool operator==(const BufferSpec&, const BufferSpec&) = default;
+};
+
+// Multiply-adds counted as two operations, for one sample.
+struct OpCost {
+  double forward_flops = 0;
+  double backward_input_flops = 0;
+  double backward_weight_flops = 0;
+};
+
+// A node's inputs and settings, as an op sees them.
+struct OpArguments {
+  const Attributes& attributes;  // complete
+  absl::Span<const ValueType> inputs;
+};
+
+// What follows from them.
+struct OpResult {
+  ValueType output;
+  std::vector<ParameterSpec> parameters;  // names without the node's: "weight"
+  std::vector<BufferSpec> buffers;
+};
+
+struct Op {
+  absl::string_view name;          // in YAML
+  absl::string_view described_as;  // in checkpoints and profiles
+  absl::string_view help;
+  absl::Span<const AttributeSpec> attributes;
+  int inputs_min = 1;
+  int inputs_max = 1;
+  bool draws = false;    // random numbers, so that the node needs a place of its own among them
+  bool is_loss = false;  // one f32 for each microbatch, the end of a model
+  // Errors: InvalidArgument saying which shapes came and what would fit.
+  absl::StatusOr<OpResult> (*infer)(const OpArguments&) = nullptr;
+  OpCost (*cost)(const OpArguments&) = nullptr;
+};
+
+// Errors: NotFound listing the ops, or the one whose name is nearest.
+absl::StatusOr<const Op*> FindOp(absl::string_view name);
+absl::Span<const Op* const> AllOps();
+
+// FLOPs of y[rows, outputs] = x[rows, inputs] W: the same count for y, for dx and for dW.
+double ProductFlops(double rows, double inputs, double outputs);
+
+// Errors: InvalidArgument "SHAPES do not fit: expected WANTED".
+absl::Status ShapesDoNotFit(absl::Span<const ValueType> inputs, absl::string_view wanted);
+
+}  // namespace penstock

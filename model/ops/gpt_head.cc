@@ -1,0 +1,63 @@
+// Logits x W^T and their mean cross-entropy against targets, in one op: the logits' gradient takes their place.
+#include "absl/strings/str_cat.h"
+#include "model/ops/list.h"
+#include "model/ops/parameters.h"
+
+namespace penstock::ops {
+namespace gpt_head {
+namespace {
+
+constexpr double kDeviation = 0.02;
+constexpr absl::string_view kWords[] = {"tied", "untied"};
+
+constexpr AttributeSpec kAttributes[] = {
+    {"vocabulary", AttributeKind::kInteger, "the number of tokens"},
+    {"width", AttributeKind::kInteger, "the width of a token"},
+    {.name = "weight",
+     .kind = AttributeKind::kWord,
+     .help = "tied: the weight is the token embedding's",
+     .otherwise = "untied",
+     .words = kWords},
+};
+
+absl::StatusOr<OpResult> Infer(const OpArguments& a) {
+  const int64_t vocabulary = a.attributes.integer("vocabulary");
+  const int64_t width = a.attributes.integer("width");
+  const ValueType& input = a.inputs[0];
+  const ValueType& targets = a.inputs[1];
+  const bool fits = input.dtype == DType::kF32 && input.dims.size() == 2 && input.dims[1] == width &&
+                    targets.dtype == DType::kI32 && targets.dims.size() == 1 &&
+                    targets.dims[0] == input.dims[0];
+  if (!fits) {
+    return ShapesDoNotFit(a.inputs,
+                          absl::StrCat("f32 [time, ", width, "] and targets i32 [time]"));
+  }
+  const bool tied = a.attributes.word("weight") == "tied";
+  return OpResult{.output = {DType::kF32, {}},
+                  .parameters = {Table(tied ? "wte.weight" : "lm_head.weight", vocabulary, width,
+                                       kDeviation)}};
+}
+
+OpCost Cost(const OpArguments& a) {
+  const double linear = ProductFlops(static_cast<double>(a.inputs[0].dims[0]),
+                                     static_cast<double>(a.inputs[0].dims[1]),
+                                     static_cast<double>(a.attributes.integer("vocabulary")));
+  return {linear, linear, linear};
+}
+
+}  // namespace
+}  // namespace gpt_head
+
+constinit const Op kGptHead = {
+    .name = "gpt_head",
+    .described_as = "head",
+    .help = "logits without a bias, and their mean cross-entropy",
+    .attributes = gpt_head::kAttributes,
+    .inputs_min = 2,
+    .inputs_max = 2,
+    .is_loss = true,
+    .infer = gpt_head::Infer,
+    .cost = gpt_head::Cost,
+};
+
+}  // namespace penstock::ops

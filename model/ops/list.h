@@ -1,0 +1,20 @@
+// All ops. A row here and a file in model/ops/, compute/cpu/ops/ and compute/cuda/ops/ make an op; each library has its
+// own table of them, made from this list (no static initialisers).
+#pragma once
+
+#include "model/op.h"
+
+#define PENSTOCK_OPS(ROW) \
+  ROW(AttentionBranch)    \
+  ROW(GptEmbedding)       \
+  ROW(GptHead)            \
+  ROW(LayerNorm)          \
+  ROW(MlpBranch)
+
+namespace penstock::ops {
+
+#define PENSTOCK_DECLARE_OP(Name) extern const Op k##Name;
+PENSTOCK_OPS(PENSTOCK_DECLARE_OP)
+#undef PENSTOCK_DECLARE_OP
+
+}  // namespace penstock::ops

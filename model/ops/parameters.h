@@ -1,0 +1,37 @@
+// Parameters that many ops have.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "model/op.h"
+
+namespace penstock::ops {
+
+// Between hidden features.
+inline ParameterSpec Matrix(std::string name, std::vector<int64_t> shape, double deviation) {
+  return {.name = std::move(name),
+          .shape = std::move(shape),
+          .init_scale = deviation,
+          .maps_features = true};
+}
+// With a side that is a vocabulary, positions or classes.
+inline ParameterSpec Table(std::string name, int64_t rows, int64_t columns, double deviation) {
+  return {.name = std::move(name), .shape = {rows, columns}, .init_scale = deviation};
+}
+inline ParameterSpec Bias(std::string name, int64_t size) {
+  return {.name = std::move(name),
+          .shape = {size},
+          .init = ParameterSpec::Init::kZeros,
+          .init_scale = 0.0,
+          .decays = false};
+}
+inline ParameterSpec Gain(std::string name, int64_t size) {
+  return {.name = std::move(name),
+          .shape = {size},
+          .init = ParameterSpec::Init::kOnes,
+          .init_scale = 0.0,
+          .decays = false};
+}
+
+}  // namespace penstock::ops
