@@ -23,7 +23,7 @@ TEST(GptConfigOf, ManifestOfTheVersionBefore_IsReadFromItsFingerprint) {
     config.tied_head = tied_head;
     PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, BuildGpt(config));
     EXPECT_THAT(
-        GptConfigOf({.fingerprint = MakeFingerprint({.chain = chain, .optimizer = AdamWConfig()})}),
+        GptConfigOf({.fingerprint = MakeFingerprint({.model = model, .optimizer = AdamWConfig()})}),
         IsOkAndHolds(config));
   }
 }
