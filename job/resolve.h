@@ -20,7 +20,7 @@
 #include "compute/learning_rate.h"
 #include "compute/optimizer.h"
 #include "model/graph.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "penstock/v1/job.pb.h"
 #include "schedule/catalog/catalog.h"
 #include "schedule/recompute.h"

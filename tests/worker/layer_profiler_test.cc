@@ -8,7 +8,7 @@
 #include "compute/stage.h"
 #include "job/profile/model_profile.h"
 #include "model/describe.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/ticking_clock.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "job/resolve.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "tests/support/status_matchers.h"
 
 namespace penstock {
