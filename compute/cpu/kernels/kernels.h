@@ -42,7 +42,7 @@ struct LayerNormGradientRows {
   const float* inverse_deviation;
   const float* grad_output;
   const float* residual;  // added to grad_input, or null
-  float* grad_input;
+  float* grad_input;      // null: not wanted
   float* gain_sums;  // [width]
   float* bias_sums;  // [width]
 };
