@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "compute/backend.h"
@@ -18,9 +19,9 @@ class TwoPools : public Backend {
   BufferPool& pool() override { return cpu_->pool(); }
   BufferPool& host_pool() override { return host_pool_; }
 
-  absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSpec& spec, BatchShape shape,
-                                                   Precision precision) override {
-    return cpu_->MakeLayer(spec, shape, precision);
+  absl::StatusOr<std::unique_ptr<OpKernels>> MakeKernels(KernelSpec spec,
+                                                         Precision precision) override {
+    return cpu_->MakeKernels(std::move(spec), precision);
   }
   absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(
       const OptimizerConfig& config, absl::Span<const ParameterSlice> slices) override {
