@@ -2,9 +2,9 @@
 //
 //     INSTANTIATE_TEST_SUITE_P(Cpu, BackendConformance, ::testing::Values(BackendCase{...}), ...);
 //
-// conformance_layers.cc compares ops with double-precision references, conformance_stage.cc checks
-// that results do not depend on the partition or the order of microbatches, conformance_optimizer.cc
-// the update rules, conformance_errors.cc bad input.
+// conformance_layers.cc compares the ops of the GPT with double-precision references, conformance_stage.cc and
+// conformance_skips.cc check that results do not depend on the partition or the order of microbatches,
+// conformance_optimizer.cc the update rules, conformance_errors.cc bad input.
 #pragma once
 
 #include <gtest/gtest.h>

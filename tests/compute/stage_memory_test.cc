@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "compute/stage.h"
 #include "tests/compute/conformance.h"
+#include "tests/compute/skip_model.h"
 #include "tests/compute/two_pools.h"
 #include "tests/support/status_matchers.h"
 
@@ -163,6 +164,7 @@ class WatchedStage {
   }
 
   const ActivationBytes& said() const { return stage_->activation_bytes(); }
+  // Passes a microbatch through the stage.
   void ExpectWhatWasSaid() {
     Tensor input = Received(stage_->input_shape(), said().input);
     Tensor output = Forward(std::move(input));
@@ -254,6 +256,16 @@ TEST_P(ActivationBytesTest, OfEveryPassOfEveryCut_AreThoseOfThePool) {
   GptConfig config = TinyGpt();
   config.dropout = 0.1;
   const ModelGraph model = *BuildGpt(config);
+  for (int first = 0; first < model.size(); ++first) {
+    for (int count = 1; first + count <= model.size(); ++count) {
+      SCOPED_TRACE(testing::Message() << "layers " << first << " to " << first + count - 1);
+      WatchedStage(model, {first, count}, precision(), recomputes()).ExpectWhatWasSaid();
+    }
+  }
+}
+
+TEST_P(ActivationBytesTest, OfEveryCutOfAGraphWithSkips_AreThoseOfThePool) {
+  const ModelGraph model = SkipModel({});
   for (int first = 0; first < model.size(); ++first) {
     for (int count = 1; first + count <= model.size(); ++count) {
       SCOPED_TRACE(testing::Message() << "layers " << first << " to " << first + count - 1);
