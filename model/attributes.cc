@@ -54,8 +54,12 @@ absl::Status CheckRange(const AttributeSpec& spec, double value) {
   if (value >= spec.min && value <= spec.max) return absl::OkStatus();
   const bool is_whole =
       spec.kind == AttributeKind::kInteger || spec.kind == AttributeKind::kIntegers;
-  return Wrong(spec, absl::StrFormat("is %g; expected %s from %g to %g", value,
-                                     is_whole ? "a whole number" : "a number", spec.min, spec.max));
+  if (is_whole) {
+    return Wrong(spec, absl::StrFormat("is %.0f; expected a whole number from %.0f to %.0f", value,
+                                       spec.min, spec.max));
+  }
+  return Wrong(spec, absl::StrFormat("is %g; expected a number from %g to %g", value, spec.min,
+                                     spec.max));
 }
 
 template <typename T>

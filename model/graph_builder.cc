@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status.h"
 
@@ -29,6 +30,12 @@ GraphBuilder::GraphBuilder(std::string architecture) {
 
 void GraphBuilder::AddPort(Port port) {
   PENSTOCK_CHECK(graph_.nodes.empty());
+  const std::vector<int64_t>& dims = port.type.dims;
+  if (std::any_of(dims.begin(), dims.end(), [](int64_t size) { return size < 1; })) {
+    status_.Update(absl::InvalidArgumentError(absl::StrCat(
+        port.name, ": is ", port.type.ToString(), "; expected dimensions of at least 1")));
+    return;
+  }
   if (!values_.emplace(port.name, static_cast<int>(graph_.ports.size())).second) {
     status_.Update(absl::InvalidArgumentError(
         absl::StrCat(port.name, ": there are two inputs of this name; give each its own")));
@@ -38,6 +45,7 @@ void GraphBuilder::AddPort(Port port) {
 }
 
 void GraphBuilder::BeginLayer(std::string name) {
+  if (!status_.ok()) return;
   PENSTOCK_CHECK(graph_.layers.empty() || graph_.layers.back().node_count > 0);
   graph_.layers.push_back(
       {.name = std::move(name), .first_node = static_cast<int>(graph_.nodes.size())});
@@ -70,6 +78,7 @@ absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   node.parameters = std::move(result.parameters);
   node.buffers = std::move(result.buffers);
   PENSTOCK_RETURN_IF_ERROR(NameParameters(spec, node));
+  PENSTOCK_RETURN_IF_ERROR(CheckParameterShapes(node));
   LayerSpec& layer = graph_.layers.back();
   const bool reads_trained = std::any_of(node.inputs.begin(), node.inputs.end(),
                                          [&](int value) { return graph_.NeedsGradient(value); });
@@ -117,15 +126,29 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
         absl::StrCat("weights_of names \"", spec.weights_of, "\", which is no layer before this one"));
   }
   const Node& other = graph_.nodes[graph_.NodeOf(found->second)];
+  // In order, each once: a gain and a bias have one shape.
+  std::vector<ParameterSpec> candidates = other.parameters;
   for (ParameterSpec& parameter : node.parameters) {
     const auto same = std::find_if(
-        other.parameters.begin(), other.parameters.end(),
+        candidates.begin(), candidates.end(),
         [&](const ParameterSpec& candidate) { return candidate.shape == parameter.shape; });
-    if (same == other.parameters.end()) {
+    if (same == candidates.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "weights_of: ", other.name, " has no parameter shaped as ", parameter.name));
     }
-    parameter = *same;
+    parameter = std::move(*same);
+    candidates.erase(same);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::CheckParameterShapes(const Node& node) {
+  for (const ParameterSpec& parameter : node.parameters) {
+    const std::vector<int64_t>& shape = shapes_.emplace(parameter.name, parameter.shape).first->second;
+    if (shape == parameter.shape) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "), "], but [",
+        absl::StrJoin(shape, ", "), "] in a layer before this one; give it another name"));
   }
   return absl::OkStatus();
 }
