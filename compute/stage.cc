@@ -70,8 +70,8 @@ absl::Status Stage::Build() {
       parameter += static_cast<int>(node.parameters.size());
     }
   }
-  plan_ = MakePassPlan(model_, options_.layers, options_.samples, CrossingType(options_.precision),
-                       needs_);
+  plan_ = MakePassPlan(model_, options_.layers, options_.samples, needs_,
+                       CrossingType(options_.precision));
   activation_bytes_ = ActivationBytesOf(plan_, options_.recomputes, is_last_);
   std::vector<ParameterSlice> slices;
   for (int layer = 0; layer < layer_count(); ++layer) {
