@@ -124,8 +124,8 @@ TEST_F(CudaStreamsTest, ToDevice_OtherSizes_HaveLandingsOfTheirOwn) {
 
 class CudaGraphsTest : public CudaStreamsTest {
  protected:
-  static PassGraphs::Key Key(uint64_t argument, int layer = 0) {
-    return {.pass = Pass::kForward, .layer = layer, .arguments = {argument}};
+  static PassGraphs::Key Key(uint64_t argument, int node = 0) {
+    return {.pass = Pass::kForward, .node = node, .arguments = {argument}};
   }
   // A pass that writes down the sample that its kernel sees.
   absl::Status Pass(const PassGraphs::Key& key, int64_t sample) {
@@ -165,7 +165,7 @@ TEST_F(CudaGraphsTest, AnotherKey_IsAnotherPass) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_THAT(Pass(Key(1), round), IsOk());
     EXPECT_THAT(Pass(Key(2), round), IsOk());
-    EXPECT_THAT(Pass(Key(1, /*layer=*/1), round), IsOk());
+    EXPECT_THAT(Pass(Key(1, /*node=*/1), round), IsOk());
   }
   EXPECT_EQ(graphs_.stats().recorded, 3);
   EXPECT_EQ(graphs_.stats().replayed, 3);

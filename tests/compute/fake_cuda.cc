@@ -232,8 +232,8 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return *handle = nullptr, CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
-const char* cublasGetStatusName(cublasStatus_t) { return "error"; }
-const char* cublasGetStatusString(cublasStatus_t) { return "as the test wants it"; }
+const char* cublasLtGetStatusName(cublasStatus_t) { return "error"; }
+const char* cublasLtGetStatusString(cublasStatus_t) { return "as the test wants it"; }
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) { return *handle = nullptr, CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t) { return CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnSetStream(cudnnHandle_t, cudaStream_t) { return CUDNN_STATUS_SUCCESS; }

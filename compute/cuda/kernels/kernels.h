@@ -53,10 +53,10 @@ struct LayerNormBackwardArguments {
   const float* inverse_deviation;
   const float* grad_output;  // [rows, width]
   const float* residual;     // added to grad_input, or null
-  float* grad_input;
-  float* gain_sums;  // [width], written
-  float* bias_sums;  // [width], written
-  float* workspace;  // ColumnSumsWorkspaceFloats(rows, 2 * width)
+  float* grad_input;         // or null
+  float* gain_sums;          // [width], written
+  float* bias_sums;          // [width], written
+  float* workspace;          // ColumnSumsWorkspaceFloats(rows, 2 * width)
 };
 void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
                        const LayerNormBackwardArguments& arguments);

@@ -29,8 +29,7 @@ __global__ void ForwardKernel(int64_t rows, int64_t width, const float* input, c
     inverse_deviation[row] = inverse;
   }
   for (int64_t c = lane; c < width; c += kWarp) {
-    output[row * width + c] =
-        FromFloat<Number>((x[c] - average) * inverse * gain[c] + bias[c]);
+    output[row * width + c] = FromFloat<Number>((x[c] - average) * inverse * gain[c] + bias[c]);
   }
 }
 
@@ -121,7 +120,9 @@ int64_t ColumnSumsWorkspaceFloats(int64_t rows, int64_t width) {
 
 void LayerNormBackward(cudaStream_t stream, int64_t rows, int64_t width,
                        const LayerNormBackwardArguments& a) {
-  InputKernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(rows, width, a);
+  if (a.grad_input != nullptr) {
+    InputKernel<<<CeilDiv(rows, kRowsPerBlock), kBlock, 0, stream>>>(rows, width, a);
+  }
   GainBiasKernel<<<BandGrid(rows, width), kBlock, 0, stream>>>(rows, width, a);
   const int64_t bands = CeilDiv(rows, kBandRows);
   const int64_t blocks = CeilDiv(width, kBlock);
