@@ -218,7 +218,7 @@ TEST_F(CudaGraphsTest, CaptureFails_PassesGoOnCallByCallAndStatsSayWhy) {
     for (int number = 1; number < 4; ++number) EXPECT_THAT(pass(number), IsOk());
     fake_cuda::RunAll();
     EXPECT_THAT(ran, ElementsAre(0, 1, 2, 3)) << call;
-    EXPECT_THAT(graphs.stats().given_up, HasSubstr("record")) << call;
+    EXPECT_THAT(graphs.stats().given_up, HasSubstr("captur")) << call;
     EXPECT_EQ(graphs.stats().kept, 0);
     EXPECT_THAT(context_->Check("afterwards"), IsOk()) << call;
   }
