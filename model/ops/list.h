@@ -6,9 +6,16 @@
 
 #define PENSTOCK_OPS(ROW) \
   ROW(AttentionBranch)    \
+  ROW(AvgPool)            \
+  ROW(BatchNorm)          \
+  ROW(Conv2d)             \
   ROW(GptEmbedding)       \
   ROW(GptHead)            \
+  ROW(GroupNorm)          \
+  ROW(Image)              \
   ROW(LayerNorm)          \
+  ROW(Lrn)                \
+  ROW(MaxPool)            \
   ROW(MlpBranch)
 
 namespace penstock::ops {

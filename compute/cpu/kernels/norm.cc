@@ -61,6 +61,7 @@ PENSTOCK_INLINE void GradientOfRow(const LayerNormGradientRows& a, int64_t r) {
     Store(Load(a.gain_sums + c, lanes) + g * n, a.gain_sums + c, lanes);
     Store(Load(a.bias_sums + c, lanes) + g, a.bias_sums + c, lanes);
   });
+  if (a.grad_input == nullptr) return;
   const float mean_d = SumLanes(sum_d) / static_cast<float>(a.width);
   const float mean_dn = SumLanes(sum_dn) / static_cast<float>(a.width);
   ForVectors(a.width, [&](int64_t c, auto lanes) {

@@ -1,0 +1,13 @@
+import torch.nn.functional as F
+
+from op_numbers import case, f32
+
+
+def layer_norm(c, x):
+    return F.layer_norm(x, x.shape[-1:], c["weight"], c["bias"])
+
+
+case("layer_norm", "time and width", {"width": 19}, [f32(5, 19)], layer_norm,
+     parameters={"weight": (19,), "bias": (19,)})
+case("layer_norm", "many rows", {"width": 4}, [f32(70, 4, scale=8)], layer_norm,
+     parameters={"weight": (4,), "bias": (4,)})
