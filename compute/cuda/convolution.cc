@@ -35,7 +35,8 @@ Layouts ConvolutionLayouts(const ConvolutionShape& s) {
 }
 
 // Null where cuDNN has no engine.
-absl::StatusOr<std::unique_ptr<const Plan>> MakeConvolutionPlan(const PlanTarget& target, Graph graph) {
+absl::StatusOr<std::unique_ptr<const Plan>> MakeConvolutionPlan(const PlanTarget& target,
+                                                                Graph graph) {
   absl::StatusOr<Plan> plan = Plan::Create(target, std::move(graph));
   if (absl::IsUnimplemented(plan.status())) return nullptr;
   PENSTOCK_RETURN_IF_ERROR(plan.status());
@@ -195,11 +196,10 @@ absl::Status Convolution::BackwardWeightOf(cudnnHandle_t handle, cudaStream_t st
 absl::Status Convolution::Forward(cudnnHandle_t handle, cudaStream_t stream, const void* x,
                                   const void* filters, const float* bias, float* y,
                                   void* scratch) const {
-  return shape_.bf16
-             ? ForwardOf(handle, stream, static_cast<const Bf16*>(x),
-                         static_cast<const Bf16*>(filters), bias, y, scratch)
-             : ForwardOf(handle, stream, static_cast<const float*>(x),
-                         static_cast<const float*>(filters), bias, y, scratch);
+  return shape_.bf16 ? ForwardOf(handle, stream, static_cast<const Bf16*>(x),
+                                 static_cast<const Bf16*>(filters), bias, y, scratch)
+                     : ForwardOf(handle, stream, static_cast<const float*>(x),
+                                 static_cast<const float*>(filters), bias, y, scratch);
 }
 
 absl::Status Convolution::BackwardInput(cudnnHandle_t handle, cudaStream_t stream, const void* dy,

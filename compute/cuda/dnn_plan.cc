@@ -63,10 +63,9 @@ absl::Status CheckHasNone(cudnnBackendDescriptor_t configuration, const Notes& r
   PENSTOCK_ASSIGN_OR_RETURN(const Notes notes, NotesOf(configuration));
   for (const cudnnBackendNumericalNote_t note : notes) {
     if (std::count(refused.begin(), refused.end(), note) == 0) continue;
-    return absl::UnimplementedError(
-        note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
-            ? "the results of this engine do not repeat"
-            : "this engine does not compute in true f32");
+    return absl::UnimplementedError(note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
+                                        ? "the results of this engine do not repeat"
+                                        : "this engine does not compute in true f32");
   }
   return absl::OkStatus();
 }

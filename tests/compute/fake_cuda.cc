@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "compute/cuda/convolution.h"
 #include "compute/cuda/kernels/kernels.h"
 #include "compute/cuda/sdpa.h"
 
@@ -249,6 +250,11 @@ namespace penstock::cuda {
 absl::StatusOr<std::unique_ptr<Sdpa>> Sdpa::Create(cudnnHandle_t, const AttentionShape&,
                                                    Repeatability) {
   return absl::UnimplementedError("a played GPU has no attention");
+}
+
+absl::StatusOr<std::unique_ptr<Convolution>> Convolution::Create(const PlanTarget&,
+                                                                 const ConvolutionShape&) {
+  return absl::UnimplementedError("a played GPU has no convolutions");
 }
 
 void Store(cudaStream_t stream, int64_t value, int64_t* to) {

@@ -92,7 +92,11 @@ void BatchNormTrain(cudaStream_t stream, const BatchNormArguments& arguments, do
       stream, a.rows, a.width, a.workspace,
       [=] __device__(int64_t row, int64_t c) { return x[row * a.width + c]; },
       [=] __device__(int64_t c, double sum) {
-        a.mean[c] = static_cast<float>(sum / static_cast<double>(a.rows));
+        const double mean = sum / static_cast<double>(a.rows);
+        a.mean[c] = static_cast<float>(mean);
+        if (!updates) return;
+        a.running_mean[c] =
+            static_cast<float>((1.0 - momentum) * a.running_mean[c] + momentum * mean);
       });
   SumChannels(
       stream, a.rows, a.width, a.workspace,
@@ -104,12 +108,9 @@ void BatchNormTrain(cudaStream_t stream, const BatchNormArguments& arguments, do
         const double variance = sum / static_cast<double>(a.rows);
         a.inverse_deviation[c] = static_cast<float>(1.0 / sqrt(variance + a.epsilon));
         if (!updates) return;
-        // The running variance follows the estimate for all data: Bessel's correction.
-        const double estimate = a.rows > 1 ? sum / static_cast<double>(a.rows - 1) : variance;
-        a.running_mean[c] =
-            static_cast<float>((1.0 - momentum) * a.running_mean[c] + momentum * a.mean[c]);
+        const double unbiased = sum / static_cast<double>(a.rows - 1);
         a.running_variance[c] =
-            static_cast<float>((1.0 - momentum) * a.running_variance[c] + momentum * estimate);
+            static_cast<float>((1.0 - momentum) * a.running_variance[c] + momentum * unbiased);
       });
   NormalizeChannels(stream, a, x, y);
 }

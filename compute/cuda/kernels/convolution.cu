@@ -18,7 +18,9 @@ __device__ inline int64_t OutputOf(const ImageAxis& axis, int64_t j, int64_t k) 
   return output < axis.outputs ? output : -1;
 }
 
-__device__ inline bool Inside(const ImageAxis& axis, int64_t j) { return j >= 0 && j < axis.inputs; }
+__device__ inline bool Inside(const ImageAxis& axis, int64_t j) {
+  return j >= 0 && j < axis.inputs;
+}
 
 // A block for each element of the filters.
 template <typename Number>
@@ -34,8 +36,7 @@ __global__ void WeightKernel(ConvolutionSizes s, const Number* x, const Number* 
   float sum = 0.0f;
   for (int64_t place = threadIdx.x; place < places; place += kBlock) {
     const int64_t column = InputOf(s.width, place % s.width.outputs, across);
-    const int64_t row =
-        InputOf(s.height, place / s.width.outputs % s.height.outputs, down);
+    const int64_t row = InputOf(s.height, place / s.width.outputs % s.height.outputs, down);
     if (!Inside(s.width, column) || !Inside(s.height, row)) continue;
     const int64_t sample = place / s.width.outputs / s.height.outputs;
     const int64_t pixel = (sample * s.height.inputs + row) * s.width.inputs + column;
@@ -61,8 +62,7 @@ void ConvolutionForward(cudaStream_t stream, const ConvolutionSizes& sizes, cons
     const int64_t first_input = output / (s.outputs / s.groups) * group_inputs;
     float sum = 0.0f;
     for (int64_t down = 0; down < s.height.kernel; ++down) {
-      const int64_t row =
-          InputOf(s.height, place / s.width.outputs % s.height.outputs, down);
+      const int64_t row = InputOf(s.height, place / s.width.outputs % s.height.outputs, down);
       if (!Inside(s.height, row)) continue;
       for (int64_t across = 0; across < s.width.kernel; ++across) {
         const int64_t column = InputOf(s.width, place % s.width.outputs, across);
@@ -125,8 +125,8 @@ template void ConvolutionBackwardInput<Bf16>(cudaStream_t, const ConvolutionSize
 template <typename Number>
 void ConvolutionBackwardWeight(cudaStream_t stream, const ConvolutionSizes& sizes, const Number* x,
                                const Number* dy, float* dw) {
-  const int64_t count = sizes.outputs * (sizes.inputs / sizes.groups) * sizes.height.kernel *
-                        sizes.width.kernel;
+  const int64_t count =
+      sizes.outputs * (sizes.inputs / sizes.groups) * sizes.height.kernel * sizes.width.kernel;
   WeightKernel<<<count, kBlock, 0, stream>>>(sizes, x, dy, dw);
 }
 template void ConvolutionBackwardWeight<float>(cudaStream_t, const ConvolutionSizes&, const float*,

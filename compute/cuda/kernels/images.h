@@ -75,7 +75,8 @@ struct LrnSizes {
   float alpha, beta, k;
 };
 // scales [rows, width]: for the backward pass.
-void LrnForward(cudaStream_t stream, const LrnSizes& sizes, const float* x, float* scales, float* y);
+void LrnForward(cudaStream_t stream, const LrnSizes& sizes, const float* x, float* scales,
+                float* y);
 void LrnBackward(cudaStream_t stream, const LrnSizes& sizes, const float* x, const float* scales,
                  const float* dy, float* dx);
 
@@ -94,7 +95,8 @@ struct BatchNormArguments {
   float* running_variance;
   float* workspace;  // ChannelSumsWorkspaceFloats(rows, width)
 };
-// Statistics of the rows; the running ones move by `momentum` towards them, where `updates`.
+// Statistics of the rows, of which there are at least two. Where `updates`, the running ones move by `momentum` towards
+// them: the variance's to the unbiased one.
 void BatchNormTrain(cudaStream_t stream, const BatchNormArguments& arguments, double momentum,
                     bool updates, const float* x, float* y);
 // With the running statistics.

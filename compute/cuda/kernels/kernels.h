@@ -89,6 +89,10 @@ template <typename Number>
 void AddBias(cudaStream_t stream, int64_t rows, int64_t width, const float* values,
              const float* bias, Number* to);
 
+// to = values + bias, which may be null.
+void ConvertToFloat(cudaStream_t stream, int64_t rows, int64_t width, const Bf16* values,
+                    const float* bias, float* to);
+
 // Causal attention over query, key and value side by side, [batch * time, 3 * heads * size], scores scaled
 // by 1 / sqrt(size). For f32, and for heads that cuDNN's attention refuses.
 struct AttentionShape {

@@ -25,7 +25,8 @@ __device__ inline Range Seers(const ImageAxis& axis, int64_t j) {
     return {j * axis.outputs / axis.inputs,
             ((j + 1) * axis.outputs + axis.inputs - 1) / axis.inputs};
   }
-  const int64_t before_all = j + axis.before - axis.kernel + 1;  // input j is the last of a window that begins there
+  const int64_t before_all =
+      j + axis.before - axis.kernel + 1;  // input j is the last of a window that begins there
   const int64_t first = before_all <= 0 ? 0 : (before_all + axis.stride - 1) / axis.stride;
   return {first, min((j + axis.before) / axis.stride + 1, axis.outputs)};
 }
