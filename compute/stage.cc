@@ -286,6 +286,7 @@ absl::Status Stage::RunPass(Pass pass, int node, const Tape& tape, bool updates_
                             const void* weights, const void* mirror,
                             absl::FunctionRef<absl::Status()> queue) {
   if (graphs_ == nullptr) return queue();
+  static_assert(PassGraphs::kArguments == 2 * kNodeInputsMax + 9);
   PassGraphs::Key key = {pass, node};
   size_t next = 0;
   const auto add = [&](const void* data) {
