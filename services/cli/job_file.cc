@@ -133,7 +133,7 @@ absl::Status ApplyOverride(const std::string& override_text, v1::JobSpec& spec,
   const absl::Status read = ReadYamlMessage(NestedYaml(key, pair.second), name, changed, positions);
   if (!read.ok()) return WithoutPlace(read, name);
   google::protobuf::FieldMask mask;
-  mask.add_paths(key);
+  mask.add_paths(FieldOfJobKey(key));
   google::protobuf::util::FieldMaskUtil::MergeOptions merge;
   merge.set_replace_message_fields(true);
   merge.set_replace_repeated_fields(true);
