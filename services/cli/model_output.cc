@@ -98,8 +98,9 @@ std::string ModelText(const ModelGraph& model) {
                         port.ids > 0 ? absl::StrCat(" below ", port.ids) : "");
       });
   return absl::StrCat(table.Render(), "\nThe model reads ", inputs,
-                      ". For one sample: FLOPS of a forward, and LIVE, the f32 values that cross a cut "
-                      "behind the layer.\nThe total counts parameters that layers share once.\n");
+                      ".\nFLOPS (of a forward) and LIVE (values that cross a cut behind the layer, in "
+                      "f32) are those of one sample.\nThe total counts parameters that layers share "
+                      "once.\n");
 }
 
 Json ModelJson(const ModelGraph& model) {
