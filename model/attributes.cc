@@ -154,6 +154,10 @@ std::string ToString(const AttributeValue& value) {
   return std::visit(Writer(), value);
 }
 
+bool IsDefault(const AttributeSpec& spec, const AttributeValue& value) {
+  return !spec.otherwise.empty() && value == Default(spec);
+}
+
 absl::StatusOr<Attributes> Complete(absl::Span<const AttributeSpec> specs,
                                     const Attributes& given) {
   for (const auto& [name, value] : given.entries()) {

@@ -23,8 +23,9 @@ using AttributeValue = std::variant<bool, int64_t, double, std::string, std::vec
 // In the order of AttributeValue's alternatives.
 enum class AttributeKind : uint8_t { kFlag, kInteger, kNumber, kWord, kIntegers };
 
-// Says what a checkpoint or profile has to know of an attribute: whatever kernels depend on is described.
-enum class AttributeUse : uint8_t { kKernels, kInitialWeights };
+// Says what a checkpoint or profile has to know of an attribute: whatever kernels depend on is described. What an op
+// got when there were checkpoints of it is described only where it is not the default, so that these still fit.
+enum class AttributeUse : uint8_t { kKernels, kKernelsAddedLater, kInitialWeights };
 
 struct AttributeSpec {
   absl::string_view name;
@@ -66,6 +67,8 @@ class Attributes {
 
 // An attribute as YAML writes it: "3", "0.1", "true", "valid", "[3, 5]".
 std::string ToString(const AttributeValue& value);
+
+bool IsDefault(const AttributeSpec& spec, const AttributeValue& value);
 
 // `given` with defaults, in the order of `specs`. Whole numbers become numbers and single integers lists where the op
 // wants them.

@@ -5,11 +5,30 @@
 #include "model/op.h"
 
 #define PENSTOCK_OPS(ROW) \
+  ROW(Add)                \
   ROW(AttentionBranch)    \
+  ROW(Concat)             \
+  ROW(CrossEntropy)       \
+  ROW(Dropout)            \
+  ROW(Embedding)          \
+  ROW(Flatten)            \
+  ROW(Gelu)               \
   ROW(GptEmbedding)       \
   ROW(GptHead)            \
   ROW(LayerNorm)          \
-  ROW(MlpBranch)
+  ROW(Linear)             \
+  ROW(MlpBranch)          \
+  ROW(Mse)                \
+  ROW(Mul)                \
+  ROW(Positions)          \
+  ROW(Relu)               \
+  ROW(Reshape)            \
+  ROW(RmsNorm)            \
+  ROW(Select)             \
+  ROW(Sigmoid)            \
+  ROW(Silu)               \
+  ROW(Slice)              \
+  ROW(Tanh)
 
 namespace penstock::ops {
 

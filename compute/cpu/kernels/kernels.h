@@ -27,6 +27,7 @@ struct DropoutRows : DropoutMask {
 
 struct LayerNormRows {
   int64_t rows, width;
+  float epsilon;  // added to the variance
   const float* input;
   const float* gain;
   const float* bias;
@@ -42,10 +43,43 @@ struct LayerNormGradientRows {
   const float* inverse_deviation;
   const float* grad_output;
   const float* residual;  // added to grad_input, or null
-  float* grad_input;
+  float* grad_input;      // null: not wanted
   float* gain_sums;  // [width]
   float* bias_sums;  // [width]
 };
+
+// output = input / root of (mean square + epsilon) * gain, of each row.
+struct RmsNormRows {
+  int64_t rows, width;
+  float epsilon;
+  const float* input;
+  const float* gain;
+  float* inverse_root;  // by row
+  float* output;
+};
+
+struct RmsNormGradientRows {
+  int64_t rows, width;
+  const float* input;
+  const float* gain;
+  const float* inverse_root;
+  const float* grad_output;
+  float* grad_input;  // null: not wanted
+  float* gain_sums;   // [width]
+};
+
+// The mean cross-entropy of logits against ids, where `smoothing` of a target is spread over all classes.
+struct CrossEntropyRows {
+  int64_t rows, classes;
+  const float* logits;
+  const int32_t* targets;
+  float* log_sums;          // by row: the logarithm of the sum of exponentials
+  int32_t ignored = -1;     // the id of targets that do not count
+  float smoothing = 0.0f;
+};
+
+// Functions of each element by itself.
+enum class Activation : uint8_t { kRelu, kGeluTanh, kGeluErf, kSilu, kTanh, kSigmoid };
 
 // y = residual + dropout(product + bias).
 struct ResidualRows {
@@ -93,6 +127,14 @@ template <typename Number>
 using GeluGradient = void(int64_t rows, int64_t width, const float* incoming,
                           const Number* derivative, Number* gradient, float* sums);
 
+using RmsNorm = void(const RmsNormRows&);
+using RmsNormGradient = void(const RmsNormGradientRows&);
+
+using Activate = void(Activation activation, int64_t count, const float* input, float* output);
+// gradient = incoming * derivative. `seen`: the output of relu, tanh and sigmoid, of others the input.
+using ActivateGradient = void(Activation activation, int64_t count, const float* seen,
+                              const float* incoming, float* gradient);
+
 using AddBias = void(int64_t rows, int64_t width, float* values, const float* bias);
 using Residual = void(const ResidualRows&);
 using ColumnSums = void(int64_t rows, int64_t width, const float* values, float* sums);
@@ -100,6 +142,10 @@ using ColumnSums = void(int64_t rows, int64_t width, const float* values, float*
 template <typename Number>
 using MaskColumnSums = void(int64_t rows, int64_t width, const float* values,
                             const DropoutRows* dropout, Number* masked, float* sums);
+
+// masked = dropout(values), of each row.
+using MaskRows = void(int64_t rows, int64_t width, const float* values, const DropoutRows* dropout,
+                      float* masked);
 
 // output[row] = dropout(a[row] + b[row]), row by row.
 using AddRow = void(int64_t width, const float* a, const float* b, const DropoutRows* dropout,
@@ -119,15 +165,12 @@ using AttentionGradient = void(const AttentionHead&, const float* incoming, int6
                                const float* log_sums, const AttentionHeadGradient&,
                                float* workspace);
 
-// log_sums[row] = log of the sum of exponentials of the row.
-// Returns the sum over the rows of log_sums[row] - logits[row][targets[row]].
-using CrossEntropy = double(int64_t rows, int64_t vocabulary, const float* logits,
-                            const int32_t* targets, float* log_sums);
-// gradient = scale * (softmax(logits) - one at the target). `gradient` may be `logits`.
+// Writes log_sums. Returns the sum over the rows that count of log_sums[row] - logits[row][targets[row]].
+using CrossEntropy = double(const CrossEntropyRows&);
+// gradient = scale * (softmax(logits) - the target's distribution), zero in rows that do not count. Reads log_sums.
+// `gradient` may be `logits`.
 template <typename Number>
-using CrossEntropyGradient = void(int64_t rows, int64_t vocabulary, const float* logits,
-                                  const int32_t* targets, const float* log_sums, float scale,
-                                  Number* gradient);
+using CrossEntropyGradient = void(const CrossEntropyRows&, float scale, Number* gradient);
 
 // velocity = momentum velocity + g, direction = g + momentum velocity, where g is the scaled gradient.
 using NesterovDirection = void(float momentum, float gradient_scale, int64_t count,
@@ -135,6 +178,10 @@ using NesterovDirection = void(float momentum, float gradient_scale, int64_t cou
 
 using Fill = void(int64_t count, float value, float* values);
 using AddInto = void(int64_t count, const float* values, float* sums);  // sums += values
+using Product = void(int64_t count, const float* a, const float* b, float* to);  // to = a * b
+// to = factor * (a - b)
+using Difference = void(int64_t count, float factor, const float* a, const float* b, float* to);
+using SquaredDistance = double(int64_t count, const float* a, const float* b);
 // to = a x + b y; `to` may be either.
 using LinearCombination = void(int64_t count, float a, const float* x, float b, const float* y,
                                float* to);
@@ -175,9 +222,14 @@ struct Kernels {
   NumberKernels<Bf16> bf16;
 
   kernel::LayerNormGradient* layer_norm_gradient;
+  kernel::RmsNorm* rms_norm;
+  kernel::RmsNormGradient* rms_norm_gradient;
+  kernel::Activate* activate;
+  kernel::ActivateGradient* activate_gradient;
   kernel::AddBias* add_bias;
   kernel::Residual* residual;
   kernel::ColumnSums* column_sums;
+  kernel::MaskRows* mask_rows;
   kernel::AddRow* add_row;
   kernel::AddRowGradient* add_row_gradient;
   kernel::AttentionWorkspace* attention_workspace;
@@ -188,6 +240,9 @@ struct Kernels {
   kernel::NesterovDirection* nesterov_direction;
   kernel::Fill* fill;
   kernel::AddInto* add_into;
+  kernel::Product* product;
+  kernel::Difference* difference;
+  kernel::SquaredDistance* squared_distance;
   kernel::LinearCombination* linear_combination;
   kernel::CompensateDelay* compensate_delay;
   kernel::SquaredNorm* squared_norm;
