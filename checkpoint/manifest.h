@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/fingerprint.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "model/graph.h"
 
 namespace penstock {

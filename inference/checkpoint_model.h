@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "checkpoint/manifest.h"
 #include "model/graph.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 

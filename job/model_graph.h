@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "checkpoint/manifest.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 #include "model/graph.h"
 #include "penstock/v1/job.pb.h"
 

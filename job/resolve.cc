@@ -32,7 +32,9 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
 
 OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
   if (spec.has_sgd()) {
-    return SgdConfig{.momentum = spec.sgd().momentum(), .weight_decay = spec.sgd().weight_decay()};
+    return SgdConfig{.momentum = spec.sgd().momentum(),
+                     .weight_decay = spec.sgd().weight_decay(),
+                     .nesterov = spec.sgd().nesterov()};
   }
   if (spec.has_nadamw()) {
     const v1::NAdamWSpec& nadamw = spec.nadamw();
@@ -68,6 +70,8 @@ StalenessRules StalenessRulesOf(const v1::StalenessSpec& spec) {
 
 LearningRate LearningRateOf(const v1::TrainingSpec& training) {
   const v1::LearningRateSpec& rate = training.learning_rate();
+  std::vector<int64_t> milestones(rate.milestones().begin(), rate.milestones().end());
+  for (int64_t& milestone : milestones) milestone *= training.batch();
   return LearningRate{
       .peak = PeakRateOf(training.optimizer()),
       .warmup_samples = rate.warmup_steps() * training.batch(),
@@ -75,8 +79,11 @@ LearningRate LearningRateOf(const v1::TrainingSpec& training) {
           (rate.has_decay_steps() ? rate.decay_steps() : training.steps()) * training.batch(),
       .decay = rate.decay() == "linear"   ? LearningRate::Decay::kLinear
                : rate.decay() == "cosine" ? LearningRate::Decay::kCosine
+               : rate.decay() == "step"   ? LearningRate::Decay::kStep
                                           : LearningRate::Decay::kConstant,
-      .final_fraction = rate.final_fraction()};
+      .final_fraction = rate.final_fraction(),
+      .milestone_samples = std::move(milestones),
+      .factor = rate.factor()};
 }
 
 Clip ClipOf(const v1::ClipSpec& spec) {

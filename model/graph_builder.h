@@ -45,6 +45,8 @@ class GraphBuilder {
 
   // OK as long as nothing was wrong. Errors: InvalidArgument starting with the node's name.
   const absl::Status& status() const { return status_; }
+  // The name of the last node. REQUIRES: there is one.
+  const std::string& last() const { return graph_.nodes.back().name; }
   // The type of a port's or node's value; null if there is none of this name.
   const ValueType* TypeOf(const std::string& name) const;
 

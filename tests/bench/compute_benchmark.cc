@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "compute/backend.h"
-#include "model/gpt.h"
+#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {

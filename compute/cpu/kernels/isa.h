@@ -40,6 +40,8 @@ kernel::LinearCombination LinearCombination;
 kernel::CompensateDelay CompensateDelay;
 kernel::SquaredNorm SquaredNorm;
 kernel::ToBf16 ToBf16;
+kernel::WidenBf16 WidenBf16;
+kernel::RoundToNearest RoundToNearest;
 kernel::RoundToBf16 RoundToBf16;
 
 extern const OfElementwise<ElementwiseKernels> kElementwise;

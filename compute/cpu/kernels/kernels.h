@@ -190,6 +190,9 @@ using CompensateDelay = void(int64_t count, float strength, const float* now, co
                              float* gradient);
 using SquaredNorm = double(int64_t count, const float* values);
 using ToBf16 = void(int64_t count, const float* from, Bf16* to);  // rounds to nearest even
+using WidenBf16 = void(int64_t count, const Bf16* from, float* to);
+// What ToBf16 and WidenBf16 after one another would make of the numbers.
+using RoundToNearest = void(int64_t count, float* values);
 // Rounds at random. `first`: number of from[0] in its parameter, a multiple of 64.
 using RoundToBf16 = void(const StochasticRounding& rounding, int64_t first, int64_t count,
                          const float* from, Bf16* to);
@@ -247,6 +250,8 @@ struct Kernels {
   kernel::CompensateDelay* compensate_delay;
   kernel::SquaredNorm* squared_norm;
   kernel::ToBf16* to_bf16;
+  kernel::WidenBf16* widen_bf16;
+  kernel::RoundToNearest* round_to_nearest;
   kernel::RoundToBf16* round_to_bf16;
 
   template <typename Number>

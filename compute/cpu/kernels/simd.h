@@ -78,6 +78,7 @@ PENSTOCK_INLINE HalfWords ToBf16(Floats values) {
   const Words quiet = (bits >> 16) | 0x40u;
   return __builtin_convertvector(values == values ? rounded : quiet, HalfWords);
 }
+PENSTOCK_INLINE Floats Rounded(Floats values) { return FromBf16(ToBf16(values)); }
 PENSTOCK_INLINE Floats Load(const Bf16* from, All) {
   HalfWords halves;
   __builtin_memcpy(&halves, from, sizeof(halves));

@@ -35,6 +35,8 @@ const Kernels kKernels = {
     .compensate_delay = CompensateDelay,
     .squared_norm = SquaredNorm,
     .to_bf16 = ToBf16,
+    .widen_bf16 = WidenBf16,
+    .round_to_nearest = RoundToNearest,
     .round_to_bf16 = RoundToBf16,
 };
 
