@@ -44,8 +44,11 @@ std::optional<AttributeValue> Convert(const AttributeSpec& spec, const Attribute
 
 absl::Status CheckRange(const AttributeSpec& spec, double value) {
   if (value >= spec.min && value <= spec.max) return absl::OkStatus();
-  return Wrong(spec, absl::StrFormat("is %g; expected %s from %g to %g", value,
-                                     spec.kind == AttributeKind::kNumber ? "a number" : "a whole number",
+  if (spec.kind == AttributeKind::kNumber) {
+    return Wrong(spec, absl::StrFormat("is %g; expected a number from %g to %g", value, spec.min,
+                                       spec.max));
+  }
+  return Wrong(spec, absl::StrFormat("is %.0f; expected a whole number from %.0f to %.0f", value,
                                      spec.min, spec.max));
 }
 

@@ -149,6 +149,7 @@ absl::Status GraphBuilder::TryAdd(NodeSpec spec) {
   node.parameters = std::move(result.parameters);
   node.buffers = std::move(result.buffers);
   PENSTOCK_RETURN_IF_ERROR(NameParameters(spec, node));
+  PENSTOCK_RETURN_IF_ERROR(CheckParameterShapes(node));
   LayerSpec& layer = graph_.layers.back();
   const bool reads_trained = std::any_of(node.inputs.begin(), node.inputs.end(),
                                          [&](int value) { return graph_.NeedsGradient(value); });
@@ -199,15 +200,29 @@ absl::Status GraphBuilder::NameParameters(const NodeSpec& spec, Node& node) cons
         absl::StrCat("weights_of names \"", spec.weights_of, "\", which is no layer before this one"));
   }
   const Node& other = graph_.nodes[graph_.NodeOf(found->second)];
+  // In order, each once: a gain and a bias have one shape.
+  std::vector<ParameterSpec> candidates = other.parameters;
   for (ParameterSpec& parameter : node.parameters) {
     const auto same = std::find_if(
-        other.parameters.begin(), other.parameters.end(),
+        candidates.begin(), candidates.end(),
         [&](const ParameterSpec& candidate) { return candidate.shape == parameter.shape; });
-    if (same == other.parameters.end()) {
+    if (same == candidates.end()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "weights_of: ", other.name, " has no parameter shaped as ", parameter.name));
     }
-    parameter = *same;
+    parameter = std::move(*same);
+    candidates.erase(same);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GraphBuilder::CheckParameterShapes(const Node& node) {
+  for (const ParameterSpec& parameter : node.parameters) {
+    const std::vector<int64_t>& shape = shapes_.emplace(parameter.name, parameter.shape).first->second;
+    if (shape == parameter.shape) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", parameter.name, " is [", absl::StrJoin(parameter.shape, ", "), "], but [",
+        absl::StrJoin(shape, ", "), "] in a layer before this one; give it another name"));
   }
   return absl::OkStatus();
 }
@@ -251,7 +266,6 @@ absl::Status GraphBuilder::CheckSharing() const {
   struct Use {
     int layer = 0;
     const Node* node = nullptr;
-    const ParameterSpec* parameter = nullptr;
   };
   std::map<std::string, Use> uses;
   double parameters = 0.0;
@@ -259,16 +273,12 @@ absl::Status GraphBuilder::CheckSharing() const {
     const Node& node = graph_.nodes[n];
     const int layer = graph_.LayerOfNode(n);
     for (const ParameterSpec& parameter : node.parameters) {
-      const auto [use, first] = uses.emplace(parameter.name, Use{layer, &node, &parameter});
+      const auto [use, first] = uses.emplace(parameter.name, Use{layer, &node});
       if (first) {
         parameters += static_cast<double>(parameter.size());
         continue;
       }
-      const auto& [other_layer, other, same] = use->second;
-      if (same->shape != parameter.shape) {
-        return absl::InvalidArgumentError(absl::StrCat(node.name, ": has ", parameter.name,
-                                                       " in another shape than ", other->name));
-      }
+      const auto& [other_layer, other] = use->second;
       if (layer == other_layer || (other_layer == 0 && layer + 1 == graph_.size())) continue;
       return absl::InvalidArgumentError(
           absl::StrCat(node.name, ": shares ", parameter.name, " with ", other->name,

@@ -31,13 +31,15 @@ struct NodeSpec {
   std::vector<std::string> inputs;  // names of ports and nodes; empty: the node before
   // Before the names of its parameters; absent: the node's name and a dot. Nodes whose parameters have one name share them.
   std::optional<std::string> parameter_prefix;
-  std::string weights_of;  // the node whose parameters this one reads, of equal shapes; empty: its own
+  // The node whose parameters this one reads: of each shape the first, then the next; empty: its own.
+  std::string weights_of;
 };
 
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string architecture);
 
+  // REQUIRES: there are no nodes yet.
   void AddPort(Port port);
   // The nodes from here on are of this layer. REQUIRES: the layer before has a node.
   void BeginLayer(std::string name);
@@ -61,12 +63,15 @@ class GraphBuilder {
   absl::StatusOr<std::vector<int>> FindInputs(const NodeSpec& spec) const;
   absl::Status NameParameters(const NodeSpec& spec, Node& node) const;
   absl::Status LimitIds(const Node& node, const OpArguments& arguments);
+  // Parameters of one name are one tensor.
+  absl::Status CheckParameterShapes(const Node& node);
   absl::Status CheckReaders() const;
   absl::Status CheckSharing() const;
 
   ModelGraph graph_;
-  std::map<std::string, int> values_;  // by name
-  std::set<std::string> layers_;       // their names
+  std::map<std::string, int> values_;                   // by name
+  std::set<std::string> layers_;                        // their names
+  std::map<std::string, std::vector<int64_t>> shapes_;  // of parameters, by name
   uint32_t draws_in_layer_ = 0;
   absl::Status status_;
 };
