@@ -42,7 +42,7 @@ std::string NetWith(const std::string& from, const std::string& to) {
   return text;
 }
 
-absl::StatusOr<ModelGraph> Read(const std::string& text) {
+absl::StatusOr<ModelGraph> ReadModel(const std::string& text) {
   v1::JobSpec spec;
   YamlPositions positions;
   const absl::Status read = ReadYamlMessage(text, "job.yaml", spec, positions);
@@ -66,7 +66,7 @@ std::string Picture(const ModelGraph& model) {
 }
 
 std::string PictureOf(const std::string& text) {
-  const absl::StatusOr<ModelGraph> model = Read(text);
+  const absl::StatusOr<ModelGraph> model = ReadModel(text);
   return model.ok() ? Picture(*model) : std::string(model.status().message());
 }
 
@@ -81,7 +81,7 @@ TEST(ReadLayers, Net_IsNamedConnectedAndCutAsTheManualSays) {
 }
 
 TEST(ReadLayers, Parameters_AreNamedAfterTheirOp) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, Read(kNet));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, ReadModel(kNet));
   std::vector<std::string> names;
   for (const ParameterSpec& parameter : model.layers[1].parameters) names.push_back(parameter.name);
   EXPECT_THAT(names, ElementsAre("block.0.linear.weight", "block.0.linear.bias"));
@@ -119,15 +119,15 @@ TEST(ReadLayers, Names_AreLookedUpInTheInnermostRepetitionFirst) {
 }
 
 TEST(ReadLayers, InputWithoutIds_HasThoseOfItsReaders) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, Read(kNet));
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, ReadModel(kNet));
   EXPECT_EQ(model.ports[1].ids, 10);
   PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph fewer,
-                                Read(NetWith("{i32: []}", "{i32: [], ids: 7}")));
+                                ReadModel(NetWith("{i32: []}", "{i32: [], ids: 7}")));
   EXPECT_EQ(fewer.ports[1].ids, 7);
 }
 
 TEST(ReadLayers, WeightsOf_SharesTheParametersOfTheEnds) {
-  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, Read(R"(model:
+  PENSTOCK_ASSERT_OK_AND_ASSIGN(const ModelGraph model, ReadModel(R"(model:
   layers:
     - input: {x: {f32: [4]}, y: {f32: [4]}}
     - linear: {outputs: 4, name: first}
@@ -219,7 +219,7 @@ TEST(ReadLayers, Mistakes_GetTheMessagesOfTheGoldenFile) {
   std::string messages;
   for (const auto& [from, to] : mistakes) {
     const std::string text = NetWith(from, to);
-    const absl::StatusOr<ModelGraph> model = Read(text);
+    const absl::StatusOr<ModelGraph> model = ReadModel(text);
     ASSERT_FALSE(model.ok()) << from << " -> " << to;
     EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << model.status();
     absl::StrAppend(&messages, model.status().message(), "\n");
@@ -231,7 +231,7 @@ TEST(ReadLayers, RepeatsOfRepeats_StopAtTheLargestModel) {
   const std::string text = NetWith(
       "{residual: {layers: [{linear: {outputs: 8}}, relu]}}",
       "{repeat: {count: 2000, layers: [{repeat: {count: 2000, layers: [relu]}}]}}");
-  EXPECT_THAT(Read(text), StatusIs(absl::StatusCode::kInvalidArgument,
+  EXPECT_THAT(ReadModel(text), StatusIs(absl::StatusCode::kInvalidArgument,
                                    HasSubstr("ops that a model may have")));
 }
 
