@@ -33,7 +33,10 @@ Json AttributeToJson(const Attributes::Entry& entry) {
     Json operator()(double number) const { return {{"number", number}}; }
     Json operator()(const std::string& word) const { return {{"word", word}}; }
     Json operator()(const std::vector<int64_t>& values) const {
-      return {{"integers", {{"numbers", values}}}};
+      return {{"integers", {{"values", values}}}};
+    }
+    Json operator()(const std::vector<double>& values) const {
+      return {{"numbers", {{"values", values}}}};
     }
   };
   Json json = std::visit(Value(), entry.second);
@@ -46,7 +49,8 @@ AttributeValue AttributeFromJson(const Json& json) {
   if (json.contains("integer")) return json.at("integer").get<int64_t>();
   if (json.contains("number")) return json.at("number").get<double>();
   if (json.contains("word")) return json.at("word").get<std::string>();
-  return json.at("integers").at("numbers").get<std::vector<int64_t>>();
+  if (json.contains("numbers")) return json.at("numbers").at("values").get<std::vector<double>>();
+  return json.at("integers").at("values").get<std::vector<int64_t>>();
 }
 
 Json PortToJson(const Port& port) {

@@ -35,8 +35,12 @@ absl::StatusOr<AttributeValue> ValueOf(const v1::ModelAttribute& message) {
     case v1::ModelAttribute::kWord:
       return message.word();
     case v1::ModelAttribute::kIntegers: {
-      const auto& numbers = message.integers().numbers();
-      return std::vector<int64_t>(numbers.begin(), numbers.end());
+      const auto& values = message.integers().values();
+      return std::vector<int64_t>(values.begin(), values.end());
+    }
+    case v1::ModelAttribute::kNumbers: {
+      const auto& values = message.numbers().values();
+      return std::vector<double>(values.begin(), values.end());
     }
     case v1::ModelAttribute::VALUE_NOT_SET:
       break;
@@ -51,8 +55,11 @@ void SetValue(const AttributeValue& value, v1::ModelAttribute& message) {
     void operator()(int64_t integer) const { message.set_integer(integer); }
     void operator()(double number) const { message.set_number(number); }
     void operator()(const std::string& word) const { message.set_word(word); }
-    void operator()(const std::vector<int64_t>& numbers) const {
-      message.mutable_integers()->mutable_numbers()->Assign(numbers.begin(), numbers.end());
+    void operator()(const std::vector<int64_t>& values) const {
+      message.mutable_integers()->mutable_values()->Assign(values.begin(), values.end());
+    }
+    void operator()(const std::vector<double>& values) const {
+      message.mutable_numbers()->mutable_values()->Assign(values.begin(), values.end());
     }
   };
   std::visit(Setter{message}, value);

@@ -64,11 +64,12 @@ std::string ValueOf(const AttributeSpec& spec) {
         absl::StrAppend(out, "`", word, "`");
       });
     case AttributeKind::kIntegers:
+    case AttributeKind::kNumbers:
       break;
   }
-  return absl::StrCat(spec.sizes > 0 ? absl::StrCat("a whole number, or ", spec.sizes, " of them, ")
-                                     : "whole numbers ",
-                      Range(spec));
+  const std::string list = spec.sizes > 0 ? absl::StrCat("a list of ", spec.sizes) : "a list";
+  return absl::StrCat(spec.kind == AttributeKind::kIntegers ? "a whole number, or " : "a number, or ",
+                      list, ", ", Range(spec));
 }
 
 std::string OpSection(const Op& op) {

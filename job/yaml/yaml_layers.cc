@@ -22,18 +22,29 @@ namespace {
 using Names = std::vector<std::string>;
 
 constexpr absl::string_view kKindNames[] = {"true or false", "a whole number", "a number", "a word",
-                                            "a whole number or a list of them"};
+                                            "a whole number or a list of them",
+                                            "a number or a list of them"};
 
-// The value of an attribute, if the node has one of its kind.
+std::optional<AttributeValue> ValueOf(const YAML::Node& node, AttributeKind kind);
+
+template <typename T>
+std::optional<AttributeValue> ListOf(const YAML::Node& node, AttributeKind kind_of_each) {
+  std::vector<T> values;
+  for (const YAML::Node& element : node) {
+    const std::optional<AttributeValue> value = ValueOf(element, kind_of_each);
+    if (!value.has_value()) return std::nullopt;
+    values.push_back(std::get<T>(*value));
+  }
+  return values;
+}
+
+// The value of an attribute, if the node has one of its kind. One number may stand for a list.
 std::optional<AttributeValue> ValueOf(const YAML::Node& node, AttributeKind kind) {
-  if (kind == AttributeKind::kIntegers && node.IsSequence()) {
-    std::vector<int64_t> values;
-    for (const YAML::Node& element : node) {
-      const std::optional<AttributeValue> value = ValueOf(element, AttributeKind::kInteger);
-      if (!value.has_value()) return std::nullopt;
-      values.push_back(std::get<int64_t>(*value));
-    }
-    return values;
+  if (node.IsSequence() && kind == AttributeKind::kIntegers) {
+    return ListOf<int64_t>(node, AttributeKind::kInteger);
+  }
+  if (node.IsSequence() && kind == AttributeKind::kNumbers) {
+    return ListOf<double>(node, AttributeKind::kNumber);
   }
   if (!node.IsScalar()) return std::nullopt;
   const std::string& text = node.Scalar();

@@ -8,6 +8,13 @@ namespace penstock::PENSTOCK_ISA {
 kernel::LayerNorm<float> LayerNorm;
 kernel::LayerNorm<Bf16> LayerNorm;
 kernel::LayerNormGradient LayerNormGradient;
+kernel::ChannelMoments ChannelMoments;
+kernel::ChannelNormal ChannelNormal;
+kernel::ChannelGradientSums ChannelGradientSums;
+kernel::ChannelGradient ChannelGradient;
+kernel::ResponseWorkspace ResponseWorkspace;
+kernel::ResponseNormal ResponseNormal;
+kernel::ResponseGradient ResponseGradient;
 kernel::BiasGelu<float> BiasGelu;
 kernel::BiasGelu<Bf16> BiasGelu;
 kernel::GeluGradient<float> GeluGradient;
