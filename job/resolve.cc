@@ -8,9 +8,9 @@
 #include "base/status.h"
 #include "job/keys/check_fields.h"
 #include "job/keys/suggest.h"
+#include "job/model_graph.h"
 #include "job/prediction.h"
 #include "job/resolve_pipeline.h"
-#include "model/families/gpt.h"
 
 namespace penstock {
 namespace {
@@ -28,14 +28,6 @@ absl::StatusOr<const Method*> FindMethodOfJob(const std::string& name) {
   return InvalidKey("pipeline.method", absl::StrCat(method.status().message(),
                                                     nearest.empty() ? "" : "; did you mean ",
                                                     nearest, nearest.empty() ? "" : "?"));
-}
-
-absl::StatusOr<ModelGraph> BuildModel(const v1::ModelSpec& spec) {
-  absl::StatusOr<ModelGraph> model = BuildGpt(ModelOf(spec));
-  if (!model.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("model.gpt.", model.status().message()));
-  }
-  return model;
 }
 
 OptimizerConfig OptimizerOf(const v1::OptimizerSpec& spec) {
@@ -204,17 +196,6 @@ const google::protobuf::FieldDescriptor& RateFieldOf(
 
 }  // namespace
 
-GptConfig ModelOf(const v1::ModelSpec& model) {
-  const v1::GptSpec& gpt = model.gpt();
-  return {.layers = gpt.layers(),
-          .width = gpt.width(),
-          .heads = gpt.heads(),
-          .context = gpt.context(),
-          .vocabulary = gpt.vocabulary(),
-          .dropout = gpt.dropout(),
-          .tied_head = gpt.tied_head()};
-}
-
 double PeakRateOf(const v1::OptimizerSpec& spec) {
   const google::protobuf::FieldDescriptor* const kind = KindFieldOf(spec);
   if (kind == nullptr) return 0.0;
@@ -234,6 +215,7 @@ absl::StatusOr<ResolvedJob> ResolveJob(const v1::JobSpec& spec) {
   const v1::TrainingSpec& training = spec.training();
   ResolvedJob job;
   PENSTOCK_ASSIGN_OR_RETURN(job.model, BuildModel(spec.model()));
+  PENSTOCK_RETURN_IF_ERROR(CheckDataFits(spec.data(), job.model));
   const bool is_searched = spec.pipeline().method() == SearchedMethod().name;
   if (spec.pipeline().schedule_file().empty() && !is_searched) {
     PENSTOCK_ASSIGN_OR_RETURN(job.method, FindMethodOfJob(spec.pipeline().method()));

@@ -23,10 +23,10 @@ absl::Status CheckJobName(const std::string& name) {
                                                 " characters of a-z, 0-9 and -"));
 }
 
-absl::Status CheckData(const v1::DataSpec& data, const v1::GptSpec& gpt) {
-  if (gpt.vocabulary() < kByteTokens) {
+absl::Status CheckData(const v1::DataSpec& data, const v1::ModelSpec& model) {
+  if (model.has_gpt() && model.gpt().vocabulary() < kByteTokens) {
     return InvalidKey("model.gpt.vocabulary",
-                      absl::StrCat("is ", gpt.vocabulary(), ", but the tokenizer \"bytes\" has ",
+                      absl::StrCat("is ", model.gpt().vocabulary(), ", but the tokenizer \"bytes\" has ",
                                    kByteTokens, " tokens"));
   }
   const std::string& sha256 = data.text().sha256();
@@ -123,7 +123,7 @@ absl::Status CheckNesterov(const v1::OptimizerSpec& optimizer) {
 absl::Status CheckFields(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(CheckKeys(spec));
   PENSTOCK_RETURN_IF_ERROR(CheckJobName(spec.name()));
-  PENSTOCK_RETURN_IF_ERROR(CheckData(spec.data(), spec.model().gpt()));
+  PENSTOCK_RETURN_IF_ERROR(CheckData(spec.data(), spec.model()));
   PENSTOCK_RETURN_IF_ERROR(CheckMicrobatches(spec.training()));
   PENSTOCK_RETURN_IF_ERROR(CheckMilestones(spec.training().learning_rate()));
   PENSTOCK_RETURN_IF_ERROR(CheckNesterov(spec.training().optimizer()));

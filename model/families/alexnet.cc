@@ -5,7 +5,7 @@
 namespace penstock {
 namespace {
 
-constexpr int64_t kPooledSize = 6;
+constexpr int64_t kAlexNetPooledSize = 6;
 
 // A convolution of one of the two variants, and what follows it.
 struct Convolution {
@@ -56,7 +56,7 @@ absl::StatusOr<ModelGraph> BuildAlexNet(const AlexNetConfig& config) {
   }
   constexpr int64_t kHidden = 4096;
   model.BeginLayer("classifier.1");
-  model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kPooledSize, kPooledSize}}});
+  model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kAlexNetPooledSize, kAlexNetPooledSize}}});
   model.Add("flatten", "flatten", {{"order", std::string("channels_first")}});
   model.Add("dropout", "classifier.0", {{"probability", config.dropout}});
   model.Add("linear", "classifier.1", {{"outputs", kHidden}});

@@ -8,7 +8,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kPool = 0;  // among channels
-constexpr int64_t kPooledSize = 7;
+constexpr int64_t kVggPooledSize = 7;
 constexpr double kClassifierDeviation = 0.01;
 
 // Channels of each convolution, of table 1.
@@ -61,7 +61,7 @@ absl::StatusOr<ModelGraph> BuildVgg(const VggConfig& config) {
     model.Add("relu", next());
   }
   model.BeginLayer("classifier.0");
-  model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kPooledSize, kPooledSize}}});
+  model.Add("avg_pool", "avgpool", {{"outputs", std::vector<int64_t>{kVggPooledSize, kVggPooledSize}}});
   model.Add("flatten", "flatten", {{"order", std::string("channels_first")}});
   model.Add("linear", "classifier.0", Classifier(config.hidden));
   model.Add("relu", "classifier.1");
