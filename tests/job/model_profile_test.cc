@@ -119,11 +119,11 @@ TEST(DeviceTimesOf, SizeBeyondAllMeasured_IsRefused) {
 TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
   const ModelGraph model = ResolveJob(GoodJob())->model;
   v1::ModelProfile profile;
-  profile.set_time_steps(model.context);
+  profile.set_time_steps(model.targets_per_sample());
   for (const LayerSpec& layer : model.layers) {
     v1::ProfiledLayer& entry = *profile.add_layers();
     entry.set_layer(layer.name);
-    entry.set_shape(Describe(layer.config));
+    entry.set_shape(Describe(model, layer));
   }
   EXPECT_THAT(CheckProfileFits(profile, model), IsOk());
   v1::ModelProfile other = profile;
@@ -134,7 +134,7 @@ TEST(CheckProfileFits, OfAnotherModel_NamesTheFirstLayerThatDiffers) {
   other.mutable_layers()->RemoveLast();
   EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("is none, that of")));
   other = profile;
-  other.set_time_steps(model.context + 1);
+  other.set_time_steps(model.targets_per_sample() + 1);
   EXPECT_THAT(CheckProfileFits(other, model), StatusIs(kInvalid, HasSubstr("time steps")));
 }
 

@@ -27,7 +27,7 @@ TEST(ResolveJob, GoodJob_HasTheNumbersOfTheFile) {
   EXPECT_EQ(job.steps, 400);
   EXPECT_EQ(job.batch, 32);
   EXPECT_EQ(job.microbatches, 8);
-  EXPECT_EQ(job.microbatch, (BatchShape{.batch = 4, .time = 128}));
+  EXPECT_EQ(job.microbatch_samples, 4);
   EXPECT_EQ(std::get<AdamWConfig>(job.optimizer), AdamWConfig());
   EXPECT_EQ(job.learning_rate, (LearningRate{.peak = 1e-3,
                                              .warmup_samples = 640,

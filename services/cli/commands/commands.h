@@ -22,6 +22,7 @@ CommandRunner DeclareMethods(CLI::App& app);
 CommandRunner DeclareCerts(CLI::App& app);
 CommandRunner DeclareExport(CLI::App& app);
 CommandRunner DeclareGenerate(CLI::App& app);
+CommandRunner DeclareData(CLI::App& app);
 CommandRunner DeclareCompletion(CLI::App& app);
 CommandRunner DeclareManual(CLI::App& app);
 
